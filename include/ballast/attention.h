@@ -1,0 +1,87 @@
+// Attention over weighted runs of cached entries.
+//
+//   z(q) = sum over numerator entries  w_i e^{s(k_i,q)} v_i
+//        / sum over normaliser entries u_i e^{s(k_i,q)},      s(k,q) = <k,q> · scale
+//
+// Exact attention is one segment of weight 1. Everything a method keeps is a list of segments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/storage.h"
+
+namespace ballast {
+
+/// The index of a token in its text, from 0.
+using Position = std::int32_t;
+
+/// Which of the two sums the entries of a segment enter.
+enum class Role : std::uint8_t { both, numerator, normaliser };
+
+/// A run of entries: n keys of dimension d and n values of dimension dv.
+struct Segment {
+  RowsView keys;
+  RowsView values;  ///< ignored when role is normaliser
+  /// ln w_i for each entry, or null when every weight is 1.
+  const float* log_weights = nullptr;
+  Role role = Role::both;
+  /// Where the entries stand in the text. An entry is hidden from queries before it.
+  /// positions[i] when given; else first_position + i when that is not negative; else unknown:
+  /// every query sees every entry.
+  const Position* positions = nullptr;
+  Position first_position = -1;
+};
+
+/// How logits are formed.
+struct Logits {
+  float scale = 1.0f;           ///< usually 1/sqrt(d)
+  float softcap = 0.0f;         ///< c > 0: s becomes c·tanh(s/c) (Gemma 2); 0: none
+  Position sliding_window = 0;  ///< W > 0: entries at or before position(q) - W are hidden; 0: none
+};
+
+/// m queries that share one KV head (tokens × query heads of the group), in any order.
+struct Queries {
+  ConstMatrix rows;                     ///< m × d, float32
+  std::span<const Position> positions;  ///< m positions; empty: every entry is visible
+  /// m slopes a ≥ 0 of ALiBi: the logit gains -a·(position(q) - position(k)). Empty: none. Entries
+  /// of unknown position gain nothing.
+  std::span<const float> alibi_slopes;
+};
+
+/// Unnormalised attention of m queries over part of a cache; parts merge to the whole.
+/// With M = max_logit[r]: numerator row r = e^{-M} Σ w e^s v, normaliser[r] = e^{-M} Σ u e^s.
+struct PartialAttention {
+  Matrix numerator;               ///< m × dv
+  std::vector<float> max_logit;   ///< m; -infinity where nothing was seen
+  std::vector<float> normaliser;  ///< m
+
+  PartialAttention() = default;
+  PartialAttention(std::size_t queries, std::size_t value_dim);
+  void reset();
+  /// Adds what `other` saw (disjoint entries, same queries).
+  void merge(const PartialAttention& other);
+  /// z = numerator / normaliser into out (m × dv); zeros where nothing was seen.
+  /// Throws Error if entries were seen but the normaliser is empty or not finite.
+  void finish(MutableMatrix out) const;
+};
+
+/// Adds the segments to `partial`. Heads up to dimension 256; any number of entries from 0.
+/// Single-threaded; safe to call concurrently on different partials.
+/// Throws Error on mismatched dimensions.
+void attend_partial(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
+                    PartialAttention& partial);
+
+/// Attention of all queries over all segments. out: m × dv.
+void attend(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
+            MutableMatrix out);
+
+/// The same, and the attention mass that each entry of a segment received, summed over queries:
+/// mass[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the segments in
+/// order. Entries of numerator-only segments receive none. A second pass over the keys.
+void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
+                      const Logits& logits, MutableMatrix out, std::span<float> mass);
+
+}  // namespace ballast

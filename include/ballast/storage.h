@@ -1,0 +1,84 @@
+// Rows of keys or values in memory, in one of five storage types.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string_view>
+
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+/// How each number of a row is stored. int8 and int4 keep one scale per group of 32 numbers
+/// (int4 also one offset), so they cost 1.0625 and 0.625 bytes a number.
+enum class StorageType : std::uint8_t { f32, bf16, f16, int8, int4 };
+
+/// Numbers that share a scale in int8 and int4.
+inline constexpr std::size_t kQuantGroup = 32;
+
+std::string_view to_string(StorageType type);
+
+/// Throws Error that lists the known names.
+StorageType parse_storage_type(std::string_view name);
+
+/// Bytes of the payload of one row, padded to a multiple of 16 so that rows stay aligned.
+std::size_t row_bytes(StorageType type, std::size_t dim);
+
+/// bfloat16 words of scale (and offset) that go with one row: 0 for the float types.
+std::size_t row_scales(StorageType type, std::size_t dim);
+
+/// Read-only view of consecutive stored rows.
+struct RowsView {
+  StorageType type = StorageType::f32;
+  std::size_t rows = 0;
+  std::size_t dim = 0;
+  std::size_t stride = 0;                 ///< bytes from one row's payload to the next
+  const std::byte* data = nullptr;        ///< payload of row 0
+  const std::uint16_t* scales = nullptr;  ///< bfloat16, row_scales() a row, contiguous;
+                                          ///< int4: all scales of a row, then all its offsets
+
+  RowsView slice(std::size_t begin, std::size_t count) const;
+  /// Row i as float32; out holds dim numbers.
+  void decode(std::size_t i, std::span<float> out) const;
+  /// All rows as float32 into the rows of out.
+  void decode(MutableMatrix out) const;
+};
+
+/// A view of float32 rows that someone else holds.
+RowsView view_f32(ConstMatrix rows);
+
+/// A preallocated store of up to capacity() rows. set() rounds to the storage type; f16 saturates
+/// at ±65504. Setting a row allocates nothing.
+class Rows {
+ public:
+  Rows() = default;
+  Rows(StorageType type, std::size_t dim, std::size_t capacity);
+
+  StorageType type() const { return type_; }
+  std::size_t dim() const { return dim_; }
+  std::size_t capacity() const { return capacity_; }
+  /// Bytes allocated, scales included.
+  std::size_t bytes() const;
+
+  /// Stores `dim` finite numbers as row i.
+  void set(std::size_t i, std::span<const float> row);
+  /// Copies row `from` of `source` (same type: bit for bit; another type: through float32).
+  void copy(std::size_t i, const RowsView& source, std::size_t from);
+  /// Grows to `capacity` rows, keeping the first `used`.
+  void grow(std::size_t capacity, std::size_t used);
+
+  RowsView view(std::size_t begin, std::size_t count) const;
+
+ private:
+  StorageType type_ = StorageType::f32;
+  std::size_t dim_ = 0;
+  std::size_t capacity_ = 0;
+  std::size_t stride_ = 0;
+  std::size_t scales_per_row_ = 0;
+  AlignedArray<std::byte> data_;
+  AlignedArray<std::uint16_t> scales_;
+};
+
+}  // namespace ballast

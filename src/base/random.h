@@ -1,0 +1,48 @@
+// Counter-based random numbers (Philox, Salmon et al. 2011): each draw is a function of what it is
+// for, so results do not depend on the order, the threads or the chunks in which work is done.
+#pragma once
+
+#include <Random123/philox.h>
+
+#include <array>
+#include <cstdint>
+
+namespace ballast {
+
+/// Names one independent source of random numbers: a summary of one head, say.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  std::uint32_t layer = 0;
+  std::uint32_t head = 0;
+};
+
+/// 128 random bits for the draw `index` of purpose `stream` at `position` in the text.
+inline std::array<std::uint32_t, 4> random_bits(const RandomKey& key, std::uint64_t position,
+                                                std::uint32_t stream = 0, std::uint32_t index = 0) {
+  // The head and layer go in with the key's 64 bits by a bijective mix, so that no two heads
+  // share a key while each is below 2^32.
+  using Rng = r123::Philox4x32;
+  Rng rng;
+  Rng::ctr_type who = {{key.layer, key.head, 0x62616c6cu, 0x61737431u}};
+  Rng::key_type seed = {
+      {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32)}};
+  Rng::ctr_type mixed = rng(who, seed);
+  Rng::ctr_type what = {{static_cast<std::uint32_t>(position),
+                         static_cast<std::uint32_t>(position >> 32), stream, index}};
+  Rng::ctr_type bits = rng(what, Rng::key_type{{mixed[0], mixed[1]}});
+  return {bits[0], bits[1], bits[2], bits[3]};
+}
+
+/// Uniform in [0, 1), with 53 bits.
+inline double to_unit(std::uint32_t high, std::uint32_t low) {
+  return static_cast<double>((std::uint64_t{high} << 21) ^ (low >> 11)) * 0x1p-53;
+}
+
+/// Uniform in [0, 1).
+inline double random_unit(const RandomKey& key, std::uint64_t position, std::uint32_t stream = 0,
+                          std::uint32_t index = 0) {
+  auto bits = random_bits(key, position, stream, index);
+  return to_unit(bits[0], bits[1]);
+}
+
+}  // namespace ballast
