@@ -71,6 +71,12 @@ class Rows {
 
   RowsView view(std::size_t begin, std::size_t count) const;
 
+  /// The stored form of row i, for those who save and restore it.
+  std::span<std::byte> payload(std::size_t i) { return {data_.get() + i * stride_, stride_}; }
+  std::span<std::uint16_t> scales(std::size_t i) {
+    return {scales_.get() + i * scales_per_row_, scales_per_row_};
+  }
+
  private:
   StorageType type_ = StorageType::f32;
   std::size_t dim_ = 0;

@@ -7,14 +7,9 @@
 #include <array>
 #include <cstdint>
 
-namespace ballast {
+#include "ballast/random_key.h"
 
-/// Names one independent source of random numbers: a summary of one head, say.
-struct RandomKey {
-  std::uint64_t seed = 0;
-  std::uint32_t layer = 0;
-  std::uint32_t head = 0;
-};
+namespace ballast {
 
 /// 128 random bits for the draw `index` of purpose `stream` at `position` in the text.
 inline std::array<std::uint32_t, 4> random_bits(const RandomKey& key, std::uint64_t position,

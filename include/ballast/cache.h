@@ -1,0 +1,106 @@
+// The cache of a sequence: every layer, every KV head, each head's cache being
+//
+//   sink: first tokens, exact | summary of the middle | window: last tokens, exact
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ballast/attention.h"
+#include "ballast/matrix.h"
+#include "ballast/method.h"
+#include "ballast/storage.h"
+#include "ballast/summary.h"
+
+namespace ballast {
+
+/// The dimensions of a model's cache.
+struct CacheShape {
+  std::size_t layers = 1;
+  std::size_t kv_heads = 1;
+  std::size_t group = 1;  ///< query heads that share a KV head
+  std::size_t key_dim = 0;
+  std::size_t value_dim = 0;
+  Logits logits;
+  /// Sliding windows of the layers (0: none), for models that have them; empty: none anywhere.
+  std::vector<Position> sliding_windows;
+  /// ALiBi slopes of the kv_heads·group query heads; empty: none.
+  std::vector<float> alibi_slopes;
+};
+
+struct CacheOptions {
+  Policy policy;
+  Protocol protocol = Protocol::prefill;
+  StorageType key_type = StorageType::f32;
+  StorageType value_type = StorageType::f32;
+  std::uint64_t seed = 0;
+  /// Tokens that the sequence will have. stream with a rate needs it; otherwise it only saves
+  /// allocations. 0: unknown.
+  std::size_t expected_tokens = 0;
+};
+
+/// Bytes held, by part.
+struct CacheBytes {
+  std::size_t sink = 0;
+  std::size_t summary = 0;
+  std::size_t window = 0;
+  std::size_t watch = 0;  ///< attention mass and queries remembered for the method
+  std::size_t total() const { return sink + summary + window + watch; }
+  CacheBytes& operator+=(const CacheBytes& other);
+};
+
+class LayerCache;
+
+/// Not thread-safe, except that different layers may be used at once; a call uses OpenMP's threads
+/// over heads.
+class Cache {
+ public:
+  /// Throws Error on a bad shape or option (see Policy::shares).
+  Cache(const CacheShape& shape, const CacheOptions& options);
+  Cache(Cache&&) noexcept;
+  Cache& operator=(Cache&&) noexcept;
+  ~Cache();
+
+  const CacheShape& shape() const { return shape_; }
+  const CacheOptions& options() const { return options_; }
+
+  /// Takes in m tokens of one layer and answers their queries, causally.
+  /// keys: m × (kv_heads·key_dim), values: m × (kv_heads·value_dim),
+  /// queries: m × (kv_heads·group·key_dim), out: m × (kv_heads·group·value_dim).
+  /// How a text is cut into calls does not change the result.
+  /// Throws Error when a number is not finite; the cache is then as it was.
+  void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+               MutableMatrix out);
+
+  /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
+  void finish_prompt(std::size_t layer);
+  void finish_prompt();
+
+  std::size_t tokens(std::size_t layer = 0) const;   ///< seen
+  std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)
+  CacheBytes bytes() const;
+
+  /// The parts of one head, for a caller who runs attention: sink, summary, window.
+  std::vector<Segment> segments(std::size_t layer, std::size_t head) const;
+  /// Every kept entry of one head, in order of position.
+  std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;
+
+  /// Writes a versioned, checksummed file, beside and renamed. `note` is kept with it (what the
+  /// cache is of). Throws Error if it cannot be written.
+  void save(const std::filesystem::path& path, std::string_view note = {}) const;
+  /// Throws Error naming what is wrong with a damaged or foreign file.
+  static Cache load(const std::filesystem::path& path, std::string* note = nullptr);
+
+ private:
+  CacheShape shape_;
+  CacheOptions options_;
+  std::unique_ptr<SharedState> shared_;
+  std::vector<std::unique_ptr<LayerCache>> layers_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,134 @@
+// Cache methods by name: what they are, what they can be told, and how they are written.
+//
+//   method string:  name  |  name:key=value,key=value…      balancekv:rate=0.25,block=256
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+class SharedState;
+class Summary;
+struct SummarySetup;
+class Policy;
+
+/// When tokens leave the exact part of the cache.
+/// prefill: the prompt is read with exact attention and its middle summarised once, at its end.
+/// stream: whenever the window overflows, so that memory is bounded during the prompt too.
+enum class Protocol : std::uint8_t { prefill, stream };
+
+std::string_view to_string(Protocol protocol);
+/// Throws Error that lists the known names.
+Protocol parse_protocol(std::string_view name);
+
+/// One key that a method string may set.
+struct Parameter {
+  enum class Kind : std::uint8_t { integer, real, choice };
+  std::string_view name;
+  Kind kind = Kind::integer;
+  std::string_view standard;      ///< the default as text; empty: not set
+  double low = 0;                 ///< smallest value allowed (numbers)
+  double high = 0;                ///< largest value allowed (numbers)
+  std::string_view choices = {};  ///< "a|b|c" (choices)
+  std::string_view help;
+};
+
+/// How a method divides its budget between window and summary when `window` is not given.
+enum class WindowShare : std::uint8_t {
+  fixed,  ///< the window's default length
+  half,   ///< half of what the sink leaves (H2O)
+  rest,   ///< all that the sink leaves: nothing is summarised (StreamingLLM, local)
+  all,    ///< everything: exact
+};
+
+/// Which attention a method wants to see.
+struct Watch {
+  enum class Kind : std::uint8_t {
+    nothing,
+    every,  ///< the mass each entry received from every query that could see it, summed
+    last,   ///< from the queries of the last `observe` tokens, at the moment of choosing
+  };
+  Kind kind = Kind::nothing;
+  /// One decision for all heads of a layer: mass is summed over the heads too (SpAtten).
+  bool whole_layer = false;
+};
+
+/// A method as registered. Adding one: docs/adding-a-method.md.
+struct MethodInfo {
+  std::string_view name;
+  std::string_view title;             ///< one line
+  std::string_view paper;             ///< where it is described
+  std::vector<Parameter> parameters;  ///< beside those that every method has
+  std::size_t sink = 0;               ///< default number of first tokens kept exactly
+  WindowShare share = WindowShare::fixed;
+  std::size_t window = 32;      ///< default number of last tokens kept exactly
+  std::size_t step = 1;         ///< default tokens that leave the window at a time (stream)
+  bool keeps_generated = true;  ///< prefill: generated tokens stay exact by default
+  bool pyramid = false;         ///< layers share a pyramid of budgets by default
+  bool merges = false;          ///< two summaries unite
+  Watch watch;
+  /// Makes the summary of one head; null when nothing is summarised.
+  std::unique_ptr<Summary> (*make)(const SummarySetup& setup) = nullptr;
+  /// Makes what the heads and layers of one sequence share; null: nothing.
+  std::unique_ptr<SharedState> (*make_shared)(const Policy& policy) = nullptr;
+};
+
+/// All methods, in the order in which tables show them.
+std::span<const MethodInfo* const> methods();
+/// Keys that every method has.
+std::span<const Parameter> common_parameters();
+/// Throws Error that lists the known names.
+const MethodInfo& find_method(std::string_view name);
+
+/// How many entries each part of one head's cache may hold.
+struct Shares {
+  std::size_t sink = 0;
+  std::size_t summary = 0;
+  std::size_t window = 0;  ///< without the slack of `step` tokens that stream adds
+  std::size_t step = 1;    ///< stream: tokens that leave the window at a time
+  std::size_t total() const { return sink + summary + window; }
+};
+
+/// A method with its parameters: what a method string means. Immutable; cheap to copy.
+class Policy {
+ public:
+  /// exact.
+  Policy();
+  /// Throws Error on an unknown method or key (listing the known ones), a value that is not a
+  /// number, out of range, or given twice, and when rate and budget are both given.
+  static Policy parse(std::string_view text);
+
+  const MethodInfo& info() const { return *info_; }
+  /// The method string with only what was set, keys in the order of the tables.
+  std::string to_string() const;
+
+  bool has(std::string_view key) const;  ///< set in the string or by default
+  double real(std::string_view key) const;
+  std::int64_t integer(std::string_view key) const;
+  std::string choice(std::string_view key) const;
+  /// A copy with one key set; the same errors as parse.
+  Policy with(std::string_view key, std::string_view value) const;
+
+  /// The shares of a head of `layer` (of `layers`) when `tokens` tokens are to be covered: the
+  /// prompt in prefill, all that will be read in stream. exact: window = tokens.
+  /// Throws Error when the budget is smaller than sink + window (+ step), when stream is given a
+  /// rate without a length (tokens = 0), and when neither rate nor budget is set.
+  Shares shares(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;
+
+  bool keeps_generated() const;
+  /// Tokens whose queries are watched (Watch::last), else 0.
+  std::size_t observed() const;
+
+ private:
+  const MethodInfo* info_;
+  std::map<std::string, std::string, std::less<>> set_;
+};
+
+}  // namespace ballast

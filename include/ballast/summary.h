@@ -1,0 +1,103 @@
+// What becomes of the tokens that leave the window: the interface that every method implements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ballast/attention.h"
+#include "ballast/method.h"
+#include "ballast/random_key.h"
+#include "ballast/storage.h"
+
+namespace ballast {
+
+class ByteReader;
+class ByteWriter;
+class SharedState;
+
+/// What a summary is told when it is made.
+struct SummarySetup {
+  Policy policy;
+  Protocol protocol = Protocol::prefill;
+  std::size_t capacity = 0;  ///< entries it may hold (a key and a value each), never exceeded
+  std::size_t tokens = 0;    ///< tokens expected to come in; 0: unknown
+  std::size_t sink = 0;      ///< tokens before the first that comes in
+  std::size_t key_dim = 0;
+  std::size_t value_dim = 0;
+  StorageType key_type = StorageType::f32;
+  StorageType value_type = StorageType::f32;
+  Logits logits;
+  RandomKey random;
+  int layers = 1;                 ///< of the model; random.layer is this one
+  SharedState* shared = nullptr;  ///< of one sequence, for methods whose heads decide together
+};
+
+/// Consecutive tokens that leave the window, oldest first.
+struct Block {
+  RowsView keys;
+  RowsView values;
+  Position first = 0;
+  Position now = 0;  ///< tokens of the text seen so far, window included
+  /// Attention that each token has received, as the method's Watch says; else empty.
+  std::span<const float> mass;
+  std::size_t size() const { return keys.rows; }
+};
+
+/// One entry of a summary, as reported.
+struct KeptEntry {
+  Position position = 0;        ///< of the token it was
+  float weight = 1;             ///< in the numerator; 0: not in it
+  float normaliser_weight = 1;  ///< in the normaliser; 0: not in it
+};
+
+/// A weighted summary of the tokens of one KV head.
+class Summary {
+ public:
+  virtual ~Summary() = default;
+
+  /// Takes in a block. Memory is allocated at construction only (prefill's one large block may
+  /// need scratch while it is worked on).
+  virtual void absorb(const Block& block) = 0;
+
+  /// Appends the runs of entries to `out`; valid until the next change.
+  virtual void segments(std::vector<Segment>& out) const = 0;
+
+  /// Methods that watch attention: what the entries received, in the order of segments(). For
+  /// Watch::every one call a step, to be accumulated; for Watch::last one before each absorb, to
+  /// replace what was known.
+  virtual void observe(std::span<const float> mass);
+
+  /// Unites with a summary of other tokens of the same head, made with the same setup.
+  /// Throws Error if the method's summaries do not unite or the setups differ.
+  virtual void merge(const Summary& other);
+
+  virtual std::size_t entries() const = 0;
+  /// Bytes held: rows, weights, positions, scores, scratch. Constant once constructed in stream.
+  virtual std::size_t bytes() const = 0;
+  virtual std::vector<KeptEntry> kept() const = 0;
+  /// What the user should know of how it went, one line; empty: nothing.
+  virtual std::string report() const { return {}; }
+
+  virtual void save(ByteWriter& out) const = 0;
+  /// Restores what save() wrote into a summary made with the same setup. Throws Error if it cannot
+  /// be that.
+  virtual void load(ByteReader& in) = 0;
+};
+
+/// The summary of a policy's method; null when the method summarises nothing (exact, local).
+std::unique_ptr<Summary> make_summary(const SummarySetup& setup);
+
+/// State of one sequence that summaries of different heads and layers share.
+class SharedState {
+ public:
+  virtual ~SharedState() = default;
+  virtual std::size_t bytes() const = 0;
+  virtual void save(ByteWriter& out) const = 0;
+  virtual void load(ByteReader& in) = 0;
+};
+
+}  // namespace ballast

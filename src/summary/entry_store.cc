@@ -1,0 +1,97 @@
+#include "summary/entry_store.h"
+
+#include <cmath>
+
+#include "base/bytes.h"
+#include "kernels/rows_bytes.h"
+
+namespace ballast {
+
+EntryStore::EntryStore(StorageType key_type, std::size_t key_dim, StorageType value_type,
+                       std::size_t value_dim, std::size_t capacity)
+    : keys_(key_type, key_dim, capacity),
+      values_(value_type, value_dim, value_dim == 0 ? 0 : capacity),
+      has_values_(value_dim != 0),
+      positions_(capacity),
+      log_weights_(capacity),
+      capacity_(capacity) {}
+
+EntryStore::EntryStore(const SummarySetup& setup, std::size_t capacity)
+    : EntryStore(setup.key_type, setup.key_dim, setup.value_type, setup.value_dim, capacity) {}
+
+std::size_t EntryStore::bytes() const {
+  return keys_.bytes() + values_.bytes() + capacity_ * (sizeof(Position) + sizeof(float));
+}
+
+void EntryStore::push(const Block& block, std::size_t i, float log_weight) {
+  replace(size_, block, i, log_weight);
+  ++size_;
+}
+
+void EntryStore::push(const EntryStore& other, std::size_t i) {
+  keys_.copy(size_, other.keys(), i);
+  if (has_values_) values_.copy(size_, other.values(), i);
+  positions_[size_] = other.positions_[i];
+  log_weights_[size_] = other.log_weights_[i];
+  ++size_;
+}
+
+void EntryStore::replace(std::size_t slot, const Block& block, std::size_t i, float log_weight) {
+  keys_.copy(slot, block.keys, i);
+  if (has_values_) values_.copy(slot, block.values, i);
+  positions_[slot] = block.first + static_cast<Position>(i);
+  log_weights_[slot] = log_weight;
+}
+
+void EntryStore::move(std::size_t to, std::size_t from) {
+  if (to == from) return;
+  keys_.copy(to, keys_.view(0, size_), from);
+  if (has_values_) values_.copy(to, values_.view(0, size_), from);
+  positions_[to] = positions_[from];
+  log_weights_[to] = log_weights_[from];
+}
+
+void EntryStore::erase(std::size_t slot) {
+  move(slot, size_ - 1);
+  --size_;
+}
+
+void EntryStore::keep(std::span<const std::size_t> slots) {
+  for (std::size_t i = 0; i < slots.size(); ++i) move(i, slots[i]);
+  size_ = slots.size();
+}
+
+Segment EntryStore::segment(Role role, bool weighted) const {
+  Segment segment;
+  segment.keys = keys();
+  segment.values = values();
+  segment.log_weights = weighted ? log_weights_.data() : nullptr;
+  segment.role = role;
+  segment.positions = positions_.data();
+  return segment;
+}
+
+void EntryStore::save(ByteWriter& out) const {
+  out.put<std::uint64_t>(size_);
+  save_rows(out, keys());
+  if (has_values_) save_rows(out, values());
+  out.put_all<Position>({positions_.data(), size_});
+  out.put_all<float>({log_weights_.data(), size_});
+}
+
+void EntryStore::load(ByteReader& in) {
+  size_ = 0;
+  std::size_t size = in.get_count(capacity_, "the number of entries of a summary");
+  load_rows(in, keys_, size);
+  if (has_values_) load_rows(in, values_, size);
+  in.get_all<Position>({positions_.data(), size});
+  in.get_all<float>({log_weights_.data(), size});
+  for (std::size_t i = 0; i < size; ++i) {
+    require(!std::isnan(log_weights_[i]) && log_weights_[i] < 1e9f && positions_[i] >= 0,
+            "{}: entry {} of a summary has position {} and log-weight {}", in.what(), i,
+            positions_[i], log_weights_[i]);
+  }
+  size_ = size;
+}
+
+}  // namespace ballast

@@ -1,0 +1,20 @@
+// The last tokens only.
+#include "summary/registry.h"
+
+namespace ballast {
+
+const MethodInfo& local_method() {
+  static const MethodInfo info = {
+      .name = "local",
+      .title = "the last tokens only",
+      .paper = "H2O, section 5 (baseline)",
+      .parameters = {},
+      .share = WindowShare::rest,
+      .window = 0,
+      .keeps_generated = false,
+      .watch = {},
+  };
+  return info;
+}
+
+}  // namespace ballast

@@ -1,0 +1,42 @@
+// The methods, in the order in which tables show them. Adding one: a line here.
+#include "summary/registry.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "ballast/summary.h"
+#include "base/fail.h"
+
+namespace ballast {
+
+std::span<const MethodInfo* const> methods() {
+  static const std::array all = {
+      &exact_method(),
+      &local_method(),
+      &streaming_llm_method(),
+  };
+  return all;
+}
+
+const MethodInfo& find_method(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const MethodInfo* method : methods()) {
+    if (method->name == name) return *method;
+    known.push_back(method->name);
+  }
+  fail("unknown method '{}'; known: {}", name, fmt::join(known, ", "));
+}
+
+std::unique_ptr<Summary> make_summary(const SummarySetup& setup) {
+  const MethodInfo& info = setup.policy.info();
+  return info.make == nullptr ? nullptr : info.make(setup);
+}
+
+void Summary::observe(std::span<const float>) {}
+
+void Summary::merge(const Summary&) {
+  throw Error("this method's summaries do not unite; `ballast methods` shows those that do");
+}
+
+}  // namespace ballast
