@@ -1,0 +1,112 @@
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+/// The name must be durable too: it lives in the folder.
+void sync_folder(const std::filesystem::path& file) {
+  std::filesystem::path folder = file.parent_path();
+  int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // a folder we may write to but not read: the rename stands all the same
+  ::fsync(fd);
+  ::close(fd);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
+  namespace fs = std::filesystem;
+  require(!path.empty(), "cannot write: the path is empty");
+  std::error_code ignored;
+  fs::file_status status = fs::status(path, ignored);
+  bool is_new = status.type() == fs::file_type::not_found || status.type() == fs::file_type::none;
+  if (fs::is_directory(status)) fail("{}: cannot write: it is a folder", path.string());
+  fs::path target = path;
+  if (is_new || fs::is_regular_file(status)) {
+    // Renaming over a symbolic link would replace the link, not the file that it stands for.
+    if (fs::is_symlink(fs::symlink_status(path, ignored))) {
+      fs::path real = fs::weakly_canonical(path, ignored);
+      if (!real.empty()) path_ = real;
+    }
+    partial_ = path_;
+    partial_ += ".partial";
+    target = partial_;
+  }
+  file_ = std::fopen(target.c_str(), "wbe");
+  if (file_ == nullptr) {
+    int error = errno;
+    partial_.clear();  // not ours to remove
+    fail_to("cannot create", error);
+  }
+  std::setvbuf(file_, nullptr, _IOFBF, std::size_t{1} << 18);
+}
+
+OutputFile::~OutputFile() { discard(); }
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::exchange(other.partial_, {})),
+      file_(std::exchange(other.file_, nullptr)),
+      size_(other.size_) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(partial_, other.partial_);
+  std::swap(file_, other.file_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  require(file_ != nullptr, "{}: cannot write: the file is already closed", path_.string());
+  if (bytes.empty()) return;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
+    fail_to("cannot write", errno);
+  }
+  size_ += bytes.size();
+}
+
+void OutputFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void OutputFile::commit() {
+  require(file_ != nullptr, "{}: cannot write: the file is already closed", path_.string());
+  if (std::fflush(file_) != 0) fail_to("cannot write", errno);
+  // Devices and pipes have nothing to sync (EINVAL, EROFS).
+  if (::fsync(::fileno(file_)) != 0 && !partial_.empty()) fail_to("cannot write", errno);
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) fail_to("cannot write", errno);
+  if (partial_.empty()) return;
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail_to("cannot create", errno);
+  partial_.clear();
+  sync_folder(path_);
+}
+
+void OutputFile::discard() noexcept {
+  if (file_ != nullptr) std::fclose(std::exchange(file_, nullptr));
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+  partial_.clear();
+}
+
+void OutputFile::fail_to(const char* action, int error) {
+  discard();
+  fail("{}: {}: {}", path_.string(), action, std::strerror(error));
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  OutputFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+}  // namespace ballast

@@ -1,0 +1,48 @@
+// A file that appears whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace ballast {
+
+/// Writes `path.partial` and renames it to `path` on commit(), so that whoever looks at `path`
+/// finds the old file or the complete new one, whatever happens in between. Without commit() the
+/// partial file is removed. A path that exists and is not a regular file (/dev/stdout, a pipe) is
+/// written to directly. Every member throws Error with the path and the system's reason, a full
+/// disk included.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  /// Makes the content durable and gives it its name. Nothing can be written afterwards.
+  void commit();
+
+  /// Where the file will appear.
+  const std::filesystem::path& path() const { return path_; }
+  /// Bytes written so far.
+  std::uint64_t size() const { return size_; }
+
+ private:
+  void discard() noexcept;
+  [[noreturn]] void fail_to(const char* action, int error);
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;  ///< empty when `path` is written to directly
+  std::FILE* file_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+/// Writes the whole of a small file, as OutputFile does.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace ballast
