@@ -56,8 +56,8 @@ struct CacheBytes {
 
 class LayerCache;
 
-/// Not thread-safe, except that different layers may be used at once; a call uses OpenMP's threads
-/// over heads.
+/// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
+/// uses OpenMP's threads over heads.
 class Cache {
  public:
   /// Throws Error on a bad shape or option (see Policy::shares).
@@ -66,8 +66,8 @@ class Cache {
   Cache& operator=(Cache&&) noexcept;
   ~Cache();
 
-  const CacheShape& shape() const { return shape_; }
-  const CacheOptions& options() const { return options_; }
+  const CacheShape& shape() const;
+  const CacheOptions& options() const;
 
   /// Takes in m tokens of one layer and answers their queries, causally.
   /// keys: m × (kv_heads·key_dim), values: m × (kv_heads·value_dim),
@@ -90,15 +90,25 @@ class Cache {
   /// Every kept entry of one head, in order of position.
   std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;
 
+  /// What the methods have to say of how it went (ClusterGen's radius, failed halvings).
+  std::vector<std::string> reports() const;
+
   /// Writes a versioned, checksummed file, beside and renamed. `note` is kept with it (what the
   /// cache is of). Throws Error if it cannot be written.
   void save(const std::filesystem::path& path, std::string_view note = {}) const;
   /// Throws Error naming what is wrong with a damaged or foreign file.
   static Cache load(const std::filesystem::path& path, std::string* note = nullptr);
+  /// The same from memory; errors say `name`.
+  static Cache parse(std::span<const std::byte> bytes, const std::string& name,
+                     std::string* note = nullptr);
 
  private:
-  CacheShape shape_;
-  CacheOptions options_;
+  struct Settings;
+
+  Cache(const CacheShape& shape, const CacheOptions& options, bool reserve);
+  static Cache parse_body(ByteReader& in, std::string* note);
+
+  std::unique_ptr<const Settings> settings_;
   std::unique_ptr<SharedState> shared_;
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };

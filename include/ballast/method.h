@@ -91,9 +91,11 @@ const MethodInfo& find_method(std::string_view name);
 struct Shares {
   std::size_t sink = 0;
   std::size_t summary = 0;
-  std::size_t window = 0;  ///< without the slack of `step` tokens that stream adds
-  std::size_t step = 1;    ///< stream: tokens that leave the window at a time
-  std::size_t total() const { return sink + summary + window; }
+  std::size_t window = 0;
+  /// While the window slides it holds up to this many tokens more: those that leave it at a time.
+  /// 0 when it does not slide.
+  std::size_t step = 0;
+  std::size_t total() const { return sink + summary + window + step; }
 };
 
 /// A method with its parameters: what a method string means. Immutable; cheap to copy.
@@ -117,7 +119,7 @@ class Policy {
   Policy with(std::string_view key, std::string_view value) const;
 
   /// The shares of a head of `layer` (of `layers`) when `tokens` tokens are to be covered: the
-  /// prompt in prefill, all that will be read in stream. exact: window = tokens.
+  /// prompt in prefill, all that will be read in stream. exact: everything in the window.
   /// Throws Error when the budget is smaller than sink + window (+ step), when stream is given a
   /// rate without a length (tokens = 0), and when neither rate nor budget is set.
   Shares shares(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;

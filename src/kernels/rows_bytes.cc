@@ -14,11 +14,11 @@ void save_rows(ByteWriter& out, const RowsView& rows) {
   }
 }
 
-void load_rows(ByteReader& in, Rows& rows, std::size_t count) {
-  require(count <= rows.capacity(), "{}: {} rows where at most {} fit", in.what(), count,
-          rows.capacity());
+void load_rows(ByteReader& in, Rows& rows, std::size_t begin, std::size_t count) {
+  require(begin <= rows.capacity() && count <= rows.capacity() - begin,
+          "{}: {} rows from row {} on where {} fit", in.what(), count, begin, rows.capacity());
   std::vector<float> row(rows.dim());
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = begin; i < begin + count; ++i) {
     in.get_all(rows.payload(i));
     if (!rows.scales(i).empty()) in.get_all(rows.scales(i));
     rows.view(i, 1).decode(0, row);

@@ -82,8 +82,8 @@ void EntryStore::save(ByteWriter& out) const {
 void EntryStore::load(ByteReader& in) {
   size_ = 0;
   std::size_t size = in.get_count(capacity_, "the number of entries of a summary");
-  load_rows(in, keys_, size);
-  if (has_values_) load_rows(in, values_, size);
+  load_rows(in, keys_, 0, size);
+  if (has_values_) load_rows(in, values_, 0, size);
   in.get_all<Position>({positions_.data(), size});
   in.get_all<float>({log_weights_.data(), size});
   for (std::size_t i = 0; i < size; ++i) {

@@ -193,7 +193,7 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
   auto size_or = [&](std::string_view key, std::size_t standard) {
     return has(key) ? static_cast<std::size_t>(integer(key)) : standard;
   };
-  if (info_->share == WindowShare::all) return {0, 0, tokens, 1};
+  if (info_->share == WindowShare::all) return {0, 0, tokens, 0};
   const bool by_budget = has("budget");
   require(by_budget || has("rate"),
           "method {}: say how much to keep: {}:rate=0.25 or {}:budget=1024", info_->name,
@@ -203,8 +203,6 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
 
   Shares out;
   out.sink = size_or("sink", info_->sink);
-  out.step = size_or("step", info_->step);
-  // Slack: while the window slides, it holds up to `step` tokens more than it promises.
   const bool slides = protocol == Protocol::stream || !keeps_generated();
   const bool fixed_window = has("window") || info_->share == WindowShare::fixed;
   out.window = fixed_window ? size_or("window", info_->window) : 0;
@@ -228,17 +226,18 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
     total = exact + pyramid(total - exact, tokens > exact ? tokens - exact : 0, layer, layers);
   }
   if (slides) {
-    const std::size_t rest = total > exact ? total - exact : 0;
-    // The slack is paid from the summary's share and may not eat it up.
-    if (!set_.contains("step")) out.step = std::min(out.step, std::max<std::size_t>(1, rest / 4));
+    out.step = size_or("step", info_->step);
+    // The step is paid from the summary's share and may not eat it up.
+    const std::size_t left = total > exact ? total - exact : 0;
+    if (!set_.contains("step")) out.step = std::min(out.step, std::max<std::size_t>(1, left / 4));
   }
-  const std::size_t slack = slides ? out.step : 0;
-  const std::size_t needed = exact + (by_budget ? slack : 0);
-  require(total >= needed,
+  const std::size_t needed = exact + out.step;
+  require(!by_budget || total >= needed,
           "method {}: budget={} is smaller than sink={} + window={}{}; give at least {}",
           info_->name, total, out.sink, out.window,
-          slack != 0 ? fmt::format(" + step={}", slack) : "", needed);
-  std::size_t rest = total - exact - std::min(slack, total - exact);
+          slides ? fmt::format(" + step={}", out.step) : "", needed);
+  out.step = std::min(out.step, total - exact);
+  const std::size_t rest = total - exact - out.step;
   if (!fixed_window && info_->share == WindowShare::rest) out.window = rest;
   if (!fixed_window && info_->share == WindowShare::half) out.window = (rest + 1) / 2;
   out.summary = fixed_window ? rest : rest - out.window;

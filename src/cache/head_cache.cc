@@ -1,0 +1,190 @@
+#include "cache/head_cache.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "kernels/rows_bytes.h"
+
+namespace ballast {
+
+Window::Window(const SummarySetup& setup, std::size_t capacity, bool masses)
+    : keys_(setup.key_type, setup.key_dim, capacity),
+      values_(setup.value_type, setup.value_dim, capacity),
+      mass_(masses ? capacity : 0),
+      has_masses_(masses) {}
+
+void Window::reserve(std::size_t count) {
+  if (size_ + count <= capacity()) return;
+  const std::size_t wanted = std::max(size_ + count, capacity() + capacity() / 2);
+  keys_.grow(wanted, size_);
+  values_.grow(wanted, size_);
+  if (has_masses_) mass_.resize(wanted);
+}
+
+void Window::push(std::span<const float> key, std::span<const float> value) {
+  const std::size_t slot = (begin_ + size_) % capacity();
+  keys_.set(slot, key);
+  values_.set(slot, value);
+  if (has_masses_) mass_[slot] = 0.0f;
+  ++size_;
+}
+
+void Window::push(const Window& other, std::size_t i) {
+  const std::size_t from = (other.begin_ + i) % other.capacity();
+  const std::size_t slot = (begin_ + size_) % capacity();
+  keys_.copy(slot, other.keys_.view(0, other.capacity()), from);
+  values_.copy(slot, other.values_.view(0, other.capacity()), from);
+  if (has_masses_) mass_[slot] = other.mass_[from];
+  ++size_;
+}
+
+void Window::drop_oldest(std::size_t count) {
+  begin_ = (begin_ + count) % capacity();
+  size_ -= count;
+}
+
+std::vector<Block> Window::blocks(std::size_t i, std::size_t count, Position now) const {
+  std::vector<Block> out;
+  while (count > 0) {
+    const std::size_t slot = (begin_ + i) % capacity();
+    const std::size_t run = std::min(count, capacity() - slot);
+    Block block;
+    block.keys = keys_.view(slot, run);
+    block.values = values_.view(slot, run);
+    block.first = now - static_cast<Position>(size_ - i);
+    block.now = now;
+    if (has_masses_) block.mass = {mass_.data() + slot, run};
+    out.push_back(block);
+    i += run;
+    count -= run;
+  }
+  return out;
+}
+
+void Window::add_mass(std::span<const float> mass) {
+  for (std::size_t i = 0; i < size_; ++i) mass_[(begin_ + i) % capacity()] += mass[i];
+}
+
+void Window::save(ByteWriter& out) const {
+  out.put<std::uint64_t>(capacity());
+  out.put<std::uint64_t>(begin_);
+  out.put<std::uint64_t>(size_);
+  for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
+    save_rows(out, block.keys);
+    save_rows(out, block.values);
+    out.put_all<float>(block.mass);
+  }
+}
+
+void Window::load(const SummarySetup& setup, bool masses, bool ring, ByteReader& in) {
+  // Each row costs bytes in the file, so a count that the file cannot hold is refused before
+  // anything is allocated.
+  const std::size_t saved = in.get_count(16 * in.left(), "the capacity of a window");
+  const std::size_t begin = in.get_count(saved, "the begin of a window");
+  const std::size_t size = in.get_count(std::min(saved, in.left()), "the size of a window");
+  require(ring || begin == 0, "{}: a window that is no ring begins at {}", in.what(), begin);
+  const std::size_t capacity = ring ? saved : size;
+  *this = Window(setup, capacity, masses);
+  begin_ = begin;
+  size_ = size;
+  for (std::size_t done = 0; done < size_;) {
+    const std::size_t slot = (begin_ + done) % capacity;
+    const std::size_t run = std::min(size_ - done, capacity - slot);
+    load_rows(in, keys_, slot, run);
+    load_rows(in, values_, slot, run);
+    if (has_masses_) in.get_all<float>({mass_.data() + slot, run});
+    done += run;
+  }
+}
+
+std::size_t HeadCache::entries() const {
+  return sink + (summary ? summary->entries() : 0) + window.size();
+}
+
+CacheBytes HeadCache::bytes() const {
+  CacheBytes bytes;
+  bytes.sink = sink_keys.bytes() + sink_values.bytes();
+  bytes.summary = summary ? summary->bytes() : 0;
+  bytes.window = window.bytes();
+  bytes.watch = window.mass_bytes() + recent_queries.rows() * recent_queries.cols() * sizeof(float);
+  return bytes;
+}
+
+void HeadCache::segments(Position now, std::vector<Segment>& out) const {
+  if (sink > 0) {
+    Segment segment;
+    segment.keys = sink_keys.view(0, sink);
+    segment.values = sink_values.view(0, sink);
+    segment.first_position = 0;
+    out.push_back(segment);
+  }
+  if (summary) summary->segments(out);
+  for (const Block& block : window.blocks(0, window.size(), now)) {
+    Segment segment;
+    segment.keys = block.keys;
+    segment.values = block.values;
+    segment.first_position = block.first;
+    out.push_back(segment);
+  }
+}
+
+void HeadCache::condense(const Shares& shares, std::size_t room, Position now,
+                         std::span<const float> masses) {
+  const std::size_t all = window.size();
+  const std::size_t first = std::min(shares.sink, all);
+  const std::size_t last = std::min(shares.window, all - first);
+  const std::size_t middle = all - first - last;
+  Window everything = std::move(window);
+
+  sink = first;
+  sink_keys = Rows(setup.key_type, setup.key_dim, first);
+  sink_values = Rows(setup.value_type, setup.value_dim, first);
+  for (const Block& block : everything.blocks(0, first, now)) {
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      sink_keys.copy(static_cast<std::size_t>(block.first) + i, block.keys, i);
+      sink_values.copy(static_cast<std::size_t>(block.first) + i, block.values, i);
+    }
+  }
+  setup.capacity = shares.summary;
+  setup.sink = first;
+  if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
+  summary = make_summary(setup);
+  const bool has_masses = everything.mass_bytes() != 0;
+  if (summary && middle > 0) {
+    for (Block& block : everything.blocks(first, middle, now)) {
+      if (!masses.empty())
+        block.mass = masses.subspan(static_cast<std::size_t>(block.first), block.size());
+      summary->absorb(block);
+    }
+  }
+  window = Window(setup, std::max(room, last), has_masses);
+  for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
+}
+
+void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> masses) {
+  std::size_t at = sink + (summary ? summary->entries() : 0);
+  if (summary) {
+    if (!masses.empty()) summary->observe(masses.subspan(sink, at - sink));
+    for (Block& block : window.blocks(0, count, now)) {
+      if (!masses.empty()) block.mass = masses.subspan(at, block.size());
+      at += block.size();
+      summary->absorb(block);
+    }
+  }
+  window.drop_oldest(count);
+}
+
+std::vector<KeptEntry> HeadCache::kept(Position now) const {
+  std::vector<KeptEntry> out;
+  for (std::size_t i = 0; i < sink; ++i) out.push_back({static_cast<Position>(i), 1, 1});
+  if (summary) {
+    auto middle = summary->kept();
+    std::ranges::sort(middle, {}, &KeptEntry::position);
+    out.insert(out.end(), middle.begin(), middle.end());
+  }
+  for (Position p = now - static_cast<Position>(window.size()); p < now; ++p)
+    out.push_back({p, 1, 1});
+  return out;
+}
+
+}  // namespace ballast

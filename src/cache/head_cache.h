@@ -1,0 +1,80 @@
+// The cache of one KV head: where its rows are. LayerCache decides when they move.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ballast/cache.h"
+#include "ballast/summary.h"
+
+namespace ballast {
+
+/// Rows of the tokens in the window, oldest first from slot begin; a ring once its capacity is
+/// fixed.
+class Window {
+ public:
+  Window() = default;
+  /// `masses`: each token has an accumulated mass too.
+  Window(const SummarySetup& setup, std::size_t capacity, bool masses);
+
+  std::size_t size() const { return size_; }
+  std::size_t capacity() const { return keys_.capacity(); }
+  std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
+  std::size_t mass_bytes() const { return mass_.capacity() * sizeof(float); }
+
+  /// Room for `count` more; only while the oldest row is in slot 0.
+  void reserve(std::size_t count);
+  /// There must be room.
+  void push(std::span<const float> key, std::span<const float> value);
+  void push(const Window& other, std::size_t i);
+  void drop_oldest(std::size_t count);
+
+  /// The `count` tokens from the i-th oldest on, in the one or two runs in which they lie.
+  /// `now`: tokens seen so far, the window's included.
+  std::vector<Block> blocks(std::size_t i, std::size_t count, Position now) const;
+  /// Adds to the mass of the tokens, oldest first.
+  void add_mass(std::span<const float> mass);
+  /// The masses themselves, while the oldest token is in slot 0.
+  std::span<float> masses() { return {mass_.data(), has_masses_ ? size_ : 0}; }
+
+  void save(ByteWriter& out) const;
+  /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
+  void load(const SummarySetup& setup, bool masses, bool ring, ByteReader& in);
+
+ private:
+  Rows keys_;
+  Rows values_;
+  std::vector<float> mass_;
+  bool has_masses_ = false;
+  std::size_t begin_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// sink | summary | window.
+struct HeadCache {
+  SummarySetup setup;  ///< capacity, tokens and sink are known once the middle is summarised
+  Rows sink_keys;
+  Rows sink_values;
+  std::size_t sink = 0;  ///< rows held there
+  std::unique_ptr<Summary> summary;
+  Window window;
+  /// Queries of the last observed tokens, `group` rows a token, token t in slot t mod observed.
+  Matrix recent_queries;
+
+  /// Entries held.
+  std::size_t entries() const;
+  CacheBytes bytes() const;
+  /// Appends sink, summary and window; `now`: tokens seen.
+  void segments(Position now, std::vector<Segment>& out) const;
+  /// Splits the window, which holds everything, into sink, summary and a window of the last
+  /// shares.window tokens with room for `room` rows. masses: of all entries, or empty.
+  void condense(const Shares& shares, std::size_t room, Position now,
+                std::span<const float> masses);
+  /// The oldest `count` tokens leave the window. masses: of all entries, or empty.
+  void absorb_oldest(std::size_t count, Position now, std::span<const float> masses);
+  std::vector<KeptEntry> kept(Position now) const;
+};
+
+}  // namespace ballast

@@ -1,0 +1,331 @@
+#include "cache/layer_cache.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/checks.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "kernels/rows_bytes.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+/// Rows of one head for `tokens` tokens, head heads side by side, as (tokens · group) rows.
+Matrix gather(ConstMatrix all, std::size_t head, std::size_t group, std::size_t dim) {
+  Matrix out(all.rows * group, dim);
+  for (std::size_t t = 0; t < all.rows; ++t) {
+    const float* from = all.row(t) + head * group * dim;
+    std::copy(from, from + group * dim, out[t * group].data());
+  }
+  return out;
+}
+
+void scatter(const Matrix& rows, std::size_t head, std::size_t group, MutableMatrix all) {
+  const std::size_t width = group * rows.cols();
+  for (std::size_t t = 0; t < all.rows; ++t) {
+    const float* from = rows[t * group].data();
+    std::copy(from, from + width, all.row(t) + head * width);
+  }
+}
+
+}  // namespace
+
+LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
+                       SharedState* shared, bool reserve)
+    : shape_(shape),
+      options_(options),
+      layer_(layer),
+      watch_(options.policy.info().watch),
+      observed_(options.policy.observed()),
+      shared_(shared),
+      heads_(shape.kv_heads) {
+  const bool stream = options.protocol == Protocol::stream;
+  // In prefill the prompt's length decides; asking now reports an impossible budget early.
+  shares_ = options.policy.shares(
+      stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
+      options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
+  std::size_t rows = options.expected_tokens;
+  if (stream && room() != kUnlimited) {
+    rows = rows == 0 ? shares_.total() : std::min(rows, shares_.total());
+  }
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    SummarySetup& setup = heads_[h].setup;
+    setup.policy = options.policy;
+    setup.protocol = options.protocol;
+    setup.key_dim = shape.key_dim;
+    setup.value_dim = shape.value_dim;
+    setup.key_type = options.key_type;
+    setup.value_type = options.value_type;
+    setup.logits = logits();
+    setup.random = {options.seed, static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(h)};
+    setup.layers = static_cast<int>(shape.layers);
+    setup.shared = shared;
+    heads_[h].window = Window(setup, reserve ? rows : 0, watches_every());
+    if (observed_ > 0) heads_[h].recent_queries = Matrix(observed_ * shape.group, shape.key_dim);
+  }
+}
+
+Logits LayerCache::logits() const {
+  Logits logits = shape_.logits;
+  if (!shape_.sliding_windows.empty()) logits.sliding_window = shape_.sliding_windows[layer_];
+  return logits;
+}
+
+std::span<const float> LayerCache::slopes(std::size_t h) const {
+  if (shape_.alibi_slopes.empty()) return {};
+  return {shape_.alibi_slopes.data() + h * shape_.group, shape_.group};
+}
+
+std::size_t LayerCache::room() const {
+  const Policy& policy = options_.policy;
+  const bool stream = options_.protocol == Protocol::stream;
+  if (policy.info().share == WindowShare::all || state_ == State::growing) return kUnlimited;
+  if (state_ == State::sliding) return shares_.window + shares_.step - heads_[0].window.size();
+  if (!stream && (!prompt_ended_ || policy.keeps_generated())) return kUnlimited;
+  return shares_.total() - std::min(shares_.total(), tokens_);
+}
+
+void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                         MutableMatrix out) {
+  for (std::size_t done = 0; done < keys.rows;) {
+    std::size_t count = std::min(room(), keys.rows - done);
+    if (count == 0) {
+      make_room();
+      continue;
+    }
+    // Mass is added up token by token, so that the sums do not depend on how a text is cut.
+    if (watches_every() && state_ == State::sliding) count = 1;
+    extend(keys.slice(done, count), values.slice(done, count), queries.slice(done, count),
+           out.slice(done, count));
+    done += count;
+  }
+}
+
+void LayerCache::make_room() {
+  if (state_ == State::whole) return condense();
+  auto masses = masses_now();
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    heads_[h].absorb_oldest(shares_.step, now(),
+                            masses.empty() ? std::span<const float>{} : masses[h]);
+  });
+}
+
+void LayerCache::finish_prompt() {
+  require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
+  prompt_ended_ = true;
+  if (options_.protocol == Protocol::stream) return;
+  shares_ = options_.policy.shares(tokens_, Protocol::prefill, static_cast<int>(layer_),
+                                   static_cast<int>(shape_.layers));
+  if (options_.policy.info().share != WindowShare::all && tokens_ > shares_.total()) condense();
+}
+
+void LayerCache::condense() {
+  const bool slides = shares_.step > 0;
+  const std::size_t later =
+      options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
+  const std::size_t room = shares_.window + (slides ? shares_.step : later);
+  auto masses = watches_every() ? std::vector<std::vector<float>>(heads_.size()) : masses_now();
+  if (watches_every()) {
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      masses[h].assign(heads_[h].window.masses().begin(), heads_[h].window.masses().end());
+    }
+    if (watch_.whole_layer) {
+      add_up(masses);
+      for (HeadCache& head : heads_) std::ranges::copy(masses[0], head.window.masses().begin());
+    }
+  }
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    HeadCache& head = heads_[h];
+    if (options_.expected_tokens > shares_.sink + shares_.window) {
+      head.setup.tokens = options_.expected_tokens - shares_.sink - shares_.window;
+    }
+    head.condense(shares_, room, now(), masses.empty() ? std::span<const float>{} : masses[h]);
+  });
+  state_ = slides ? State::sliding : State::growing;
+}
+
+void LayerCache::add_up(std::vector<std::vector<float>>& masses) {
+  for (std::size_t h = 1; h < masses.size(); ++h) {
+    for (std::size_t i = 0; i < masses[0].size(); ++i) masses[0][i] += masses[h][i];
+  }
+  for (std::size_t h = 1; h < masses.size(); ++h) masses[h] = masses[0];
+}
+
+std::vector<std::vector<float>> LayerCache::masses_now() const {
+  if (watch_.kind != Watch::Kind::last) return {};
+  std::vector<std::vector<float>> masses(heads_.size());
+  const std::size_t seen = std::min(observed_, tokens_);
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    const HeadCache& head = heads_[h];
+    std::vector<Position> positions;
+    std::vector<float> biases;
+    // Slot s of the ring holds the last token t with t mod observed = s.
+    for (std::size_t s = 0; s < seen; ++s) {
+      const std::size_t t = tokens_ - 1 - (tokens_ - 1 - s) % observed_;
+      positions.insert(positions.end(), shape_.group, static_cast<Position>(t));
+      biases.insert(biases.end(), slopes(h).begin(), slopes(h).end());
+    }
+    Queries queries{head.recent_queries.view().slice(0, seen * shape_.group), positions, biases};
+    std::vector<Segment> segments;
+    head.segments(now(), segments);
+    Matrix unused(queries.rows.rows, shape_.value_dim);
+    masses[h].assign(head.entries(), 0.0f);
+    attend_with_mass(queries, segments, logits(), unused.view(), masses[h]);
+  });
+  if (watch_.whole_layer) add_up(masses);
+  return masses;
+}
+
+void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                        MutableMatrix out) {
+  std::vector<std::vector<float>> masses(watches_every() ? heads_.size() : 0);
+  tokens_ += keys.rows;
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    HeadCache& head = heads_[h];
+    if (state_ != State::sliding) head.window.reserve(keys.rows);
+    for (std::size_t t = 0; t < keys.rows; ++t) {
+      head.window.push({keys.row(t) + h * shape_.key_dim, shape_.key_dim},
+                       {values.row(t) + h * shape_.value_dim, shape_.value_dim});
+    }
+    remember(head, h, queries);
+    attend_head(h, queries, out, masses.empty() ? nullptr : &masses[h]);
+  });
+  if (masses.empty() || state_ == State::whole) return;  // whole: added in place
+  if (watch_.whole_layer) add_up(masses);
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    HeadCache& head = heads_[h];
+    const std::size_t middle = head.summary ? head.summary->entries() : 0;
+    std::span<const float> mass = masses[h];
+    if (head.summary) head.summary->observe(mass.subspan(head.sink, middle));
+    head.window.add_mass(mass.subspan(head.sink + middle));
+  });
+}
+
+void LayerCache::remember(HeadCache& head, std::size_t h, ConstMatrix queries) const {
+  if (observed_ == 0) return;
+  const std::size_t width = shape_.group * shape_.key_dim;
+  const std::size_t first = tokens_ - queries.rows;
+  for (std::size_t t = queries.rows - std::min(queries.rows, observed_); t < queries.rows; ++t) {
+    const float* row = queries.row(t) + h * width;
+    std::copy(row, row + width, head.recent_queries[(first + t) % observed_ * shape_.group].data());
+  }
+}
+
+void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out,
+                             std::vector<float>* mass) {
+  HeadCache& head = heads_[h];
+  const std::size_t group = shape_.group;
+  const Matrix rows = gather(queries, h, group, shape_.key_dim);
+  std::vector<Position> positions(rows.rows());
+  std::vector<float> biases(slopes(h).empty() ? 0 : rows.rows());
+  for (std::size_t r = 0; r < rows.rows(); ++r) {
+    positions[r] = static_cast<Position>(tokens_ - queries.rows + r / group);
+    if (!biases.empty()) biases[r] = slopes(h)[r % group];
+  }
+  std::vector<Segment> segments;
+  head.segments(now(), segments);
+  Matrix z(rows.rows(), shape_.value_dim);
+  const Queries asked{rows.view(), positions, biases};
+  if (mass == nullptr) {
+    attend(asked, segments, logits(), z.view());
+  } else if (state_ == State::whole) {
+    attend_with_mass(asked, segments, logits(), z.view(), head.window.masses());
+  } else {
+    mass->assign(head.entries(), 0.0f);
+    attend_with_mass(asked, segments, logits(), z.view(), *mass);
+  }
+  scatter(z, h, group, out);
+}
+
+std::size_t LayerCache::entries() const {
+  std::size_t most = 0;
+  for (const HeadCache& head : heads_) most = std::max(most, head.entries());
+  return most;
+}
+
+CacheBytes LayerCache::bytes() const {
+  CacheBytes bytes;
+  for (const HeadCache& head : heads_) bytes += head.bytes();
+  return bytes;
+}
+
+std::vector<Segment> LayerCache::segments(std::size_t head) const {
+  std::vector<Segment> out;
+  heads_[head].segments(now(), out);
+  return out;
+}
+
+std::vector<KeptEntry> LayerCache::kept(std::size_t head) const { return heads_[head].kept(now()); }
+
+void LayerCache::save(ByteWriter& out) const {
+  out.put(state_);
+  out.put(prompt_ended_);
+  out.put<std::uint64_t>(tokens_);
+  for (std::size_t part : {shares_.sink, shares_.summary, shares_.window, shares_.step}) {
+    out.put<std::uint64_t>(part);
+  }
+  for (const HeadCache& head : heads_) {
+    out.put<std::uint64_t>(head.setup.capacity);
+    out.put<std::uint64_t>(head.setup.tokens);
+    out.put<std::uint64_t>(head.sink);
+    save_rows(out, head.sink_keys.view(0, head.sink));
+    save_rows(out, head.sink_values.view(0, head.sink));
+    out.put<std::uint8_t>(head.summary != nullptr);
+    if (head.summary) head.summary->save(out);
+    head.window.save(out);
+    out.put_all<float>(
+        {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});
+  }
+}
+
+void LayerCache::load(ByteReader& in) {
+  const auto state = in.get<std::uint8_t>();
+  require(state <= static_cast<std::uint8_t>(State::sliding), "{}: layer {} has state {}",
+          in.what(), layer_, state);
+  state_ = static_cast<State>(state);
+  prompt_ended_ = in.get<std::uint8_t>() != 0;
+  constexpr std::size_t most = std::numeric_limits<Position>::max();
+  tokens_ = in.get_count(most, "the number of tokens");
+  for (std::size_t* part : {&shares_.sink, &shares_.summary, &shares_.window, &shares_.step}) {
+    *part = in.get_count(most, "a share of the budget");
+  }
+  for (HeadCache& head : heads_) load_head(head, in);
+}
+
+void LayerCache::load_head(HeadCache& head, ByteReader& in) {
+  // A summary is never so empty that its capacity exceeds the bytes that follow by far.
+  head.setup.capacity =
+      in.get_count(std::min(shares_.summary, 16 * in.left()), "the capacity of a summary");
+  head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
+  head.sink = in.get_count(std::min(shares_.sink, in.left()), "the size of a sink");
+  head.setup.sink = head.sink;
+  head.sink_keys = Rows(options_.key_type, shape_.key_dim, head.sink);
+  head.sink_values = Rows(options_.value_type, shape_.value_dim, head.sink);
+  load_rows(in, head.sink_keys, 0, head.sink);
+  load_rows(in, head.sink_values, 0, head.sink);
+  if (in.get<std::uint8_t>() != 0) {
+    head.summary = make_summary(head.setup);
+    require(head.summary != nullptr, "{}: layer {} holds a summary, method {} has none", in.what(),
+            layer_, options_.policy.info().name);
+    head.summary->load(in);
+  }
+  head.window.load(head.setup, watches_every(), state_ == State::sliding, in);
+  const std::size_t window = head.window.size();
+  const std::size_t ring = shares_.window + shares_.step;
+  const bool fits = state_ == State::whole ? window == tokens_ && head.sink == 0
+                    : state_ == State::growing
+                        ? window <= tokens_
+                        : window <= tokens_ && head.window.capacity() == ring && shares_.step > 0;
+  require(fits, "{}: layer {} holds {} of {} tokens in its window, which cannot be", in.what(),
+          layer_, window, tokens_);
+  std::span<float> recent(head.recent_queries.data(),
+                          head.recent_queries.rows() * head.recent_queries.cols());
+  in.get_all(recent);
+  require(first_not_finite(recent) == recent.size(), "{}: a query is not finite", in.what());
+}
+
+}  // namespace ballast

@@ -1,0 +1,69 @@
+// One layer's heads, and when tokens move through their caches.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "cache/head_cache.h"
+
+namespace ballast {
+
+/// A layer's cache passes through up to three states: `whole` (everything is exact, in the
+/// window), then, once the prompt has ended or the budget is reached, either `growing` (the window
+/// takes every generated token) or `sliding` (the window is a ring, its oldest tokens leave for
+/// the summary `step` at a time).
+class LayerCache {
+ public:
+  /// `reserve`: allocate at once what the options let expect.
+  LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
+             SharedState* shared, bool reserve);
+
+  /// See Cache::forward; numbers are known to be finite.
+  void forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
+  void finish_prompt();
+
+  std::size_t tokens() const { return tokens_; }
+  std::size_t entries() const;
+  CacheBytes bytes() const;
+  std::vector<Segment> segments(std::size_t head) const;
+  std::vector<KeptEntry> kept(std::size_t head) const;
+  const HeadCache& head(std::size_t i) const { return heads_[i]; }
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+
+ private:
+  enum class State : std::uint8_t { whole, growing, sliding };
+
+  Position now() const { return static_cast<Position>(tokens_); }
+  bool watches_every() const { return watch_.kind == Watch::Kind::every; }
+  /// Tokens that may come in before something must leave.
+  std::size_t room() const;
+  void make_room();
+  void condense();
+  /// What Watch::last wants to know: the mass of every entry, per head; empty for other methods.
+  std::vector<std::vector<float>> masses_now() const;
+  /// Every head's masses become the sum over heads.
+  static void add_up(std::vector<std::vector<float>>& masses);
+  /// Takes in tokens for which there is room, and answers their queries.
+  void extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
+  void remember(HeadCache& head, std::size_t h, ConstMatrix queries) const;
+  void attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out, std::vector<float>* mass);
+  void load_head(HeadCache& head, ByteReader& in);
+  Logits logits() const;
+  std::span<const float> slopes(std::size_t h) const;
+
+  const CacheShape& shape_;
+  const CacheOptions& options_;
+  std::size_t layer_;
+  Watch watch_;
+  std::size_t observed_;
+  SharedState* shared_;
+  State state_ = State::whole;
+  bool prompt_ended_ = false;
+  std::size_t tokens_ = 0;
+  Shares shares_;
+  std::vector<HeadCache> heads_;
+};
+
+}  // namespace ballast
