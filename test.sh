@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds Ballast and runs its tests.
+#   ./test.sh            everything that CI runs
+#   ./test.sh --long     also the tests with the label `long` (minutes)
+#   ./test.sh --asan     under AddressSanitizer and UBSan, in build-asan
+#   ./test.sh --tsan     under ThreadSanitizer, in build-tsan
+# What follows `--` goes to ctest: ./test.sh -- -R cache
+set -euo pipefail
+cd "$(dirname "$0")"
+
+preset=release
+labels=(-LE long)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --long) labels=() ;;
+    --asan) preset=asan ;;
+    --tsan) preset=tsan ;;
+    --) shift; break ;;
+    *) echo "test.sh: unknown option '$1'; known: --long --asan --tsan -- (options of ctest)" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+./setup.sh
+cmake --preset "$preset" >/dev/null
+cmake --build --preset "$preset"
+if [ "$preset" = release ]; then
+  cmake --build --preset release --target format-check
+fi
+# OpenMP's runtime keeps memory for its threads until the end; sanitizers need not report it.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/cmake/lsan.supp:print_suppressions=0}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/cmake/tsan.supp}
+ctest --preset "$preset" -j "$(nproc)" "${labels[@]}" "$@"
