@@ -1,0 +1,157 @@
+#include "ballast/cache.h"
+
+#include "cache/streams.h"
+#include "temp_dir.h"
+
+namespace ballast::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Cache, ExactIsCausalAttention) {
+  Stream s = make_stream(70, 3);
+  Cache cache(s.shape, options_of("exact", Protocol::prefill));
+  Matrix out = feed(cache, s, 0, 70, 9, 40);
+  for (std::size_t t : {0, 1, 8, 9, 39, 40, 69}) {
+    for (std::size_t q = 0; q < 4; ++q) {
+      std::vector<PlainEntry> entries;
+      for (std::size_t i = 0; i <= t; ++i) {
+        auto key = s.keys[1][i].subspan(q / 2 * 16, 16);
+        auto value = s.values[1][i].subspan(q / 2 * 24, 24);
+        entries.push_back({{key.begin(), key.end()}, {value.begin(), value.end()}});
+      }
+      auto expected = naive_attention(entries, s.queries[1][t].subspan(q * 16, 16), 0.25);
+      EXPECT_LT(relative_error(out[t].subspan(q * 24, 24), expected), 1e-5);
+    }
+  }
+}
+
+TEST(Cache, SinkSummaryAndWindowAreWhereTheyBelong) {
+  Stream s = make_stream(100, 3);
+  Cache cache(s.shape, options_of("streaming-llm:budget=20,sink=4", Protocol::stream));
+  feed(cache, s, 0, 100, 10);
+  std::vector<Position> positions;
+  for (const KeptEntry& kept : cache.kept(0, 0)) positions.push_back(kept.position);
+  std::vector<Position> expected = {0, 1, 2, 3};
+  for (Position p = 84; p < 100; ++p) expected.push_back(p);
+  EXPECT_EQ(positions, expected);
+}
+
+TEST(Cache, PrefillKeepsWhatIsGeneratedUnlessToldToEvict) {
+  Stream s = make_stream(200, 3);
+  Cache keeps(s.shape, options_of("local:budget=30,generated=keep", Protocol::prefill));
+  feed(keeps, s, 0, 200, 50, 100);
+  EXPECT_EQ(keeps.entries(), 130u);
+  Cache evicts(s.shape, options_of("local:budget=30", Protocol::prefill));
+  feed(evicts, s, 0, 200, 50, 100);
+  EXPECT_EQ(evicts.entries(), 30u);
+}
+
+TEST(Cache, StreamNeverAllocatesAgainOnceItSlides) {
+  Stream s = make_stream(400, 3);
+  Cache cache(s.shape, options_of("streaming-llm:budget=64", Protocol::stream));
+  feed(cache, s, 0, 100, 10);
+  const std::size_t bytes = cache.bytes().total();
+  feed(cache, s, 100, 400, 10);
+  EXPECT_EQ(cache.bytes().total(), bytes);
+  EXPECT_EQ(cache.tokens(), 400u);
+}
+
+TEST(Cache, ImpossibleOptionsAreNamedAtOnce) {
+  Stream s = make_stream(1, 3);
+  auto make = [&](const char* method, Protocol protocol, std::size_t expected = 0) {
+    return error_of([&] { Cache(s.shape, options_of(method, protocol, expected)); });
+  };
+  EXPECT_THAT(make("streaming-llm:budget=3", Protocol::stream),
+              AllOf(HasSubstr("budget=3"), HasSubstr("sink=4"), HasSubstr("at least 5")));
+  EXPECT_THAT(make("local", Protocol::prefill), HasSubstr("local:rate=0.25"));
+  EXPECT_THAT(make("local:rate=0.5", Protocol::stream), HasSubstr("budget="));
+  EXPECT_NO_THROW(Cache(s.shape, options_of("local:rate=0.5", Protocol::stream, 100)));
+  CacheShape shape = s.shape;
+  shape.key_dim = 257;
+  EXPECT_THAT(error_of([&] { Cache(shape, options_of("exact", Protocol::stream)); }),
+              AllOf(HasSubstr("257"), HasSubstr("256")));
+  shape.key_dim = 0;
+  EXPECT_THROW(Cache(shape, options_of("exact", Protocol::stream)), Error);
+}
+
+TEST(Cache, MismatchedRowsAreNamed) {
+  Stream s = make_stream(4, 3);
+  Cache cache(s.shape, options_of("exact", Protocol::prefill));
+  Matrix narrow(4, 31), out(4, 96);
+  EXPECT_THAT(error_of([&] {
+                cache.forward(0, narrow.view(), s.values[0].view(), s.queries[0].view(),
+                              out.view());
+              }),
+              AllOf(HasSubstr("keys are 4 × 31"), HasSubstr("4 × 32")));
+  EXPECT_THROW(
+      cache.forward(2, s.keys[0].view(), s.values[0].view(), s.queries[0].view(), out.view()),
+      Error);
+  EXPECT_EQ(cache.tokens(), 0u);
+  cache.finish_prompt(0);
+  EXPECT_THAT(error_of([&] { cache.finish_prompt(0); }), HasSubstr("already"));
+}
+
+TEST(CacheFile, DamagedForeignAndUnwritableFilesAreNamed) {
+  TempDir dir;
+  Stream s = make_stream(100, 3);
+  Cache cache(s.shape, options_of("streaming-llm:budget=20", Protocol::stream));
+  feed(cache, s, 0, 100, 10);
+  const auto path = dir / "saved.cache";
+  cache.save(path);
+  std::string good = read_text(path);
+  auto load_error = [&](const std::string& content) {
+    write_text(path, content);
+    return error_of([&] { Cache::load(path); });
+  };
+  for (std::size_t at : {12ul, good.size() / 2, good.size() - 1}) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    EXPECT_THAT(load_error(bad), AllOf(HasSubstr("saved.cache"), HasSubstr("damaged")));
+  }
+  EXPECT_THAT(load_error(good.substr(0, good.size() / 3)), HasSubstr("damaged"));
+  EXPECT_THAT(load_error("GGUF and more text"), HasSubstr("not a saved Ballast cache"));
+  EXPECT_THAT(load_error(""), HasSubstr("saved.cache"));
+  std::string newer = good;
+  newer[8] = 9;
+  EXPECT_THAT(load_error(newer), AllOf(HasSubstr("version 9"), HasSubstr("version 1")));
+  EXPECT_THAT(error_of([&] { Cache::load(dir / "absent"); }), HasSubstr("absent"));
+  EXPECT_THAT(error_of([&] { cache.save("/nowhere/at/all.cache"); }), HasSubstr("/nowhere/at/all"));
+  EXPECT_THAT(error_of([&] { cache.save("/dev/full"); }), HasSubstr("/dev/full"));
+}
+
+// Whatever a file says, loading gives a cache or an Error. The checksum is made right again, so
+// that the checks behind it are reached.
+TEST(CacheFile, HostileContentIsRefusedOrHarmless) {
+  Stream s = make_stream(150, 3);
+  std::mt19937_64 random(1);
+  for (const MethodInfo* info : methods()) {
+    const std::string budget = info->name == "exact" ? "" : ":budget=64";
+    Cache cache(s.shape, options_of(std::string(info->name) + budget, Protocol::stream));
+    feed(cache, s, 0, 150, 10);
+    TempDir dir;
+    cache.save(dir / "c");
+    const std::string good = read_text(dir / "c");
+    for (int round = 0; round < 150; ++round) {
+      std::string bad = good;
+      for (int flips = 0; flips < 3; ++flips) {
+        // Mostly in the settings and counts, which lie in front.
+        std::size_t at = 12 + random() % (round % 2 == 0 ? 300 : bad.size() - 16);
+        bad[at] = static_cast<char>(random());
+      }
+      if (round % 5 == 4) bad.resize(16 + random() % (bad.size() - 16));
+      seal_saved_cache(bad);
+      try {
+        Cache loaded = Cache::parse(std::as_bytes(std::span(bad)), "hostile");
+        loaded.bytes();
+        loaded.kept(0, 0);
+      } catch (const Error&) {
+      } catch (const std::bad_alloc&) {
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast::test

@@ -1,0 +1,86 @@
+// Small streams of keys, values and queries, and caches driven with them.
+#pragma once
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ballast/cache.h"
+#include "support.h"
+
+namespace ballast::test {
+
+struct Stream {
+  CacheShape shape;
+  std::vector<Matrix> keys, values, queries;  ///< a layer each
+  std::size_t tokens() const { return keys[0].rows(); }
+};
+
+/// Clustered keys with some drift, so that methods have something to find.
+inline Stream make_stream(std::size_t tokens, std::uint64_t seed, float size = 1.0f) {
+  Stream s;
+  s.shape.layers = 2;
+  s.shape.kv_heads = 2;
+  s.shape.group = 2;
+  s.shape.key_dim = 16;
+  s.shape.value_dim = 24;
+  s.shape.logits.scale = 0.25f;
+  for (std::size_t l = 0; l < s.shape.layers; ++l) {
+    s.keys.push_back(random_matrix(tokens, 2 * 16, seed + 3 * l, size));
+    s.values.push_back(random_matrix(tokens, 2 * 24, seed + 3 * l + 1, size));
+    s.queries.push_back(random_matrix(tokens, 4 * 16, seed + 3 * l + 2, size));
+    Matrix centres = random_matrix(5, 2 * 16, seed + 100 + l, 2 * size);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      for (std::size_t c = 0; c < 32; ++c) s.keys[l][t][c] += centres[t / 7 % 5][c];
+    }
+  }
+  return s;
+}
+
+inline CacheOptions options_of(const std::string& method, Protocol protocol,
+                               std::size_t expected = 0) {
+  CacheOptions options;
+  options.policy = Policy::parse(method);
+  options.protocol = protocol;
+  options.expected_tokens = expected;
+  options.seed = 7;
+  return options;
+}
+
+/// Feeds tokens [begin, end) in calls of `chunk` tokens; the outputs of layer 1 side by side.
+/// The prompt ends after token `prompt` (0: never).
+inline Matrix feed(Cache& cache, const Stream& s, std::size_t begin, std::size_t end,
+                   std::size_t chunk, std::size_t prompt = 0) {
+  Matrix out(end - begin, 4 * 24), unused(end - begin, 4 * 24);
+  for (std::size_t t = begin; t < end;) {
+    std::size_t n = std::min(chunk, end - t);
+    if (prompt > t) n = std::min(n, prompt - t);
+    for (std::size_t l = 0; l < 2; ++l) {
+      MutableMatrix part = (l == 1 ? out : unused).view().slice(t - begin, n);
+      cache.forward(l, s.keys[l].view().slice(t, n), s.values[l].view().slice(t, n),
+                    s.queries[l].view().slice(t, n), part);
+    }
+    t += n;
+    if (t == prompt) cache.finish_prompt();
+  }
+  return out;
+}
+
+inline bool same_bits(const Matrix& a, const Matrix& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
+}
+
+/// Gives the bytes of a saved cache the checksum that fits them.
+inline void seal_saved_cache(std::string& bytes) {
+  const std::size_t body = bytes.size() - sizeof(std::uint32_t);
+  const auto crc = static_cast<std::uint32_t>(
+      crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(bytes.data()), body));
+  std::memcpy(bytes.data() + body, &crc, sizeof(crc));
+}
+
+}  // namespace ballast::test
