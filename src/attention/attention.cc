@@ -1,0 +1,369 @@
+#include "ballast/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "base/fail.h"
+#include "kernels/attention_kernels.h"
+
+namespace ballast {
+namespace {
+
+using kernels::kEntryBlock;
+using kernels::packed_size;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::size_t kMaxDim = 256;
+// Queries handled together: what is kept of them (a packed row and its sums, 1 KiB each at
+// dimension 128) must stay in the second-level cache while the entries pass by.
+constexpr std::size_t kQueryBlock = 128;
+// From this many queries on, a block's rows are unpacked once rather than once a register tile.
+constexpr std::size_t kUnpackFrom = 12;
+
+void check(const Queries& queries, std::span<const Segment> segments, const Logits& logits) {
+  const std::size_t m = queries.rows.rows;
+  require(queries.positions.empty() || queries.positions.size() == m,
+          "{} queries have {} positions", m, queries.positions.size());
+  require(queries.alibi_slopes.empty() || queries.alibi_slopes.size() == m,
+          "{} queries have {} ALiBi slopes", m, queries.alibi_slopes.size());
+  require(std::isfinite(logits.scale), "the logits' scale is {}: expected a finite number",
+          logits.scale);
+  require(std::isfinite(logits.softcap) && logits.softcap >= 0.0f,
+          "the logits' soft-cap is {}: expected a finite number from 0", logits.softcap);
+  require(logits.sliding_window >= 0, "the sliding window is {}: expected 0 or more",
+          logits.sliding_window);
+  for (const Segment& segment : segments) {
+    const std::size_t n = segment.keys.rows;
+    if (n == 0) continue;
+    require(segment.keys.dim == queries.rows.cols,
+            "keys of dimension {} cannot answer queries of dimension {}", segment.keys.dim,
+            queries.rows.cols);
+    require(segment.keys.dim >= 1 && segment.keys.dim <= kMaxDim,
+            "key dimension {}: expected 1 to {}", segment.keys.dim, kMaxDim);
+    require(segment.positions != nullptr || segment.first_position < 0 ||
+                n <= std::size_t{std::numeric_limits<Position>::max()} - segment.first_position,
+            "{} entries from position {} pass the last position", n, segment.first_position);
+  }
+}
+
+void check_values(std::span<const Segment> segments, std::size_t value_dim) {
+  require(value_dim <= kMaxDim, "value dimension {}: expected 1 to {}", value_dim, kMaxDim);
+  for (const Segment& segment : segments) {
+    if (segment.keys.rows == 0 || segment.role == Role::normaliser) continue;
+    require(segment.values.rows == segment.keys.rows, "{} keys come with {} values",
+            segment.keys.rows, segment.values.rows);
+    require(segment.values.dim == value_dim, "values of dimension {}: expected {}",
+            segment.values.dim, value_dim);
+  }
+}
+
+// One block of a segment's entries, with what its logits need.
+class EntryBlock {
+ public:
+  EntryBlock(const Segment& segment, std::size_t begin, std::size_t count) : count_(count) {
+    if (segment.log_weights != nullptr) {
+      log_weights_ = whole(segment.log_weights + begin, weight_copy_, 0.0f);
+    }
+    if (segment.positions != nullptr) {
+      positions_ = whole(segment.positions + begin, position_copy_, Position{0});
+      const auto [low, high] = std::minmax_element(positions_, positions_ + count);
+      first_ = *low;
+      last_ = *high;
+    } else if (segment.first_position >= 0) {
+      first_ = segment.first_position + static_cast<Position>(begin);
+      last_ = first_ + static_cast<Position>(count) - 1;
+      for (std::size_t e = 0; e < kEntryBlock; ++e) {
+        position_copy_[e] = first_ + static_cast<Position>(std::min(e, count - 1));
+      }
+      positions_ = position_copy_;
+    }
+  }
+
+  std::size_t count() const { return count_; }
+  bool has_positions() const { return positions_ != nullptr; }
+
+  bool hidden_from(Position low, Position high, Position window) const {
+    return has_positions() &&
+           (first_ > high || (window > 0 && last_ <= std::int64_t{low} - window));
+  }
+
+  kernels::LogitRule rule(const Queries& queries, std::size_t q, const Logits& logits) const {
+    kernels::LogitRule rule;
+    rule.scale = logits.scale;
+    rule.softcap = logits.softcap;
+    rule.log_weights = log_weights_;
+    if (queries.positions.empty() || !has_positions()) return rule;
+    const Position position = queries.positions[q];
+    rule.positions = positions_;
+    rule.query_position = position;
+    rule.sliding_window = logits.sliding_window;
+    rule.hide = last_ > position || (logits.sliding_window > 0 &&
+                                     first_ <= std::int64_t{position} - logits.sliding_window);
+    if (!queries.alibi_slopes.empty()) rule.slope = queries.alibi_slopes[q];
+    return rule;
+  }
+
+ private:
+  // The kernels read whole vectors: the last block of an array is copied and filled up.
+  template <typename T>
+  const T* whole(const T* from, T (&copy)[kEntryBlock], T filler) {
+    if (count_ == kEntryBlock) return from;
+    std::fill(std::copy_n(from, count_, copy), copy + kEntryBlock, filler);
+    return copy;
+  }
+
+  std::size_t count_;
+  const float* log_weights_ = nullptr;
+  const Position* positions_ = nullptr;
+  Position first_ = 0;
+  Position last_ = 0;
+  float weight_copy_[kEntryBlock];
+  Position position_copy_[kEntryBlock];
+};
+
+// Buffers for up to kQueryBlock queries of one call.
+struct Workspace {
+  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim)
+      : packed(allocate_aligned<float>(queries * packed_size(key_dim))),
+        sums(allocate_aligned<float>(queries * packed_size(value_dim))),
+        weights(allocate_aligned<float>(queries * kEntryBlock)),
+        max(queries),
+        factors(queries),
+        normaliser(queries) {
+    if (queries >= kUnpackFrom) {
+      unpacked = allocate_aligned<float>(kEntryBlock * packed_size(std::max(key_dim, value_dim)));
+    }
+  }
+
+  AlignedArray<float> packed;   // queries in the order of the keys
+  AlignedArray<float> sums;     // weighted values in the order of the values
+  AlignedArray<float> weights;  // logits, then weights, kEntryBlock a query
+  AlignedArray<float> unpacked;
+  std::vector<float> max;
+  std::vector<float> factors;  // by which older sums shrink when the maximum grows
+  std::vector<double> normaliser;
+};
+
+// Rows as the kernels shall read them: unpacked into `buffer` when many queries share them.
+RowsView prepared(const RowsView& rows, std::size_t queries, float* buffer) {
+  if (queries < kUnpackFrom) return rows;
+  kernels::decode_packed(rows, buffer);
+  return view_f32({buffer, rows.rows, packed_size(rows.dim)});
+}
+
+// What is common to the two passes over the keys: queries packed, blocks hidden from all skipped.
+// `use` gets each block with the logits of all queries in workspace.weights.
+template <typename Use>
+void for_each_block(const Queries& queries, const Segment& segment, const Logits& logits,
+                    Workspace& work, Use use) {
+  const std::size_t m = queries.rows.rows;
+  const std::size_t stride = packed_size(segment.keys.dim);
+  for (std::size_t q = 0; q < m; ++q) {
+    kernels::pack(segment.keys.type, queries.rows[q], work.packed.get() + q * stride);
+  }
+  Position low = 0;
+  Position high = std::numeric_limits<Position>::max();
+  if (!queries.positions.empty()) {
+    const auto [a, b] = std::minmax_element(queries.positions.begin(), queries.positions.end());
+    low = *a;
+    high = *b;
+  }
+  const Position window = queries.positions.empty() ? 0 : logits.sliding_window;
+  for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
+    const std::size_t count = std::min(kEntryBlock, segment.keys.rows - begin);
+    const EntryBlock block(segment, begin, count);
+    if (block.hidden_from(low, high, window)) continue;
+    const RowsView keys = prepared(segment.keys.slice(begin, count), m, work.unpacked.get());
+    kernels::dot_block(keys, work.packed.get(), m, work.weights.get());
+    use(block, begin);
+  }
+}
+
+// Finishes the logits of each query and turns them into weights relative to its running maximum.
+void update_weights(const Queries& queries, const EntryBlock& block, const Logits& logits,
+                    bool normalises, Workspace& work) {
+  for (std::size_t q = 0; q < queries.rows.rows; ++q) {
+    float* row = work.weights.get() + q * kEntryBlock;
+    const float largest =
+        kernels::finish_logits(block.rule(queries, q, logits), block.count(), row);
+    work.factors[q] = 1.0f;
+    if (largest == -kInfinity) {
+      std::fill_n(row, kEntryBlock, 0.0f);
+      continue;
+    }
+    if (!(largest <= work.max[q])) {
+      work.factors[q] = std::exp(work.max[q] - largest);
+      work.max[q] = largest;
+    }
+    const double sum = kernels::exponentiate(work.max[q], row);
+    const double older = work.normaliser[q] * work.factors[q];
+    work.normaliser[q] = normalises ? older + sum : older;
+  }
+}
+
+// Adds the queries from `first` on, of which `work` has seen a segment, to the result.
+void add_to(PartialAttention& partial, std::size_t first, std::size_t count, const Segment& segment,
+            Workspace& work) {
+  const std::size_t value_dim = partial.numerator.cols();
+  const bool has_values = segment.role != Role::normaliser;
+  float row[kMaxDim];
+  for (std::size_t q = 0; q < count; ++q) {
+    if (work.max[q] == -kInfinity) continue;
+    const std::size_t r = first + q;
+    const float max = work.max[q] < partial.max_logit[r] ? partial.max_logit[r] : work.max[q];
+    const float old_factor = std::exp(partial.max_logit[r] - max);
+    const float new_factor = std::exp(work.max[q] - max);
+    partial.max_logit[r] = max;
+    partial.normaliser[r] = static_cast<float>(
+        static_cast<double>(partial.normaliser[r]) * old_factor + work.normaliser[q] * new_factor);
+    auto out = partial.numerator[r];
+    if (has_values) {
+      kernels::unpack(segment.values.type, work.sums.get() + q * packed_size(value_dim),
+                      {row, value_dim});
+      for (std::size_t i = 0; i < value_dim; ++i) {
+        out[i] = out[i] * old_factor + row[i] * new_factor;
+      }
+    } else if (old_factor != 1.0f) {
+      for (float& x : out) x *= old_factor;
+    }
+  }
+}
+
+// Queries first .. first + count as queries of their own.
+Queries slice(const Queries& queries, std::size_t first, std::size_t count) {
+  Queries part = queries;
+  part.rows = queries.rows.slice(first, count);
+  if (!queries.positions.empty()) part.positions = queries.positions.subspan(first, count);
+  if (!queries.alibi_slopes.empty()) part.alibi_slopes = queries.alibi_slopes.subspan(first, count);
+  return part;
+}
+
+void attend_segment(const Queries& queries, std::size_t first, const Segment& segment,
+                    const Logits& logits, Workspace& work, PartialAttention& partial) {
+  const std::size_t m = queries.rows.rows;
+  const bool has_values = segment.role != Role::normaliser;
+  std::fill_n(work.max.begin(), m, -kInfinity);
+  std::fill_n(work.normaliser.begin(), m, 0.0);
+  std::fill_n(work.sums.get(), m * packed_size(partial.numerator.cols()), 0.0f);
+  for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
+    update_weights(queries, block, logits, segment.role != Role::numerator, work);
+    if (!has_values) return;
+    const RowsView values =
+        prepared(segment.values.slice(begin, block.count()), m, work.unpacked.get());
+    kernels::accumulate_block(values, work.weights.get(), m, work.factors.data(), work.sums.get());
+  });
+  add_to(partial, first, m, segment, work);
+}
+
+// The second pass: the weights over the whole normaliser, summed over the queries.
+void add_mass(const Queries& queries, std::size_t first, const Segment& segment,
+              const Logits& logits, const PartialAttention& whole, Workspace& work,
+              std::span<float> mass) {
+  for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
+    for (std::size_t q = 0; q < queries.rows.rows; ++q) {
+      float* row = work.weights.get() + q * kEntryBlock;
+      const float largest =
+          kernels::finish_logits(block.rule(queries, q, logits), block.count(), row);
+      if (largest == -kInfinity) continue;
+      kernels::exponentiate(whole.max_logit[first + q], row);
+      const float share = 1.0f / whole.normaliser[first + q];
+      for (std::size_t e = 0; e < block.count(); ++e) mass[begin + e] += row[e] * share;
+    }
+  });
+}
+
+}  // namespace
+
+PartialAttention::PartialAttention(std::size_t queries, std::size_t value_dim)
+    : numerator(queries, value_dim), max_logit(queries, -kInfinity), normaliser(queries, 0.0f) {}
+
+void PartialAttention::reset() {
+  std::fill_n(numerator.data(), numerator.rows() * numerator.cols(), 0.0f);
+  std::fill(max_logit.begin(), max_logit.end(), -kInfinity);
+  std::fill(normaliser.begin(), normaliser.end(), 0.0f);
+}
+
+void PartialAttention::merge(const PartialAttention& other) {
+  require(other.numerator.rows() == numerator.rows() && other.numerator.cols() == numerator.cols(),
+          "cannot merge attention of {} x {} into {} x {}", other.numerator.rows(),
+          other.numerator.cols(), numerator.rows(), numerator.cols());
+  for (std::size_t r = 0; r < max_logit.size(); ++r) {
+    if (other.max_logit[r] == -kInfinity) continue;
+    const float max = other.max_logit[r] < max_logit[r] ? max_logit[r] : other.max_logit[r];
+    const float ours = std::exp(max_logit[r] - max);
+    const float theirs = std::exp(other.max_logit[r] - max);
+    max_logit[r] = max;
+    normaliser[r] = normaliser[r] * ours + other.normaliser[r] * theirs;
+    auto out = numerator[r];
+    const auto in = other.numerator[r];
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i] * ours + in[i] * theirs;
+  }
+}
+
+void PartialAttention::finish(MutableMatrix out) const {
+  require(out.rows == numerator.rows() && out.cols == numerator.cols(),
+          "attention of {} x {} does not fit into {} x {}", numerator.rows(), numerator.cols(),
+          out.rows, out.cols);
+  for (std::size_t r = 0; r < out.rows; ++r) {
+    const bool seen = max_logit[r] != -kInfinity;
+    require(!seen || (normaliser[r] > 0.0f && std::isfinite(normaliser[r])),
+            "the attention of query {} has the normaliser {}: expected a positive number; either "
+            "its entries vanish beside the numerator's or an input is not finite",
+            r, normaliser[r]);
+    const float share = seen ? 1.0f / normaliser[r] : 0.0f;
+    const auto in = numerator[r];
+    for (std::size_t i = 0; i < out.cols; ++i) out.row(r)[i] = in[i] * share;
+  }
+}
+
+void attend_partial(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
+                    PartialAttention& partial) {
+  const std::size_t m = queries.rows.rows;
+  const std::size_t value_dim = partial.numerator.cols();
+  require(partial.numerator.rows() == m, "{} queries cannot be added to the attention of {}", m,
+          partial.numerator.rows());
+  check(queries, segments, logits);
+  check_values(segments, value_dim);
+  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim);
+  for (std::size_t first = 0; first < m; first += kQueryBlock) {
+    const Queries part = slice(queries, first, std::min(kQueryBlock, m - first));
+    for (const Segment& segment : segments) {
+      if (segment.keys.rows == 0) continue;
+      attend_segment(part, first, segment, logits, work, partial);
+    }
+  }
+}
+
+void attend(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
+            MutableMatrix out) {
+  PartialAttention partial(queries.rows.rows, out.cols);
+  attend_partial(queries, segments, logits, partial);
+  partial.finish(out);
+}
+
+void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
+                      const Logits& logits, MutableMatrix out, std::span<float> mass) {
+  std::size_t entries = 0;
+  for (const Segment& segment : segments) entries += segment.keys.rows;
+  require(mass.size() == entries, "{} masses for {} entries", mass.size(), entries);
+  const std::size_t m = queries.rows.rows;
+  PartialAttention whole(m, out.cols);
+  attend_partial(queries, segments, logits, whole);
+  whole.finish(out);
+  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, 0);
+  for (std::size_t first = 0; first < m; first += kQueryBlock) {
+    const Queries part = slice(queries, first, std::min(kQueryBlock, m - first));
+    std::size_t begin = 0;
+    for (const Segment& segment : segments) {
+      const std::size_t n = segment.keys.rows;
+      if (n > 0 && segment.role != Role::numerator) {
+        add_mass(part, first, segment, logits, whole, work, mass.subspan(begin, n));
+      }
+      begin += n;
+    }
+  }
+}
+
+}  // namespace ballast

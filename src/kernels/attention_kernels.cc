@@ -1,0 +1,381 @@
+#include "kernels/attention_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention_kernels.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include <hwy/highway.h>
+
+#include "kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::kernels {
+namespace HWY_NAMESPACE {
+
+// Registers limit a tile: 32 with AVX-512, 16 before.
+inline constexpr bool kManyRegisters = kLanes == 16;
+// Queries that share each row read.
+inline constexpr std::size_t kTile = kManyRegisters ? 4 : 2;
+inline constexpr std::size_t kKeys = 4;
+
+template <template <class> class Work, class... Args>
+HWY_INLINE void for_type(StorageType type, Args... args) {
+  switch (type) {
+    case StorageType::f32:
+      return Work<ReadF32>::run(args...);
+    case StorageType::bf16:
+      return Work<ReadBf16>::run(args...);
+    case StorageType::f16:
+      return Work<ReadF16>::run(args...);
+    case StorageType::int8:
+      return Work<ReadInt8>::run(args...);
+    case StorageType::int4:
+      return Work<ReadInt4>::run(args...);
+  }
+}
+
+// ---- packing
+
+template <class Read>
+struct PackRow {
+  static void run(const float* row, std::size_t dim, float* out) {
+    for (std::size_t i = 0; i < packed_size(dim); ++i) {
+      const std::size_t from = Read::position(i);
+      out[i] = from < dim ? row[from] : 0.0f;
+    }
+  }
+};
+
+template <class Read>
+struct UnpackRow {
+  static void run(const float* packed, float* row, std::size_t dim) {
+    for (std::size_t i = 0; i < packed_size(dim); ++i) {
+      const std::size_t to = Read::position(i);
+      if (to < dim) row[to] = packed[i];
+    }
+  }
+};
+
+template <class Read>
+struct DecodeRows {
+  static void run(const RowsView* rows, float* out) {
+    const FloatTag d;
+    const RowReader<Read> reader(*rows);
+    const std::size_t size = packed_size(rows->dim);
+    for (std::size_t r = 0; r < rows->rows; ++r, out += size) {
+      FloatVec a, b;
+      std::size_t s = 0;
+      for (; s < reader.whole_steps; ++s) {
+        reader.whole(reader.row(r), reader.scales(r), s, a, b);
+        hn::StoreU(a, d, out + s * kStep);
+        hn::StoreU(b, d, out + s * kStep + kLanes);
+      }
+      if (s < reader.steps) {
+        reader.rest(reader.row(r), reader.scales(r), a, b);
+        hn::StoreU(a, d, out + s * kStep);
+        hn::StoreU(b, d, out + s * kStep + kLanes);
+        ++s;
+      }
+      for (std::size_t i = s * kStep; i < size; ++i) out[i] = 0.0f;
+    }
+  }
+};
+
+void Pack(StorageType type, const float* row, std::size_t dim, float* out) {
+  for_type<PackRow>(type, row, dim, out);
+}
+void Unpack(StorageType type, const float* packed, float* row, std::size_t dim) {
+  for_type<UnpackRow>(type, packed, row, dim);
+}
+void DecodePacked(const RowsView& rows, float* out) { for_type<DecodeRows>(rows.type, &rows, out); }
+
+// ---- dot products
+
+// One step of Q queries × kKeys keys. Each product has one accumulator, so its terms add up in the
+// same order whatever Q is.
+template <std::size_t Q>
+HWY_INLINE void multiply_step(const FloatVec (&a)[kKeys], const FloatVec (&b)[kKeys],
+                              const float* queries, std::size_t stride,
+                              FloatVec (&sums)[Q][kKeys]) {
+  const FloatTag d;
+  for (std::size_t q = 0; q < Q; ++q) {
+    const auto x = hn::LoadU(d, queries + q * stride);
+    for (std::size_t k = 0; k < kKeys; ++k) sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]);
+  }
+  for (std::size_t q = 0; q < Q; ++q) {
+    const auto x = hn::LoadU(d, queries + q * stride + kLanes);
+    for (std::size_t k = 0; k < kKeys; ++k) sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]);
+  }
+}
+
+template <class Read, std::size_t Q>
+HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
+                         float* logits) {
+  const FloatTag d;
+  const std::size_t rows = reader.view.rows;
+  for (std::size_t e = 0; e < rows; e += kKeys) {
+    const std::byte* row[kKeys];
+    const std::uint16_t* scales[kKeys];
+    for (std::size_t k = 0; k < kKeys; ++k) {
+      const std::size_t r = std::min(e + k, rows - 1);  // the last block repeats its last key
+      row[k] = reader.row(r);
+      scales[k] = reader.scales(r);
+    }
+    FloatVec sums[Q][kKeys];
+    for (auto& of_query : sums) {
+      for (auto& sum : of_query) sum = hn::Zero(d);
+    }
+    FloatVec a[kKeys], b[kKeys];
+    std::size_t s = 0;
+    for (; s < reader.whole_steps; ++s) {
+      for (std::size_t k = 0; k < kKeys; ++k) reader.whole(row[k], scales[k], s, a[k], b[k]);
+      multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
+    }
+    if (s < reader.steps) {
+      for (std::size_t k = 0; k < kKeys; ++k) reader.rest(row[k], scales[k], a[k], b[k]);
+      multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
+    }
+    for (std::size_t q = 0; q < Q; ++q) {
+      store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
+                      logits + q * kEntryBlock + e);
+    }
+  }
+}
+
+template <class Read>
+struct DotBlock {
+  static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits) {
+    const RowReader<Read> reader(*keys);
+    const std::size_t stride = packed_size(keys->dim);
+    std::size_t q = 0;
+    for (; q + kTile <= count; q += kTile) {
+      dot_tile<Read, kTile>(reader, queries + q * stride, stride, logits + q * kEntryBlock);
+    }
+    queries += q * stride;
+    logits += q * kEntryBlock;
+    switch (count - q) {
+      case 3:
+        if constexpr (kTile > 3) dot_tile<Read, 3>(reader, queries, stride, logits);
+        break;
+      case 2:
+        if constexpr (kTile > 2) dot_tile<Read, 2>(reader, queries, stride, logits);
+        break;
+      case 1:
+        dot_tile<Read, 1>(reader, queries, stride, logits);
+        break;
+      default:
+        break;
+    }
+  }
+};
+
+void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits) {
+  for_type<DotBlock>(keys.type, &keys, queries, count, logits);
+}
+
+// ---- logits and weights
+
+HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> position) {
+  const IntTag di;
+  auto mask = hn::Gt(position, hn::Set(di, rule.query_position));
+  const std::int64_t oldest = std::int64_t{rule.query_position} - rule.sliding_window;
+  if (rule.sliding_window > 0 && oldest >= 0) {
+    mask = hn::Or(mask, hn::Gt(hn::Set(di, static_cast<std::int32_t>(oldest) + 1), position));
+  }
+  return hn::RebindMask(FloatTag(), mask);
+}
+
+float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
+  const FloatTag d;
+  const IntTag di;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto scale = hn::Set(d, rule.scale);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+  const auto nothing = hn::Set(d, -kInfinity);
+  const std::size_t end = std::min(kEntryBlock, (count + kLanes - 1) / kLanes * kLanes);
+  for (std::size_t e = count; e < kEntryBlock; ++e) logits[e] = -kInfinity;
+  auto max = nothing;
+  auto is_nan = hn::IsNaN(max);
+  for (std::size_t e = 0; e < end; e += kLanes) {
+    const auto dot = hn::LoadU(d, logits + e);
+    is_nan = hn::Or(is_nan, hn::IsNaN(dot));
+    // Overflowed products stay finite, so that they can be compared and subtracted.
+    auto s = hn::Max(hn::Neg(largest), hn::Min(largest, hn::Mul(dot, scale)));
+    if (rule.softcap > 0.0f) {
+      s = hn::Mul(hn::Set(d, rule.softcap), tanh(hn::Div(s, hn::Set(d, rule.softcap))));
+    }
+    if (rule.log_weights != nullptr) s = hn::Add(s, hn::LoadU(d, rule.log_weights + e));
+    if (rule.positions != nullptr) {
+      const auto position = hn::LoadU(di, rule.positions + e);
+      if (rule.slope != 0.0f) {
+        const auto distance = hn::Sub(hn::Set(di, rule.query_position), position);
+        s = hn::NegMulAdd(hn::Set(d, rule.slope), hn::ConvertTo(d, distance), s);
+      }
+      if (rule.hide) s = hn::IfThenElse(hidden(rule, position), nothing, s);
+    }
+    if (e + kLanes > count) s = hn::IfThenElse(hn::FirstN(d, count - e), s, nothing);
+    hn::StoreU(s, d, logits + e);
+    max = hn::Max(max, s);
+  }
+  if (!hn::AllFalse(d, is_nan)) return std::numeric_limits<float>::quiet_NaN();
+  return hn::GetLane(hn::MaxOfLanes(d, max));
+}
+
+double Exponentiate(float max, float* logits) {
+  const FloatTag d;
+  const auto m = hn::Set(d, max);
+  // Always 16 partial sums, whatever the width of the vectors.
+  constexpr std::size_t kSums = 16 / kLanes;
+  FloatVec sums[kSums];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (std::size_t e = 0; e < kEntryBlock; e += 16) {
+    for (std::size_t i = 0; i < kSums; ++i) {
+      float* at = logits + e + i * kLanes;
+      const auto w = exp(hn::Sub(hn::LoadU(d, at), m));
+      hn::StoreU(w, d, at);
+      sums[i] = hn::Add(sums[i], w);
+    }
+  }
+  double total = 0.0;
+  for (const auto& sum : sums) total += sum_lanes(sum);
+  return total;
+}
+
+// ---- weighted sums
+
+// Columns of `S` steps of the weighted sum for Q queries. As with the dot products, each column of
+// each query has one accumulator.
+template <class Read, std::size_t Q, std::size_t S, bool kRest>
+HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t step,
+                                   const float* weights, const float* factors, float* sums,
+                                   std::size_t stride) {
+  const FloatTag d;
+  FloatVec part[Q][S][2];
+  for (auto& of_query : part) {
+    for (auto& of_step : of_query) of_step[0] = of_step[1] = hn::Zero(d);
+  }
+  for (std::size_t e = 0; e < reader.view.rows; ++e) {
+    const std::byte* row = reader.row(e);
+    const std::uint16_t* scales = reader.scales(e);
+    FloatVec w[Q];
+    for (std::size_t q = 0; q < Q; ++q) w[q] = hn::Set(d, weights[q * kEntryBlock + e]);
+    for (std::size_t s = 0; s < S; ++s) {
+      FloatVec a, b;
+      if constexpr (kRest) {
+        reader.rest(row, scales, a, b);
+      } else {
+        reader.whole(row, scales, step + s, a, b);
+      }
+      for (std::size_t q = 0; q < Q; ++q) {
+        part[q][s][0] = hn::MulAdd(w[q], a, part[q][s][0]);
+        part[q][s][1] = hn::MulAdd(w[q], b, part[q][s][1]);
+      }
+    }
+  }
+  for (std::size_t q = 0; q < Q; ++q) {
+    const auto factor = hn::Set(d, factors[q]);
+    for (std::size_t s = 0; s < S; ++s) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        float* at = sums + q * stride + (step + s) * kStep + half * kLanes;
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, at), factor, part[q][s][half]), d, at);
+      }
+    }
+  }
+}
+
+template <class Read, std::size_t Q>
+HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weights,
+                                const float* factors, float* sums, std::size_t stride) {
+  constexpr std::size_t S = kManyRegisters ? (Q == 1 ? 4 : 2) : (Q == 1 ? 2 : 1);
+  std::size_t s = 0;
+  for (; s + S <= reader.whole_steps; s += S) {
+    accumulate_columns<Read, Q, S, false>(reader, s, weights, factors, sums, stride);
+  }
+  for (; s < reader.whole_steps; ++s) {
+    accumulate_columns<Read, Q, 1, false>(reader, s, weights, factors, sums, stride);
+  }
+  if (s < reader.steps) {
+    accumulate_columns<Read, Q, 1, true>(reader, s, weights, factors, sums, stride);
+  }
+}
+
+template <class Read>
+struct AccumulateBlock {
+  static void run(const RowsView* values, const float* weights, std::size_t count,
+                  const float* factors, float* sums) {
+    const RowReader<Read> reader(*values);
+    const std::size_t stride = packed_size(values->dim);
+    std::size_t q = 0;
+    for (; q + kTile <= count; q += kTile) {
+      accumulate_tile<Read, kTile>(reader, weights + q * kEntryBlock, factors + q,
+                                   sums + q * stride, stride);
+    }
+    weights += q * kEntryBlock;
+    factors += q;
+    sums += q * stride;
+    switch (count - q) {
+      case 3:
+        if constexpr (kTile > 3) accumulate_tile<Read, 3>(reader, weights, factors, sums, stride);
+        break;
+      case 2:
+        if constexpr (kTile > 2) accumulate_tile<Read, 2>(reader, weights, factors, sums, stride);
+        break;
+      case 1:
+        accumulate_tile<Read, 1>(reader, weights, factors, sums, stride);
+        break;
+      default:
+        break;
+    }
+  }
+};
+
+void Accumulate(const RowsView& values, const float* weights, std::size_t count,
+                const float* factors, float* sums) {
+  for_type<AccumulateBlock>(values.type, &values, weights, count, factors, sums);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast::kernels {
+namespace {
+HWY_EXPORT(Pack);
+HWY_EXPORT(Unpack);
+HWY_EXPORT(DecodePacked);
+HWY_EXPORT(Dot);
+HWY_EXPORT(FinishLogits);
+HWY_EXPORT(Exponentiate);
+HWY_EXPORT(Accumulate);
+}  // namespace
+
+void pack(StorageType type, std::span<const float> row, float* out) {
+  HWY_DYNAMIC_DISPATCH(Pack)(type, row.data(), row.size(), out);
+}
+void unpack(StorageType type, const float* packed, std::span<float> row) {
+  HWY_DYNAMIC_DISPATCH(Unpack)(type, packed, row.data(), row.size());
+}
+void decode_packed(const RowsView& rows, float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodePacked)(rows, out);
+}
+void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits) {
+  HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits);
+}
+float finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
+  return HWY_DYNAMIC_DISPATCH(FinishLogits)(rule, count, logits);
+}
+double exponentiate(float max, float* logits) {
+  return HWY_DYNAMIC_DISPATCH(Exponentiate)(max, logits);
+}
+void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
+                      const float* factors, float* sums) {
+  HWY_DYNAMIC_DISPATCH(Accumulate)(values, weights, count, factors, sums);
+}
+
+}  // namespace ballast::kernels
+#endif

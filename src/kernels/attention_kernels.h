@@ -1,0 +1,58 @@
+// The three inner loops of attention over stored rows: logits, weights, weighted sums.
+//
+// All of them work on a block of up to kEntryBlock entries. What they compute for one query does
+// not depend on the other queries of the call, to the last bit, nor on whether rows were unpacked
+// first. Chosen at run time for the processor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ballast/storage.h"
+
+namespace ballast::kernels {
+
+inline constexpr std::size_t kEntryBlock = 128;
+
+/// Floats of a packed row of `dim` numbers; the unused ones are zero.
+constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
+
+/// Puts a float32 row into the packed order of `type`; out holds packed_size() floats.
+void pack(StorageType type, std::span<const float> row, float* out);
+/// The reverse of pack().
+void unpack(StorageType type, const float* packed, std::span<float> row);
+/// Decodes rows into packed order, packed_size() floats a row. A view of the result as f32 rows of
+/// dimension packed_size() gives the kernels the numbers that `rows` gives them.
+void decode_packed(const RowsView& rows, float* out);
+
+/// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three
+/// logits behind the last are overwritten. queries: packed for keys.type, packed_size() apart.
+void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits);
+
+/// What turns dot products into logits for one query and one block.
+struct LogitRule {
+  float scale = 1.0f;
+  float softcap = 0.0f;                     ///< 0: none
+  const float* log_weights = nullptr;       ///< or null
+  const std::int32_t* positions = nullptr;  ///< of the entries; null: nothing hidden, no slope
+  bool hide = false;                        ///< whether any entry may be hidden
+  std::int32_t query_position = 0;
+  std::int64_t sliding_window = 0;  ///< 0: none
+  float slope = 0.0f;
+};
+
+/// Turns `count` dot products into logits, hidden ones -infinity, and fills the row up to
+/// kEntryBlock with -infinity. Returns the largest; NaN if any is NaN. Reads log weights and
+/// positions up to count rounded up to 16, as far as kEntryBlock.
+float finish_logits(const LogitRule& rule, std::size_t count, float* logits);
+
+/// Replaces the kEntryBlock logits x by e^(x - max); returns their sum.
+double exponentiate(float max, float* logits);
+
+/// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e.
+/// sums: packed for values.type, packed_size() apart.
+void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
+                      const float* factors, float* sums);
+
+}  // namespace ballast::kernels

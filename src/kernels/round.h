@@ -1,0 +1,57 @@
+// Rounding of single numbers to the storage types.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace ballast::kernels {
+
+inline float bf16_decode(std::uint16_t word) {
+  return std::bit_cast<float>(std::uint32_t{word} << 16);
+}
+
+/// To nearest, ties to even; finite numbers beyond the largest bfloat16 become it.
+inline std::uint16_t bf16_encode(float x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = bits & 0x80000000u;
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
+  const std::uint32_t rounded = (magnitude + 0x7FFFu + ((magnitude >> 16) & 1u)) >> 16;
+  return static_cast<std::uint16_t>((sign >> 16) | std::min(rounded, 0x7F7Fu));
+}
+
+/// The smallest bfloat16 that is at least x. |x| at most 3.3e38.
+inline std::uint16_t bf16_encode_up(double x) {
+  float nearest = static_cast<float>(x);
+  if (nearest < x) nearest = std::nextafter(nearest, INFINITY);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+  // Cutting bits off moves toward zero, which is up for a negative number only.
+  return static_cast<std::uint16_t>((bits + (nearest > 0.0f ? 0xFFFFu : 0u)) >> 16);
+}
+
+/// The largest bfloat16 that is at most x. |x| at most 3.3e38.
+inline std::uint16_t bf16_encode_down(double x) {
+  return static_cast<std::uint16_t>(bf16_encode_up(-x) ^ 0x8000u);
+}
+
+/// float16 numbers that are finite, which is all that f16_encode() makes.
+inline float f16_decode(std::uint16_t word) {
+  // The exponent's bias is put right by a multiplication, which serves subnormal numbers too.
+  const float magnitude = std::bit_cast<float>(std::uint32_t{word & 0x7FFFu} << 13) * 0x1p112f;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) |
+                              (std::uint32_t{word & 0x8000u} << 16));
+}
+
+/// To nearest, ties to even, saturating at ±65504.
+inline std::uint16_t f16_encode(float x) {
+  const std::uint32_t sign = (std::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
+  const float magnitude = std::min(std::abs(x), 65504.0f);
+  // Subnormal float16 numbers are multiples of 2^-24: so is every float from 0.5 to 1.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(magnitude + 0.5f) - 0x3F000000u;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t normal = (bits - (112u << 23) + 0xFFFu + ((bits >> 13) & 1u)) >> 13;
+  return static_cast<std::uint16_t>(sign | (magnitude < 0x1p-14f ? subnormal : normal));
+}
+
+}  // namespace ballast::kernels

@@ -1,0 +1,268 @@
+#include "ballast/storage.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/fail.h"
+#include "kernels/round.h"
+
+namespace ballast {
+namespace {
+
+using kernels::bf16_decode;
+
+constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8", "int4"};
+
+// Larger numbers saturate in int8 and int4: what they decode to must stay finite although a scale
+// rounded up may carry the end of the range half a step beyond the number.
+constexpr float kQuantLimit = 0x1.Cp127f;
+
+std::size_t groups_of(std::size_t dim) { return (dim + kQuantGroup - 1) / kQuantGroup; }
+
+float limited(float x) { return std::clamp(x, -kQuantLimit, kQuantLimit); }
+
+void encode_int8(std::span<const float> group, std::int8_t* out, std::uint16_t& scale) {
+  float largest = 0.0f;
+  for (float x : group) largest = std::max(largest, std::abs(x));
+  scale = kernels::bf16_encode_up(static_cast<double>(std::min(largest, kQuantLimit)) / 127.0);
+  const double step = bf16_decode(scale);
+  const double inverse = step > 0.0 ? 1.0 / step : 0.0;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    out[i] = static_cast<std::int8_t>(std::lrint(limited(group[i]) * inverse));
+  }
+}
+
+// Byte j holds number j in its low half and number 16 + j in its high half.
+void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t& scale,
+                 std::uint16_t& offset) {
+  const auto [low, high] = std::minmax_element(group.begin(), group.end());
+  offset = kernels::bf16_encode_down(limited(*low));
+  const double origin = bf16_decode(offset);
+  scale = kernels::bf16_encode_up((limited(*high) - origin) / 15.0);
+  const double step = bf16_decode(scale);
+  const double inverse = step > 0.0 ? 1.0 / step : 0.0;
+  std::array<std::uint8_t, kQuantGroup> digits{};
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    digits[i] = static_cast<std::uint8_t>(std::lrint((limited(group[i]) - origin) * inverse));
+  }
+  for (std::size_t j = 0; j < kQuantGroup / 2; ++j) {
+    out[j] = static_cast<std::uint8_t>(digits[j] | digits[j + kQuantGroup / 2] << 4);
+  }
+}
+
+// `data` is as aligned as the rows' numbers; `scales` as in RowsView.
+void encode_row(StorageType type, std::span<const float> row, std::byte* data,
+                std::uint16_t* scales) {
+  switch (type) {
+    case StorageType::f32:
+      std::memcpy(data, row.data(), row.size_bytes());
+      return;
+    case StorageType::bf16: {
+      auto* out = reinterpret_cast<std::uint16_t*>(data);
+      for (std::size_t i = 0; i < row.size(); ++i) out[i] = kernels::bf16_encode(row[i]);
+      return;
+    }
+    case StorageType::f16: {
+      auto* out = reinterpret_cast<std::uint16_t*>(data);
+      for (std::size_t i = 0; i < row.size(); ++i) out[i] = kernels::f16_encode(row[i]);
+      return;
+    }
+    case StorageType::int8:
+    case StorageType::int4:
+      break;
+  }
+  const std::size_t groups = groups_of(row.size());
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t begin = g * kQuantGroup;
+    const auto group = row.subspan(begin, std::min(kQuantGroup, row.size() - begin));
+    if (type == StorageType::int8) {
+      encode_int8(group, reinterpret_cast<std::int8_t*>(data) + begin, scales[g]);
+    } else {
+      encode_int4(group, reinterpret_cast<std::uint8_t*>(data) + begin / 2, scales[g],
+                  scales[groups + g]);
+    }
+  }
+}
+
+void decode_row(StorageType type, const std::byte* data, const std::uint16_t* scales,
+                std::span<float> out) {
+  const std::size_t dim = out.size();
+  switch (type) {
+    case StorageType::f32:
+      std::memcpy(out.data(), data, out.size_bytes());
+      return;
+    case StorageType::bf16: {
+      const auto* words = reinterpret_cast<const std::uint16_t*>(data);
+      for (std::size_t i = 0; i < dim; ++i) out[i] = bf16_decode(words[i]);
+      return;
+    }
+    case StorageType::f16: {
+      const auto* words = reinterpret_cast<const std::uint16_t*>(data);
+      for (std::size_t i = 0; i < dim; ++i) out[i] = kernels::f16_decode(words[i]);
+      return;
+    }
+    case StorageType::int8: {
+      const auto* numbers = reinterpret_cast<const std::int8_t*>(data);
+      for (std::size_t i = 0; i < dim; ++i) {
+        out[i] = static_cast<float>(numbers[i]) * bf16_decode(scales[i / kQuantGroup]);
+      }
+      return;
+    }
+    case StorageType::int4: {
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
+      const std::size_t groups = groups_of(dim);
+      for (std::size_t i = 0; i < dim; ++i) {
+        const std::size_t g = i / kQuantGroup;
+        const std::size_t j = i % kQuantGroup;
+        const unsigned byte = bytes[g * 16 + j % 16];
+        const auto digit = static_cast<float>(j < 16 ? byte & 15u : byte >> 4);
+        // Fused, as in the attention kernels.
+        out[i] = std::fma(digit, bf16_decode(scales[g]), bf16_decode(scales[groups + g]));
+      }
+      return;
+    }
+  }
+}
+
+std::size_t checked_product(std::size_t a, std::size_t b) {
+  require(b == 0 || a <= std::numeric_limits<std::size_t>::max() / 2 / b,
+          "a store of {} rows of {} bytes is too large", a, b);
+  return a * b;
+}
+
+}  // namespace
+
+std::string_view to_string(StorageType type) { return kNames[static_cast<std::size_t>(type)]; }
+
+StorageType parse_storage_type(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<StorageType>(i);
+  }
+  fail("unknown storage type '{}': expected f32, bf16, f16, int8 or int4", name);
+}
+
+std::size_t row_bytes(StorageType type, std::size_t dim) {
+  std::size_t bytes = 0;
+  switch (type) {
+    case StorageType::f32:
+      bytes = 4 * dim;
+      break;
+    case StorageType::bf16:
+    case StorageType::f16:
+      bytes = 2 * dim;
+      break;
+    case StorageType::int8:
+      bytes = dim;
+      break;
+    case StorageType::int4:
+      bytes = groups_of(dim) * (kQuantGroup / 2);
+      break;
+  }
+  return (bytes + 15) / 16 * 16;
+}
+
+std::size_t row_scales(StorageType type, std::size_t dim) {
+  switch (type) {
+    case StorageType::int8:
+      return groups_of(dim);
+    case StorageType::int4:
+      return 2 * groups_of(dim);
+    default:
+      return 0;
+  }
+}
+
+RowsView RowsView::slice(std::size_t begin, std::size_t count) const {
+  RowsView part = *this;
+  part.rows = count;
+  part.data = data + begin * stride;
+  if (scales != nullptr) part.scales = scales + begin * row_scales(type, dim);
+  return part;
+}
+
+void RowsView::decode(std::size_t i, std::span<float> out) const {
+  const std::uint16_t* row_scale = scales == nullptr ? nullptr : scales + i * row_scales(type, dim);
+  decode_row(type, data + i * stride, row_scale, out.first(dim));
+}
+
+void RowsView::decode(MutableMatrix out) const {
+  for (std::size_t i = 0; i < rows; ++i) decode(i, out[i]);
+}
+
+RowsView view_f32(ConstMatrix rows) {
+  RowsView view;
+  view.rows = rows.rows;
+  view.dim = rows.cols;
+  view.stride = rows.stride * sizeof(float);
+  view.data = reinterpret_cast<const std::byte*>(rows.data);
+  return view;
+}
+
+Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity)
+    : type_(type),
+      dim_(dim),
+      stride_(row_bytes(type, dim)),
+      scales_per_row_(row_scales(type, dim)) {
+  grow(capacity, 0);
+}
+
+std::size_t Rows::bytes() const {
+  return capacity_ * (stride_ + scales_per_row_ * sizeof(std::uint16_t));
+}
+
+void Rows::set(std::size_t i, std::span<const float> row) {
+  encode_row(type_, row.first(dim_), data_.get() + i * stride_,
+             scales_.get() + i * scales_per_row_);
+}
+
+void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
+  require(source.dim == dim_, "cannot copy a row of {} numbers into a store of rows of {}",
+          source.dim, dim_);
+  if (source.type == type_) {
+    // An f32 view may have less padding than the store.
+    const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
+    std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
+    if (scales_per_row_ > 0) {
+      std::memcpy(scales_.get() + i * scales_per_row_, source.scales + from * scales_per_row_,
+                  scales_per_row_ * sizeof(std::uint16_t));
+    }
+    return;
+  }
+  constexpr std::size_t kOnStack = 256;
+  float small[kOnStack];
+  AlignedArray<float> large;
+  float* row = small;
+  if (dim_ > kOnStack) {
+    large = allocate_aligned<float>(dim_);
+    row = large.get();
+  }
+  source.decode(from, {row, dim_});
+  set(i, {row, dim_});
+}
+
+void Rows::grow(std::size_t capacity, std::size_t used) {
+  auto data = allocate_aligned<std::byte>(checked_product(capacity, stride_));
+  auto scales = allocate_aligned<std::uint16_t>(checked_product(capacity, scales_per_row_));
+  if (used > 0) {
+    std::memcpy(data.get(), data_.get(), used * stride_);
+    if (scales_per_row_ > 0) {
+      std::memcpy(scales.get(), scales_.get(), used * scales_per_row_ * sizeof(std::uint16_t));
+    }
+  }
+  // The padding of rows stays zero, so that it is finite in every type.
+  std::memset(data.get() + used * stride_, 0, (capacity - used) * stride_);
+  data_ = std::move(data);
+  scales_ = std::move(scales);
+  capacity_ = capacity;
+}
+
+RowsView Rows::view(std::size_t begin, std::size_t count) const {
+  RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
+  if (scales_per_row_ > 0) all.scales = scales_.get();
+  return all.slice(begin, count);
+}
+
+}  // namespace ballast

@@ -1,0 +1,168 @@
+// Vector functions that several kernels share. Included once for each Highway target: inside
+// HWY_NAMESPACE everything here exists anew.
+#if defined(BALLAST_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BALLAST_KERNELS_VECTOR_INL_H_
+#undef BALLAST_KERNELS_VECTOR_INL_H_
+#else
+#define BALLAST_KERNELS_VECTOR_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes, so that two vectors never exceed a quantisation group.
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+inline constexpr std::size_t kLanes = hn::MaxLanes(FloatTag());
+using IntTag = hn::RebindToSigned<FloatTag>;
+using WordTag = hn::RebindToUnsigned<FloatTag>;
+
+/// e^x within 1.5 units in the last place; 0 below the smallest normal number, +infinity above the
+/// largest, NaN for NaN; exactly 1 at 0.
+HWY_INLINE FloatVec exp(FloatVec x) {
+  const FloatTag d;
+  const WordTag du;
+  // x = n ln 2 + r. Adding 1.5·2^23 leaves the integer n in the low bits of the sum.
+  const auto magic = hn::Set(d, 12582912.0f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const auto n = hn::Sub(shifted, magic);
+  // ln 2 in two parts; the first has few bits, so that its product with n is exact without FMA.
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  // e^r = 1 + r + r² g(r); g interpolates at Chebyshev nodes of |r| <= ln 2 / 2.
+  auto g = hn::Set(d, 0.0013926184037700295f);
+  g = hn::MulAdd(g, r, hn::Set(d, 0.008363178931176662f));
+  g = hn::MulAdd(g, r, hn::Set(d, 0.041666556149721146f));
+  g = hn::MulAdd(g, r, hn::Set(d, 0.16666576266288757f));
+  g = hn::MulAdd(g, r, hn::Set(d, 0.5f));
+  const auto one = hn::Set(d, 1.0f);
+  const auto p = hn::MulAdd(hn::Mul(r, r), g, hn::Add(r, one));
+  // Multiplies by 2^n by adding n to the exponent.
+  auto y = hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+  y = hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.3365f)), hn::Zero(d), y);
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228f)),
+                        hn::Set(d, std::numeric_limits<float>::infinity()), y);
+}
+
+/// tanh x within about 2 units in the last place.
+HWY_INLINE FloatVec tanh(FloatVec x) {
+  const FloatTag d;
+  // Near 0 the exponential form cancels: there x + x³ g(x²).
+  const auto z = hn::Mul(x, x);
+  auto g = hn::Set(d, 0.002292744815349579f);
+  g = hn::MulAdd(g, z, hn::Set(d, -0.008343945257365704f));
+  g = hn::MulAdd(g, z, hn::Set(d, 0.02176891826093197f));
+  g = hn::MulAdd(g, z, hn::Set(d, -0.053959257900714874f));
+  g = hn::MulAdd(g, z, hn::Set(d, 0.13333304226398468f));
+  g = hn::MulAdd(g, z, hn::Set(d, -0.3333333432674408f));
+  const auto small = hn::MulAdd(hn::Mul(x, z), g, x);
+  const auto one = hn::Set(d, 1.0f);
+  const auto magnitude = hn::Abs(x);
+  const auto e = exp(hn::Add(magnitude, magnitude));
+  const auto big = hn::CopySign(hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one))), x);
+  return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), small, big);
+}
+
+/// Writes the sums of four vectors' lanes to out[0..3]. Each sum adds its lanes in the same order
+/// whichever argument it is.
+template <class D, class V>
+HWY_INLINE void store_four_sums(D d, V v0, V v1, V v2, V v3, float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  hn::StoreU(v0, d, out);
+  hn::StoreU(v1, d, out + 1);
+  hn::StoreU(v2, d, out + 2);
+  hn::StoreU(v3, d, out + 3);
+#else
+  const auto v02 = hn::Add(hn::InterleaveLower(d, v0, v2), hn::InterleaveUpper(d, v0, v2));
+  const auto v13 = hn::Add(hn::InterleaveLower(d, v1, v3), hn::InterleaveUpper(d, v1, v3));
+  const auto all = hn::Add(hn::InterleaveLower(d, v02, v13), hn::InterleaveUpper(d, v02, v13));
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(all, d, out);
+  } else {
+    const hn::Half<D> dh;
+    const auto half = hn::Add(hn::LowerHalf(dh, all), hn::UpperHalf(dh, all));
+    if constexpr (hn::MaxLanes(D()) == 8) {
+      hn::StoreU(half, dh, out);
+    } else {
+      const hn::Half<decltype(dh)> dq;
+      hn::StoreU(hn::Add(hn::LowerHalf(dq, half), hn::UpperHalf(dq, half)), dq, out);
+    }
+  }
+#endif
+}
+
+/// The sum of the lanes.
+HWY_INLINE float sum_lanes(FloatVec v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
+
+/// The first `count` (below kLanes) floats at p, zeros after; reads nothing else.
+HWY_INLINE FloatVec load_first(const float* p, std::size_t count) {
+  HWY_ALIGN float buffer[kLanes] = {};
+  std::memcpy(buffer, p, count * sizeof(float));
+  return hn::Load(FloatTag(), buffer);
+}
+
+/// Even and odd elements of 2 kLanes bfloat16 words, as float32.
+HWY_INLINE void load_bf16_pairs(const std::byte* p, FloatVec& even, FloatVec& odd) {
+  const FloatTag d;
+  const WordTag du;
+  const auto words = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p));
+  even = hn::BitCast(d, hn::ShiftLeft<16>(words));
+  odd = hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u)));
+}
+
+/// kLanes float16 numbers (finite ones), as float32.
+HWY_INLINE FloatVec load_f16(const std::byte* p) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_SCALAR
+  // The exponent's bias is put right by a multiplication, which serves subnormal numbers too.
+  const WordTag du;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  const auto word = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(word, hn::Set(du, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(word, hn::Set(du, 0x7FFFu)));
+  const auto scaled = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f));
+  return hn::BitCast(d, hn::Or(hn::BitCast(du, scaled), sign));
+#else
+  const hn::Rebind<hwy::float16_t, FloatTag> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#endif
+}
+
+/// kLanes signed bytes, as float32.
+HWY_INLINE FloatVec load_i8(const std::byte* p) {
+  const hn::Rebind<std::int8_t, FloatTag> d8;
+  const auto bytes = hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(p));
+  return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), bytes));
+}
+
+/// kLanes bytes, of each the low and the high four bits, as float32.
+HWY_INLINE void load_nibbles(const std::byte* p, FloatVec& low, FloatVec& high) {
+  const FloatTag d;
+  const IntTag di;
+  const hn::Rebind<std::uint8_t, FloatTag> d8;
+  const auto word = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(p)));
+  low = hn::ConvertTo(d, hn::And(word, hn::Set(di, 15)));
+  high = hn::ConvertTo(d, hn::ShiftRight<4>(word));
+}
+
+HWY_INLINE float bf16_to_float(std::uint16_t word) {
+  const std::uint32_t bits = std::uint32_t{word} << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

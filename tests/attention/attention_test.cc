@@ -1,0 +1,460 @@
+#include "ballast/attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "attention/reference.h"
+#include "ballast/error.h"
+#include "kernels/forced_target.h"
+
+namespace ballast {
+namespace {
+
+using test::ForcedTarget;
+using test::Numbers;
+using test::random_rows;
+using test::ReferenceEntry;
+using test::ReferenceQuery;
+using test::store;
+using test::to_matrix;
+
+// A cache of several segments with its unrounded numbers beside it.
+struct Cache {
+  struct Part {
+    Numbers keys, values;
+    Rows key_rows, value_rows;
+    std::vector<float> log_weights;
+    std::vector<Position> positions;
+    Role role = Role::both;
+    Position first_position = -1;
+  };
+  std::vector<Part> parts;
+
+  std::vector<Segment> segments() const {
+    std::vector<Segment> result;
+    for (const Part& part : parts) {
+      Segment segment;
+      segment.keys = part.key_rows.view(0, part.keys.size());
+      if (part.role != Role::normaliser) {
+        segment.values = part.value_rows.view(0, part.values.size());
+      }
+      if (!part.log_weights.empty()) segment.log_weights = part.log_weights.data();
+      if (!part.positions.empty()) segment.positions = part.positions.data();
+      segment.role = part.role;
+      segment.first_position = part.first_position;
+      result.push_back(segment);
+    }
+    return result;
+  }
+
+  std::vector<ReferenceEntry> entries() const {
+    std::vector<ReferenceEntry> result;
+    for (const Part& part : parts) {
+      for (std::size_t i = 0; i < part.keys.size(); ++i) {
+        ReferenceEntry entry;
+        entry.key = &part.keys[i];
+        entry.value = &part.values[i];
+        if (!part.log_weights.empty()) entry.log_weight = part.log_weights[i];
+        entry.role = part.role;
+        if (!part.positions.empty()) {
+          entry.position = part.positions[i];
+        } else if (part.first_position >= 0) {
+          entry.position = part.first_position + static_cast<Position>(i);
+        }
+        result.push_back(entry);
+      }
+    }
+    return result;
+  }
+};
+
+Cache::Part make_part(std::mt19937& random, std::size_t n, std::size_t d, std::size_t dv,
+                      StorageType keys, StorageType values) {
+  Cache::Part part;
+  part.keys = random_rows(random, n, d);
+  part.values = random_rows(random, n, dv);
+  part.key_rows = store(keys, part.keys, d);
+  part.value_rows = store(values, part.values, dv);
+  return part;
+}
+
+struct Asked {
+  Numbers numbers;
+  Matrix rows;
+  std::vector<Position> positions;
+  std::vector<float> slopes;
+
+  Queries queries() const { return {rows.view(), positions, slopes}; }
+  ReferenceQuery reference(std::size_t q) const {
+    ReferenceQuery query{&numbers[q], std::nullopt, 0.0};
+    if (!positions.empty()) query.position = positions[q];
+    if (!slopes.empty()) query.slope = slopes[q];
+    return query;
+  }
+};
+
+Asked make_queries(std::mt19937& random, std::size_t m, std::size_t d) {
+  Asked asked;
+  asked.numbers = random_rows(random, m, d);
+  asked.rows = to_matrix(asked.numbers, d);
+  return asked;
+}
+
+Matrix answer(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+  Matrix out(asked.rows.rows(), dv);
+  attend(asked.queries(), cache.segments(), logits, out.view());
+  return out;
+}
+
+double error_of(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+  std::vector<std::vector<double>> expected;
+  for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
+    expected.push_back(test::reference_attention(cache.entries(), asked.reference(q), logits, dv));
+  }
+  return test::relative_error(answer(cache, asked, logits, dv), expected);
+}
+
+Logits usual(std::size_t d) {
+  Logits logits;
+  logits.scale = 1.0f / std::sqrt(static_cast<float>(d));
+  return logits;
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
+
+std::string type_name(StorageType type) { return std::string(to_string(type)); }
+
+constexpr StorageType kTypes[] = {StorageType::f32, StorageType::bf16, StorageType::f16,
+                                  StorageType::int8, StorageType::int4};
+
+// ---- every type on every target
+
+class Attention : public testing::TestWithParam<std::tuple<std::int64_t, StorageType>> {
+ protected:
+  StorageType type() const { return std::get<1>(GetParam()); }
+  double allowed() const {
+    switch (type()) {
+      case StorageType::f32:
+        return 1e-5;
+      case StorageType::bf16:
+      case StorageType::f16:
+        return 1e-2;
+      case StorageType::int8:
+        return 2e-2;
+      case StorageType::int4:
+        break;
+    }
+    return 0.35;  // far from a promise: that the numbers are the right ones
+  }
+
+  ForcedTarget forced_{std::get<0>(GetParam())};
+  std::mt19937 random_{2024};
+};
+
+TEST_P(Attention, MatchesFloat64ForAnyShape) {
+  double worst = 0.0;
+  const std::size_t counts[] = {1, 2, 3, 5, 31, 127, 128, 129, 300};
+  const std::size_t dims[] = {1, 3, 16, 31, 32, 33, 64, 80, 100, 128, 255, 256};
+  for (std::size_t trial = 0; trial < 40; ++trial) {
+    const std::size_t n = counts[random_() % std::size(counts)];
+    const std::size_t d = dims[trial % std::size(dims)];
+    const std::size_t dv = dims[random_() % std::size(dims)];
+    const std::size_t m = 1 + random_() % 20;
+    Cache cache;
+    cache.parts.push_back(make_part(random_, n, d, dv, type(), type()));
+    const Asked asked = make_queries(random_, m, d);
+    // Of one or two numbers the relative error means nothing at int4.
+    const double error = error_of(cache, asked, usual(d), dv);
+    if (type() != StorageType::int4 || (d > 30 && dv > 30)) worst = std::max(worst, error);
+  }
+  RecordProperty("worst_relative_error", std::to_string(worst));
+  EXPECT_LE(worst, allowed());
+}
+
+TEST_P(Attention, MatchesFloat64OnALongContext) {
+  Cache cache;
+  cache.parts.push_back(make_part(random_, 4099, 128, 128, type(), type()));
+  const Asked asked = make_queries(random_, 5, 128);
+  const double error = error_of(cache, asked, usual(128), 128);
+  RecordProperty("relative_error", std::to_string(error));
+  EXPECT_LE(error, allowed());
+}
+
+TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
+  const std::size_t d = 80, dv = 72, m = 300;
+  Cache cache;
+  cache.parts.push_back(make_part(random_, 333, d, dv, type(), type()));
+  cache.parts.back().first_position = 0;
+  cache.parts.push_back(make_part(random_, 50, d, dv, type(), type()));
+  Asked all = make_queries(random_, m, d);
+  for (std::size_t q = 0; q < m; ++q) all.positions.push_back(static_cast<Position>(q + 20));
+  const Matrix together = answer(cache, all, usual(d), dv);
+  for (std::size_t width : {1, 2, 3, 4, 5, 11, 12, 100}) {
+    const auto segments = cache.segments();
+    for (std::size_t first = 0; first < m; first += width) {
+      const std::size_t count = std::min(width, m - first);
+      const Queries some{
+          all.rows.view().slice(first, count), std::span(all.positions).subspan(first, count), {}};
+      Matrix out(count, dv);
+      attend(some, segments, usual(d), out.view());
+      for (std::size_t q = 0; q < count; ++q) {
+        ASSERT_TRUE(same_bits(out[q], together[first + q])) << "width " << width;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
+  const std::size_t d = 64, n = 400;
+  Cache cache;
+  cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
+  cache.parts.back().first_position = 0;
+  Asked all = make_queries(random_, n, d);
+  for (std::size_t q = 0; q < n; ++q) all.positions.push_back(static_cast<Position>(q));
+  for (Position window : {0, 37, 128}) {
+    Logits logits = usual(d);
+    logits.sliding_window = window;
+    const Matrix together = answer(cache, all, logits, d);
+    for (std::size_t chunk : {1, 7, 64, 129}) {
+      for (std::size_t first = 0; first < n; first += chunk) {
+        const std::size_t count = std::min(chunk, n - first);
+        // Only what has been read so far is in the cache.
+        std::vector<Segment> segments = cache.segments();
+        segments[0].keys = segments[0].keys.slice(0, first + count);
+        segments[0].values = segments[0].values.slice(0, first + count);
+        Matrix out(count, d);
+        attend({all.rows.view().slice(first, count),
+                std::span(all.positions).subspan(first, count),
+                {}},
+               segments, logits, out.view());
+        for (std::size_t q = 0; q < count; ++q) {
+          ASSERT_TRUE(same_bits(out[q], together[first + q])) << "chunk " << chunk;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, HugeLogitsStayFinite) {
+  Cache cache;
+  cache.parts.push_back(make_part(random_, 200, 64, 64, type(), type()));
+  auto& part = cache.parts.back();
+  for (auto& row : part.keys) {
+    for (float& x : row) x *= 1e4f / 8;  // norms of about 1e4
+  }
+  part.key_rows = store(type(), part.keys, 64);
+  Asked asked = make_queries(random_, 6, 64);
+  for (std::size_t q = 0; q < 6; ++q) {
+    for (float& x : asked.rows[q]) x *= 1e4f / 8;
+  }
+  const Matrix out = answer(cache, asked, usual(64), 64);
+  for (std::size_t q = 0; q < 6; ++q) {
+    for (float x : out[q]) ASSERT_TRUE(std::isfinite(x));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Attention,
+                         testing::Combine(testing::ValuesIn(test::kernel_targets()),
+                                          testing::ValuesIn(kTypes)),
+                         [](const auto& info) {
+                           return std::string(hwy::TargetName(std::get<0>(info.param))) + "_" +
+                                  type_name(std::get<1>(info.param));
+                         });
+
+// ---- every feature on every target, at f32
+
+class AttentionOf : public testing::TestWithParam<std::int64_t> {
+ protected:
+  ForcedTarget forced_{GetParam()};
+  std::mt19937 random_{99};
+
+  Cache::Part part(std::size_t n, std::size_t d = 64, std::size_t dv = 48) {
+    return make_part(random_, n, d, dv, StorageType::f32, StorageType::f32);
+  }
+};
+
+TEST_P(AttentionOf, NothingIsZero) {
+  Cache cache;
+  const Asked asked = make_queries(random_, 3, 64);
+  EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
+  cache.parts.push_back(part(0));
+  EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
+  EXPECT_EQ(answer(cache, make_queries(random_, 0, 64), usual(64), 48).rows(), 0u);
+}
+
+TEST_P(AttentionOf, WeightsRolesPositionsAndSlopes) {
+  for (std::size_t trial = 0; trial < 30; ++trial) {
+    Cache cache;
+    for (Role role : {Role::both, Role::numerator, Role::normaliser, Role::both}) {
+      cache.parts.push_back(part(1 + random_() % 200));
+      auto& now = cache.parts.back();
+      now.role = role;
+      const std::size_t n = now.keys.size();
+      if (random_() % 2 == 0) {
+        std::normal_distribution<float> normal;
+        for (std::size_t i = 0; i < n; ++i) {
+          now.log_weights.push_back(i % 7 == 3 ? -INFINITY : normal(random_));
+        }
+      }
+      if (random_() % 3 == 0) {
+        for (std::size_t i = 0; i < n; ++i) now.positions.push_back(random_() % 300);
+      } else if (random_() % 2 == 0) {
+        now.first_position = random_() % 100;
+      }
+    }
+    cache.parts.push_back(part(3));  // seen by all: no query is left without a normaliser
+    Asked asked = make_queries(random_, 1 + random_() % 30, 64);
+    for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
+      asked.positions.push_back(random_() % 300);
+      asked.slopes.push_back(0.01f * static_cast<float>(random_() % 5));
+    }
+    Logits logits = usual(64);
+    if (trial % 3 == 1) logits.softcap = 1.5f;
+    if (trial % 4 == 1) logits.sliding_window = 1 + random_() % 120;
+    EXPECT_LE(error_of(cache, asked, logits, 48), 1e-5) << "trial " << trial;
+  }
+}
+
+TEST_P(AttentionOf, UnknownPositionsAreSeenByAll) {
+  Cache cache;
+  cache.parts.push_back(part(40));
+  Asked asked = make_queries(random_, 2, 64);
+  asked.positions = {0, 7};
+  asked.slopes = {1.0f, 1.0f};
+  Logits logits = usual(64);
+  logits.sliding_window = 2;
+  EXPECT_LE(error_of(cache, asked, logits, 48), 1e-5);
+}
+
+TEST_P(AttentionOf, ZeroWeightIsAbsence) {
+  Cache cache;
+  cache.parts.push_back(part(150));
+  cache.parts.back().log_weights.assign(150, -INFINITY);
+  const Asked asked = make_queries(random_, 3, 64);
+  EXPECT_THAT(answer(cache, asked, usual(64), 48)[1], testing::Each(0.0f));
+}
+
+TEST_P(AttentionOf, AVanishedNormaliserIsAnError) {
+  Cache cache;
+  cache.parts.push_back(part(20));
+  cache.parts.back().role = Role::numerator;
+  const Asked asked = make_queries(random_, 3, 64);
+  EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
+  cache.parts.push_back(part(20));
+  cache.parts.back().log_weights.assign(20, -300.0f);
+  EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
+  cache.parts.back().log_weights.assign(20, -50.0f);
+  EXPECT_LE(error_of(cache, asked, usual(64), 48), 1e-5);
+}
+
+TEST_P(AttentionOf, NanNeverPassesInSilence) {
+  for (std::size_t n : {1, 130}) {
+    Cache cache;
+    cache.parts.push_back(part(n));
+    Asked asked = make_queries(random_, 2, 64);
+    asked.rows[1][5] = NAN;
+    EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
+  }
+}
+
+TEST_P(AttentionOf, PartsMergeToTheWhole) {
+  Cache cache;
+  for (std::size_t n : {5, 130, 1, 260, 64}) cache.parts.push_back(part(n));
+  cache.parts[1].role = Role::numerator;
+  cache.parts[3].role = Role::normaliser;
+  const Asked asked = make_queries(random_, 7, 64);
+  const auto segments = cache.segments();
+  const Matrix whole = answer(cache, asked, usual(64), 48);
+  for (int trial = 0; trial < 10; ++trial) {
+    PartialAttention left(7, 48), right(7, 48), nothing(7, 48);
+    for (const Segment& segment : segments) {
+      const std::size_t cut = random_() % (segment.keys.rows + 1);
+      for (auto [begin, end] :
+           {std::pair(std::size_t{0}, cut), std::pair(cut, segment.keys.rows)}) {
+        Segment piece = segment;
+        piece.keys = segment.keys.slice(begin, end - begin);
+        if (segment.role != Role::normaliser) {
+          piece.values = segment.values.slice(begin, end - begin);
+        }
+        attend_partial(asked.queries(), {&piece, 1}, usual(64), random_() % 2 ? left : right);
+      }
+    }
+    left.merge(nothing);
+    left.merge(right);
+    nothing.merge(left);
+    Matrix out(7, 48);
+    nothing.finish(out.view());
+    for (std::size_t q = 0; q < 7; ++q) {
+      for (std::size_t i = 0; i < 48; ++i) ASSERT_NEAR(out[q][i], whole[q][i], 2e-6);
+    }
+  }
+}
+
+TEST_P(AttentionOf, MassIsTheShareOfEachEntry) {
+  Cache cache;
+  for (std::size_t n : {33, 140, 70}) cache.parts.push_back(part(n));
+  cache.parts[1].role = Role::numerator;
+  cache.parts[2].first_position = 10;
+  cache.parts[0].log_weights.assign(33, 0.5f);
+  Asked asked = make_queries(random_, 150, 64);
+  for (std::size_t q = 0; q < 150; ++q) asked.positions.push_back(static_cast<Position>(q));
+  std::vector<float> mass(243, 0.0f);
+  Matrix out(150, 48);
+  attend_with_mass(asked.queries(), cache.segments(), usual(64), out.view(), mass);
+  std::vector<double> expected(243, 0.0);
+  for (std::size_t q = 0; q < 150; ++q) {
+    test::reference_attention(cache.entries(), asked.reference(q), usual(64), 48, &expected);
+  }
+  for (std::size_t e = 0; e < 243; ++e) {
+    ASSERT_NEAR(mass[e], expected[e], 1e-5 * (1 + expected[e])) << e;
+  }
+  EXPECT_NEAR(std::accumulate(mass.begin(), mass.end(), 0.0), 150.0, 1e-3);
+  const Matrix plain = answer(cache, asked, usual(64), 48);
+  for (std::size_t q = 0; q < 150; ++q) EXPECT_TRUE(same_bits(out[q], plain[q]));
+}
+
+TEST_P(AttentionOf, KeysAndValuesMayDifferInType) {
+  for (StorageType keys : kTypes) {
+    for (StorageType values : {StorageType::f32, StorageType::bf16, StorageType::int4}) {
+      Cache cache;
+      cache.parts.push_back(make_part(random_, 90, 96, 40, keys, values));
+      cache.parts.push_back(make_part(random_, 90, 96, 40, values, keys));
+      const Asked asked = make_queries(random_, 3, 96);
+      EXPECT_LE(error_of(cache, asked, usual(96), 40), 0.3);
+    }
+  }
+}
+
+TEST_P(AttentionOf, MismatchedShapesAreRefused) {
+  Cache cache;
+  cache.parts.push_back(part(9));
+  const Asked asked = make_queries(random_, 2, 64);
+  const auto segments = cache.segments();
+  Matrix out(2, 48), narrow(2, 47), tall(3, 48);
+  EXPECT_THROW(attend(asked.queries(), segments, usual(64), narrow.view()), Error);
+  EXPECT_THROW(attend(asked.queries(), segments, usual(64), tall.view()), Error);
+  EXPECT_THROW(attend(make_queries(random_, 2, 63).queries(), segments, usual(64), out.view()),
+               Error);
+  Asked placed = make_queries(random_, 2, 64);
+  placed.positions = {1};
+  EXPECT_THROW(attend(placed.queries(), segments, usual(64), out.view()), Error);
+  std::vector<float> mass(8);
+  EXPECT_THROW(attend_with_mass(asked.queries(), segments, usual(64), out.view(), mass), Error);
+  Logits wrong = usual(64);
+  wrong.softcap = -1.0f;
+  EXPECT_THROW(attend(asked.queries(), segments, wrong, out.view()), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionOf, testing::ValuesIn(test::kernel_targets()),
+                         [](const auto& info) { return hwy::TargetName(info.param); });
+
+}  // namespace
+}  // namespace ballast
