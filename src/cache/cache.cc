@@ -144,7 +144,7 @@ class FileWriter : public ByteWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path) : file_(path) {}
   void write(const void* data, std::size_t size) override {
-    // zlib counts in 32 bits.
+    if (size == 0) return;  // zlib takes a null pointer as the wish to begin anew
     auto* p = static_cast<const std::byte*>(data);
     crc_ = crc32_z(crc_, reinterpret_cast<const Bytef*>(p), size);
     file_.write(std::span<const std::byte>(p, size));

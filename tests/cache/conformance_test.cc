@@ -12,6 +12,10 @@ struct Case {
   Protocol protocol;
 };
 
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.method << " in " << to_string(c.protocol);
+}
+
 std::string with_budget(const Case& c, std::size_t budget) {
   return c.method == "exact" ? c.method : c.method + ":budget=" + std::to_string(budget);
 }
