@@ -54,6 +54,7 @@ struct Watch {
     nothing,
     every,  ///< the mass each entry received from every query that could see it, summed
     last,   ///< from the queries of the last `observe` tokens, at the moment of choosing
+    both,   ///< `every` as Block::mass and observe(), `last` as Block::last_mass, observe_last()
   };
   Kind kind = Kind::nothing;
   /// One decision for all heads of a layer: mass is summed over the heads too (SpAtten).
@@ -74,6 +75,8 @@ struct MethodInfo {
   bool pyramid = false;         ///< layers share a pyramid of budgets by default
   bool merges = false;          ///< two summaries unite
   Watch watch;
+  /// What is watched where that depends on the parameters; null: `watch`.
+  Watch (*watch_of)(const Policy& policy) = nullptr;
   /// Makes the summary of one head; null when nothing is summarised.
   std::unique_ptr<Summary> (*make)(const SummarySetup& setup) = nullptr;
   /// Makes what the heads and layers of one sequence share; null: nothing.
@@ -125,7 +128,9 @@ class Policy {
   Shares shares(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;
 
   bool keeps_generated() const;
-  /// Tokens whose queries are watched (Watch::last), else 0.
+  /// Which attention the method wants to see, with these parameters.
+  Watch watch() const;
+  /// Tokens whose queries are watched (Watch::last and both), else 0.
   std::size_t observed() const;
 
  private:

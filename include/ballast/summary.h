@@ -44,6 +44,7 @@ struct Block {
   Position now = 0;  ///< tokens of the text seen so far, window included
   /// Attention that each token has received, as the method's Watch says; else empty.
   std::span<const float> mass;
+  std::span<const float> last_mass;  ///< Watch::both: that of the last `observe` tokens' queries
   std::size_t size() const { return keys.rows; }
 };
 
@@ -70,6 +71,8 @@ class Summary {
   /// Watch::every one call a step, to be accumulated; for Watch::last one before each absorb, to
   /// replace what was known.
   virtual void observe(std::span<const float> mass);
+  /// Watch::both: what the last `observe` tokens' queries gave the entries, just before each absorb.
+  virtual void observe_last(std::span<const float> mass);
 
   /// Unites with a summary of other tokens of the same head, made with the same setup.
   /// Throws Error if the method's summaries do not unite or the setups differ.

@@ -165,8 +165,13 @@ bool Policy::keeps_generated() const {
   return has("generated") ? choice("generated") == "keep" : info_->keeps_generated;
 }
 
+Watch Policy::watch() const {
+  return info_->watch_of == nullptr ? info_->watch : info_->watch_of(*this);
+}
+
 std::size_t Policy::observed() const {
-  if (info_->watch.kind != Watch::Kind::last) return 0;
+  const Watch::Kind kind = watch().kind;
+  if (kind != Watch::Kind::last && kind != Watch::Kind::both) return 0;
   return static_cast<std::size_t>(integer("observe"));
 }
 

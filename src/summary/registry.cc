@@ -35,6 +35,8 @@ std::unique_ptr<Summary> make_summary(const SummarySetup& setup) {
 
 void Summary::observe(std::span<const float>) {}
 
+void Summary::observe_last(std::span<const float>) {}
+
 void Summary::merge(const Summary&) {
   throw Error("this method's summaries do not unite; `ballast methods` shows those that do");
 }
