@@ -128,8 +128,25 @@ void HeadCache::segments(Position now, std::vector<Segment>& out) const {
   }
 }
 
+namespace {
+
+/// Hands blocks to the summary with what the latest queries gave each of their tokens. It stands
+/// in for the accumulated mass where a method asks for nothing else.
+void absorb_blocks(Summary& summary, const Watch& watch, std::vector<Block> blocks,
+                   std::span<const float> latest) {
+  for (Block& block : blocks) {
+    if (!latest.empty()) {
+      (watch.kind == Watch::Kind::both ? block.last_mass : block.mass) = latest.first(block.size());
+      latest = latest.subspan(block.size());
+    }
+    summary.absorb(block);
+  }
+}
+
+}  // namespace
+
 void HeadCache::condense(const Shares& shares, std::size_t room, Position now,
-                         std::span<const float> masses) {
+                         std::span<const float> latest) {
   const std::size_t all = window.size();
   const std::size_t first = std::min(shares.sink, all);
   const std::size_t last = std::min(shares.window, all - first);
@@ -141,35 +158,32 @@ void HeadCache::condense(const Shares& shares, std::size_t room, Position now,
   sink_values = Rows(setup.value_type, setup.value_dim, first);
   for (const Block& block : everything.blocks(0, first, now)) {
     for (std::size_t i = 0; i < block.size(); ++i) {
-      sink_keys.copy(static_cast<std::size_t>(block.first) + i, block.keys, i);
-      sink_values.copy(static_cast<std::size_t>(block.first) + i, block.values, i);
+      sink_keys.copy(i, block.keys, i);
+      sink_values.copy(i, block.values, i);
     }
   }
   setup.capacity = shares.summary;
   setup.sink = first;
   if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
   summary = make_summary(setup);
-  const bool has_masses = everything.mass_bytes() != 0;
   if (summary && middle > 0) {
-    for (Block& block : everything.blocks(first, middle, now)) {
-      if (!masses.empty())
-        block.mass = masses.subspan(static_cast<std::size_t>(block.first), block.size());
-      summary->absorb(block);
-    }
+    absorb_blocks(*summary, setup.policy.watch(), everything.blocks(first, middle, now),
+                  latest.empty() ? latest : latest.subspan(first));
   }
-  window = Window(setup, std::max(room, last), has_masses);
+  window = Window(setup, std::max(room, last), everything.mass_bytes() != 0);
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
 }
 
-void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> masses) {
-  std::size_t at = sink + (summary ? summary->entries() : 0);
+void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest) {
   if (summary) {
-    if (!masses.empty()) summary->observe(masses.subspan(sink, at - sink));
-    for (Block& block : window.blocks(0, count, now)) {
-      if (!masses.empty()) block.mass = masses.subspan(at, block.size());
-      at += block.size();
-      summary->absorb(block);
+    const Watch watch = setup.policy.watch();
+    const std::size_t middle = summary->entries();
+    if (!latest.empty()) {
+      const auto mass = latest.subspan(sink, middle);
+      watch.kind == Watch::Kind::both ? summary->observe_last(mass) : summary->observe(mass);
+      latest = latest.subspan(sink + middle);
     }
+    absorb_blocks(*summary, watch, window.blocks(0, count, now), latest);
   }
   window.drop_oldest(count);
 }

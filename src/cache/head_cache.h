@@ -62,18 +62,18 @@ struct HeadCache {
   Window window;
   /// Queries of the last observed tokens, `group` rows a token, token t in slot t mod observed.
   Matrix recent_queries;
-
   /// Entries held.
   std::size_t entries() const;
   CacheBytes bytes() const;
   /// Appends sink, summary and window; `now`: tokens seen.
   void segments(Position now, std::vector<Segment>& out) const;
   /// Splits the window, which holds everything, into sink, summary and a window of the last
-  /// shares.window tokens with room for `room` rows. masses: of all entries, or empty.
+  /// shares.window tokens with room for `room` rows. `latest`: what Watch::last saw of every entry,
+  /// or empty.
   void condense(const Shares& shares, std::size_t room, Position now,
-                std::span<const float> masses);
-  /// The oldest `count` tokens leave the window. masses: of all entries, or empty.
-  void absorb_oldest(std::size_t count, Position now, std::span<const float> masses);
+                std::span<const float> latest);
+  /// The oldest `count` tokens leave the window.
+  void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
   std::vector<KeptEntry> kept(Position now) const;
 };
 

@@ -39,7 +39,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
     : shape_(shape),
       options_(options),
       layer_(layer),
-      watch_(options.policy.info().watch),
+      watch_(options.policy.watch()),
       observed_(options.policy.observed()),
       shared_(shared),
       heads_(shape.kv_heads) {
@@ -64,7 +64,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
     setup.random = {options.seed, static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(h)};
     setup.layers = static_cast<int>(shape.layers);
     setup.shared = shared;
-    heads_[h].window = Window(setup, reserve ? rows : 0, watches_every());
+    heads_[h].window = Window(setup, reserve ? rows : 0, accumulates());
     if (observed_ > 0) heads_[h].recent_queries = Matrix(observed_ * shape.group, shape.key_dim);
   }
 }
@@ -98,7 +98,7 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
       continue;
     }
     // Mass is added up token by token, so that the sums do not depend on how a text is cut.
-    if (watches_every() && state_ == State::sliding) count = 1;
+    if (accumulates() && state_ == State::sliding) count = 1;
     extend(keys.slice(done, count), values.slice(done, count), queries.slice(done, count),
            out.slice(done, count));
     done += count;
@@ -107,11 +107,9 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
 
 void LayerCache::make_room() {
   if (state_ == State::whole) return condense();
-  auto masses = masses_now();
-  parallel_for(heads_.size(), [&](std::size_t h) {
-    heads_[h].absorb_oldest(shares_.step, now(),
-                            masses.empty() ? std::span<const float>{} : masses[h]);
-  });
+  const auto latest = latest_masses();
+  parallel_for(heads_.size(),
+               [&](std::size_t h) { heads_[h].absorb_oldest(shares_.step, now(), latest[h]); });
 }
 
 void LayerCache::finish_prompt() {
@@ -128,22 +126,21 @@ void LayerCache::condense() {
   const std::size_t later =
       options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
   const std::size_t room = shares_.window + (slides ? shares_.step : later);
-  auto masses = watches_every() ? std::vector<std::vector<float>>(heads_.size()) : masses_now();
-  if (watches_every()) {
-    for (std::size_t h = 0; h < heads_.size(); ++h) {
-      masses[h].assign(heads_[h].window.masses().begin(), heads_[h].window.masses().end());
+  if (accumulates() && watch_.whole_layer) {
+    std::vector<std::vector<float>> masses;
+    for (HeadCache& head : heads_) {
+      masses.emplace_back(head.window.masses().begin(), head.window.masses().end());
     }
-    if (watch_.whole_layer) {
-      add_up(masses);
-      for (HeadCache& head : heads_) std::ranges::copy(masses[0], head.window.masses().begin());
-    }
+    add_up(masses);
+    for (HeadCache& head : heads_) std::ranges::copy(masses[0], head.window.masses().begin());
   }
+  const auto latest = latest_masses();
   parallel_for(heads_.size(), [&](std::size_t h) {
     HeadCache& head = heads_[h];
     if (options_.expected_tokens > shares_.sink + shares_.window) {
       head.setup.tokens = options_.expected_tokens - shares_.sink - shares_.window;
     }
-    head.condense(shares_, room, now(), masses.empty() ? std::span<const float>{} : masses[h]);
+    head.condense(shares_, room, now(), latest[h]);
   });
   state_ = slides ? State::sliding : State::growing;
 }
@@ -155,9 +152,9 @@ void LayerCache::add_up(std::vector<std::vector<float>>& masses) {
   for (std::size_t h = 1; h < masses.size(); ++h) masses[h] = masses[0];
 }
 
-std::vector<std::vector<float>> LayerCache::masses_now() const {
-  if (watch_.kind != Watch::Kind::last) return {};
+std::vector<std::vector<float>> LayerCache::latest_masses() const {
   std::vector<std::vector<float>> masses(heads_.size());
+  if (observed_ == 0) return masses;
   const std::size_t seen = std::min(observed_, tokens_);
   parallel_for(heads_.size(), [&](std::size_t h) {
     const HeadCache& head = heads_[h];
@@ -182,7 +179,7 @@ std::vector<std::vector<float>> LayerCache::masses_now() const {
 
 void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                         MutableMatrix out) {
-  std::vector<std::vector<float>> masses(watches_every() ? heads_.size() : 0);
+  std::vector<std::vector<float>> masses(accumulates() ? heads_.size() : 0);
   tokens_ += keys.rows;
   parallel_for(heads_.size(), [&](std::size_t h) {
     HeadCache& head = heads_[h];
@@ -313,7 +310,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in) {
             layer_, options_.policy.info().name);
     head.summary->load(in);
   }
-  head.window.load(head.setup, watches_every(), state_ == State::sliding, in);
+  head.window.load(head.setup, accumulates(), state_ == State::sliding, in);
   const std::size_t window = head.window.size();
   const std::size_t ring = shares_.window + shares_.step;
   const bool fits = state_ == State::whole ? window == tokens_ && head.sink == 0

@@ -36,13 +36,15 @@ class LayerCache {
   enum class State : std::uint8_t { whole, growing, sliding };
 
   Position now() const { return static_cast<Position>(tokens_); }
-  bool watches_every() const { return watch_.kind == Watch::Kind::every; }
+  bool accumulates() const {
+    return watch_.kind == Watch::Kind::every || watch_.kind == Watch::Kind::both;
+  }
   /// Tokens that may come in before something must leave.
   std::size_t room() const;
   void make_room();
   void condense();
-  /// What Watch::last wants to know: the mass of every entry, per head; empty for other methods.
-  std::vector<std::vector<float>> masses_now() const;
+  /// The mass that the latest queries give every entry, a head each; empty if no one asks.
+  std::vector<std::vector<float>> latest_masses() const;
   /// Every head's masses become the sum over heads.
   static void add_up(std::vector<std::vector<float>>& masses);
   /// Takes in tokens for which there is room, and answers their queries.
