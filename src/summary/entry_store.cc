@@ -19,6 +19,10 @@ EntryStore::EntryStore(StorageType key_type, std::size_t key_dim, StorageType va
 EntryStore::EntryStore(const SummarySetup& setup, std::size_t capacity)
     : EntryStore(setup.key_type, setup.key_dim, setup.value_type, setup.value_dim, capacity) {}
 
+EntryStore EntryStore::like(std::size_t capacity) const {
+  return EntryStore(keys_.type(), keys_.dim(), values_.type(), values_.dim(), capacity);
+}
+
 std::size_t EntryStore::bytes() const {
   return keys_.bytes() + values_.bytes() + capacity_ * (sizeof(Position) + sizeof(float));
 }

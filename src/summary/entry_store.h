@@ -20,6 +20,9 @@ class EntryStore {
   /// With the setup's types and dimensions.
   EntryStore(const SummarySetup& setup, std::size_t capacity);
 
+  /// An empty store of the same types and dimensions.
+  EntryStore like(std::size_t capacity) const;
+
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return capacity_; }
   bool full() const { return size_ == capacity_; }

@@ -13,6 +13,7 @@ namespace ballast {
 std::span<const MethodInfo* const> methods() {
   static const std::array all = {
       &exact_method(),
+      &balancekv_method(),
       &local_method(),
       &streaming_llm_method(),
   };

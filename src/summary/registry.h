@@ -6,6 +6,7 @@
 namespace ballast {
 
 const MethodInfo& exact_method();
+const MethodInfo& balancekv_method();
 const MethodInfo& local_method();
 const MethodInfo& streaming_llm_method();
 

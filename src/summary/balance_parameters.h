@@ -1,0 +1,27 @@
+// What the two BalanceKV methods have in common: their parameters, and reading them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ballast/method.h"
+#include "ballast/summary.h"
+#include "summary/merge_and_reduce.h"
+#include "summary/softmax_balance.h"
+
+namespace ballast {
+
+/// block, gamma, tau, beta, offset, mode, delta, weights.
+std::vector<Parameter> balance_parameters();
+
+/// As the policy says. `stream` tells apart summaries of one head that draw separately.
+BalanceOptions balance_options(const SummarySetup& setup, std::uint32_t stream = 0);
+
+/// Theory mode with a known length runs Algorithm 4 as printed, with the largest batch t for which
+/// t·(T + 1) ≤ capacity, T = ⌈log2(tokens/t)⌉; otherwise levels are reduced when the store is full.
+MergeAndReduce::Schedule balance_schedule(const SummarySetup& setup, std::size_t capacity);
+
+/// "FAIL in 2 of 31 blocks", or nothing.
+std::string balance_report(std::span<const SoftmaxBalance* const> rules);
+
+}  // namespace ballast

@@ -1,0 +1,186 @@
+// BalanceKV (Kochetkova et al. 2026, arXiv:2502.07861) as its authors run it: one set of entries
+// for numerator and normaliser, halved by SoftmaxBalance in blocks.
+//
+// prefill: T rounds over the whole middle. While more tokens are left than there is room for, the
+// half of them is dropped, or fewer, so that the room is filled exactly: to drop m, the 2m oldest
+// are halved (late tokens weigh more in what follows) and the rest stay as they are. This serves
+// rates that are no power of two and the light ones (0.8, 0.9, 0.95) alike.
+// stream, and what comes after a prompt: MergeAndReduce, see merge_and_reduce.h.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/bytes.h"
+#include "summary/balance_parameters.h"
+#include "summary/outliers.h"
+#include "summary/registry.h"
+
+namespace ballast {
+namespace {
+
+class BalanceKv : public Summary {
+ public:
+  explicit BalanceKv(const SummarySetup& setup)
+      : setup_(setup),
+        rule_(balance_options(setup)),
+        levels_(EntryStore(setup, setup.capacity), balance_schedule(setup, setup.capacity)) {
+    if (setup.policy.choice("outliers") == "yes") {
+      require(setup.protocol == Protocol::prefill,
+              "method balancekv: outliers=yes keeps tokens for ever, which no stream has room for; "
+              "use the prefill protocol");
+      outliers_ = static_cast<OutlierMemory*>(setup.shared);
+    }
+  }
+
+  void absorb(const Block& block) override {
+    // The prompt's middle, all at once.
+    const bool prompt = setup_.protocol == Protocol::prefill && levels_.tokens() == 0;
+    if (prompt && block.size() > setup_.capacity) return absorb_prompt(block);
+    for (std::size_t i = 0; i < block.size(); ++i) levels_.push(block, i, rule_);
+  }
+
+  void segments(std::vector<Segment>& out) const override {
+    if (rule_.options().weights == BalanceOptions::Weights::authors) {
+      out.push_back(levels_.numerator(Role::numerator));
+      out.push_back(levels_.normaliser());
+    } else {
+      out.push_back(levels_.numerator(Role::both));
+    }
+  }
+
+  void merge(const Summary& other) override {
+    const auto* same = dynamic_cast<const BalanceKv*>(&other);
+    require(same != nullptr && same->setup_.policy.to_string() == setup_.policy.to_string() &&
+                same->setup_.capacity == setup_.capacity &&
+                same->setup_.key_dim == setup_.key_dim &&
+                same->setup_.value_dim == setup_.value_dim &&
+                same->setup_.key_type == setup_.key_type &&
+                same->setup_.value_type == setup_.value_type,
+            "method balancekv: only summaries made with the same setup unite");
+    levels_.merge(same->levels_, rule_);
+    rule_.set_counts(rule_.blocks() + same->rule_.blocks(),
+                     rule_.failures() + same->rule_.failures());
+  }
+
+  std::size_t entries() const override { return levels_.size(); }
+  std::size_t bytes() const override { return levels_.bytes(); }
+
+  std::vector<KeptEntry> kept() const override {
+    std::vector<KeptEntry> out(levels_.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = {levels_.store().position(i), std::exp(levels_.store().log_weight(i)),
+                std::exp(levels_.log_normaliser(i))};
+    }
+    return out;
+  }
+
+  std::string report() const override {
+    const SoftmaxBalance* rule = &rule_;
+    return balance_report({&rule, 1});
+  }
+
+  void save(ByteWriter& out) const override {
+    levels_.save(out);
+    out.put<std::uint64_t>(rule_.blocks());
+    out.put<std::uint64_t>(rule_.failures());
+  }
+  void load(ByteReader& in) override {
+    levels_.load(in);
+    const auto blocks = in.get<std::uint64_t>();
+    rule_.set_counts(blocks, in.get<std::uint64_t>());
+  }
+
+ private:
+  void absorb_prompt(const Block& block) {
+    std::vector<std::uint8_t> exact(block.size(), 0);
+    if (outliers_ != nullptr) {
+      outliers_->mark(setup_, block, setup_.capacity / 2, exact);
+    }
+    WeightedTokens tokens;
+    tokens.keys = block.keys;
+    tokens.values = block.values;
+    tokens.reserve(block.size());
+    std::size_t room = setup_.capacity;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      const Position position = block.first + static_cast<Position>(i);
+      if (exact[i] != 0) {
+        levels_.place(block, i, 0.0f, 0.0f, 0);
+        --room;
+      } else {
+        tokens.add(static_cast<std::uint32_t>(i), position, 0.0f, 0.0f);
+      }
+    }
+    int rounds = 0;
+    std::vector<std::uint8_t> dropped(tokens.size());
+    while (tokens.size() > room) {
+      const std::size_t drop = std::min((tokens.size() + 1) / 2, tokens.size() - room);
+      rule_.reduce(tokens, drop, static_cast<std::uint32_t>(rounds++),
+                   {dropped.data(), tokens.size()});
+      remove(tokens, dropped);
+    }
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      levels_.place(block, tokens.rows[i], tokens.log_weights[i], tokens.log_normalisers[i],
+                    rounds);
+    }
+    levels_.count_tokens(block.size());
+  }
+
+  static void remove(WeightedTokens& tokens, const std::vector<std::uint8_t>& dropped) {
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (dropped[i] != 0) continue;
+      tokens.rows[n] = tokens.rows[i];
+      tokens.positions[n] = tokens.positions[i];
+      tokens.log_weights[n] = tokens.log_weights[i];
+      tokens.log_normalisers[n] = tokens.log_normalisers[i];
+      ++n;
+    }
+    tokens.rows.resize(n);
+    tokens.positions.resize(n);
+    tokens.log_weights.resize(n);
+    tokens.log_normalisers.resize(n);
+  }
+
+  SummarySetup setup_;
+  SoftmaxBalance rule_;
+  MergeAndReduce levels_;
+  OutlierMemory* outliers_ = nullptr;
+};
+
+std::vector<Parameter> parameters() {
+  using Kind = Parameter::Kind;
+  auto all = balance_parameters();
+  all.push_back({"outliers", Kind::choice, "no", 0, 0, "no|yes",
+                 "keep tokens exactly whose keys point away from the others (prefill)"});
+  all.push_back({"outlier-layer", Kind::integer, "1", 0, 1e6, "",
+                 "layer on which outliers are found, for the layers after it too"});
+  all.push_back({"dilate", Kind::integer, "25", 0, 1e6, "", "neighbours kept with an outlier"});
+  return all;
+}
+
+}  // namespace
+
+const MethodInfo& balancekv_method() {
+  static const MethodInfo info = {
+      .name = "balancekv",
+      .title = "halves tokens in balanced blocks, by a self-balancing walk",
+      .paper = "Kochetkova et al. 2026, BalanceKV (arXiv:2502.07861)",
+      .parameters = parameters(),
+      .sink = 32,
+      .share = WindowShare::fixed,
+      .window = 32,
+      .step = 128,
+      .merges = true,
+      .watch = {},
+      .make = [](const SummarySetup& setup) -> std::unique_ptr<Summary> {
+        return std::make_unique<BalanceKv>(setup);
+      },
+      .make_shared = [](const Policy& policy) -> std::unique_ptr<SharedState> {
+        if (policy.choice("outliers") != "yes") return nullptr;
+        return std::make_unique<OutlierMemory>();
+      },
+  };
+  return info;
+}
+
+}  // namespace ballast

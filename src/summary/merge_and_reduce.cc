@@ -1,0 +1,235 @@
+#include "summary/merge_and_reduce.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+
+namespace ballast {
+namespace {
+
+// Levels and groups that files may name: an entry cannot stand for 2^100 tokens.
+constexpr std::int16_t kMostLevels = 100;
+constexpr std::int16_t kMostGroup = 200;  // ‖v‖ of float32 lies between 2^-149 and 2^140
+
+}  // namespace
+
+MergeAndReduce::MergeAndReduce(EntryStore store, Schedule schedule)
+    : store_(std::move(store)), schedule_(schedule) {
+  const std::size_t capacity = store_.capacity();
+  tags_.resize(capacity);
+  log_normalisers_.resize(capacity);
+  dropped_.resize(capacity);
+  slots_.reserve(capacity);
+  work_.reserve(capacity);
+  runs_.reserve(64);
+}
+
+std::size_t MergeAndReduce::bytes() const {
+  return store_.bytes() + tags_.capacity() * sizeof(Tag) +
+         log_normalisers_.capacity() * sizeof(float) + dropped_.capacity() +
+         slots_.capacity() * sizeof(std::uint32_t) + runs_.capacity() * sizeof(Run) + work_.bytes();
+}
+
+std::size_t MergeAndReduce::level_size(int level, int group) const {
+  const Tag tag{static_cast<std::int16_t>(group), static_cast<std::int16_t>(level)};
+  const auto end = tags_.begin() + static_cast<std::ptrdiff_t>(store_.size());
+  return static_cast<std::size_t>(std::count(tags_.begin(), end, tag));
+}
+
+void MergeAndReduce::set_tag(std::size_t slot, Tag tag, float log_normaliser) {
+  tags_[slot] = tag;
+  log_normalisers_[slot] = log_normaliser;
+}
+
+void MergeAndReduce::erase(std::size_t slot) {
+  const std::size_t last = store_.size() - 1;
+  set_tag(slot, tags_[last], log_normalisers_[last]);
+  store_.erase(slot);
+}
+
+void MergeAndReduce::push(const Block& block, std::size_t i, HalvingRule& rule, int group) {
+  ++tokens_;
+  if (store_.capacity() == 0) return;
+  float log_weight = 0.0f;
+  if (store_.full()) make_room(rule);
+  if (store_.full()) {
+    // Every run is a single entry: the least of them goes and the newcomer stands for it too.
+    const auto least = std::min_element(tags_.begin(), tags_.end(), [](Tag a, Tag b) {
+      return a.group + a.level < b.group + b.level;
+    });
+    const auto slot = static_cast<std::size_t>(least - tags_.begin());
+    log_weight = std::log1p(std::exp(store_.log_weight(slot)));
+    erase(slot);
+  }
+  const std::size_t slot = store_.size();
+  store_.push(block, i, log_weight);
+  set_tag(slot, {static_cast<std::int16_t>(group), 0}, log_weight);
+  if (schedule_.batch != 0 && tokens_ % schedule_.batch == 0) cascade(rule);
+}
+
+void MergeAndReduce::place(const Block& block, std::size_t i, float log_weight,
+                           float log_normaliser, int level) {
+  const std::size_t slot = store_.size();
+  store_.push(block, i, log_weight);
+  set_tag(slot, {0, static_cast<std::int16_t>(level)}, log_normaliser);
+}
+
+void MergeAndReduce::cascade(HalvingRule& rule) {
+  std::uint64_t p = tokens_ / schedule_.batch;
+  for (std::size_t level = 0; level < schedule_.levels; ++level) {
+    const int i = static_cast<int>(level);
+    // The size only differs from the paper's count after a merge.
+    if (level > 0 && p % 2 != 0 && level_size(i) <= schedule_.batch) return;
+    reduce({0, static_cast<std::int16_t>(level)}, rule);
+    if (level > 0) p /= 2;
+  }
+}
+
+void MergeAndReduce::count_runs() {
+  runs_.clear();
+  for (std::size_t slot = 0; slot < store_.size(); ++slot) {
+    auto run = std::find_if(runs_.begin(), runs_.end(),
+                            [&](const Run& r) { return r.tag == tags_[slot]; });
+    if (run == runs_.end()) {
+      runs_.push_back({tags_[slot], 1});
+    } else {
+      ++run->size;
+    }
+  }
+}
+
+void MergeAndReduce::make_room(HalvingRule& rule) {
+  count_runs();
+  const Run* best = nullptr;
+  double least = 0;
+  for (const Run& run : runs_) {
+    if (run.size < 2 || 2 * run.size * runs_.size() < store_.size()) continue;
+    const double cost =
+        std::ldexp(1.0 / static_cast<double>(run.size), run.tag.level + run.tag.group);
+    if (best == nullptr || cost < least) {
+      best = &run;
+      least = cost;
+    }
+  }
+  if (best != nullptr) reduce(best->tag, rule);
+}
+
+void MergeAndReduce::reduce(Tag tag, HalvingRule& rule) {
+  slots_.clear();
+  for (std::size_t slot = 0; slot < store_.size(); ++slot) {
+    if (tags_[slot] == tag) slots_.push_back(static_cast<std::uint32_t>(slot));
+  }
+  if (slots_.empty()) return;
+  std::sort(slots_.begin(), slots_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return store_.position(a) < store_.position(b);
+  });
+  work_.clear();
+  work_.keys = store_.keys();
+  work_.values = store_.values();
+  for (std::uint32_t slot : slots_) {
+    work_.add(slot, store_.position(slot), store_.log_weight(slot), log_normalisers_[slot]);
+  }
+  rule.reduce(work_, (slots_.size() + 1) / 2, static_cast<std::uint32_t>(tag.level),
+              {dropped_.data(), slots_.size()});
+  const Tag next{tag.group, static_cast<std::int16_t>(tag.level + 1)};
+  std::size_t gone = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (dropped_[i] != 0) {
+      slots_[gone++] = slots_[i];
+    } else {
+      store_.set_log_weight(slots_[i], work_.log_weights[i]);
+      set_tag(slots_[i], next, work_.log_normalisers[i]);
+    }
+  }
+  // From the last slot down: the entry that fills a hole is then never one that goes.
+  slots_.resize(gone);
+  std::sort(slots_.begin(), slots_.end(), std::greater<>());
+  for (std::uint32_t slot : slots_) erase(slot);
+}
+
+void MergeAndReduce::merge(const MergeAndReduce& other, HalvingRule& rule) {
+  const std::size_t total = store_.size() + other.store_.size();
+  MergeAndReduce united(store_.like(total), schedule_);
+  int top = 0;
+  auto append = [&](const MergeAndReduce& from) {
+    for (std::size_t slot = 0; slot < from.size(); ++slot) {
+      united.set_tag(united.size(), from.tags_[slot], from.log_normalisers_[slot]);
+      united.store_.push(from.store_, slot);
+      top = std::max<int>(top, from.tags_[slot].level);
+    }
+  };
+  append(*this);
+  append(other);
+  if (schedule_.batch != 0) {
+    const int levels = static_cast<int>(schedule_.levels);
+    for (int level = 0; level < std::min(levels, top + levels); ++level) {
+      const std::size_t size = united.level_size(level);
+      if (size > schedule_.batch || (level == 0 && size == schedule_.batch)) {
+        united.reduce({0, static_cast<std::int16_t>(level)}, rule);
+      }
+    }
+  }
+  while (united.size() > store_.capacity()) {
+    const std::size_t before = united.size();
+    united.make_room(rule);
+    // Only runs of one entry are left, more than there is room for: the least goes.
+    if (united.size() == before) united.erase(0);
+  }
+  tokens_ += other.tokens_;
+  store_.clear();
+  for (std::size_t slot = 0; slot < united.size(); ++slot) {
+    set_tag(slot, united.tags_[slot], united.log_normalisers_[slot]);
+    store_.push(united.store_, slot);
+  }
+}
+
+std::size_t MergeAndReduce::erase_groups_to(int group) {
+  const std::size_t before = store_.size();
+  for (std::size_t slot = before; slot-- > 0;) {
+    if (tags_[slot].group <= group) erase(slot);
+  }
+  return before - store_.size();
+}
+
+void MergeAndReduce::clear() {
+  store_.clear();
+  tokens_ = 0;
+}
+
+Segment MergeAndReduce::normaliser() const {
+  Segment segment = store_.segment(Role::normaliser);
+  segment.log_weights = log_normalisers_.data();
+  return segment;
+}
+
+void MergeAndReduce::save(ByteWriter& out) const {
+  store_.save(out);
+  out.put<std::uint64_t>(tokens_);
+  out.put_all<Tag>({tags_.data(), store_.size()});
+  out.put_all<float>({log_normalisers_.data(), store_.size()});
+}
+
+void MergeAndReduce::load(ByteReader& in) {
+  store_.load(in);
+  const std::size_t size = store_.size();
+  try {
+    tokens_ = in.get<std::uint64_t>();
+    in.get_all<Tag>({tags_.data(), size});
+    in.get_all<float>({log_normalisers_.data(), size});
+    for (std::size_t i = 0; i < size; ++i) {
+      const Tag tag = tags_[i];
+      require(tag.level >= 0 && tag.level < kMostLevels && std::abs(tag.group) <= kMostGroup,
+              "{}: entry {} of a summary has level {} and bucket {}", in.what(), i, tag.level,
+              tag.group);
+      require(std::isfinite(log_normalisers_[i]) && log_normalisers_[i] < 1e9f,
+              "{}: entry {} of a summary has log-weight {} in the normaliser", in.what(), i,
+              log_normalisers_[i]);
+    }
+  } catch (...) {
+    clear();
+    throw;
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,37 @@
+// Tokens whose keys are anti-correlated with the rest, which BalanceKV can keep exactly (its
+// needle-in-a-haystack version): found on one layer, used on the layers after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "ballast/summary.h"
+
+namespace ballast {
+
+/// Shared by the heads and layers of one sequence.
+class OutlierMemory : public SharedState {
+ public:
+  /// Marks at most `most` tokens of the block: outliers of this head and their neighbours, the most
+  /// anti-correlated first. On the outlier layer they are found (token i of a block is one if the
+  /// mean over the block of <k_i,k_j> is not positive) and remembered; before it none are marked.
+  /// A model with fewer layers finds them on its last one.
+  /// Throws Error on a later layer if the outlier layer has not been summarised yet.
+  void mark(const SummarySetup& setup, const Block& block, std::size_t most,
+            std::span<std::uint8_t> marks);
+
+  std::size_t bytes() const override;
+  void save(ByteWriter& out) const override;
+  void load(ByteReader& in) override;
+
+ private:
+  mutable std::mutex mutex_;  // heads run on several threads
+  /// Of each head, the outliers, the most anti-correlated first.
+  std::map<std::uint32_t, std::vector<Position>> found_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,95 @@
+// SoftmaxBalance: halving a set of tokens so that both halves look alike to every query
+// (BalanceKV, arXiv:2502.07861, Algorithm 2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/attention.h"
+#include "ballast/random_key.h"
+#include "ballast/storage.h"
+
+namespace ballast {
+
+/// Tokens with weights, in order of position; the numbers stay where they are stored.
+struct WeightedTokens {
+  RowsView keys;
+  RowsView values;                     ///< dim 0: every value is the number 1 (the normaliser)
+  std::vector<std::uint32_t> rows;     ///< of each token in keys and values
+  std::vector<Position> positions;     ///< of each token, ascending
+  std::vector<float> log_weights;      ///< in the numerator
+  std::vector<float> log_normalisers;  ///< in the normaliser
+
+  std::size_t size() const { return rows.size(); }
+  /// Allocates for `tokens` tokens.
+  void reserve(std::size_t tokens);
+  void clear();
+  void add(std::uint32_t row, Position position, float log_weight, float log_normaliser);
+  std::size_t bytes() const;
+};
+
+/// A way to make fewer tokens of many. Tokens that go are given weight 0.
+class HalvingRule {
+ public:
+  virtual ~HalvingRule() = default;
+  /// Marks at least `drop` ≤ ⌈n/2⌉ tokens as dropped (dropped[i] != 0) and raises the weights of
+  /// others to stand for them. `round` names the draws: a token meets each round once.
+  virtual void reduce(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
+                      std::span<std::uint8_t> dropped) = 0;
+};
+
+/// How SoftmaxBalance works.
+struct BalanceOptions {
+  /// practical: exactly `drop` tokens go. theory: the paper's constants; of each block the smaller
+  /// sign class stays, with twice its weight.
+  enum class Mode : std::uint8_t { practical, theory };
+  /// What the weights of a token are after practical rounds. consistent: the same in both sums, the
+  /// sum of all weights being the number of tokens. authors: 2 a round for those that stand for
+  /// another in the numerator, 2 a round for all in the normaliser.
+  enum class Weights : std::uint8_t { consistent, authors };
+
+  Mode mode = Mode::practical;
+  Weights weights = Weights::consistent;
+  std::size_t block = 256;  ///< tokens balanced at a time
+  double gamma = 4.0;       ///< P(η = +1) = 1/2 − gamma·a
+  double tau = 1.0;         ///< times the logit in the kernel's exponent
+  double beta = 0.0;        ///< subtracted from it
+  double offset = 0.025;    ///< added to <v_i,v_j>: stands for the normaliser
+  double delta = 0.01;      ///< theory: probability of failure
+  double scale = 1.0;       ///< of attention logits
+  RandomKey random;
+  std::uint32_t stream = 0;  ///< tells apart summaries of one head that draw separately
+};
+
+/// The rule; the memory that a block needs while it is worked on is the thread's, not the rule's.
+class SoftmaxBalance : public HalvingRule {
+ public:
+  explicit SoftmaxBalance(const BalanceOptions& options) : options_(options) {}
+
+  void reduce(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
+              std::span<std::uint8_t> dropped) override;
+
+  const BalanceOptions& options() const { return options_; }
+  std::uint64_t blocks() const { return blocks_; }      ///< walked over so far
+  std::uint64_t failures() const { return failures_; }  ///< theory: of these, FAIL
+  void set_counts(std::uint64_t blocks, std::uint64_t failures) {
+    blocks_ = blocks;
+    failures_ = failures;
+  }
+
+ private:
+  std::span<const float> walk(const WeightedTokens& tokens, std::size_t first, std::size_t count,
+                              std::uint32_t round);
+  void reduce_practical(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
+                        std::span<std::uint8_t> dropped);
+  void reduce_theory(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
+                     std::span<std::uint8_t> dropped);
+
+  BalanceOptions options_;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t failures_ = 0;
+};
+
+}  // namespace ballast
