@@ -58,7 +58,7 @@ void encode_row(StorageType type, std::span<const float> row, std::byte* data,
                 std::uint16_t* scales) {
   switch (type) {
     case StorageType::f32:
-      std::memcpy(data, row.data(), row.size_bytes());
+      std::copy(row.begin(), row.end(), reinterpret_cast<float*>(data));
       return;
     case StorageType::bf16: {
       auto* out = reinterpret_cast<std::uint16_t*>(data);
@@ -92,7 +92,7 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
   const std::size_t dim = out.size();
   switch (type) {
     case StorageType::f32:
-      std::memcpy(out.data(), data, out.size_bytes());
+      std::copy_n(reinterpret_cast<const float*>(data), dim, out.begin());
       return;
     case StorageType::bf16: {
       const auto* words = reinterpret_cast<const std::uint16_t*>(data);
