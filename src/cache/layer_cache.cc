@@ -12,6 +12,9 @@
 namespace ballast {
 namespace {
 
+/// Multiplications under which starting threads costs more than they save.
+constexpr std::size_t kParallelFrom = std::size_t{1} << 18;
+
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
 /// Rows of one head for `tokens` tokens, head heads side by side, as (tokens · group) rows.
@@ -105,6 +108,12 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
   }
 }
 
+bool LayerCache::parallel(std::size_t tokens) const {
+  return tokens * shape_.group * heads_.size() * heads_[0].entries() *
+             (shape_.key_dim + shape_.value_dim) >=
+         kParallelFrom;
+}
+
 void LayerCache::make_room() {
   if (state_ == State::whole) return condense();
   const auto latest = latest_masses();
@@ -181,7 +190,7 @@ void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
                         MutableMatrix out) {
   std::vector<std::vector<float>> masses(accumulates() ? heads_.size() : 0);
   tokens_ += keys.rows;
-  parallel_for(heads_.size(), [&](std::size_t h) {
+  const auto take = [&](std::size_t h) {
     HeadCache& head = heads_[h];
     if (state_ != State::sliding) head.window.reserve(keys.rows);
     for (std::size_t t = 0; t < keys.rows; ++t) {
@@ -190,16 +199,17 @@ void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     }
     remember(head, h, queries);
     attend_head(h, queries, out, masses.empty() ? nullptr : &masses[h]);
-  });
+  };
+  parallel_for(heads_.size(), take, parallel(keys.rows));
   if (masses.empty() || state_ == State::whole) return;  // whole: added in place
   if (watch_.whole_layer) add_up(masses);
-  parallel_for(heads_.size(), [&](std::size_t h) {
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
     HeadCache& head = heads_[h];
     const std::size_t middle = head.summary ? head.summary->entries() : 0;
-    std::span<const float> mass = masses[h];
+    const std::span<const float> mass = masses[h];
     if (head.summary) head.summary->observe(mass.subspan(head.sink, middle));
     head.window.add_mass(mass.subspan(head.sink + middle));
-  });
+  }
 }
 
 void LayerCache::remember(HeadCache& head, std::size_t h, ConstMatrix queries) const {

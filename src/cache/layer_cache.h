@@ -42,6 +42,8 @@ class LayerCache {
   /// Tokens that may come in before something must leave.
   std::size_t room() const;
   void make_room();
+  /// Whether answering `tokens` tokens is work enough for several threads.
+  bool parallel(std::size_t tokens) const;
   void condense();
   /// The mass that the latest queries give every entry, a head each; empty if no one asks.
   std::vector<std::vector<float>> latest_masses() const;

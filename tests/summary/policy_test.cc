@@ -1,0 +1,103 @@
+#include "ballast/method.h"
+
+#include "support.h"
+
+namespace ballast::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string parse_error(std::string_view text) {
+  return error_of([&] { Policy::parse(text); });
+}
+
+TEST(Policy, WritesWhatItReads) {
+  for (const char* text : {"exact", "local:budget=100", "streaming-llm:rate=0.25,sink=4",
+                           "balancekv:rate=0.25,sink=256,window=256,block=256"}) {
+    EXPECT_EQ(Policy::parse(text).to_string(), text);
+  }
+  EXPECT_EQ(Policy::parse("balancekv:block=128,rate=0.5").to_string(),
+            "balancekv:rate=0.5,block=128");
+}
+
+TEST(Policy, NamesWhatItDoesNotUnderstand) {
+  EXPECT_THAT(parse_error("balancekw"), AllOf(HasSubstr("'balancekw'"), HasSubstr("balancekv")));
+  EXPECT_THAT(parse_error(""), HasSubstr("unknown method ''"));
+  EXPECT_THAT(parse_error("local:bugdet=3"), AllOf(HasSubstr("'bugdet'"), HasSubstr("budget")));
+  EXPECT_THAT(parse_error("local:"), HasSubstr("key=value"));
+  EXPECT_THAT(parse_error("local:budget"), HasSubstr("key=value"));
+  EXPECT_THAT(parse_error("local:=3"), HasSubstr("key=value"));
+  EXPECT_THAT(parse_error("local:budget=3,"), HasSubstr("key=value"));
+  EXPECT_THAT(parse_error("local:budget=3,budget=4"), HasSubstr("twice"));
+  EXPECT_THAT(parse_error("local:budget=3,rate=0.5"), HasSubstr("give one"));
+  for (const char* bad : {"3.5", "x", "", "3x", "nan", "inf", " 3", "0x10"}) {
+    EXPECT_THAT(parse_error(std::string("local:budget=") + bad), HasSubstr("not a whole number"));
+  }
+  for (const char* bad : {"0", "-1", "1e300"}) {
+    EXPECT_THAT(parse_error(std::string("local:budget=") + bad), HasSubstr("out of range"));
+  }
+  EXPECT_THAT(parse_error("local:rate=1.5"), AllOf(HasSubstr("rate=1.5"), HasSubstr("to 1")));
+  EXPECT_THAT(parse_error("local:layers=cone"), AllOf(HasSubstr("cone"), HasSubstr("pyramid")));
+}
+
+Shares shares(const char* text, std::size_t tokens, Protocol protocol, int layer = 0,
+              int layers = 1) {
+  return Policy::parse(text).shares(tokens, protocol, layer, layers);
+}
+
+TEST(Shares, DivideABudget) {
+  Shares s = shares("balancekv:budget=1000,sink=100,window=200", 5000, Protocol::prefill);
+  EXPECT_EQ(s.sink, 100u);
+  EXPECT_EQ(s.window, 200u);
+  EXPECT_EQ(s.summary, 700u);
+  EXPECT_EQ(s.step, 0u);
+  s = shares("balancekv:budget=1000,sink=100,window=200,step=50", 0, Protocol::stream);
+  EXPECT_EQ(s.summary, 650u);
+  EXPECT_EQ(s.step, 50u);
+  s = shares("streaming-llm:budget=1000", 0, Protocol::stream);
+  EXPECT_EQ(s.sink, 4u);
+  EXPECT_EQ(s.summary, 0u);
+  EXPECT_EQ(s.window + s.step, 996u);
+}
+
+TEST(Shares, ARateIsOfTheMiddle) {
+  Shares s = shares("balancekv:rate=0.25,sink=256,window=256", 4608, Protocol::prefill);
+  EXPECT_EQ(s.summary, 1024u);
+  EXPECT_EQ(s.total(), 1536u);
+  // A text without a middle is kept whole.
+  EXPECT_EQ(shares("balancekv:rate=0.25,sink=256,window=256", 300, Protocol::prefill).total(),
+            300u);
+  EXPECT_EQ(shares("balancekv:rate=0.25", 0, Protocol::prefill).total(), 0u);
+}
+
+TEST(Shares, AlwaysAddUpToTheBudget) {
+  for (const MethodInfo* info : methods()) {
+    if (info->share == WindowShare::all) continue;
+    for (std::size_t budget : {100, 101, 1000, 4097}) {
+      for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+        for (const char* extra : {"", ",sink=3", ",window=5", ",sink=7,window=50"}) {
+          const std::string text = std::string(info->name) + ":budget=" + std::to_string(budget) +
+                                   extra + ",layers=uniform";
+          EXPECT_EQ(Policy::parse(text).shares(100000, protocol).total(), budget) << text;
+        }
+      }
+    }
+  }
+}
+
+TEST(Shares, PyramidFollowsItsFormula) {
+  // B = 2048 - 32 beside the window; low = B/20 = 100, high = 2B - 100 = 3932, step
+  // (3932 - 100)/31 = 123.
+  const char* text = "balancekv:budget=2048,sink=0,window=32,layers=pyramid";
+  for (int layer : {0, 1, 17, 31}) {
+    Shares s = shares(text, 20000, Protocol::prefill, layer, 32);
+    EXPECT_EQ(s.summary, 3932u - 123u * static_cast<unsigned>(layer)) << layer;
+  }
+  // A text of 3,000 tokens caps the highest layer at 2968, which raises the lowest.
+  Shares top = shares(text, 3000, Protocol::prefill, 0, 32);
+  EXPECT_EQ(top.summary, 2968u);
+}
+
+}  // namespace
+}  // namespace ballast::test
