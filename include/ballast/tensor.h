@@ -10,7 +10,8 @@
 
 namespace ballast {
 
-/// Element types of tensor files.
+/// Element types of tensor files. The quantised ones, from q4_0 on, are GGUF's: their numbers come
+/// in blocks along the last dimension, and only whole blocks exist.
 enum class TensorType : std::uint8_t {
   f32,
   f64,
@@ -24,11 +25,24 @@ enum class TensorType : std::uint8_t {
   u32,
   u16,
   u8,
-  boolean
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl
 };
 
-/// "F32", "BOOL", …
+/// "F32", "Q4_K", …
 std::string_view to_string(TensorType type);
+
+bool is_quantised(TensorType type);
 
 /// Numbers in one block: 1 for types that are not quantised.
 std::size_t block_size(TensorType type);
@@ -66,7 +80,9 @@ std::vector<float> to_float(const TensorView& tensor);
 void decode_row(const TensorView& tensor, std::size_t i, std::span<float> out);
 
 /// Encodes finite numbers, whole blocks, into tensor_bytes(type, numbers.size()) bytes, rounding to
-/// nearest; out-of-range values saturate.
+/// nearest; out-of-range values saturate. The quantisers choose each block's scale from its
+/// extremes alone: valid files and fair test models, not the best quantisation that the type
+/// allows.
 void encode(TensorType type, std::span<const float> numbers, std::span<std::byte> out);
 std::vector<std::byte> encode(TensorType type, std::span<const float> numbers);
 

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "formats/half.h"
+#include "formats/quant.h"
 
 namespace ballast {
 namespace {
@@ -24,19 +25,13 @@ struct TypeFacts {
 };
 
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 13> kTypes = {{{"F32", 1, 4},
-                                               {"F64", 1, 8},
-                                               {"F16", 1, 2},
-                                               {"BF16", 1, 2},
-                                               {"I64", 1, 8},
-                                               {"I32", 1, 4},
-                                               {"I16", 1, 2},
-                                               {"I8", 1, 1},
-                                               {"U64", 1, 8},
-                                               {"U32", 1, 4},
-                                               {"U16", 1, 2},
-                                               {"U8", 1, 1},
-                                               {"BOOL", 1, 1}}};
+constexpr std::array<TypeFacts, 24> kTypes = {
+    {{"F32", 1, 4},      {"F64", 1, 8},      {"F16", 1, 2},      {"BF16", 1, 2},
+     {"I64", 1, 8},      {"I32", 1, 4},      {"I16", 1, 2},      {"I8", 1, 1},
+     {"U64", 1, 8},      {"U32", 1, 4},      {"U16", 1, 2},      {"U8", 1, 1},
+     {"BOOL", 1, 1},     {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},
+     {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q2_K", 256, 84},  {"Q3_K", 256, 110},
+     {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_NL", 32, 18}}};
 
 const TypeFacts& facts(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
 
@@ -79,6 +74,7 @@ void encode_integers(std::span<const float> numbers, std::byte* out) {
 }  // namespace
 
 std::string_view to_string(TensorType type) { return facts(type).name; }
+bool is_quantised(TensorType type) { return type >= TensorType::q4_0; }
 std::size_t block_size(TensorType type) { return facts(type).numbers; }
 std::size_t block_bytes(TensorType type) { return facts(type).bytes; }
 
@@ -114,6 +110,15 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
   require(data.size() >= needed, "{} numbers of type {} need {} bytes, not {}", out.size(),
           to_string(type), needed, data.size());
   const std::byte* p = data.data();
+  if (is_quantised(type)) {
+    auto decode_block = block_codec(type).decode;
+    const TypeFacts& f = facts(type);
+    for (std::size_t b = 0; b * f.numbers < out.size(); ++b) {
+      decode_block(reinterpret_cast<const std::uint8_t*>(p) + b * f.bytes,
+                   out.data() + b * f.numbers);
+    }
+    return;
+  }
   switch (type) {
     case TensorType::f64:
       return decode_as<double>(p, out);
@@ -142,6 +147,8 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
       return decode_as<std::uint8_t>(p, out);
     case TensorType::boolean:
       return decode_each<std::uint8_t>(p, out, [](std::uint8_t x) { return x != 0 ? 1.0f : 0.0f; });
+    default:
+      break;  // quantised, done above
   }
 }
 
@@ -163,6 +170,15 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
           "{} numbers of type {} do not fill {} bytes", numbers.size(), to_string(type),
           out.size());
   std::byte* p = out.data();
+  if (is_quantised(type)) {
+    auto encode_block = block_codec(type).encode;
+    const TypeFacts& f = facts(type);
+    for (std::size_t b = 0; b * f.numbers < numbers.size(); ++b) {
+      encode_block(numbers.data() + b * f.numbers,
+                   reinterpret_cast<std::uint8_t*>(p) + b * f.bytes);
+    }
+    return;
+  }
   switch (type) {
     case TensorType::f64:
       return encode_each<double>(numbers, p, [](float x) { return static_cast<double>(x); });
@@ -191,6 +207,8 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
     case TensorType::boolean:
       return encode_each<std::uint8_t>(
           numbers, p, [](float x) { return static_cast<std::uint8_t>(x != 0.0f); });
+    default:
+      break;  // quantised, done above
   }
 }
 
