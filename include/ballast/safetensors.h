@@ -16,6 +16,7 @@ namespace ballast {
 
 class MappedFile;
 class OutputFile;
+class TensorStream;
 
 /// The tensors of one file, or of a model split over several. Files are memory-mapped: opening
 /// reads only the headers, and views stay valid as long as this object (or what it was moved to).
@@ -63,7 +64,7 @@ class SafetensorsWriter {
   /// The format begins with a table of all tensors, so they are declared first. Declare wider types
   /// before narrower ones to keep all of them aligned.
   /// Throws Error if the file cannot be made, or names repeat or are reserved.
-  SafetensorsWriter(const std::filesystem::path& path, std::vector<Declaration> tensors,
+  SafetensorsWriter(const std::filesystem::path& path, const std::vector<Declaration>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
@@ -77,10 +78,8 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  std::vector<Declaration> tensors_;
-  std::vector<std::size_t> ends_;  ///< where each tensor ends in the data
-  std::size_t written_ = 0;        ///< bytes of data
   std::unique_ptr<OutputFile> file_;
+  std::unique_ptr<TensorStream> stream_;
 };
 
 }  // namespace ballast

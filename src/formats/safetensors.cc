@@ -13,6 +13,7 @@
 #include "formats/json_file.h"
 #include "formats/safetensors_header.h"
 #include "formats/sniff.h"
+#include "formats/tensor_stream.h"
 
 namespace ballast {
 namespace {
@@ -164,22 +165,20 @@ const TensorView& Safetensors::at(std::string_view name) const {
   return *tensor;
 }
 
-SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<Declaration> tensors,
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, const std::vector<Declaration>& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : tensors_(std::move(tensors)) {
+    : stream_(std::make_unique<TensorStream>()) {
   SafetensorsHeader header{{}, metadata};
   std::set<std::string_view> names;
-  std::size_t end = 0;
-  for (const Declaration& tensor : tensors_) {
+  for (const Declaration& tensor : tensors) {
     require(tensor.name != "__metadata__" && names.insert(tensor.name).second,
             "{}: cannot write a tensor named '{}': the name is taken", path.string(),
             printable(tensor.name));
-    std::size_t begin = end;
-    std::size_t bytes = tensor_bytes(tensor.type, element_count(tensor.shape));
-    require(!__builtin_add_overflow(begin, bytes, &end),
-            "{}: the tensors take over 2^64 bytes together", path.string());
-    header.tensors.push_back({tensor.name, tensor.type, tensor.shape, begin, end});
-    ends_.push_back(end);
+    require(!is_quantised(tensor.type), "{}: safetensors files cannot hold tensor '{}' of type {}",
+            path.string(), printable(tensor.name), to_string(tensor.type));
+    TensorStream::Range range =
+        stream_->declare(tensor.name, tensor.type, tensor.shape, path.string());
+    header.tensors.push_back({tensor.name, tensor.type, tensor.shape, range.begin, range.end});
   }
   std::string text = format_safetensors_header(header);
   file_ = std::make_unique<OutputFile>(path);
@@ -192,40 +191,12 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
 
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  std::size_t total = ends_.empty() ? 0 : ends_.back();
-  require(bytes.size() <= total - written_, "{}: {} bytes more than the declared tensors hold",
-          file_->path().string(), bytes.size() - (total - written_));
-  file_->write(bytes);
-  written_ += bytes.size();
-}
+void SafetensorsWriter::write(std::span<const std::byte> bytes) { stream_->write(*file_, bytes); }
 
-void SafetensorsWriter::write(std::span<const float> numbers) {
-  auto current = std::upper_bound(ends_.begin(), ends_.end(), written_) - ends_.begin();
-  require(static_cast<std::size_t>(current) < tensors_.size() || numbers.empty(),
-          "{}: {} numbers more than the declared tensors hold", file_->path().string(),
-          numbers.size());
-  if (numbers.empty()) return;
-  const Declaration& tensor = tensors_[static_cast<std::size_t>(current)];
-  std::size_t room = ends_[static_cast<std::size_t>(current)] - written_;
-  require(tensor_bytes(tensor.type, numbers.size()) <= room,
-          "{}: {} numbers are more than are missing of tensor '{}'", file_->path().string(),
-          numbers.size(), printable(tensor.name));
-  // Pieces that stay in the processor's cache between conversion and writing.
-  constexpr std::size_t kPiece = 1 << 14;
-  std::vector<std::byte> piece;
-  for (std::size_t i = 0; i < numbers.size(); i += kPiece) {
-    std::span<const float> part = numbers.subspan(i, std::min(kPiece, numbers.size() - i));
-    piece.resize(tensor_bytes(tensor.type, part.size()));
-    encode(tensor.type, part, piece);
-    write(std::span<const std::byte>(piece));
-  }
-}
+void SafetensorsWriter::write(std::span<const float> numbers) { stream_->write(*file_, numbers); }
 
 void SafetensorsWriter::commit() {
-  std::size_t total = ends_.empty() ? 0 : ends_.back();
-  require(written_ == total, "{}: {} of {} bytes of the declared tensors were written",
-          file_->path().string(), written_, total);
+  stream_->finish(*file_);
   file_->commit();
 }
 
