@@ -33,10 +33,7 @@ void EntryStore::push(const Block& block, std::size_t i, float log_weight) {
 }
 
 void EntryStore::push(const EntryStore& other, std::size_t i) {
-  keys_.copy(size_, other.keys(), i);
-  if (has_values_) values_.copy(size_, other.values(), i);
-  positions_[size_] = other.positions_[i];
-  log_weights_[size_] = other.log_weights_[i];
+  replace(size_, other, i);
   ++size_;
 }
 
@@ -45,6 +42,13 @@ void EntryStore::replace(std::size_t slot, const Block& block, std::size_t i, fl
   if (has_values_) values_.copy(slot, block.values, i);
   positions_[slot] = block.first + static_cast<Position>(i);
   log_weights_[slot] = log_weight;
+}
+
+void EntryStore::replace(std::size_t slot, const EntryStore& other, std::size_t i) {
+  keys_.copy(slot, other.keys(), i);
+  if (has_values_) values_.copy(slot, other.values(), i);
+  positions_[slot] = other.positions_[i];
+  log_weights_[slot] = other.log_weights_[i];
 }
 
 void EntryStore::move(std::size_t to, std::size_t from) {

@@ -34,6 +34,8 @@ class EntryStore {
   void push(const EntryStore& other, std::size_t i);
   /// Token i of the block takes the slot's place.
   void replace(std::size_t slot, const Block& block, std::size_t i, float log_weight = 0.0f);
+  /// Entry i of another store takes the slot's place.
+  void replace(std::size_t slot, const EntryStore& other, std::size_t i);
   /// The last entry takes the slot's place.
   void erase(std::size_t slot);
   /// Keeps only these slots (ascending), in this order.

@@ -16,6 +16,9 @@ std::span<const MethodInfo* const> methods() {
       &balancekv_method(),
       &local_method(),
       &streaming_llm_method(),
+      &exact_method(),   &local_method(),  &streaming_llm_method(), &uniform_method(),
+      &h2o_method(),     &snapkv_method(), &pyramidkv_method(),     &topk_method(),
+      &strided_method(), &fixed_method(),
   };
   return all;
 }

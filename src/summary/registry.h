@@ -9,5 +9,12 @@ const MethodInfo& exact_method();
 const MethodInfo& balancekv_method();
 const MethodInfo& local_method();
 const MethodInfo& streaming_llm_method();
+const MethodInfo& uniform_method();
+const MethodInfo& h2o_method();
+const MethodInfo& snapkv_method();
+const MethodInfo& pyramidkv_method();
+const MethodInfo& topk_method();
+const MethodInfo& strided_method();
+const MethodInfo& fixed_method();
 
 }  // namespace ballast

@@ -1,0 +1,32 @@
+// H2O: the tokens that received most attention so far (heavy hitters), and the last ones.
+// Zhang et al. 2023, Algorithm 1. The recent half of the budget is the window.
+#include "summary/registry.h"
+#include "summary/selection.h"
+
+namespace ballast {
+namespace {
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) {
+  return std::make_unique<Selection>(
+      setup, Selection::Options{.mean = setup.policy.choice("score") == "mean"});
+}
+
+}  // namespace
+
+const MethodInfo& h2o_method() {
+  static const MethodInfo info = {
+      .name = "h2o",
+      .title = "half heavy hitters (most accumulated attention), half recent tokens",
+      .paper = "Zhang et al. 2023, H2O, Algorithm 1",
+      .parameters = {{"score", Parameter::Kind::choice, "sum", 0, 0, "sum|mean",
+                      "attention a token has received: its sum, or per query that could see it"}},
+      .share = WindowShare::half,
+      .window = 0,
+      .keeps_generated = false,
+      .watch = {.kind = Watch::Kind::every},
+      .make = make,
+  };
+  return info;
+}
+
+}  // namespace ballast

@@ -1,0 +1,201 @@
+#include "summary/selection.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/checks.h"
+
+namespace ballast {
+namespace {
+
+// A long block is taken in by pieces of at least this many tokens.
+constexpr std::size_t kLeastChunk = 256;
+
+}  // namespace
+
+Selection::Selection(const SummarySetup& setup, const Options& options)
+    : capacity_(setup.capacity),
+      options_(options),
+      store_(setup, setup.capacity),
+      chunk_(std::max(setup.capacity, kLeastChunk)),
+      rank_(setup.capacity + chunk_),
+      mass_(setup.capacity + chunk_),
+      order_(setup.capacity + chunk_),
+      stays_(setup.capacity + chunk_) {
+  options_.by_rule = std::min(options_.by_rule, capacity_);
+}
+
+std::size_t Selection::bytes() const {
+  return store_.bytes() + rank_.size() * (sizeof(rank_[0]) + sizeof(mass_[0]) + sizeof(order_[0]) +
+                                          sizeof(stays_[0]));
+}
+
+void Selection::segments(std::vector<Segment>& out) const {
+  if (store_.size() != 0) out.push_back(store_.segment(Role::both, false));
+}
+
+std::vector<KeptEntry> Selection::kept() const {
+  std::vector<KeptEntry> out;
+  for (Position position : store_.positions()) out.push_back({position, 1, 1});
+  return out;
+}
+
+void Selection::observe(std::span<const float> mass) {
+  require(mass.size() == store_.size(), "{} masses were observed for {} entries", mass.size(),
+          store_.size());
+  for (std::size_t i = 0; i < mass.size(); ++i) mass_[i] += mass[i];
+}
+
+void Selection::replace(std::span<float> known, std::span<const float> mass) const {
+  require(mass.size() == known.size(), "{} masses were observed for {} entries", mass.size(),
+          known.size());
+  std::ranges::copy(mass, known.begin());
+}
+
+void Selection::absorb(const Block& block) {
+  require(!options_.watches || block.mass.size() == block.size(),
+          "a block of {} tokens came with {} masses, this method needs one a token", block.size(),
+          block.mass.size());
+  prepare(block);
+  for (std::size_t done = 0; done < block.size();) {
+    const std::size_t count = std::min(chunk_, block.size() - done);
+    const std::size_t size = store_.size();
+    Block piece = block;
+    piece.keys = block.keys.slice(done, count);
+    piece.values = block.values.slice(done, count);
+    piece.first = block.first + static_cast<Position>(done);
+    for (std::size_t i = 0; i < count; ++i) {
+      rank_[size + i] = rank(block, done + i);
+      mass_[size + i] = options_.watches ? block.mass[done + i] : 0.0f;
+    }
+    take_in(piece);
+    done += count;
+  }
+  finish(block);
+}
+
+Position Selection::position(const Block& block, std::size_t i) const {
+  return i < store_.size() ? store_.position(i)
+                           : block.first + static_cast<Position>(i - store_.size());
+}
+
+bool Selection::outranks(const Block& block, std::size_t a, std::size_t b) const {
+  if (rank_[a] != rank_[b]) return rank_[a] > rank_[b];
+  return position(block, a) > position(block, b);
+}
+
+bool Selection::heavier(const Block& block, std::size_t a, std::size_t b) const {
+  const Position pa = position(block, a);
+  const Position pb = position(block, b);
+  double ma = mass_[a];
+  double mb = mass_[b];
+  if (options_.mean) {
+    // Queries that could see a token: its own and all later ones.
+    ma /= std::max<Position>(1, block.now - pa);
+    mb /= std::max<Position>(1, block.now - pb);
+  }
+  if (ma != mb) return ma > mb;
+  return pa > pb;
+}
+
+void Selection::take_in(const Block& block) {
+  seen_ += block.size();
+  const std::size_t total = store_.size() + block.size();
+  if (seen_ <= capacity_) {
+    for (std::size_t i = 0; i < block.size(); ++i) store_.push(block, i);
+    return;
+  }
+  if (block.size() == 1 && store_.full() && options_.by_rule == 0) return choose_one(block);
+  choose(block, total);
+  place(block, total);
+}
+
+// One token comes in, one goes; both by attention alone.
+void Selection::choose_one(const Block& block) {
+  const std::size_t newcomer = store_.size();
+  std::size_t least = newcomer;
+  for (std::size_t i = 0; i < newcomer; ++i) {
+    if (heavier(block, least, i)) least = i;
+  }
+  if (least == newcomer) return;
+  store_.replace(least, block, 0);
+  rank_[least] = rank_[newcomer];
+  mass_[least] = mass_[newcomer];
+}
+
+// Marks who stays among `total` candidates.
+void Selection::choose(const Block& block, std::size_t total) {
+  std::fill_n(stays_.begin(), total, std::uint8_t{0});
+  for (std::size_t i = 0; i < total; ++i) order_[i] = static_cast<std::uint32_t>(i);
+  const auto all = order_.begin() + static_cast<std::ptrdiff_t>(total);
+  auto ranked = std::partition(order_.begin(), all, [&](auto i) { return rank_[i] > closed_; });
+  const auto by_rule = static_cast<std::ptrdiff_t>(options_.by_rule);
+  if (ranked - order_.begin() > by_rule) {
+    auto cut = order_.begin() + by_rule;
+    std::nth_element(order_.begin(), cut, ranked,
+                     [&](auto a, auto b) { return outranks(block, a, b); });
+    ranked = cut;
+    if (options_.whole_ranks) {
+      closed_ = rank_[*cut];
+      ranked = std::partition(order_.begin(), cut, [&](auto i) { return rank_[i] > closed_; });
+    }
+  }
+  const auto by_mass = static_cast<std::ptrdiff_t>(capacity_ - options_.by_rule);
+  auto heavy = all;
+  if (all - ranked > by_mass) {
+    heavy = ranked + by_mass;
+    std::nth_element(ranked, heavy, all, [&](auto a, auto b) { return heavier(block, a, b); });
+  }
+  for (auto it = order_.begin(); it != heavy; ++it) stays_[*it] = 1;
+}
+
+// Those who come in and stay take the slots of the entries that go.
+void Selection::place(const Block& block, std::size_t total) {
+  const std::size_t held = store_.size();
+  std::size_t slot = 0;
+  for (std::size_t i = held; i < total; ++i) {
+    if (!stays_[i]) continue;
+    while (slot < held && stays_[slot]) ++slot;
+    std::size_t to = store_.size();
+    if (slot < held) {
+      to = slot;
+      stays_[slot] = 1;
+      store_.replace(to, block, i - held);
+    } else {
+      store_.push(block, i - held);
+    }
+    rank_[to] = rank_[i];
+    mass_[to] = mass_[i];
+  }
+  // Once a token has come in by push, no slot is left to free.
+  for (std::size_t i = held; i-- > slot;) {
+    if (stays_[i]) continue;
+    const std::size_t last = store_.size() - 1;
+    rank_[i] = rank_[last];
+    mass_[i] = mass_[last];
+    store_.erase(i);
+  }
+}
+
+void Selection::save(ByteWriter& out) const {
+  store_.save(out);
+  out.put<std::uint64_t>(seen_);
+  out.put<float>(closed_);
+  out.put_all<float>({rank_.data(), store_.size()});
+  out.put_all<float>({mass_.data(), store_.size()});
+}
+
+void Selection::load(ByteReader& in) {
+  store_.load(in);
+  seen_ = in.get<std::uint64_t>();
+  closed_ = in.get<float>();
+  in.get_all(ranks());
+  in.get_all(masses());
+  require(seen_ >= store_.size() && !std::isnan(closed_) &&
+              first_not_finite(masses()) == store_.size() &&
+              std::ranges::none_of(ranks(), [](float x) { return std::isnan(x); }),
+          "{}: the scores of a summary are not numbers", in.what());
+}
+
+}  // namespace ballast

@@ -1,0 +1,112 @@
+// SnapKV: the tokens to which the last queries pay most attention, smoothed over neighbours.
+// Li et al. 2024. The cache sums the attention over the queries and the heads of the group.
+#include "summary/snapkv.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "summary/registry.h"
+#include "summary/selection.h"
+
+namespace ballast {
+namespace {
+
+/// Pools over neighbours in the text; those already dropped count as unseen (mass 0).
+class SnapKv : public Selection {
+ public:
+  explicit SnapKv(const SummarySetup& setup)
+      : Selection(setup, {.by_rule = setup.capacity}),
+        reach_(static_cast<Position>(setup.policy.integer("kernel") / 2)),
+        maximum_(setup.policy.choice("pooling") == "max"),
+        in_order_(setup.capacity) {
+    tail_.reserve(static_cast<std::size_t>(reach_));
+  }
+
+  void observe(std::span<const float> mass) override { replace(masses(), mass); }
+  std::size_t bytes() const override {
+    return Selection::bytes() + in_order_.capacity() * sizeof(in_order_[0]) +
+           tail_.capacity() * sizeof(tail_[0]);
+  }
+
+ protected:
+  void prepare(const Block& block) override {
+    tail_.clear();
+    in_order_.resize(store().size());
+    std::iota(in_order_.begin(), in_order_.end(), 0u);
+    std::ranges::sort(in_order_, {}, [&](auto slot) { return store().position(slot); });
+    for (std::size_t i = 0; i < in_order_.size(); ++i) {
+      const Position at = store().position(in_order_[i]);
+      float pooled = masses()[in_order_[i]];
+      for (std::size_t j = i; j-- > 0 && near(j, at);) pool(pooled, masses()[in_order_[j]]);
+      for (std::size_t j = i + 1; j < in_order_.size() && near(j, at); ++j) {
+        pool(pooled, masses()[in_order_[j]]);
+      }
+      for (std::size_t j = 0; j < block.size() && token(block, j) - at <= reach_; ++j) {
+        pool(pooled, block.mass[j]);
+      }
+      ranks()[in_order_[i]] = pooled;
+      if (block.first - at <= reach_) tail_.push_back({at, masses()[in_order_[i]]});
+    }
+  }
+
+  float rank(const Block& block, std::size_t i) const override {
+    const auto reach = static_cast<std::size_t>(reach_);
+    const std::size_t end = std::min(block.size(), i + reach + 1);
+    float pooled = 0.0f;
+    for (std::size_t j = i - std::min(i, reach); j < end; ++j) pool(pooled, block.mass[j]);
+    for (const Held& held : tail_) {
+      if (token(block, i) - held.position <= reach_) pool(pooled, held.mass);
+    }
+    return pooled;
+  }
+
+ private:
+  struct Held {
+    Position position;
+    float mass;
+  };
+
+  static Position token(const Block& block, std::size_t i) {
+    return block.first + static_cast<Position>(i);
+  }
+  bool near(std::size_t j, Position at) const {
+    return std::abs(store().position(in_order_[j]) - at) <= reach_;
+  }
+  // The average's divisor is the same for all tokens (zeros pad the ends) and may be left out.
+  void pool(float& pooled, float mass) const {
+    pooled = maximum_ ? std::max(pooled, mass) : pooled + mass;
+  }
+
+  Position reach_;
+  bool maximum_;
+  std::vector<std::uint32_t> in_order_;  ///< slots by position
+  std::vector<Held> tail_;               ///< entries that are neighbours of the block
+};
+
+}  // namespace
+
+std::unique_ptr<Summary> make_snapkv(const SummarySetup& setup) {
+  return std::make_unique<SnapKv>(setup);
+}
+
+std::vector<Parameter> snapkv_parameters() {
+  using Kind = Parameter::Kind;
+  return {{"observe", Kind::integer, "32", 1, 65536, "", "last tokens whose queries choose"},
+          {"kernel", Kind::integer, "5", 1, 65, "", "tokens pooled, the middle one being scored"},
+          {"pooling", Kind::choice, "average", 0, 0, "average|max", "how neighbours are pooled"}};
+}
+
+const MethodInfo& snapkv_method() {
+  static const MethodInfo info = {
+      .name = "snapkv",
+      .title = "the tokens to which the last queries pay most attention",
+      .paper = "Li et al. 2024, SnapKV",
+      .parameters = snapkv_parameters(),
+      .step = 32,
+      .watch = {.kind = Watch::Kind::last},
+      .make = make_snapkv,
+  };
+  return info;
+}
+
+}  // namespace ballast

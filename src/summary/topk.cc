@@ -1,0 +1,64 @@
+// The tokens that the latest query looks at most: the "Top-K" baseline of H2O, appendix C.5.
+#include "base/fail.h"
+#include "summary/heavy.h"
+#include "summary/registry.h"
+#include "summary/selection.h"
+
+namespace ballast {
+namespace {
+
+class TopK : public Selection {
+ public:
+  explicit TopK(const SummarySetup& setup)
+      : Selection(setup, {.by_rule = ruled_capacity(setup)}), heavy_(has_heavy(setup.policy)) {}
+
+  void observe(std::span<const float> mass) override {
+    if (heavy_) {
+      Selection::observe(mass);
+    } else {
+      replace(ranks(), mass);
+    }
+  }
+  void observe_last(std::span<const float> mass) override { replace(ranks(), mass); }
+
+ protected:
+  void prepare(const Block& block) override {
+    require(latest(block).size() == block.size(),
+            "a block of {} tokens came with {} masses of the latest query", block.size(),
+            latest(block).size());
+  }
+  float rank(const Block& block, std::size_t i) const override { return latest(block)[i]; }
+
+ private:
+  std::span<const float> latest(const Block& block) const {
+    return heavy_ ? block.last_mass : block.mass;
+  }
+
+  bool heavy_;
+};
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) { return std::make_unique<TopK>(setup); }
+
+Watch watch_of(const Policy& policy) {
+  return {.kind = has_heavy(policy) ? Watch::Kind::both : Watch::Kind::last};
+}
+
+}  // namespace
+
+const MethodInfo& topk_method() {
+  static const MethodInfo info = {
+      .name = "topk",
+      .title = "the tokens with the largest attention from the latest query alone",
+      .paper = "Zhang et al. 2023, H2O, appendix C.5 (baseline)",
+      .parameters = {{"observe", Parameter::Kind::integer, "1", 1, 65536, "",
+                      "latest tokens whose queries choose"},
+                     heavy_parameter()},
+      .window = 0,
+      .watch = {.kind = Watch::Kind::last},
+      .watch_of = watch_of,
+      .make = make,
+  };
+  return info;
+}
+
+}  // namespace ballast

@@ -1,0 +1,151 @@
+// A uniformly random sample of the tokens, each standing for seen / kept tokens.
+//
+// Every token draws a ticket by its position; the lowest tickets are kept. That is a sample without
+// replacement at any moment, however the text is cut, and two samples unite by the same rule.
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "summary/entry_store.h"
+#include "summary/registry.h"
+
+namespace ballast {
+namespace {
+
+class Uniform : public Summary {
+ public:
+  explicit Uniform(const SummarySetup& setup)
+      : random_(setup.random), capacity_(setup.capacity), store_(setup, setup.capacity) {
+    heap_.reserve(capacity_);
+  }
+
+  void absorb(const Block& block) override {
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      const std::size_t slot = slot_for(block.first + static_cast<Position>(i));
+      if (slot == store_.size()) {
+        store_.push(block, i);
+      } else if (slot < store_.size()) {
+        store_.replace(slot, block, i);
+      }
+    }
+    seen_ += block.size();
+    weigh();
+  }
+
+  void segments(std::vector<Segment>& out) const override {
+    if (store_.size() != 0) out.push_back(store_.segment(Role::both, seen_ > store_.size()));
+  }
+
+  void merge(const Summary& other) override {
+    const auto* that = dynamic_cast<const Uniform*>(&other);
+    require(that != nullptr && that->capacity_ == capacity_ && that->random_ == random_,
+            "a uniform summary unites only with one of the same setup");
+    for (std::size_t i = 0; i < that->store_.size(); ++i) {
+      const std::size_t slot = slot_for(that->store_.position(i));
+      if (slot == store_.size()) {
+        store_.push(that->store_, i);
+      } else if (slot < store_.size()) {
+        store_.replace(slot, that->store_, i);
+      }
+    }
+    seen_ += that->seen_;
+    weigh();
+  }
+
+  std::size_t entries() const override { return store_.size(); }
+  std::size_t bytes() const override { return store_.bytes() + capacity_ * sizeof(Ticket); }
+
+  std::vector<KeptEntry> kept() const override {
+    std::vector<KeptEntry> out;
+    for (Position position : store_.positions()) out.push_back({position, weight(), weight()});
+    return out;
+  }
+
+  void save(ByteWriter& out) const override {
+    store_.save(out);
+    out.put<std::uint64_t>(seen_);
+  }
+
+  void load(ByteReader& in) override {
+    store_.load(in);
+    seen_ = in.get<std::uint64_t>();
+    require(seen_ >= store_.size() && (seen_ == store_.size() || store_.full()),
+            "{}: a sample of {} tokens from {}", in.what(), store_.size(), seen_);
+    heap_.clear();
+    for (std::size_t i = 0; i < store_.size(); ++i) {
+      heap_.push_back(ticket(store_.position(i), i));
+      std::ranges::push_heap(heap_);
+    }
+    weigh();
+  }
+
+ private:
+  struct Ticket {
+    std::uint64_t number;
+    Position position;  ///< decides between equal numbers
+    std::uint32_t slot;
+    auto operator<=>(const Ticket&) const = default;
+  };
+
+  Ticket ticket(Position position, std::size_t slot) const {
+    const auto bits = random_bits(random_, static_cast<std::uint64_t>(position));
+    return {std::uint64_t{bits[0]} << 32 | bits[1], position, static_cast<std::uint32_t>(slot)};
+  }
+
+  /// Where the token goes: a slot, size() for a new one, or more for nowhere.
+  std::size_t slot_for(Position position) {
+    if (capacity_ == 0) return 1;
+    if (!store_.full()) {
+      heap_.push_back(ticket(position, store_.size()));
+      std::ranges::push_heap(heap_);
+      return store_.size();
+    }
+    const std::uint32_t slot = heap_.front().slot;
+    const Ticket drawn = ticket(position, slot);
+    if (!(drawn < heap_.front())) return capacity_ + 1;
+    std::ranges::pop_heap(heap_);
+    heap_.back() = drawn;
+    std::ranges::push_heap(heap_);
+    return slot;
+  }
+
+  float weight() const {
+    return store_.size() == 0 ? 1.0f
+                              : static_cast<float>(static_cast<double>(seen_) /
+                                                   static_cast<double>(store_.size()));
+  }
+
+  void weigh() {
+    const float log_weight = std::log(weight());
+    for (std::size_t i = 0; i < store_.size(); ++i) store_.set_log_weight(i, log_weight);
+  }
+
+  RandomKey random_;
+  std::size_t capacity_;
+  EntryStore store_;
+  std::vector<Ticket> heap_;  ///< the highest ticket first
+  std::uint64_t seen_ = 0;
+};
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) {
+  return std::make_unique<Uniform>(setup);
+}
+
+}  // namespace
+
+const MethodInfo& uniform_method() {
+  static const MethodInfo info = {
+      .name = "uniform",
+      .title = "a uniformly random sample",
+      .paper = "BalanceKV, section 4 (baseline); Vitter 1985",
+      .parameters = {},
+      .sink = 32,
+      .merges = true,
+      .watch = {},
+      .make = make,
+  };
+  return info;
+}
+
+}  // namespace ballast
