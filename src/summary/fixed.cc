@@ -14,7 +14,7 @@ class Fixed : public PositionRule {
     const std::size_t room = std::max<std::size_t>(1, ruled_capacity(setup));
     tail_ = std::min(static_cast<std::size_t>(setup.policy.integer("tail")), room);
     // The shortest block with which all tokens that will come leave room.
-    length_ = std::max(tail_, setup.tokens * tail_ / room);
+    length_ = std::max(tail_, setup.tokens / (room / tail_ + 1));
     while (kept_of(setup.tokens) > room) ++length_;
   }
 

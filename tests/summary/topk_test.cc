@@ -1,0 +1,86 @@
+#include <set>
+
+#include "summary_support.h"
+
+namespace ballast::test {
+namespace {
+
+TEST(TopK, Contract) {
+  check_contract({.method = "topk:budget=64"});
+  check_contract({.method = "topk:budget=64,heavy=0.5"});
+  check_contract({.method = "topk:budget=64,heavy=1"});
+}
+
+struct Token {
+  Position position;
+  float latest = 0;
+  float mass = 0;
+};
+
+std::set<Position> best(std::vector<Token> tokens, std::size_t count, float Token::*score) {
+  std::ranges::sort(tokens, [&](const Token& a, const Token& b) {
+    return std::pair(a.*score, a.position) > std::pair(b.*score, b.position);
+  });
+  std::set<Position> out;
+  for (std::size_t i = 0; i < std::min(count, tokens.size()); ++i) out.insert(tokens[i].position);
+  return out;
+}
+
+// With and without heavy hitters against the definition, the masses changing at every step.
+TEST(TopK, FollowsTheNaiveSimulation) {
+  for (std::size_t heavy : {0u, 4u, 12u}) {
+    const std::size_t capacity = 12;
+    const std::string method = "topk:budget=20,heavy=" + std::to_string(double(heavy) / 12.0);
+    auto summary = make_summary(setup_of(method, capacity, 4));
+    std::vector<Token> cache;
+    Stream stream = random_stream(400, 4, 1);
+    std::mt19937_64 rng(2);
+    auto draw = [&] { return static_cast<float>(rng() % 32) / 32.0f; };
+    std::vector<float> last_mass(400);
+    for (std::size_t done = 0; done < 400;) {
+      const std::size_t count = std::min<std::size_t>(400 - done, done == 0 ? 40 : 1 + rng() % 3);
+      std::vector<float> mass, latest;
+      for (const Segment& s : segments_of(*summary)) {
+        for (std::size_t e = 0; e < s.keys.rows; ++e) {
+          Token& token = *std::ranges::find(cache, s.positions[e], &Token::position);
+          mass.push_back(draw());
+          latest.push_back(draw());
+          token.mass += mass.back();
+          token.latest = latest.back();
+        }
+      }
+      for (std::size_t i = done; i < done + count; ++i) {
+        stream.mass[i] = draw();
+        last_mass[i] = draw();
+        cache.push_back({static_cast<Position>(i), last_mass[i], stream.mass[i]});
+      }
+      Block block = stream.block(done, count);
+      if (heavy == 0) {
+        summary->observe(latest);
+        block.mass = block.last_mass = std::span(last_mass).subspan(done, count);
+      } else {
+        summary->observe(mass);
+        summary->observe_last(latest);
+        block.last_mass = std::span(last_mass).subspan(done, count);
+      }
+      summary->absorb(block);
+      done += count;
+      auto kept = best(cache, capacity - heavy, &Token::latest);
+      std::vector<Token> rest = cache;
+      std::erase_if(rest, [&](const Token& t) { return kept.contains(t.position); });
+      kept.merge(best(rest, heavy, &Token::mass));
+      std::erase_if(cache, [&](const Token& t) { return !kept.contains(t.position); });
+      ASSERT_EQ(kept_positions(*summary), std::vector<Position>(kept.begin(), kept.end()));
+    }
+  }
+}
+
+TEST(TopK, WatchesWhatItsParametersNeed) {
+  EXPECT_EQ(Policy::parse("topk:budget=9").watch().kind, Watch::Kind::last);
+  EXPECT_EQ(Policy::parse("topk:budget=9").observed(), 1u);
+  EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").watch().kind, Watch::Kind::both);
+  EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").observed(), 1u);
+}
+
+}  // namespace
+}  // namespace ballast::test
