@@ -1,0 +1,54 @@
+// Queries, keys and values of some layers of a model, wherever they come from.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+/// What a long computation reports while it runs: the fraction done, 0 to 1; from any thread.
+using Advance = std::function<void(double done)>;
+
+struct KvShape {
+  std::size_t layers = 0;
+  std::size_t heads = 0;     ///< query heads, a multiple of kv_heads
+  std::size_t kv_heads = 0;
+  std::size_t tokens = 0;
+  std::size_t key_dim = 0;   ///< of queries too
+  std::size_t value_dim = 0;
+
+  std::size_t group() const { return heads / kv_heads; }
+};
+
+class KvSource {
+ public:
+  enum class Part { query, key, value };
+
+  virtual ~KvSource() = default;
+
+  const KvShape& shape() const { return shape_; }
+  /// What it is called in messages: a file, or a description.
+  const std::string& name() const { return name_; }
+  /// What layer i (counted from 0) is called in the model.
+  virtual std::size_t layer_number(std::size_t i) const { return i; }
+
+  /// Tokens first, first + 1, … of one head into the rows of `out`. Safe to call concurrently.
+  /// Throws Error naming the place of a number that is not finite.
+  virtual void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
+                    MutableMatrix out) const = 0;
+  /// `count` tokens.
+  Matrix read(Part part, std::size_t layer, std::size_t head, std::size_t first,
+              std::size_t count) const;
+
+ protected:
+  KvShape shape_;
+  std::string name_;
+};
+
+std::string_view to_string(KvSource::Part part);
+
+}  // namespace ballast

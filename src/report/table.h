@@ -1,0 +1,41 @@
+// Tables of text for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+/// Columns that a terminal needs to show UTF-8 text: wide characters take two, combining none.
+std::size_t display_width(std::string_view text);
+
+enum class Align { left, right };
+
+/// Rows under headings, padded into columns.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    Align align = Align::left;  ///< right for numbers
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  /// One cell a column.
+  void add(std::vector<std::string> cells);
+  /// A blank line between the rows before and after.
+  void add_gap() { gaps_.push_back(rows_.size()); }
+  std::size_t rows() const { return rows_.size(); }
+
+  /// Heading, rule and rows, each line ending in '\n' and in no blanks.
+  std::string to_string() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> gaps_;
+};
+
+}  // namespace ballast
