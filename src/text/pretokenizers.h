@@ -1,0 +1,22 @@
+// The pre-tokenisers that GGUF files name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+struct PreTokenizer {
+  std::vector<std::string> splits;  ///< regular expressions for Splitter
+  bool ignore_merges = false;       ///< a word that is a piece stays whole
+  bool add_bos = false;             ///< unless the file says otherwise
+};
+
+/// By the value of tokenizer.ggml.pre. Throws Error that names `source` and lists what is known.
+PreTokenizer find_pre_tokenizer(std::string_view name, const std::string& source);
+
+/// The expression of GPT-2, which "ByteLevel" means in tokenizer.json.
+const std::string& gpt2_split();
+
+}  // namespace ballast
