@@ -62,9 +62,11 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
   const PreTokenizer qwen2{{words(number)}};
   const PreTokenizer tekken = with_whole_words(cased_words(number, ""));
   const PreTokenizer o200k{{cased_words(triple, kContractions + "?")}};
+  // Looking behind changes no match of \s+$, but keeps long runs of spaces from being tried anew
+  // at each of their places.
   const PreTokenizer deepseek_llm{
       {R"([\r\n])", R"(\s?[)" + kDeepseekLetters + "]+",
-       R"(\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+)", R"(\s+$)",
+       R"(\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+)", R"((?<!\s)\s+$)",
        kDeepseekScripts, R"(\p{N}+)"}};
   const PreTokenizer deepseek_coder{
       {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekScripts, number}};

@@ -20,6 +20,30 @@ icu::UnicodeString to_utf16(std::string_view text) {
   return out;
 }
 
+// ICU keeps a backtracking point for each repetition of \s, whose number it limits, but not of a
+// set, so that runs of any length can be matched: [\s] is written for \s.
+std::string with_sets(const std::string& pattern) {
+  std::string out;
+  int depth = 0;  // within brackets
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      depth += c == '[' ? 1 : c == ']' && depth > 0 ? -1 : 0;
+      out.push_back(c);
+      continue;
+    }
+    const char escaped = pattern[++i];
+    if (depth == 0 && escaped == 's') {
+      out += "[\\s]";
+    } else if (depth == 0 && escaped == 'S') {
+      out += "[^\\s]";
+    } else {
+      out += {c, escaped};
+    }
+  }
+  return out;
+}
+
 // Ends of the words, in UTF-16 units, after one more expression has cut them.
 std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexMatcher& matcher,
                               UErrorCode& status) {
@@ -47,8 +71,8 @@ Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& 
   for (const std::string& pattern : patterns) {
     UErrorCode status = U_ZERO_ERROR;
     UParseError where;
-    patterns_.emplace_back(
-        icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(pattern), 0, where, status));
+    patterns_.emplace_back(icu::RegexPattern::compile(
+        icu::UnicodeString::fromUTF8(with_sets(pattern)), 0, where, status));
     require(U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' is not valid ({})", source,
             pattern, u_errorName(status));
   }

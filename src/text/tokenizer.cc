@@ -110,6 +110,11 @@ void check(Vocabulary& vocabulary) {
     require(id >= kNoToken && id < static_cast<Token>(size),
             "{}: the {} token is {}; expected an id below {}", source, name, id, size);
   }
+  // Some files mark the unknown token as any other mark.
+  if (vocabulary.unk != kNoToken && vocabulary.unk != vocabulary.bos &&
+      vocabulary.unk != vocabulary.eos) {
+    vocabulary.types[vocabulary.unk] = TokenType::unknown;
+  }
   require(!vocabulary.add_bos || vocabulary.bos != kNoToken,
           "{}: asks for a bos token in front of text but names none", source);
   require(!vocabulary.add_eos || vocabulary.eos != kNoToken,
@@ -159,7 +164,7 @@ Tokenizer::Impl::Impl(Vocabulary given)
   vocabulary.merges = {};
   ids.reserve(vocabulary.pieces.size());
   for (std::size_t i = 0; i < vocabulary.pieces.size(); ++i) {
-    ids[vocabulary.pieces[i]] = static_cast<Token>(i);
+    if (!vocabulary.pieces[i].empty()) ids[vocabulary.pieces[i]] = static_cast<Token>(i);
   }
   ends = {vocabulary.eos, vocabulary.eot};
   for (std::string_view name : kEnds) {
