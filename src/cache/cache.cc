@@ -253,7 +253,12 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   CacheShape shape;
   CacheOptions options;
   get_settings(in, shape, options);
+  check_shape(shape);
   std::string text = in.get_text();
+  const std::size_t recent = options.policy.observed() * shape.group * shape.key_dim;
+  require(recent <= in.left() / sizeof(float) / shape.layers / shape.kv_heads,
+          "{}: {} remembered queries a head cannot be in {} bytes", in.what(),
+          options.policy.observed() * shape.group, in.left());
   // What the file holds decides how much is allocated, not what it says of a text to come.
   Cache cache(shape, options, false);
   if (cache.shared_) cache.shared_->load(in);

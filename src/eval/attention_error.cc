@@ -38,8 +38,8 @@ struct Outcome {
 
 Policy plain_policy(const Policy& method) {
   for (std::string_view key : {"rate", "budget", "sink"}) {
-    require(!method.has(key), "method {}: the experiment sets rate and sink; leave out {}=",
-            method.info().name, key);
+    require(!method.has(key),
+            "method {}: the experiment sets rate and sink; leave out {}=", method.info().name, key);
   }
   return method;
 }
@@ -308,14 +308,13 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
 
   const std::size_t exact_entries = first + near + options_.window;
   const std::size_t summarised = summary ? summary->entries() : 0;
-  out.entries = static_cast<double>(summarised + first + near) -
-                static_cast<double>(options_.sink);
+  out.entries = static_cast<double>(summarised + first + near) - static_cast<double>(options_.sink);
   const auto row = [](StorageType type, std::size_t dim) {
     return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
   };
-  out.bytes = static_cast<double>(exact_entries * (row(options_.key_type, s.key_dim) +
-                                                   row(options_.value_type, s.value_dim)) +
-                                  (summary ? summary->bytes() : 0));
+  out.bytes = static_cast<double>(
+      exact_entries * (row(options_.key_type, s.key_dim) + row(options_.value_type, s.value_dim)) +
+      (summary ? summary->bytes() : 0));
   if (summary) out.report = summary->report();
   return out;
 }
@@ -377,14 +376,15 @@ AttentionErrorCell Experiment::sum_up(std::size_t p) const {
 
 Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept) {
   plain_policy(method);
-  Policy policy = method.with("sink", std::to_string(sink))
-                      .with("budget", std::to_string(sink + kept));
+  Policy policy =
+      method.with("sink", std::to_string(sink)).with("budget", std::to_string(sink + kept));
   // The exact tokens at the end are every method's window. What a method keeps near them by itself
   // is left to those that divide their budget so, and to those whose queries those tokens are.
   const MethodInfo& info = method.info();
   if (info.share == WindowShare::fixed && !method.has("window")) {
     const bool watches_last = info.watch.kind == Watch::Kind::last;
-    policy = policy.with("window", watches_last ? std::to_string(std::min(info.window, kept)) : "0");
+    policy =
+        policy.with("window", watches_last ? std::to_string(std::min(info.window, kept)) : "0");
   }
   return policy;
 }

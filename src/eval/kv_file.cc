@@ -51,9 +51,8 @@ KvFile::KvFile(const std::filesystem::path& path) : file_(path) {
   shape_.layers = layers_.size();
   for (std::size_t i = 1; i < layers_.size(); ++i) {
     const KvShape s = check_layer(layers_[i]);
-    require(s.heads == shape_.heads && s.kv_heads == shape_.kv_heads &&
-                s.tokens == shape_.tokens && s.key_dim == shape_.key_dim &&
-                s.value_dim == shape_.value_dim,
+    require(s.heads == shape_.heads && s.kv_heads == shape_.kv_heads && s.tokens == shape_.tokens &&
+                s.key_dim == shape_.key_dim && s.value_dim == shape_.value_dim,
             "{}: layer {} and layer {} differ in shape: q {} and {}", name_, layers_[0].number,
             layers_[i].number, to_string(layers_[0].parts[0]->shape),
             to_string(layers_[i].parts[0]->shape));
@@ -127,10 +126,10 @@ void KvFile::read(Part part, std::size_t layer, std::size_t head, std::size_t fi
                   MutableMatrix out) const {
   const TensorView& tensor = *layers_.at(layer).parts[static_cast<std::size_t>(part)];
   const std::size_t tokens = tensor.shape[1], dim = tensor.shape[2];
-  require(head < tensor.shape[0] && first <= tokens && out.rows <= tokens - first &&
-              out.cols == dim,
-          "{}: '{}' {}: head {}, tokens {} to {} of dimension {} are not in it", name_, tensor.name,
-          to_string(tensor.shape), head, first, first + out.rows, out.cols);
+  require(
+      head < tensor.shape[0] && first <= tokens && out.rows <= tokens - first && out.cols == dim,
+      "{}: '{}' {}: head {}, tokens {} to {} of dimension {} are not in it", name_, tensor.name,
+      to_string(tensor.shape), head, first, first + out.rows, out.cols);
   const std::size_t row_bytes = tensor_bytes(tensor.type, dim);
   for (std::size_t t = 0; t < out.rows; ++t) {
     const std::size_t row = head * tokens + first + t;

@@ -30,7 +30,15 @@ constexpr double kSearching = 13;
 
 /// What random numbers are for.
 enum Purpose : std::uint32_t {
-  kTheme, kCentres, kValueCentres, kDirections, kKey, kValue, kQuery, kEarlier, kCharacter
+  kTheme,
+  kCentres,
+  kValueCentres,
+  kDirections,
+  kKey,
+  kValue,
+  kQuery,
+  kEarlier,
+  kCharacter
 };
 
 /// Standard normal numbers, times `scale`, added to `out`.
@@ -72,8 +80,8 @@ void add_place(std::size_t t, double scale, std::span<float> out) {
   if (pairs == 0) return;
   const double each = scale / std::sqrt(static_cast<double>(pairs));
   for (std::size_t p = 0; p < pairs; ++p) {
-    const double wave = 8 * std::exp2(7.0 * (static_cast<double>(p) + 0.5) /
-                                      static_cast<double>(pairs));
+    const double wave =
+        8 * std::exp2(7.0 * (static_cast<double>(p) + 0.5) / static_cast<double>(pairs));
     const double angle = 2 * std::numbers::pi * std::fmod(static_cast<double>(t) / wave, 1.0);
     out[2 * p] += static_cast<float>(each * std::cos(angle));
     out[2 * p + 1] += static_cast<float>(each * std::sin(angle));
@@ -113,8 +121,8 @@ Synth::Synth(const SynthOptions& options) : options_(options) {
           o.heads, o.kv_heads);
   require(o.clusters >= 1 && o.clusters <= kMostClusters, "synth: {} clusters; possible: 1 to {}",
           o.clusters, kMostClusters);
-  require(o.needle <= 1, "synth: the needle's place is {}, expected 0 to 1 (a fraction of the text)",
-          o.needle);
+  require(o.needle <= 1,
+          "synth: the needle's place is {}, expected 0 to 1 (a fraction of the text)", o.needle);
   for (double norm : {o.query_norm, o.key_norm, o.value_norm}) {
     require(norm >= 0 && norm <= 1e6, "synth: a norm of {}; possible: 0 to 1e6", norm);
   }
@@ -141,9 +149,8 @@ void Synth::make_clusters(std::size_t layer) {
       of[t] = of[t - 1 - bits[1] % std::min(t, kMemory)];
     } else {
       const auto drawn = std::ranges::upper_bound(popularity_, to_unit(bits[2], bits[3]));
-      of[t] = static_cast<std::uint32_t>(
-          std::min<std::ptrdiff_t>(drawn - popularity_.begin(),
-                                   static_cast<std::ptrdiff_t>(popularity_.size()) - 1));
+      of[t] = static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(
+          drawn - popularity_.begin(), static_cast<std::ptrdiff_t>(popularity_.size()) - 1));
     }
   }
 }
@@ -191,9 +198,8 @@ void Synth::make_key(const Head& head, std::size_t layer, std::size_t t,
     // logits have a deviation of about 1.8, so e^logit has mean e^1.6.
     const double others = std::log(static_cast<double>(o.tokens)) + 1.6;
     const double logit = others - std::log(static_cast<double>(o.sink));
-    const double length = head.common > 0
-                              ? logit * std::sqrt(static_cast<double>(o.dim)) / head.common
-                              : 0;
+    const double length =
+        head.common > 0 ? logit * std::sqrt(static_cast<double>(o.dim)) / head.common : 0;
     add(out, std::min(length, 4 * o.key_norm), head.directions[0]);
   } else {
     add(out, std::sqrt(kKeyCluster), head.centres[cluster_of_[layer][t]]);
@@ -299,8 +305,8 @@ void write_synth(const Synth& synth, const std::filesystem::path& path, TensorTy
   }
   SafetensorsWriter writer(path, tensors, describe(synth));
   constexpr std::size_t kRows = 4096;
-  const double total = static_cast<double>(s.layers) *
-                       static_cast<double>((s.heads + 2 * s.kv_heads) * s.tokens);
+  const double total =
+      static_cast<double>(s.layers) * static_cast<double>((s.heads + 2 * s.kv_heads) * s.tokens);
   double done = 0;
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (Part part : {Part::query, Part::key, Part::value}) {

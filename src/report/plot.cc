@@ -81,8 +81,7 @@ std::string run_gnuplot(const std::string& script) {
   ::posix_spawn_file_actions_adddup2(&actions, ::fileno(errors.get()), STDERR_FILENO);
   std::array<char*, 2> arguments = {const_cast<char*>("gnuplot"), nullptr};
   pid_t child = 0;
-  const int error =
-      ::posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
+  const int error = ::posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) fail("cannot start gnuplot: {}", std::strerror(error));
 
@@ -129,7 +128,8 @@ void append_data(std::string& out, const Plot& plot, std::size_t i) {
 std::string plot_script(const Plot& plot, std::string_view terminal) {
   std::string out = fmt::format("set terminal {}\nset encoding utf8\n", terminal);
   out += fmt::format("set title {}\n", literal(plot.title));
-  out += fmt::format("set xlabel {}\nset ylabel {}\n", literal(plot.x_title), literal(plot.y_title));
+  out +=
+      fmt::format("set xlabel {}\nset ylabel {}\n", literal(plot.x_title), literal(plot.y_title));
   out += "set grid\nset key outside right top\nset bars small\n";
   if (plot.log_x) out += "set logscale x 2\n";
   if (plot.log_y) out += "set logscale y 10\n";

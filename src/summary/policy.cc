@@ -177,7 +177,9 @@ std::size_t Policy::observed() const {
 
 namespace {
 
-/// PyramidKV's share of layer l (KVCache-Factory's arithmetic), on the entries beside the window.
+/// PyramidKV's share of layer l, of the entries beside the window: from max on layer 0 to min on
+/// the last one. The published arithmetic rounds the step between layers down, which spends up to
+/// half an entry a layer more than the budget in the mean; here each layer rounds down instead.
 std::size_t pyramid(std::size_t budget, std::size_t most, int layer, int layers) {
   if (layers < 2) return budget;
   auto b = static_cast<std::int64_t>(budget);
@@ -188,8 +190,8 @@ std::size_t pyramid(std::size_t budget, std::size_t most, int layer, int layers)
     high = limit;
     low = std::max<std::int64_t>(0, 2 * b - high);
   }
-  std::int64_t step = (high - low) / (layers - 1);
-  return static_cast<std::size_t>(std::max<std::int64_t>(0, high - layer * step));
+  const std::int64_t drop = (layer * (high - low) + layers - 2) / (layers - 1);
+  return static_cast<std::size_t>(std::max<std::int64_t>(0, high - drop));
 }
 
 }  // namespace

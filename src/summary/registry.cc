@@ -11,15 +11,21 @@
 namespace ballast {
 
 std::span<const MethodInfo* const> methods() {
+  // clang-format off
   static const std::array all = {
       &exact_method(),
       &balancekv_method(),
-      &local_method(),
+      &h2o_method(),
       &streaming_llm_method(),
-      &exact_method(),   &local_method(),  &streaming_llm_method(), &uniform_method(),
-      &h2o_method(),     &snapkv_method(), &pyramidkv_method(),     &topk_method(),
-      &strided_method(), &fixed_method(),
+      &local_method(),
+      &uniform_method(),
+      &snapkv_method(),
+      &pyramidkv_method(),
+      &topk_method(),
+      &strided_method(),
+      &fixed_method(),
   };
+  // clang-format on
   return all;
 }
 
