@@ -1,0 +1,107 @@
+// One description of a model, whichever file it comes from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+class Gguf;
+
+/// Architectures that the library can run. Mistral and Ministral are `mistral` in Hugging Face
+/// folders and `llama` in GGUF files, which do not tell them apart.
+enum class Family : std::uint8_t { llama, mistral, qwen2, qwen3, gemma2, phi3, opt, gptneox, mpt };
+
+std::string_view to_string(Family family);
+
+enum class NormKind : std::uint8_t {
+  rms,   ///< x / sqrt(mean(x²) + ε) · w
+  layer  ///< (x - mean) / sqrt(variance + ε) · w + b
+};
+
+enum class Activation : std::uint8_t {
+  silu,
+  gelu,       ///< exact: x·Φ(x)
+  gelu_tanh,  ///< the tanh approximation
+  relu
+};
+
+/// Which numbers of a head turn together.
+enum class RopeStyle : std::uint8_t {
+  none,
+  halves,  ///< i and i + dimension/2 ("neox"; Hugging Face)
+  pairs    ///< 2i and 2i + 1 (GGUF files of the llama architecture: their rows are permuted so)
+};
+
+/// Rotary position embedding of the first `dimension` numbers of each query and key head. Every
+/// kind of scaling (linear, llama3, yarn, longrope) comes down to divisors of the frequencies and a
+/// factor on the rotated vectors.
+struct Rope {
+  RopeStyle style = RopeStyle::none;
+  std::size_t dimension = 0;  ///< even, at most key_dim
+  float base = 10000.0f;
+  std::vector<float> divisors;         ///< of each of the dimension/2 frequencies; empty: all 1
+  std::vector<float> long_divisors;    ///< take their place in long contexts; empty: no difference
+  std::size_t original_positions = 0;  ///< contexts longer than this are long
+  float magnitude = 1.0f;              ///< cosines and sines are multiplied by this
+
+  /// Radians per position of each of the dimension/2 rotations, base^(-2i/dimension) / divisor, for
+  /// a model that will see up to `context` tokens.
+  std::vector<float> frequencies(std::size_t context) const;
+};
+
+/// What a forward pass must know. Dimensions are in numbers, positions in tokens.
+struct ModelConfig {
+  Family family = Family::llama;
+  std::string name;  ///< as the file calls the model; may be empty
+
+  std::size_t layers = 0;
+  std::size_t width = 0;  ///< of the residual stream
+  std::size_t heads = 0;
+  std::size_t kv_heads = 0;  ///< divides heads
+  std::size_t key_dim = 0;   ///< of one query or key head
+  std::size_t value_dim = 0;
+  std::size_t ffn_width = 0;
+  std::size_t vocabulary = 0;  ///< rows of the embedding; may exceed the tokenizer's tokens
+  std::size_t max_positions = 0;
+
+  NormKind norm = NormKind::rms;
+  float norm_epsilon = 1e-5f;
+  float norm_offset = 0.0f;  ///< added to every norm weight (Gemma as Hugging Face stores it: 1)
+  Activation activation = Activation::silu;
+  bool gated_ffn = true;           ///< down(act(gate x) · up x); else down(act(up x))
+  bool parallel_residual = false;  ///< x + attention(norm x) + ffn(norm' x) (GPT-NeoX)
+  bool post_norms = false;         ///< norms after attention and after ffn too (Gemma 2)
+  bool query_key_norm = false;     ///< rms norm of each query and key head before rope (Qwen 3)
+  bool tied_embeddings = false;    ///< the output matrix is the embedding
+
+  Rope rope;
+  bool learned_positions = false;   ///< row position + position_offset of a table is added
+  std::size_t position_offset = 0;  ///< OPT: 2
+  float alibi_max_bias = 0.0f;      ///< 0: no ALiBi; see alibi_slopes()
+  /// Of each layer: W > 0 hides keys at or before position(query) - W; 0 hides none.
+  std::vector<std::size_t> sliding_windows;
+
+  float attention_scale = 0.0f;    ///< of <query, key>, usually 1/sqrt(key_dim)
+  float attention_softcap = 0.0f;  ///< c > 0: attention logits become c·tanh(x/c)
+  float output_softcap = 0.0f;     ///< the same for the model's logits
+  float embedding_scale = 1.0f;    ///< Gemma: sqrt(width)
+  float output_scale = 1.0f;       ///< of the model's logits
+  float clamp_qkv = 0.0f;          ///< c > 0: projections are cut to [-c, c] (MPT)
+};
+
+/// The slope of each head (Press et al. 2022), also for numbers of heads that are no power of two.
+std::vector<float> alibi_slopes(std::size_t heads, float max_bias);
+
+/// From GGUF metadata (and its tensors of rope factors). Throws Error naming the file, the missing
+/// or unusable key, and for an unknown architecture those that are supported.
+ModelConfig read_config(const Gguf& file);
+
+/// From a Hugging Face config.json. Throws Error likewise.
+ModelConfig read_config(const std::filesystem::path& config_json);
+
+}  // namespace ballast

@@ -1,0 +1,200 @@
+#include <cmath>
+#include <string>
+
+#include "ballast/gguf.h"
+#include "ballast/model_config.h"
+#include "base/fail.h"
+#include "base/printable.h"
+#include "formats/check_config.h"
+#include "formats/families.h"
+#include "formats/rope_scaling.h"
+
+namespace ballast {
+namespace {
+
+/// The keys of one architecture: "llama.block_count" is asked for as "block_count".
+class Keys {
+ public:
+  Keys(const Gguf& file, std::string_view architecture) : file_(file), prefix_(architecture) {
+    prefix_ += '.';
+  }
+
+  template <typename T>
+  std::optional<T> find(std::string_view key) const {
+    return file_.find<T>(prefix_ + std::string(key));
+  }
+  std::size_t size(std::string_view key) const {
+    std::optional<std::size_t> value = maybe_size(key);
+    return value ? *value : file_.get<std::uint64_t>(prefix_ + std::string(key));  // names the key
+  }
+  /// A size that some files give for each layer: it must be the same for all.
+  std::optional<std::size_t> maybe_size(std::string_view key) const {
+    std::string full = prefix_ + std::string(key);
+    const GgufEntry* entry = file_.entry(full);
+    if (entry == nullptr) return std::nullopt;
+    if (!entry->is_array) return file_.get<std::uint64_t>(full);
+    auto values = file_.get<std::vector<std::int64_t>>(full);
+    for (std::int64_t value : values) {
+      require(value == values[0] && value >= 0,
+              "{}: the key '{}' differs between layers, which is not supported",
+              file_.path().string(), full);
+    }
+    require(!values.empty(), "{}: the key '{}' is an empty array", file_.path().string(), full);
+    return static_cast<std::size_t>(values[0]);
+  }
+  float number(std::string_view key, float otherwise) const {
+    return find<float>(key).value_or(otherwise);
+  }
+
+ private:
+  const Gguf& file_;
+  std::string prefix_;
+};
+
+std::size_t vocabulary_of(const Gguf& file, const Keys& keys) {
+  const TensorView* embedding = file.find_tensor("token_embd.weight");
+  if (embedding != nullptr && embedding->shape.size() == 2) return embedding->shape[0];
+  if (auto size = keys.maybe_size("vocab_size")) return *size;
+  const GgufEntry* tokens = file.entry("tokenizer.ggml.tokens");
+  require(tokens != nullptr && tokens->is_array,
+          "{}: neither the embedding nor the tokenizer says how large the vocabulary is",
+          file.path().string());
+  return tokens->count;
+}
+
+void read_sizes(const Gguf& file, const Keys& keys, ModelConfig& c) {
+  c.layers = keys.size("block_count");
+  c.width = keys.size("embedding_length");
+  c.heads = keys.size("attention.head_count");
+  c.kv_heads = keys.maybe_size("attention.head_count_kv").value_or(c.heads);
+  require(c.heads > 0, "{}: the model has no attention heads", file.path().string());
+  c.key_dim = keys.maybe_size("attention.key_length").value_or(c.width / c.heads);
+  c.value_dim = keys.maybe_size("attention.value_length").value_or(c.width / c.heads);
+  c.ffn_width = keys.size("feed_forward_length");
+  c.max_positions = keys.size("context_length");
+  c.vocabulary = vocabulary_of(file, keys);
+}
+
+std::vector<float> factors(const Gguf& file, std::string_view name) {
+  const TensorView* tensor = file.find_tensor(name);
+  return tensor == nullptr ? std::vector<float>() : to_float(*tensor);
+}
+
+void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
+  Rope& rope = c.rope;
+  rope.dimension = keys.maybe_size("rope.dimension_count").value_or(c.key_dim);
+  rope.base = keys.number("rope.freq_base", 10000.0f);
+  rope.original_positions =
+      keys.maybe_size("rope.scaling.original_context_length").value_or(c.max_positions);
+  rope.magnitude = keys.number("rope.scaling.attn_factor", 1.0f);
+  rope.divisors = factors(file, "rope_factors_short.weight");
+  rope.long_divisors = factors(file, "rope_factors_long.weight");
+  if (rope.divisors.empty()) rope.divisors = factors(file, "rope_freqs.weight");
+
+  auto type = keys.find<std::string_view>("rope.scaling.type").value_or("linear");
+  float factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0f));
+  if (factor == 0.0f || factor == 1.0f || type == "none" || type == "longrope") return;
+  require(factor > 0.0f && std::isfinite(factor), "{}: the rotary scaling factor is {}",
+          file.path().string(), factor);
+  std::vector<float> divisors;
+  if (type == "linear") {
+    divisors.assign(rope.dimension / 2, factor);
+  } else if (type == "yarn") {
+    divisors =
+        yarn_divisors(rope.dimension, static_cast<double>(rope.base),
+                      {static_cast<double>(factor), static_cast<double>(rope.original_positions),
+                       static_cast<double>(keys.number("rope.scaling.yarn_beta_fast", 32)),
+                       static_cast<double>(keys.number("rope.scaling.yarn_beta_slow", 1))});
+    rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)));
+  } else {
+    fail("{}: unknown rotary scaling '{}'; known are none, linear, yarn, longrope",
+         file.path().string(), printable(type));
+  }
+  // Factors given as a tensor come on top, as the format's reference engine has it.
+  for (std::size_t i = 0; i < rope.divisors.size() && i < divisors.size(); ++i) {
+    divisors[i] *= rope.divisors[i];
+  }
+  rope.divisors = divisors;
+}
+
+void read_norms(const Gguf& file, const Keys& keys, ModelConfig& c) {
+  bool layer = c.family == Family::opt || c.family == Family::gptneox || c.family == Family::mpt;
+  c.norm = layer ? NormKind::layer : NormKind::rms;
+  std::string_view key =
+      layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  auto epsilon = keys.find<float>(key);
+  require(epsilon.has_value(), "{}: the key '{}.{}' is missing", file.path().string(),
+          facts_of(c.family).gguf, key);
+  c.norm_epsilon = *epsilon;
+}
+
+void read_family(const Gguf& file, const Keys& keys, ModelConfig& c) {
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+  std::size_t window = keys.maybe_size("attention.sliding_window").value_or(0);
+  switch (c.family) {
+    case Family::gemma2:
+      window = keys.maybe_size("attention.sliding_window").value_or(4096);
+      for (std::size_t i = 0; i < c.layers; i += 2) c.sliding_windows[i] = window;
+      c.activation = Activation::gelu_tanh;
+      c.post_norms = true;
+      c.attention_softcap = keys.number("attn_logit_softcapping", 50.0f);
+      c.output_softcap = keys.number("final_logit_softcapping", 30.0f);
+      c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+      // The file does not say it: the 27B model alone scales by width / heads.
+      if (c.layers == 46) {
+        c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.heads));
+      }
+      return;
+    case Family::qwen3:
+      c.query_key_norm = true;
+      break;
+    case Family::opt:
+      c.activation = Activation::relu;
+      c.gated_ffn = false;
+      c.learned_positions = true;
+      c.position_offset = 2;
+      break;
+    case Family::gptneox:
+      c.activation = Activation::gelu;
+      c.gated_ffn = false;
+      c.parallel_residual = keys.find<bool>("use_parallel_residual").value_or(true);
+      break;
+    case Family::mpt:
+      c.activation = Activation::gelu;
+      c.gated_ffn = false;
+      c.alibi_max_bias = keys.number("attention.max_alibi_bias", 0.0f);
+      c.clamp_qkv = keys.number("attention.clamp_kqv", 0.0f);
+      c.learned_positions = file.find_tensor("position_embd.weight") != nullptr;
+      break;
+    default:
+      break;
+  }
+  c.sliding_windows.assign(c.layers, window);
+}
+
+}  // namespace
+
+ModelConfig read_config(const Gguf& file) {
+  auto architecture = file.get<std::string_view>("general.architecture");
+  const FamilyFacts* facts = family_of_gguf(architecture);
+  require(facts != nullptr, "{}: unknown architecture '{}'; supported are {}", file.path().string(),
+          printable(architecture), gguf_architectures());
+  Keys keys(file, architecture);
+  require(keys.maybe_size("expert_count").value_or(0) == 0,
+          "{}: mixtures of experts are not supported", file.path().string());
+  ModelConfig c;
+  c.family = facts->family;
+  c.name = file.find<std::string_view>("general.name").value_or("");
+  read_sizes(file, keys, c);
+  require(c.layers <= 4096, "{}: {} layers", file.path().string(), c.layers);
+  c.sliding_windows.assign(c.layers, 0);
+  c.rope.style = facts->gguf_rope;
+  if (c.rope.style != RopeStyle::none) read_rope(file, keys, c);
+  read_norms(file, keys, c);
+  read_family(file, keys, c);
+  c.tied_embeddings = file.find_tensor("output.weight") == nullptr;
+  check_config(c, file.path().string());
+  return c;
+}
+
+}  // namespace ballast

@@ -1,0 +1,351 @@
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "ballast/model_config.h"
+#include "base/fail.h"
+#include "base/printable.h"
+#include "formats/check_config.h"
+#include "formats/families.h"
+#include "formats/json_file.h"
+#include "formats/rope_scaling.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+
+/// The keys of config.json or of an object within it. null counts as absent.
+class Keys {
+ public:
+  Keys(const json& object, std::string file, std::string within = "")
+      : object_(object), file_(std::move(file)), within_(std::move(within)) {}
+
+  const std::string& file() const { return file_; }
+  bool has(const char* key) const { return value(key) != nullptr; }
+
+  std::optional<std::size_t> find_size(const char* key) const {
+    const json* v = value(key);
+    if (v == nullptr) return std::nullopt;
+    if (!v->is_number_unsigned()) wrong(key, "an integer of at least 0");
+    return v->get<std::size_t>();
+  }
+  std::size_t size(const char* key) const {
+    auto v = find_size(key);
+    if (!v) missing(key);
+    return *v;
+  }
+  std::optional<double> find_number(const char* key) const {
+    const json* v = value(key);
+    if (v == nullptr) return std::nullopt;
+    if (!v->is_number()) wrong(key, "a number");
+    return v->get<double>();
+  }
+  double number(const char* key) const {
+    auto v = find_number(key);
+    if (!v) missing(key);
+    return *v;
+  }
+  float number(const char* key, double otherwise) const {
+    return static_cast<float>(find_number(key).value_or(otherwise));
+  }
+  bool flag(const char* key, bool otherwise) const {
+    const json* v = value(key);
+    if (v == nullptr) return otherwise;
+    if (!v->is_boolean()) wrong(key, "true or false");
+    return v->get<bool>();
+  }
+  std::string text(const char* key, std::string otherwise = "") const {
+    const json* v = value(key);
+    if (v == nullptr) return otherwise;
+    if (!v->is_string()) wrong(key, "text");
+    return v->get<std::string>();
+  }
+  std::vector<float> numbers(const char* key) const {
+    const json* v = value(key);
+    if (v == nullptr) missing(key);
+    std::vector<float> out;
+    for (const json& x : v->is_array() ? *v : json::array()) {
+      if (!x.is_number()) wrong(key, "a list of numbers");
+      out.push_back(x.get<float>());
+    }
+    if (out.empty()) wrong(key, "a list of numbers");
+    return out;
+  }
+  std::vector<std::string> texts(const char* key) const {
+    const json* v = value(key);
+    std::vector<std::string> out;
+    if (v == nullptr) return out;
+    if (!v->is_array()) wrong(key, "a list of texts");
+    for (const json& x : *v) {
+      if (!x.is_string()) wrong(key, "a list of texts");
+      out.push_back(x.get<std::string>());
+    }
+    return out;
+  }
+  /// An object inside; one without keys if absent.
+  Keys inner(const char* key) const {
+    static const json kEmpty = json::object();
+    const json* v = value(key);
+    if (v != nullptr && !v->is_object()) wrong(key, "an object");
+    return {v == nullptr ? kEmpty : *v, file_, within_ + key + "."};
+  }
+
+ private:
+  const json* value(const char* key) const {
+    auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[noreturn]] void missing(const char* key) const {
+    fail("{}: the key '{}{}' is missing", file_, within_, key);
+  }
+  [[noreturn]] void wrong(const char* key, const char* expected) const {
+    fail("{}: the key '{}{}' is not {}", file_, within_, key, expected);
+  }
+
+  const json& object_;
+  std::string file_;
+  std::string within_;
+};
+
+Activation read_activation(const Keys& keys, const char* key, const char* otherwise) {
+  std::string name = keys.text(key, otherwise);
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") {
+    return Activation::gelu_tanh;
+  }
+  if (name == "relu") return Activation::relu;
+  fail("{}: unknown activation '{}'; known are silu, gelu, gelu_pytorch_tanh, relu", keys.file(),
+       printable(name));
+}
+
+void read_longrope(const Keys& keys, const Keys& scaling, ModelConfig& c) {
+  Rope& rope = c.rope;
+  rope.divisors = scaling.numbers("short_factor");
+  rope.long_divisors = scaling.numbers("long_factor");
+  rope.original_positions =
+      scaling.find_size("original_max_position_embeddings")
+          .value_or(keys.find_size("original_max_position_embeddings").value_or(c.max_positions));
+  double original = static_cast<double>(rope.original_positions);
+  double factor =
+      scaling.find_number("factor").value_or(static_cast<double>(c.max_positions) / original);
+  rope.magnitude = scaling.number("attention_factor", longrope_magnitude(factor, original));
+}
+
+void read_yarn(const Keys& scaling, ModelConfig& c) {
+  double original = static_cast<double>(
+      scaling.find_size("original_max_position_embeddings").value_or(c.max_positions));
+  double factor = scaling.number("factor");
+  c.rope.divisors =
+      yarn_divisors(c.rope.dimension, static_cast<double>(c.rope.base),
+                    {factor, original, scaling.find_number("beta_fast").value_or(32.0),
+                     scaling.find_number("beta_slow").value_or(1.0)});
+  c.rope.magnitude = scaling.number("attention_factor", yarn_magnitude(factor));
+}
+
+/// `rope_scaling` and `rope_theta`, which newer files join in `rope_parameters`.
+void read_rope(const Keys& keys, ModelConfig& c, double share = 1.0) {
+  Rope& rope = c.rope;
+  Keys scaling = keys.inner(keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  share = scaling.find_number("partial_rotary_factor")
+              .value_or(keys.find_number("partial_rotary_factor").value_or(share));
+  require(share > 0.0 && share <= 1.0, "{}: {} of each head is rotated, not 0 to 1", keys.file(),
+          share);
+  rope.style = RopeStyle::halves;
+  rope.dimension = static_cast<std::size_t>(static_cast<double>(c.key_dim) * share);
+  rope.base = scaling.number(
+      "rope_theta", keys.find_number("rope_theta").value_or(static_cast<double>(rope.base)));
+  rope.original_positions = c.max_positions;
+  std::string type = scaling.text("rope_type", scaling.text("type", "default"));
+  if (type == "default") return;
+  if (type == "linear") {
+    rope.divisors.assign(rope.dimension / 2, static_cast<float>(scaling.number("factor")));
+  } else if (type == "llama3") {
+    rope.divisors = llama3_divisors(
+        rope.dimension, static_cast<double>(rope.base),
+        {scaling.number("factor"), scaling.number("low_freq_factor"),
+         scaling.number("high_freq_factor"), scaling.number("original_max_position_embeddings")});
+  } else if (type == "longrope" || type == "su") {
+    read_longrope(keys, scaling, c);
+  } else if (type == "yarn") {
+    read_yarn(scaling, c);
+  } else {
+    fail("{}: unknown rotary scaling '{}'; known are default, linear, llama3, longrope, su, yarn",
+         keys.file(), printable(type));
+  }
+}
+
+/// Windows by `layer_types` where given; else `window` in the layers for which slides(i) holds.
+template <typename Slides>
+void read_windows(const Keys& keys, ModelConfig& c, std::size_t window, Slides slides) {
+  std::vector<std::string> types = keys.texts("layer_types");
+  require(types.empty() || types.size() == c.layers, "{}: layer_types lists {} of {} layers",
+          keys.file(), types.size(), c.layers);
+  for (std::size_t i = 0; i < c.layers; ++i) {
+    bool sliding = types.empty() ? slides(i) : types[i] == "sliding_attention";
+    require(types.empty() || sliding || types[i] == "full_attention", "{}: unknown layer type '{}'",
+            keys.file(), printable(types.empty() ? "" : types[i]));
+    if (sliding) c.sliding_windows[i] = window;
+  }
+}
+
+/// What Llama began and most families follow.
+void read_llama_like(const Keys& keys, ModelConfig& c) {
+  c.layers = keys.size("num_hidden_layers");
+  c.width = keys.size("hidden_size");
+  c.heads = keys.size("num_attention_heads");
+  require(c.heads > 0, "{}: the model has no attention heads", keys.file());
+  require(c.layers <= 4096, "{}: {} layers", keys.file(), c.layers);
+  c.kv_heads = keys.find_size("num_key_value_heads").value_or(c.heads);
+  c.key_dim = c.value_dim = keys.find_size("head_dim").value_or(c.width / c.heads);
+  c.ffn_width = keys.size("intermediate_size");
+  c.vocabulary = keys.size("vocab_size");
+  c.max_positions = keys.size("max_position_embeddings");
+  c.sliding_windows.assign(c.layers, 0);
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+  c.tied_embeddings = keys.flag("tie_word_embeddings", c.family == Family::gemma2);
+}
+
+void read_rms_family(const Keys& keys, ModelConfig& c) {
+  read_llama_like(keys, c);
+  c.norm_epsilon = keys.number("rms_norm_eps", 1e-6);
+  std::size_t window = keys.find_size("sliding_window").value_or(0);
+  auto all = [](std::size_t) { return true; };
+  if (c.family == Family::gemma2) {
+    c.activation = read_activation(keys, "hidden_activation", "gelu_pytorch_tanh");
+    c.norm_offset = 1.0f;
+    c.post_norms = true;
+    c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+    c.attention_softcap = keys.number("attn_logit_softcapping", 0.0);
+    c.output_softcap = keys.number("final_logit_softcapping", 0.0);
+    double scalar =
+        keys.find_number("query_pre_attn_scalar").value_or(static_cast<double>(c.key_dim));
+    c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
+    read_windows(keys, c, window, [](std::size_t i) { return i % 2 == 0; });
+  } else {
+    c.activation = read_activation(keys, "hidden_act", "silu");
+    c.query_key_norm = c.family == Family::qwen3;
+    if (c.family == Family::qwen2 || c.family == Family::qwen3) {
+      if (!keys.flag("use_sliding_window", false)) window = 0;
+      std::size_t first = keys.find_size("max_window_layers").value_or(0);
+      read_windows(keys, c, window, [first](std::size_t i) { return i >= first; });
+    } else if (c.family != Family::llama) {
+      read_windows(keys, c, window, all);
+    }
+  }
+  read_rope(keys, c);
+}
+
+void read_gptneox(const Keys& keys, ModelConfig& c) {
+  read_llama_like(keys, c);
+  c.norm = NormKind::layer;
+  c.norm_epsilon = keys.number("layer_norm_eps", 1e-5);
+  c.activation = read_activation(keys, "hidden_act", "gelu");
+  c.gated_ffn = false;
+  c.parallel_residual = keys.flag("use_parallel_residual", true);
+  c.rope.base = keys.number("rotary_emb_base", 10000.0);
+  read_rope(keys, c, keys.find_number("rotary_pct").value_or(0.25));
+}
+
+void read_opt(const Keys& keys, ModelConfig& c) {
+  c.layers = keys.size("num_hidden_layers");
+  c.width = keys.size("hidden_size");
+  c.heads = c.kv_heads = keys.size("num_attention_heads");
+  require(c.heads > 0, "{}: the model has no attention heads", keys.file());
+  require(c.layers <= 4096, "{}: {} layers", keys.file(), c.layers);
+  c.key_dim = c.value_dim = c.width / c.heads;
+  c.ffn_width = keys.size("ffn_dim");
+  c.vocabulary = keys.size("vocab_size");
+  c.max_positions = keys.size("max_position_embeddings");
+  c.sliding_windows.assign(c.layers, 0);
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+  c.norm = NormKind::layer;
+  c.activation = read_activation(keys, "activation_function", "relu");
+  c.gated_ffn = false;
+  c.learned_positions = true;
+  c.position_offset = 2;
+  c.tied_embeddings = keys.flag("tie_word_embeddings", true);
+  // Both set the 350M model apart from all others.
+  require(keys.flag("do_layer_norm_before", true) &&
+              keys.find_size("word_embed_proj_dim").value_or(c.width) == c.width,
+          "{}: OPT with norms after each block or projected embeddings is not supported",
+          keys.file());
+}
+
+void read_mpt(const Keys& keys, ModelConfig& c) {
+  Keys attention = keys.inner("attn_config");
+  c.layers = keys.size("n_layers");
+  c.width = keys.size("d_model");
+  c.heads = keys.size("n_heads");
+  require(c.heads > 0, "{}: the model has no attention heads", keys.file());
+  require(c.layers <= 4096 && c.width <= (std::size_t{1} << 20), "{}: {} layers of width {}",
+          keys.file(), c.layers, c.width);
+  bool one = attention.text("attn_type") == "multiquery_attention";
+  c.kv_heads = one ? 1 : attention.find_size("kv_n_heads").value_or(c.heads);
+  c.key_dim = c.value_dim = c.width / c.heads;
+  c.ffn_width = static_cast<std::size_t>(
+      static_cast<double>(c.width) *
+      std::clamp(keys.find_number("expansion_ratio").value_or(4.0), 0.0, 1024.0));
+  c.vocabulary = keys.size("vocab_size");
+  c.max_positions = keys.size("max_seq_len");
+  c.sliding_windows.assign(c.layers, 0);
+  c.attention_scale =
+      attention.number("softmax_scale", 1.0 / std::sqrt(static_cast<double>(c.key_dim)));
+  c.norm = NormKind::layer;
+  c.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
+  c.activation = Activation::gelu;
+  c.gated_ffn = false;
+  bool alibi = attention.flag("alibi", false);
+  if (alibi) c.alibi_max_bias = attention.number("alibi_bias_max", 8.0);
+  c.learned_positions = !alibi && keys.flag("learned_pos_emb", true);
+  c.clamp_qkv = attention.number("clip_qkv", 0.0);
+  if (keys.has("logit_scale")) c.output_scale = keys.number("logit_scale", 1.0);
+  c.tied_embeddings = keys.flag("tie_word_embeddings", true);
+  require(!attention.flag("qk_ln", false) && !attention.flag("rope", false),
+          "{}: MPT with normalised queries (qk_ln) or rotary positions is not supported",
+          keys.file());
+}
+
+const FamilyFacts& family_of(const Keys& keys) {
+  std::vector<std::string> classes = keys.texts("architectures");
+  std::string name = keys.text("model_type", classes.empty() ? "" : classes[0]);
+  require(!name.empty(), "{}: neither model_type nor architectures says what the model is",
+          keys.file());
+  const FamilyFacts* facts = family_of_hf(name);
+  require(facts != nullptr, "{}: unknown architecture '{}'; supported are {}", keys.file(),
+          printable(name), hf_architectures());
+  return *facts;
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::filesystem::path& config_json) {
+  json object = read_json(config_json);
+  require(object.is_object(), "{}: not a model's description: no JSON object",
+          config_json.string());
+  Keys keys(object, config_json.string());
+  ModelConfig c;
+  c.family = family_of(keys).family;
+  c.name = keys.text("_name_or_path");
+  switch (c.family) {
+    case Family::opt:
+      read_opt(keys, c);
+      break;
+    case Family::gptneox:
+      read_gptneox(keys, c);
+      break;
+    case Family::mpt:
+      read_mpt(keys, c);
+      break;
+    default:
+      read_rms_family(keys, c);
+      break;
+  }
+  check_config(c, config_json.string());
+  return c;
+}
+
+}  // namespace ballast

@@ -1,0 +1,281 @@
+#include "ballast/model_file.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/fail.h"
+#include "base/printable.h"
+#include "formats/families.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using Shape = std::vector<std::size_t>;
+
+constexpr std::array<std::string_view, 17> kWeightNames = {"token_embedding",
+                                                           "position_embedding",
+                                                           "output_norm",
+                                                           "output",
+                                                           "attention_norm",
+                                                           "query",
+                                                           "key",
+                                                           "value",
+                                                           "query_norm",
+                                                           "key_norm",
+                                                           "attention_output",
+                                                           "post_attention_norm",
+                                                           "ffn_norm",
+                                                           "ffn_gate",
+                                                           "ffn_up",
+                                                           "ffn_down",
+                                                           "post_ffn_norm"};
+
+std::size_t slot(Weight weight, std::size_t layer, Part part) {
+  return (layer * kWeightNames.size() + static_cast<std::size_t>(weight)) * 2 +
+         static_cast<std::size_t>(part);
+}
+
+bool once_a_layer(Weight weight) { return weight >= Weight::attention_norm; }
+
+Shape shape_of(Weight weight, const ModelConfig& c) {
+  switch (weight) {
+    case Weight::token_embedding:
+    case Weight::output:
+      return {c.vocabulary, c.width};
+    case Weight::position_embedding:
+      return {c.max_positions + c.position_offset, c.width};
+    case Weight::query:
+      return {c.heads * c.key_dim, c.width};
+    case Weight::key:
+      return {c.kv_heads * c.key_dim, c.width};
+    case Weight::value:
+      return {c.kv_heads * c.value_dim, c.width};
+    case Weight::query_norm:
+    case Weight::key_norm:
+      return {c.key_dim};
+    case Weight::attention_output:
+      return {c.width, c.heads * c.value_dim};
+    case Weight::ffn_gate:
+    case Weight::ffn_up:
+      return {c.ffn_width, c.width};
+    case Weight::ffn_down:
+      return {c.width, c.ffn_width};
+    default:
+      return {c.width};
+  }
+}
+
+/// The weights that a fused tensor begins with `first` of.
+std::vector<Weight> fused(Weight first) {
+  if (first == Weight::query) return {Weight::query, Weight::key, Weight::value};
+  return {Weight::ffn_gate, Weight::ffn_up};
+}
+
+std::string stem_of(std::string_view pattern, std::size_t layer) {
+  std::string name(pattern);
+  std::size_t at = name.find("{}");
+  if (at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  return name;
+}
+
+/// The config.json that belongs to a folder, or to a .safetensors file or index.
+fs::path folder_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return path;
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+bool is_hugging_face(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) || path.extension() == ".safetensors" ||
+         path.extension() == ".json";
+}
+
+}  // namespace
+
+std::string_view to_string(Weight weight) { return kWeightNames[static_cast<std::size_t>(weight)]; }
+
+/// Finds each tensor that a family's rules name, checks it, and takes fused ones apart.
+class WeightResolver {
+ public:
+  explicit WeightResolver(ModelFile& model)
+      : model_(model), config_(model.config_), is_gguf_(model.gguf_ != nullptr) {}
+
+  void run() {
+    for (const TensorRule& rule : facts_of(config_.family).rules) {
+      std::size_t count = once_a_layer(rule.first) ? config_.layers : 1;
+      for (std::size_t layer = 0; layer < count; ++layer) {
+        resolve(rule, layer, Part::weight, presence(rule));
+        resolve(rule, layer, Part::bias, rule.bias);
+      }
+    }
+  }
+
+ private:
+  Presence presence(const TensorRule& rule) const {
+    if (rule.first == Weight::output) {
+      return config_.tied_embeddings ? Presence::never : Presence::always;
+    }
+    if (rule.first == Weight::position_embedding) {
+      return config_.learned_positions ? Presence::always : Presence::never;
+    }
+    return rule.weight;
+  }
+
+  /// Hugging Face folders of a model without its output layer leave out the outermost name.
+  const TensorView* look_up(const std::string& name) const {
+    if (is_gguf_) return model_.gguf_->find_tensor(name);
+    const TensorView* found = model_.safetensors_->find(name);
+    if (found == nullptr) found = model_.safetensors_->find(name.substr(name.find('.') + 1));
+    return found;
+  }
+
+  void resolve(const TensorRule& rule, std::size_t layer, Part part, Presence presence) {
+    if (presence == Presence::never) return;
+    std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer);
+    name += part == Part::weight ? ".weight" : ".bias";
+    const TensorView* tensor = look_up(name);
+    if (tensor == nullptr) {
+      require(presence == Presence::optional, "{}: the tensor '{}' is missing",
+              model_.path_.string(), name);
+      return;
+    }
+    switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
+      case Fusion::none:
+        return add(rule.first, layer, part, *tensor);
+      case Fusion::rows:
+        return add_rows(rule.first, layer, part, *tensor);
+      case Fusion::rows_per_head:
+        return add_rows(rule.first, layer, part, regroup(*tensor, part));
+    }
+  }
+
+  Shape expected_shape(Weight weight, Part part) const {
+    Shape shape = shape_of(weight, config_);
+    if (part == Part::bias) shape.resize(1);
+    return shape;
+  }
+
+  void check_shape(const TensorView& tensor, const Shape& expected) const {
+    require(tensor.shape == expected, "{}: the tensor '{}' has shape {}, but the model needs {}",
+            model_.path_.string(), printable(tensor.name), to_string(tensor.shape),
+            to_string(expected));
+  }
+
+  void add(Weight weight, std::size_t layer, Part part, const TensorView& tensor) {
+    check_shape(tensor, expected_shape(weight, part));
+    model_.tensors_.emplace(slot(weight, layer, part), tensor);
+  }
+
+  Shape fused_shape(Weight first, Part part) const {
+    Shape all = expected_shape(first, part);
+    all[0] = 0;
+    for (Weight weight : fused(first)) all[0] += expected_shape(weight, part)[0];
+    return all;
+  }
+
+  void add_rows(Weight first, std::size_t layer, Part part, const TensorView& tensor) {
+    check_shape(tensor, fused_shape(first, part));
+    std::size_t row = part == Part::bias ? 1 : config_.width;
+    std::size_t row_bytes = row_bytes_of(tensor, row);
+    std::size_t begin = 0;
+    for (Weight weight : fused(first)) {
+      TensorView view = tensor;
+      view.shape = expected_shape(weight, part);
+      view.data = tensor.data.subspan(begin * row_bytes, view.shape[0] * row_bytes);
+      begin += view.shape[0];
+      add(weight, layer, part, view);
+    }
+  }
+
+  std::size_t row_bytes_of(const TensorView& tensor, std::size_t row) const {
+    require(row % block_size(tensor.type) == 0,
+            "{}: the tensor '{}' of type {} cannot be split into its rows", model_.path_.string(),
+            printable(tensor.name), to_string(tensor.type));
+    return tensor_bytes(tensor.type, row);
+  }
+
+  /// A copy with all query rows first, then all key rows, then all value rows.
+  TensorView regroup(const TensorView& tensor, Part part) {
+    check_shape(tensor, fused_shape(Weight::query, part));
+    require(config_.kv_heads == config_.heads && config_.key_dim == config_.value_dim,
+            "{}: the tensor '{}' mixes heads of different kinds", model_.path_.string(),
+            printable(tensor.name));
+    std::size_t head =
+        config_.key_dim * row_bytes_of(tensor, part == Part::bias ? 1 : config_.width);
+    std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
+    for (std::size_t h = 0; h < config_.heads; ++h) {
+      for (std::size_t kind = 0; kind < 3; ++kind) {
+        std::memcpy(copy.data() + (kind * config_.heads + h) * head,
+                    tensor.data.data() + (h * 3 + kind) * head, head);
+      }
+    }
+    TensorView grouped = tensor;
+    grouped.data = copy;
+    return grouped;
+  }
+
+  ModelFile& model_;
+  const ModelConfig& config_;
+  bool is_gguf_;
+};
+
+ModelFile::ModelFile(const fs::path& path) : path_(path) {
+  if (is_hugging_face(path)) {
+    folder_ = folder_of(path);
+    require(fs::exists(folder_ / "config.json"),
+            "{}: no config.json, so it is no model in Hugging Face's layout", folder_.string());
+    config_ = read_config(folder_ / "config.json");
+    // A file named config.json stands for its folder.
+    safetensors_ = std::make_unique<Safetensors>(path.filename() == "config.json" ? folder_ : path);
+  } else {
+    gguf_ = std::make_unique<Gguf>(path);
+    require(!gguf_->tensors().empty(), "{}: the file holds a vocabulary but no weights",
+            path.string());
+    auto pieces = gguf_->find<std::uint64_t>("split.count").value_or(1);
+    require(pieces <= 1, "{}: one of {} pieces of a model; join them with llama-gguf-split --merge",
+            path.string(), pieces);
+    config_ = read_config(*gguf_);
+  }
+  WeightResolver(*this).run();
+}
+
+const TensorView* ModelFile::find(Weight weight, std::size_t layer, Part part) const {
+  if (weight == Weight::output && config_.tied_embeddings) weight = Weight::token_embedding;
+  if (layer >= config_.layers) return nullptr;
+  auto found = tensors_.find(slot(weight, layer, part));
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const TensorView& ModelFile::at(Weight weight, std::size_t layer, Part part) const {
+  const TensorView* tensor = find(weight, layer, part);
+  require(tensor != nullptr, "{}: the model has no {}{} in layer {}", path_.string(),
+          to_string(weight), part == Part::bias ? " bias" : "", layer);
+  return *tensor;
+}
+
+std::size_t ModelFile::bytes() const {
+  std::size_t sum = 0;
+  for (const TensorView& tensor : gguf_ ? gguf_->tensors() : safetensors_->tensors()) {
+    sum += tensor.data.size();
+  }
+  return sum;
+}
+
+TokenizerSource ModelFile::tokenizer() const {
+  TokenizerSource source;
+  if (gguf_ != nullptr) {
+    source.gguf = gguf_.get();
+    return source;
+  }
+  source.folder = folder_;
+  if (fs::exists(folder_ / "tokenizer.json")) {
+    source.tokenizer_json = folder_ / "tokenizer.json";
+  } else if (fs::exists(folder_ / "tokenizer.model")) {
+    source.tokenizer_model = folder_ / "tokenizer.model";
+  }
+  return source;
+}
+
+}  // namespace ballast

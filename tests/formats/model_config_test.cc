@@ -1,0 +1,340 @@
+#include "ballast/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "ballast/error.h"
+#include "ballast/gguf.h"
+#include "formats/rope_scaling.h"
+#include "temp_dir.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class HfConfigTest : public ::testing::Test {
+ protected:
+  ModelConfig read(const std::string& json) {
+    write_text(dir_ / "config.json", json);
+    return read_config(dir_ / "config.json");
+  }
+  std::string refusal(const std::string& json) {
+    return error_of([&] { (void)read(json); });
+  }
+  TempDir dir_;
+};
+
+const char* const kLlama31 = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+  "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336,
+  "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+  "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "tie_word_embeddings": false, "vocab_size": 128256})";
+
+TEST_F(HfConfigTest, Llama31) {
+  ModelConfig c = read(kLlama31);
+  EXPECT_EQ(c.family, Family::llama);
+  EXPECT_EQ(c.layers, 32u);
+  EXPECT_EQ(c.kv_heads, 8u);
+  EXPECT_EQ(c.key_dim, 128u);
+  EXPECT_EQ(c.ffn_width, 14336u);
+  EXPECT_EQ(c.norm, NormKind::rms);
+  EXPECT_EQ(c.rope.style, RopeStyle::halves);
+  EXPECT_EQ(c.rope.base, 500000.0f);
+  EXPECT_FLOAT_EQ(c.attention_scale, 1.0f / std::sqrt(128.0f));
+  EXPECT_THAT(c.sliding_windows, AllOf(::testing::SizeIs(32), Each(0u)));
+  EXPECT_FALSE(c.tied_embeddings);
+  // The published rule, by wavelength, as the paper's reference code states it.
+  std::vector<float> frequencies = c.rope.frequencies(4096);
+  ASSERT_EQ(frequencies.size(), 64u);
+  for (std::size_t i = 0; i < 64; ++i) {
+    double plain = std::pow(500000.0, -static_cast<double>(2 * i) / 128.0);
+    double wave = 2 * std::numbers::pi / plain;
+    double expected;
+    if (wave < 8192.0 / 4.0) {
+      expected = plain;
+    } else if (wave > 8192.0) {
+      expected = plain / 8.0;
+    } else {
+      double smooth = (8192.0 / wave - 1.0) / 3.0;
+      expected = (1 - smooth) * plain / 8.0 + smooth * plain;
+    }
+    EXPECT_NEAR(static_cast<double>(frequencies[i]), expected, 1e-6 * expected) << i;
+  }
+}
+
+TEST_F(HfConfigTest, RopeParametersOfNewerFiles) {
+  std::string json = kLlama31;
+  json.replace(json.find("\"rope_theta\": 500000.0,"), 23, "");
+  json.replace(json.find("rope_scaling\": {"), 16, "rope_parameters\": {\"rope_theta\": 500000.0,");
+  EXPECT_EQ(read(json).rope.frequencies(1), read(kLlama31).rope.frequencies(1));
+}
+
+TEST_F(HfConfigTest, Gemma2) {
+  ModelConfig c = read(R"({"model_type": "gemma2", "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0, "head_dim": 128, "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 4608, "intermediate_size": 36864, "max_position_embeddings": 8192,
+    "num_attention_heads": 32, "num_hidden_layers": 4, "num_key_value_heads": 16,
+    "query_pre_attn_scalar": 144, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+    "sliding_window": 4096, "vocab_size": 256000})");
+  EXPECT_EQ(c.family, Family::gemma2);
+  EXPECT_THAT(c.sliding_windows, ElementsAre(4096, 0, 4096, 0));
+  EXPECT_FLOAT_EQ(c.attention_scale, 1.0f / 12.0f);
+  EXPECT_FLOAT_EQ(c.embedding_scale, std::sqrt(4608.0f));
+  EXPECT_EQ(c.norm_offset, 1.0f);
+  EXPECT_EQ(c.activation, Activation::gelu_tanh);
+  EXPECT_EQ(c.attention_softcap, 50.0f);
+  EXPECT_EQ(c.output_softcap, 30.0f);
+  EXPECT_TRUE(c.post_norms);
+  EXPECT_TRUE(c.tied_embeddings);
+}
+
+TEST_F(HfConfigTest, MistralAndQwen) {
+  std::string sizes = R"("hidden_size": 64, "intermediate_size": 128, "hidden_act": "silu",
+    "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 4,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "vocab_size": 100, )";
+  EXPECT_THAT(
+      read("{" + sizes + R"("model_type": "mistral", "sliding_window": 4096})").sliding_windows,
+      Each(4096u));
+  EXPECT_THAT(
+      read("{" + sizes + R"("model_type": "mistral", "sliding_window": null})").sliding_windows,
+      Each(0u));
+  EXPECT_THAT(read("{" + sizes + R"("model_type": "ministral", "sliding_window": 8, "layer_types":
+      ["full_attention","sliding_attention","sliding_attention","full_attention"]})")
+                  .sliding_windows,
+              ElementsAre(0, 8, 8, 0));
+  EXPECT_THAT(read("{" + sizes + R"("model_type": "qwen2", "sliding_window": 8,
+      "use_sliding_window": false, "max_window_layers": 2})")
+                  .sliding_windows,
+              Each(0u));
+  EXPECT_THAT(read("{" + sizes + R"("model_type": "qwen2", "sliding_window": 8,
+      "use_sliding_window": true, "max_window_layers": 2})")
+                  .sliding_windows,
+              ElementsAre(0, 0, 8, 8));
+  ModelConfig c = read("{" + sizes + R"("model_type": "qwen3", "head_dim": 32})");
+  EXPECT_TRUE(c.query_key_norm);
+  EXPECT_EQ(c.key_dim, 32u);
+  EXPECT_THAT(refusal("{" + sizes + R"("model_type": "mistral", "layer_types": ["odd"]})"),
+              HasSubstr("lists 1 of 4"));
+}
+
+TEST_F(HfConfigTest, Phi3LongContext) {
+  ModelConfig c = read(R"({"model_type": "phi3", "hidden_act": "silu", "hidden_size": 32,
+    "intermediate_size": 64, "max_position_embeddings": 131072, "num_attention_heads": 4,
+    "num_hidden_layers": 2, "num_key_value_heads": 4, "original_max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-05, "rope_scaling": {"type": "su", "short_factor": [1.0, 1.5, 2.0, 2.5],
+    "long_factor": [1, 10, 20, 40]}, "rope_theta": 10000.0, "sliding_window": 262144,
+    "vocab_size": 100})");
+  EXPECT_FLOAT_EQ(c.rope.magnitude, std::sqrt(1.0f + std::log(32.0f) / std::log(4096.0f)));
+  EXPECT_FLOAT_EQ(c.rope.frequencies(4096)[3], 1e-3f / 2.5f);
+  EXPECT_FLOAT_EQ(c.rope.frequencies(4097)[3], 1e-3f / 40.0f);
+  EXPECT_EQ(c.sliding_windows[0], 262144u);
+}
+
+TEST_F(HfConfigTest, OlderFamilies) {
+  ModelConfig opt = read(R"({"model_type": "opt", "activation_function": "relu",
+    "do_layer_norm_before": true, "ffn_dim": 3072, "hidden_size": 768,
+    "max_position_embeddings": 2048, "num_attention_heads": 12, "num_hidden_layers": 12,
+    "vocab_size": 50272, "word_embed_proj_dim": 768})");
+  EXPECT_EQ(opt.activation, Activation::relu);
+  EXPECT_TRUE(opt.learned_positions);
+  EXPECT_EQ(opt.position_offset, 2u);
+  EXPECT_EQ(opt.rope.style, RopeStyle::none);
+  EXPECT_TRUE(opt.tied_embeddings);
+  EXPECT_FALSE(opt.gated_ffn);
+
+  ModelConfig neox = read(R"({"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox",
+    "hidden_act": "gelu", "hidden_size": 512, "intermediate_size": 2048, "layer_norm_eps": 1e-05,
+    "max_position_embeddings": 2048, "num_attention_heads": 8, "num_hidden_layers": 6,
+    "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+    "use_parallel_residual": true, "vocab_size": 50304})");
+  EXPECT_EQ(neox.rope.dimension, 16u);
+  EXPECT_TRUE(neox.parallel_residual);
+  EXPECT_EQ(neox.norm, NormKind::layer);
+  EXPECT_EQ(neox.activation, Activation::gelu);
+
+  ModelConfig mpt = read(R"({"model_type": "mpt", "attn_config": {"alibi": true,
+    "alibi_bias_max": 8, "clip_qkv": 6, "attn_impl": "torch", "qk_ln": false},
+    "d_model": 4096, "expansion_ratio": 4, "max_seq_len": 2048, "n_heads": 32, "n_layers": 32,
+    "no_bias": true, "logit_scale": null, "vocab_size": 50432})");
+  EXPECT_EQ(mpt.alibi_max_bias, 8.0f);
+  EXPECT_EQ(mpt.clamp_qkv, 6.0f);
+  EXPECT_EQ(mpt.ffn_width, 16384u);
+  EXPECT_FALSE(mpt.learned_positions);
+}
+
+TEST_F(HfConfigTest, SaysWhatIsWrong) {
+  EXPECT_THAT(refusal("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(refusal("{\"a\""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("neither model_type nor architectures"));
+  EXPECT_THAT(refusal(R"({"model_type": "rwkv"})"),
+              AllOf(HasSubstr("unknown architecture 'rwkv'"), HasSubstr("qwen3")));
+  EXPECT_THAT(refusal(R"({"model_type": "llama"})"),
+              HasSubstr("config.json: the key 'num_hidden_layers' is missing"));
+  auto with = [&](std::string from, std::string to) {
+    std::string json = kLlama31;
+    json.replace(json.find(from), from.size(), to);
+    return refusal(json);
+  };
+  EXPECT_THAT(with("\"hidden_size\": 4096", "\"hidden_size\": -1"), HasSubstr("'hidden_size' is"));
+  EXPECT_THAT(with("\"hidden_size\": 4096", "\"hidden_size\": \"x\""), HasSubstr("an integer"));
+  EXPECT_THAT(with("\"num_hidden_layers\": 32", "\"num_hidden_layers\": 99999999999"),
+              HasSubstr("99999999999 layers"));
+  EXPECT_THAT(with("\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
+              HasSubstr("no attention heads"));
+  EXPECT_THAT(with("\"num_key_value_heads\": 8", "\"num_key_value_heads\": 5"),
+              HasSubstr("cannot share 5"));
+  EXPECT_THAT(with("\"num_key_value_heads\": 8", "\"num_key_value_heads\": 0"),
+              HasSubstr("key-value heads: 0"));
+  EXPECT_THAT(with("\"silu\"", "\"sigmoid\""), HasSubstr("unknown activation 'sigmoid'"));
+  EXPECT_THAT(with("\"llama3\"", "\"ntk\""), HasSubstr("unknown rotary scaling 'ntk'"));
+  EXPECT_THAT(with("\"factor\": 8.0, ", ""), HasSubstr("'rope_scaling.factor' is missing"));
+  EXPECT_THAT(with("\"factor\": 8.0", "\"factor\": 0"), HasSubstr("rotary factor"));
+  EXPECT_THAT(with("500000.0", "-1"), HasSubstr("rotary base"));
+  EXPECT_THAT(with("1e-05", "1e30"), HasSubstr("epsilon"));
+}
+
+TEST(RopeScaling, YarnBlendsBetweenItsBounds) {
+  // Qwen 2.5's settings: base 1e6, 32768 positions, factor 4, 64 rotations.
+  std::vector<float> divisors = yarn_divisors(128, 1e6, {4.0, 32768.0});
+  double low =
+      std::floor(128 * std::log(32768 / (32 * 2 * std::numbers::pi)) / (2 * std::log(1e6)));
+  double high = std::ceil(128 * std::log(32768 / (2 * std::numbers::pi)) / (2 * std::log(1e6)));
+  for (std::size_t i = 0; i < 64; ++i) {
+    double t = std::min(1.0, std::max(0.0, (static_cast<double>(i) - low) / (high - low)));
+    double scale = (1 - t) * 1.0 + t / 4.0;  // of the frequency
+    EXPECT_NEAR(1.0 / static_cast<double>(divisors[i]), scale, 1e-6) << i;
+  }
+  EXPECT_EQ(divisors[0], 1.0f);
+  EXPECT_EQ(divisors[63], 4.0f);
+  EXPECT_NEAR(yarn_magnitude(4.0), 1.13862943611, 1e-9);
+}
+
+TEST(Alibi, SlopesOfAnyNumberOfHeads) {
+  EXPECT_THAT(alibi_slopes(8, 8.0f),
+              ElementsAre(0.5f, 0.25f, 0.125f, 0x1p-4f, 0x1p-5f, 0x1p-6f, 0x1p-7f, 0x1p-8f));
+  std::vector<float> six = alibi_slopes(6, 8.0f);
+  EXPECT_THAT(std::vector<float>(six.begin(), six.begin() + 4),
+              ElementsAre(0.25f, 0x1p-4f, 0x1p-6f, 0x1p-8f));
+  EXPECT_FLOAT_EQ(six[4], 0.5f);
+  EXPECT_FLOAT_EQ(six[5], 0.125f);
+}
+
+class GgufConfigTest : public ::testing::Test {
+ protected:
+  /// A file of keys alone: configurations need no weights.
+  template <typename Add>
+  ModelConfig read(Add add) {
+    GgufWriter writer(dir_ / "m.gguf");
+    add(writer);
+    writer.commit();
+    return read_config(Gguf(dir_ / "m.gguf"));
+  }
+  static void sizes(GgufWriter& w, const std::string& a, std::string_view epsilon) {
+    w.add("general.architecture", a);
+    w.add("general.name", "tiny");
+    w.add(a + ".block_count", std::uint32_t{4});
+    w.add(a + ".embedding_length", std::uint32_t{64});
+    w.add(a + ".feed_forward_length", std::uint32_t{128});
+    w.add(a + ".context_length", std::uint32_t{2048});
+    w.add(a + ".attention.head_count", std::uint32_t{4});
+    w.add(a + ".vocab_size", std::uint32_t{100});
+    w.add(a + ".attention." + std::string(epsilon), 1e-6f);
+  }
+  TempDir dir_;
+};
+
+TEST_F(GgufConfigTest, Llama) {
+  ModelConfig c = read([](GgufWriter& w) {
+    sizes(w, "llama", "layer_norm_rms_epsilon");
+    w.add("llama.attention.head_count_kv", std::uint32_t{2});
+    w.add("llama.rope.dimension_count", std::uint32_t{16});
+    w.add("llama.rope.freq_base", 5e5f);
+    w.declare("rope_freqs.weight", TensorType::f32, std::vector<std::size_t>{8});
+    w.write(std::vector<float>{1, 1, 1, 2, 4, 8, 8, 8});
+  });
+  EXPECT_EQ(c.family, Family::llama);
+  EXPECT_EQ(c.name, "tiny");
+  EXPECT_EQ(c.kv_heads, 2u);
+  EXPECT_EQ(c.rope.style, RopeStyle::pairs);
+  EXPECT_FLOAT_EQ(c.rope.frequencies(1)[7], std::pow(5e5f, -14.0f / 16.0f) / 8.0f);
+  EXPECT_TRUE(c.tied_embeddings);
+}
+
+TEST_F(GgufConfigTest, Scaling) {
+  auto scaled = [&](std::string_view type) {
+    return read([&](GgufWriter& w) {
+      sizes(w, "qwen2", "layer_norm_rms_epsilon");
+      w.add("qwen2.rope.scaling.type", type);
+      w.add("qwen2.rope.scaling.factor", 4.0f);
+      w.add("qwen2.rope.scaling.original_context_length", std::uint32_t{1024});
+    });
+  };
+  ModelConfig linear = scaled("linear");
+  EXPECT_EQ(linear.rope.style, RopeStyle::halves);
+  EXPECT_THAT(linear.rope.divisors, Each(4.0f));
+  EXPECT_EQ(linear.rope.magnitude, 1.0f);
+  ModelConfig yarn = scaled("yarn");
+  EXPECT_EQ(yarn.rope.divisors, yarn_divisors(16, 1e4, {4.0, 1024.0}));
+  EXPECT_FLOAT_EQ(yarn.rope.magnitude, 0.1f * std::log(4.0f) + 1.0f);
+  EXPECT_THAT(scaled("none").rope.divisors, ::testing::IsEmpty());
+  EXPECT_THAT(error_of([&] { (void)scaled("odd"); }), HasSubstr("rotary scaling 'odd'"));
+}
+
+TEST_F(GgufConfigTest, OtherFamilies) {
+  ModelConfig gemma = read([](GgufWriter& w) { sizes(w, "gemma2", "layer_norm_rms_epsilon"); });
+  EXPECT_THAT(gemma.sliding_windows, ElementsAre(4096, 0, 4096, 0));
+  EXPECT_EQ(gemma.norm_offset, 0.0f);
+  EXPECT_EQ(gemma.attention_softcap, 50.0f);
+  EXPECT_EQ(gemma.embedding_scale, 8.0f);
+  ModelConfig mpt = read([](GgufWriter& w) {
+    sizes(w, "mpt", "layer_norm_epsilon");
+    w.add("mpt.attention.max_alibi_bias", 8.0f);
+  });
+  EXPECT_EQ(mpt.norm, NormKind::layer);
+  EXPECT_EQ(mpt.alibi_max_bias, 8.0f);
+  EXPECT_EQ(mpt.rope.style, RopeStyle::none);
+  ModelConfig neox = read([](GgufWriter& w) { sizes(w, "gptneox", "layer_norm_epsilon"); });
+  EXPECT_TRUE(neox.parallel_residual);
+}
+
+TEST_F(GgufConfigTest, SaysWhatIsWrong) {
+  EXPECT_THAT(error_of([&] { (void)read([](GgufWriter& w) { w.add("a", 1); }); }),
+              HasSubstr("'general.architecture' is missing"));
+  EXPECT_THAT(
+      error_of([&] { (void)read([](GgufWriter& w) { w.add("general.architecture", "rwkv7"); }); }),
+      AllOf(HasSubstr("'rwkv7'"), HasSubstr("gemma2")));
+  EXPECT_THAT(
+      error_of([&] { (void)read([](GgufWriter& w) { w.add("general.architecture", "llama"); }); }),
+      HasSubstr("'llama.block_count' is missing"));
+  EXPECT_THAT(
+      error_of([&] { (void)read([](GgufWriter& w) { sizes(w, "llama", "layer_norm_epsilon"); }); }),
+      HasSubstr("'llama.attention.layer_norm_rms_epsilon' is missing"));
+  EXPECT_THAT(error_of([&] {
+                (void)read([](GgufWriter& w) {
+                  sizes(w, "llama", "layer_norm_rms_epsilon");
+                  w.add("llama.expert_count", std::uint32_t{8});
+                });
+              }),
+              HasSubstr("mixtures of experts"));
+  EXPECT_THAT(error_of([&] {
+                (void)read([](GgufWriter& w) {
+                  sizes(w, "llama", "layer_norm_rms_epsilon");
+                  std::vector<std::uint32_t> heads = {4, 2, 4, 4};
+                  w.add_array("llama.attention.head_count_kv",
+                              std::span<const std::uint32_t>(heads));
+                });
+              }),
+              HasSubstr("differs between layers"));
+}
+
+}  // namespace
+}  // namespace ballast
