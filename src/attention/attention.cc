@@ -12,10 +12,10 @@ namespace ballast {
 namespace {
 
 using kernels::kEntryBlock;
+using kernels::kMaxDim;
 using kernels::packed_size;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::size_t kMaxDim = 256;
 // Queries handled together: what is kept of them (a packed row and its sums, 1 KiB each at
 // dimension 128) must stay in the second-level cache while the entries pass by.
 constexpr std::size_t kQueryBlock = 128;
@@ -153,6 +153,12 @@ RowsView prepared(const RowsView& rows, std::size_t queries, float* buffer) {
   return view_f32({buffer, rows.rows, packed_size(rows.dim)});
 }
 
+// The block of rows at `begin`: cut short, and empty past the end.
+RowsView block_of(const RowsView& rows, std::size_t begin) {
+  begin = std::min(begin, rows.rows);
+  return rows.slice(begin, std::min(kEntryBlock, rows.rows - begin));
+}
+
 // What is common to the two passes over the keys: queries packed, blocks hidden from all skipped.
 // `use` gets each block with the logits of all queries in workspace.weights.
 template <typename Use>
@@ -172,11 +178,16 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   }
   const Position window = queries.positions.empty() ? 0 : logits.sliding_window;
   for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
-    const std::size_t count = std::min(kEntryBlock, segment.keys.rows - begin);
-    const EntryBlock block(segment, begin, count);
+    const RowsView stored = block_of(segment.keys, begin);
+    const EntryBlock block(segment, begin, stored.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const RowsView keys = prepared(segment.keys.slice(begin, count), m, work.unpacked.get());
-    kernels::dot_block(keys, work.packed.get(), m, work.weights.get());
+    const RowsView keys = prepared(stored, m, work.unpacked.get());
+    // Unpacked rows come from the cache and need no fetching ahead.
+    const RowsView next = segment.role == Role::normaliser
+                              ? block_of(segment.keys, begin + kEntryBlock)
+                              : block_of(segment.values, begin);
+    kernels::dot_block(keys, work.packed.get(), m, work.weights.get(),
+                       m < kUnpackFrom ? &next : nullptr);
     use(block, begin);
   }
 }
@@ -250,9 +261,10 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
   for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
     update_weights(queries, block, logits, segment.role != Role::numerator, work);
     if (!has_values) return;
-    const RowsView values =
-        prepared(segment.values.slice(begin, block.count()), m, work.unpacked.get());
-    kernels::accumulate_block(values, work.weights.get(), m, work.factors.data(), work.sums.get());
+    const RowsView values = prepared(block_of(segment.values, begin), m, work.unpacked.get());
+    const RowsView next_keys = block_of(segment.keys, begin + kEntryBlock);
+    kernels::accumulate_block(values, work.weights.get(), m, work.factors.data(), work.sums.get(),
+                              m < kUnpackFrom ? &next_keys : nullptr);
   });
   add_to(partial, first, m, segment, work);
 }

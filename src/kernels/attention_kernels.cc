@@ -69,12 +69,12 @@ struct DecodeRows {
     for (std::size_t r = 0; r < rows->rows; ++r, out += size) {
       FloatVec a, b;
       std::size_t s = 0;
-      for (; s < reader.whole_steps; ++s) {
+      for (; s < reader.whole_steps(); ++s) {
         reader.whole(reader.row(r), reader.scales(r), s, a, b);
         hn::StoreU(a, d, out + s * kStep);
         hn::StoreU(b, d, out + s * kStep + kLanes);
       }
-      if (s < reader.steps) {
+      if (s < reader.steps()) {
         reader.rest(reader.row(r), reader.scales(r), a, b);
         hn::StoreU(a, d, out + s * kStep);
         hn::StoreU(b, d, out + s * kStep + kLanes);
@@ -114,12 +114,13 @@ HWY_INLINE void multiply_step(const FloatVec (&a)[kKeys], const FloatVec (&b)[kK
 
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                         float* logits) {
+                         const Upcoming& upcoming, float* logits) {
   const FloatTag d;
-  const std::size_t rows = reader.view.rows;
+  const std::size_t rows = reader.rows();
   for (std::size_t e = 0; e < rows; e += kKeys) {
+    upcoming.fetch(e, kKeys);
     const std::byte* row[kKeys];
-    const std::uint16_t* scales[kKeys];
+    const float* scales[kKeys];
     for (std::size_t k = 0; k < kKeys; ++k) {
       const std::size_t r = std::min(e + k, rows - 1);  // the last block repeats its last key
       row[k] = reader.row(r);
@@ -131,11 +132,11 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
     }
     FloatVec a[kKeys], b[kKeys];
     std::size_t s = 0;
-    for (; s < reader.whole_steps; ++s) {
+    for (; s < reader.whole_steps(); ++s) {
       for (std::size_t k = 0; k < kKeys; ++k) reader.whole(row[k], scales[k], s, a[k], b[k]);
       multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
     }
-    if (s < reader.steps) {
+    if (s < reader.steps()) {
       for (std::size_t k = 0; k < kKeys; ++k) reader.rest(row[k], scales[k], a[k], b[k]);
       multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
     }
@@ -148,24 +149,28 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
 
 template <class Read>
 struct DotBlock {
-  static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits) {
+  static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits,
+                  const RowsView* next) {
     const RowReader<Read> reader(*keys);
+    Upcoming upcoming(next);
     const std::size_t stride = packed_size(keys->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
-      dot_tile<Read, kTile>(reader, queries + q * stride, stride, logits + q * kEntryBlock);
+      dot_tile<Read, kTile>(reader, queries + q * stride, stride, upcoming,
+                            logits + q * kEntryBlock);
+      upcoming = Upcoming(nullptr);
     }
     queries += q * stride;
     logits += q * kEntryBlock;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3) dot_tile<Read, 3>(reader, queries, stride, logits);
+        if constexpr (kTile > 3) dot_tile<Read, 3>(reader, queries, stride, upcoming, logits);
         break;
       case 2:
-        if constexpr (kTile > 2) dot_tile<Read, 2>(reader, queries, stride, logits);
+        if constexpr (kTile > 2) dot_tile<Read, 2>(reader, queries, stride, upcoming, logits);
         break;
       case 1:
-        dot_tile<Read, 1>(reader, queries, stride, logits);
+        dot_tile<Read, 1>(reader, queries, stride, upcoming, logits);
         break;
       default:
         break;
@@ -173,8 +178,9 @@ struct DotBlock {
   }
 };
 
-void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits) {
-  for_type<DotBlock>(keys.type, &keys, queries, count, logits);
+void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+         const RowsView* upcoming) {
+  for_type<DotBlock>(keys.type, &keys, queries, count, logits, upcoming);
 }
 
 // ---- logits and weights
@@ -252,15 +258,16 @@ double Exponentiate(float max, float* logits) {
 template <class Read, std::size_t Q, std::size_t S, bool kRest>
 HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t step,
                                    const float* weights, const float* factors, float* sums,
-                                   std::size_t stride) {
+                                   std::size_t stride, const Upcoming& upcoming) {
   const FloatTag d;
   FloatVec part[Q][S][2];
   for (auto& of_query : part) {
     for (auto& of_step : of_query) of_step[0] = of_step[1] = hn::Zero(d);
   }
-  for (std::size_t e = 0; e < reader.view.rows; ++e) {
+  for (std::size_t e = 0; e < reader.rows(); ++e) {
+    upcoming.fetch(e, 1);
     const std::byte* row = reader.row(e);
-    const std::uint16_t* scales = reader.scales(e);
+    const float* scales = reader.scales(e);
     FloatVec w[Q];
     for (std::size_t q = 0; q < Q; ++q) w[q] = hn::Set(d, weights[q * kEntryBlock + e]);
     for (std::size_t s = 0; s < S; ++s) {
@@ -289,43 +296,51 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t st
 
 template <class Read, std::size_t Q>
 HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weights,
-                                const float* factors, float* sums, std::size_t stride) {
+                                const float* factors, float* sums, std::size_t stride,
+                                Upcoming upcoming) {
   constexpr std::size_t S = kManyRegisters ? (Q == 1 ? 4 : 2) : (Q == 1 ? 2 : 1);
   std::size_t s = 0;
-  for (; s + S <= reader.whole_steps; s += S) {
-    accumulate_columns<Read, Q, S, false>(reader, s, weights, factors, sums, stride);
+  for (; s + S <= reader.whole_steps(); s += S) {
+    accumulate_columns<Read, Q, S, false>(reader, s, weights, factors, sums, stride, upcoming);
+    upcoming = Upcoming(nullptr);
   }
-  for (; s < reader.whole_steps; ++s) {
-    accumulate_columns<Read, Q, 1, false>(reader, s, weights, factors, sums, stride);
+  for (; s < reader.whole_steps(); ++s) {
+    accumulate_columns<Read, Q, 1, false>(reader, s, weights, factors, sums, stride, upcoming);
+    upcoming = Upcoming(nullptr);
   }
-  if (s < reader.steps) {
-    accumulate_columns<Read, Q, 1, true>(reader, s, weights, factors, sums, stride);
+  if (s < reader.steps()) {
+    accumulate_columns<Read, Q, 1, true>(reader, s, weights, factors, sums, stride, upcoming);
+    upcoming = Upcoming(nullptr);
   }
 }
 
 template <class Read>
 struct AccumulateBlock {
   static void run(const RowsView* values, const float* weights, std::size_t count,
-                  const float* factors, float* sums) {
+                  const float* factors, float* sums, const RowsView* next) {
     const RowReader<Read> reader(*values);
+    Upcoming upcoming(next);
     const std::size_t stride = packed_size(values->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
       accumulate_tile<Read, kTile>(reader, weights + q * kEntryBlock, factors + q,
-                                   sums + q * stride, stride);
+                                   sums + q * stride, stride, upcoming);
+      upcoming = Upcoming(nullptr);
     }
     weights += q * kEntryBlock;
     factors += q;
     sums += q * stride;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3) accumulate_tile<Read, 3>(reader, weights, factors, sums, stride);
+        if constexpr (kTile > 3)
+          accumulate_tile<Read, 3>(reader, weights, factors, sums, stride, upcoming);
         break;
       case 2:
-        if constexpr (kTile > 2) accumulate_tile<Read, 2>(reader, weights, factors, sums, stride);
+        if constexpr (kTile > 2)
+          accumulate_tile<Read, 2>(reader, weights, factors, sums, stride, upcoming);
         break;
       case 1:
-        accumulate_tile<Read, 1>(reader, weights, factors, sums, stride);
+        accumulate_tile<Read, 1>(reader, weights, factors, sums, stride, upcoming);
         break;
       default:
         break;
@@ -334,8 +349,8 @@ struct AccumulateBlock {
 };
 
 void Accumulate(const RowsView& values, const float* weights, std::size_t count,
-                const float* factors, float* sums) {
-  for_type<AccumulateBlock>(values.type, &values, weights, count, factors, sums);
+                const float* factors, float* sums, const RowsView* upcoming) {
+  for_type<AccumulateBlock>(values.type, &values, weights, count, factors, sums, upcoming);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -363,8 +378,9 @@ void unpack(StorageType type, const float* packed, std::span<float> row) {
 void decode_packed(const RowsView& rows, float* out) {
   HWY_DYNAMIC_DISPATCH(DecodePacked)(rows, out);
 }
-void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits) {
-  HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits);
+void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+               const RowsView* upcoming) {
+  HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits, upcoming);
 }
 float finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
   return HWY_DYNAMIC_DISPATCH(FinishLogits)(rule, count, logits);
@@ -373,8 +389,8 @@ double exponentiate(float max, float* logits) {
   return HWY_DYNAMIC_DISPATCH(Exponentiate)(max, logits);
 }
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums) {
-  HWY_DYNAMIC_DISPATCH(Accumulate)(values, weights, count, factors, sums);
+                      const float* factors, float* sums, const RowsView* upcoming) {
+  HWY_DYNAMIC_DISPATCH(Accumulate)(values, weights, count, factors, sums, upcoming);
 }
 
 }  // namespace ballast::kernels

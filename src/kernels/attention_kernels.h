@@ -14,6 +14,8 @@
 namespace ballast::kernels {
 
 inline constexpr std::size_t kEntryBlock = 128;
+/// The largest dimension of keys and values.
+inline constexpr std::size_t kMaxDim = 256;
 
 /// Floats of a packed row of `dim` numbers; the unused ones are zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
@@ -22,13 +24,16 @@ constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32
 void pack(StorageType type, std::span<const float> row, float* out);
 /// The reverse of pack().
 void unpack(StorageType type, const float* packed, std::span<float> row);
-/// Decodes rows into packed order, packed_size() floats a row. A view of the result as f32 rows of
-/// dimension packed_size() gives the kernels the numbers that `rows` gives them.
+/// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. A view of the
+/// result as f32 rows of dimension packed_size() gives the kernels the numbers that `rows` gives
+/// them.
 void decode_packed(const RowsView& rows, float* out);
 
 /// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three
 /// logits behind the last are overwritten. queries: packed for keys.type, packed_size() apart.
-void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits);
+/// upcoming: rows that will be read next and should be on their way by then, or null.
+void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+               const RowsView* upcoming = nullptr);
 
 /// What turns dot products into logits for one query and one block.
 struct LogitRule {
@@ -51,8 +56,8 @@ float finish_logits(const LogitRule& rule, std::size_t count, float* logits);
 double exponentiate(float max, float* logits);
 
 /// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e.
-/// sums: packed for values.type, packed_size() apart.
+/// sums: packed for values.type, packed_size() apart. upcoming: as for dot_block().
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums);
+                      const float* factors, float* sums, const RowsView* upcoming = nullptr);
 
 }  // namespace ballast::kernels

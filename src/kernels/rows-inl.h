@@ -12,11 +12,13 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "ballast/storage.h"
+#include "kernels/attention_kernels.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,9 +28,10 @@ namespace HWY_NAMESPACE {
 inline constexpr std::size_t kStep = 2 * kLanes;
 
 struct ReadF32 {
+  static constexpr std::size_t kScales = 0;  // words of scale and offset per group
   static constexpr std::size_t bytes(std::size_t numbers) { return 4 * numbers; }
   static constexpr std::size_t position(std::size_t i) { return i; }
-  static HWY_INLINE void step(const std::byte* at, const std::uint16_t*, std::size_t, std::size_t,
+  static HWY_INLINE void step(const std::byte* at, const float*, std::size_t, std::size_t,
                               FloatVec& a, FloatVec& b) {
     const auto* p = reinterpret_cast<const float*>(at);
     a = hn::LoadU(FloatTag(), p);
@@ -37,21 +40,23 @@ struct ReadF32 {
 };
 
 struct ReadBf16 {
+  static constexpr std::size_t kScales = 0;
   static constexpr std::size_t bytes(std::size_t numbers) { return 2 * numbers; }
   static constexpr std::size_t position(std::size_t i) {
     const std::size_t r = i % kStep;
     return i - r + (r < kLanes ? 2 * r : 2 * (r - kLanes) + 1);
   }
-  static HWY_INLINE void step(const std::byte* at, const std::uint16_t*, std::size_t, std::size_t,
+  static HWY_INLINE void step(const std::byte* at, const float*, std::size_t, std::size_t,
                               FloatVec& a, FloatVec& b) {
     load_bf16_pairs(at, a, b);
   }
 };
 
 struct ReadF16 {
+  static constexpr std::size_t kScales = 0;
   static constexpr std::size_t bytes(std::size_t numbers) { return 2 * numbers; }
   static constexpr std::size_t position(std::size_t i) { return i; }
-  static HWY_INLINE void step(const std::byte* at, const std::uint16_t*, std::size_t, std::size_t,
+  static HWY_INLINE void step(const std::byte* at, const float*, std::size_t, std::size_t,
                               FloatVec& a, FloatVec& b) {
     a = load_f16(at);
     b = load_f16(at + 2 * kLanes);
@@ -59,11 +64,12 @@ struct ReadF16 {
 };
 
 struct ReadInt8 {
+  static constexpr std::size_t kScales = 1;
   static constexpr std::size_t bytes(std::size_t numbers) { return numbers; }
   static constexpr std::size_t position(std::size_t i) { return i; }
-  static HWY_INLINE void step(const std::byte* at, const std::uint16_t* scales, std::size_t,
-                              std::size_t i, FloatVec& a, FloatVec& b) {
-    const auto scale = hn::Set(FloatTag(), bf16_to_float(scales[i / kQuantGroup]));
+  static HWY_INLINE void step(const std::byte* at, const float* scales, std::size_t, std::size_t i,
+                              FloatVec& a, FloatVec& b) {
+    const auto scale = hn::Set(FloatTag(), scales[i / kQuantGroup]);
     a = hn::Mul(load_i8(at), scale);
     b = hn::Mul(load_i8(at + kLanes), scale);
   }
@@ -71,6 +77,7 @@ struct ReadInt8 {
 
 // Byte j of a group's 16 holds number j in its low half and number 16 + j in its high half.
 struct ReadInt4 {
+  static constexpr std::size_t kScales = 2;
   static constexpr std::size_t bytes(std::size_t numbers) { return numbers / 2; }
   static constexpr std::size_t position(std::size_t i) {
     const std::size_t r = i % kStep;
@@ -78,53 +85,87 @@ struct ReadInt4 {
     const std::size_t byte = i % kQuantGroup / kStep * kLanes + r % kLanes;
     return group + byte + (r < kLanes ? 0 : kQuantGroup / 2);
   }
-  static HWY_INLINE void step(const std::byte* at, const std::uint16_t* scales, std::size_t groups,
+  static HWY_INLINE void step(const std::byte* at, const float* scales, std::size_t groups,
                               std::size_t i, FloatVec& a, FloatVec& b) {
     const FloatTag d;
-    const auto scale = hn::Set(d, bf16_to_float(scales[i / kQuantGroup]));
-    const auto offset = hn::Set(d, bf16_to_float(scales[groups + i / kQuantGroup]));
+    const auto scale = hn::Set(d, scales[i / kQuantGroup]);
+    const auto offset = hn::Set(d, scales[groups + i / kQuantGroup]);
     load_nibbles(at, a, b);
     a = hn::MulAdd(a, scale, offset);
     b = hn::MulAdd(b, scale, offset);
   }
 };
 
-/// Rows of one storage type, step by step.
+/// A block of rows of one storage type, read step by step.
 template <class Read>
-struct RowReader {
-  explicit RowReader(const RowsView& view)
-      : view(view),
-        groups((view.dim + kQuantGroup - 1) / kQuantGroup),
-        scales_per_row(row_scales(view.type, view.dim)) {
-    // Steps that lie wholly in the stored bytes; a rest takes the slow road. Quantised groups of
-    // int4 are always stored whole.
-    const std::size_t stored = view.type == StorageType::int4 ? groups * kQuantGroup : view.dim;
-    whole_steps = stored / kStep;
-    steps = (stored + kStep - 1) / kStep;
-    rest_bytes = Read::bytes(stored - whole_steps * kStep);
+class RowReader {
+ public:
+  explicit RowReader(const RowsView& rows)
+      : rows_(rows), groups_((rows.dim + kQuantGroup - 1) / kQuantGroup) {
+    // Groups of int4 are always stored whole. A rest behind the whole steps takes the slow road.
+    const std::size_t stored = rows.type == StorageType::int4 ? groups_ * kQuantGroup : rows.dim;
+    whole_steps_ = stored / kStep;
+    steps_ = (stored + kStep - 1) / kStep;
+    rest_bytes_ = Read::bytes(stored - whole_steps_ * kStep);
+    if constexpr (Read::kScales > 0) {
+      scales_per_row_ = Read::kScales * groups_;
+      decode_bf16(rows.scales, rows.rows * scales_per_row_, scale_buffer_);
+    }
   }
 
-  const std::byte* row(std::size_t r) const { return view.data + r * view.stride; }
-  const std::uint16_t* scales(std::size_t r) const { return view.scales + r * scales_per_row; }
+  std::size_t rows() const { return rows_.rows; }
+  std::size_t whole_steps() const { return whole_steps_; }
+  std::size_t steps() const { return steps_; }
+  const std::byte* row(std::size_t r) const { return rows_.data + r * rows_.stride; }
+  const float* scales(std::size_t r) const { return scale_buffer_ + r * scales_per_row_; }
 
-  HWY_INLINE void whole(const std::byte* row, const std::uint16_t* scales, std::size_t step,
-                        FloatVec& a, FloatVec& b) const {
-    Read::step(row + step * Read::bytes(kStep), scales, groups, step * kStep, a, b);
+  HWY_INLINE void whole(const std::byte* row, const float* scales, std::size_t step, FloatVec& a,
+                        FloatVec& b) const {
+    Read::step(row + step * Read::bytes(kStep), scales, groups_, step * kStep, a, b);
   }
   /// The step after the last whole one, zeros behind the end of the row.
-  HWY_INLINE void rest(const std::byte* row, const std::uint16_t* scales, FloatVec& a,
-                       FloatVec& b) const {
+  HWY_INLINE void rest(const std::byte* row, const float* scales, FloatVec& a, FloatVec& b) const {
     HWY_ALIGN std::byte buffer[Read::bytes(kStep)] = {};
-    std::memcpy(buffer, row + whole_steps * Read::bytes(kStep), rest_bytes);
-    Read::step(buffer, scales, groups, whole_steps * kStep, a, b);
+    std::memcpy(buffer, row + whole_steps_ * Read::bytes(kStep), rest_bytes_);
+    Read::step(buffer, scales, groups_, whole_steps_ * kStep, a, b);
   }
 
-  const RowsView& view;
-  std::size_t groups;
-  std::size_t scales_per_row;
-  std::size_t whole_steps;
-  std::size_t steps;
-  std::size_t rest_bytes;
+ private:
+  static constexpr std::size_t kBuffer =
+      Read::kScales == 0 ? 1 : Read::kScales * kEntryBlock * (kMaxDim / kQuantGroup);
+
+  RowsView rows_;
+  std::size_t groups_;
+  std::size_t whole_steps_;
+  std::size_t steps_;
+  std::size_t rest_bytes_;
+  std::size_t scales_per_row_ = 0;
+  float scale_buffer_[kBuffer];
+};
+
+/// The block that will be read next. Its rows are asked for, into the second-level cache, one with
+/// each row of the present block: so memory is never idle, whatever is being computed.
+class Upcoming {
+ public:
+  explicit Upcoming(const RowsView* rows) {
+    if (rows != nullptr) rows_ = *rows;
+    bytes_ = row_bytes(rows_.type, rows_.dim);
+  }
+  HWY_INLINE void fetch(std::size_t first, std::size_t count) const {
+    if (first < rows_.rows) fetch_rows(first, std::min(first + count, rows_.rows));
+  }
+
+ private:
+  // Out of line, to leave the caller its registers.
+  HWY_NOINLINE void fetch_rows(std::size_t first, std::size_t end) const {
+    for (std::size_t r = first; r < end; ++r) {
+      const std::byte* row = rows_.data + r * rows_.stride;
+      for (std::size_t i = 0; i < bytes_; i += 64) __builtin_prefetch(row + i, 0, 2);
+    }
+  }
+
+  RowsView rows_;
+  std::size_t bytes_;
 };
 
 }  // namespace HWY_NAMESPACE

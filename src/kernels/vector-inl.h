@@ -154,11 +154,20 @@ HWY_INLINE void load_nibbles(const std::byte* p, FloatVec& low, FloatVec& high) 
   high = hn::ConvertTo(d, hn::ShiftRight<4>(word));
 }
 
-HWY_INLINE float bf16_to_float(std::uint16_t word) {
-  const std::uint32_t bits = std::uint32_t{word} << 16;
-  float x;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
+/// out[i] = word i as float32.
+HWY_INLINE void decode_bf16(const std::uint16_t* words, std::size_t count, float* out) {
+  const FloatTag d;
+  const WordTag du;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const auto word = hn::PromoteTo(du, hn::LoadU(d16, words + i));
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(word)), d, out + i);
+  }
+  for (; i < count; ++i) {
+    const std::uint32_t bits = std::uint32_t{words[i]} << 16;
+    std::memcpy(out + i, &bits, sizeof(bits));
+  }
 }
 
 }  // namespace HWY_NAMESPACE
