@@ -152,18 +152,14 @@ class Upcoming {
     bytes_ = row_bytes(rows_.type, rows_.dim);
   }
   HWY_INLINE void fetch(std::size_t first, std::size_t count) const {
-    if (first < rows_.rows) fetch_rows(first, std::min(first + count, rows_.rows));
-  }
-
- private:
-  // Out of line, to leave the caller its registers.
-  HWY_NOINLINE void fetch_rows(std::size_t first, std::size_t end) const {
-    for (std::size_t r = first; r < end; ++r) {
-      const std::byte* row = rows_.data + r * rows_.stride;
+    if (first >= rows_.rows) return;
+    const std::byte* row = rows_.data + first * rows_.stride;
+    for (std::size_t r = 0; r < count; ++r, row += rows_.stride) {
       for (std::size_t i = 0; i < bytes_; i += 64) __builtin_prefetch(row + i, 0, 2);
     }
   }
 
+ private:
   RowsView rows_;
   std::size_t bytes_;
 };
