@@ -167,7 +167,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   const std::size_t m = queries.rows.rows;
   const std::size_t stride = packed_size(segment.keys.dim);
   for (std::size_t q = 0; q < m; ++q) {
-    kernels::pack(segment.keys.type, queries.rows[q], work.packed.get() + q * stride);
+    kernels::pack_query(segment.keys.type, queries.rows[q], work.packed.get() + q * stride);
   }
   Position low = 0;
   Position high = std::numeric_limits<Position>::max();
@@ -181,7 +181,8 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     const RowsView stored = block_of(segment.keys, begin);
     const EntryBlock block(segment, begin, stored.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const RowsView keys = prepared(stored, m, work.unpacked.get());
+    const bool integers = stored.type == StorageType::int8;  // multiplied as they are
+    const RowsView keys = integers ? stored : prepared(stored, m, work.unpacked.get());
     // Unpacked rows come from the cache and need no fetching ahead.
     const RowsView next = segment.role == Role::normaliser
                               ? block_of(segment.keys, begin + kEntryBlock)

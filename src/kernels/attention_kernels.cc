@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_kernels.cc"
@@ -41,11 +42,33 @@ HWY_INLINE void for_type(StorageType type, Args... args) {
 // ---- packing
 
 template <class Read>
-struct PackRow {
+struct PackQuery {
   static void run(const float* row, std::size_t dim, float* out) {
     for (std::size_t i = 0; i < packed_size(dim); ++i) {
       const std::size_t from = Read::position(i);
       out[i] = from < dim ? row[from] : 0.0f;
+    }
+  }
+};
+
+// Queries of int8 keys become 16-bit integers with one scale, which stands behind them. That keeps
+// 15 bits where the keys have 7, and lets the products be added exactly, two in one instruction.
+template <>
+struct PackQuery<ReadInt8> {
+  static void run(const float* row, std::size_t dim, float* out) {
+    const std::size_t size = packed_size(dim);
+    float largest = 0.0f, finite = 0.0f;
+    for (std::size_t i = 0; i < dim; ++i) {
+      largest = std::max(largest, std::abs(row[i]));
+      finite += row[i] * 0.0f;
+    }
+    // NaN unless all is finite, so that the logits are NaN too.
+    out[size / 2] = largest / 32767.0f + finite;
+    const double inverse = largest > 0.0f ? 32767.0 / static_cast<double>(largest) : 0.0;
+    auto* codes = reinterpret_cast<std::int16_t*>(out);
+    for (std::size_t i = 0; i < size; ++i) {
+      const double code = i < dim && finite == 0.0f ? static_cast<double>(row[i]) * inverse : 0.0;
+      codes[i] = static_cast<std::int16_t>(std::lrint(code));
     }
   }
 };
@@ -86,7 +109,7 @@ struct DecodeRows {
 };
 
 void Pack(StorageType type, const float* row, std::size_t dim, float* out) {
-  for_type<PackRow>(type, row, dim, out);
+  for_type<PackQuery>(type, row, dim, out);
 }
 void Unpack(StorageType type, const float* packed, float* row, std::size_t dim) {
   for_type<UnpackRow>(type, packed, row, dim);
@@ -147,6 +170,93 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
   }
 }
 
+// One group of Q queries × kKeys int8 keys.
+template <std::size_t Q>
+HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
+                               const float* const (&scales)[kKeys], std::size_t group,
+                               const float* queries, std::size_t stride,
+                               FloatVec (&sums)[Q][kKeys]) {
+  const FloatTag d;
+  hn::Vec<IntTag> products[Q][kKeys];
+  for (auto& of_query : products) {
+    for (auto& product : of_query) product = hn::Zero(IntTag());
+  }
+  for (std::size_t i = 0; i < kQuantGroup; i += kStep) {
+    ShortVec key[kKeys];
+    for (std::size_t k = 0; k < kKeys; ++k) key[k] = load_i8_as_i16(keys[k] + i);
+    for (std::size_t q = 0; q < Q; ++q) {
+      const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
+      const auto query = load_i16(codes + group * kQuantGroup + i);
+      for (std::size_t k = 0; k < kKeys; ++k) {
+        products[q][k] = add_products(products[q][k], query, key[k]);
+      }
+    }
+  }
+  for (std::size_t k = 0; k < kKeys; ++k) {
+    const auto scale = hn::Set(d, scales[k][group]);
+    for (std::size_t q = 0; q < Q; ++q) {
+      sums[q][k] = hn::MulAdd(hn::ConvertTo(d, products[q][k]), scale, sums[q][k]);
+    }
+  }
+}
+
+template <std::size_t Q>
+HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries,
+                         std::size_t stride, const Upcoming& upcoming, float* logits) {
+  const FloatTag d;
+  const std::size_t rows = reader.rows();
+  const std::size_t groups = reader.dim() / kQuantGroup;
+  const std::size_t rest = reader.dim() % kQuantGroup;
+  for (std::size_t e = 0; e < rows; e += kKeys) {
+    upcoming.fetch(e, kKeys);
+    const std::byte* keys[kKeys];
+    const float* scales[kKeys];
+    for (std::size_t k = 0; k < kKeys; ++k) {
+      const std::size_t r = std::min(e + k, rows - 1);  // the last block repeats its last key
+      keys[k] = reader.row(r);
+      scales[k] = reader.scales(r);
+    }
+    FloatVec sums[Q][kKeys];
+    for (auto& of_query : sums) {
+      for (auto& sum : of_query) sum = hn::Zero(d);
+    }
+    for (std::size_t g = 0; g < groups; ++g) {
+      multiply_group<Q>(keys, scales, g, queries, stride, sums);
+      for (auto& key : keys) key += kQuantGroup;
+    }
+    if (rest > 0) {
+      std::byte buffer[kKeys][kQuantGroup] = {};
+      for (std::size_t k = 0; k < kKeys; ++k) {
+        std::memcpy(buffer[k], keys[k], rest);
+        keys[k] = buffer[k];
+      }
+      multiply_group<Q>(keys, scales, groups, queries, stride, sums);
+    }
+    for (std::size_t q = 0; q < Q; ++q) {
+      store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
+                      logits + q * kEntryBlock + e);
+    }
+  }
+  for (std::size_t q = 0; q < Q; ++q) {
+    const auto scale = hn::Set(d, queries[q * stride + packed_size(reader.dim()) / 2]);
+    for (std::size_t e = 0; e < kEntryBlock; e += kLanes) {
+      float* at = logits + q * kEntryBlock + e;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), scale), d, at);
+    }
+  }
+}
+
+// The kernels of a type, or of int8.
+template <class Read, std::size_t Q>
+HWY_INLINE void dot_tile_of(const RowReader<Read>& reader, const float* queries, std::size_t stride,
+                            const Upcoming& upcoming, float* logits) {
+  if constexpr (std::is_same_v<Read, ReadInt8>) {
+    dot_tile<Q>(reader, queries, stride, upcoming, logits);
+  } else {
+    dot_tile<Read, Q>(reader, queries, stride, upcoming, logits);
+  }
+}
+
 template <class Read>
 struct DotBlock {
   static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits,
@@ -156,21 +266,21 @@ struct DotBlock {
     const std::size_t stride = packed_size(keys->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
-      dot_tile<Read, kTile>(reader, queries + q * stride, stride, upcoming,
-                            logits + q * kEntryBlock);
+      dot_tile_of<Read, kTile>(reader, queries + q * stride, stride, upcoming,
+                               logits + q * kEntryBlock);
       upcoming = Upcoming(nullptr);
     }
     queries += q * stride;
     logits += q * kEntryBlock;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3) dot_tile<Read, 3>(reader, queries, stride, upcoming, logits);
+        if constexpr (kTile > 3) dot_tile_of<Read, 3>(reader, queries, stride, upcoming, logits);
         break;
       case 2:
-        if constexpr (kTile > 2) dot_tile<Read, 2>(reader, queries, stride, upcoming, logits);
+        if constexpr (kTile > 2) dot_tile_of<Read, 2>(reader, queries, stride, upcoming, logits);
         break;
       case 1:
-        dot_tile<Read, 1>(reader, queries, stride, upcoming, logits);
+        dot_tile_of<Read, 1>(reader, queries, stride, upcoming, logits);
         break;
       default:
         break;
@@ -369,7 +479,7 @@ HWY_EXPORT(Exponentiate);
 HWY_EXPORT(Accumulate);
 }  // namespace
 
-void pack(StorageType type, std::span<const float> row, float* out) {
+void pack_query(StorageType type, std::span<const float> row, float* out) {
   HWY_DYNAMIC_DISPATCH(Pack)(type, row.data(), row.size(), out);
 }
 void unpack(StorageType type, const float* packed, std::span<float> row) {

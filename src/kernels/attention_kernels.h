@@ -20,9 +20,10 @@ inline constexpr std::size_t kMaxDim = 256;
 /// Floats of a packed row of `dim` numbers; the unused ones are zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
-/// Puts a float32 row into the packed order of `type`; out holds packed_size() floats.
-void pack(StorageType type, std::span<const float> row, float* out);
-/// The reverse of pack().
+/// Puts a query into the form that keys of `type` are multiplied with; out holds packed_size()
+/// floats: the packed order of the type, and for int8 rounded to 16 bits.
+void pack_query(StorageType type, std::span<const float> row, float* out);
+/// Puts sums of values in the packed order of `type` back into the order of the row.
 void unpack(StorageType type, const float* packed, std::span<float> row);
 /// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. A view of the
 /// result as f32 rows of dimension packed_size() gives the kernels the numbers that `rows` gives

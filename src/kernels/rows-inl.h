@@ -114,6 +114,7 @@ class RowReader {
   }
 
   std::size_t rows() const { return rows_.rows; }
+  std::size_t dim() const { return rows_.dim; }
   std::size_t whole_steps() const { return whole_steps_; }
   std::size_t steps() const { return steps_; }
   const std::byte* row(std::size_t r) const { return rows_.data + r * rows_.stride; }

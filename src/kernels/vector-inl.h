@@ -144,6 +144,32 @@ HWY_INLINE FloatVec load_i8(const std::byte* p) {
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), bytes));
 }
 
+// 2 kLanes 16-bit integers, for products that are added in neighbouring pairs.
+#if HWY_TARGET == HWY_SCALAR
+struct ShortVec {
+  std::int32_t first, second;
+};
+HWY_INLINE ShortVec load_i8_as_i16(const std::byte* p) {
+  return {static_cast<std::int8_t>(p[0]), static_cast<std::int8_t>(p[1])};
+}
+HWY_INLINE ShortVec load_i16(const std::int16_t* p) { return {p[0], p[1]}; }
+HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVec b) {
+  return hn::Add(sum, hn::Set(IntTag(), a.first * b.first + a.second * b.second));
+}
+#else
+using ShortTag = hn::Repartition<std::int16_t, FloatTag>;
+using ShortVec = hn::Vec<ShortTag>;
+HWY_INLINE ShortVec load_i8_as_i16(const std::byte* p) {
+  const hn::Rebind<std::int8_t, ShortTag> d8;
+  return hn::PromoteTo(ShortTag(), hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(p)));
+}
+HWY_INLINE ShortVec load_i16(const std::int16_t* p) { return hn::LoadU(ShortTag(), p); }
+HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVec b) {
+  auto unused = hn::Zero(IntTag());
+  return hn::ReorderWidenMulAccumulate(IntTag(), a, b, sum, unused);
+}
+#endif
+
 /// kLanes bytes, of each the low and the high four bits, as float32.
 HWY_INLINE void load_nibbles(const std::byte* p, FloatVec& low, FloatVec& high) {
   const FloatTag d;
