@@ -29,7 +29,8 @@ std::size_t row_bytes(StorageType type, std::size_t dim);
 /// bfloat16 words of scale (and offset) that go with one row: 0 for the float types.
 std::size_t row_scales(StorageType type, std::size_t dim);
 
-/// Read-only view of consecutive stored rows.
+/// Read-only view of consecutive stored rows. What lies in the padding of a row is never used as a
+/// number of it but may be read (not at f32, whose rows need no padding).
 struct RowsView {
   StorageType type = StorageType::f32;
   std::size_t rows = 0;
@@ -49,8 +50,10 @@ struct RowsView {
 /// A view of float32 rows that someone else holds.
 RowsView view_f32(ConstMatrix rows);
 
-/// A preallocated store of up to capacity() rows. set() rounds to the storage type; f16 saturates
-/// at ±65504. Setting a row allocates nothing.
+/// A preallocated store of up to capacity() rows. set() rounds to the storage type: bf16 and f16 to
+/// nearest even, saturating at their largest number (f16: ±65504); int8 and int4 to the nearest
+/// step of the group, whose scale is rounded up so that nothing is cut off (below 1.4e38; larger
+/// numbers saturate). Setting a row allocates nothing.
 class Rows {
  public:
   Rows() = default;
@@ -62,7 +65,7 @@ class Rows {
   /// Bytes allocated, scales included.
   std::size_t bytes() const;
 
-  /// Stores `dim` finite numbers as row i.
+  /// Stores `dim` finite numbers as row i. Rows of other indices may be set at the same time.
   void set(std::size_t i, std::span<const float> row);
   /// Copies row `from` of `source` (same type: bit for bit; another type: through float32).
   void copy(std::size_t i, const RowsView& source, std::size_t from);

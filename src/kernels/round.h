@@ -45,13 +45,15 @@ inline float f16_decode(std::uint16_t word) {
 
 /// To nearest, ties to even, saturating at ±65504.
 inline std::uint16_t f16_encode(float x) {
-  const std::uint32_t sign = (std::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
-  const float magnitude = std::min(std::abs(x), 65504.0f);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::uint32_t{0x477FE000});  // 65504
   // Subnormal float16 numbers are multiples of 2^-24: so is every float from 0.5 to 1.
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(magnitude + 0.5f) - 0x3F000000u;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(magnitude);
-  const std::uint32_t normal = (bits - (112u << 23) + 0xFFFu + ((bits >> 13) & 1u)) >> 13;
-  return static_cast<std::uint16_t>(sign | (magnitude < 0x1p-14f ? subnormal : normal));
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
+  const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  const std::uint32_t is_normal = 0u - std::uint32_t{magnitude >= 0x38800000u};  // 2^-14
+  return static_cast<std::uint16_t>(sign | (is_normal & normal) | (~is_normal & subnormal));
 }
 
 }  // namespace ballast::kernels

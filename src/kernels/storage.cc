@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,40 +17,49 @@ using kernels::bf16_decode;
 
 constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8", "int4"};
 
-// Larger numbers saturate in int8 and int4: what they decode to must stay finite although a scale
-// rounded up may carry the end of the range half a step beyond the number.
-constexpr float kQuantLimit = 0x1.Cp127f;
+// Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little more
+// as its scale is rounded up, must be finite itself.
+constexpr float kQuantLimit = 0x1.Cp126f;
 
 std::size_t groups_of(std::size_t dim) { return (dim + kQuantGroup - 1) / kQuantGroup; }
 
 float limited(float x) { return std::clamp(x, -kQuantLimit, kQuantLimit); }
 
+// To the nearest integer of a number of at most 2^22: adding 1.5·2^23 leaves it in the low bits.
+std::uint32_t nearest_bits(float x) { return std::bit_cast<std::uint32_t>(x + 12582912.0f); }
+
 void encode_int8(std::span<const float> group, std::int8_t* out, std::uint16_t& scale) {
   float largest = 0.0f;
   for (float x : group) largest = std::max(largest, std::abs(x));
   scale = kernels::bf16_encode_up(static_cast<double>(std::min(largest, kQuantLimit)) / 127.0);
-  const double step = bf16_decode(scale);
-  const double inverse = step > 0.0 ? 1.0 / step : 0.0;
+  // Dividing, not multiplying by the inverse, which overflows when the scale is subnormal.
+  const float step = scale == 0 ? 1.0f : bf16_decode(scale);
   for (std::size_t i = 0; i < group.size(); ++i) {
-    out[i] = static_cast<std::int8_t>(std::lrint(limited(group[i]) * inverse));
+    out[i] = static_cast<std::int8_t>(nearest_bits(limited(group[i]) / step));
   }
 }
 
 // Byte j holds number j in its low half and number 16 + j in its high half.
 void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t& scale,
                  std::uint16_t& offset) {
-  const auto [low, high] = std::minmax_element(group.begin(), group.end());
-  offset = kernels::bf16_encode_down(limited(*low));
+  float low = group[0], high = group[0];
+  for (float x : group) {
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+  offset = kernels::bf16_encode_down(limited(low));
   const double origin = bf16_decode(offset);
-  scale = kernels::bf16_encode_up((limited(*high) - origin) / 15.0);
-  const double step = bf16_decode(scale);
-  const double inverse = step > 0.0 ? 1.0 / step : 0.0;
+  scale = kernels::bf16_encode_up((limited(high) - origin) / 15.0);
+  // A quarter of everything: the difference of the largest numbers must not overflow.
+  const float quarter_origin = 0.25f * bf16_decode(offset);
+  const float quarter_step = scale == 0 ? 1.0f : 0.25f * bf16_decode(scale);
   std::array<std::uint8_t, kQuantGroup> digits{};
   for (std::size_t i = 0; i < group.size(); ++i) {
-    digits[i] = static_cast<std::uint8_t>(std::lrint((limited(group[i]) - origin) * inverse));
+    const float digit = (0.25f * limited(group[i]) - quarter_origin) / quarter_step;
+    digits[i] = static_cast<std::uint8_t>(nearest_bits(digit));
   }
   for (std::size_t j = 0; j < kQuantGroup / 2; ++j) {
-    out[j] = static_cast<std::uint8_t>(digits[j] | digits[j + kQuantGroup / 2] << 4);
+    out[j] = static_cast<std::uint8_t>((digits[j] & 15u) | digits[j + kQuantGroup / 2] << 4);
   }
 }
 
@@ -87,6 +97,19 @@ void encode_row(StorageType type, std::span<const float> row, std::byte* data,
   }
 }
 
+void decode_int8(const std::int8_t* codes, float scale, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i]) * scale;
+}
+
+void decode_int4(const std::uint8_t* bytes, float scale, float offset, std::span<float> out) {
+  std::array<float, kQuantGroup> all;
+  for (std::size_t j = 0; j < kQuantGroup / 2; ++j) {
+    all[j] = static_cast<float>(bytes[j] & 15) * scale + offset;
+    all[j + kQuantGroup / 2] = static_cast<float>(bytes[j] >> 4) * scale + offset;
+  }
+  std::copy_n(all.begin(), out.size(), out.begin());
+}
+
 void decode_row(StorageType type, const std::byte* data, const std::uint16_t* scales,
                 std::span<float> out) {
   const std::size_t dim = out.size();
@@ -104,25 +127,20 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
       for (std::size_t i = 0; i < dim; ++i) out[i] = kernels::f16_decode(words[i]);
       return;
     }
-    case StorageType::int8: {
-      const auto* numbers = reinterpret_cast<const std::int8_t*>(data);
-      for (std::size_t i = 0; i < dim; ++i) {
-        out[i] = static_cast<float>(numbers[i]) * bf16_decode(scales[i / kQuantGroup]);
-      }
-      return;
-    }
-    case StorageType::int4: {
-      const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
-      const std::size_t groups = groups_of(dim);
-      for (std::size_t i = 0; i < dim; ++i) {
-        const std::size_t g = i / kQuantGroup;
-        const std::size_t j = i % kQuantGroup;
-        const unsigned byte = bytes[g * 16 + j % 16];
-        const auto digit = static_cast<float>(j < 16 ? byte & 15u : byte >> 4);
-        // Fused, as in the attention kernels.
-        out[i] = std::fma(digit, bf16_decode(scales[g]), bf16_decode(scales[groups + g]));
-      }
-      return;
+    case StorageType::int8:
+    case StorageType::int4:
+      break;
+  }
+  const std::size_t groups = groups_of(dim);
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t begin = g * kQuantGroup;
+    const auto group = out.subspan(begin, std::min(kQuantGroup, dim - begin));
+    if (type == StorageType::int8) {
+      decode_int8(reinterpret_cast<const std::int8_t*>(data) + begin, bf16_decode(scales[g]),
+                  group);
+    } else {
+      decode_int4(reinterpret_cast<const std::uint8_t*>(data) + begin / 2, bf16_decode(scales[g]),
+                  bf16_decode(scales[groups + g]), group);
     }
   }
 }

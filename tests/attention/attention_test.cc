@@ -1,5 +1,6 @@
 #include "ballast/attention.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -163,7 +164,7 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
   double worst = 0.0;
   const std::size_t counts[] = {1, 2, 3, 5, 31, 127, 128, 129, 300};
   const std::size_t dims[] = {1, 3, 16, 31, 32, 33, 64, 80, 100, 128, 255, 256};
-  for (std::size_t trial = 0; trial < 40; ++trial) {
+  for (std::size_t trial = 0; trial < 24; ++trial) {
     const std::size_t n = counts[random_() % std::size(counts)];
     const std::size_t d = dims[trial % std::size(dims)];
     const std::size_t dv = dims[random_() % std::size(dims)];
@@ -175,21 +176,21 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
     const double error = error_of(cache, asked, usual(d), dv);
     if (type() != StorageType::int4 || (d > 30 && dv > 30)) worst = std::max(worst, error);
   }
-  RecordProperty("worst_relative_error", std::to_string(worst));
+  RecordProperty("worst_relative_error", fmt::format("{:.2e}", worst));
   EXPECT_LE(worst, allowed());
 }
 
 TEST_P(Attention, MatchesFloat64OnALongContext) {
   Cache cache;
-  cache.parts.push_back(make_part(random_, 4099, 128, 128, type(), type()));
-  const Asked asked = make_queries(random_, 5, 128);
+  cache.parts.push_back(make_part(random_, 2051, 128, 128, type(), type()));
+  const Asked asked = make_queries(random_, 3, 128);
   const double error = error_of(cache, asked, usual(128), 128);
-  RecordProperty("relative_error", std::to_string(error));
+  RecordProperty("relative_error", fmt::format("{:.2e}", error));
   EXPECT_LE(error, allowed());
 }
 
 TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
-  const std::size_t d = 80, dv = 72, m = 300;
+  const std::size_t d = 80, dv = 72, m = 150;
   Cache cache;
   cache.parts.push_back(make_part(random_, 333, d, dv, type(), type()));
   cache.parts.back().first_position = 0;
@@ -197,7 +198,7 @@ TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
   Asked all = make_queries(random_, m, d);
   for (std::size_t q = 0; q < m; ++q) all.positions.push_back(static_cast<Position>(q + 20));
   const Matrix together = answer(cache, all, usual(d), dv);
-  for (std::size_t width : {1, 2, 3, 4, 5, 11, 12, 100}) {
+  for (std::size_t width : {1, 3, 4, 5, 11, 12, 100}) {
     const auto segments = cache.segments();
     for (std::size_t first = 0; first < m; first += width) {
       const std::size_t count = std::min(width, m - first);
@@ -213,7 +214,7 @@ TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
 }
 
 TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
-  const std::size_t d = 64, n = 400;
+  const std::size_t d = 64, n = 300;
   Cache cache;
   cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
   cache.parts.back().first_position = 0;
@@ -223,7 +224,7 @@ TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
     Logits logits = usual(d);
     logits.sliding_window = window;
     const Matrix together = answer(cache, all, logits, d);
-    for (std::size_t chunk : {1, 7, 64, 129}) {
+    for (std::size_t chunk : {3, 64, 129}) {
       for (std::size_t first = 0; first < n; first += chunk) {
         const std::size_t count = std::min(chunk, n - first);
         // Only what has been read so far is in the cache.

@@ -54,7 +54,7 @@ TEST_P(Storage, RoundsWithinHalfAStepForAnyLengthAndMagnitude) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (std::size_t dim : {0, 1, 2, 15, 16, 31, 32, 33, 64, 80, 127, 128, 255, 256}) {
-    for (float magnitude : {1.0f, 1e-3f, 1e-20f, 1e-37f, 3e3f, 1e30f, 3e37f}) {
+    for (float magnitude : {1.0f, 1e-3f, 1e-20f, 1e-37f, 3e3f, 1e30f, 2e37f}) {
       if (GetParam() == StorageType::f16 && magnitude > 1e4f) continue;
       Rows rows(GetParam(), dim, 3);
       for (std::size_t i = 0; i < 3; ++i) {
@@ -98,11 +98,13 @@ TEST_P(Storage, TheLargestNumbersStayFinite) {
   Rows rows(GetParam(), 64, 1);
   rows.set(0, row);
   rows.view(0, 1).decode(0, back);
-  const double cap = GetParam() == StorageType::f16 ? 65504.0 : huge;
+  double cap = huge;
+  if (GetParam() == StorageType::f16) cap = 65504.0;
+  if (row_scales(GetParam(), 64) > 0) cap = 0x1.Cp126;
   for (std::size_t i = 0; i < 64; ++i) {
     ASSERT_TRUE(std::isfinite(back[i]));
     const double expected = std::clamp<double>(row[i], -cap, cap);
-    ASSERT_NEAR(back[i], expected, cap * 0.19);
+    ASSERT_NEAR(back[i], expected, cap * 0.07);
   }
 }
 
