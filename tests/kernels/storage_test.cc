@@ -54,7 +54,7 @@ TEST_P(Storage, RoundsWithinHalfAStepForAnyLengthAndMagnitude) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (std::size_t dim : {0, 1, 2, 15, 16, 31, 32, 33, 64, 80, 127, 128, 255, 256}) {
-    for (float magnitude : {1.0f, 1e-3f, 1e-20f, 1e-37f, 3e3f, 1e30f, 2e37f}) {
+    for (float magnitude : {1.0f, 1e-3f, 1e-20f, 1e-37f, 3e3f, 1e30f, 1e37f}) {
       if (GetParam() == StorageType::f16 && magnitude > 1e4f) continue;
       Rows rows(GetParam(), dim, 3);
       for (std::size_t i = 0; i < 3; ++i) {
