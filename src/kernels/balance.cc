@@ -71,9 +71,10 @@ void panel(const float* packed, std::size_t dim, std::size_t row, std::size_t gr
   }
 }
 
-// Sum over `count` (a multiple of 16) earlier tokens of e^{scale·logit − top}·(value + o·o_i)·η_i,
-// where top is scale times the largest logit.
-double signed_sum(const float* HWY_RESTRICT logits, const float* HWY_RESTRICT values,
+// For one row: y_i = e^{scale·logit_i − top}·(value_i + offset·offset_i) of `count` (a multiple of
+// 16) earlier tokens, where top is scale times the largest logit. Returns Σ y_i η_i and leaves the
+// y of the last group, whose signs are not all known yet (those count as 0), in logits.
+double signed_sum(float* HWY_RESTRICT logits, const float* HWY_RESTRICT values,
                   const float* HWY_RESTRICT offsets, const float* HWY_RESTRICT signs,
                   std::size_t count, float scale, float offset, float& top) {
   const FloatTag d;
@@ -86,11 +87,19 @@ double signed_sum(const float* HWY_RESTRICT logits, const float* HWY_RESTRICT va
   const auto vscale = hn::Set(d, scale);
   const auto voffset = hn::Set(d, offset);
   auto sum = hn::Zero(d);
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto e = exp(hn::MulSub(hn::Load(d, logits + i), vscale, vtop));
-    const auto product = values == nullptr ? hn::Zero(d) : hn::Load(d, values + i);
-    const auto y = hn::MulAdd(voffset, hn::Load(d, offsets + i), product);
-    sum = hn::MulAdd(hn::Mul(e, y), hn::Load(d, signs + i), sum);
+  FloatVec y[kVectors];
+  for (std::size_t i = 0; i < count; i += kGroup) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const std::size_t at = i + v * kLanes;
+      const auto e = exp(hn::MulSub(hn::Load(d, logits + at), vscale, vtop));
+      const auto product = values == nullptr ? hn::Zero(d) : hn::Load(d, values + at);
+      y[v] = hn::Mul(e, hn::MulAdd(voffset, hn::Load(d, offsets + at), product));
+      sum = hn::MulAdd(y[v], hn::Load(d, signs + at), sum);
+    }
+  }
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    hn::Store(y[v], d, logits + count - kGroup + v * kLanes);
   }
   return sum_lanes(sum);
 }
@@ -113,21 +122,28 @@ std::size_t walk_impl(const SignRule& rule, const float* keys, const float* valu
   std::size_t exceeded = 0;
   for (std::size_t row = 0; row < tokens; row += kRows) {
     const std::size_t groups = row / kGroup + 1;
+    const std::size_t last = row / kGroup * kGroup;
+    const std::size_t rows = std::min(kRows, tokens - row);
     panel(keys, key_dim, row, groups, logits, stride);
     if (value_dim != 0) panel(values, value_dim, row, groups, products, stride);
-    const std::size_t end = std::min(tokens, row + kRows);
-    for (std::size_t j = row; j < end; ++j) {
-      float* line = logits + (j - row) * stride;
+    // First what does not wait for the signs of these rows.
+    double sums[kRows];
+    float tops[kRows];
+    for (std::size_t t = 0; t < rows; ++t) {
+      float* line = logits + t * stride;
+      // A token itself and those after it do not take part.
+      for (std::size_t i = row + t; i < last + kGroup; ++i) {
+        line[i] = -std::numeric_limits<float>::infinity();
+      }
+      sums[t] = signed_sum(line, value_dim == 0 ? nullptr : products + t * stride, offsets, signs,
+                           last + kGroup, rule.scale, offsets[row + t], tops[t]);
+    }
+    for (std::size_t t = 0; t < rows; ++t) {
+      const std::size_t j = row + t;
+      for (std::size_t i = row; i < j; ++i) sums[t] += logits[t * stride + i] * signs[i];
       double p = 0.5;
       if (j > 0) {
-        const std::size_t count = (j + kGroup - 1) / kGroup * kGroup;
-        // Tokens from j on do not take part.
-        for (std::size_t i = j; i < count; ++i) line[i] = -std::numeric_limits<float>::infinity();
-        float top = 0.0f;
-        const double sum =
-            signed_sum(line, value_dim == 0 ? nullptr : products + (j - row) * stride, offsets,
-                       signs, count, rule.scale, offsets[j], top);
-        const double x = pull(rule, sum, top);
+        const double x = pull(rule, sums[t], tops[t]);
         if (std::abs(x) > 0.5) ++exceeded;
         p -= x;
       } else if (rule.first_plus) {

@@ -116,29 +116,13 @@ class BalanceKv : public Summary {
       const std::size_t drop = std::min((tokens.size() + 1) / 2, tokens.size() - room);
       rule_.reduce(tokens, drop, static_cast<std::uint32_t>(rounds++),
                    {dropped.data(), tokens.size()});
-      remove(tokens, dropped);
+      tokens.remove(dropped);
     }
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       levels_.place(block, tokens.rows[i], tokens.log_weights[i], tokens.log_normalisers[i],
                     rounds);
     }
     levels_.count_tokens(block.size());
-  }
-
-  static void remove(WeightedTokens& tokens, const std::vector<std::uint8_t>& dropped) {
-    std::size_t n = 0;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (dropped[i] != 0) continue;
-      tokens.rows[n] = tokens.rows[i];
-      tokens.positions[n] = tokens.positions[i];
-      tokens.log_weights[n] = tokens.log_weights[i];
-      tokens.log_normalisers[n] = tokens.log_normalisers[i];
-      ++n;
-    }
-    tokens.rows.resize(n);
-    tokens.positions.resize(n);
-    tokens.log_weights.resize(n);
-    tokens.log_normalisers.resize(n);
   }
 
   SummarySetup setup_;

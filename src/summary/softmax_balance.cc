@@ -72,6 +72,22 @@ void WeightedTokens::add(std::uint32_t row, Position position, float log_weight,
   log_normalisers.push_back(log_normaliser);
 }
 
+void WeightedTokens::remove(std::span<const std::uint8_t> dropped) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (dropped[i] != 0) continue;
+    rows[n] = rows[i];
+    positions[n] = positions[i];
+    log_weights[n] = log_weights[i];
+    log_normalisers[n] = log_normalisers[i];
+    ++n;
+  }
+  rows.resize(n);
+  positions.resize(n);
+  log_weights.resize(n);
+  log_normalisers.resize(n);
+}
+
 std::size_t WeightedTokens::bytes() const {
   return rows.capacity() * sizeof(std::uint32_t) + positions.capacity() * sizeof(Position) +
          (log_weights.capacity() + log_normalisers.capacity()) * sizeof(float);

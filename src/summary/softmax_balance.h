@@ -27,6 +27,8 @@ struct WeightedTokens {
   void reserve(std::size_t tokens);
   void clear();
   void add(std::uint32_t row, Position position, float log_weight, float log_normaliser);
+  /// Takes out the tokens whose mark is not 0.
+  void remove(std::span<const std::uint8_t> dropped);
   std::size_t bytes() const;
 };
 
