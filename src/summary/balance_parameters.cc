@@ -55,6 +55,12 @@ MergeAndReduce::Schedule balance_schedule(const SummarySetup& setup, std::size_t
   return best;
 }
 
+bool same_setup(const SummarySetup& a, const SummarySetup& b) {
+  return a.policy.to_string() == b.policy.to_string() && a.protocol == b.protocol &&
+         a.capacity == b.capacity && a.key_dim == b.key_dim && a.value_dim == b.value_dim &&
+         a.key_type == b.key_type && a.value_type == b.value_type;
+}
+
 std::string balance_report(std::span<const SoftmaxBalance* const> rules) {
   std::uint64_t blocks = 0, failures = 0;
   for (const SoftmaxBalance* rule : rules) {

@@ -1,6 +1,7 @@
 // What the two BalanceKV methods have in common: their parameters, and reading them.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ BalanceOptions balance_options(const SummarySetup& setup, std::uint32_t stream =
 /// Theory mode with a known length runs Algorithm 4 as printed, with the largest batch t for which
 /// t·(T + 1) ≤ capacity, T = ⌈log2(tokens/t)⌉; otherwise levels are reduced when the store is full.
 MergeAndReduce::Schedule balance_schedule(const SummarySetup& setup, std::size_t capacity);
+
+/// Whether summaries made with these can be united.
+bool same_setup(const SummarySetup& a, const SummarySetup& b);
 
 /// "FAIL in 2 of 31 blocks", or nothing.
 std::string balance_report(std::span<const SoftmaxBalance* const> rules);

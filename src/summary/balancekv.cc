@@ -50,16 +50,10 @@ class BalanceKv : public Summary {
 
   void merge(const Summary& other) override {
     const auto* same = dynamic_cast<const BalanceKv*>(&other);
-    require(same != nullptr && same->setup_.policy.to_string() == setup_.policy.to_string() &&
-                same->setup_.capacity == setup_.capacity &&
-                same->setup_.key_dim == setup_.key_dim &&
-                same->setup_.value_dim == setup_.value_dim &&
-                same->setup_.key_type == setup_.key_type &&
-                same->setup_.value_type == setup_.value_type,
+    require(same != nullptr && same_setup(same->setup_, setup_),
             "method balancekv: only summaries made with the same setup unite");
     levels_.merge(same->levels_, rule_);
-    rule_.set_counts(rule_.blocks() + same->rule_.blocks(),
-                     rule_.failures() + same->rule_.failures());
+    rule_.add_counts(same->rule_);
   }
 
   std::size_t entries() const override { return levels_.size(); }
@@ -81,13 +75,11 @@ class BalanceKv : public Summary {
 
   void save(ByteWriter& out) const override {
     levels_.save(out);
-    out.put<std::uint64_t>(rule_.blocks());
-    out.put<std::uint64_t>(rule_.failures());
+    rule_.save(out);
   }
   void load(ByteReader& in) override {
     levels_.load(in);
-    const auto blocks = in.get<std::uint64_t>();
-    rule_.set_counts(blocks, in.get<std::uint64_t>());
+    rule_.load(in);
   }
 
  private:

@@ -15,6 +15,7 @@ std::span<const MethodInfo* const> methods() {
   static const std::array all = {
       &exact_method(),
       &balancekv_method(),
+      &balancekv_stream_method(),
       &h2o_method(),
       &streaming_llm_method(),
       &local_method(),

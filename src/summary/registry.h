@@ -7,10 +7,11 @@ namespace ballast {
 
 const MethodInfo& exact_method();
 const MethodInfo& balancekv_method();
-const MethodInfo& local_method();
-const MethodInfo& streaming_llm_method();
-const MethodInfo& uniform_method();
+const MethodInfo& balancekv_stream_method();
 const MethodInfo& h2o_method();
+const MethodInfo& streaming_llm_method();
+const MethodInfo& local_method();
+const MethodInfo& uniform_method();
 const MethodInfo& snapkv_method();
 const MethodInfo& pyramidkv_method();
 const MethodInfo& topk_method();

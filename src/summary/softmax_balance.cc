@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/bytes.h"
 #include "kernels/balance.h"
 
 namespace ballast {
@@ -91,6 +92,16 @@ void WeightedTokens::remove(std::span<const std::uint8_t> dropped) {
 std::size_t WeightedTokens::bytes() const {
   return rows.capacity() * sizeof(std::uint32_t) + positions.capacity() * sizeof(Position) +
          (log_weights.capacity() + log_normalisers.capacity()) * sizeof(float);
+}
+
+void SoftmaxBalance::save(ByteWriter& out) const {
+  out.put<std::uint64_t>(blocks_);
+  out.put<std::uint64_t>(failures_);
+}
+
+void SoftmaxBalance::load(ByteReader& in) {
+  blocks_ = in.get<std::uint64_t>();
+  failures_ = in.get<std::uint64_t>();
 }
 
 void SoftmaxBalance::reduce(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,

@@ -13,6 +13,9 @@
 
 namespace ballast {
 
+class ByteReader;
+class ByteWriter;
+
 /// Tokens with weights, in order of position; the numbers stay where they are stored.
 struct WeightedTokens {
   RowsView keys;
@@ -76,10 +79,12 @@ class SoftmaxBalance : public HalvingRule {
   const BalanceOptions& options() const { return options_; }
   std::uint64_t blocks() const { return blocks_; }      ///< walked over so far
   std::uint64_t failures() const { return failures_; }  ///< theory: of these, FAIL
-  void set_counts(std::uint64_t blocks, std::uint64_t failures) {
-    blocks_ = blocks;
-    failures_ = failures;
+  void add_counts(const SoftmaxBalance& other) {
+    blocks_ += other.blocks_;
+    failures_ += other.failures_;
   }
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
 
  private:
   std::span<const float> walk(const WeightedTokens& tokens, std::size_t first, std::size_t count,
