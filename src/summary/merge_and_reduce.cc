@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "base/bytes.h"
 
@@ -81,7 +83,7 @@ void MergeAndReduce::cascade(HalvingRule& rule) {
     const int i = static_cast<int>(level);
     // The size only differs from the paper's count after a merge.
     if (level > 0 && p % 2 != 0 && level_size(i) <= schedule_.batch) return;
-    reduce({0, static_cast<std::int16_t>(level)}, rule);
+    reduce({0, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
     if (level > 0) p /= 2;
   }
 }
@@ -101,29 +103,44 @@ void MergeAndReduce::count_runs() {
 
 void MergeAndReduce::make_room(HalvingRule& rule) {
   count_runs();
-  const Run* best = nullptr;
-  double least = 0;
+  const double capacity = static_cast<double>(store_.capacity());
+  auto height = [](Tag tag) { return tag.level + tag.group; };
+  // Where most entries are: a lone large value does not count.
+  int top = std::numeric_limits<int>::min();
   for (const Run& run : runs_) {
-    if (run.size < 2 || 2 * run.size * runs_.size() < store_.size()) continue;
-    const double cost =
-        std::ldexp(1.0 / static_cast<double>(run.size), run.tag.level + run.tag.group);
-    if (best == nullptr || cost < least) {
-      best = &run;
-      least = cost;
-    }
+    if (16 * run.size >= store_.size()) top = std::max(top, height(run.tag));
   }
-  if (best != nullptr) reduce(best->tag, rule);
+  const double least = std::min(32.0, capacity / static_cast<double>(4 * runs_.size()));
+  auto batch_of = [&](const Run& run) {
+    const double below = std::max(0, top - height(run.tag));
+    return static_cast<std::size_t>(std::max({2.0, least, capacity / 8 * std::exp2(-below / 2)}));
+  };
+  const Run* best = nullptr;
+  const Run* largest = nullptr;
+  for (const Run& run : runs_) {
+    if (largest == nullptr || run.size > largest->size) largest = &run;
+    if (run.size < batch_of(run)) continue;
+    if (best == nullptr || height(run.tag) < height(best->tag)) best = &run;
+  }
+  if (best == nullptr) best = largest;
+  if (best != nullptr && best->size >= 2) reduce(best->tag, batch_of(*best), rule);
 }
 
-void MergeAndReduce::reduce(Tag tag, HalvingRule& rule) {
+void MergeAndReduce::reduce(Tag tag, std::size_t batch, HalvingRule& rule) {
   slots_.clear();
   for (std::size_t slot = 0; slot < store_.size(); ++slot) {
     if (tags_[slot] == tag) slots_.push_back(static_cast<std::uint32_t>(slot));
   }
   if (slots_.empty()) return;
-  std::sort(slots_.begin(), slots_.end(), [&](std::uint32_t a, std::uint32_t b) {
+  auto older = [&](std::uint32_t a, std::uint32_t b) {
     return store_.position(a) < store_.position(b);
-  });
+  };
+  if (slots_.size() > batch) {
+    std::nth_element(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(batch),
+                     slots_.end(), older);
+    slots_.resize(batch);
+  }
+  std::sort(slots_.begin(), slots_.end(), older);
   work_.clear();
   work_.keys = store_.keys();
   work_.values = store_.values();
@@ -166,7 +183,7 @@ void MergeAndReduce::merge(const MergeAndReduce& other, HalvingRule& rule) {
     for (int level = 0; level < std::min(levels, top + levels); ++level) {
       const std::size_t size = united.level_size(level);
       if (size > schedule_.batch || (level == 0 && size == schedule_.batch)) {
-        united.reduce({0, static_cast<std::int16_t>(level)}, rule);
+        united.reduce({0, static_cast<std::int16_t>(level)}, total, rule);
       }
     }
   }

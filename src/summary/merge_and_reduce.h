@@ -18,11 +18,13 @@ namespace ballast {
 /// - strict (batch t > 0; one group): after every t-th token, j = p·t, level 0 is reduced into
 ///   level 1, and while p is even and below the top, level i into level i + 1: Algorithm 4. Then
 ///   |C^i| ≤ t for i < T, and C^i, 0 < i < T, is empty just when bit i - 1 of ⌊j/t⌋ is 0.
-/// - lazy: whenever the store is full and a token comes in, one run (a level of a group) is
-///   reduced into the next: MergeAndReduce with batches of varying size. Of the runs that hold at
-///   least half of an equal share, the one whose reduction adds the least error for the room it
-///   makes: the smallest weight · 2^group / size. So the levels' sizes fall geometrically from the
-///   top, where errors weigh most, and no stream is too long.
+/// - lazy: whenever the store is full and a token comes in, the oldest batch of one run (a level of
+///   a group) is reduced into the next level: MergeAndReduce with batches of varying size. It is
+///   the lowest run that holds a batch, and batches shrink by √2 for each level below the top, from
+///   an eighth of the store (that share of the room makes the errors' sum least: a level's error
+///   grows as 2^l/batch). So lower levels are mere buffers, nearly all entries are in the two
+///   highest levels and weigh nearly the same, and no stream is too long. Levels of groups are
+///   compared by weight · 2^group, what an entry adds to the error.
 class MergeAndReduce {
  public:
   struct Schedule {
@@ -72,7 +74,7 @@ class MergeAndReduce {
   };
 
   void make_room(HalvingRule& rule);
-  void reduce(Tag tag, HalvingRule& rule);
+  void reduce(Tag tag, std::size_t batch, HalvingRule& rule);
   void cascade(HalvingRule& rule);
   void erase(std::size_t slot);
   void count_runs();
