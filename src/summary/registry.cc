@@ -11,6 +11,7 @@
 namespace ballast {
 
 std::span<const MethodInfo* const> methods() {
+<<<<<<< HEAD
   // clang-format off
   static const std::array all = {
       &exact_method(),
