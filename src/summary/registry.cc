@@ -26,6 +26,7 @@ std::span<const MethodInfo* const> methods() {
       &topk_method(),
       &strided_method(),
       &fixed_method(),
+      &spatten_method(),
   };
   // clang-format on
   return all;

@@ -17,5 +17,6 @@ const MethodInfo& pyramidkv_method();
 const MethodInfo& topk_method();
 const MethodInfo& strided_method();
 const MethodInfo& fixed_method();
+const MethodInfo& spatten_method();
 
 }  // namespace ballast
