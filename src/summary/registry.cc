@@ -17,6 +17,7 @@ std::span<const MethodInfo* const> methods() {
       &exact_method(),
       &balancekv_method(),
       &balancekv_stream_method(),
+      &kcenter_method(),
       &h2o_method(),
       &streaming_llm_method(),
       &local_method(),
