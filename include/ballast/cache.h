@@ -72,7 +72,8 @@ class Cache {
   /// Takes in m tokens of one layer and answers their queries, causally.
   /// keys: m × (kv_heads·key_dim), values: m × (kv_heads·value_dim),
   /// queries: m × (kv_heads·group·key_dim), out: m × (kv_heads·group·value_dim).
-  /// How a text is cut into calls does not change the result.
+  /// How a text is cut into calls does not change the result. Tokens whose queries nobody asks
+  /// may come without: queries and out of 0 rows, unless the method watches attention.
   /// Throws Error when a number is not finite; the cache is then as it was.
   void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                MutableMatrix out);

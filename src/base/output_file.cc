@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/partial_files.h"
 
 namespace ballast {
 namespace {
@@ -42,6 +43,7 @@ OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
     partial_ += ".partial";
     target = partial_;
   }
+  if (!partial_.empty()) note_ = note_partial_file(partial_.string());
   file_ = std::fopen(target.c_str(), "wbe");
   if (file_ == nullptr) {
     int error = errno;
@@ -56,12 +58,14 @@ OutputFile::~OutputFile() { discard(); }
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       partial_(std::exchange(other.partial_, {})),
+      note_(std::exchange(other.note_, -1)),
       file_(std::exchange(other.file_, nullptr)),
       size_(other.size_) {}
 
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(partial_, other.partial_);
+  std::swap(note_, other.note_);
   std::swap(file_, other.file_);
   std::swap(size_, other.size_);
   return *this;
@@ -89,6 +93,7 @@ void OutputFile::commit() {
   if (partial_.empty()) return;
   if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail_to("cannot create", errno);
   partial_.clear();
+  forget_partial_file(std::exchange(note_, -1));
   sync_folder(path_);
 }
 
@@ -96,6 +101,7 @@ void OutputFile::discard() noexcept {
   if (file_ != nullptr) std::fclose(std::exchange(file_, nullptr));
   if (!partial_.empty()) ::unlink(partial_.c_str());
   partial_.clear();
+  forget_partial_file(std::exchange(note_, -1));
 }
 
 void OutputFile::fail_to(const char* action, int error) {

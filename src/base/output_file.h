@@ -12,7 +12,7 @@ namespace ballast {
 
 /// Writes `path.partial` and renames it to `path` on commit(), so that whoever looks at `path`
 /// finds the old file or the complete new one, whatever happens in between. Without commit() the
-/// partial file is removed. A path that exists and is not a regular file (/dev/stdout, a pipe) is
+/// partial file is removed, by remove_partial_files() too when a signal ends the program. A path that exists and is not a regular file (/dev/stdout, a pipe) is
 /// written to directly. Every member throws Error with the path and the system's reason, a full
 /// disk included.
 class OutputFile {
@@ -38,6 +38,7 @@ class OutputFile {
 
   std::filesystem::path path_;
   std::filesystem::path partial_;  ///< empty when `path` is written to directly
+  int note_ = -1;                  ///< among the partial files of the process
   std::FILE* file_ = nullptr;
   std::uint64_t size_ = 0;
 };

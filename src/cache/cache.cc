@@ -85,9 +85,13 @@ void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, Con
   const std::size_t query_heads = s.kv_heads * s.group;
   check_rows(keys, keys.rows, s.kv_heads * s.key_dim, "keys");
   check_rows(values, keys.rows, s.kv_heads * s.value_dim, "values");
-  check_rows(queries, keys.rows, query_heads * s.key_dim, "queries");
-  require(out.rows == keys.rows && out.cols == query_heads * s.value_dim,
-          "the output is {} × {}, expected {} × {}", out.rows, out.cols, keys.rows,
+  // Nobody asks: only a method that watches attention needs the queries then.
+  const bool asked = queries.rows != 0 || keys.rows == 0 ||
+                     options().policy.watch().kind != Watch::Kind::nothing;
+  const std::size_t answers = asked ? keys.rows : 0;
+  check_rows(queries, answers, query_heads * s.key_dim, "queries");
+  require(out.rows == answers && out.cols == query_heads * s.value_dim,
+          "the output is {} × {}, expected {} × {}", out.rows, out.cols, answers,
           query_heads * s.value_dim);
   layers_[layer]->forward(keys, values, queries, out);
 }

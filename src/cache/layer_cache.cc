@@ -102,8 +102,9 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
     }
     // Mass is added up token by token, so that the sums do not depend on how a text is cut.
     if (accumulates() && state_ == State::sliding) count = 1;
-    extend(keys.slice(done, count), values.slice(done, count), queries.slice(done, count),
-           out.slice(done, count));
+    const bool asked = queries.rows != 0;
+    extend(keys.slice(done, count), values.slice(done, count),
+           asked ? queries.slice(done, count) : queries, asked ? out.slice(done, count) : out);
     done += count;
   }
 }
@@ -197,6 +198,7 @@ void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
       head.window.push({keys.row(t) + h * shape_.key_dim, shape_.key_dim},
                        {values.row(t) + h * shape_.value_dim, shape_.value_dim});
     }
+    if (queries.rows == 0) return;
     remember(head, h, queries);
     attend_head(h, queries, out, masses.empty() ? nullptr : &masses[h]);
   };

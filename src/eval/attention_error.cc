@@ -102,8 +102,9 @@ class Experiment {
   Outcome run_head(const Plan& plan, std::size_t l, std::size_t kv_head, const Work& work,
                    const std::map<std::size_t, std::vector<float>>& layer_masses,
                    std::uint64_t seed, SharedState* shared) const;
-  /// The first token whose query the method watches; prompt_ when it watches none.
-  std::size_t watched_from(const Policy& policy) const;
+  /// For each mass that the method wants to see, accumulated before latest, the first token whose
+  /// query counts.
+  std::vector<std::size_t> watched_from(const Policy& policy) const;
   void step(double amount);
   AttentionErrorCell sum_up(std::size_t p) const;
 
@@ -169,15 +170,14 @@ void Experiment::make_shared_states() {
   }
 }
 
-std::size_t Experiment::watched_from(const Policy& policy) const {
-  switch (policy.info().watch.kind) {
-    case Watch::Kind::every:
-      return 0;
-    case Watch::Kind::last:
-      return prompt_ - std::min(prompt_, policy.observed());
-    default:
-      return prompt_;
+std::vector<std::size_t> Experiment::watched_from(const Policy& policy) const {
+  const Watch::Kind kind = policy.watch().kind;
+  std::vector<std::size_t> from;
+  if (kind == Watch::Kind::every || kind == Watch::Kind::both) from.push_back(0);
+  if (kind == Watch::Kind::last || kind == Watch::Kind::both) {
+    from.push_back(prompt_ - std::min(prompt_, policy.observed()));
   }
+  return from;
 }
 
 void Experiment::step(double amount) {
@@ -190,10 +190,9 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
   const KvShape& s = source_.shape();
   work.attention = std::make_unique<HeadAttention>(source_, layer, kv_head, options_.scale);
   for (const Plan& plan : plans_) {
-    const std::size_t from = watched_from(plan.policy);
-    if (from < prompt_ && (selected || plan.policy.info().watch.whole_layer) &&
-        !work.masses.contains(from)) {
-      work.masses[from] = work.attention->mass(from, prompt_);
+    if (!selected && !plan.policy.watch().whole_layer) continue;
+    for (std::size_t from : watched_from(plan.policy)) {
+      if (!work.masses.contains(from)) work.masses[from] = work.attention->mass(from, prompt_);
     }
   }
   if (!selected) return;
@@ -210,8 +209,8 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
 void Experiment::run_layer(std::size_t l) {
   const std::size_t layer = result_.layers[l];
   // Methods that decide for all heads at once need the attention of every one of them.
-  const bool whole = std::ranges::any_of(
-      plans_, [](const Plan& plan) { return plan.policy.info().watch.whole_layer; });
+  const bool whole =
+      std::ranges::any_of(plans_, [](const Plan& plan) { return plan.policy.watch().whole_layer; });
   std::vector<std::size_t> heads = result_.kv_heads;
   if (whole) heads = selected({}, source_.shape().kv_heads, "KV head", source_.name());
   auto is_selected = [&](std::size_t head) {
@@ -291,9 +290,11 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
     block.values = rows.values;
     block.first = rows.first_position;
     block.now = static_cast<Position>(prompt_);
-    if (const std::size_t from = watched_from(plan.policy); from < prompt_) {
-      const auto& masses = plan.policy.info().watch.whole_layer ? layer_masses : work.masses;
-      block.mass = std::span(masses.at(from)).subspan(first, middle);
+    const auto& masses = plan.policy.watch().whole_layer ? layer_masses : work.masses;
+    const auto watched = watched_from(plan.policy);
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+      (i == 0 ? block.mass : block.last_mass) =
+          std::span(masses.at(watched[i])).subspan(first, middle);
     }
     summary->absorb(block);
   }
@@ -382,7 +383,7 @@ Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept) {
   // is left to those that divide their budget so, and to those whose queries those tokens are.
   const MethodInfo& info = method.info();
   if (info.share == WindowShare::fixed && !method.has("window")) {
-    const bool watches_last = info.watch.kind == Watch::Kind::last;
+    const bool watches_last = method.observed() > 0;
     policy =
         policy.with("window", watches_last ? std::to_string(std::min(info.window, kept)) : "0");
   }

@@ -38,11 +38,11 @@ struct AttentionErrorOptions {
 /// What one method does at one rate.
 struct AttentionErrorCell {
   std::string method;
-  double rate = 1;          ///< 1 for methods that keep everything
-  double entries = 0;       ///< kept of the middle, per KV head, mean
-  double bytes = 0;         ///< of the whole cache of a KV head, mean
-  double seconds = 0;       ///< to compress one KV head, mean
-  double error = 0;         ///< ‖Z − Z_exact‖_F / ‖Z_exact‖_F of a query head, mean
+  double rate = 1;            ///< 1 for methods that keep everything
+  double entries = 0;         ///< kept of the middle, per KV head, mean
+  double bytes = 0;           ///< of the whole cache of a KV head, mean
+  double seconds = 0;         ///< to compress one KV head, mean
+  double error = 0;           ///< ‖Z − Z_exact‖_F / ‖Z_exact‖_F of a query head, mean
   double seed_deviation = 0;  ///< of the mean over heads, over seeds
   double head_deviation = 0;  ///< of the mean over seeds, over heads
   double worst = 0;           ///< the largest error of a head and a seed
@@ -54,8 +54,8 @@ struct AttentionErrors {
   KvShape shape;
   std::vector<std::size_t> layers;
   std::vector<std::size_t> kv_heads;
-  std::size_t middle = 0;      ///< tokens
-  double exact_bytes = 0;      ///< of the cache of a KV head in float32
+  std::size_t middle = 0;                 ///< tokens
+  double exact_bytes = 0;                 ///< of the cache of a KV head in float32
   std::vector<AttentionErrorCell> cells;  ///< by method, then rate
 };
 

@@ -15,10 +15,10 @@ using Advance = std::function<void(double done)>;
 
 struct KvShape {
   std::size_t layers = 0;
-  std::size_t heads = 0;     ///< query heads, a multiple of kv_heads
+  std::size_t heads = 0;  ///< query heads, a multiple of kv_heads
   std::size_t kv_heads = 0;
   std::size_t tokens = 0;
-  std::size_t key_dim = 0;   ///< of queries too
+  std::size_t key_dim = 0;  ///< of queries too
   std::size_t value_dim = 0;
 
   std::size_t group() const { return heads / kv_heads; }
