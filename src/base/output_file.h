@@ -12,9 +12,9 @@ namespace ballast {
 
 /// Writes `path.partial` and renames it to `path` on commit(), so that whoever looks at `path`
 /// finds the old file or the complete new one, whatever happens in between. Without commit() the
-/// partial file is removed, by remove_partial_files() too when a signal ends the program. A path that exists and is not a regular file (/dev/stdout, a pipe) is
-/// written to directly. Every member throws Error with the path and the system's reason, a full
-/// disk included.
+/// partial file is removed, by remove_partial_files() too when a signal ends the program. A path
+/// that exists and is not a regular file (/dev/stdout, a pipe) is written to directly. Every member
+/// throws Error with the path and the system's reason, a full disk included.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);

@@ -1,0 +1,107 @@
+#include "cli/command.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "base/fail.h"
+
+namespace ballast::cli {
+namespace {
+
+[[noreturn]] void output_failed() {
+  if (errno == EPIPE) throw BrokenPipe{};
+  fail("cannot write to standard output: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed();
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0) output_failed();
+}
+
+void JsonOption::add_to(CLI::App& app) {
+  // A flag, so that only `=` gives it a value: `--json in.safetensors` must not write to a file
+  // that was meant to be read.
+  app.add_flag("--json{-}", target_, "Print JSON instead of text; --json=FILE: write it there too")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void JsonOption::open() {
+  if (wanted() && text()) file_ = std::make_unique<OutputFile>(target_);
+}
+
+void JsonOption::write(const Json& json) {
+  if (!wanted()) return;
+  if (!text()) return print(to_text(json));
+  file_->write(to_text(json));
+  file_->commit();
+}
+
+void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group) {
+  auto add = [&](const char* name, auto& value, const char* help) {
+    app.add_option(name, value, help)->capture_default_str()->group(group);
+  };
+  add("--tokens", o.tokens, "Tokens");
+  add("--layers", o.layers, "Layers");
+  add("--heads", o.heads, "Query heads, a multiple of --kv-heads");
+  add("--kv-heads", o.kv_heads, "KV heads");
+  add("--dim", o.dim, "Head dimension, up to 256");
+  add("--clusters", o.clusters, "Clusters of keys in a head");
+  add("--query-norm", o.query_norm, "Mean length of queries");
+  add("--key-norm", o.key_norm, "Mean length of keys less their mean");
+  add("--value-norm", o.value_norm, "Mean length of values");
+  add("--sink-tokens", o.sink, "First tokens, which attract about half of all attention");
+  add("--needle", o.needle,
+      "Where in the text the needle is, 0 to 1: a key that the last query of the last head "
+      "matches; -1: none");
+}
+
+std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what) {
+  std::vector<std::size_t> out;
+  auto number = [&](std::string_view part) {
+    std::uint32_t value = 0;
+    auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    require(error == std::errc() && end == part.data() + part.size() && value < 1000000,
+            "{} {}: expected numbers and ranges such as 0,2,5-7", what, text);
+    return std::size_t{value};
+  };
+  for (std::string_view rest = text; !text.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    const std::size_t dash = item.find('-');
+    const std::size_t low = number(item.substr(0, dash));
+    const std::size_t high = dash == std::string_view::npos ? low : number(item.substr(dash + 1));
+    require(low <= high, "{} {}: the range {} ends before it begins", what, text, item);
+    for (std::size_t i = low; i <= high; ++i) out.push_back(i);
+    if (item.size() == rest.size()) break;
+    rest.remove_prefix(item.size() + 1);
+  }
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> split_methods(const std::vector<std::string>& texts) {
+  std::vector<std::string> out;
+  for (std::string_view rest : texts) {
+    while (true) {
+      std::string_view item = rest.substr(0, rest.find(';'));
+      const bool last = item.size() == rest.size();
+      if (!last) rest.remove_prefix(item.size() + 1);
+      while (item.starts_with(' ')) item.remove_prefix(1);
+      while (item.ends_with(' ')) item.remove_suffix(1);
+      if (!item.empty()) out.emplace_back(item);
+      if (last) break;
+    }
+  }
+  return out;
+}
+
+}  // namespace ballast::cli

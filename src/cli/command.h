@@ -1,0 +1,65 @@
+// The subcommands of the program, and what they share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/output_file.h"
+#include "eval/synth.h"
+#include "report/json.h"
+
+namespace ballast::cli {
+
+/// Adds a subcommand to `parent`. When it is the one asked for, parsing sets `task` to its work.
+using AddCommand = void (*)(CLI::App& parent, std::function<void()>& task);
+
+void add_methods(CLI::App& parent, std::function<void()>& task);
+void add_synth(CLI::App& parent, std::function<void()>& task);
+void add_compress(CLI::App& parent, std::function<void()>& task);
+void add_inspect(CLI::App& parent, std::function<void()>& task);
+void add_eval(CLI::App& parent, std::function<void()>& task);
+
+/// Experiments: subcommands of eval.
+void add_eval_attention(CLI::App& parent, std::function<void()>& task);
+
+/// All commands, in the order in which --help shows them.
+std::span<const AddCommand> commands();
+
+/// The reader of our standard output has gone: nothing is left to do.
+struct BrokenPipe {};
+
+/// Writes to standard output. Throws BrokenPipe, or Error if it cannot be written (a full disk).
+void print(std::string_view text);
+/// Makes sure that all of it has arrived; throws as print() does.
+void flush_output();
+
+/// --json: instead of the text, to standard output; --json=FILE: beside the text, to a file.
+class JsonOption {
+ public:
+  void add_to(CLI::App& app);
+  /// To be called before long work, so that an unwritable file is found at once.
+  void open();
+  bool wanted() const { return !target_.empty(); }
+  /// Whether people's text goes to standard output.
+  bool text() const { return target_ != "-"; }
+  void write(const Json& json);
+
+ private:
+  std::string target_;
+  std::unique_ptr<OutputFile> file_;
+};
+
+/// --tokens, --layers, … of made-up streams.
+void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& group);
+
+/// "0,2,5-7" as numbers, ascending. Throws Error; `what` names the option.
+std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what);
+
+/// "streaming_llm;h2o" and repeated options: every method string given.
+std::vector<std::string> split_methods(const std::vector<std::string>& texts);
+
+}  // namespace ballast::cli

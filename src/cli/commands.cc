@@ -1,0 +1,15 @@
+// The table of subcommands. Adding one: a line here and a file of its own.
+#include <array>
+
+#include "cli/command.h"
+
+namespace ballast::cli {
+
+std::span<const AddCommand> commands() {
+  static constexpr std::array all = {
+      &add_methods, &add_synth, &add_compress, &add_inspect, &add_eval,
+  };
+  return all;
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,17 @@
+// ballast eval: the table of experiments. Adding one: a line here and a file of its own.
+#include <array>
+
+#include "cli/command.h"
+
+namespace ballast::cli {
+
+void add_eval(CLI::App& parent, std::function<void()>& task) {
+  static constexpr std::array experiments = {&add_eval_attention};
+  CLI::App* app = parent.add_subcommand("eval", "Run an experiment of the papers");
+  app->require_subcommand(0, 1);
+  app->fallthrough();
+  app->footer("Example:\n  ballast eval attention --help");
+  for (AddCommand add : experiments) add(*app, task);
+}
+
+}  // namespace ballast::cli

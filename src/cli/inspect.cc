@@ -1,0 +1,242 @@
+// ballast inspect: what is in a file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "ballast/cache.h"
+#include "base/fail.h"
+#include "base/mapped_file.h"
+#include "cli/command.h"
+#include "eval/kv_file.h"
+#include "eval/kv_stats.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+bool begins_with(const std::string& path, std::string_view magic) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  const MappedFile file{path};
+  return file.bytes().size() >= magic.size() &&
+         std::memcmp(file.bytes().data(), magic.data(), magic.size()) == 0;
+}
+
+// --- a saved cache ---
+
+void inspect_cache(const std::string& path, JsonOption& json) {
+  std::string note;
+  const Cache cache = Cache::load(path, &note);
+  const CacheShape& s = cache.shape();
+  const CacheOptions& o = cache.options();
+  const CacheBytes bytes = cache.bytes();
+  std::size_t fewest = cache.entries(0), most = fewest;
+  for (std::size_t l = 1; l < s.layers; ++l) {
+    fewest = std::min(fewest, cache.entries(l));
+    most = std::max(most, cache.entries(l));
+  }
+  if (json.text()) {
+    Table table({{"saved cache"}, {path}});
+    table.add({"method", o.policy.to_string()});
+    table.add({"protocol", std::string(to_string(o.protocol))});
+    table.add({"layers", std::to_string(s.layers)});
+    table.add({"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.group)});
+    table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
+    table.add({"storage",
+               fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type))});
+    table.add({"tokens read", format_count(cache.tokens())});
+    table.add({"entries per KV head", fewest == most
+                                          ? format_count(most)
+                                          : format_count(fewest) + " to " + format_count(most)});
+    table.add({"sink", format_bytes(static_cast<double>(bytes.sink))});
+    table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
+    table.add({"window", format_bytes(static_cast<double>(bytes.window))});
+    table.add({"watching attention", format_bytes(static_cast<double>(bytes.watch))});
+    table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
+    if (!note.empty()) table.add({"note", note});
+    print(table.to_string());
+    for (const std::string& report : cache.reports()) print(report + "\n");
+  }
+  json.write({{"kind", "cache"},
+              {"file", path},
+              {"method", o.policy.to_string()},
+              {"protocol", to_string(o.protocol)},
+              {"layers", s.layers},
+              {"kv_heads", s.kv_heads},
+              {"group", s.group},
+              {"key_dim", s.key_dim},
+              {"value_dim", s.value_dim},
+              {"key_type", to_string(o.key_type)},
+              {"value_type", to_string(o.value_type)},
+              {"seed", o.seed},
+              {"tokens", cache.tokens()},
+              {"entries", {{"fewest", fewest}, {"most", most}}},
+              {"bytes",
+               {{"sink", bytes.sink},
+                {"summary", bytes.summary},
+                {"window", bytes.window},
+                {"watch", bytes.watch},
+                {"total", bytes.total()}}},
+              {"note", note},
+              {"reports", cache.reports()}});
+}
+
+// --- queries, keys and values ---
+
+Json to_json(const Moments& m) {
+  return {{"mean", m.mean}, {"sd", m.deviation}, {"max", m.largest}};
+}
+
+Json to_json(const KvLayerStats& s) {
+  Json radius = Json::object();
+  for (std::size_t i = 0; i < s.radius.size(); ++i) {
+    radius[std::to_string(KvLayerStats::kCentres[i])] = s.radius[i];
+  }
+  return {{"query_norm", to_json(s.query_norm)},
+          {"key_norm", to_json(s.key_norm)},
+          {"shifted_key_norm", to_json(s.shifted_norm)},
+          {"value_norm", to_json(s.value_norm)},
+          {"k_centre_radius", std::move(radius)},
+          {"attention",
+           {{"first_4", s.first4},
+            {"last_256", s.last256},
+            {"top_1_percent", s.top1},
+            {"largest", s.largest},
+            {"effective_tokens", s.effective}}}};
+}
+
+void print_norms(const KvSource& source, const std::vector<KvLayerStats>& stats) {
+  Table table({{"layer", Align::right},
+               {"vectors"},
+               {"mean norm", Align::right},
+               {"sd", Align::right},
+               {"max", Align::right}});
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    if (l > 0) table.add_gap();
+    auto add = [&](const char* name, const Moments& m) {
+      table.add({std::to_string(source.layer_number(l)), name, format_number(m.mean),
+                 format_number(m.deviation), format_number(m.largest)});
+    };
+    add("queries", stats[l].query_norm);
+    add("keys", stats[l].key_norm);
+    add("keys - mean", stats[l].shifted_norm);
+    add("values", stats[l].value_norm);
+  }
+  print(table.to_string() + "\n");
+}
+
+void print_clusters(const KvSource& source, const std::vector<KvLayerStats>& stats) {
+  std::vector<Table::Column> columns = {{"layer", Align::right}};
+  for (std::size_t k : KvLayerStats::kCentres) {
+    columns.push_back({fmt::format("radius, {} centre{}", k, k == 1 ? "" : "s"), Align::right});
+  }
+  Table table(columns);
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    std::vector<std::string> row = {std::to_string(source.layer_number(l))};
+    for (double r : stats[l].radius) row.push_back(format_number(r));
+    table.add(std::move(row));
+  }
+  print(table.to_string());
+  print(
+      "farthest key from its nearest centre (greedy k-centre), as a multiple of the mean norm of "
+      "keys - mean\n\n");
+}
+
+void print_attention(const KvSource& source, const std::vector<KvLayerStats>& stats) {
+  Table table({{"layer", Align::right},
+               {"first 4", Align::right},
+               {"last 256", Align::right},
+               {"top 1%", Align::right},
+               {"top token", Align::right},
+               {"effective tokens", Align::right}});
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    const KvLayerStats& s = stats[l];
+    table.add({std::to_string(source.layer_number(l)), format_percent(s.first4),
+               format_percent(s.last256), format_percent(s.top1), format_percent(s.largest),
+               format_number(s.effective)});
+  }
+  print(table.to_string());
+  print(
+      "share of attention that falls on these tokens, mean over sampled queries of the second "
+      "half;\neffective tokens: e^entropy of the attention weights\n");
+}
+
+void inspect_tensors(const std::string& path, JsonOption& json) {
+  const KvFile source(path);
+  const KvShape& s = source.shape();
+  std::vector<KvLayerStats> stats;
+  {
+    Progress progress("inspect");
+    for (std::size_t l = 0; l < s.layers; ++l) {
+      stats.push_back(measure_layer(source, l, [&](double done) {
+        progress.update((static_cast<double>(l) + done) / static_cast<double>(s.layers));
+      }));
+    }
+  }
+  if (json.text()) {
+    print(fmt::format("{}: {} layer{}, {} query and {} KV heads, {} tokens, dimension {}\n\n", path,
+                      s.layers, s.layers == 1 ? "" : "s", s.heads, s.kv_heads,
+                      format_count(s.tokens), s.key_dim));
+    print_norms(source, stats);
+    print_clusters(source, stats);
+    print_attention(source, stats);
+  }
+  Json layers = Json::array();
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    Json layer = {{"layer", source.layer_number(l)}};
+    layer.update(to_json(stats[l]));
+    layers.push_back(std::move(layer));
+  }
+  json.write({{"kind", "tensors"},
+              {"file", path},
+              {"heads", s.heads},
+              {"kv_heads", s.kv_heads},
+              {"tokens", s.tokens},
+              {"key_dim", s.key_dim},
+              {"value_dim", s.value_dim},
+              {"layers", std::move(layers)}});
+}
+
+/// Kinds of files, in the order in which they are tried; the last takes what is left and says what
+/// is wrong with it.
+struct FileKind {
+  bool (*recognises)(const std::string& path);
+  void (*inspect)(const std::string& path, JsonOption& json);
+};
+
+constexpr std::array kFileKinds = {
+    FileKind{[](const std::string& path) { return begins_with(path, "BALLASTC"); }, inspect_cache},
+    FileKind{[](const std::string&) { return true; }, inspect_tensors},
+};
+
+}  // namespace
+
+void add_inspect(CLI::App& parent, std::function<void()>& task) {
+  struct Options {
+    std::string file;
+    JsonOption json;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand(
+      "inspect", "Describe a file of queries, keys and values, or a saved cache");
+  app->add_option("FILE", options->file, "Tensors layer.{i}.q|k|v (safetensors), or a saved cache")
+      ->required()
+      ->type_name("");
+  options->json.add_to(*app);
+  app->footer("Example:\n  ballast inspect stream.safetensors");
+  app->callback([options, &task] {
+    task = [options] {
+      options->json.open();
+      for (const FileKind& kind : kFileKinds) {
+        if (kind.recognises(options->file)) return kind.inspect(options->file, options->json);
+      }
+    };
+  });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,152 @@
+// The program `ballast`: finds the subcommand, runs it, and turns what goes wrong into one line on
+// standard error and an exit code: 1 for failures, 2 for wrong usage, 130 and the like for signals.
+#include <omp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "ballast/error.h"
+#include "base/partial_files.h"
+#include "cli/command.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kWrongUsage = 2;
+
+/// Leaves nothing unfinished behind. Only what a signal handler may do.
+extern "C" void on_signal(int signal) {
+  remove_partial_files();
+  if (::isatty(STDERR_FILENO) == 1) {
+    // The line may hold a progress report.
+    [[maybe_unused]] auto written = ::write(STDERR_FILENO, "\r\033[K", 4);
+  }
+  ::_exit(128 + signal);
+}
+
+void handle_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    // Whoever started us may have chosen that a signal be ignored (nohup).
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+  }
+  ::signal(SIGPIPE, SIG_IGN);  // writing says so, and partial files go
+}
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  return text;
+}
+
+int complain(const std::string& what, int code) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "ballast: %s\n", one_line(what).c_str());
+  return code;
+}
+
+/// The command that the arguments led to, as typed: "ballast eval attention".
+const CLI::App* asked_for(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string full_name(const CLI::App* app) {
+  std::string name = app->get_name();
+  for (const CLI::App* p = app->get_parent(); p != nullptr; p = p->get_parent()) {
+    name = p->get_name() + " " + name;
+  }
+  return name;
+}
+
+std::string names_of_commands(const CLI::App* app) {
+  std::string out;
+  for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
+    out += (out.empty() ? "" : ", ") + command->get_name();
+  }
+  return out;
+}
+
+/// What was wrong with the arguments, in one line.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = asked_for(&app);
+  const std::string help = "; see " + full_name(at) + " --help";
+  const std::vector<std::string> extra = at->remaining(true);
+  const std::string commands = names_of_commands(at);
+  if (!commands.empty()) {
+    const std::string known = "known: " + commands;
+    if (extra.empty()) return full_name(at) + " needs a command; " + known + help;
+    if (extra[0].starts_with("-")) return "unknown option " + extra[0] + help;
+    return "unknown command '" + extra[0] + "'; " + known + help;
+  }
+  if (!extra.empty()) {
+    return (extra[0].starts_with("-") ? "unknown option " + extra[0]
+                                      : "unexpected argument '" + extra[0] + "'") +
+           help;
+  }
+  return std::string(error.what()) + help;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Small, accurate key-value caches for language models.", "ballast");
+  app.set_version_flag("--version", "ballast " BALLAST_VERSION);
+  app.require_subcommand(0, 1);  // none: said in our own words below
+  app.fallthrough();             // --threads may stand behind the command
+  app.footer("Example:\n  ballast eval attention --synth --methods 'balancekv;uniform'");
+  int threads = 0;
+  app.add_option("--threads", threads, "Threads to use; all cores if not given")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  std::function<void()> task;
+  for (AddCommand add : commands()) add(app, task);
+  try {
+    app.parse(argc, argv);
+    if (!task) throw CLI::RequiredError("a command");
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return complain(usage_error(app, error), kWrongUsage);
+    // --help and --version come as exceptions too.
+    if (dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
+      print(std::string(error.what()) + "\n");
+    } else {
+      print(asked_for(&app)->help());
+    }
+    flush_output();
+    return 0;
+  }
+  if (threads > 0) omp_set_num_threads(threads);
+  task();
+  flush_output();
+  return 0;
+}
+
+int run_safely(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const BrokenPipe&) {
+    return 128 + SIGPIPE;
+  } catch (const Error& error) {
+    return complain(error.what(), kFailure);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory", kFailure);
+  } catch (const std::exception& error) {
+    return complain(std::string("internal error: ") + error.what(), kFailure);
+  }
+}
+
+}  // namespace
+}  // namespace ballast::cli
+
+int main(int argc, char** argv) {
+  ballast::cli::handle_signals();
+  return ballast::cli::run_safely(argc, argv);
+}

@@ -1,0 +1,170 @@
+// ballast methods: which there are, and what each can be told.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ballast/method.h"
+#include "cli/command.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+std::string watch_text(const MethodInfo& info) {
+  std::string text;
+  switch (info.watch.kind) {
+    case Watch::Kind::nothing:
+      return info.watch_of == nullptr ? "nothing" : "depends on its parameters";
+    case Watch::Kind::every:
+      text = "attention from every query";
+      break;
+    case Watch::Kind::last:
+      text = "attention from the latest queries";
+      break;
+    case Watch::Kind::both:
+      text = "attention from every and from the latest queries";
+      break;
+  }
+  return info.watch.whole_layer ? text + ", all heads together" : text;
+}
+
+std::string window_text(const MethodInfo& info) {
+  switch (info.share) {
+    case WindowShare::fixed:
+      return fmt::format("{} tokens", info.window);
+    case WindowShare::half:
+      return "half of what the sink leaves";
+    case WindowShare::rest:
+      return "all that the sink leaves";
+    default:
+      return "everything";
+  }
+}
+
+std::string range_text(const Parameter& p) {
+  if (p.kind == Parameter::Kind::choice) {
+    std::string text(p.choices);
+    for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 3) {
+      text.replace(at, 1, " | ");
+    }
+    return text;
+  }
+  return fmt::format("{:g} to {}", p.low,
+                     p.high >= 2147483647 && p.kind == Parameter::Kind::integer
+                         ? "2^31 - 1"
+                         : fmt::format("{:g}", p.high));
+}
+
+/// The method's own parameters, then the common ones that it does not redefine.
+std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
+  std::vector<const Parameter*> out;
+  for (const Parameter& p : info.parameters) out.push_back(&p);
+  for (const Parameter& p : common_parameters()) {
+    auto same = [&](const Parameter* own) { return own->name == p.name; };
+    if (std::ranges::none_of(out, same)) out.push_back(&p);
+  }
+  return out;
+}
+
+/// What holds when the key is not set.
+std::string default_text(const MethodInfo& info, const Parameter& p) {
+  if (!p.standard.empty()) return std::string(p.standard);
+  if (p.name == "sink") return std::to_string(info.sink);
+  if (p.name == "window") return window_text(info);
+  if (p.name == "step") return std::to_string(info.step);
+  if (p.name == "generated") return info.keeps_generated ? "keep" : "evict";
+  if (p.name == "layers") return info.pyramid ? "pyramid" : "uniform";
+  return "-";
+}
+
+std::string_view kind_text(Parameter::Kind kind) {
+  switch (kind) {
+    case Parameter::Kind::integer:
+      return "integer";
+    case Parameter::Kind::real:
+      return "real";
+    default:
+      return "choice";
+  }
+}
+
+Json to_json(const MethodInfo& info) {
+  Json parameters = Json::array();
+  for (const Parameter* p : parameters_of(info)) {
+    Json one = {
+        {"name", p->name}, {"kind", kind_text(p->kind)}, {"default", default_text(info, *p)}};
+    if (p->kind == Parameter::Kind::choice) {
+      one["choices"] = p->choices;
+    } else {
+      one["low"] = p->low;
+      one["high"] = p->high;
+    }
+    one["help"] = p->help;
+    parameters.push_back(std::move(one));
+  }
+  return {{"name", info.name},
+          {"title", info.title},
+          {"paper", info.paper},
+          {"watches", watch_text(info)},
+          {"merges", info.merges},
+          {"protocols", {"prefill", "stream"}},
+          {"parameters", std::move(parameters)}};
+}
+
+void list_methods(JsonOption& json) {
+  Table table({{"method"}, {"keeps"}, {"paper"}});
+  Json all = Json::array();
+  for (const MethodInfo* info : methods()) {
+    table.add({std::string(info->name), std::string(info->title), std::string(info->paper)});
+    all.push_back(to_json(*info));
+  }
+  if (json.text()) {
+    print(table.to_string());
+    print(
+        "\nA method string is name:key=value,key=value, such as balancekv:rate=0.25,block=256.\n"
+        "Keys, defaults and ranges of one method: ballast methods NAME\n");
+  }
+  json.write({{"methods", std::move(all)}});
+}
+
+void show_method(const MethodInfo& info, JsonOption& json) {
+  if (json.text()) {
+    print(fmt::format("{}: {}\n\n", info.name, info.title));
+    print(fmt::format("paper      {}\n", info.paper));
+    print(fmt::format("watches    {}\n", watch_text(info)));
+    print(fmt::format("unites     {}\n",
+                      info.merges ? "yes: summaries of two texts become one" : "no"));
+    print("protocols  prefill, stream\n\n");
+    Table table({{"key"}, {"default", Align::right}, {"values"}, {"meaning"}});
+    for (const Parameter* p : parameters_of(info)) {
+      table.add(
+          {std::string(p->name), default_text(info, *p), range_text(*p), std::string(p->help)});
+    }
+    print(table.to_string());
+  }
+  json.write(to_json(info));
+}
+
+}  // namespace
+
+void add_methods(CLI::App& parent, std::function<void()>& task) {
+  struct Options {
+    std::string name;
+    JsonOption json;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand("methods", "List the cache methods, or describe one");
+  app->add_option("NAME", options->name, "The method to describe")->type_name("");
+  options->json.add_to(*app);
+  app->footer("Example:\n  ballast methods balancekv");
+  app->callback([options, &task] {
+    task = [options] {
+      options->json.open();
+      if (options->name.empty()) return list_methods(options->json);
+      show_method(find_method(options->name), options->json);
+    };
+  });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,74 @@
+// ballast synth: makes a file of queries, keys and values.
+#include <fmt/format.h>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "report/progress.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  SynthOptions synth;
+  std::string out;
+  std::string type = "f32";
+  JsonOption json;
+};
+
+TensorType parse_type(const std::string& name) {
+  if (name == "f32") return TensorType::f32;
+  if (name == "bf16") return TensorType::bf16;
+  if (name == "f16") return TensorType::f16;
+  fail("unknown type '{}'; known: f32, bf16, f16", name);
+}
+
+void run(Options& o) {
+  const TensorType type = parse_type(o.type);
+  o.json.open();
+  const Synth synth(o.synth);
+  {
+    Progress progress("synth");
+    write_synth(synth, o.out, type, [&](double done) { progress.update(done); });
+  }
+  const KvShape& s = synth.shape();
+  const std::size_t rows = s.layers * s.tokens * (s.heads + 2 * s.kv_heads);
+  const std::size_t bytes = tensor_bytes(type, rows * s.key_dim);
+  const bool needle = synth.needle() < s.tokens;
+  if (o.json.text()) {
+    print(fmt::format("{}: {} layer{} of {} query and {} KV heads, {} tokens of dimension {}, {}\n",
+                      o.out, s.layers, s.layers == 1 ? "" : "s", s.heads, s.kv_heads,
+                      format_count(s.tokens), s.key_dim, format_bytes(static_cast<double>(bytes))));
+    if (needle) {
+      print(fmt::format("the needle is token {}; the last query of query head {} looks for it\n",
+                        synth.needle(), s.heads - 1));
+    }
+  }
+  Json json = {{"file", o.out},      {"seed", o.synth.seed},
+               {"type", o.type},     {"layers", s.layers},
+               {"heads", s.heads},   {"kv_heads", s.kv_heads},
+               {"tokens", s.tokens}, {"dim", s.key_dim},
+               {"bytes", bytes},     {"needle", needle ? Json(synth.needle()) : Json()}};
+  o.json.write(json);
+}
+
+}  // namespace
+
+void add_synth(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand(
+      "synth", "Make a file of queries, keys and values that look like a model's");
+  app->add_option("-o,--out", options->out, "The safetensors file to write")
+      ->required()
+      ->type_name("FILE");
+  add_synth_options(*app, options->synth, "Options");
+  app->add_option("--seed", options->synth.seed, "Seed")->capture_default_str();
+  app->add_option("--dtype", options->type, "f32, bf16 or f16")->capture_default_str();
+  options->json.add_to(*app);
+  app->footer(
+      "Example:\n  ballast synth -o stream.safetensors --tokens 16384 --heads 8 "
+      "--kv-heads 2 --seed 1");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli
