@@ -30,7 +30,8 @@ void flush_output() {
 void JsonOption::add_to(CLI::App& app) {
   // A flag, so that only `=` gives it a value: `--json in.safetensors` must not write to a file
   // that was meant to be read.
-  app.add_flag("--json{-}", target_, "Print JSON instead of text; --json=FILE: write it there too")
+  app.add_flag("--json{-}", target_,
+               "Print JSON instead of text; --json=FILE: text here, JSON there")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 

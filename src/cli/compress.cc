@@ -103,6 +103,9 @@ void run(Options& o) {
   options.seed = o.seed;
   const KvFile source(o.file);
   o.json.open();
+  for (const std::string& path : {o.out, o.save_cache}) {
+    if (!path.empty()) OutputFile{path};  // found out now rather than at the end
+  }
   auto result = [&] {
     Progress progress("compress");
     return compress(source, options, o.queries, [&](double done) { progress.update(done); });

@@ -165,7 +165,10 @@ void run(Options& o) {
   const auto source = open_source(o);
   o.experiment.layers = find_layers(*source, o.layers);
   o.experiment.kv_heads = parse_selection(o.kv_heads, "--select-kv-heads");
-  if (!o.plot.empty()) check_plot(o.plot);
+  if (!o.plot.empty()) {
+    check_plot(o.plot);
+    OutputFile{o.plot};  // unwritable: found out now rather than at the end
+  }
   o.json.open();
   AttentionErrors result;
   {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 
 #include "ballast/error.h"
@@ -81,7 +82,7 @@ std::string names_of_commands(const CLI::App* app) {
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = asked_for(&app);
   const std::string help = "; see " + full_name(at) + " --help";
-  const std::vector<std::string> extra = at->remaining(true);
+  const std::vector<std::string> extra = app.remaining(true);
   const std::string commands = names_of_commands(at);
   if (!commands.empty()) {
     const std::string known = "known: " + commands;
@@ -97,8 +98,19 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return std::string(error.what()) + help;
 }
 
+/// Shows a flag that may have a value as it is to be typed.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    const std::size_t value = name.find('{');
+    return value == std::string::npos ? name : name.substr(0, value) + "[=FILE]";
+  }
+};
+
 int run(int argc, char** argv) {
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
   app.require_subcommand(0, 1);  // none: said in our own words below
   app.fallthrough();             // --threads may stand behind the command
@@ -118,7 +130,8 @@ int run(int argc, char** argv) {
     if (dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
       print(std::string(error.what()) + "\n");
     } else {
-      print(asked_for(&app)->help());
+      const CLI::App* at = asked_for(&app);
+      print(at->help(at == &app ? "" : full_name(at->get_parent())));
     }
     flush_output();
     return 0;

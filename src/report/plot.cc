@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
@@ -110,12 +111,30 @@ bool in_path(const char* program) {
   }
 }
 
+bool is_shown(const Plot& plot, const Plot::Point& p) {
+  return std::isfinite(p.x) && std::isfinite(p.y) && (!plot.log_x || p.x > 0) &&
+         (!plot.log_y || p.y > 0);
+}
+
+/// A range that fits the points; gnuplot would go to the next power of ten.
+void append_log_y(std::string& out, const Plot& plot) {
+  double low = HUGE_VAL, high = 0;
+  for (const Plot::Line& line : plot.lines) {
+    for (const Plot::Point& p : line.points) {
+      if (!is_shown(plot, p)) continue;
+      low = std::min(low, p.y);
+      high = std::max(high, p.y);
+    }
+  }
+  if (high == 0) return;  // no points: no logarithms either
+  out += fmt::format("set logscale y {}\n", high / low < 100 ? 2 : 10);
+  out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / 1.3, high * 1.3);
+}
+
 void append_data(std::string& out, const Plot& plot, std::size_t i) {
   out += fmt::format("$line{} << EOD\n", i);
   for (const Plot::Point& p : plot.lines[i].points) {
-    const bool shown = std::isfinite(p.x) && std::isfinite(p.y) && (!plot.log_x || p.x > 0) &&
-                       (!plot.log_y || p.y > 0);
-    if (!shown) continue;
+    if (!is_shown(plot, p)) continue;
     // A bar down to zero has no end on a logarithmic axis.
     const double low = plot.log_y ? std::max(p.y - p.deviation, p.y * 1e-3) : p.y - p.deviation;
     out += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + p.deviation);
@@ -130,16 +149,16 @@ std::string plot_script(const Plot& plot, std::string_view terminal) {
   out += fmt::format("set title {}\n", literal(plot.title));
   out +=
       fmt::format("set xlabel {}\nset ylabel {}\n", literal(plot.x_title), literal(plot.y_title));
-  out += "set grid\nset key outside right top\nset bars small\n";
+  out += "set grid\nset key outside right top\nset bars small\nset offsets graph 0.05, 0.05\n";
   if (plot.log_x) out += "set logscale x 2\n";
-  if (plot.log_y) out += "set logscale y 10\n";
+  if (plot.log_y) append_log_y(out, plot);
   for (std::size_t i = 0; i < plot.lines.size(); ++i) append_data(out, plot, i);
   std::string separator = "plot ";
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
-    const std::size_t style = i + 1;
-    out += fmt::format("{}$line{} using 1:2 with linespoints lt {} lw 2 pt {} title {}", separator,
-                       i, style, style, literal(plot.lines[i].name));
-    out += fmt::format(", $line{} using 1:2:3:4 with yerrorbars lt {} lw 1 pt 0 notitle", i, style);
+    out += fmt::format(
+        "{}$line{} using 1:2:3:4 with yerrorbars lt {} lw 1 pt 0 notitle, $line{} using 1:2 with "
+        "linespoints lt {} lw 2 pt {} ps 0.8 title {}",
+        separator, i, i + 1, i, i + 1, 5 + 2 * (i % 5), literal(plot.lines[i].name));
     separator = ", \\\n     ";
   }
   return out + '\n';
