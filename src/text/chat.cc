@@ -1,0 +1,171 @@
+#include "ballast/chat.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "base/fail.h"
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+
+namespace ballast {
+namespace {
+
+// Templates use a few bytes for each byte of the conversation, and some thousand steps.
+constexpr std::uint64_t kBudget = std::uint64_t{32} << 20;
+constexpr std::uint64_t kBudgetPerByte = 64;
+
+struct Family {
+  std::string_view name;
+  std::string_view mark;  ///< a special token that shows the family
+  std::string_view text;
+};
+
+// The formats are those of the models' cards.
+constexpr std::array<Family, 7> kFamilies = {{
+    {"chatml", "<|im_start|>",
+     "{% for m in messages %}"
+     "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+     "{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"},
+    {"llama3", "<|start_header_id|>",
+     "{{ bos_token }}"
+     "{% for m in messages %}"
+     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim }}"
+     "{{ '<|eot_id|>' }}"
+     "{% endfor %}"
+     "{% if add_generation_prompt %}"
+     "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+     "{% endif %}"},
+    // It knows no system message: one goes in front of what the user says first.
+    {"gemma", "<start_of_turn>",
+     "{% set ns = namespace(system='') %}"
+     "{{ bos_token }}"
+     "{% for m in messages %}"
+     "{% if m.role == 'system' %}"
+     "{% set ns.system = m.content | trim + '\n\n' %}"
+     "{% else %}"
+     "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' }}"
+     "{{ ns.system + m.content | trim + '<end_of_turn>\n' }}"
+     "{% set ns.system = '' %}"
+     "{% endif %}"
+     "{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"},
+    {"phi3", "<|end|>",
+     "{% for m in messages %}"
+     "{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}"
+     "{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"},
+    {"mistral", "[INST]",
+     "{% set ns = namespace(system='') %}"
+     "{{ bos_token }}"
+     "{% for m in messages %}"
+     "{% if m.role == 'system' %}"
+     "{% set ns.system = m.content + '\n\n' %}"
+     "{% elif m.role == 'user' %}"
+     "{{ '[INST] ' + ns.system + m.content + ' [/INST]' }}"
+     "{% set ns.system = '' %}"
+     "{% else %}"
+     "{{ ' ' + m.content | trim + eos_token }}"
+     "{% endif %}"
+     "{% endfor %}"},
+    {"llama2", "",
+     "{% set ns = namespace(system='') %}"
+     "{% for m in messages %}"
+     "{% if m.role == 'system' %}"
+     "{% set ns.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' %}"
+     "{% elif m.role == 'user' %}"
+     "{{ bos_token + '[INST] ' + (ns.system + m.content) | trim + ' [/INST]' }}"
+     "{% set ns.system = '' %}"
+     "{% else %}"
+     "{{ ' ' + m.content | trim + ' ' + eos_token }}"
+     "{% endif %}"
+     "{% endfor %}"},
+    {"plain", "",
+     "{{ bos_token }}"
+     "{% for m in messages %}"
+     "{% if m.role == 'system' %}"
+     "{{ m.content + '\n\n' }}"
+     "{% else %}"
+     "{{ m.role | capitalize + ': ' + m.content + '\n' }}"
+     "{% endif %}"
+     "{% endfor %}"
+     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
+}};
+
+std::string text_of(const Tokenizer& tokenizer, Token token) {
+  return token == kNoToken ? "" : tokenizer.vocabulary().pieces[token];
+}
+
+}  // namespace
+
+struct ChatTemplate::Impl {
+  jinja::Block block;
+  std::size_t size = 0;
+};
+
+ChatTemplate::ChatTemplate(std::string_view jinja) try
+    : impl_(std::make_shared<const Impl>(Impl{jinja::parse(jinja), jinja.size()})) {
+} catch (const Error& e) {
+  fail("chat template: {}", e.what());
+}
+
+ChatTemplate ChatTemplate::family(std::string_view name) {
+  for (const Family& family : kFamilies) {
+    if (family.name == name) return ChatTemplate(family.text);
+  }
+  fail("unknown chat template '{}'; known are {}", name, fmt::join(chat_families(), ", "));
+}
+
+ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer) {
+  const std::string& own = tokenizer.vocabulary().chat_template;
+  if (!own.empty()) return ChatTemplate(own);
+  for (const Family& family : kFamilies) {
+    const Token mark = family.mark.empty() ? kNoToken : tokenizer.find(family.mark);
+    if (mark != kNoToken && tokenizer.vocabulary().types[mark] != TokenType::normal) {
+      return ChatTemplate(family.text);
+    }
+  }
+  return family("plain");
+}
+
+std::string ChatTemplate::format(std::span<const ChatMessage> messages,
+                                 const ChatOptions& options) const {
+  jinja::List list;
+  std::uint64_t size = impl_->size;
+  for (const ChatMessage& message : messages) {
+    size += message.role.size() + message.content.size() + 64;
+    list.push_back(jinja::Dict{{{"role", message.role}, {"content", message.content}}});
+  }
+  const jinja::Dict variables{{{"messages", std::move(list)},
+                               {"add_generation_prompt", options.add_generation_prompt},
+                               {"bos_token", options.bos_token},
+                               {"eos_token", options.eos_token},
+                               {"tools", jinja::None{}},
+                               {"documents", jinja::None{}}}};
+  try {
+    return jinja::render(impl_->block, variables, jinja::Budget(kBudget + kBudgetPerByte * size));
+  } catch (const Error& e) {
+    fail("chat template: {}", e.what());
+  }
+}
+
+std::vector<std::string> chat_families() {
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) names.emplace_back(family.name);
+  return names;
+}
+
+ChatOptions chat_options(const Tokenizer& tokenizer, bool add_generation_prompt) {
+  return {add_generation_prompt, text_of(tokenizer, tokenizer.vocabulary().bos),
+          text_of(tokenizer, tokenizer.vocabulary().eos)};
+}
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                               bool add_generation_prompt) {
+  const std::string text =
+      ChatTemplate::of(tokenizer).format(messages, chat_options(tokenizer, add_generation_prompt));
+  return tokenizer.encode(text, {.add_special = false, .parse_special = true});
+}
+
+}  // namespace ballast
