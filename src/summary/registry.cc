@@ -11,7 +11,6 @@
 namespace ballast {
 
 std::span<const MethodInfo* const> methods() {
-<<<<<<< HEAD
   // clang-format off
   static const std::array all = {
       &exact_method(),
