@@ -17,8 +17,8 @@ using kernels::bf16_decode;
 
 constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8", "int4"};
 
-// Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little more
-// as its scale is rounded up, must be finite itself.
+// Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little
+// more as its scale is rounded up, must be finite itself.
 constexpr float kQuantLimit = 0x1.Cp126f;
 
 std::size_t groups_of(std::size_t dim) { return (dim + kQuantGroup - 1) / kQuantGroup; }
