@@ -1,11 +1,8 @@
 #include "kernels/distances.h"
 
 #include <algorithm>
-#include <array>
-#include <vector>
 
 #include "base/fail.h"
-#include "kernels/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/distances.cc"
@@ -13,65 +10,46 @@
 // after foreach_target.h
 #include <hwy/highway.h>
 
-#include "kernels/rows-inl.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows in flight at once.
+// Rows in flight at once: their sums hide the latency of each other's additions.
 inline constexpr std::size_t kRows = 4;
 
-template <class Read>
-void distances(const RowsView& rows, const float* point, float* out) {
-  const FloatTag d;
-  const RowReader<Read> reader(rows);
-  for (std::size_t first = 0; first < rows.rows; first += kRows) {
-    const std::byte* row[kRows];
-    const std::uint16_t* scales[kRows];
-    FloatVec sums[kRows];
+// Squared distances of `count` rows of `dim` numbers, `stride` apart, from the point.
+void SquaredDistances(const float* rows, std::size_t count, std::size_t dim, std::size_t stride,
+                      const float* point, float* out) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t whole = dim / lanes * lanes;
+  for (std::size_t first = 0; first < count; first += kRows) {
+    const float* row[kRows];
     for (std::size_t k = 0; k < kRows; ++k) {
-      const std::size_t r = std::min(first + k, rows.rows - 1);  // the last tile repeats a row
-      row[k] = reader.row(r);
-      scales[k] = reader.scales(r);
-      sums[k] = hn::Zero(d);
+      row[k] = rows + std::min(first + k, count - 1) * stride;  // the last tile repeats a row
     }
-    auto add = [&](std::size_t k, std::size_t step, FloatVec a, FloatVec b) {
-      const auto da = hn::Sub(a, hn::LoadU(d, point + step * kStep));
-      const auto db = hn::Sub(b, hn::LoadU(d, point + step * kStep + kLanes));
-      sums[k] = hn::MulAdd(db, db, hn::MulAdd(da, da, sums[k]));
-    };
-    FloatVec a, b;
-    for (std::size_t s = 0; s < reader.whole_steps; ++s) {
-      for (std::size_t k = 0; k < kRows; ++k) {
-        reader.whole(row[k], scales[k], s, a, b);
-        add(k, s, a, b);
+    auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+    for (std::size_t c = 0; c < whole; c += lanes) {
+      const auto p = hn::LoadU(d, point + c);
+      const auto d0 = hn::Sub(hn::LoadU(d, row[0] + c), p);
+      const auto d1 = hn::Sub(hn::LoadU(d, row[1] + c), p);
+      const auto d2 = hn::Sub(hn::LoadU(d, row[2] + c), p);
+      const auto d3 = hn::Sub(hn::LoadU(d, row[3] + c), p);
+      s0 = hn::MulAdd(d0, d0, s0);
+      s1 = hn::MulAdd(d1, d1, s1);
+      s2 = hn::MulAdd(d2, d2, s2);
+      s3 = hn::MulAdd(d3, d3, s3);
+    }
+    float sums[kRows] = {hn::GetLane(hn::SumOfLanes(d, s0)), hn::GetLane(hn::SumOfLanes(d, s1)),
+                         hn::GetLane(hn::SumOfLanes(d, s2)), hn::GetLane(hn::SumOfLanes(d, s3))};
+    for (std::size_t k = 0; k < std::min(kRows, count - first); ++k) {
+      for (std::size_t c = whole; c < dim; ++c) {
+        const float difference = row[k][c] - point[c];
+        sums[k] += difference * difference;
       }
+      out[first + k] = sums[k];
     }
-    if (reader.whole_steps < reader.steps) {
-      for (std::size_t k = 0; k < kRows; ++k) {
-        reader.rest(row[k], scales[k], a, b);
-        add(k, reader.whole_steps, a, b);
-      }
-    }
-    HWY_ALIGN float four[kRows];
-    store_four_sums(d, sums[0], sums[1], sums[2], sums[3], four);
-    std::copy_n(four, std::min(kRows, rows.rows - first), out + first);
-  }
-}
-
-void SquaredDistances(const RowsView& rows, const float* point, float* out) {
-  switch (rows.type) {
-    case StorageType::f32:
-      return distances<ReadF32>(rows, point, out);
-    case StorageType::bf16:
-      return distances<ReadBf16>(rows, point, out);
-    case StorageType::f16:
-      return distances<ReadF16>(rows, point, out);
-    case StorageType::int8:
-      return distances<ReadInt8>(rows, point, out);
-    case StorageType::int4:
-      return distances<ReadInt4>(rows, point, out);
   }
 }
 
@@ -85,33 +63,29 @@ namespace {
 
 HWY_EXPORT(SquaredDistances);
 
-// The numbers that pad a group of int4 need not be zero, so they may not enter a difference.
-void decoded_distances(const RowsView& rows, std::span<const float> point, std::span<float> out) {
-  std::vector<float> row(rows.dim);
-  for (std::size_t i = 0; i < rows.rows; ++i) {
-    rows.decode(i, row);
-    float sum = 0.0f;
-    for (std::size_t c = 0; c < row.size(); ++c) sum += (row[c] - point[c]) * (row[c] - point[c]);
-    out[i] = sum;
-  }
-}
+// Rows unpacked at a time where they are not float32: few enough for the first-level cache.
+constexpr std::size_t kUnpacked = 16;
+constexpr std::size_t kMostDim = 256;
 
 }  // namespace
 
 void squared_distances(const RowsView& rows, std::span<const float> point, std::span<float> out) {
-  require(point.size() == rows.dim && out.size() >= rows.rows,
+  require(point.size() == rows.dim && out.size() >= rows.rows && rows.dim <= kMostDim,
           "distances of {} rows of {} numbers from a point of {} into {} numbers", rows.rows,
           rows.dim, point.size(), out.size());
-  if (rows.rows == 0) return;
-  if (rows.type == StorageType::int4 && rows.dim % kQuantGroup != 0) {
-    return decoded_distances(rows, point, out);
+  if (rows.type == StorageType::f32) {
+    HWY_DYNAMIC_DISPATCH(SquaredDistances)
+    (reinterpret_cast<const float*>(rows.data), rows.rows, rows.dim, rows.stride / sizeof(float),
+     point.data(), out.data());
+    return;
   }
-  constexpr std::size_t kUsual = 256;
-  std::array<float, kUsual> usual;
-  std::vector<float> large(packed_size(rows.dim) > kUsual ? packed_size(rows.dim) : 0);
-  float* packed = large.empty() ? usual.data() : large.data();
-  pack(rows.type, point, packed);
-  HWY_DYNAMIC_DISPATCH(SquaredDistances)(rows, packed, out.data());
+  float unpacked[kUnpacked * kMostDim];
+  for (std::size_t first = 0; first < rows.rows; first += kUnpacked) {
+    const std::size_t count = std::min(kUnpacked, rows.rows - first);
+    rows.slice(first, count).decode(MutableMatrix(unpacked, count, rows.dim));
+    HWY_DYNAMIC_DISPATCH(SquaredDistances)
+    (unpacked, count, rows.dim, rows.dim, point.data(), out.data() + first);
+  }
 }
 
 }  // namespace ballast::kernels
