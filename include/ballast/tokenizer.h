@@ -13,6 +13,8 @@
 
 namespace ballast {
 
+class Gguf;
+
 using Token = std::int32_t;
 
 /// "There is no such token."
@@ -69,9 +71,12 @@ struct Vocabulary {
   std::string sentencepiece_model;
 };
 
-/// The vocabulary of a Hugging Face folder (tokenizer.json, or tokenizer.model, or vocab.json with
-/// merges.txt; tokenizer_config.json and chat_template.jinja beside it are read too) or of one such
-/// file. Throws Error that names the file and the part of it that is damaged or not supported.
+/// The vocabulary of a GGUF file, with tensors or without.
+Vocabulary read_vocabulary(const Gguf& file);
+
+/// The vocabulary of a GGUF file, of a Hugging Face folder (tokenizer.json, or tokenizer.model, or
+/// vocab.json with merges.txt; tokenizer_config.json and chat_template.jinja beside it are read
+/// too) or of one such file. Throws Error that names the file and the part of it that is damaged or not supported.
 Vocabulary read_vocabulary(const std::filesystem::path& path);
 
 struct EncodeOptions {

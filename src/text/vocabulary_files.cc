@@ -1,9 +1,10 @@
-// Vocabularies of Hugging Face folders.
+// Vocabularies of files and of Hugging Face folders.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <unordered_map>
 
+#include "ballast/gguf.h"
 #include "ballast/tokenizer.h"
 #include "base/fail.h"
 #include "text/pretokenizers.h"
@@ -138,6 +139,8 @@ void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_t
 Vocabulary read_vocabulary(const fs::path& path) {
   require(fs::exists(path), "{}: no such file or folder", path.string());
   const bool is_folder = fs::is_directory(path);
+  const bool is_gguf = !is_folder && path.extension() != ".json" && path.extension() != ".model";
+  if (is_gguf) return read_vocabulary(Gguf(path));
   Vocabulary vocabulary = is_folder ? read_folder(path)
                           : path.extension() == ".model"
                               ? read_sentencepiece(path)

@@ -141,22 +141,31 @@ void WordEncoder::encode(std::string_view word, std::vector<Token>& out) const {
   }
 }
 
-// A character or byte that has no piece.
-void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const {
+bool WordEncoder::append_bytes(std::string_view bytes, std::vector<Token>& out) const {
   const std::size_t mark = out.size();
   for (char byte : bytes) {
     const Token token = bytes_[static_cast<unsigned char>(byte)];
     if (token == kNoToken) {
       out.resize(mark);
-      break;
+      return false;
     }
     out.push_back(token);
   }
-  if (out.size() > mark) return;
-  require(vocabulary_.unk != kNoToken, "{}: no piece writes '{}' and there is no unknown token",
-          vocabulary_.source, to_valid_utf8(bytes));
-  // SentencePiece writes a run of what it does not know as one token.
-  if (out.empty() || out.back() != vocabulary_.unk) out.push_back(vocabulary_.unk);
+  return true;
+}
+
+// A character that has no piece, or a byte: some byte-level vocabularies leave out those that no
+// UTF-8 text has.
+void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const {
+  if (append_bytes(bytes, out)) return;
+  if (vocabulary_.unk != kNoToken) {
+    // SentencePiece writes a run of what it does not know as one token.
+    if (out.empty() || out.back() != vocabulary_.unk) out.push_back(vocabulary_.unk);
+    return;
+  }
+  require(append_bytes(kReplacementUtf8, out),
+          "{}: no piece writes '{}' and there is no unknown token", vocabulary_.source,
+          to_valid_utf8(bytes));
 }
 
 }  // namespace ballast

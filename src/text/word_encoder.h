@@ -28,6 +28,7 @@ class WordEncoder {
   void read_pieces(const std::vector<std::string>& spellings);
   void read_merges();
   std::vector<Symbol> split(std::string_view word) const;
+  bool append_bytes(std::string_view bytes, std::vector<Token>& out) const;
   void append(std::string_view bytes, std::vector<Token>& out) const;
 
   const Vocabulary& vocabulary_;

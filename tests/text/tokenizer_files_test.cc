@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "ballast/tokenizer.h"
-#include "text/gguf_vocabulary.h"
+#include "text/test_vocabulary.h"
 
 namespace ballast {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::string> texts_of(const std::filesystem::path& path) {
 }
 
 TEST_P(TokenizerFiles, GiveTheExpectedIds) {
-  const Tokenizer tokenizer(test::gguf_vocabulary(file()));
+  const Tokenizer tokenizer(read_vocabulary(file()));
   const auto texts = texts_of(file().string() + ".inp");
   std::ifstream expected(file().string() + ".out");
   ASSERT_GT(texts.size(), 40u);
@@ -45,6 +45,34 @@ TEST_P(TokenizerFiles, GiveTheExpectedIds) {
     const std::vector<Token> ids(std::istream_iterator<Token>(numbers), {});
     EXPECT_EQ(tokenizer.encode(text, {.add_special = false}), ids) << "'" << text << "'";
     EXPECT_EQ(tokenizer.decode(ids), text);
+  }
+}
+
+TEST_P(TokenizerFiles, GiveBackRandomText) {
+  const Tokenizer tokenizer(read_vocabulary(file()));
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    const std::string text = test::random_text(random, random() % 60);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    // DeepSeek's vocabulary cannot write the bytes that no UTF-8 has: U+FFFD stands for them.
+    const std::string bytes = test::random_bytes(random, random() % 60);
+    EXPECT_EQ(to_valid_utf8(tokenizer.decode(tokenizer.encode(bytes))), to_valid_utf8(bytes));
+  }
+}
+
+TEST_P(TokenizerFiles, StreamTheSameText) {
+  const Tokenizer tokenizer(read_vocabulary(file()));
+  std::mt19937 random(12);
+  for (int round = 0; round < 100; ++round) {
+    const std::string text = test::random_text(random, 40);
+    TokenStream stream(tokenizer);
+    std::string streamed;
+    for (Token token : tokenizer.encode(text)) {
+      const std::string part = stream.push(token);
+      EXPECT_EQ(to_valid_utf8(part), part);
+      streamed += part;
+    }
+    EXPECT_EQ(streamed + stream.flush(), text);
   }
 }
 
