@@ -19,7 +19,7 @@ std::int64_t as_integer(const Value& value) {
   fail("'{}' is not defined for {} and {}", op, left.type_name(), right.type_name());
 }
 
-Value integer_result(const std::string& op, std::int64_t a, std::int64_t b) {
+std::int64_t integer_result(const std::string& op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   bool overflow = false;
   if (op == "+") {
@@ -57,15 +57,12 @@ Value real_result(const std::string& op, double a, double b) {
 }
 
 Value power(std::int64_t base, std::int64_t exponent) {
-  if (exponent < 0)
+  if (exponent < 0) {
     return real_result("**", static_cast<double>(base), static_cast<double>(exponent));
-  Value result = 1;
-  for (std::int64_t i = 0; i < exponent; ++i) {
-    require(i < 64 || base == 0 || base == 1 || base == -1, "{} ** {} is too large", base,
-            exponent);
-    if (i >= 64) return integer_result("*", *result.integer(), (exponent - i) % 2 == 0 ? 1 : base);
-    result = integer_result("*", *result.integer(), base);
   }
+  if (base >= -1 && base <= 1) return exponent == 0 ? 1 : exponent % 2 == 0 ? base * base : base;
+  std::int64_t result = 1;
+  for (std::int64_t i = 0; i < exponent; ++i) result = integer_result("*", result, base);
   return result;
 }
 
@@ -92,7 +89,7 @@ Value arithmetic(const std::string& op, const Value& left, const Value& right, B
     if (is_integer(left) && is_integer(right) && op != "/") {
       const std::int64_t a = as_integer(left);
       const std::int64_t b = as_integer(right);
-      return op == "**" ? power(a, b) : integer_result(op, a, b);
+      return op == "**" ? power(a, b) : Value(integer_result(op, a, b));
     }
     return real_result(op, left.as_real(), right.as_real());
   }
@@ -132,7 +129,8 @@ Value apply_operator(const std::string& op, const Value& left, const Value& righ
 
 Value negate(const Value& value) {
   require(value.is_number(), "'-' is not defined for {}", value.type_name());
-  return is_integer(value) ? integer_result("-", 0, as_integer(value)) : Value(-value.as_real());
+  return is_integer(value) ? Value(integer_result("-", 0, as_integer(value)))
+                           : Value(-value.as_real());
 }
 
 Value item_at(const Value& object, const Value& index, Budget& budget) {

@@ -6,9 +6,9 @@
 namespace ballast {
 namespace {
 
-// An expression of a hostile file could backtrack for ever; this many of ICU's steps (of some
-// 10,000 backtracking points each) is far beyond what any real one needs for one match.
-constexpr std::int32_t kMatchLimit = 10'000;
+// An expression of a hostile file could backtrack for ever. ICU counts backtracking points in steps
+// of 10,000, so this allows 100 a character; real expressions need fewer than 10.
+std::int32_t time_limit(std::int32_t length) { return 10 + length / 100; }
 
 icu::UnicodeString to_utf16(std::string_view text) {
   icu::UnicodeString out(static_cast<std::int32_t>(text.size()), UChar32{0}, 0);
@@ -52,6 +52,7 @@ std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexM
   std::int32_t begin = 0;
   for (std::int32_t end : ends) {
     matcher.region(begin, end, status);
+    matcher.setTimeLimit(time_limit(end - begin), status);
     std::int32_t last = begin;
     while (U_SUCCESS(status) && matcher.find(status)) {
       for (std::int32_t cut : {matcher.start(status), matcher.end(status)}) {
@@ -87,7 +88,6 @@ void Splitter::split(std::string_view text,
   UErrorCode status = U_ZERO_ERROR;
   for (const auto& pattern : patterns_) {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(wide, status));
-    if (U_SUCCESS(status)) matcher->setTimeLimit(kMatchLimit, status);
     if (U_SUCCESS(status)) ends = cut(ends, *matcher, status);
     require(
         U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' fails on this text ({})",

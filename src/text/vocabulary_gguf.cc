@@ -12,8 +12,7 @@ namespace {
 using Kind = Vocabulary::Kind;
 
 void read_pieces(Vocabulary& vocabulary, const Gguf& file) {
-  for (std::string_view piece :
-       file.get<std::vector<std::string_view>>("tokenizer.ggml.tokens")) {
+  for (std::string_view piece : file.get<std::vector<std::string_view>>("tokenizer.ggml.tokens")) {
     vocabulary.pieces.emplace_back(piece);
   }
   const auto types = file.find<std::vector<std::int64_t>>("tokenizer.ggml.token_type");
@@ -26,8 +25,7 @@ void read_pieces(Vocabulary& vocabulary, const Gguf& file) {
 }
 
 void read_merges(Vocabulary& vocabulary, const Gguf& file) {
-  for (std::string_view merge :
-       file.get<std::vector<std::string_view>>("tokenizer.ggml.merges")) {
+  for (std::string_view merge : file.get<std::vector<std::string_view>>("tokenizer.ggml.merges")) {
     const std::size_t space = merge.find(' ', 1);
     require(space != std::string_view::npos && space + 1 < merge.size(),
             "{}: '{}' in tokenizer.ggml.merges is not two pieces with a space between",
@@ -51,18 +49,18 @@ void read_special(Vocabulary& vocabulary, const Gguf& file) {
   const auto flag = [&](const char* key, bool otherwise) {
     return file.find<bool>(key).value_or(otherwise);
   };
-  vocabulary.add_bos = flag("tokenizer.ggml.add_bos_token", vocabulary.add_bos) &&
-                       vocabulary.bos != kNoToken;
-  vocabulary.add_eos = flag("tokenizer.ggml.add_eos_token", vocabulary.add_eos) &&
-                       vocabulary.eos != kNoToken;
+  vocabulary.add_bos =
+      flag("tokenizer.ggml.add_bos_token", vocabulary.add_bos) && vocabulary.bos != kNoToken;
+  vocabulary.add_eos =
+      flag("tokenizer.ggml.add_eos_token", vocabulary.add_eos) && vocabulary.eos != kNoToken;
 }
 
 // Phi-3's marks swallow the line end after them; the file has no place to say so.
 void strip_after_phi3_marks(Vocabulary& vocabulary) {
   for (std::size_t i = 0; i < vocabulary.types.size(); ++i) {
     const std::string& piece = vocabulary.pieces[i];
-    const bool is_mark = vocabulary.types[i] == TokenType::control ||
-                         vocabulary.types[i] == TokenType::user_defined;
+    const bool is_mark =
+        vocabulary.types[i] == TokenType::control || vocabulary.types[i] == TokenType::user_defined;
     if (is_mark && piece != "<unk>" && piece != "<s>" && piece != "<|endoftext|>") {
       vocabulary.strip_right.push_back(static_cast<Token>(i));
     }
@@ -104,9 +102,10 @@ Vocabulary read_vocabulary(const Gguf& file) {
     vocabulary.add_bos = true;
     if (is_phi3(file)) strip_after_phi3_marks(vocabulary);
   } else {
-    fail("{}: the vocabulary is of kind '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' "
-         "(SentencePiece)",
-         vocabulary.source, model);
+    fail(
+        "{}: the vocabulary is of kind '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' "
+        "(SentencePiece)",
+        vocabulary.source, model);
   }
   read_special(vocabulary, file);
   vocabulary.chat_template =

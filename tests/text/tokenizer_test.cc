@@ -239,10 +239,10 @@ TEST(TokenStream, DropsTheFirstSpaceOfAText) {
 
 TEST(Tokenizer, LongTextsOfOneCharacterAreNoTrouble) {
   const Tokenizer bytes(test::byte_vocabulary({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
-  EXPECT_EQ(bytes.encode(std::string(400'000, 'a')).size(), 50'000u);
+  EXPECT_EQ(bytes.encode(std::string(100'000, 'a')).size(), 12'500u);
   const Tokenizer scores(
       test::score_vocabulary({{"a", -3}, {"aa", -1}, {"aaaa", -2}, {"b\u2581", -4}}, true));
-  EXPECT_EQ(scores.encode(std::string(400'000, 'a')).size(), 100'000u);
+  EXPECT_EQ(scores.encode(std::string(100'000, 'a')).size(), 25'000u);
 }
 
 }  // namespace

@@ -1,0 +1,148 @@
+// Expected texts are written out by hand from what each template says.
+#include "ballast/chat.h"
+
+#include "ballast/error.h"
+#include "text/test_vocabulary.h"
+
+namespace ballast {
+namespace {
+
+using testing::HasSubstr;
+using Messages = std::vector<ChatMessage>;
+
+const Messages kShort = {{"user", "Hi "}};
+const Messages kLong = {
+    {"system", "Be brief."}, {"user", "Hi"}, {"assistant", " Hello "}, {"user", "Bye"}};
+const ChatOptions kAsk{true, "<s>", "</s>"};
+const ChatOptions kTell{false, "<s>", "</s>"};
+
+class SharedTemplates : public testing::Test {
+ protected:
+  static std::string path(const std::string& name) {
+    return BALLAST_SHARED_DATA "/chat-templates/" + name + ".jinja";
+  }
+  void SetUp() override {
+    if (!std::filesystem::exists(path("google-gemma-2-2b-it"))) GTEST_SKIP() << "no templates";
+  }
+  static std::string format(const std::string& name, const Messages& messages,
+                            const ChatOptions& options) {
+    return ChatTemplate(test::read_text(path(name))).format(messages, options);
+  }
+};
+
+TEST_F(SharedTemplates, Llama31) {
+  const std::string name = "meta-llama-Llama-3.1-8B-Instruct";
+  const std::string head =
+      "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+      "Today Date: 26 Jul 2024\n\n";
+  EXPECT_EQ(format(name, kShort, kAsk),
+            head +
+                "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(format(name, kLong, kTell),
+            head +
+                "Be brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                "<|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|>"
+                "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>");
+}
+
+TEST_F(SharedTemplates, Qwen25) {
+  const std::string name = "Qwen-Qwen2.5-7B-Instruct";
+  EXPECT_EQ(format(name, kShort, kAsk),
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+            "assistant.<|im_end|>\n<|im_start|>user\nHi <|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(format(name, kLong, kTell),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\n Hello <|im_end|>\n<|im_start|>user\nBye<|im_end|>\n");
+}
+
+TEST_F(SharedTemplates, Gemma2) {
+  const std::string name = "google-gemma-2-2b-it";
+  EXPECT_EQ(format(name, kShort, kAsk),
+            "<s><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  const Messages talk(kLong.begin() + 1, kLong.end());
+  EXPECT_EQ(format(name, talk, kTell),
+            "<s><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
+            "<start_of_turn>user\nBye<end_of_turn>\n");
+  try {
+    format(name, kLong, kAsk);
+    FAIL() << "a system message should be refused";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("System role not supported"));
+  }
+  EXPECT_THROW(format(name, {{"user", "a"}, {"user", "b"}}, kAsk), Error);
+}
+
+TEST_F(SharedTemplates, Phi35) {
+  const std::string name = "microsoft-Phi-3.5-mini-instruct";
+  EXPECT_EQ(format(name, kShort, kAsk), "<|user|>\nHi <|end|>\n<|assistant|>\n");
+  EXPECT_EQ(format(name, kLong, kTell),
+            "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n Hello <|end|>\n"
+            "<|user|>\nBye<|end|>\n</s>");
+}
+
+TEST_F(SharedTemplates, MistralNemo) {
+  const std::string name = "mistralai-Mistral-Nemo-Instruct-2407";
+  EXPECT_EQ(format(name, kShort, kAsk), "<s>[INST]Hi [/INST]");
+  EXPECT_EQ(format(name, kLong, kTell),
+            "<s>[INST]Hi[/INST] Hello </s>[INST]Be brief.\n\nBye[/INST]");
+  EXPECT_THROW(format(name, {{"assistant", "a"}}, kAsk), Error);
+}
+
+TEST(ChatFamilies, WriteTheirFormats) {
+  const auto format = [](const char* name, const Messages& messages, const ChatOptions& options) {
+    return ChatTemplate::family(name).format(messages, options);
+  };
+  EXPECT_EQ(format("chatml", kLong, kAsk),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\n Hello <|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(format("llama3", kShort, kAsk),
+            "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(format("gemma", kLong, kAsk),
+            "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
+            "Hello<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(format("phi3", kShort, kTell), "<|user|>\nHi <|end|>\n");
+  EXPECT_EQ(format("mistral", kLong, kAsk),
+            "<s>[INST] Be brief.\n\nHi [/INST] Hello</s>[INST] Bye [/INST]");
+  EXPECT_EQ(format("llama2", kLong, kAsk),
+            "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]");
+  EXPECT_EQ(format("plain", kLong, kAsk),
+            "<s>Be brief.\n\nUser: Hi\nAssistant:  Hello \nUser: Bye\nAssistant:");
+  for (const std::string& name : chat_families()) {
+    EXPECT_NO_THROW(ChatTemplate::family(name).format({}, kTell)) << name;
+  }
+  EXPECT_THROW(ChatTemplate::family("unheard-of"), Error);
+}
+
+TEST(ChatTemplate, IsTheModelsOwnOrThatOfItsTokens) {
+  Vocabulary v = test::byte_vocabulary({});
+  const auto chosen = [&] { return ChatTemplate::of(Tokenizer(v)).format(kShort, kTell); };
+  EXPECT_EQ(chosen(), "<s>User: Hi \n");
+  v.pieces.push_back("<|im_start|>");
+  v.types.push_back(TokenType::control);
+  EXPECT_EQ(chosen(), "<|im_start|>user\nHi <|im_end|>\n");
+  v.chat_template = "{{ eos_token }}{{ messages[0].content }}";
+  EXPECT_EQ(chosen(), "</s>Hi ");
+  const Tokenizer t(v);
+  EXPECT_EQ(encode_chat(t, kShort), (std::vector<Token>{v.eos, 'H', 'i', ' '}));
+}
+
+TEST(ChatTemplate, ErrorsSayThatItIsTheTemplate) {
+  try {
+    ChatTemplate("{% include 'x' %}");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("chat template: line 1: the tag 'include'"));
+  }
+}
+
+TEST(ChatTemplate, LongConversationsAreNoTrouble) {
+  const Messages book = {{"system", std::string(3'000'000, 'a')}, {"user", "?"}};
+  const std::string text = ChatTemplate::family("llama2").format(book, kAsk);
+  EXPECT_GT(text.size(), 3'000'000u);
+}
+
+}  // namespace
+}  // namespace ballast
