@@ -1,0 +1,74 @@
+#include <algorithm>
+
+#include "ballast/model.h"
+#include "base/fail.h"
+#include "model/forward.h"
+
+namespace ballast {
+namespace {
+
+/// Rows of logits made at once when all are wanted: vocabularies are large.
+constexpr std::size_t kLogitRows = 32;
+
+}  // namespace
+
+Engine::Engine(const Model& model) : forward_(std::make_unique<Forward>(model)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+const Model& Engine::model() const { return forward_->model(); }
+
+std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> tokens,
+                                   const PrefillOptions& options) {
+  require(!tokens.empty(), "a prompt without tokens");
+  require(options.chunk > 0, "a chunk of 0 tokens");
+  const std::size_t positions = model().config().max_positions;
+  // Said before hours of reading, not after.
+  require(sequence.tokens() + tokens.size() <= positions,
+          "{}: the prompt has {} tokens after {} already read, but the model has {} positions",
+          model().file().path().string(), tokens.size(), sequence.tokens(), positions);
+  Matrix some;
+  if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
+  std::size_t count = 0;
+  for (std::size_t done = 0; done < tokens.size(); done += count) {
+    count = std::min(options.chunk, tokens.size() - done);
+    const Run run{&sequence, tokens.subspan(done, count)};
+    forward_->run({&run, 1});
+    for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
+      const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
+      forward_->logits(i, rows);
+      options.all_logits(done + i, rows);
+    }
+    if (options.progress && !options.progress(done + count, tokens.size())) return {};
+  }
+  std::vector<float> logits(vocabulary());
+  forward_->logits(count - 1, {logits.data(), 1, logits.size()});
+  if (options.finish_prompt && !sequence.prompt_finished()) sequence.finish_prompt();
+  return logits;
+}
+
+void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
+                    MutableMatrix logits) {
+  require(sequences.size() == tokens.size() && sequences.size() == logits.rows &&
+              logits.cols == vocabulary(),
+          "a step of {} sequences is given {} tokens and room for {} × {} logits", sequences.size(),
+          tokens.size(), logits.rows, logits.cols);
+  if (sequences.empty()) return;
+  std::vector<Run> runs(sequences.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    require(std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
+                      sequences[i]) == sequences.begin() + static_cast<std::ptrdiff_t>(i),
+            "a sequence stands twice in one step");
+    runs[i] = {sequences[i], tokens.subspan(i, 1)};
+  }
+  forward_->run(runs);
+  forward_->logits(0, logits);
+}
+
+void Engine::decode(Sequence& sequence, Token token, std::span<float> logits) {
+  Sequence* const sequences[] = {&sequence};
+  decode(sequences, {&token, 1}, {logits.data(), 1, logits.size()});
+}
+
+}  // namespace ballast

@@ -1,0 +1,209 @@
+#include "model/forward.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "model/row_ops.h"
+
+namespace ballast {
+namespace {
+
+/// Numbers that make a parallel loop over rows worth its start.
+constexpr std::size_t kParallelWork = 16 * 1024;
+
+void clamp(float limit, MutableMatrix m) {
+  for (std::size_t i = 0; i < m.rows; ++i) {
+    for (float& x : m[i]) x = std::clamp(x, -limit, limit);
+  }
+}
+
+}  // namespace
+
+ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
+    : residual(tokens, c.width),
+      normed(tokens, c.width),
+      query(tokens, c.heads * c.key_dim),
+      key(tokens, c.kv_heads * c.key_dim),
+      value(tokens, c.kv_heads * c.value_dim),
+      attended(tokens, c.heads * c.value_dim),
+      block(tokens, c.width),
+      gate(c.gated_ffn ? tokens : 0, c.ffn_width),
+      up(tokens, c.ffn_width),
+      rotations(tokens, c.rope.style == RopeStyle::none ? 0 : c.rope.dimension),
+      tokens(tokens) {}
+
+std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
+  const std::size_t numbers = 3 * c.width + c.heads * (c.key_dim + c.value_dim) +
+                              c.kv_heads * (c.key_dim + c.value_dim) +
+                              (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension;
+  return numbers * tokens * sizeof(float);
+}
+
+Forward::Forward(const Model& model)
+    : model_(model),
+      config_(model.config()),
+      weights_(model.weights()),
+      scratch_(model.config(), 1) {}
+
+template <typename Body>
+void Forward::for_rows(std::size_t numbers, Body&& body) const {
+  parallel_for(tokens_, body, tokens_ * numbers >= kParallelWork);
+}
+
+void Forward::normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const {
+  for_rows(config_.width, [&](std::size_t i) {
+    normalise(config_.norm, norm, config_.norm_epsilon, x[i], out[i]);
+  });
+}
+
+void Forward::add_block() {
+  for (std::size_t i = 0; i < tokens_; ++i) {
+    const float* from = scratch_.block[i].data();
+    float* to = scratch_.residual[i].data();
+    for (std::size_t c = 0; c < config_.width; ++c) to[c] += from[c];
+  }
+}
+
+void Forward::check(std::span<const Run> runs) const {
+  for (const Run& run : runs) {
+    for (Token token : run.tokens) {
+      require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
+              "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
+    }
+    const std::size_t end = run.sequence->tokens() + run.tokens.size();
+    require(end <= config_.max_positions,
+            "{}: a sequence of {} tokens, but the model has {} positions",
+            model_.file().path().string(), end, config_.max_positions);
+  }
+}
+
+void Forward::embed(std::span<const Run> runs) {
+  std::size_t at = 0;
+  for (const Run& run : runs) {
+    for (std::size_t t = 0; t < run.tokens.size(); ++t, ++at) {
+      const std::span<float> row = scratch_.residual[at];
+      weights_.token_embedding.decode_row(static_cast<std::size_t>(run.tokens[t]), row);
+      if (config_.embedding_scale != 1.0f) {
+        for (float& x : row) x *= config_.embedding_scale;
+      }
+      const std::size_t position = run.sequence->tokens() + t;
+      if (config_.learned_positions) {
+        const std::span<float> place = scratch_.block[at];
+        weights_.position_embedding.decode_row(position + config_.position_offset, place);
+        for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
+      }
+      if (config_.rope.style != RopeStyle::none) {
+        rotation_at(run.sequence->frequencies_, config_.rope.magnitude,
+                    static_cast<double>(position), scratch_.rotations[at]);
+      }
+    }
+  }
+}
+
+void Forward::position_heads(const LayerWeights& w) {
+  if (config_.clamp_qkv > 0.0f) {
+    clamp(config_.clamp_qkv, rows(scratch_.query));
+    clamp(config_.clamp_qkv, rows(scratch_.key));
+    clamp(config_.clamp_qkv, rows(scratch_.value));
+  }
+  const std::size_t dim = config_.key_dim;
+  for_rows(config_.heads * dim, [&](std::size_t i) {
+    const std::span<float> query = scratch_.query[i], key = scratch_.key[i];
+    if (config_.query_key_norm) {
+      for (std::size_t h = 0; h < query.size(); h += dim) {
+        normalise(NormKind::rms, w.query_norm, config_.norm_epsilon, query.subspan(h, dim),
+                  query.subspan(h, dim));
+      }
+      for (std::size_t h = 0; h < key.size(); h += dim) {
+        normalise(NormKind::rms, w.key_norm, config_.norm_epsilon, key.subspan(h, dim),
+                  key.subspan(h, dim));
+      }
+    }
+    if (config_.rope.style != RopeStyle::none) {
+      rotate(config_.rope.style, scratch_.rotations[i], dim, query);
+      rotate(config_.rope.style, scratch_.rotations[i], dim, key);
+    }
+  });
+}
+
+void Forward::attention(std::size_t layer, std::span<const Run> runs) {
+  const LayerWeights& w = weights_.layers[layer];
+  const Product products[] = {{&w.query, rows(scratch_.query)},
+                              {&w.key, rows(scratch_.key)},
+                              {&w.value, rows(scratch_.value)}};
+  multiply(rows(scratch_.normed), products);
+  position_heads(w);
+  // Several sequences: a thread each. One: its heads share the threads.
+  std::size_t first = 0;
+  thread_local std::vector<std::size_t> starts;
+  starts.clear();
+  for (const Run& run : runs) {
+    starts.push_back(first);
+    first += run.tokens.size();
+  }
+  const std::vector<std::size_t>& at = starts;
+  parallel_for(runs.size(), [&](std::size_t r) {
+    const std::size_t count = runs[r].tokens.size();
+    runs[r].sequence->cache().forward(
+        layer, scratch_.key.view().slice(at[r], count), scratch_.value.view().slice(at[r], count),
+        scratch_.query.view().slice(at[r], count), scratch_.attended.view().slice(at[r], count));
+  });
+  multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
+}
+
+void Forward::feed_forward(const LayerWeights& w) {
+  if (config_.gated_ffn) {
+    const Product products[] = {{&w.ffn_gate, rows(scratch_.gate)}, {&w.ffn_up, rows(scratch_.up)}};
+    multiply(rows(scratch_.normed), products);
+  } else {
+    multiply(rows(scratch_.normed), w.ffn_up, rows(scratch_.up));
+  }
+  for_rows(config_.ffn_width, [&](std::size_t i) {
+    const std::span<float> gate = config_.gated_ffn ? scratch_.gate[i] : std::span<float>{};
+    activate(config_.activation, gate, scratch_.up[i]);
+  });
+  multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
+}
+
+void Forward::run(std::span<const Run> runs) {
+  check(runs);
+  tokens_ = 0;
+  for (const Run& run : runs) tokens_ += run.tokens.size();
+  if (tokens_ > scratch_.tokens) scratch_ = ForwardScratch(config_, tokens_);
+  embed(runs);
+  for (std::size_t l = 0; l < config_.layers; ++l) {
+    const LayerWeights& w = weights_.layers[l];
+    normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
+    attention(l, runs);
+    if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
+    // In a parallel block the feed-forward reads what attention read, before its sum.
+    if (config_.parallel_residual) {
+      normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+      add_block();
+    } else {
+      add_block();
+      normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+    }
+    feed_forward(w);
+    if (config_.post_norms) normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
+    add_block();
+  }
+}
+
+void Forward::logits(std::size_t first, MutableMatrix out) {
+  const std::size_t count = out.rows;
+  for (std::size_t i = 0; i < count; ++i) {
+    normalise(config_.norm, weights_.output_norm, config_.norm_epsilon,
+              scratch_.residual[first + i], scratch_.normed[first + i]);
+  }
+  multiply(scratch_.normed.view().slice(first, count), weights_.output, out);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (config_.output_scale != 1.0f) {
+      for (float& x : out[i]) x *= config_.output_scale;
+    }
+    if (config_.output_softcap > 0.0f) soft_cap(config_.output_softcap, out[i]);
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,70 @@
+// The forward pass: one for all architectures, wired by the model's configuration.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "ballast/model.h"
+#include "model/weights.h"
+
+namespace ballast {
+
+/// Consecutive tokens of one sequence.
+struct Run {
+  Sequence* sequence = nullptr;
+  std::span<const Token> tokens;
+};
+
+/// Matrices that a pass works in, one row a token.
+struct ForwardScratch {
+  ForwardScratch(const ModelConfig& config, std::size_t tokens);
+
+  Matrix residual;  ///< the stream that layers add to
+  Matrix normed;    ///< what a block of a layer reads
+  Matrix query, key, value, attended;
+  Matrix block;  ///< what a block of a layer adds
+  Matrix gate, up;
+  Matrix rotations;  ///< cosines and sines of the tokens' positions
+  std::size_t tokens = 0;
+
+  /// Bytes for that many tokens.
+  static std::size_t bytes(const ModelConfig& config, std::size_t tokens);
+};
+
+class Forward {
+ public:
+  explicit Forward(const Model& model);
+
+  const Model& model() const { return model_; }
+
+  /// Moves the runs forward, each of another sequence. The state after the last layer stays, for
+  /// logits(), until the next call.
+  void run(std::span<const Run> runs);
+  /// The logits of `out.rows` tokens of the last run() from number `first` on, counted through the
+  /// runs. Each token's may be asked for once.
+  void logits(std::size_t first, MutableMatrix out);
+
+ private:
+  void check(std::span<const Run> runs) const;
+  void embed(std::span<const Run> runs);
+  void attention(std::size_t layer, std::span<const Run> runs);
+  void feed_forward(const LayerWeights& weights);
+  void position_heads(const LayerWeights& weights);
+  void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
+  void add_block();
+  MutableMatrix rows(Matrix& m) const { return m.view().slice(0, tokens_); }
+  ConstMatrix rows(const Matrix& m) const { return m.view().slice(0, tokens_); }
+  /// Calls body(i) for the rows of this pass, over threads when they hold enough numbers.
+  template <typename Body>
+  void for_rows(std::size_t numbers, Body&& body) const;
+
+  const Model& model_;
+  const ModelConfig& config_;
+  const ModelWeights& weights_;
+  ForwardScratch scratch_;
+  std::size_t tokens_ = 0;  ///< of this pass
+};
+
+}  // namespace ballast

@@ -1,0 +1,92 @@
+// How much memory there is, and how much a model will take.
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "ballast/model.h"
+#include "base/fail.h"
+#include "model/forward.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
+
+std::size_t machine_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string key, unit;
+  for (std::size_t kib = 0; in >> key >> kib; std::getline(in, unit)) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return kUnknown;
+}
+
+std::size_t read_number(const std::string& path, std::size_t otherwise) {
+  std::ifstream in(path);
+  std::size_t number = 0;
+  return in >> number ? number : otherwise;
+}
+
+/// What the limits of this process's control group, and of those around it, leave (version 2).
+std::size_t group_memory() {
+  std::ifstream in("/proc/self/cgroup");
+  std::string line;
+  std::size_t least = kUnknown;
+  while (std::getline(in, line)) {
+    if (!line.starts_with("0::/")) continue;
+    for (std::string group = line.substr(3);; group.erase(group.find_last_of('/'))) {
+      const std::string folder = "/sys/fs/cgroup" + group + (group == "/" ? "" : "/");
+      const std::size_t most = read_number(folder + "memory.max", kUnknown);
+      const std::size_t used = read_number(folder + "memory.current", 0);
+      if (most != kUnknown) least = std::min(least, most - std::min(most, used));
+      if (group.find_last_of('/') == std::string::npos || group.size() < 2) break;
+    }
+  }
+  return least;
+}
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+std::size_t entry_bytes(StorageType type, std::size_t dim) {
+  return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
+}
+
+}  // namespace
+
+std::size_t available_memory() { return std::min(machine_memory(), group_memory()); }
+
+void require_memory(const MemoryEstimate& estimate, std::size_t available, std::string_view what) {
+  require(
+      estimate.total() <= available,
+      "{} needs {:.2f} GiB of memory ({:.2f} weights, {:.2f} cache, {:.2f} scratch), {:.2f} GiB "
+      "are available: choose a smaller budget, --protocol stream, or a smaller --cache-type",
+      what, gib(estimate.total()), gib(estimate.weights), gib(estimate.cache),
+      gib(estimate.scratch), gib(available));
+}
+
+MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t tokens,
+                               std::size_t chunk) const {
+  const ModelConfig& c = config();
+  const std::size_t entry =
+      entry_bytes(options.key_type, c.key_dim) + entry_bytes(options.value_type, c.value_dim);
+  std::size_t entries = 0, largest = 0;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    const Shares shares = options.policy.shares(std::max<std::size_t>(tokens, 1), options.protocol,
+                                                static_cast<int>(l), static_cast<int>(c.layers));
+    const bool everything = options.policy.info().share == WindowShare::all;
+    const std::size_t kept = everything ? tokens : std::min(tokens, shares.total());
+    // prefill holds the whole prompt, and one layer's summary beside it while that is made.
+    const bool whole = everything || options.protocol == Protocol::prefill;
+    entries += whole ? tokens : kept;
+    if (whole && !everything) largest = std::max(largest, kept);
+  }
+  MemoryEstimate estimate;
+  estimate.weights = file().bytes() + weights_->copied_bytes;
+  estimate.cache = (entries + largest) * c.kv_heads * entry;
+  estimate.scratch = ForwardScratch::bytes(c, std::min(chunk, std::max<std::size_t>(tokens, 1))) +
+                     c.vocabulary * sizeof(float);
+  return estimate;
+}
+
+}  // namespace ballast

@@ -1,0 +1,40 @@
+// A model's weights as the forward pass wants them.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "ballast/model_file.h"
+#include "model/matmul.h"
+
+namespace ballast {
+
+/// A norm's weights; empty when the model has no such norm.
+struct Norm {
+  std::vector<float> weight;  ///< the configuration's offset is added already
+  std::vector<float> bias;    ///< empty: none
+};
+
+struct LayerWeights {
+  Norm attention_norm, query_norm, key_norm, post_attention_norm, ffn_norm, post_ffn_norm;
+  Linear query, key, value, attention_output;
+  Linear ffn_gate, ffn_up, ffn_down;  ///< ffn_gate has no rows in a feed-forward without a gate
+};
+
+/// Linear layers point into the file; norms and biases are copied.
+struct ModelWeights {
+  explicit ModelWeights(const ModelFile& file);
+
+  Linear token_embedding, position_embedding, output;
+  Norm output_norm;
+  std::vector<LayerWeights> layers;
+  std::size_t copied_bytes = 0;  ///< of norms and biases
+
+ private:
+  Norm norm(const ModelFile& file, Weight weight, std::size_t layer, float offset);
+  Linear linear(const ModelFile& file, Weight weight, std::size_t layer = 0);
+
+  std::deque<std::vector<float>> biases_;
+};
+
+}  // namespace ballast
