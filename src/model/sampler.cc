@@ -1,0 +1,135 @@
+#include "ballast/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/fail.h"
+#include "base/random.h"
+
+namespace ballast {
+namespace {
+
+/// More likely first; equal ones by id, so that the order never depends on the library's sort.
+bool likelier(const TokenChance& a, const TokenChance& b) {
+  return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
+                                                : a.token < b.token;
+}
+
+std::size_t argmax(std::span<const float> logits) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  return best;
+}
+
+void check_logits(std::span<const float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    require(!std::isnan(logits[i]), "the logit of token {} is not a number", i);
+  }
+  require(!logits.empty() && std::isfinite(logits[argmax(logits)]), "no logit is finite");
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplingOptions& options) : options_(options) {
+  const auto& o = options;
+  require(o.temperature >= 0.0f && std::isfinite(o.temperature),
+          "temperature {}: expected 0 or more", o.temperature);
+  require(o.top_p > 0.0f && o.top_p <= 1.0f, "top-p {}: expected more than 0, at most 1", o.top_p);
+  require(o.min_p >= 0.0f && o.min_p < 1.0f, "min-p {}: expected 0 or more, below 1", o.min_p);
+  require(o.repetition_penalty >= 1.0f && std::isfinite(o.repetition_penalty),
+          "repetition penalty {}: expected 1 or more", o.repetition_penalty);
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  float top = -std::numeric_limits<float>::infinity();
+  for (float x : logits) top = std::max(top, x);
+  if (!std::isfinite(top)) return top;
+  double sum = 0.0;
+  for (float x : logits) sum += std::exp(double{x} - top);
+  return top + std::log(sum);
+}
+
+TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
+  check_logits(logits);
+  logits_.assign(logits.begin(), logits.end());
+  if (options_.repetition_penalty != 1.0f) {
+    const std::size_t window = std::min(history.size(), options_.repetition_window);
+    for (Token token : history.last(window)) {
+      const auto i = static_cast<std::size_t>(token);
+      // From the model's logit, so that a token that came twice is punished once.
+      logits_.at(i) = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
+                                       : logits[i] * options_.repetition_penalty;
+    }
+  }
+  const std::uint64_t draw = drawn_++;
+  std::size_t chosen = argmax(logits_);
+  if (options_.temperature > 0.0f) {
+    keep_likely();
+    const float top = choices_[0].log_probability;
+    double sum = 0.0;
+    auto weight = [&](const TokenChance& c) {
+      return std::exp((double{c.log_probability} - top) / options_.temperature);
+    };
+    for (const TokenChance& c : choices_) sum += weight(c);
+    constexpr RandomKey kSampling{0, 0xffffffff, 0xffffffff};
+    RandomKey key = kSampling;
+    key.seed = options_.seed;
+    double rest = random_unit(key, draw) * sum;
+    chosen = static_cast<std::size_t>(choices_[0].token);
+    for (const TokenChance& c : choices_) {
+      const double w = weight(c);
+      if (w > 0.0) chosen = static_cast<std::size_t>(c.token);
+      if ((rest -= w) < 0.0) break;
+    }
+  }
+  return {static_cast<Token>(chosen),
+          static_cast<float>(double{logits[chosen]} - log_sum_exp(logits))};
+}
+
+void Sampler::keep_likely() {
+  choices_.resize(logits_.size());
+  for (std::size_t i = 0; i < logits_.size(); ++i)
+    choices_[i] = {static_cast<Token>(i), logits_[i]};
+  const bool sorted = options_.top_p < 1.0f || options_.top_k > 0;
+  if (options_.top_k > 0 && options_.top_k < choices_.size()) {
+    const auto end = choices_.begin() + static_cast<std::ptrdiff_t>(options_.top_k);
+    std::nth_element(choices_.begin(), end, choices_.end(), likelier);
+    choices_.resize(options_.top_k);
+  }
+  if (sorted) {
+    std::sort(choices_.begin(), choices_.end(), likelier);
+  } else {
+    std::iter_swap(choices_.begin(), std::min_element(choices_.begin(), choices_.end(), likelier));
+  }
+  const float top = choices_[0].log_probability;
+  if (options_.top_p < 1.0f) {
+    double sum = 0.0, mass = 0.0;
+    for (const TokenChance& c : choices_) sum += std::exp(double{c.log_probability} - top);
+    std::size_t kept = 0;
+    while (kept < choices_.size() && mass < options_.top_p * sum) {
+      mass += std::exp(double{choices_[kept++].log_probability} - top);
+    }
+    choices_.resize(std::max<std::size_t>(1, kept));
+  }
+  if (options_.min_p > 0.0f) {
+    const float least = top + std::log(options_.min_p);
+    std::erase_if(choices_, [&](const TokenChance& c) { return c.log_probability < least; });
+  }
+}
+
+std::vector<TokenChance> likeliest(std::span<const float> logits, std::size_t count) {
+  check_logits(logits);
+  const auto total = static_cast<float>(log_sum_exp(logits));
+  std::vector<TokenChance> all(logits.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = {static_cast<Token>(i), logits[i] - total};
+  count = std::min(count, all.size());
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(all.begin(), end, all.end(), likelier);
+  all.resize(count);
+  return all;
+}
+
+}  // namespace ballast
