@@ -23,10 +23,9 @@
 #include "ballast/matrix.h"
 #include "ballast/model_config.h"
 #include "ballast/model_file.h"
+#include "ballast/tokenizer.h"
 
 namespace ballast {
-
-using Token = std::int32_t;
 
 struct ModelWeights;
 class Forward;
