@@ -104,10 +104,10 @@ struct PrefillOptions {
   bool finish_prompt = true;
   /// Called after each chunk with the tokens done and the total of this call; false stops there,
   /// between two tokens, with an empty result.
-  std::function<bool(std::size_t done, std::size_t total)> progress;
+  std::function<bool(std::size_t done, std::size_t total)> progress = {};
   /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
   /// is number `first` of this call.
-  std::function<void(std::size_t first, ConstMatrix logits)> all_logits;
+  std::function<void(std::size_t first, ConstMatrix logits)> all_logits = {};
 };
 
 /// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one

@@ -1,0 +1,288 @@
+// How tokens are fed does not matter: one by one, in chunks of any size, in batches, on any number
+// of threads. A budget that covers everything is exact. What cannot be done is refused.
+#include "ballast/model.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "model/forward.h"
+#include "model/reference_case.h"
+#include "support.h"
+
+namespace ballast {
+namespace {
+
+using test::all_logits;
+using test::error_of;
+using test::largest_difference;
+using test::ReferenceCase;
+
+class Threads {
+ public:
+  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+Token argmax(std::span<const float> logits) {
+  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class Feeding : public testing::TestWithParam<const char*> {};
+
+TEST_P(Feeding, AnyChunkingAndThreadsGiveTheSameBits) {
+  const ReferenceCase reference(GetParam());
+  BALLAST_NEED_REFERENCE(reference);
+  const Model model(reference.hf());
+  Engine engine(model);
+  auto logits = [&](std::size_t chunk, int threads) {
+    const Threads set(threads);
+    CacheOptions options;
+    options.expected_tokens = reference.tokens.size();
+    Sequence sequence(model, options);
+    return all_logits(engine, sequence, reference.tokens, chunk);
+  };
+  const std::vector<float> whole = logits(100, 1);
+  for (std::size_t chunk : {1, 2, 7, 13, 33}) {
+    EXPECT_EQ(logits(chunk, 1 + static_cast<int>(chunk) % 3), whole) << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Feeding,
+                         testing::Values("llama", "gemma2", "mistral-sliding", "mpt", "neox",
+                                         "opt"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+/// A model of one case, open.
+struct Fixture {
+  explicit Fixture(const char* name) : reference(name) {
+    if (!reference.made()) return;
+    model.emplace(reference.hf());
+    engine.emplace(*model);
+  }
+  const std::vector<Token>& tokens() const { return reference.tokens; }
+
+  ReferenceCase reference;
+  std::optional<Model> model;
+  std::optional<Engine> engine;
+};
+
+TEST(Engine, DecodingContinuesWhatPrefillBegan) {
+  Fixture f("qwen3");
+  BALLAST_NEED_REFERENCE(f.reference);
+  Sequence one(*f.model, {}), other(*f.model, {});
+  const std::vector<float> whole = all_logits(*f.engine, one, f.tokens());
+  const std::size_t vocabulary = f.engine->vocabulary();
+  std::vector<float> logits = f.engine->prefill(other, std::span(f.tokens()).first(11));
+  for (std::size_t t = 11; t < f.tokens().size(); ++t) {
+    EXPECT_EQ(0, std::memcmp(logits.data(), &whole[(t - 1) * vocabulary], vocabulary * 4)) << t;
+    f.engine->decode(other, f.tokens()[t], logits);
+  }
+  EXPECT_EQ(other.tokens(), f.tokens().size());
+}
+
+TEST(Engine, SequencesInABatchDoNotSeeEachOther) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const std::size_t vocabulary = f.engine->vocabulary();
+  // Sequence i begins at token 3i, joins at step i, leaves after 5 + 2i tokens, with its method.
+  const char* methods[] = {"exact", "streaming-llm:budget=8,sink=2", "exact", "h2o:budget=9"};
+  constexpr std::size_t kCount = 4;
+  auto options = [&](std::size_t i) {
+    CacheOptions o;
+    o.policy = Policy::parse(methods[i]);
+    o.protocol = i == 1 ? Protocol::stream : Protocol::prefill;
+    return o;
+  };
+  auto prompt = [&](std::size_t i) { return std::span(f.tokens()).subspan(3 * i, 12 + i); };
+  auto length = [](std::size_t i) { return 5 + 2 * i; };
+
+  std::vector<std::vector<Token>> alone(kCount), together(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    Sequence sequence(*f.model, options(i));
+    std::vector<float> logits = f.engine->prefill(sequence, prompt(i));
+    while (alone[i].size() < length(i)) {
+      alone[i].push_back(argmax(logits));
+      f.engine->decode(sequence, alone[i].back(), logits);
+    }
+  }
+  std::vector<std::unique_ptr<Sequence>> sequences(kCount);
+  for (std::size_t step = 0; step < 20; ++step) {
+    if (step < kCount) {
+      sequences[step] = std::make_unique<Sequence>(*f.model, options(step));
+      const auto logits = f.engine->prefill(*sequences[step], prompt(step));
+      together[step].push_back(argmax(logits));
+    }
+    std::vector<Sequence*> active;
+    std::vector<Token> next;
+    std::vector<std::size_t> who;
+    for (std::size_t i = 0; i < std::min(step + 1, kCount); ++i) {
+      if (together[i].size() == length(i)) continue;
+      active.push_back(sequences[i].get());
+      next.push_back(together[i].back());
+      who.push_back(i);
+    }
+    Matrix logits(active.size(), vocabulary);
+    f.engine->decode(active, next, logits.view());
+    for (std::size_t r = 0; r < who.size(); ++r) together[who[r]].push_back(argmax(logits[r]));
+  }
+  EXPECT_EQ(together, alone);
+}
+
+TEST(Engine, ABudgetThatCoversTheTextIsExact) {
+  Fixture f("gemma2");
+  BALLAST_NEED_REFERENCE(f.reference);
+  Sequence exact(*f.model, {});
+  f.engine->prefill(exact, std::span(f.tokens()).first(30));
+  std::vector<float> expected(f.engine->vocabulary()), logits(expected.size());
+  f.engine->decode(exact, f.tokens()[30], expected);
+  for (const MethodInfo* method : methods()) {
+    const MethodInfo& info = *method;
+    const bool sized = info.share != WindowShare::all;
+    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      CacheOptions options;
+      options.policy = Policy::parse(info.name);
+      if (sized) options.policy = options.policy.with("budget", "600");
+      options.protocol = protocol;
+      options.expected_tokens = f.tokens().size();
+      Sequence sequence(*f.model, options);
+      f.engine->prefill(sequence, std::span(f.tokens()).first(30), {.chunk = 7});
+      f.engine->decode(sequence, f.tokens()[30], logits);
+      EXPECT_LT(largest_difference(logits, expected), 1e-4)
+          << info.name << " " << to_string(protocol);
+    }
+  }
+}
+
+TEST(Engine, ASmallBudgetBoundsTheCache) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  CacheOptions options;
+  options.policy = Policy::parse("streaming-llm:budget=10,sink=3");
+  options.protocol = Protocol::stream;
+  Sequence sequence(*f.model, options);
+  std::size_t most = 0;
+  PrefillOptions prefill{.chunk = 1};
+  prefill.progress = [&](std::size_t, std::size_t) {
+    most = std::max(most, sequence.cache().entries());
+    return true;
+  };
+  const auto logits = f.engine->prefill(sequence, f.tokens(), prefill);
+  EXPECT_LE(most, 10u);
+  EXPECT_EQ(sequence.tokens(), f.tokens().size());
+  EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
+}
+
+TEST(Engine, ASavedSequenceGoesOn) {
+  Fixture f("phi3-long");
+  BALLAST_NEED_REFERENCE(f.reference);
+  CacheOptions options;
+  options.expected_tokens = f.tokens().size();
+  Sequence sequence(*f.model, options);
+  f.engine->prefill(sequence, std::span(f.tokens()).first(30));
+  sequence.cache().save(f.reference.dir() / "saved");
+  Sequence restored(*f.model, Cache::load(f.reference.dir() / "saved"));
+  std::vector<float> a(f.engine->vocabulary()), b(a);
+  f.engine->decode(sequence, 5, a);
+  f.engine->decode(restored, 5, b);
+  EXPECT_EQ(a, b);
+  Fixture other("llama");
+  EXPECT_THAT(error_of([&] { Sequence(*other.model, Cache::load(f.reference.dir() / "saved")); }),
+              testing::HasSubstr("the cache is of another model"));
+}
+
+TEST(Engine, StopsBetweenTokensWhenAsked) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  Sequence sequence(*f.model, {}), straight(*f.model, {});
+  PrefillOptions options{.chunk = 8};
+  std::vector<std::size_t> seen;
+  options.progress = [&](std::size_t done, std::size_t total) {
+    EXPECT_EQ(total, 40u);
+    seen.push_back(done);
+    return done < 16;
+  };
+  EXPECT_TRUE(f.engine->prefill(sequence, f.tokens(), options).empty());
+  EXPECT_EQ(seen, (std::vector<std::size_t>{8, 16}));
+  EXPECT_EQ(sequence.tokens(), 16u);
+  EXPECT_FALSE(sequence.prompt_finished());
+  EXPECT_EQ(f.engine->prefill(sequence, std::span(f.tokens()).subspan(16)),
+            f.engine->prefill(straight, f.tokens()));
+}
+
+TEST(Engine, RefusesWhatItCannotDo) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  Sequence sequence(*f.model, {});
+  EXPECT_THAT(error_of([&] { f.engine->prefill(sequence, {}); }),
+              testing::HasSubstr("a prompt without tokens"));
+  for (Token bad : {-1, 293}) {
+    EXPECT_THAT(error_of([&] {
+                  f.engine->prefill(sequence, {&bad, 1});
+                }),
+                testing::HasSubstr("outside the model's vocabulary of 293"));
+  }
+  const std::vector<Token> longer(129, 5);
+  EXPECT_THAT(error_of([&] { f.engine->prefill(sequence, longer); }),
+              testing::HasSubstr("the prompt has 129 tokens after 0 already read, but the model "
+                                 "has 128 positions"));
+  EXPECT_EQ(sequence.tokens(), 0u);
+  std::vector<float> logits = f.engine->prefill(sequence, std::span(longer).first(128));
+  EXPECT_THAT(error_of([&] { f.engine->decode(sequence, 5, logits); }),
+              testing::HasSubstr("a sequence of 129 tokens, but the model has 128 positions"));
+  Sequence* twice[] = {&sequence, &sequence};
+  Matrix rows(2, 293);
+  EXPECT_THAT(error_of([&] {
+                f.engine->decode(twice, std::vector<Token>{1, 2}, rows.view());
+              }),
+              testing::HasSubstr("twice"));
+}
+
+TEST(Memory, IsEstimatedByMethod) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  constexpr std::size_t kTokens = 10000;
+  CacheOptions options;
+  options.expected_tokens = kTokens;
+  const std::size_t exact = f.model->estimate(options, kTokens).cache;
+  EXPECT_EQ(exact, kTokens * 3 * 2 * 2 * 8 * 4);  // layers · heads · (key and value) · numbers
+  options.policy = Policy::parse("streaming-llm:budget=1000");
+  options.protocol = Protocol::stream;
+  EXPECT_EQ(f.model->estimate(options, kTokens).cache, exact / 10);
+  Sequence sequence(*f.model, options);
+  EXPECT_LE(sequence.cache().bytes().total(), exact / 10 + 4096);
+  options.protocol = Protocol::prefill;
+  EXPECT_GT(f.model->estimate(options, kTokens).cache, exact);
+  EXPECT_GE(f.model->estimate(options, kTokens).weights,
+            std::filesystem::file_size(f.reference.hf() / "model.safetensors") * 9 / 10);
+}
+
+TEST(Memory, IsRefusedWithTheFigures) {
+  EXPECT_GT(available_memory(), std::size_t{1} << 20);
+  require_memory({.weights = 5, .cache = 3, .scratch = 2}, 10, "this");
+  const std::size_t gib = std::size_t{1} << 30;
+  EXPECT_THAT(error_of([&] {
+                require_memory({2 * gib, gib, gib / 2}, 3 * gib, "the model");
+              }),
+              testing::HasSubstr("the model needs 3.50 GiB of memory (2.00 weights, 1.00 cache, "
+                                 "0.50 scratch), 3.00 GiB are available"));
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  CacheOptions options;
+  options.expected_tokens = std::size_t{1} << 40;
+  EXPECT_THAT(error_of([&] { Sequence(*f.model, options); }),
+              testing::HasSubstr("the cache needs"));
+}
+
+}  // namespace
+}  // namespace ballast
