@@ -15,7 +15,10 @@ import struct
 import sys
 import zlib
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit(77)  # the tests are skipped
 
 VOCAB = 293  # 3 special tokens, 256 bytes, the rest words
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -28,7 +29,10 @@ class ReferenceCase {
       const std::string command = std::string(python) +
                                   " " BALLAST_SOURCE_DIR "/tests/model/reference.py '" +
                                   dir_.path().string() + "' " + name;
-      if (made_ = std::system((command + " 2>/dev/null").c_str()) == 0; made_) break;
+      const int status = std::system(command.c_str());
+      if (made_ = status == 0; made_) break;
+      const int code = WEXITSTATUS(status);
+      if (code != 77 && code != 127) throw std::runtime_error(command + " failed");
     }
     if (!made_) return;
     tokens = read<std::int32_t>("tokens.i32");

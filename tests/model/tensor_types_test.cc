@@ -1,0 +1,69 @@
+// A model whose weights are quantised computes what the float32 model of the decoded weights does.
+#include "ballast/gguf.h"
+
+#include "model/reference_case.h"
+
+namespace ballast {
+namespace {
+
+using test::all_logits;
+using test::largest_difference;
+using test::ReferenceCase;
+
+void copy_metadata(const Gguf& from, GgufWriter& to) {
+  for (const GgufEntry& entry : from.metadata()) {
+    if (entry.is_array) continue;  // the vocabulary's
+    if (entry.type == GgufType::string) {
+      to.add(entry.key, from.get<std::string_view>(entry.key));
+    } else if (entry.type == GgufType::f32) {
+      to.add(entry.key, from.get<float>(entry.key));
+    } else {
+      to.add(entry.key, static_cast<std::uint32_t>(from.get<std::uint64_t>(entry.key)));
+    }
+  }
+}
+
+/// Writes the model with its matrices rounded to `rounded`, stored as `stored`.
+void write_rounded(const Gguf& from, const std::filesystem::path& path, TensorType rounded,
+                   TensorType stored) {
+  GgufWriter to(path);
+  copy_metadata(from, to);
+  auto is_matrix = [](const TensorView& t) { return t.shape.size() == 2; };
+  for (const TensorView& t : from.tensors()) {
+    to.declare(t.name, is_matrix(t) ? stored : t.type, t.shape);
+  }
+  for (const TensorView& t : from.tensors()) {
+    std::vector<float> numbers = to_float(t);
+    if (is_matrix(t)) decode(rounded, encode(rounded, numbers), numbers);
+    if (is_matrix(t) && rounded == stored) {
+      to.write(encode(rounded, to_float(t)));  // the very bytes that were decoded above
+    } else {
+      to.write(std::span<const float>(numbers));
+    }
+  }
+  to.commit();
+}
+
+TEST(TensorTypes, ComputeWithTheDecodedWeights) {
+  const ReferenceCase reference("llama-wide");
+  BALLAST_NEED_REFERENCE(reference);
+  const Gguf original(reference.gguf());
+  const std::filesystem::path path = reference.dir() / "rounded.gguf";
+  for (TensorType type :
+       {TensorType::f16, TensorType::bf16, TensorType::q4_0, TensorType::q4_1, TensorType::q5_0,
+        TensorType::q5_1, TensorType::q8_0, TensorType::q2_k, TensorType::q3_k, TensorType::q4_k,
+        TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl}) {
+    auto logits = [&](TensorType stored) {
+      write_rounded(original, path, type, stored);
+      const Model model(path);
+      Engine engine(model);
+      Sequence sequence(model, {});
+      // The first chunk is long, the second short: they take different roads through the weights.
+      return all_logits(engine, sequence, reference.tokens, 35);
+    };
+    EXPECT_LT(largest_difference(logits(type), logits(TensorType::f32)), 1e-4) << to_string(type);
+  }
+}
+
+}  // namespace
+}  // namespace ballast
