@@ -111,9 +111,11 @@ void MergeAndReduce::make_room(HalvingRule& rule) {
     if (16 * run.size >= store_.size()) top = std::max(top, height(run.tag));
   }
   const double least = std::min(32.0, capacity / static_cast<double>(4 * runs_.size()));
+  // Even: of an odd batch one token would be dropped for no other.
   auto batch_of = [&](const Run& run) {
     const double below = std::max(0, top - height(run.tag));
-    return static_cast<std::size_t>(std::max({2.0, least, capacity / 8 * std::exp2(-below / 2)}));
+    const double size = std::max({2.0, least, capacity / 8 * std::exp2(-below / 2)});
+    return static_cast<std::size_t>(size) / 2 * 2;
   };
   const Run* best = nullptr;
   const Run* largest = nullptr;
@@ -165,28 +167,31 @@ void MergeAndReduce::reduce(Tag tag, std::size_t batch, HalvingRule& rule) {
   for (std::uint32_t slot : slots_) erase(slot);
 }
 
+// Adds two binary numbers of batches: where two outputs of a reduction meet, they are reduced.
+void MergeAndReduce::carry(std::uint64_t p, std::uint64_t q, HalvingRule& rule) {
+  bool carried = level_size(0) >= schedule_.batch;
+  if (carried) reduce({0, 0}, store_.capacity(), rule);
+  for (std::size_t level = 1; level < schedule_.levels; ++level) {
+    const std::uint64_t outputs =
+        (p >> (level - 1) & 1) + (q >> (level - 1) & 1) + (carried ? 1 : 0);
+    carried = outputs > 1;
+    if (carried) reduce({0, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
+  }
+}
+
 void MergeAndReduce::merge(const MergeAndReduce& other, HalvingRule& rule) {
   const std::size_t total = store_.size() + other.store_.size();
   MergeAndReduce united(store_.like(total), schedule_);
-  int top = 0;
   auto append = [&](const MergeAndReduce& from) {
     for (std::size_t slot = 0; slot < from.size(); ++slot) {
       united.set_tag(united.size(), from.tags_[slot], from.log_normalisers_[slot]);
       united.store_.push(from.store_, slot);
-      top = std::max<int>(top, from.tags_[slot].level);
     }
   };
   append(*this);
   append(other);
-  if (schedule_.batch != 0) {
-    const int levels = static_cast<int>(schedule_.levels);
-    for (int level = 0; level < std::min(levels, top + levels); ++level) {
-      const std::size_t size = united.level_size(level);
-      if (size > schedule_.batch || (level == 0 && size == schedule_.batch)) {
-        united.reduce({0, static_cast<std::int16_t>(level)}, total, rule);
-      }
-    }
-  }
+  if (schedule_.batch != 0)
+    united.carry(tokens_ / schedule_.batch, other.tokens_ / schedule_.batch, rule);
   while (united.size() > store_.capacity()) {
     const std::size_t before = united.size();
     united.make_room(rule);

@@ -42,7 +42,8 @@ class MergeAndReduce {
   /// Tokens that place()d entries stand for.
   void count_tokens(std::uint64_t tokens) { tokens_ += tokens; }
   /// Unites with another of the same schedule over other tokens: equal levels unite, and are
-  /// reduced where they have grown beyond a batch or the store.
+  /// reduced as in the addition of the two numbers of
+  /// batches (strict) or until they fit the store.
   void merge(const MergeAndReduce& other, HalvingRule& rule);
   /// Drops the groups from `group` down; returns the number of entries dropped.
   std::size_t erase_groups_to(int group);
@@ -76,6 +77,7 @@ class MergeAndReduce {
   void make_room(HalvingRule& rule);
   void reduce(Tag tag, std::size_t batch, HalvingRule& rule);
   void cascade(HalvingRule& rule);
+  void carry(std::uint64_t p, std::uint64_t q, HalvingRule& rule);
   void erase(std::size_t slot);
   void count_runs();
   void set_tag(std::size_t slot, Tag tag, float log_normaliser);

@@ -198,12 +198,12 @@ void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, 
       consistent && after > 0 ? static_cast<float>(std::log(before / after)) : kLog2;
   for (std::size_t i = 0; i < cut; ++i) tokens.log_weights[i] += raise;
   if (consistent) {
-    // All had one sign: what follows stands for them.
+    // All had one sign: what follows in the subset stands for them.
     if (after == 0) {
       double rest = 0;
-      for (std::size_t i = cut; i < tokens.size(); ++i) rest += std::exp(tokens.log_weights[i]);
+      for (std::size_t i = cut; i < subset; ++i) rest += std::exp(double{tokens.log_weights[i]});
       const float up = rest > 0 ? static_cast<float>(std::log1p(before / rest)) : 0.0f;
-      for (std::size_t i = cut; i < tokens.size(); ++i) tokens.log_weights[i] += up;
+      for (std::size_t i = cut; i < subset; ++i) tokens.log_weights[i] += up;
     }
     tokens.log_normalisers = tokens.log_weights;
   } else {
