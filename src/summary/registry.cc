@@ -16,6 +16,7 @@ std::span<const MethodInfo* const> methods() {
       &exact_method(),
       &balancekv_method(),
       &balancekv_stream_method(),
+      &clustergen_method(),
       &kcenter_method(),
       &h2o_method(),
       &streaming_llm_method(),

@@ -8,6 +8,7 @@ namespace ballast {
 const MethodInfo& exact_method();
 const MethodInfo& balancekv_method();
 const MethodInfo& balancekv_stream_method();
+const MethodInfo& clustergen_method();
 const MethodInfo& kcenter_method();
 const MethodInfo& h2o_method();
 const MethodInfo& streaming_llm_method();
