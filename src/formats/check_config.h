@@ -11,4 +11,7 @@ namespace ballast {
 /// evenly, numbers that are not finite: after this, products of sizes cannot overflow.
 void check_config(const ModelConfig& config, const std::string& file);
 
+/// Part of it that must hold before rotary divisors are computed: they take memory.
+void check_rope_dimension(const ModelConfig& config, const std::string& file);
+
 }  // namespace ballast

@@ -83,6 +83,7 @@ std::vector<float> factors(const Gguf& file, std::string_view name) {
 void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
   Rope& rope = c.rope;
   rope.dimension = keys.maybe_size("rope.dimension_count").value_or(c.key_dim);
+  check_rope_dimension(c, file.path().string());
   rope.base = keys.number("rope.freq_base", 10000.0f);
   rope.original_positions =
       keys.maybe_size("rope.scaling.original_context_length").value_or(c.max_positions);

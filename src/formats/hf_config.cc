@@ -155,7 +155,9 @@ void read_rope(const Keys& keys, ModelConfig& c, double share = 1.0) {
   require(share > 0.0 && share <= 1.0, "{}: {} of each head is rotated, not 0 to 1", keys.file(),
           share);
   rope.style = RopeStyle::halves;
+  require(c.key_dim <= (std::size_t{1} << 32), "{}: heads of {} numbers", keys.file(), c.key_dim);
   rope.dimension = static_cast<std::size_t>(static_cast<double>(c.key_dim) * share);
+  check_rope_dimension(c, keys.file());
   rope.base = scaling.number(
       "rope_theta", keys.find_number("rope_theta").value_or(static_cast<double>(rope.base)));
   rope.original_positions = c.max_positions;

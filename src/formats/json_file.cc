@@ -22,6 +22,8 @@ nlohmann::json read_json(const std::filesystem::path& path) {
     return nlohmann::json::parse(text.begin(), text.end(), limit_depth);
   } catch (const nlohmann::json::parse_error& e) {
     fail("{}: not valid JSON at byte {}", path.string(), e.byte);
+  } catch (const nlohmann::json::out_of_range&) {
+    fail("{}: a number in this JSON is too large", path.string());
   }
 }
 

@@ -7,6 +7,11 @@
 #include "formats/check_config.h"
 
 namespace ballast {
+namespace {
+
+constexpr std::size_t kMostInHead = 65536;
+
+}  // namespace
 
 std::string_view to_string(Family family) {
   switch (family) {
@@ -57,6 +62,13 @@ std::vector<float> alibi_slopes(std::size_t heads, float max_bias) {
   return slopes;
 }
 
+void check_rope_dimension(const ModelConfig& c, const std::string& file) {
+  std::size_t dimension = c.rope.dimension;
+  require(dimension > 0 && dimension % 2 == 0 && dimension <= c.key_dim && dimension <= kMostInHead,
+          "{}: rotary embedding of {} numbers of heads of {}: an even number was expected", file,
+          dimension, c.key_dim);
+}
+
 void check_config(const ModelConfig& c, const std::string& file) {
   struct {
     const char* name;
@@ -65,8 +77,8 @@ void check_config(const ModelConfig& c, const std::string& file) {
                {"width", c.width, std::size_t{1} << 20},
                {"heads", c.heads, 65536},
                {"key-value heads", c.kv_heads, 65536},
-               {"numbers of a key head", c.key_dim, 65536},
-               {"numbers of a value head", c.value_dim, 65536},
+               {"numbers of a key head", c.key_dim, kMostInHead},
+               {"numbers of a value head", c.value_dim, kMostInHead},
                {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
                {"vocabulary", c.vocabulary, std::size_t{1} << 28},
                {"positions", c.max_positions, std::size_t{1} << 40}};
@@ -88,9 +100,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
           c.sliding_windows.size(), c.layers);
   const Rope& rope = c.rope;
   if (rope.style == RopeStyle::none) return;
-  require(rope.dimension > 0 && rope.dimension % 2 == 0 && rope.dimension <= c.key_dim,
-          "{}: rotary embedding of {} numbers of heads of {}: an even number was expected", file,
-          rope.dimension, c.key_dim);
+  check_rope_dimension(c, file);
   require(std::isfinite(rope.base) && rope.base > 1.0f, "{}: the rotary base is {}, not above 1",
           file, rope.base);
   for (const auto* divisors : {&rope.divisors, &rope.long_divisors}) {

@@ -8,7 +8,9 @@
 
 #include "ballast/error.h"
 #include "ballast/gguf.h"
+#include "formats/mutate.h"
 #include "formats/rope_scaling.h"
+#include "memory_file.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -199,7 +201,26 @@ TEST_F(HfConfigTest, SaysWhatIsWrong) {
   EXPECT_THAT(with("\"factor\": 8.0, ", ""), HasSubstr("'rope_scaling.factor' is missing"));
   EXPECT_THAT(with("\"factor\": 8.0", "\"factor\": 0"), HasSubstr("rotary factor"));
   EXPECT_THAT(with("500000.0", "-1"), HasSubstr("rotary base"));
+  EXPECT_THAT(with("\"hidden_act\"", "\"head_dim\": 18446744073709551614, \"hidden_act\""),
+              HasSubstr("18446744073709551614"));
+  EXPECT_THAT(with("\"hidden_act\"", "\"head_dim\": 7, \"hidden_act\""), HasSubstr("even number"));
   EXPECT_THAT(with("1e-05", "1e30"), HasSubstr("epsilon"));
+}
+
+TEST_F(HfConfigTest, DamagedFilesGiveOneErrorAtMost) {
+  int loaded = 0;
+  for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    MemoryFile damaged(mutate(kLlama31, seed));
+    std::string message = error_of([&] {
+      ModelConfig c = read_config(damaged.path());
+      (void)c.rope.frequencies(1);
+      ++loaded;
+    });
+    ASSERT_EQ(message.find('\n'), std::string::npos);
+  }
+  EXPECT_GT(loaded, 20);
+  EXPECT_LT(loaded, 1900);
+  EXPECT_THAT(refusal("{\"a\": 1e999}"), HasSubstr("too large"));
 }
 
 TEST(RopeScaling, YarnBlendsBetweenItsBounds) {

@@ -5,7 +5,9 @@
 
 #include "ballast/error.h"
 #include "formats/families.h"
+#include "formats/mutate.h"
 #include "formats/tiny_model.h"
+#include "memory_file.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -223,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Architectures, GgufModelTest,
                                            "mpt"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(GgufModelTest, LoadsEveryTensor) {
-  std::string a = GetParam();
+/// The tensors of a GGUF file of the architecture.
+std::vector<TinyTensor> gguf_tensors(const std::string& a) {
   std::string l = "blk.{}.";
   bool layer_norm = a == "gptneox" || a == "mpt";
   std::vector<TinyTensor> t = {{"token_embd.weight", {10, 8}}, {"output_norm.weight", {8}},
@@ -258,25 +260,34 @@ TEST_P(GgufModelTest, LoadsEveryTensor) {
                        {l + "ffn_up.bias", {6}},
                        {l + "ffn_down.bias", {8}}});
   }
-  std::vector<TinyTensor> tensors = in_layers(t, kLayers);
-  TempDir dir;
-  {
-    GgufWriter w(dir / "m.gguf");
-    w.add("general.architecture", a);
-    for (auto [key, value] : std::map<std::string, std::uint32_t>{{"block_count", kLayers},
-                                                                  {"embedding_length", kWidth},
-                                                                  {"feed_forward_length", kFfn},
-                                                                  {"context_length", 64},
-                                                                  {"attention.head_count", kHeads},
-                                                                  {"attention.head_count_kv", 2}}) {
-      w.add(a + "." + key, value);
-    }
-    w.add(a + (layer_norm ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
-          1e-5f);
-    for (const TinyTensor& tensor : tensors) w.declare(tensor.name, TensorType::f32, tensor.shape);
-    for (const TinyTensor& tensor : tensors) w.write(std::span<const float>(tiny_numbers(tensor)));
-    w.commit();
+  return in_layers(t, kLayers);
+}
+
+void write_gguf_model(const std::filesystem::path& path, const std::string& a) {
+  std::vector<TinyTensor> tensors = gguf_tensors(a);
+  bool layer_norm = a == "gptneox" || a == "mpt";
+  GgufWriter w(path);
+  w.add("general.architecture", a);
+  for (auto [key, value] : std::map<std::string, std::uint32_t>{{"block_count", kLayers},
+                                                                {"embedding_length", kWidth},
+                                                                {"feed_forward_length", kFfn},
+                                                                {"context_length", 64},
+                                                                {"attention.head_count", kHeads},
+                                                                {"attention.head_count_kv", 2}}) {
+    w.add(a + "." + key, value);
   }
+  w.add(a + (layer_norm ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
+        1e-5f);
+  for (const TinyTensor& tensor : tensors) w.declare(tensor.name, TensorType::f32, tensor.shape);
+  for (const TinyTensor& tensor : tensors) w.write(std::span<const float>(tiny_numbers(tensor)));
+  w.commit();
+}
+
+TEST_P(GgufModelTest, LoadsEveryTensor) {
+  std::string a = GetParam();
+  TempDir dir;
+  write_gguf_model(dir / "m.gguf", a);
+  std::vector<TinyTensor> tensors = gguf_tensors(a);
   ModelFile model(dir / "m.gguf");
   EXPECT_EQ(model.config().vocabulary, kVocabulary);
   EXPECT_TRUE(model.config().tied_embeddings);
@@ -296,9 +307,20 @@ TEST_P(GgufModelTest, LoadsEveryTensor) {
   EXPECT_EQ(found, written);
   EXPECT_EQ(to_float(model.at(Weight::ffn_down, 1)),
             tiny_numbers({"blk.1.ffn_down.weight", {8, 6}}));
-  if (a == "phi3" || layer_norm) {
+  if (a == "phi3" || a == "gptneox" || a == "mpt") {
     EXPECT_EQ(to_float(model.at(Weight::key, 1)),
               rows(tiny_numbers({"blk.1.attn_qkv.weight", {16, 8}}), 8, 8, 4));
+  }
+}
+
+TEST_P(GgufModelTest, DamagedFilesGiveOneErrorAtMost) {
+  TempDir dir;
+  write_gguf_model(dir / "m.gguf", GetParam());
+  std::string valid = read_text(dir / "m.gguf");
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
+    MemoryFile damaged(mutate(valid, seed));
+    std::string message = error_of([&] { ModelFile model(damaged.path()); });
+    ASSERT_EQ(message.find('\n'), std::string::npos);
   }
 }
 
