@@ -254,8 +254,10 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
                              std::uint64_t seed, SharedState* shared) const {
   const KvShape& s = source_.shape();
   const Shares& shares = plan.shares[l];
-  const std::size_t first = plan.keeps_all ? 0 : shares.sink;
-  const std::size_t near = plan.keeps_all ? prompt_ : std::min(shares.window, prompt_ - first);
+  // As a cache does: what fits is not compressed.
+  const bool whole = plan.keeps_all || shares.total() >= prompt_;
+  const std::size_t first = whole ? 0 : shares.sink;
+  const std::size_t near = whole ? prompt_ : std::min(shares.window, prompt_ - first);
   const std::size_t middle = prompt_ - first - near;
   auto run = [&](std::size_t begin, std::size_t count) {
     Segment segment;
@@ -282,7 +284,7 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
 
   Outcome out;
   const auto begin = std::chrono::steady_clock::now();
-  std::unique_ptr<Summary> summary = plan.keeps_all ? nullptr : make_summary(setup);
+  std::unique_ptr<Summary> summary = whole ? nullptr : make_summary(setup);
   if (summary && middle > 0) {
     const Segment rows = run(first, middle);
     Block block;

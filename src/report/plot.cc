@@ -131,15 +131,17 @@ void append_log_y(std::string& out, const Plot& plot) {
   out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / 1.3, high * 1.3);
 }
 
-void append_data(std::string& out, const Plot& plot, std::size_t i) {
-  out += fmt::format("$line{} << EOD\n", i);
+/// False, and nothing written, when no point of the line is shown.
+bool append_data(std::string& out, const Plot& plot, std::size_t i) {
+  std::string rows;
   for (const Plot::Point& p : plot.lines[i].points) {
     if (!is_shown(plot, p)) continue;
     // A bar down to zero has no end on a logarithmic axis.
     const double low = plot.log_y ? std::max(p.y - p.deviation, p.y * 1e-3) : p.y - p.deviation;
-    out += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + p.deviation);
+    rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + p.deviation);
   }
-  out += "EOD\n";
+  if (!rows.empty()) out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
+  return !rows.empty();
 }
 
 }  // namespace
@@ -149,18 +151,21 @@ std::string plot_script(const Plot& plot, std::string_view terminal) {
   out += fmt::format("set title {}\n", literal(plot.title));
   out +=
       fmt::format("set xlabel {}\nset ylabel {}\n", literal(plot.x_title), literal(plot.y_title));
-  out += "set grid\nset key outside right top\nset bars small\nset offsets graph 0.05, 0.05\n";
+  out +=
+      "set grid\nset key outside right top\nset bars small\nset offsets graph 0.05, graph 0.05\n";
   if (plot.log_x) out += "set logscale x 2\n";
   if (plot.log_y) append_log_y(out, plot);
-  for (std::size_t i = 0; i < plot.lines.size(); ++i) append_data(out, plot, i);
-  std::string separator = "plot ";
+  std::string commands;
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
-    out += fmt::format(
+    if (!append_data(out, plot, i)) continue;
+    commands += fmt::format(
         "{}$line{} using 1:2:3:4 with yerrorbars lt {} lw 1 pt 0 notitle, $line{} using 1:2 with "
         "linespoints lt {} lw 2 pt {} ps 0.8 title {}",
-        separator, i, i + 1, i, i + 1, 5 + 2 * (i % 5), literal(plot.lines[i].name));
-    separator = ", \\\n     ";
+        commands.empty() ? "plot " : ", \\\n     ", i, i + 1, i, i + 1, 5 + 2 * (i % 5),
+        literal(plot.lines[i].name));
   }
+  require(!commands.empty(), "there is nothing to draw: no line has a point on these axes");
+  out += commands;
   return out + '\n';
 }
 

@@ -22,7 +22,8 @@ struct Plot {
   std::string title;
   std::string x_title;
   std::string y_title;
-  bool log_x = false;  ///< base 2; points that are not positive are left out
+  bool log_x =
+      false;  ///< base 2; points that are not positive are left out, lines without points too
   bool log_y = false;
   std::vector<Line> lines;
 };
@@ -35,7 +36,7 @@ void check_plot(const std::filesystem::path& path);
 /// cannot be written.
 void write_plot(const Plot& plot, const std::filesystem::path& path);
 
-/// What gnuplot is told. `terminal`: one of gnuplot's.
+/// What gnuplot is told. `terminal`: one of gnuplot's. Throws Error when no point is shown.
 std::string plot_script(const Plot& plot, std::string_view terminal);
 
 }  // namespace ballast
