@@ -1,7 +1,9 @@
 #include "eval/compress.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ballast/safetensors.h"

@@ -1,0 +1,375 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "../eval/kv_files.h"
+#include "ballast/cache.h"
+#include "ballast/method.h"
+#include "ballast/safetensors.h"
+#include "program.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+using test::Program;
+using test::ProgramResult;
+using test::run;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+const std::vector<std::vector<std::string>> kCommands = {
+    {"methods"}, {"synth"}, {"compress"}, {"inspect"}, {"eval"}, {"eval", "attention"}};
+
+/// Fails with this message, on one line, and nothing on standard output.
+void expect_failure(const ProgramResult& result, int code, const std::string& message) {
+  EXPECT_EQ(result.exit_code, code) << result.err;
+  EXPECT_THAT(result.err, StartsWith("ballast: "));
+  EXPECT_THAT(result.err, HasSubstr(message));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+class Cli : public ::testing::Test {
+ protected:
+  /// A small stream on disk.
+  static void SetUpTestSuite() {
+    dir_ = new TempDir;
+    const auto made =
+        run({"synth", "-o", stream(), "--tokens", "300", "--layers", "2", "--heads", "4",
+             "--kv-heads", "2", "--dim", "8", "--query-norm", "4", "--key-norm", "4"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    ASSERT_THAT(made.out, HasSubstr("2 layers of 4 query and 2 KV heads, 300 tokens"));
+  }
+  static void TearDownTestSuite() { delete dir_; }
+  static std::string path(const char* name) { return (*dir_ / name).string(); }
+  static std::string stream() { return path("stream.safetensors"); }
+  static std::vector<std::string> eval(std::vector<std::string> more) {
+    std::vector<std::string> all = {"eval",     "attention", "--sink",    "8",
+                                    "--window", "16",        "--queries", "16",
+                                    "--seeds",  "2",         "--rates",   "0.5,0.25"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static TempDir* dir_;
+};
+TempDir* Cli::dir_ = nullptr;
+
+// --- usage ---
+
+TEST_F(Cli, Version) {
+  const auto result = run({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("ballast [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST_F(Cli, EveryHelpEndsWithAnExample) {
+  std::vector<std::vector<std::string>> commands = kCommands;
+  commands.push_back({});
+  for (auto command : commands) {
+    std::string name = "ballast";
+    for (const std::string& word : command) name += " " + word;
+    command.push_back("--help");
+    const auto result = run(command);
+    EXPECT_EQ(result.exit_code, 0) << name;
+    EXPECT_THAT(result.out, HasSubstr("Usage: " + name + " ")) << name;
+    const std::size_t example = result.out.find("\nExample:\n  ballast ");
+    ASSERT_NE(example, std::string::npos) << name;
+    EXPECT_EQ(std::count(result.out.begin() + static_cast<long>(example), result.out.end(), '\n'),
+              3);
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+}
+
+TEST_F(Cli, WrongUsageIsExit2) {
+  expect_failure(run({}), 2, "ballast needs a command; known: methods, synth, compress, inspect");
+  expect_failure(run({"frobnicate"}), 2, "unknown command 'frobnicate'; known: methods, synth");
+  expect_failure(run({"--frobnicate"}), 2, "unknown option --frobnicate; see ballast --help");
+  expect_failure(run({"eval", "foo"}), 2, "unknown command 'foo'; known: attention");
+  expect_failure(run({"synth"}), 2, "--out is required; see ballast synth --help");
+  expect_failure(run({"synth", "-o", "x", "--tokens", "many"}), 2, "--tokens");
+  expect_failure(run({"inspect", "a", "b"}), 2, "unexpected argument 'b'");
+  expect_failure(run({"methods", "--threads", "0"}), 2, "--threads");
+  for (auto command : kCommands) {
+    command.push_back("--frobnicate");
+    EXPECT_EQ(run(command).exit_code, 2);
+  }
+}
+
+// --- methods ---
+
+TEST_F(Cli, ListsMethods) {
+  const auto result = run({"methods"});
+  EXPECT_EQ(result.exit_code, 0);
+  const auto listed = json::parse(run({"methods", "--json"}).out).at("methods");
+  ASSERT_EQ(listed.size(), methods().size());
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    EXPECT_EQ(listed[i].at("name"), methods()[i]->name);
+    EXPECT_THAT(result.out, HasSubstr("\n" + std::string(methods()[i]->name) + " "));
+    EXPECT_THAT(result.out, HasSubstr(std::string(methods()[i]->paper)));
+  }
+}
+
+TEST_F(Cli, DescribesAMethod) {
+  const auto result = run({"methods", "balancekv"});
+  EXPECT_THAT(result.out, HasSubstr("tokens that are balanced together"));
+  EXPECT_THAT(result.out, HasSubstr("practical | theory"));
+  const auto described = json::parse(run({"methods", "balancekv", "--json"}).out);
+  EXPECT_EQ(described.at("merges"), true);
+  EXPECT_EQ(described.at("parameters")[0].at("default"), "256");
+  expect_failure(run({"methods", "nonsense"}), 1, "unknown method 'nonsense'; known: exact");
+}
+
+// --- synth ---
+
+TEST_F(Cli, SameSeedSameBytes) {
+  const std::vector<std::string> size = {"--tokens", "50", "--dim", "5", "--heads", "2"};
+  auto made = [&](const char* name, std::vector<std::string> more) {
+    std::vector<std::string> all = {"synth", "-o", path(name)};
+    all.insert(all.end(), size.begin(), size.end());
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(run(all).exit_code, 0);
+    return read_text(path(name));
+  };
+  const std::string first = made("a", {"--seed", "3"});
+  EXPECT_EQ(made("b", {"--seed", "3", "--threads", "1"}), first);
+  EXPECT_NE(made("c", {"--seed", "4"}), first);
+  EXPECT_LT(made("d", {"--dtype", "bf16"}).size(), first.size());
+}
+
+TEST_F(Cli, SynthRefusesWhatCannotBe) {
+  expect_failure(run({"synth", "-o", path("x"), "--tokens", "0"}), 1, "synth: 0 tokens");
+  expect_failure(run({"synth", "-o", path("x"), "--heads", "3"}), 1,
+                 "3 query heads for 2 KV heads");
+  expect_failure(run({"synth", "-o", path("x"), "--dtype", "f8"}), 1, "unknown type 'f8'");
+  expect_failure(run({"synth", "-o", path("no/such/folder"), "--tokens", "9"}), 1,
+                 "cannot create: No such file or directory");
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
+}
+
+// --- compress and inspect ---
+
+TEST_F(Cli, CompressesAndInspects) {
+  const auto text = run({"compress", stream(), "--method", "balancekv:rate=0.25,block=16", "-o",
+                         path("kept"), "--save-cache", path("cache")});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("entries/head"));
+  EXPECT_THAT(text.out, HasSubstr("ratio      "));
+  EXPECT_NO_THROW(Safetensors(path("kept")).at("layer.1.head.1.normaliser_weights"));
+
+  const auto cache = run({"inspect", path("cache")});
+  EXPECT_EQ(cache.exit_code, 0) << cache.err;
+  EXPECT_THAT(cache.out, HasSubstr("balancekv:rate=0.25,block=16"));
+  const auto parsed = json::parse(run({"inspect", path("cache"), "--json"}).out);
+  EXPECT_EQ(parsed.at("kind"), "cache");
+  EXPECT_EQ(parsed.at("tokens"), 300);
+  EXPECT_EQ(parsed.at("bytes").at("total"), Cache::load(path("cache")).bytes().total());
+
+  const auto tensors = run({"inspect", stream()});
+  EXPECT_EQ(tensors.exit_code, 0) << tensors.err;
+  EXPECT_THAT(tensors.out, HasSubstr("keys - mean"));
+  const auto stats = json::parse(run({"inspect", stream(), "--json"}).out);
+  EXPECT_EQ(stats.at("layers").size(), 2u);
+  EXPECT_NEAR(stats.at("layers")[1].at("query_norm").at("mean").get<double>(), 4, 0.2);
+}
+
+TEST_F(Cli, CompressesInAStream) {
+  const auto result =
+      run({"compress", stream(), "--method", "balancekv:budget=100,sink=8,window=16,step=16",
+           "--protocol", "stream", "--key-type", "int8", "--value-type", "int4", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto parsed = json::parse(result.out);
+  EXPECT_EQ(parsed.at("protocol"), "stream");
+  EXPECT_LE(parsed.at("layers")[0].at("entries"), 100);
+  EXPECT_GT(parsed.at("layers")[0].at("error"), 0.0);
+}
+
+TEST_F(Cli, SameSeedSameCache) {
+  auto made = [&](const char* name, const char* seed) {
+    const auto result = run({"compress", stream(), "--method", "balancekv:rate=0.25,block=16", "-o",
+                             path(name), "--seed", seed});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_text(path(name));
+  };
+  const std::string first = made("kept1", "1");
+  EXPECT_EQ(made("kept2", "1"), first);
+  EXPECT_NE(made("kept3", "2"), first);
+}
+
+TEST_F(Cli, CompressRefusesWhatCannotBe) {
+  auto error = [](std::vector<std::string> more, const std::string& message) {
+    std::vector<std::string> all = {"compress", stream()};
+    all.insert(all.end(), more.begin(), more.end());
+    expect_failure(run(all), 1, message);
+  };
+  error({"--method", "nonsense"}, "unknown method 'nonsense'");
+  error({"--method", "balancekv:nonsense=1"}, "unknown key 'nonsense'");
+  error({"--method", "balancekv:budget=10"}, "budget=10 is smaller than sink=32 + window=32");
+  error({"--method", "balancekv"}, "say how much to keep");
+  error({"--method", "exact", "--protocol", "x"}, "unknown protocol 'x'");
+  error({"--method", "exact", "--key-type", "f8"}, "f8");
+  error({"--method", "exact", "-o", path("no/such/folder")}, "No such file or directory");
+}
+
+TEST_F(Cli, NamesWhatIsWrongWithAFile) {
+  const std::string bad = path("bad");
+  auto error = [&](const std::string& message) {
+    expect_failure(run({"inspect", bad}), 1, message);
+    expect_failure(run({"compress", bad, "--method", "balancekv:rate=0.5"}), 1, message);
+    expect_failure(run(eval({bad, "--methods", "balancekv"})), 1, message);
+  };
+  error(bad + ": cannot open: No such file or directory");
+  write_text(bad, "");
+  error(bad + ": not a safetensors file");
+  write_text(bad, "this is a plain text file, and not a short one");
+  error("it seems to be a text file");
+  write_text(bad, read_text(stream()).substr(0, 5000));
+  error(bad + ": truncated");
+
+  auto tensors = test::layer(4, 2, 40, 3);
+  tensors["layer.0.k"].set = {{7, std::numeric_limits<float>::infinity()}};
+  test::write_tensors(bad, tensors);
+  error(bad + ": tensor 'layer.0.k', head 0, token 2, number 1 is inf");
+  tensors = test::layer(4, 2, 40, 3);
+  tensors["layer.0.q"].set = {{40 * 3 * 2 - 1, std::numeric_limits<float>::quiet_NaN()}};
+  test::write_tensors(bad, tensors);
+  expect_failure(run({"compress", bad, "--method", "balancekv:rate=0.5"}), 1,
+                 "tensor 'layer.0.q', head 1, token 39, number 2 is nan");
+  test::write_tensors(bad, test::layer(5, 2, 40, 3));
+  error("which is no multiple of the 2 heads");
+  test::write_tensors(bad, test::layer(4, 2, 0, 3));
+  error("has no tokens");
+  tensors = test::layer(4, 2, 40, 3);
+  tensors["layer.0.v"].shape[1] = 41;
+  test::write_tensors(bad, tensors);
+  error("'layer.0.k' has 40 tokens, 'layer.0.v' has 41");
+  tensors.erase("layer.0.v");
+  test::write_tensors(bad, tensors);
+  error(bad + ": layer 0 has no tensor 'layer.0.v'");
+}
+
+TEST_F(Cli, RefusesDamagedCaches) {
+  ASSERT_EQ(
+      run({"compress", stream(), "--method", "exact", "--save-cache", path("whole")}).exit_code, 0);
+  std::string bytes = read_text(path("whole"));
+  bytes[bytes.size() / 2] ^= 1;
+  write_text(path("damaged"), bytes);
+  expect_failure(run({"inspect", path("damaged")}), 1, path("damaged") + ": damaged");
+}
+
+// --- eval attention ---
+
+TEST_F(Cli, EvaluatesMethods) {
+  const auto result = run(eval({stream(), "--methods", "balancekv:block=16; streaming-llm",
+                                "--methods", "exact", "--json=" + path("result.json")}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("cache/head"));
+  EXPECT_THAT(result.out, HasSubstr("the 276 between them compressed; 2 seeds"));
+  const auto parsed = json::parse(read_text(path("result.json")));
+  const auto& results = parsed.at("results");
+  ASSERT_EQ(results.size(), 5u);
+  EXPECT_EQ(results[0].at("method"), "balancekv:block=16");
+  EXPECT_EQ(results[0].at("entries"), 138);
+  EXPECT_EQ(results[2].at("method"), "streaming-llm");
+  EXPECT_EQ(results[4].at("method"), "exact");
+  EXPECT_LT(results[4].at("error").get<double>(), 1e-5);
+  EXPECT_GT(results[1].at("error"), results[0].at("error"));
+}
+
+/// Without the only numbers that may differ.
+std::string without_times(const std::string& text) {
+  json parsed = json::parse(text);
+  for (auto& cell : parsed.at("results")) cell.erase("compress_seconds");
+  return parsed.dump();
+}
+
+TEST_F(Cli, SameSeedSameResults) {
+  auto measured = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = eval({stream(), "--methods", "balancekv:block=16", "--json"});
+    all.insert(all.end(), more.begin(), more.end());
+    const auto result = run(all);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return without_times(result.out);
+  };
+  const std::string first = measured({});
+  EXPECT_EQ(measured({"--threads", "1"}), first);
+  EXPECT_NE(measured({"--seed", "7"}), first);
+  EXPECT_NE(measured({"--select-layers", "1"}), first);
+}
+
+TEST_F(Cli, EvaluatesAMadeUpStreamAndDraws) {
+  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  const auto result = run(eval({"--synth", "--tokens", "200", "--heads", "2", "--dim", "8",
+                                "--methods", "balancekv:block=16", "--plot", path("plot.svg")}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("synthetic stream: 200 tokens, 1 layer, 2 of 2 query heads"));
+  EXPECT_THAT(read_text(path("plot.svg")), HasSubstr("</svg>"));
+}
+
+TEST_F(Cli, EvalRefusesWhatCannotBe) {
+  auto error = [](std::vector<std::string> more, const std::string& message) {
+    expect_failure(run(eval(std::move(more))), 1, message);
+  };
+  error({"--methods", "exact"}, "give a file or --synth");
+  error({stream(), "--synth", "--methods", "exact"}, "not both");
+  error({stream(), "--methods", ";"}, "no method is given");
+  error({stream(), "--methods", "balancekv:rate=0.5"}, "leave out rate=");
+  error({stream(), "--methods", "exact", "--window", "292"}, "300 tokens leave no middle");
+  error({stream(), "--methods", "exact", "--queries", "17"}, "17 queries of a window of 16");
+  error({stream(), "--methods", "exact", "--select-layers", "2"}, "there is no layer 2");
+  error({stream(), "--methods", "exact", "--select-layers", "1-"}, "expected numbers and ranges");
+  error({stream(), "--methods", "exact", "--select-kv-heads", "2"}, "there is no KV head 2");
+  error({stream(), "--methods", "exact", "--plot", "x.bmp"}, "ends in .svg, .png or .pdf");
+  error({stream(), "--methods", "exact", "--json=" + path("no/such/file")},
+        "No such file or directory");
+}
+
+// --- when the outside world fails ---
+
+TEST_F(Cli, FullDisk) {
+  const int full = ::open("/dev/full", O_WRONLY);
+  const ProgramResult out = Program({"methods"}, full).wait();
+  ::close(full);
+  EXPECT_EQ(out.exit_code, 1);
+  EXPECT_EQ(out.err, "ballast: cannot write to standard output: No space left on device\n");
+  const auto file = run({"synth", "-o", "/dev/full", "--tokens", "9"});
+  expect_failure(file, 1, "/dev/full: cannot write: No space left on device");
+  EXPECT_EQ(run({"methods", "--json=/dev/full"}).exit_code, 1);
+}
+
+TEST_F(Cli, AReaderThatLeavesIsNoError) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  const ProgramResult result = Program({"methods"}, ends[1]).wait();
+  ::close(ends[1]);
+  EXPECT_EQ(result.exit_code, 128 + SIGPIPE);
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST_F(Cli, AnInterruptLeavesNoPartialFile) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    // So much that it is certainly not done when the signal comes.
+    Program program({"synth", "-o", path("large"), "--tokens", "4000000", "--heads", "64"});
+    const std::string partial = path("large.partial");
+    for (int i = 0; i < 3000 && !std::filesystem::exists(partial); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_TRUE(std::filesystem::exists(partial));
+    program.signal(signal);
+    EXPECT_EQ(program.wait().exit_code, 128 + signal);
+    EXPECT_FALSE(std::filesystem::exists(partial));
+    EXPECT_FALSE(std::filesystem::exists(path("large")));
+  }
+}
+
+}  // namespace
+}  // namespace ballast
