@@ -322,8 +322,11 @@ TEST_F(Cli, EvalRefusesWhatCannotBe) {
   error({stream(), "--synth", "--methods", "exact"}, "not both");
   error({stream(), "--methods", ";"}, "no method is given");
   error({stream(), "--methods", "balancekv:rate=0.5"}, "leave out rate=");
-  error({stream(), "--methods", "exact", "--window", "292"}, "300 tokens leave no middle");
-  error({stream(), "--methods", "exact", "--queries", "17"}, "17 queries of a window of 16");
+  const std::vector<std::string> attention = {"eval", "attention", stream(), "--methods", "exact"};
+  expect_failure(run(attention), 1, "300 tokens leave no middle between the first 256 and");
+  auto more_queries = attention;
+  more_queries.insert(more_queries.end(), {"--sink", "8", "--window", "16", "--queries", "17"});
+  expect_failure(run(more_queries), 1, "17 queries of a window of 16");
   error({stream(), "--methods", "exact", "--select-layers", "2"}, "there is no layer 2");
   error({stream(), "--methods", "exact", "--select-layers", "1-"}, "expected numbers and ranges");
   error({stream(), "--methods", "exact", "--select-kv-heads", "2"}, "there is no KV head 2");
