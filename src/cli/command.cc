@@ -61,8 +61,9 @@ void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group)
   add("--value-norm", o.value_norm, "Mean length of values");
   add("--sink-tokens", o.sink, "First tokens, which attract about half of all attention");
   add("--needle", o.needle,
-      "Where in the text the needle is, 0 to 1: a key that the last query of the last head "
-      "matches; -1: none");
+      "Plant a needle there, 0 to 1 of the text: a key that the last query of the last head "
+      "matches; "
+      "-1: none");
 }
 
 std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what) {

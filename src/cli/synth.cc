@@ -67,7 +67,7 @@ void add_synth(CLI::App& parent, std::function<void()>& task) {
   options->json.add_to(*app);
   app->footer(
       "Example:\n  ballast synth -o stream.safetensors --tokens 16384 --heads 8 "
-      "--kv-heads 2 --seed 1");
+      "--kv-heads 2 --needle 0.5");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 

@@ -20,7 +20,9 @@ constexpr std::size_t kMostHeadDim = 256;
 constexpr std::size_t kMostClusters = 65536;
 
 // Shares of a key's squared length.
-constexpr double kKeyCluster = 0.55, kKeyPlace = 0.10, kKeyNoise = 0.35;
+constexpr double kKeyCluster = 0.60, kKeyPlace = 0.12, kKeyNoise = 0.28;
+// Share of a value's squared length that is its cluster's; the rest is noise.
+constexpr double kValueCluster = 0.65;
 // A token takes the cluster of one of the last kMemory tokens with this probability.
 constexpr double kPersistence = 0.93;
 constexpr std::size_t kMemory = 8;
@@ -216,8 +218,9 @@ void Synth::make_value(const Head& head, std::size_t layer, std::size_t t,
                        std::span<float> out) const {
   const auto& o = options_;
   std::ranges::fill(out, 0.0f);
-  if (t != needle_) add(out, std::sqrt(0.5), head.value_centres[cluster_of_[layer][t]]);
-  add_normal(head.random, t, kValue, std::sqrt(0.5 / static_cast<double>(o.dim)), out);
+  if (t != needle_) add(out, std::sqrt(kValueCluster), head.value_centres[cluster_of_[layer][t]]);
+  add_normal(head.random, t, kValue, std::sqrt((1 - kValueCluster) / static_cast<double>(o.dim)),
+             out);
   const double jitter = random_unit(head.random, t, kValue, 0xffff) - 0.5;
   // Models keep the values of sink tokens small: they stand for "nothing to look at".
   scale_to(out, o.value_norm * (t < o.sink ? 0.2 : 1 + 0.5 * jitter));

@@ -26,7 +26,7 @@ struct SynthOptions {
   std::size_t sink = 4;  ///< first tokens, which attract about as much attention as all others
   /// Where the needle is, as a fraction of the text: a key that the last token's query in the last
   /// head is nearly parallel to. Negative: none.
-  double needle = 0.5;
+  double needle = -1;
 };
 
 /// One token's numbers are a function of the seed and of where they are, so any part can be made

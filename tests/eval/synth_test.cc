@@ -159,6 +159,7 @@ TEST(Synth, WritesWhatItReads) {
   o.kv_heads = 1;
   o.dim = 6;
   o.clusters = 3;
+  o.needle = 0.5;
   const Synth synth(o);
   TempDir dir;
   double last = 0;
