@@ -10,7 +10,7 @@ namespace ballast {
 namespace {
 
 /// Numbers that make a parallel loop over rows worth its start.
-constexpr std::size_t kParallelWork = 16 * 1024;
+constexpr std::size_t kParallelWork = 64 * 1024;
 
 void clamp(float limit, MutableMatrix m) {
   for (std::size_t i = 0; i < m.rows; ++i) {

@@ -14,7 +14,7 @@ constexpr std::size_t kUnpackFrom = 2 * kTileColumns;
 /// Floats of unpacked rows at a time: they stay in the second-level cache.
 constexpr std::size_t kPanel = 64 * 1024;
 /// Multiplications that are worth a task.
-constexpr std::size_t kTaskWork = 64 * 1024;
+constexpr std::size_t kTaskWork = 128 * 1024;
 
 /// Rows [begin, end) of one product.
 struct Task {
@@ -33,6 +33,7 @@ void dot_rows(TensorType type, const Row& row, std::size_t first, std::size_t co
               const Product& product) {
   const float* bias = product.linear->bias;
   Tile tile;
+  tile.ahead = kTileRows * product.linear->row_bytes;
   for (std::size_t j = 0; j < x.rows; j += kTileColumns) {
     const std::size_t columns = std::min(kTileColumns, x.rows - j);
     for (std::size_t c = 0; c < columns; ++c) tile.xs[c] = x.row(j + c);
@@ -115,7 +116,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     }
   }
   parallel_for(
-      count, [&](std::size_t i) { run(tasks[i], x); }, work >= 2 * kTaskWork);
+      count, [&](std::size_t i) { run(tasks[i], x); }, work >= 4 * kTaskWork);
 }
 
 }  // namespace ballast

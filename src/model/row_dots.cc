@@ -6,6 +6,8 @@
 // after foreach_target.h
 #include <hwy/highway.h>
 
+#include <hwy/cache_control.h>
+
 #include <cstring>
 
 #include "base/fail.h"
@@ -47,7 +49,11 @@ void DotTile(std::size_t n, Tile& tile) {
   for (std::size_t i = 0; i + kStep <= n; i += kStep) {
     FloatVec a[R], b[R];
     BALLAST_UNROLL
-    for (std::size_t r = 0; r < R; ++r) Read::step(tile.rows[r], i, a[r], b[r]);
+    for (std::size_t r = 0; r < R; ++r) {
+      // Rows are short for the processor's own prefetching.
+      if constexpr (M == 1) hwy::Prefetch(tile.rows[r] + Read::bytes(i) + tile.ahead);
+      Read::step(tile.rows[r], i, a[r], b[r]);
+    }
     BALLAST_UNROLL
     for (std::size_t j = 0; j < M; ++j) {
       const auto xa = hn::LoadU(d, tile.xs[j] + i);

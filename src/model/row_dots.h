@@ -16,6 +16,7 @@ inline constexpr std::size_t kTileColumns = 6;
 struct Tile {
   const std::byte* rows[kTileRows] = {};
   const float* xs[kTileColumns] = {};
+  std::size_t ahead = 0;  ///< bytes from a row to the one that will be read next in its place
   float sums[kTileRows * kTileColumns] = {};
 };
 

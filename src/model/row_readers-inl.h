@@ -33,9 +33,13 @@ inline constexpr std::size_t kStep = 2 * kLanes;
 HWY_INLINE FloatVec broadcast_f16(const std::byte* p) {
   std::uint16_t word;
   std::memcpy(&word, p, sizeof(word));
-  alignas(64) std::uint16_t words[kLanes];
-  for (std::uint16_t& w : words) w = word;
-  return kernels::HWY_NAMESPACE::load_f16(reinterpret_cast<const std::byte*>(words));
+#if HWY_TARGET == HWY_SCALAR
+  return kernels::HWY_NAMESPACE::load_f16(p);
+#else
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  const hn::Rebind<hwy::float16_t, FloatTag> df16;
+  return hn::PromoteTo(FloatTag(), hn::BitCast(df16, hn::Set(d16, word)));
+#endif
 }
 
 /// kLanes unsigned bytes.
@@ -79,6 +83,7 @@ struct WeightsBf16 {
 
 struct WeightsQ8_0 {
   static constexpr bool kBlocks = true;
+  static constexpr std::size_t bytes(std::size_t n) { return n / 32 * 34; }
   static HWY_INLINE void step(const std::byte* row, std::size_t i, FloatVec& a, FloatVec& b) {
     const std::byte* block = row + i / 32 * 34;
     const auto scale = broadcast_f16(block);
@@ -90,6 +95,7 @@ struct WeightsQ8_0 {
 
 struct WeightsQ4_0 {
   static constexpr bool kBlocks = true;
+  static constexpr std::size_t bytes(std::size_t n) { return n / 32 * 18; }
   // Numbers 0 to 15 lie in the low halves of 16 bytes, 16 to 31 in the high halves.
   static HWY_INLINE FloatVec load(const std::byte* block, std::size_t i, FloatVec scale) {
     auto q = load_u8(block + 2 + i % 16);
@@ -106,6 +112,7 @@ struct WeightsQ4_0 {
 
 struct WeightsQ4_K {
   static constexpr bool kBlocks = true;
+  static constexpr std::size_t bytes(std::size_t n) { return n / 256 * 144; }
   static HWY_INLINE void step(const std::byte* row, std::size_t i, FloatVec& a, FloatVec& b) {
     const std::byte* block = row + i / 256 * 144;
     const std::size_t at = i % 256, g = at / 32;
@@ -129,6 +136,7 @@ struct WeightsQ4_K {
 
 struct WeightsQ6_K {
   static constexpr bool kBlocks = true;
+  static constexpr std::size_t bytes(std::size_t n) { return n / 256 * 210; }
   static HWY_INLINE FloatVec load(const std::byte* block, std::size_t at) {
     const IntTag di;
     auto low = load_u8(block + at / 128 * 64 + at % 64);
