@@ -61,9 +61,10 @@ class Reader {
   template <typename Read>
   void in(const char* name, const Read& read) {
     const auto part = root_.find(name);
-    const bool needed = std::string_view(name) == "model";
-    require(part != root_.end() || !needed, "{}: '{}' is missing", source_, name);
-    if (part == root_.end() || part->is_null()) return;
+    if (part == root_.end() || part->is_null()) {
+      require(std::string_view(name) != "model", "{}: '{}' is missing", source_, name);
+      return;
+    }
     try {
       read(*part);
     } catch (const json::exception& e) {
@@ -156,6 +157,7 @@ class Reader {
   }
 
   void read_model(const json& model) {
+    require(model.is_object(), "{}: 'model' is not an object", source_);
     // Old files leave the type out.
     const std::string type = model.contains("type")     ? model.at("type").get<std::string>()
                              : model.contains("merges") ? "BPE"
