@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "formats/mutate.h"
 #include "text/jinja_interpreter.h"
 
 namespace ballast::jinja {
@@ -195,7 +196,8 @@ TEST(Jinja, HostileTemplatesEnd) {
                        "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
               HasSubstr("too much"));
   const std::string many(100'000, '(');
-  EXPECT_THAT(error_of("{{ " + many + "1" + std::string(many.size(), ')') + " }}"), HasSubstr("nested"));
+  EXPECT_THAT(error_of("{{ " + many + "1" + std::string(many.size(), ')') + " }}"),
+              HasSubstr("nested"));
   std::string sum = "{{ 1";
   std::string nots = "{{ ";
   std::string blocks;
@@ -207,6 +209,25 @@ TEST(Jinja, HostileTemplatesEnd) {
   EXPECT_THAT(error_of(sum + " }}"), HasSubstr("levels"));
   EXPECT_THAT(error_of(nots + "1 }}"), HasSubstr("nested"));
   EXPECT_THAT(error_of(blocks), HasSubstr("nested"));
+}
+
+TEST(Jinja, DamagedTemplatesGiveTextOrAnError) {
+  const std::string valid =
+      "{%- set ns = namespace(n=0) -%}{% macro b(x, y='z') %}<{{ x ~ y }}>{% endmacro %}"
+      "{% for m in m if m.v is odd %}{{ b(m.r) }}{% set ns.n = ns.n + m['v'] * 2 %}{% else %}none"
+      "{% endfor %}{# note #}{% if ns.n > 3 and not q %}{{ l[1:] | join(', ') | upper }}{% elif t "
+      "%}"
+      "{{ d.items() | list | tojson(indent=2) }}{% endif %}{% raw %}{{ }}{% endraw %}{{ s[::-1] }}";
+  EXPECT_NO_THROW(run(valid));
+  int broken = 0;
+  for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    try {
+      run(mutate(valid, seed), 100'000);
+    } catch (const Error&) {
+      ++broken;
+    }
+  }
+  EXPECT_GT(broken, 500);
 }
 
 TEST(Jinja, DeepButAllowedNestingFitsTheStack) {

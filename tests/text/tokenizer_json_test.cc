@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "formats/mutate.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -125,6 +126,21 @@ TEST(TokenizerJson, NamesWhatItDoesNotSupport) {
   EXPECT_THAT(with("normalizer", nested), HasSubstr("nested"));
   EXPECT_THROW(parse_tokenizer_json("{", "json"), Error);
   EXPECT_THROW(parse_tokenizer_json("[]", "json"), Error);
+}
+
+TEST(TokenizerJson, DamagedFilesGiveATokenizerOrAnError) {
+  int broken = 0;
+  for (const std::string& valid : {byte_level().dump(), with_marks().dump()}) {
+    for (std::uint32_t seed = 0; seed < 700; ++seed) {
+      try {
+        const Tokenizer t(parse_tokenizer_json(mutate(valid, seed), "json"));
+        t.decode(t.encode("he ab\xff <s>é 1", {.parse_special = true}), {.special = true});
+      } catch (const Error&) {
+        ++broken;
+      }
+    }
+  }
+  EXPECT_GT(broken, 500);
 }
 
 class HuggingFaceFolder : public testing::Test {
