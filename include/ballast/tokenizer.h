@@ -76,7 +76,8 @@ Vocabulary read_vocabulary(const Gguf& file);
 
 /// The vocabulary of a GGUF file, of a Hugging Face folder (tokenizer.json, or tokenizer.model, or
 /// vocab.json with merges.txt; tokenizer_config.json and chat_template.jinja beside it are read
-/// too) or of one such file. Throws Error that names the file and the part of it that is damaged or not supported.
+/// too) or of one such file. Throws Error that names the file and the part of it that is damaged or
+/// not supported.
 Vocabulary read_vocabulary(const std::filesystem::path& path);
 
 struct EncodeOptions {
