@@ -14,6 +14,7 @@
 #include "ballast/attention.h"
 #include "ballast/matrix.h"
 #include "ballast/method.h"
+#include "ballast/rotary.h"
 #include "ballast/storage.h"
 #include "ballast/summary.h"
 
@@ -31,11 +32,24 @@ struct CacheShape {
   std::vector<Position> sliding_windows;
   /// ALiBi slopes of the kv_heads·group query heads; empty: none.
   std::vector<float> alibi_slopes;
+  /// Of keys and queries, applied by the cache when positions are rolling; not used otherwise.
+  Rotary rotary;
 };
+
+/// Where entries stand.
+/// absolute: where they stood in the text; keys and queries come rotated accordingly.
+/// rolling: at their index among the entries that are kept, anew at every step; keys and queries
+/// come before rotation. Texts may then be longer than the model's positions.
+enum class Positions : std::uint8_t { absolute, rolling };
+
+std::string_view to_string(Positions positions);
+/// Throws Error that lists the known names.
+Positions parse_positions(std::string_view name);
 
 struct CacheOptions {
   Policy policy;
   Protocol protocol = Protocol::prefill;
+  Positions positions = Positions::absolute;
   StorageType key_type = StorageType::f32;
   StorageType value_type = StorageType::f32;
   std::uint64_t seed = 0;
@@ -49,12 +63,14 @@ struct CacheBytes {
   std::size_t sink = 0;
   std::size_t summary = 0;
   std::size_t window = 0;
-  std::size_t watch = 0;  ///< attention mass and queries remembered for the method
-  std::size_t total() const { return sink + summary + window + watch; }
+  std::size_t watch = 0;   ///< attention mass and queries remembered for the method
+  std::size_t rotary = 0;  ///< cosines and sines, with rolling positions
+  std::size_t total() const { return sink + summary + window + watch + rotary; }
   CacheBytes& operator+=(const CacheBytes& other);
 };
 
 class LayerCache;
+class RotaryTable;
 
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
 /// uses OpenMP's threads over heads.
@@ -86,7 +102,8 @@ class Cache {
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)
   CacheBytes bytes() const;
 
-  /// The parts of one head, for a caller who runs attention: sink, summary, window.
+  /// The parts of one head, for a caller who runs attention: sink, summary, window. Keys are as
+  /// they were given, positions those in the text.
   std::vector<Segment> segments(std::size_t layer, std::size_t head) const;
   /// Every kept entry of one head, in order of position.
   std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;
@@ -111,6 +128,7 @@ class Cache {
 
   std::unique_ptr<const Settings> settings_;
   std::unique_ptr<SharedState> shared_;
+  std::unique_ptr<RotaryTable> rotations_;  ///< null: absolute positions
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };
 

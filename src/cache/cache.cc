@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "attention/rotary.h"
 #include "base/bytes.h"
 #include "base/checks.h"
 #include "base/fail.h"
@@ -19,11 +20,23 @@ struct Cache::Settings {
   CacheOptions options;
 };
 
+std::string_view to_string(Positions positions) {
+  return positions == Positions::absolute ? "absolute" : "rolling";
+}
+
+Positions parse_positions(std::string_view name) {
+  for (Positions p : {Positions::absolute, Positions::rolling}) {
+    if (name == to_string(p)) return p;
+  }
+  fail("unknown positions '{}'; known: absolute, rolling", name);
+}
+
 CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   sink += other.sink;
   summary += other.summary;
   window += other.window;
   watch += other.watch;
+  rotary += other.rotary;
   return *this;
 }
 
@@ -44,6 +57,9 @@ void check_shape(const CacheShape& shape) {
   require(shape.alibi_slopes.empty() || shape.alibi_slopes.size() == shape.kv_heads * shape.group,
           "{} ALiBi slopes for {} query heads", shape.alibi_slopes.size(),
           shape.kv_heads * shape.group);
+  require(2 * shape.rotary.frequencies.size() <= shape.key_dim,
+          "{} rotations of two numbers in a head of {}", shape.rotary.frequencies.size(),
+          shape.key_dim);
 }
 
 void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const char* name) {
@@ -65,9 +81,12 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
   check_shape(shape);
   const MethodInfo& info = options.policy.info();
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
+  if (options.positions == Positions::rolling) {
+    rotations_ = std::make_unique<RotaryTable>(shape.rotary);
+  }
   for (std::size_t l = 0; l < shape.layers; ++l) {
     layers_.push_back(std::make_unique<LayerCache>(settings_->shape, settings_->options, l,
-                                                   shared_.get(), reserve));
+                                                   shared_.get(), rotations_.get(), reserve));
   }
 }
 
@@ -86,8 +105,8 @@ void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, Con
   check_rows(keys, keys.rows, s.kv_heads * s.key_dim, "keys");
   check_rows(values, keys.rows, s.kv_heads * s.value_dim, "values");
   // Nobody asks: only a method that watches attention needs the queries then.
-  const bool asked = queries.rows != 0 || keys.rows == 0 ||
-                     options().policy.watch().kind != Watch::Kind::nothing;
+  const bool asked =
+      queries.rows != 0 || keys.rows == 0 || options().policy.watch().kind != Watch::Kind::nothing;
   const std::size_t answers = asked ? keys.rows : 0;
   check_rows(queries, answers, query_heads * s.key_dim, "queries");
   require(out.rows == answers && out.cols == query_heads * s.value_dim,
@@ -112,6 +131,7 @@ CacheBytes Cache::bytes() const {
   CacheBytes bytes;
   for (const auto& layer : layers_) bytes += layer->bytes();
   if (shared_) bytes.watch += shared_->bytes();
+  if (rotations_) bytes.rotary = rotations_->bytes();
   return bytes;
 }
 
@@ -176,8 +196,13 @@ void put_settings(ByteWriter& out, const CacheShape& shape, const CacheOptions& 
   out.put_all<Position>(shape.sliding_windows);
   out.put<std::uint64_t>(shape.alibi_slopes.size());
   out.put_all<float>(shape.alibi_slopes);
+  out.put<std::uint64_t>(shape.rotary.frequencies.size());
+  out.put_all<float>(shape.rotary.frequencies);
+  out.put(shape.rotary.magnitude);
+  out.put<std::uint8_t>(shape.rotary.pairs);
   out.put_text(options.policy.to_string());
   out.put(options.protocol);
+  out.put(options.positions);
   out.put(options.key_type);
   out.put(options.value_type);
   out.put(options.seed);
@@ -208,8 +233,13 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   in.get_all<Position>(shape.sliding_windows);
   shape.alibi_slopes.resize(in.get_count(shape.kv_heads * shape.group, "the number of slopes"));
   in.get_all<float>(shape.alibi_slopes);
+  shape.rotary.frequencies.resize(in.get_count(kMostHeadDim, "the number of rotations"));
+  in.get_all<float>(shape.rotary.frequencies);
+  shape.rotary.magnitude = in.get<float>();
+  shape.rotary.pairs = in.get<std::uint8_t>() != 0;
   options.policy = Policy::parse(in.get_text());
   options.protocol = get_enum(in, Protocol::stream, "protocol");
+  options.positions = get_enum(in, Positions::rolling, "positions");
   options.key_type = get_enum(in, StorageType::int4, "key type");
   options.value_type = get_enum(in, StorageType::int4, "value type");
   options.seed = in.get<std::uint64_t>();

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "cache/rolling.h"
 #include "kernels/rows_bytes.h"
 
 namespace ballast {
@@ -38,13 +40,14 @@ void scatter(const Matrix& rows, std::size_t head, std::size_t group, MutableMat
 }  // namespace
 
 LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
-                       SharedState* shared, bool reserve)
+                       SharedState* shared, RotaryTable* rotations, bool reserve)
     : shape_(shape),
       options_(options),
       layer_(layer),
       watch_(options.policy.watch()),
       observed_(options.policy.observed()),
       shared_(shared),
+      rotations_(rotations),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
   // In prefill the prompt's length decides; asking now reports an impossible budget early.
@@ -176,12 +179,11 @@ std::vector<std::vector<float>> LayerCache::latest_masses() const {
       positions.insert(positions.end(), shape_.group, static_cast<Position>(t));
       biases.insert(biases.end(), slopes(h).begin(), slopes(h).end());
     }
-    Queries queries{head.recent_queries.view().slice(0, seen * shape_.group), positions, biases};
-    std::vector<Segment> segments;
-    head.segments(now(), segments);
-    Matrix unused(queries.rows.rows, shape_.value_dim);
+    Matrix queries(seen * shape_.group, shape_.key_dim);
+    std::copy_n(head.recent_queries.data(), queries.rows() * queries.cols(), queries.data());
+    Matrix unused(queries.rows(), shape_.value_dim);
     masses[h].assign(head.entries(), 0.0f);
-    attend_with_mass(queries, segments, logits(), unused.view(), masses[h]);
+    attend_entries(head, queries.view(), positions, biases, unused.view(), masses[h]);
   });
   if (watch_.whole_layer) add_up(masses);
   return masses;
@@ -228,26 +230,41 @@ void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix o
                              std::vector<float>* mass) {
   HeadCache& head = heads_[h];
   const std::size_t group = shape_.group;
-  const Matrix rows = gather(queries, h, group, shape_.key_dim);
+  Matrix rows = gather(queries, h, group, shape_.key_dim);
   std::vector<Position> positions(rows.rows());
   std::vector<float> biases(slopes(h).empty() ? 0 : rows.rows());
   for (std::size_t r = 0; r < rows.rows(); ++r) {
     positions[r] = static_cast<Position>(tokens_ - queries.rows + r / group);
     if (!biases.empty()) biases[r] = slopes(h)[r % group];
   }
+  Matrix z(rows.rows(), shape_.value_dim);
+  std::span<float> masses;
+  if (mass != nullptr && state_ != State::whole) {
+    mass->assign(head.entries(), 0.0f);
+    masses = *mass;
+  } else if (mass != nullptr) {
+    masses = head.window.masses();
+  }
+  attend_entries(head, rows.view(), positions, biases, z.view(), masses);
+  scatter(z, h, group, out);
+}
+
+void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
+                                std::span<Position> positions, std::span<const float> biases,
+                                MutableMatrix out, std::span<float> mass) const {
   std::vector<Segment> segments;
   head.segments(now(), segments);
-  Matrix z(rows.rows(), shape_.value_dim);
-  const Queries asked{rows.view(), positions, biases};
-  if (mass == nullptr) {
-    attend(asked, segments, logits(), z.view());
-  } else if (state_ == State::whole) {
-    attend_with_mass(asked, segments, logits(), z.view(), head.window.masses());
-  } else {
-    mass->assign(head.entries(), 0.0f);
-    attend_with_mass(asked, segments, logits(), z.view(), *mass);
+  std::optional<RolledEntries> rolled;
+  if (rotations_ != nullptr) {
+    rolled.emplace(*rotations_, segments);
+    rolled->place(positions, queries);
   }
-  scatter(z, h, group, out);
+  const Queries asked{queries, positions, biases};
+  if (mass.empty()) {
+    attend(asked, segments, logits(), out);
+  } else {
+    attend_with_mass(asked, segments, logits(), out, mass);
+  }
 }
 
 std::size_t LayerCache::entries() const {

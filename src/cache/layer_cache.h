@@ -14,9 +14,10 @@ namespace ballast {
 /// the summary `step` at a time).
 class LayerCache {
  public:
-  /// `reserve`: allocate at once what the options let expect.
+  /// `rotations`: null when positions are absolute. `reserve`: allocate at once what the options
+  /// let expect.
   LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
-             SharedState* shared, bool reserve);
+             SharedState* shared, RotaryTable* rotations, bool reserve);
 
   /// See Cache::forward; numbers are known to be finite.
   void forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
@@ -54,6 +55,11 @@ class LayerCache {
   void remember(HeadCache& head, std::size_t h, ConstMatrix queries) const;
   void attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out, std::vector<float>* mass);
   void load_head(HeadCache& head, ByteReader& in);
+  /// Attention over a head's entries, at the places where they stand. `queries` and `positions`
+  /// are changed. mass: one a entry, or empty.
+  void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
+                      std::span<const float> biases, MutableMatrix out,
+                      std::span<float> mass) const;
   Logits logits() const;
   std::span<const float> slopes(std::size_t h) const;
 
@@ -63,6 +69,7 @@ class LayerCache {
   Watch watch_;
   std::size_t observed_;
   SharedState* shared_;
+  RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;
   std::size_t tokens_ = 0;

@@ -1,0 +1,35 @@
+// Positions inside the cache: keys are cached before rotation, and at every step each entry stands
+// where it is among those kept. So a text may go on for ever, and no distance that a query sees
+// exceeds the size of the cache (Xiao et al. 2024, StreamingLLM, section 3.2).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attention/rotary.h"
+#include "ballast/attention.h"
+
+namespace ballast {
+
+/// One head's entries at their places. `segments` are changed: keys become rotated copies, held
+/// here, and positions become places. Entries of the same position share a place.
+class RolledEntries {
+ public:
+  RolledEntries(RotaryTable& table, std::span<Segment> segments);
+  RolledEntries(const RolledEntries&) = delete;
+  RolledEntries& operator=(const RolledEntries&) = delete;
+
+  /// Takes queries from their positions in the text to their places in the cache.
+  void place(std::span<Position> positions, MutableMatrix queries) const;
+
+ private:
+  Position place_of(Position position) const;
+  void roll(Segment& segment, std::size_t first);
+
+  RotaryTable& table_;
+  std::vector<Position> kept_;    ///< positions of all entries, ascending, each once
+  std::vector<Position> places_;  ///< of the entries, in the order of the segments
+  Matrix keys_;
+};
+
+}  // namespace ballast
