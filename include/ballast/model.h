@@ -57,8 +57,8 @@ class Model {
 
   const ModelConfig& config() const;
   const ModelFile& file() const;
-  /// What a cache for this model looks like.
-  CacheShape cache_shape() const;
+  /// What a cache for this model looks like, for texts of up to `context` tokens.
+  CacheShape cache_shape(std::size_t context = 0) const;
   /// Of a sequence that will have `tokens` tokens, read in chunks of `chunk`.
   MemoryEstimate estimate(const CacheOptions& options, std::size_t tokens,
                           std::size_t chunk = 256) const;
@@ -76,7 +76,8 @@ class Sequence {
  public:
   /// Throws Error on bad options, and with the figure when memory for `options.expected_tokens`
   /// tokens is not there. expected_tokens decides between a model's short and long rotary factors
-  /// where it has both.
+  /// where it has both. With rolling positions the text may be longer than the model's positions,
+  /// the entries kept may not; models with learned positions have no rolling ones.
   Sequence(const Model& model, const CacheOptions& options);
   /// Goes on from a saved cache. Throws Error if it is of another model's shape.
   Sequence(const Model& model, Cache cache);
@@ -84,15 +85,15 @@ class Sequence {
   const Cache& cache() const { return cache_; }
   Cache& cache() { return cache_; }
   std::size_t tokens() const { return cache_.tokens(); }  ///< read so far
+  /// Positions of the model that will have been used once `more` tokens are read: all of them, or
+  /// with rolling positions those inside the cache.
+  std::size_t positions_after(std::size_t more) const;
   bool prompt_finished() const { return prompt_finished_; }
   /// Says that the prompt has ended: see Cache::finish_prompt. Once at most.
   void finish_prompt();
 
  private:
-  friend class Forward;
-
   Cache cache_;
-  std::vector<float> frequencies_;  ///< radians per position of each rotation
   bool prompt_finished_ = false;
 };
 

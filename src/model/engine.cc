@@ -25,8 +25,9 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
   require(options.chunk > 0, "a chunk of 0 tokens");
   const std::size_t positions = model().config().max_positions;
   // Said before hours of reading, not after.
-  require(sequence.tokens() + tokens.size() <= positions,
-          "{}: the prompt has {} tokens after {} already read, but the model has {} positions",
+  require(sequence.positions_after(tokens.size()) <= positions,
+          "{}: the prompt has {} tokens after {} already read, but the model has {} positions; "
+          "a budget in --protocol stream with rolling positions reads texts of any length",
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/rotary.h"
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "model/row_ops.h"
@@ -65,17 +66,15 @@ void Forward::add_block() {
   }
 }
 
-void Forward::check(std::span<const Run> runs) const {
-  for (const Run& run : runs) {
-    for (Token token : run.tokens) {
-      require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
-              "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
-    }
-    const std::size_t end = run.sequence->tokens() + run.tokens.size();
-    require(end <= config_.max_positions,
-            "{}: a sequence of {} tokens, but the model has {} positions",
-            model_.file().path().string(), end, config_.max_positions);
+void Forward::check(const Run& run) const {
+  for (Token token : run.tokens) {
+    require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
+            "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
   }
+  const std::size_t end = run.sequence->positions_after(run.tokens.size());
+  require(end <= config_.max_positions,
+          "{}: a sequence of {} tokens, but the model has {} positions",
+          model_.file().path().string(), end, config_.max_positions);
 }
 
 void Forward::embed(std::span<const Run> runs) {
@@ -93,15 +92,17 @@ void Forward::embed(std::span<const Run> runs) {
         weights_.position_embedding.decode_row(position + config_.position_offset, place);
         for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
       }
-      if (config_.rope.style != RopeStyle::none) {
-        rotation_at(run.sequence->frequencies_, config_.rope.magnitude,
-                    static_cast<double>(position), scratch_.rotations[at]);
-      }
+      const Cache& cache = run.sequence->cache();
+      const Rotary& rotary = cache.shape().rotary;
+      const bool turns =
+          !rotary.frequencies.empty() && cache.options().positions == Positions::absolute;
+      rotations_[at] = turns ? &rotary : nullptr;
+      if (turns) rotation_at(rotary, static_cast<double>(position), scratch_.rotations[at]);
     }
   }
 }
 
-void Forward::position_heads(const LayerWeights& w) {
+void Forward::place_heads(const LayerWeights& w) {
   if (config_.clamp_qkv > 0.0f) {
     clamp(config_.clamp_qkv, rows(scratch_.query));
     clamp(config_.clamp_qkv, rows(scratch_.key));
@@ -120,9 +121,9 @@ void Forward::position_heads(const LayerWeights& w) {
                   key.subspan(h, dim));
       }
     }
-    if (config_.rope.style != RopeStyle::none) {
-      rotate(config_.rope.style, scratch_.rotations[i], dim, query);
-      rotate(config_.rope.style, scratch_.rotations[i], dim, key);
+    if (const Rotary* rotary = rotations_[i]) {
+      rotate(*rotary, scratch_.rotations[i], dim, query);
+      rotate(*rotary, scratch_.rotations[i], dim, key);
     }
   });
 }
@@ -133,7 +134,7 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs) {
                               {&w.key, rows(scratch_.key)},
                               {&w.value, rows(scratch_.value)}};
   multiply(rows(scratch_.normed), products);
-  position_heads(w);
+  place_heads(w);
   // Several sequences: a thread each. One: its heads share the threads.
   std::size_t first = 0;
   thread_local std::vector<std::size_t> starts;
@@ -167,10 +168,11 @@ void Forward::feed_forward(const LayerWeights& w) {
 }
 
 void Forward::run(std::span<const Run> runs) {
-  check(runs);
+  for (const Run& run : runs) check(run);
   tokens_ = 0;
   for (const Run& run : runs) tokens_ += run.tokens.size();
   if (tokens_ > scratch_.tokens) scratch_ = ForwardScratch(config_, tokens_);
+  rotations_.resize(tokens_);
   embed(runs);
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];

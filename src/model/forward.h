@@ -47,11 +47,12 @@ class Forward {
   void logits(std::size_t first, MutableMatrix out);
 
  private:
-  void check(std::span<const Run> runs) const;
+  void check(const Run& run) const;
   void embed(std::span<const Run> runs);
   void attention(std::size_t layer, std::span<const Run> runs);
   void feed_forward(const LayerWeights& weights);
-  void position_heads(const LayerWeights& weights);
+  /// Norms and rotations of the query and key heads.
+  void place_heads(const LayerWeights& weights);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
   void add_block();
   MutableMatrix rows(Matrix& m) const { return m.view().slice(0, tokens_); }
@@ -64,7 +65,8 @@ class Forward {
   const ModelConfig& config_;
   const ModelWeights& weights_;
   ForwardScratch scratch_;
-  std::size_t tokens_ = 0;  ///< of this pass
+  std::size_t tokens_ = 0;                ///< of this pass
+  std::vector<const Rotary*> rotations_;  ///< of each token; null: its cache sees to that, or none
 };
 
 }  // namespace ballast

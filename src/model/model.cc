@@ -16,7 +16,7 @@ Model& Model::operator=(Model&&) noexcept = default;
 const ModelConfig& Model::config() const { return file_->config(); }
 const ModelFile& Model::file() const { return *file_; }
 
-CacheShape Model::cache_shape() const {
+CacheShape Model::cache_shape(std::size_t context) const {
   const ModelConfig& c = config();
   CacheShape shape;
   shape.layers = c.layers;
@@ -31,23 +31,45 @@ CacheShape Model::cache_shape() const {
     if (slides) shape.sliding_windows.push_back(static_cast<Position>(w));
   }
   if (c.alibi_max_bias > 0.0f) shape.alibi_slopes = alibi_slopes(c.heads, c.alibi_max_bias);
+  if (c.rope.style != RopeStyle::none) {
+    shape.rotary = {c.rope.frequencies(context), c.rope.magnitude,
+                    c.rope.style == RopeStyle::pairs};
+  }
   return shape;
 }
 
+namespace {
+
+/// A cache for the model, once it is known that the options suit it and memory suffices.
+Cache make_cache(const Model& model, const CacheOptions& options) {
+  const ModelConfig& config = model.config();
+  if (options.positions == Positions::rolling) {
+    require(!config.learned_positions, "{}: {} has learned positions, which cannot be rolling",
+            model.file().path().string(), to_string(config.family));
+    const bool stream = options.protocol == Protocol::stream;
+    const Shares shares =
+        options.policy.shares(std::max<std::size_t>(1, options.expected_tokens), options.protocol,
+                              0, static_cast<int>(config.layers));
+    require(!stream || options.policy.info().share == WindowShare::all ||
+                shares.total() <= config.max_positions,
+            "{}: a budget of {} entries, but the model has {} positions",
+            model.file().path().string(), shares.total(), config.max_positions);
+  }
+  MemoryEstimate estimate = model.estimate(options, options.expected_tokens);
+  estimate.weights = estimate.scratch = 0;  // there already
+  require_memory(estimate, available_memory(), "the cache");
+  return Cache(model.cache_shape(options.expected_tokens), options);
+}
+
+}  // namespace
+
 Sequence::Sequence(const Model& model, const CacheOptions& options)
-    : cache_((require_memory({0, model.estimate(options, options.expected_tokens).cache, 0},
-                             available_memory(), "the cache"),
-              model.cache_shape()),
-             options),
-      frequencies_(model.config().rope.frequencies(options.expected_tokens)) {}
+    : cache_(make_cache(model, options)) {}
 
 Sequence::Sequence(const Model& model, Cache cache)
-    : cache_(std::move(cache)),
-      frequencies_(model.config().rope.frequencies(
-          std::max(cache_.options().expected_tokens, cache_.tokens()))),
-      prompt_finished_(true) {
+    : cache_(std::move(cache)), prompt_finished_(true) {
   const CacheShape& have = cache_.shape();
-  const CacheShape want = model.cache_shape();
+  const CacheShape want = model.cache_shape(cache_.options().expected_tokens);
   require(
       have.layers == want.layers && have.kv_heads == want.kv_heads && have.group == want.group &&
           have.key_dim == want.key_dim && have.value_dim == want.value_dim &&
@@ -57,6 +79,22 @@ Sequence::Sequence(const Model& model, Cache cache)
       "{} has {} of {} × {} of {}",
       have.layers, have.kv_heads, have.group, have.key_dim, model.file().path().string(),
       want.layers, want.kv_heads, want.group, want.key_dim);
+}
+
+std::size_t Sequence::positions_after(std::size_t more) const {
+  const CacheOptions& options = cache_.options();
+  if (options.positions == Positions::absolute) return tokens() + more;
+  const std::size_t kept = cache_.entries() + more;
+  // A budget holds at every step of a stream, and once a prompt is condensed unless what is
+  // generated is kept.
+  const bool bounded = options.policy.info().share != WindowShare::all &&
+                       (options.protocol == Protocol::stream ||
+                        (prompt_finished_ && !options.policy.keeps_generated()));
+  if (!bounded) return kept;
+  const std::size_t length = std::max<std::size_t>(1, options.expected_tokens);
+  const Shares shares =
+      options.policy.shares(length, options.protocol, 0, static_cast<int>(cache_.shape().layers));
+  return std::min(kept, shares.total());
 }
 
 void Sequence::finish_prompt() {

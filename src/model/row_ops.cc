@@ -68,30 +68,4 @@ void soft_cap(float cap, std::span<float> x) {
   for (float& number : x) number = cap * std::tanh(number / cap);
 }
 
-void rotation_at(std::span<const float> frequencies, float magnitude, double position,
-                 std::span<float> table) {
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    const double angle = position * double{frequencies[i]};
-    table[2 * i] = magnitude * static_cast<float>(std::cos(angle));
-    table[2 * i + 1] = magnitude * static_cast<float>(std::sin(angle));
-  }
-}
-
-void rotate(RopeStyle style, std::span<const float> table, std::size_t head_dim,
-            std::span<float> row) {
-  const std::size_t half = table.size() / 2;
-  // The partners of a rotation are `apart` numbers from each other.
-  const std::size_t apart = style == RopeStyle::pairs ? 1 : half;
-  const std::size_t step = style == RopeStyle::pairs ? 2 : 1;
-  for (std::size_t head = 0; head < row.size(); head += head_dim) {
-    for (std::size_t i = 0; i < half; ++i) {
-      float& a = row[head + i * step];
-      float& b = row[head + i * step + apart];
-      const float cos = table[2 * i], sin = table[2 * i + 1], turned = a * cos - b * sin;
-      b = b * cos + a * sin;
-      a = turned;
-    }
-  }
-}
-
 }  // namespace ballast

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
+#include <memory>
+#include <optional>
 
 #include "model/forward.h"
 #include "model/reference_case.h"
@@ -246,6 +247,55 @@ TEST(Engine, RefusesWhatItCannotDo) {
                 f.engine->decode(twice, std::vector<Token>{1, 2}, rows.view());
               }),
               testing::HasSubstr("twice"));
+}
+
+TEST(Rolling, IsTheSameWhileNothingIsForgotten) {
+  for (const char* name : {"llama31", "gemma2", "mpt", "neox", "phi3-long", "qwen3"}) {
+    Fixture f(name);
+    BALLAST_NEED_REFERENCE(f.reference);
+    CacheOptions options;
+    options.expected_tokens = f.tokens().size();
+    options.positions = Positions::rolling;
+    Sequence sequence(*f.model, options);
+    const std::vector<float> logits = all_logits(*f.engine, sequence, f.tokens(), 9);
+    EXPECT_LT(largest_difference(logits, f.reference.logits), 1e-3) << name;
+  }
+}
+
+TEST(Rolling, RunsBeyondTheModelsPositions) {
+  Fixture f("llama");  // 128 positions
+  BALLAST_NEED_REFERENCE(f.reference);
+  for (const char* method : {"streaming-llm:budget=32,sink=4", "h2o:budget=32"}) {
+    CacheOptions options;
+    options.policy = Policy::parse(method);
+    options.protocol = Protocol::stream;
+    options.positions = Positions::rolling;
+    Sequence sequence(*f.model, options);
+    std::vector<Token> text;
+    while (text.size() < 500) text.insert(text.end(), f.tokens().begin(), f.tokens().end());
+    std::vector<float> logits = f.engine->prefill(sequence, text);
+    for (int i = 0; i < 50; ++i) f.engine->decode(sequence, argmax(logits), logits);
+    EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
+    EXPECT_EQ(sequence.tokens(), text.size() + 50);
+    EXPECT_LE(sequence.cache().entries(), 32u);
+  }
+}
+
+TEST(Rolling, IsRefusedWhereItCannotBe) {
+  Fixture opt("opt");
+  BALLAST_NEED_REFERENCE(opt.reference);
+  CacheOptions options;
+  options.positions = Positions::rolling;
+  EXPECT_THAT(error_of([&] { Sequence(*opt.model, options); }),
+              testing::HasSubstr("OPT has learned positions, which cannot be rolling"));
+  Fixture f("llama");
+  Sequence whole(*f.model, options);
+  EXPECT_THAT(error_of([&] { f.engine->prefill(whole, std::vector<Token>(129, 5)); }),
+              testing::HasSubstr("but the model has 128 positions"));
+  options.policy = Policy::parse("streaming-llm:budget=129");
+  options.protocol = Protocol::stream;
+  EXPECT_THAT(error_of([&] { Sequence(*f.model, options); }),
+              testing::HasSubstr("a budget of 129 entries, but the model has 128 positions"));
 }
 
 TEST(Memory, IsEstimatedByMethod) {
