@@ -212,8 +212,8 @@ void Synth::make_key(const Head& head, std::size_t layer, std::size_t t,
     add(out, o.key_norm, head.directions[1]);
   } else if (t < o.sink) {
     // As long as it takes for the sink's tokens together to weigh about what all others do; their
-    // e^logit has a mean of about e^3.6, the clusters that a query looks for included.
-    const double others = std::log(static_cast<double>(o.tokens)) + 3.6;
+    // e^logit has a mean of about e^4.5, the clusters that a query looks for included.
+    const double others = std::log(static_cast<double>(o.tokens)) + 4.5;
     const double logit = others - std::log(static_cast<double>(o.sink));
     const double length =
         head.common > 0 ? logit * std::sqrt(static_cast<double>(o.dim)) / head.common : 0;

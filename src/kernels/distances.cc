@@ -65,12 +65,11 @@ HWY_EXPORT(SquaredDistances);
 
 // Rows unpacked at a time where they are not float32: few enough for the first-level cache.
 constexpr std::size_t kUnpacked = 16;
-constexpr std::size_t kMostDim = 256;
 
 }  // namespace
 
 void squared_distances(const RowsView& rows, std::span<const float> point, std::span<float> out) {
-  require(point.size() == rows.dim && out.size() >= rows.rows && rows.dim <= kMostDim,
+  require(point.size() == rows.dim && out.size() >= rows.rows,
           "distances of {} rows of {} numbers from a point of {} into {} numbers", rows.rows,
           rows.dim, point.size(), out.size());
   if (rows.type == StorageType::f32) {
@@ -79,12 +78,12 @@ void squared_distances(const RowsView& rows, std::span<const float> point, std::
      point.data(), out.data());
     return;
   }
-  float unpacked[kUnpacked * kMostDim];
+  Matrix unpacked(kUnpacked, rows.dim);
   for (std::size_t first = 0; first < rows.rows; first += kUnpacked) {
     const std::size_t count = std::min(kUnpacked, rows.rows - first);
-    rows.slice(first, count).decode(MutableMatrix(unpacked, count, rows.dim));
+    rows.slice(first, count).decode(unpacked.view().slice(0, count));
     HWY_DYNAMIC_DISPATCH(SquaredDistances)
-    (unpacked, count, rows.dim, rows.dim, point.data(), out.data() + first);
+    (unpacked.data(), count, rows.dim, rows.dim, point.data(), out.data() + first);
   }
 }
 
