@@ -25,6 +25,7 @@ void add_eval(CLI::App& parent, std::function<void()>& task);
 
 /// Experiments: subcommands of eval.
 void add_eval_attention(CLI::App& parent, std::function<void()>& task);
+void add_eval_memory(CLI::App& parent, std::function<void()>& task);
 
 /// All commands, in the order in which --help shows them.
 std::span<const AddCommand> commands();

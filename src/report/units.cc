@@ -30,6 +30,7 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_seconds(double seconds) {
+  if (seconds > 0 && seconds < 9.95e-6) return fmt::format("{:.2f} µs", seconds * 1e6);
   if (seconds < 999.5e-6) return fmt::format("{:.0f} µs", seconds * 1e6);
   if (seconds < 0.9995) return fmt::format("{} ms", three_digits(seconds * 1e3));
   if (seconds < 59.95) return fmt::format("{} s", three_digits(seconds));

@@ -314,6 +314,23 @@ TEST_F(Cli, EvaluatesAMadeUpStreamAndDraws) {
   EXPECT_THAT(read_text(path("plot.svg")), HasSubstr("</svg>"));
 }
 
+TEST_F(Cli, MeasuresErrorAgainstMemory) {
+  const std::vector<std::string> command = {"eval",      "memory",  "--lengths", "300,600",
+                                            "--budgets", "100,400", "--dim",     "8",
+                                            "--seeds",   "1",       "--json"};
+  const auto first = run(command), second = run(command);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  json a = json::parse(first.out), b = json::parse(second.out);
+  for (json* json : {&a, &b}) {
+    for (json& row : (*json)["results"]) row.erase("seconds_per_token");
+  }
+  EXPECT_EQ(a.dump(), b.dump());
+  EXPECT_EQ(a["results"].size(), 4u);
+  EXPECT_EQ(a["results"][0]["error"].size(), 1u);  // 300 tokens all fit into 400 entries
+  expect_failure(run({"eval", "memory", "--methods", "h2o"}), 1, "watches attention");
+  expect_failure(run({"eval", "memory", "--lengths", "x"}), 2, "--lengths");
+}
+
 TEST_F(Cli, EvalRefusesWhatCannotBe) {
   auto error = [](std::vector<std::string> more, const std::string& message) {
     expect_failure(run(eval(std::move(more))), 1, message);
