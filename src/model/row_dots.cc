@@ -147,14 +147,28 @@ HWY_INLINE void WithReader(TensorType type, Action&& action) {
       return action(WeightsF16());
     case TensorType::bf16:
       return action(WeightsBf16());
-    case TensorType::q8_0:
-      return action(WeightsQ8_0());
     case TensorType::q4_0:
       return action(WeightsQ4_0());
+    case TensorType::q4_1:
+      return action(WeightsQ4_1());
+    case TensorType::q5_0:
+      return action(WeightsQ5_0());
+    case TensorType::q5_1:
+      return action(WeightsQ5_1());
+    case TensorType::q8_0:
+      return action(WeightsQ8_0());
+    case TensorType::q2_k:
+      return action(WeightsQ2_K());
+    case TensorType::q3_k:
+      return action(WeightsQ3_K());
     case TensorType::q4_k:
       return action(WeightsQ4_K());
+    case TensorType::q5_k:
+      return action(WeightsQ5_K());
     case TensorType::q6_k:
       return action(WeightsQ6_K());
+    case TensorType::iq4_nl:
+      return action(WeightsIq4Nl());
     default:
       fail("weights of type {} have no reader", to_string(type));
   }
@@ -180,18 +194,8 @@ HWY_EXPORT(UnpackRow);
 }  // namespace
 
 bool has_row_reader(TensorType type) {
-  switch (type) {
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-    case TensorType::q8_0:
-    case TensorType::q4_0:
-    case TensorType::q4_k:
-    case TensorType::q6_k:
-      return true;
-    default:
-      return false;
-  }
+  return is_quantised(type) || type == TensorType::f32 || type == TensorType::f16 ||
+         type == TensorType::bf16;
 }
 
 void dot_tile(TensorType type, std::size_t n, std::size_t rows, std::size_t columns, Tile& tile) {
