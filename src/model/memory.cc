@@ -22,6 +22,16 @@ std::size_t machine_memory() {
   return kUnknown;
 }
 
+/// The number that follows `key` in a file of keys and numbers.
+std::size_t read_entry(const std::string& path, std::string_view key) {
+  std::ifstream in(path);
+  std::string name;
+  for (std::size_t number = 0; in >> name >> number;) {
+    if (name == key) return number;
+  }
+  return 0;
+}
+
 std::size_t read_number(const std::string& path, std::size_t otherwise) {
   std::ifstream in(path);
   std::size_t number = 0;
@@ -38,7 +48,11 @@ std::size_t group_memory() {
     for (std::string group = line.substr(3);; group.erase(group.find_last_of('/'))) {
       const std::string folder = "/sys/fs/cgroup" + group + (group == "/" ? "" : "/");
       const std::size_t most = read_number(folder + "memory.max", kUnknown);
-      const std::size_t used = read_number(folder + "memory.current", 0);
+      // Pages of files, this model's among them, give way when memory is asked for.
+      const std::size_t pages =
+          read_entry(folder + "memory.stat", "file") - read_entry(folder + "memory.stat", "shmem");
+      const std::size_t held = read_number(folder + "memory.current", 0);
+      const std::size_t used = held - std::min(held, pages);
       if (most != kUnknown) least = std::min(least, most - std::min(most, used));
       if (group.find_last_of('/') == std::string::npos || group.size() < 2) break;
     }
