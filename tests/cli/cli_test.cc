@@ -321,8 +321,8 @@ TEST_F(Cli, MeasuresErrorAgainstMemory) {
   const auto first = run(command), second = run(command);
   ASSERT_EQ(first.exit_code, 0) << first.err;
   json a = json::parse(first.out), b = json::parse(second.out);
-  for (json* json : {&a, &b}) {
-    for (json& row : (*json)["results"]) row.erase("seconds_per_token");
+  for (json* result : {&a, &b}) {
+    for (json& row : (*result)["results"]) row.erase("seconds_per_token");
   }
   EXPECT_EQ(a.dump(), b.dump());
   EXPECT_EQ(a["results"].size(), 4u);
