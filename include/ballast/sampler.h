@@ -44,7 +44,9 @@ class Sampler {
   TokenChance sample(std::span<const float> logits, std::span<const Token> history);
 
  private:
+  /// Fills choices_, the likeliest first.
   void keep_likely();
+  void keep_top_p(float top);
 
   SamplingOptions options_;
   std::uint64_t drawn_ = 0;

@@ -59,9 +59,10 @@ TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token
     const std::size_t window = std::min(history.size(), options_.repetition_window);
     for (Token token : history.last(window)) {
       const auto i = static_cast<std::size_t>(token);
+      require(token >= 0 && i < logits.size(), "token id {} among {} logits", token, logits.size());
       // From the model's logit, so that a token that came twice is punished once.
-      logits_.at(i) = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
-                                       : logits[i] * options_.repetition_penalty;
+      logits_[i] = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
+                                    : logits[i] * options_.repetition_penalty;
     }
   }
   const std::uint64_t draw = drawn_++;
@@ -93,31 +94,34 @@ void Sampler::keep_likely() {
   choices_.resize(logits_.size());
   for (std::size_t i = 0; i < logits_.size(); ++i)
     choices_[i] = {static_cast<Token>(i), logits_[i]};
-  const bool sorted = options_.top_p < 1.0f || options_.top_k > 0;
   if (options_.top_k > 0 && options_.top_k < choices_.size()) {
     const auto end = choices_.begin() + static_cast<std::ptrdiff_t>(options_.top_k);
     std::nth_element(choices_.begin(), end, choices_.end(), likelier);
     choices_.resize(options_.top_k);
   }
-  if (sorted) {
-    std::sort(choices_.begin(), choices_.end(), likelier);
-  } else {
-    std::iter_swap(choices_.begin(), std::min_element(choices_.begin(), choices_.end(), likelier));
-  }
+  std::iter_swap(choices_.begin(), std::min_element(choices_.begin(), choices_.end(), likelier));
   const float top = choices_[0].log_probability;
-  if (options_.top_p < 1.0f) {
-    double sum = 0.0, mass = 0.0;
-    for (const TokenChance& c : choices_) sum += std::exp(double{c.log_probability} - top);
-    std::size_t kept = 0;
-    while (kept < choices_.size() && mass < options_.top_p * sum) {
-      mass += std::exp(double{choices_[kept++].log_probability} - top);
-    }
-    choices_.resize(std::max<std::size_t>(1, kept));
-  }
+  if (options_.top_p < 1.0f) keep_top_p(top);
   if (options_.min_p > 0.0f) {
     const float least = top + std::log(options_.min_p);
     std::erase_if(choices_, [&](const TokenChance& c) { return c.log_probability < least; });
   }
+}
+
+void Sampler::keep_top_p(float top) {
+  double sum = 0.0, mass = 0.0;
+  for (const TokenChance& c : choices_) sum += std::exp(double{c.log_probability} - top);
+  // Tokens that each have less than their share of the mass that is left out have less than that
+  // together: the others reach top-p without them. So there are few to sort.
+  const double out = (1.0 - double{options_.top_p}) * sum;
+  const double least = top + std::log(0.999 * out / static_cast<double>(choices_.size()));
+  std::erase_if(choices_, [&](const TokenChance& c) { return c.log_probability < least; });
+  std::sort(choices_.begin(), choices_.end(), likelier);
+  std::size_t kept = 0;
+  while (kept < choices_.size() && mass < options_.top_p * sum) {
+    mass += std::exp(double{choices_[kept++].log_probability} - top);
+  }
+  choices_.resize(std::max<std::size_t>(1, kept));
 }
 
 std::vector<TokenChance> likeliest(std::span<const float> logits, std::size_t count) {

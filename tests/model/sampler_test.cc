@@ -61,6 +61,12 @@ TEST(Sampler, TopPKeepsTheFewestThatHaveTheMass) {
   expect_distribution({.temperature = 1, .top_p = 1e-6f}, softmax(kLogits, 1, {1}));
 }
 
+TEST(Sampler, TopPOfAFlatDistributionKeepsItsShare) {
+  const std::vector<float> flat(1000, 0.5f);
+  Sampler sampler({.temperature = 1, .top_p = 0.3f});
+  for (int i = 0; i < 2000; ++i) EXPECT_LT(sampler.sample(flat, {}).token, 301);
+}
+
 TEST(Sampler, MinPLeavesOutTheUnlikely) {
   expect_distribution({.temperature = 1, .min_p = 0.3f}, softmax(kLogits, 1, {1, 2, 4, 6}));
 }
@@ -131,6 +137,9 @@ TEST(Sampler, NamesBadOptionsAndLogits) {
             }),
             "the logit of token 1 is not a number");
   EXPECT_EQ(error_of([] { Sampler({}).sample({}, {}); }), "no logit is finite");
+  EXPECT_EQ(
+      error_of([] { Sampler({.repetition_penalty = 2}).sample(kLogits, std::vector<Token>{7}); }),
+      "token id 7 among 7 logits");
 }
 
 }  // namespace
