@@ -1,5 +1,5 @@
 // Four million tokens through every method with a budget (label `long`).
-#include <chrono>
+#include <ctime>
 
 #include "cache/streams.h"
 
@@ -9,7 +9,7 @@ namespace {
 class LongStream : public testing::TestWithParam<std::string> {};
 
 TEST_P(LongStream, HoldsItsBudgetForFourMillionTokens) {
-  constexpr std::size_t kTokens = 4'000'000, kPart = 100'000, kCycle = 8192, kDim = 16;
+  constexpr std::size_t kTokens = 4'000'000, kPart = 100'000, kCycle = 8192, kDim = 32;
   CacheShape shape;
   shape.key_dim = shape.value_dim = kDim;
   shape.logits.scale = 0.25f;
@@ -25,7 +25,7 @@ TEST_P(LongStream, HoldsItsBudgetForFourMillionTokens) {
   std::vector<double> seconds;
   std::size_t settled = 0;
   for (std::size_t done = 0; done < kTokens; done += kPart) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: other programs do not count
     for (std::size_t t = done; t < done + kPart; ++t) {
       const std::size_t i = t % kCycle;
       cache.forward(0, keys.view().slice(i, 1), values.view().slice(i, 1),
@@ -38,8 +38,7 @@ TEST_P(LongStream, HoldsItsBudgetForFourMillionTokens) {
       }
       ASSERT_TRUE(std::isfinite(out[0][0])) << "token " << t;
     }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    seconds.push_back(took.count());
+    seconds.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
   std::printf("%s: %.2f us a token in the first 100,000, %.2f in the last: ratio %.2f\n",
               GetParam().c_str(), seconds.front() * 1e6 / kPart, seconds.back() * 1e6 / kPart,
