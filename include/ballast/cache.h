@@ -114,6 +114,8 @@ class Cache {
   /// Writes a versioned, checksummed file, beside and renamed. `note` is kept with it (what the
   /// cache is of). Throws Error if it cannot be written.
   void save(const std::filesystem::path& path, std::string_view note = {}) const;
+  /// The content of that file, for parse(): a copy of the cache that others can go on from.
+  std::vector<std::byte> to_bytes(std::string_view note = {}) const;
   /// Throws Error naming what is wrong with a damaged or foreign file.
   static Cache load(const std::filesystem::path& path, std::string* note = nullptr);
   /// The same from memory; errors say `name`.
@@ -125,6 +127,7 @@ class Cache {
 
   Cache(const CacheShape& shape, const CacheOptions& options, bool reserve);
   static Cache parse_body(ByteReader& in, std::string* note);
+  void write(ByteWriter& out, std::string_view note) const;
 
   std::unique_ptr<const Settings> settings_;
   std::unique_ptr<SharedState> shared_;

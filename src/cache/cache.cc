@@ -248,15 +248,28 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
 
 }  // namespace
 
-void Cache::save(const std::filesystem::path& path, std::string_view note) const {
-  FileWriter out(path);
+void Cache::write(ByteWriter& out, std::string_view note) const {
   out.put(kMagic);
   out.put(kVersion);
   put_settings(out, shape(), options());
   out.put_text(note);
   if (shared_) shared_->save(out);
   for (const auto& layer : layers_) layer->save(out);
+}
+
+void Cache::save(const std::filesystem::path& path, std::string_view note) const {
+  FileWriter out(path);
+  write(out, note);
   out.finish();
+}
+
+std::vector<std::byte> Cache::to_bytes(std::string_view note) const {
+  MemoryWriter out;
+  write(out, note);
+  const uLong crc = crc32_z(crc32_z(0, nullptr, 0),
+                            reinterpret_cast<const Bytef*>(out.bytes.data()), out.bytes.size());
+  out.put(static_cast<std::uint32_t>(crc));
+  return std::move(out.bytes);
 }
 
 Cache Cache::load(const std::filesystem::path& path, std::string* note) {

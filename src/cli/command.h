@@ -22,6 +22,10 @@ void add_synth(CLI::App& parent, std::function<void()>& task);
 void add_compress(CLI::App& parent, std::function<void()>& task);
 void add_inspect(CLI::App& parent, std::function<void()>& task);
 void add_eval(CLI::App& parent, std::function<void()>& task);
+void add_run(CLI::App& parent, std::function<void()>& task);
+void add_chat(CLI::App& parent, std::function<void()>& task);
+void add_perplexity(CLI::App& parent, std::function<void()>& task);
+void add_tokenize(CLI::App& parent, std::function<void()>& task);
 
 /// Experiments: subcommands of eval.
 void add_eval_attention(CLI::App& parent, std::function<void()>& task);

@@ -7,7 +7,8 @@ namespace ballast::cli {
 
 std::span<const AddCommand> commands() {
   static constexpr std::array all = {
-      &add_methods, &add_synth, &add_compress, &add_inspect, &add_eval,
+      &add_run,   &add_chat,     &add_perplexity, &add_tokenize, &add_methods,
+      &add_synth, &add_compress, &add_inspect,    &add_eval,
   };
   return all;
 }

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/mapped_file.h"
 #include "cli/command.h"
+#include "cli/inspect_model.h"
 #include "eval/kv_file.h"
 #include "eval/kv_stats.h"
 #include "report/progress.h"
@@ -211,6 +212,7 @@ struct FileKind {
 
 constexpr std::array kFileKinds = {
     FileKind{[](const std::string& path) { return begins_with(path, "BALLASTC"); }, inspect_cache},
+    FileKind{is_model, inspect_model},
     FileKind{[](const std::string&) { return true; }, inspect_tensors},
 };
 
@@ -223,12 +225,14 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand(
-      "inspect", "Describe a file of queries, keys and values, or a saved cache");
-  app->add_option("FILE", options->file, "Tensors layer.{i}.q|k|v (safetensors), or a saved cache")
+      "inspect", "Describe a model, a saved cache, or a file of queries, keys and values");
+  app->add_option("FILE", options->file,
+                  "A GGUF file, a Hugging Face folder, a saved cache, or tensors layer.{i}.q|k|v "
+                  "(safetensors)")
       ->required()
       ->type_name("");
   options->json.add_to(*app);
-  app->footer("Example:\n  ballast inspect stream.safetensors");
+  app->footer("Example:\n  ballast inspect model.gguf");
   app->callback([options, &task] {
     task = [options] {
       options->json.open();

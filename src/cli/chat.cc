@@ -1,0 +1,190 @@
+// ballast chat: a conversation. What was said stays in the cache; each turn reads only what is new.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "base/fail.h"
+#include "base/partial_files.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "cli/question_form.h"
+#include "cli/run_report.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string system;
+  CacheFlags cache;
+  GenerateFlags generate;
+  bool stats = false;
+  bool quiet = false;
+};
+
+/// While this lives, Ctrl-C asks the work to stop; else it ends the program.
+class Interruptible {
+ public:
+  Interruptible() {
+    asked = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { asked = true; };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~Interruptible() { ::sigaction(SIGINT, &before_, nullptr); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+  static inline std::atomic<bool> asked = false;
+  static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
+
+ private:
+  struct sigaction before_ = {};
+};
+
+/// A line of standard input, without its end; nothing at the end of the input.
+std::optional<std::string> read_line() {
+  char* text = nullptr;
+  std::size_t room = 0;
+  errno = 0;
+  const ssize_t size = ::getline(&text, &room, stdin);
+  const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
+  if (size < 0) {
+    require(std::ferror(stdin) == 0, "cannot read standard input: {}", std::strerror(errno));
+    return std::nullopt;
+  }
+  std::string line(text, static_cast<std::size_t>(size));
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  return line;
+}
+
+class Chat {
+ public:
+  explicit Chat(const Options& o)
+      : o_(o),
+        cache_options_(o.cache.parse()),
+        generate_(o.generate.parse(o.cache.seed)),
+        m_(o.model),
+        conversation_(m_.tokenizer, o.system),
+        typed_(::isatty(STDIN_FILENO) == 1) {
+    require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
+            "a conversation has no length that --protocol stream could take a rate of: give the "
+            "method a budget");
+    require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
+    sequence_.emplace(m_.model, cache_options_);
+  }
+
+  void run() {
+    if (typed_ && !o_.quiet) {
+      print("Ctrl-C stops an answer; /exit, Ctrl-D or Ctrl-C here ends the conversation.\n");
+    }
+    while (true) {
+      if (typed_) print("> ");
+      flush_output();
+      const std::optional<std::string> line = read_line();
+      if (!line) break;
+      if (*line == "/exit") return;
+      if (!line->empty()) turn(*line);
+    }
+    if (typed_) print("\n");
+  }
+
+ private:
+  void turn(const std::string& line) {
+    const bool first = sequence_->tokens() == 0 && unread_.empty();
+    const std::string text = conversation_.say(line);
+    const std::vector<Token> said =
+        first ? m_.tokenizer.encode(text, {.add_special = false, .parse_special = true})
+              : encode_more(m_.tokenizer, text, true);
+    unread_.insert(unread_.end(), said.begin(), said.end());
+    const std::size_t positions = m_.model.config().max_positions;
+    const std::size_t after = sequence_->tokens() + unread_.size();
+    require(after <= positions,
+            "{}: the conversation has {} tokens, but the model has {} positions", o_.model, after,
+            positions);
+    const Interruptible interruptible;
+    const std::vector<float> logits = read();
+    conversation_.answered(logits.empty() ? "" : answer(logits));
+  }
+
+  /// Reads what is unread; empty when interrupted, the rest then waits for the next turn.
+  std::vector<float> read() {
+    const Stopwatch watch;
+    const std::size_t before = sequence_->tokens();
+    const std::vector<float> logits = read_tokens(m_.engine, *sequence_, unread_, o_.quiet,
+                                                  prompt_.seconds, &Interruptible::asked);
+    const std::size_t count = sequence_->tokens() - before;
+    history_.insert(history_.end(), unread_.begin(), unread_.begin() + static_cast<long>(count));
+    unread_.erase(unread_.begin(), unread_.begin() + static_cast<long>(count));
+    prompt_.tokens += count;
+    // What is said first is the prompt; what comes later goes the way of generated tokens.
+    if (unread_.empty() && !sequence_->prompt_finished()) sequence_->finish_prompt();
+    if (logits.empty()) print("\n");
+    return logits;
+  }
+
+  std::string answer(const std::vector<float>& logits) {
+    const Stopwatch watch;
+    const Generated made = generate(m_.engine, *sequence_, m_.tokenizer, logits, history_,
+                                    generate_, [](std::string_view text) {
+                                      print(text);
+                                      flush_output();
+                                      return !Interruptible::asked;
+                                    });
+    print("\n");
+    for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
+    if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
+    if (o_.stats) report(made.tokens.size(), watch.seconds());
+    return made.text;
+  }
+
+  void report(std::size_t made, double seconds) const {
+    const CacheReport cache{sequence_->tokens(), sequence_->cache().entries(),
+                            sequence_->cache().bytes(), exact_bytes(m_.model, sequence_->cache())};
+    flush_output();
+    fmt::print(stderr,
+               "[read {} tokens at {}/s, made {} at {}/s; the cache holds {} tokens in {}, "
+               "{:.2f}× smaller than exact; peak memory {}]\n",
+               format_count(prompt_.tokens), format_number(prompt_.rate()), format_count(made),
+               format_number(Work{made, seconds}.rate()), format_count(cache.tokens),
+               format_bytes(static_cast<double>(cache.bytes.total())), cache.ratio(),
+               format_bytes(static_cast<double>(peak_memory())));
+  }
+
+  const Options& o_;
+  CacheOptions cache_options_;
+  GenerateOptions generate_;
+  LoadedModel m_;
+  Conversation conversation_;
+  bool typed_;
+  std::optional<Sequence> sequence_;
+  std::vector<Token> unread_;  ///< part of the conversation, not yet of the cache
+  std::vector<Token> history_;
+  Work prompt_;
+};
+
+}  // namespace
+
+void add_chat(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand("chat", "Talk with a model");
+  add_model_option(*app, o.model);
+  app->add_option("--system", o.system, "What the model is told first")->type_name("TEXT");
+  o.cache.add_to(*app);
+  o.generate.add_to(*app);
+  app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
+  app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");
+  app->footer("Example:\n  ballast chat -m model.gguf --system 'Answer in one sentence.'");
+  app->callback([options, &task] { task = [options] { Chat(*options).run(); }; });
+}
+
+}  // namespace ballast::cli

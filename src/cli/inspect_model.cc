@@ -1,0 +1,257 @@
+#include "cli/inspect_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "ballast/model.h"
+#include "ballast/tokenizer.h"
+#include "base/fail.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kTypes = {StorageType::f32, StorageType::f16, StorageType::int8,
+                               StorageType::int4};
+/// Of the methods that have a budget, in the table of costs.
+constexpr std::string_view kRate = "0.25";
+
+// --- tokenizer ---
+
+std::string_view kind_of(const Vocabulary& v) {
+  switch (v.kind) {
+    case Vocabulary::Kind::byte_bpe:
+      return "byte-level BPE";
+    case Vocabulary::Kind::sentencepiece:
+      return "SentencePiece";
+    case Vocabulary::Kind::library:
+      return "SentencePiece model";
+  }
+  return "";
+}
+
+std::string piece_of(const Tokenizer& tokenizer, Token token) {
+  return token == kNoToken ? "none"
+                           : tokenizer.vocabulary().pieces.at(static_cast<std::size_t>(token));
+}
+
+void add_tokenizer(Table& table, const Tokenizer& t) {
+  const Vocabulary& v = t.vocabulary();
+  table.add({"tokenizer", fmt::format("{}, {} tokens", kind_of(v), format_count(t.size()))});
+  table.add({"begin, end", fmt::format("{}, {}{}", piece_of(t, v.bos), piece_of(t, v.eos),
+                                       v.add_bos ? "; texts begin with the former" : "")});
+  table.add({"chat template", v.chat_template.empty() ? "none" : "yes"});
+}
+
+Json tokenizer_json(const Tokenizer& t) {
+  const Vocabulary& v = t.vocabulary();
+  return {{"kind", kind_of(v)},
+          {"tokens", t.size()},
+          {"bos", v.bos == kNoToken ? Json() : Json(v.bos)},
+          {"eos", v.eos == kNoToken ? Json() : Json(v.eos)},
+          {"add_bos", v.add_bos},
+          {"chat_template", !v.chat_template.empty()}};
+}
+
+// --- tensors ---
+
+struct TypeCount {
+  std::size_t tensors = 0;
+  std::size_t numbers = 0;
+  std::size_t bytes = 0;
+};
+
+std::map<std::string, TypeCount> count_types(const ModelFile& file) {
+  std::map<std::string, TypeCount> counts;
+  const TensorView* embedding = file.find(Weight::token_embedding);
+  for (std::size_t layer = 0; layer < file.config().layers; ++layer) {
+    for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+      // Those of the model as a whole stand at layer 0.
+      if (layer > 0 && w < static_cast<int>(Weight::attention_norm)) continue;
+      for (Part part : {Part::weight, Part::bias}) {
+        const TensorView* tensor = file.find(static_cast<Weight>(w), layer, part);
+        const bool tied = w == static_cast<int>(Weight::output) && tensor != nullptr &&
+                          tensor->data.data() == embedding->data.data();
+        if (tensor == nullptr || tied) continue;
+        TypeCount& count = counts[std::string(to_string(tensor->type))];
+        ++count.tensors;
+        count.numbers += tensor->size();
+        count.bytes += tensor->data.size();
+      }
+    }
+  }
+  return counts;
+}
+
+// --- what a cache costs ---
+
+struct Cost {
+  std::string method;
+  std::array<std::optional<double>, kTypes.size()> bytes;  ///< per 1,000 tokens; none: impossible
+};
+
+std::vector<Cost> costs(const Model& model, std::size_t tokens) {
+  std::vector<Cost> out;
+  for (const MethodInfo* info : methods()) {
+    Policy policy = Policy::parse(info->name);
+    if (info->share != WindowShare::all) policy = policy.with("rate", kRate);
+    Cost cost{policy.to_string(), {}};
+    for (std::size_t i = 0; i < kTypes.size(); ++i) {
+      CacheOptions options;
+      options.policy = policy;
+      options.protocol = Protocol::stream;
+      options.key_type = options.value_type = kTypes[i];
+      options.expected_tokens = tokens;
+      try {
+        cost.bytes[i] = 1000.0 * static_cast<double>(model.estimate(options, tokens).cache) /
+                        static_cast<double>(tokens);
+      } catch (const Error&) {
+        // So short a text leaves this method nothing between sink and window.
+      }
+    }
+    out.push_back(std::move(cost));
+  }
+  return out;
+}
+
+void print_costs(const std::vector<Cost>& costs, std::size_t tokens) {
+  std::vector<Table::Column> columns = {{"cache per 1,000 tokens"}};
+  for (StorageType type : kTypes) columns.push_back({std::string(to_string(type)), Align::right});
+  Table table(columns);
+  for (const Cost& cost : costs) {
+    std::vector<std::string> row = {cost.method};
+    for (const auto& bytes : cost.bytes) row.push_back(bytes ? format_bytes(*bytes) : "-");
+    table.add(std::move(row));
+  }
+  print("\n" + table.to_string());
+  print(
+      fmt::format("of a text of {} tokens, all layers and heads together\n", format_count(tokens)));
+}
+
+// --- the whole ---
+
+std::string windows_text(const ModelConfig& c) {
+  const auto sliding = std::ranges::count_if(c.sliding_windows, [](auto w) { return w > 0; });
+  if (sliding == 0) return "none";
+  return fmt::format("{} in {} of {} layers", *std::ranges::max_element(c.sliding_windows), sliding,
+                     c.layers);
+}
+
+std::string positions_text(const ModelConfig& c) {
+  const char* kind = c.alibi_max_bias > 0              ? "ALiBi"
+                     : c.learned_positions             ? "learned"
+                     : c.rope.style != RopeStyle::none ? "rotary"
+                                                       : "none";
+  return fmt::format("{}, {}", format_count(c.max_positions), kind);
+}
+
+void describe(const std::string& path, JsonOption& json) {
+  const Model model(path);
+  const ModelConfig& c = model.config();
+  const ModelFile& file = model.file();
+  const Tokenizer tokenizer(file.gguf() != nullptr ? read_vocabulary(*file.gguf())
+                                                   : read_vocabulary(file.tokenizer().folder));
+  const auto types = count_types(file);
+  std::size_t numbers = 0;
+  for (const auto& [name, count] : types) numbers += count.numbers;
+  const std::size_t tokens = std::min<std::size_t>(c.max_positions, 32768);
+  const std::vector<Cost> cost = costs(model, tokens);
+  if (json.text()) {
+    Table table({{"model"}, {path}});
+    if (!c.name.empty()) table.add({"name", c.name});
+    table.add({"architecture", std::string(to_string(c.family))});
+    table.add({"parameters", format_count(numbers)});
+    table.add({"weights", format_bytes(static_cast<double>(file.bytes()))});
+    for (const auto& [name, count] : types) {
+      table.add({"  " + name, fmt::format("{} tensors, {}", count.tensors,
+                                          format_bytes(static_cast<double>(count.bytes)))});
+    }
+    table.add({"layers, width", fmt::format("{}, {}", c.layers, c.width)});
+    table.add({"heads", fmt::format("{} query, {} KV", c.heads, c.kv_heads)});
+    table.add({"key, value dimension", fmt::format("{}, {}", c.key_dim, c.value_dim)});
+    table.add({"feed-forward width", format_count(c.ffn_width)});
+    table.add({"positions", positions_text(c)});
+    table.add({"sliding windows", windows_text(c)});
+    add_tokenizer(table, tokenizer);
+    print(table.to_string());
+    print_costs(cost, tokens);
+  }
+  Json type_list = Json::object(), cost_list = Json::array();
+  for (const auto& [name, count] : types) {
+    type_list[name] = {
+        {"tensors", count.tensors}, {"numbers", count.numbers}, {"bytes", count.bytes}};
+  }
+  for (const Cost& one : cost) {
+    Json bytes = Json::object();
+    for (std::size_t i = 0; i < kTypes.size(); ++i) {
+      bytes[std::string(to_string(kTypes[i]))] = one.bytes[i] ? Json(*one.bytes[i]) : Json();
+    }
+    cost_list.push_back({{"method", one.method}, {"bytes", std::move(bytes)}});
+  }
+  json.write({{"kind", "model"},
+              {"file", path},
+              {"name", c.name},
+              {"architecture", to_string(c.family)},
+              {"parameters", numbers},
+              {"weight_bytes", file.bytes()},
+              {"tensor_types", std::move(type_list)},
+              {"layers", c.layers},
+              {"width", c.width},
+              {"heads", c.heads},
+              {"kv_heads", c.kv_heads},
+              {"key_dim", c.key_dim},
+              {"value_dim", c.value_dim},
+              {"ffn_width", c.ffn_width},
+              {"vocabulary", c.vocabulary},
+              {"positions", c.max_positions},
+              {"sliding_windows", c.sliding_windows},
+              {"tokenizer", tokenizer_json(tokenizer)},
+              {"cache_per_1000_tokens", {{"text", tokens}, {"methods", std::move(cost_list)}}}});
+}
+
+void describe_vocabulary(const std::string& path, const Gguf& file, JsonOption& json) {
+  const Tokenizer tokenizer{read_vocabulary(file)};
+  if (json.text()) {
+    Table table({{"vocabulary"}, {path}});
+    add_tokenizer(table, tokenizer);
+    print(table.to_string());
+  }
+  json.write({{"kind", "vocabulary"}, {"file", path}, {"tokenizer", tokenizer_json(tokenizer)}});
+}
+
+bool begins_with_gguf(const std::string& path) {
+  char magic[4] = {};
+  std::ifstream in(path, std::ios::binary);
+  return in.read(magic, 4) && std::string_view(magic, 4) == "GGUF";
+}
+
+}  // namespace
+
+bool is_model(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return true;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  // A safetensors file is a model's when its configuration lies beside it.
+  return begins_with_gguf(path) || path.ends_with(".index.json") ||
+         (path.ends_with(".safetensors") &&
+          fs::exists(fs::path(path).parent_path() / "config.json", ignored));
+}
+
+void inspect_model(const std::string& path, JsonOption& json) {
+  if (begins_with_gguf(path)) {
+    const Gguf file(path);
+    if (file.tensors().empty()) return describe_vocabulary(path, file, json);
+  }
+  describe(path, json);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,161 @@
+#include "cli/model_options.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "base/fail.h"
+#include "report/progress.h"
+
+namespace ballast::cli {
+namespace {
+
+Tokenizer tokenizer_of(const Model& model) {
+  if (const Gguf* gguf = model.file().gguf()) return Tokenizer(read_vocabulary(*gguf));
+  const TokenizerSource source = model.file().tokenizer();
+  return Tokenizer(read_vocabulary(source.folder));
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const std::string& path)
+    : model(path), tokenizer(tokenizer_of(model)), engine(model) {
+  require(tokenizer.size() <= model.config().vocabulary,
+          "{}: the vocabulary has {} tokens, but the embedding has {} rows", path, tokenizer.size(),
+          model.config().vocabulary);
+}
+
+void add_model_option(CLI::App& app, std::string& path) {
+  app.add_option("-m,--model", path, "The model: a GGUF file or a Hugging Face folder")
+      ->required()
+      ->type_name("FILE");
+}
+
+void CacheFlags::add_to(CLI::App& app) {
+  auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
+    app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Cache");
+  };
+  add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
+      "METHOD");
+  add("--protocol", protocol,
+      "prefill: summarise once, when the prompt has been read; stream: as tokens come, in bounded "
+      "memory",
+      "NAME");
+  add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4", "TYPE");
+  add("--key-type", key_type, "Storage of keys, if another", "TYPE");
+  add("--value-type", value_type, "Storage of values, if another", "TYPE");
+  app.add_option("--seed", seed, "Seed of the method and of sampling")
+      ->capture_default_str()
+      ->type_name("N");
+}
+
+CacheOptions CacheFlags::parse() const {
+  CacheOptions options;
+  options.policy = Policy::parse(method);
+  options.protocol = parse_protocol(protocol);
+  options.key_type = parse_storage_type(key_type.empty() ? type : key_type);
+  options.value_type = parse_storage_type(value_type.empty() ? type : value_type);
+  options.seed = seed;
+  return options;
+}
+
+void GenerateFlags::add_to(CLI::App& app) {
+  auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return app.add_option(name, value, help)
+        ->capture_default_str()
+        ->type_name(type)
+        ->group("Generation");
+  };
+  SamplingOptions& s = options.sampling;
+  add("-n,--max-tokens", options.max_tokens,
+      "Most tokens to make; 0: until the model ends or has no position left", "N");
+  add("--temperature", s.temperature, "0: always the likeliest token", "T");
+  add("--top-k", s.top_k, "Choose among the k likeliest tokens; 0: all", "K");
+  add("--top-p", s.top_p, "Choose among the likeliest tokens that have this probability together",
+      "P");
+  add("--min-p", s.min_p, "Leave out tokens below this fraction of the likeliest one's probability",
+      "P");
+  add("--repeat-penalty", s.repetition_penalty,
+      "Make the last 64 tokens of question and answer less likely; 1: not", "X");
+  add("--stop", options.stop, "End before this text; may be repeated", "TEXT")
+      ->allow_extra_args(false);
+}
+
+GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
+  GenerateOptions out = options;
+  out.sampling.seed = seed;
+  const Sampler checks(out.sampling);
+  for (const std::string& stop : out.stop) require(!stop.empty(), "--stop: an empty text");
+  return out;
+}
+
+std::string read_input(const std::string& path) {
+  if (path == "-") {
+    std::string text;
+    char buffer[1 << 16];
+    while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+      text.append(buffer, n);
+    }
+    require(std::ferror(stdin) == 0, "cannot read standard input: {}", std::strerror(errno));
+    return text;
+  }
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), "{}: a folder, expected a text", path);
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  require(in.good(), "{}: cannot open: {}", path, std::strerror(errno));
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  require(!in.bad(), "{}: cannot read: {}", path, std::strerror(errno));
+  return text;
+}
+
+std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
+                               bool parse_special) {
+  const EncodeOptions options{.add_special = false, .parse_special = parse_special};
+  if (tokenizer.vocabulary().kind != Vocabulary::Kind::byte_bpe) {
+    // A line end in front takes the place of a text's beginning; nothing merges with it.
+    const std::vector<Token> start = tokenizer.encode("\n", options);
+    std::vector<Token> tokens = tokenizer.encode("\n" + std::string(text), options);
+    if (tokens.size() >= start.size() && std::equal(start.begin(), start.end(), tokens.begin())) {
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(start.size()));
+      return tokens;
+    }
+  }
+  return tokenizer.encode(text, options);
+}
+
+std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
+                               bool quiet, double& seconds, const std::atomic<bool>* cancelled) {
+  const Stopwatch watch;
+  Progress progress("reading");
+  PrefillOptions options;
+  options.finish_prompt = false;
+  options.progress = [&](std::size_t done, std::size_t total) {
+    if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
+    return cancelled == nullptr || !*cancelled;
+  };
+  std::vector<float> logits = engine.prefill(sequence, tokens, options);
+  seconds += watch.seconds();
+  return logits;
+}
+
+std::size_t peak_memory() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+std::size_t exact_bytes(const Model& model, const Cache& cache) {
+  CacheOptions exact = cache.options();
+  exact.policy = Policy();
+  return model.estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
+}
+
+}  // namespace ballast::cli

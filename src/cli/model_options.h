@@ -1,0 +1,86 @@
+// What the commands that run models share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ballast/generate.h"
+#include "ballast/model.h"
+#include "ballast/tokenizer.h"
+
+namespace ballast::cli {
+
+/// A model with its tokenizer, ready to run.
+struct LoadedModel {
+  /// Throws Error if either cannot be read.
+  explicit LoadedModel(const std::string& path);
+
+  Model model;
+  Tokenizer tokenizer;
+  Engine engine;
+};
+
+void add_model_option(CLI::App& app, std::string& path);
+
+/// --method, --protocol, --cache-type, …
+struct CacheFlags {
+  std::string method = "exact";
+  std::string protocol = "prefill";
+  std::string type = "f16";
+  std::string key_type;  ///< empty: `type`
+  std::string value_type;
+  std::uint64_t seed = 0;
+
+  void add_to(CLI::App& app);
+  /// Throws Error on an unknown name.
+  CacheOptions parse() const;
+};
+
+/// --temperature, --max-tokens, --stop, …
+struct GenerateFlags {
+  GenerateOptions options;
+  void add_to(CLI::App& app);
+  /// Throws Error on values out of range.
+  GenerateOptions parse(std::uint64_t seed) const;
+};
+
+/// The content of a file, "-": of standard input. Throws Error if it cannot be read.
+std::string read_input(const std::string& path);
+
+/// Tokens of text that goes on where other text ended: no begin mark, and no space put before it as
+/// before a text.
+std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
+                               bool parse_special);
+
+/// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.
+/// Returns the logits of the last, and adds to `seconds` what it took. When `cancelled` becomes
+/// true, stops between two tokens and returns nothing.
+std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
+                               bool quiet, double& seconds,
+                               const std::atomic<bool>* cancelled = nullptr);
+
+/// The most memory that this process has held, in bytes (VmHWM); 0: unknown.
+std::size_t peak_memory();
+
+/// What the cache of this sequence would take without a method, in the same storage and with the
+/// same room for tokens to come.
+std::size_t exact_bytes(const Model& model, const Cache& cache);
+
+/// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace ballast::cli

@@ -1,0 +1,196 @@
+// ballast perplexity: how well a model predicts a text from a cache that a method keeps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "cli/run_report.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string file;
+  CacheFlags cache;
+  std::size_t length = 0;
+  std::size_t prompt = 0;
+  bool quiet = false;
+  JsonOption json;
+};
+
+/// Losses in nats: -ln of the probability that each token was given.
+struct Losses {
+  std::size_t count = 0;
+  double sum = 0;
+  double squares = 0;
+
+  void add(double loss) {
+    ++count;
+    sum += loss;
+    squares += loss * loss;
+  }
+  double mean() const { return sum / static_cast<double>(count); }
+  /// Of the mean, as if tokens were independent.
+  double error() const {
+    if (count < 2) return 0;
+    const auto n = static_cast<double>(count);
+    return std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1)) / n);
+  }
+};
+
+/// Scores pieces of a text one after another, each with a cache of its own.
+class Scorer {
+ public:
+  Scorer(const Options& o, LoadedModel& m, const CacheOptions& cache, std::size_t total)
+      : o_(o), m_(m), cache_(cache), total_(total), progress_("perplexity") {}
+
+  void score(std::span<const Token> piece, std::size_t prompt) {
+    CacheOptions options = cache_;
+    options.expected_tokens = piece.size();
+    Sequence sequence(m_.model, options);
+    std::vector<float> last = read(sequence, piece.first(prompt), {});
+    sequence.finish_prompt();
+    add(last, piece[prompt]);
+    const std::span<const Token> scored = piece.subspan(prompt);
+    read(sequence, scored, [&](std::size_t first, ConstMatrix logits) {
+      for (std::size_t i = 0; i < logits.rows && first + i + 1 < scored.size(); ++i) {
+        add(logits[i], scored[first + i + 1]);
+      }
+    });
+    done_ += piece.size();
+    entries = sequence.cache().entries();
+    bytes = sequence.cache().bytes();
+    exact = exact_bytes(m_.model, sequence.cache());
+  }
+
+  Losses losses;
+  std::size_t entries = 0;  ///< of the last piece, at its end
+  CacheBytes bytes;
+  std::size_t exact = 0;
+
+ private:
+  std::vector<float> read(Sequence& sequence, std::span<const Token> tokens,
+                          std::function<void(std::size_t, ConstMatrix)> all_logits) {
+    PrefillOptions options;
+    options.finish_prompt = false;
+    options.all_logits = std::move(all_logits);
+    options.progress = [&](std::size_t, std::size_t) {
+      const std::size_t done = done_ + sequence.tokens();
+      if (!o_.quiet) progress_.update(static_cast<double>(done) / static_cast<double>(total_));
+      return true;
+    };
+    return m_.engine.prefill(sequence, tokens, options);
+  }
+  void add(std::span<const float> logits, Token token) {
+    losses.add(log_sum_exp(logits) - logits[static_cast<std::size_t>(token)]);
+  }
+
+  const Options& o_;
+  LoadedModel& m_;
+  const CacheOptions& cache_;
+  std::size_t total_;
+  std::size_t done_ = 0;
+  Progress progress_;
+};
+
+/// Tokens of a piece that are read before any is scored.
+std::size_t prompt_of(const Options& o, const CacheOptions& cache, std::size_t piece) {
+  if (o.prompt > 0) return o.prompt;
+  return cache.protocol == Protocol::prefill ? std::max<std::size_t>(1, piece / 2) : 1;
+}
+
+void print_result(const CacheOptions& cache, const Scorer& s) {
+  Table table({{"perplexity"}, {format_number(std::exp(s.losses.mean())), Align::right}});
+  table.add({"nats per token", fmt::format("{:.4f} ± {:.4f}", s.losses.mean(), s.losses.error())});
+  table.add({"tokens scored", format_count(s.losses.count)});
+  table.add({"method", cache.policy.to_string() + ", " + std::string(to_string(cache.protocol))});
+  table.add({"entries per KV head", format_count(s.entries)});
+  table.add({"cache", format_bytes(static_cast<double>(s.bytes.total()))});
+  table.add({"exact cache", format_bytes(static_cast<double>(s.exact))});
+  print(table.to_string());
+}
+
+void run(Options& o) {
+  CacheOptions cache = o.cache.parse();
+  o.json.open();
+  LoadedModel m(o.model);
+  std::vector<Token> tokens = m.tokenizer.encode(read_input(o.file));
+  const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;
+  const std::size_t positions = m.model.config().max_positions;
+  const std::size_t length = o.length == 0 ? positions : o.length;
+  require(length >= 2 && length <= positions, "--length {}: expected 2 to the model's {} positions",
+          length, positions);
+  require(tokens.size() >= 2, "{}: {} tokens, at least 2 are needed", o.file, tokens.size());
+  cache.expected_tokens = std::min(length, tokens.size());
+  const MemoryEstimate estimate = m.model.estimate(cache, cache.expected_tokens);
+  require_memory(estimate, available_memory(), "this run");
+
+  Scorer scorer(o, m, cache, tokens.size());
+  std::size_t pieces = 0;
+  for (std::size_t begin = 0; begin < tokens.size(); begin += length) {
+    const std::span<Token> piece =
+        std::span(tokens).subspan(begin, std::min(length, tokens.size() - begin));
+    // Every piece begins as a text does; its first token is not scored anyway.
+    if (bos != kNoToken) piece[0] = bos;
+    const std::size_t prompt = prompt_of(o, cache, piece.size());
+    if (prompt >= piece.size()) break;
+    scorer.score(piece, prompt);
+    ++pieces;
+  }
+  require(pieces > 0, "{}: {} tokens, but {} are to be read before any is scored", o.file,
+          tokens.size(), o.prompt);
+  if (o.json.text()) print_result(cache, scorer);
+  o.json.write({{"model", o.model},
+                {"file", o.file},
+                {"method", cache.policy.to_string()},
+                {"protocol", to_string(cache.protocol)},
+                {"key_type", to_string(cache.key_type)},
+                {"value_type", to_string(cache.value_type)},
+                {"seed", cache.seed},
+                {"length", length},
+                {"pieces", pieces},
+                {"tokens", scorer.losses.count},
+                {"nats_per_token", scorer.losses.mean()},
+                {"standard_error", scorer.losses.error()},
+                {"perplexity", std::exp(scorer.losses.mean())},
+                {"entries", scorer.entries},
+                {"bytes", to_json(scorer.bytes)},
+                {"exact_bytes", scorer.exact},
+                {"estimate", to_json(estimate)},
+                {"peak_memory", peak_memory()}});
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "perplexity", "Measure how well a model predicts a text from a method's cache");
+  add_model_option(*app, o.model);
+  app->add_option("FILE", o.file, "The text; -: standard input")->required()->type_name("");
+  o.cache.add_to(*app);
+  app->add_option("--length", o.length,
+                  "Cut the text into pieces of this many tokens, each read with an empty cache; "
+                  "all of the model's positions if not given")
+      ->type_name("N");
+  app->add_option("--prompt-tokens", o.prompt,
+                  "Tokens of each piece that are read, and summarised, before any is scored; if "
+                  "not given: half of the piece (prefill), 1 (stream)")
+      ->type_name("N");
+  app->add_flag("-q,--quiet", o.quiet, "Show no progress");
+  o.json.add_to(*app);
+  app->footer(
+      "Example:\n  ballast perplexity -m model.gguf --method h2o:rate=0.25 --protocol stream "
+      "text.txt");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

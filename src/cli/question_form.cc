@@ -1,0 +1,76 @@
+#include "cli/question_form.h"
+
+#include "base/fail.h"
+#include "cli/model_options.h"
+
+namespace ballast::cli {
+namespace {
+
+/// Stands for a text while a template runs; of the private use area, so that texts do not hold it.
+constexpr std::string_view kPlace = "\uE0B0\uE0A1\uE0B0";
+
+std::size_t find_place(std::string_view text) {
+  const std::size_t at = text.rfind(kPlace);
+  require(at != std::string_view::npos,
+          "the model's chat template leaves out what is said; use --raw");
+  return at;
+}
+
+}  // namespace
+
+QuestionForm QuestionForm::from_template(const Tokenizer& tokenizer, std::string_view system,
+                                         std::string_view context) {
+  std::vector<ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", std::string(system)});
+  std::string content(context);
+  if (!content.empty()) content += "\n\n";
+  messages.push_back({"user", content.append(kPlace)});
+  const std::string text =
+      ChatTemplate::of(tokenizer).format(messages, chat_options(tokenizer, true));
+  const std::size_t at = find_place(text);
+  return {true, text.substr(0, at), text.substr(at + kPlace.size())};
+}
+
+QuestionForm QuestionForm::of_text(std::string_view text) {
+  if (text == "raw") return raw("");
+  require(text.starts_with("chat:"), "a saved context of an unknown form '{}'", text.substr(0, 40));
+  return {true, "", std::string(text.substr(5))};
+}
+
+std::vector<Token> QuestionForm::begin(const Tokenizer& tokenizer) const {
+  return tokenizer.encode(before, {.add_special = !chat, .parse_special = chat});
+}
+
+std::vector<Token> QuestionForm::question(const Tokenizer& tokenizer, std::string_view text) const {
+  return encode_more(tokenizer, std::string(text) + after, chat);
+}
+
+std::vector<Token> QuestionForm::whole(const Tokenizer& tokenizer, std::string_view text) const {
+  return tokenizer.encode(before + std::string(text) + after,
+                          {.add_special = !chat, .parse_special = chat});
+}
+
+Conversation::Conversation(const Tokenizer& tokenizer, std::string system)
+    : template_(ChatTemplate::of(tokenizer)), options_(chat_options(tokenizer, true)) {
+  if (!system.empty()) messages_.push_back({"system", std::move(system)});
+}
+
+std::string Conversation::say(const std::string& text) {
+  // What stands after the last answer is found by putting a mark in its place. Templates differ in
+  // what they do with old answers, not in what they write after the last one.
+  const bool first = messages_.empty() || messages_.back().role != "assistant";
+  std::string last;
+  if (!first) {
+    last = std::move(messages_.back().content);
+    messages_.back().content = kPlace;
+  }
+  messages_.push_back({"user", text});
+  std::string all = template_.format(messages_, options_);
+  if (first) return all;
+  messages_[messages_.size() - 2].content = std::move(last);
+  return all.substr(find_place(all) + kPlace.size());
+}
+
+void Conversation::answered(const std::string& text) { messages_.push_back({"assistant", text}); }
+
+}  // namespace ballast::cli

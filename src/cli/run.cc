@@ -1,0 +1,296 @@
+// ballast run: continues a prompt, or reads a context once and answers questions about it.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ballast/context_file.h"
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "cli/question_form.h"
+#include "cli/run_report.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::string prompt_file;
+  std::string context;
+  std::vector<std::string> questions;
+  std::string questions_file;
+  std::string system;
+  bool chat = false;
+  bool raw = false;
+  CacheFlags cache;
+  GenerateFlags generate;
+  int logprobs = -1;
+  std::string save_cache;
+  std::string load_cache;
+  bool stats = false;
+  bool quiet = false;
+  JsonOption json;
+
+  bool has_context() const { return !context.empty() || !load_cache.empty(); }
+};
+
+/// What is asked, in the order: the prompt, --question, the lines of --questions.
+std::vector<std::string> questions_of(const Options& o) {
+  require(o.prompt.empty() || o.prompt_file.empty(), "give a prompt or --prompt-file, not both");
+  std::vector<std::string> all;
+  if (!o.prompt.empty()) all.push_back(o.prompt);
+  if (!o.prompt_file.empty()) all.push_back(read_input(o.prompt_file));
+  all.insert(all.end(), o.questions.begin(), o.questions.end());
+  if (!o.questions_file.empty()) {
+    const std::string text = read_input(o.questions_file);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      if (line.ends_with('\r')) line.pop_back();
+      if (!line.empty()) all.push_back(std::move(line));
+      begin = end + 1;
+    }
+    require(!all.empty(), "{}: no question in it", o.questions_file);
+  }
+  if (all.empty() && o.save_cache.empty()) {
+    require(::isatty(STDIN_FILENO) == 0,
+            "nothing to run: give a prompt, --prompt-file, --question or standard input");
+    all.push_back(read_input("-"));
+  }
+  return all;
+}
+
+/// The work of one run: what was read, and how to go on from it.
+class Runner {
+ public:
+  Runner(const Options& o, std::vector<std::string> questions)
+      : o_(o),
+        questions_(std::move(questions)),
+        cache_options_(o.cache.parse()),
+        generate_(o.generate.parse(o.cache.seed)),
+        m_(o.model) {
+    generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
+  }
+
+  RunReport run() {
+    report_.model = o_.model;
+    report_.logprobs = o_.logprobs >= 0;
+    if (o_.has_context()) {
+      answer_from_context();
+    } else {
+      for (const std::string& question : questions_) answer_alone(question);
+    }
+    report_.peak_memory = peak_memory();
+    return std::move(report_);
+  }
+  const Tokenizer& tokenizer() const { return m_.tokenizer; }
+
+ private:
+  const ModelConfig& config() const { return m_.model.config(); }
+  bool chat() const {
+    return o_.chat ||
+           (!o_.raw && (o_.has_context() || !o_.questions.empty() || !o_.questions_file.empty()));
+  }
+
+  QuestionForm form_for(std::string_view context) const {
+    return chat() ? QuestionForm::from_template(m_.tokenizer, o_.system, context)
+                  : QuestionForm::raw(std::string(context));
+  }
+
+  /// Refuses now what could not be finished. `prompt`: tokens to be summarised; `more`: the most
+  /// that follow before the answer.
+  void plan(std::size_t prompt, std::size_t more, bool snapshot) {
+    const std::size_t positions = config().max_positions;
+    require(prompt + more <= positions, "{}: the {} tokens, but the model has {} positions",
+            o_.model,
+            more == 0 ? fmt::format("prompt has {}", prompt)
+                      : fmt::format("context and the question have {}", prompt + more),
+            positions);
+    const std::size_t answer = generate_.max_tokens;
+    const std::size_t room = positions - prompt - more;
+    const std::size_t all = prompt + more + (answer == 0 ? room : std::min(answer, room));
+    // A rate is of the text that is read, however long the answer may become.
+    cache_options_.expected_tokens = cache_options_.protocol == Protocol::stream ? prompt : all;
+    report_.estimate = m_.model.estimate(cache_options_, answer == 0 ? prompt + more : all);
+    if (snapshot) report_.estimate.cache *= 2;
+    require_memory(report_.estimate, available_memory(), "this run");
+  }
+
+  /// Reads the prompt and lets the method summarise it.
+  std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens) {
+    std::vector<float> logits =
+        read_tokens(m_.engine, sequence, tokens, o_.quiet, report_.prompt.seconds);
+    report_.prompt.tokens += tokens.size();
+    const Stopwatch watch;
+    sequence.finish_prompt();
+    report_.compress_seconds += watch.seconds();
+    note_cache(sequence);
+    return logits;
+  }
+
+  void note_cache(const Sequence& sequence) {
+    report_.options = sequence.cache().options();
+    report_.after_prompt = cache_report(sequence);
+  }
+
+  CacheReport cache_report(const Sequence& sequence) const {
+    return {sequence.tokens(), sequence.cache().entries(), sequence.cache().bytes(),
+            exact_bytes(m_.model, sequence.cache())};
+  }
+
+  void answer_alone(const std::string& question) {
+    const std::vector<Token> tokens = form_for("").whole(m_.tokenizer, question);
+    require(!tokens.empty(), "the prompt is empty");
+    plan(tokens.size(), 0, false);
+    Sequence sequence(m_.model, cache_options_);
+    answer(question, sequence, read_prompt(sequence, tokens), tokens);
+  }
+
+  void answer_from_context() {
+    QuestionForm form;
+    std::optional<Sequence> sequence;
+    std::vector<std::vector<Token>> asked;
+    auto encode_questions = [&] {
+      std::size_t longest = 0;
+      for (const std::string& question : questions_) {
+        asked.push_back(form.question(m_.tokenizer, question));
+        require(!asked.back().empty(), "an empty question");
+        longest = std::max(longest, asked.back().size());
+      }
+      return longest;
+    };
+    const bool several = questions_.size() > 1;
+    if (!o_.load_cache.empty()) {
+      std::string text;
+      Cache cache = load_context(o_.load_cache, m_.model, &text);
+      form = QuestionForm::of_text(text);
+      const std::size_t more = encode_questions();
+      cache_options_ = cache.options();
+      plan(cache.tokens(), more, several);
+      sequence.emplace(m_.model, std::move(cache));
+      note_cache(*sequence);
+    } else {
+      form = form_for(read_input(o_.context));
+      const std::vector<Token> tokens = form.begin(m_.tokenizer);
+      require(!tokens.empty(), "{}: the context is empty", o_.context);
+      plan(tokens.size(), encode_questions(), several);
+      sequence.emplace(m_.model, cache_options_);
+      read_prompt(*sequence, tokens);
+    }
+    if (!o_.save_cache.empty()) {
+      save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());
+    }
+    // Several questions go on from copies of the one cache.
+    std::vector<std::byte> snapshot;
+    if (several) snapshot = sequence->cache().to_bytes();
+    for (std::size_t i = 0; i < questions_.size(); ++i) {
+      if (several) {
+        sequence.reset();
+        sequence.emplace(m_.model, Cache::parse(snapshot, "the context"));
+      }
+      report_.question.tokens += asked[i].size();
+      std::vector<float> logits =
+          read_tokens(m_.engine, *sequence, asked[i], o_.quiet, report_.question.seconds);
+      answer(questions_[i], *sequence, std::move(logits), asked[i]);
+    }
+  }
+
+  void answer(const std::string& question, Sequence& sequence, std::vector<float> logits,
+              std::span<const Token> history) {
+    const bool show = o_.json.text();
+    if (show && questions_.size() > 1) {
+      print(fmt::format("{}> {}\n", report_.answers.empty() ? "" : "\n", question));
+    }
+    GenerateOptions options = generate_;
+    options.text_start = chat();
+    const Stopwatch watch;
+    bool line_open = true;
+    Answer answer;
+    answer.question = question;
+    answer.generated = generate(m_.engine, sequence, m_.tokenizer, std::move(logits), history,
+                                options, [&](std::string_view text) {
+                                  if (show) {
+                                    print(text);
+                                    flush_output();
+                                    line_open = !text.ends_with('\n');
+                                  }
+                                  return true;
+                                });
+    report_.answer.seconds += watch.seconds();
+    report_.answer.tokens += answer.generated.tokens.size();
+    if (show && line_open) print("\n");
+    flush_output();
+    answer.cache = cache_report(sequence);
+    report_.answers.push_back(std::move(answer));
+  }
+
+  const Options& o_;
+  std::vector<std::string> questions_;
+  CacheOptions cache_options_;
+  GenerateOptions generate_;
+  LoadedModel m_;
+  RunReport report_;
+};
+
+void check(const Options& o) {
+  require(!o.chat || !o.raw, "--chat and --raw exclude each other");
+  require(o.context.empty() || o.load_cache.empty(),
+          "--context and --load-cache exclude each other: the cache is of a context");
+  require(o.save_cache.empty() || !o.context.empty(), "--save-cache needs a --context to save");
+  require(o.system.empty() || o.load_cache.empty(),
+          "--system has no effect on a cache that was saved before");
+}
+
+void run(Options& o) {
+  check(o);
+  o.json.open();
+  if (!o.save_cache.empty()) OutputFile{o.save_cache};  // found out now rather than at the end
+  Runner runner(o, questions_of(o));
+  const RunReport report = runner.run();
+  if (o.stats) {
+    flush_output();
+    std::fputs(to_text(report).c_str(), stderr);
+  }
+  o.json.write(to_json(report, runner.tokenizer()));
+}
+
+}  // namespace
+
+void add_run(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "run", "Continue a prompt, or read a context once and answer questions about it");
+  add_model_option(*app, o.model);
+  auto text = [&](const char* name, auto& value, const char* help, const char* type) {
+    return app->add_option(name, value, help)->type_name(type);
+  };
+  text("PROMPT", o.prompt, "Text to continue; standard input if there is no other", "");
+  text("-f,--prompt-file", o.prompt_file, "The prompt is in this file; -: standard input", "FILE");
+  text("--context", o.context, "Read this text once, summarise it, then answer from the summary",
+       "FILE");
+  text("--question", o.questions, "A question; may be repeated", "TEXT")->allow_extra_args(false);
+  text("--questions", o.questions_file, "Questions, one a line", "FILE");
+  text("--system", o.system, "What the model is told first, where its template is used", "TEXT");
+  app->add_flag("--chat", o.chat, "Put the model's chat template around the prompt");
+  app->add_flag("--raw", o.raw, "Use no chat template, around questions either");
+  o.cache.add_to(*app);
+  o.generate.add_to(*app);
+  text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
+  text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");
+  app->add_option("--logprobs", o.logprobs,
+                  "In JSON, log-probabilities: of each token made, and of this many likeliest")
+      ->check(CLI::Range(0, 1000))
+      ->type_name("N");
+  app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
+  app->add_flag("-q,--quiet", o.quiet, "Show no progress");
+  o.json.add_to(*app);
+  app->footer(
+      "Example:\n  ballast run -m model.gguf --method balancekv:rate=0.25 --context book.txt "
+      "--question 'Who wrote the letter?'");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+}  // namespace ballast::cli

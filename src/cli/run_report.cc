@@ -1,0 +1,131 @@
+#include "cli/run_report.h"
+
+#include <fmt/format.h>
+
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+std::string bytes_text(std::size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+std::string work_table(const RunReport& r) {
+  Table table(
+      {{"work"}, {"tokens", Align::right}, {"time", Align::right}, {"tokens/s", Align::right}});
+  auto add = [&](const char* name, const Work& w) {
+    if (w.tokens == 0) return;
+    table.add({name, format_count(w.tokens), format_seconds(w.seconds), format_number(w.rate())});
+  };
+  add("prompt", r.prompt);
+  if (r.prompt.tokens > 0) table.add({"compress", "", format_seconds(r.compress_seconds), ""});
+  add("question", r.question);
+  add("answer", r.answer);
+  return table.to_string();
+}
+
+std::string cache_table(const RunReport& r) {
+  Table table({{"cache"}, {"after prompt", Align::right}, {"at the end", Align::right}});
+  const CacheReport& a = r.after_prompt;
+  const CacheReport& b = r.answers.empty() ? a : r.answers.back().cache;
+  auto add = [&](const char* name, auto value) { table.add({name, value(a), value(b)}); };
+  add("tokens", [](const CacheReport& c) { return format_count(c.tokens); });
+  add("entries per KV head", [](const CacheReport& c) { return format_count(c.entries); });
+  add("sink", [](const CacheReport& c) { return bytes_text(c.bytes.sink); });
+  add("summary", [](const CacheReport& c) { return bytes_text(c.bytes.summary); });
+  add("window", [](const CacheReport& c) { return bytes_text(c.bytes.window); });
+  add("watching attention", [](const CacheReport& c) { return bytes_text(c.bytes.watch); });
+  add("total", [](const CacheReport& c) { return bytes_text(c.bytes.total()); });
+  add("exact", [](const CacheReport& c) { return bytes_text(c.exact); });
+  add("ratio", [](const CacheReport& c) { return fmt::format("{:.2f}×", c.ratio()); });
+  return table.to_string();
+}
+
+Json to_json(const Work& w) {
+  return {{"tokens", w.tokens}, {"seconds", w.seconds}, {"tokens_per_second", w.rate()}};
+}
+
+Json to_json(const CacheReport& c) {
+  return {{"tokens", c.tokens},
+          {"entries", c.entries},
+          {"bytes", cli::to_json(c.bytes)},
+          {"exact_bytes", c.exact},
+          {"ratio", c.ratio()}};
+}
+
+Json to_json(const TokenChance& chance, const Tokenizer& tokenizer) {
+  return {{"id", chance.token},
+          {"text", tokenizer.decode({&chance.token, 1}, {.special = true, .text_start = false})},
+          {"log_probability", chance.log_probability}};
+}
+
+Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
+  Json ids = Json::array(), chances = Json::array();
+  for (const GeneratedToken& token : answer.generated.tokens) {
+    ids.push_back(token.chosen.token);
+    if (!logprobs) continue;
+    Json chance = to_json(token.chosen, tokenizer);
+    if (!token.likeliest.empty()) {
+      Json& likeliest = chance["likeliest"] = Json::array();
+      for (const TokenChance& other : token.likeliest) {
+        likeliest.push_back(to_json(other, tokenizer));
+      }
+    }
+    chances.push_back(std::move(chance));
+  }
+  Json out = {{"question", answer.question},
+              {"text", answer.generated.text},
+              {"finish", to_string(answer.generated.finish)},
+              {"ids", std::move(ids)}};
+  if (logprobs) out["log_probabilities"] = std::move(chances);
+  out["cache"] = to_json(answer.cache);
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const RunReport& r) {
+  return fmt::format(
+      "\n{}, {}, keys {}, values {}\n\n{}\n{}\npeak memory  {} (estimated {}: {} weights, {} "
+      "cache, {} scratch)\n",
+      r.options.policy.to_string(), to_string(r.options.protocol), to_string(r.options.key_type),
+      to_string(r.options.value_type), work_table(r), cache_table(r), bytes_text(r.peak_memory),
+      bytes_text(r.estimate.total()), bytes_text(r.estimate.weights), bytes_text(r.estimate.cache),
+      bytes_text(r.estimate.scratch));
+}
+
+Json to_json(const MemoryEstimate& e) {
+  return {{"weights", e.weights}, {"cache", e.cache}, {"scratch", e.scratch}, {"total", e.total()}};
+}
+
+Json to_json(const CacheBytes& b) {
+  return {{"sink", b.sink},
+          {"summary", b.summary},
+          {"window", b.window},
+          {"watch", b.watch},
+          {"total", b.total()}};
+}
+
+Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
+  Json answers = Json::array();
+  for (const Answer& answer : r.answers) {
+    answers.push_back(to_json(answer, tokenizer, r.logprobs));
+  }
+  return {{"model", r.model},
+          {"method", r.options.policy.to_string()},
+          {"protocol", to_string(r.options.protocol)},
+          {"key_type", to_string(r.options.key_type)},
+          {"value_type", to_string(r.options.value_type)},
+          {"seed", r.options.seed},
+          {"answers", std::move(answers)},
+          {"statistics",
+           {{"prompt", to_json(r.prompt)},
+            {"compress_seconds", r.compress_seconds},
+            {"question", to_json(r.question)},
+            {"answer", to_json(r.answer)},
+            {"cache_after_prompt", to_json(r.after_prompt)},
+            {"peak_memory", r.peak_memory},
+            {"estimate", to_json(r.estimate)}}}};
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,57 @@
+// What a run has done, for people and for programs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ballast/generate.h"
+#include "report/json.h"
+
+namespace ballast::cli {
+
+/// Tokens that went through the model, and how long that took.
+struct Work {
+  std::size_t tokens = 0;
+  double seconds = 0;
+  double rate() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+};
+
+/// A cache at one moment.
+struct CacheReport {
+  std::size_t tokens = 0;   ///< read
+  std::size_t entries = 0;  ///< kept, per KV head of the first layer
+  CacheBytes bytes;
+  std::size_t exact = 0;  ///< bytes of the same tokens without a method
+  double ratio() const {
+    return bytes.total() > 0 ? static_cast<double>(exact) / static_cast<double>(bytes.total()) : 1;
+  }
+};
+
+struct Answer {
+  std::string question;
+  Generated generated;
+  CacheReport cache;  ///< at its end
+};
+
+struct RunReport {
+  std::string model;
+  CacheOptions options;
+  Work prompt;
+  double compress_seconds = 0;
+  Work question;
+  Work answer;
+  CacheReport after_prompt;
+  MemoryEstimate estimate;
+  std::size_t peak_memory = 0;
+  std::vector<Answer> answers;
+  bool logprobs = false;
+};
+
+/// Tables for --stats.
+std::string to_text(const RunReport& report);
+Json to_json(const RunReport& report, const Tokenizer& tokenizer);
+Json to_json(const MemoryEstimate& estimate);
+Json to_json(const CacheBytes& bytes);
+
+}  // namespace ballast::cli

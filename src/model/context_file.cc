@@ -1,0 +1,82 @@
+#include "ballast/context_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+/// FNV-1a.
+class Hash {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (std::byte b : bytes) {
+      state_ = (state_ ^ static_cast<std::uint64_t>(b)) * 0x100000001b3;
+    }
+  }
+  void add(std::uint64_t number) { add(std::as_bytes(std::span(&number, 1))); }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325;
+};
+
+/// Enough to tell models apart, little enough that hardly anything is read from disk.
+constexpr std::size_t kBeginning = 256;
+
+std::string name_of(const Model& model) {
+  const std::string& name = model.config().name;
+  return name.empty() ? model.file().path().filename().string() : name;
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(const Model& model) {
+  const ModelConfig& c = model.config();
+  Hash hash;
+  for (std::size_t n : {static_cast<std::size_t>(c.family), c.layers, c.width, c.heads, c.kv_heads,
+                        c.key_dim, c.value_dim, c.ffn_width, c.vocabulary}) {
+    hash.add(n);
+  }
+  for (std::size_t layer = 0; layer < c.layers; ++layer) {
+    for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+      const TensorView* tensor = model.file().find(static_cast<Weight>(w), layer);
+      if (tensor == nullptr) continue;
+      hash.add(static_cast<std::uint64_t>(tensor->type));
+      hash.add(tensor->data.first(std::min(kBeginning, tensor->data.size())));
+    }
+  }
+  return hash.value();
+}
+
+void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
+                  std::string_view form) {
+  const nlohmann::ordered_json note = {{"model", name_of(model)},
+                                       {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
+                                       {"tokens", cache.tokens()},
+                                       {"form", form}};
+  cache.save(path, note.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) {
+  std::string text;
+  Cache cache = Cache::load(path, &text);
+  const auto note = nlohmann::json::parse(text, nullptr, false);
+  const bool ours = note.is_object() && note.contains("model") && note["model"].is_string() &&
+                    note.contains("fingerprint") && note["fingerprint"].is_string() &&
+                    note.contains("form") && note["form"].is_string();
+  require(ours,
+          "{}: a saved cache, but not of a text that a model read: it does not say of which "
+          "model it is",
+          path.string());
+  require(note["fingerprint"] == fmt::format("{:016x}", fingerprint(model)),
+          "{}: made with another model, '{}'; this one is '{}' ({})", path.string(),
+          note["model"].get<std::string>(), name_of(model), model.file().path().string());
+  if (form != nullptr) *form = note["form"].get<std::string>();
+  return cache;
+}
+
+}  // namespace ballast

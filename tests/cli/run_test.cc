@@ -1,0 +1,482 @@
+// ballast run, chat, perplexity, tokenize and inspect on tiny models with random weights.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "../model/reference_case.h"
+#include "ballast/gguf.h"
+#include "ballast/sampler.h"
+#include "model_run.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+using test::expect_refusal;
+using test::run_with;
+using test::Said;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+const std::string kContext = "It was a dark night. The letter was in the box near the door.";
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A model of 128 positions whose vocabulary is bytes and some words: a token a character, nearly.
+class RunModel : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { case_ = new test::ReferenceCase("llama"); }
+  static void TearDownTestSuite() { delete case_; }
+  void SetUp() override {
+    if (!case_->made()) GTEST_SKIP() << "tests/model/reference.py needs python3 with numpy";
+    write_text(dir_ / "context", kContext);
+  }
+
+  std::string path(const char* name) const { return (dir_ / name).string(); }
+  static std::string model() { return case_->gguf().string(); }
+  Said run(const Words& more, const std::string& input = "") const {
+    return run_with(Words{"run", "-m", model(), "-n", "9"} + more, input);
+  }
+  /// The answers of a run with log-probabilities, less what is measured.
+  json answers(const Words& more) const {
+    const Said said = run(more + Words{"--json", "--logprobs", "2"});
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    if (said.exit_code != 0) return {};
+    json all = said.json().at("answers");
+    for (json& answer : all) answer.erase("cache");
+    return all;
+  }
+
+  static test::ReferenceCase* case_;
+  TempDir dir_;
+};
+test::ReferenceCase* RunModel::case_ = nullptr;
+
+TEST_F(RunModel, MakesTheTokensThatTheEngineMakes) {
+  const Model model(case_->gguf());
+  const Tokenizer tokenizer(read_vocabulary(case_->gguf()));
+  Engine engine(model);
+  Sequence sequence(model, {});
+  std::vector<float> logits = engine.prefill(sequence, tokenizer.encode("Hello"));
+  std::vector<Token> ids;
+  std::vector<double> chances;
+  while (ids.size() < 9) {
+    ids.push_back(static_cast<Token>(std::ranges::max_element(logits) - logits.begin()));
+    chances.push_back(logits[ids.back()] - log_sum_exp(logits));
+    ASSERT_FALSE(tokenizer.is_end(ids.back()));
+    engine.decode(sequence, ids.back(), logits);
+  }
+  const json answer = answers({"Hello", "--cache-type", "f32"}).at(0);
+  EXPECT_EQ(answer.at("ids"), ids);
+  EXPECT_EQ(answer.at("finish"), "length");
+  EXPECT_EQ(answer.at("text"), to_valid_utf8(tokenizer.decode(ids, {.text_start = false})));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const json& chance = answer.at("log_probabilities").at(i);
+    EXPECT_NEAR(chance.at("log_probability").get<double>(), chances[i], 1e-4);
+    EXPECT_EQ(chance.at("likeliest").size(), 2u);
+    EXPECT_EQ(chance.at("likeliest").at(0).at("id"), ids[i]);
+  }
+  const Said shown = run({"Hello", "--cache-type", "f32"});
+  EXPECT_EQ(shown.out, answer.at("text").get<std::string>() + "\n");
+  EXPECT_THAT(shown.err, IsEmpty());
+}
+
+TEST_F(RunModel, TakesItsPromptFromAnywhere) {
+  write_text(dir_ / "prompt", "Hello");
+  const Said said = run({"Hello"});
+  EXPECT_EQ(said.exit_code, 0);
+  EXPECT_EQ(run({"-f", path("prompt")}).out, said.out);
+  EXPECT_EQ(run({}, "Hello").out, said.out);
+  EXPECT_EQ(run({"-f", "-"}, "Hello").out, said.out);
+}
+
+TEST_F(RunModel, SameSeedSameTextOnAnyNumberOfThreads) {
+  const Words drawn = {"Hello", "--temperature", "1.5", "--top-k", "50", "--repeat-penalty", "1.1"};
+  const json first = answers(drawn + Words{"--seed", "3", "--threads", "1"});
+  EXPECT_EQ(answers(drawn + Words{"--seed", "3", "--threads", "3"}), first);
+  EXPECT_NE(answers(drawn + Words{"--seed", "4"}), first);
+}
+
+TEST_F(RunModel, QuestionsShareOneCompressedContext) {
+  for (const char* method : {"exact", "h2o:budget=20,sink=2", "balancekv:budget=24,sink=2,window=8",
+                             "streaming-llm:budget=16,sink=2"}) {
+    for (const char* protocol : {"prefill", "stream"}) {
+      const Words base = {"--context", path("context"), "--method", method, "--protocol", protocol};
+      const json one = answers(base + Words{"--question", "Who?"});
+      const json two = answers(base + Words{"--question", "Where is it?"});
+      const json both = answers(base + Words{"--question", "Who?", "--question", "Where is it?"});
+      ASSERT_EQ(both.size(), 2u);
+      EXPECT_EQ(both.at(0), one.at(0)) << method << " " << protocol;
+      EXPECT_EQ(both.at(1), two.at(0)) << method << " " << protocol;
+      write_text(dir_ / "questions", "Who?\n\nWhere is it?\r\n");
+      EXPECT_EQ(answers(base + Words{"--questions", path("questions")}), both);
+    }
+  }
+}
+
+TEST_F(RunModel, ASavedContextAnswersAsTheContextDoes) {
+  for (const Words& form : {Words{}, Words{"--raw"}}) {
+    for (const char* protocol : {"prefill", "stream"}) {
+      const Words base = {
+          "--context",  path("context"), "--method",     "clustergen:budget=24,sink=2,window=8",
+          "--protocol", protocol,        "--cache-type", "int8"};
+      const json direct = answers(base + form + Words{"--question", "Who?"});
+      const Said saved = run(base + form + Words{"--save-cache", path("cache")});
+      EXPECT_EQ(saved.exit_code, 0) << saved.err;
+      EXPECT_EQ(answers({"--load-cache", path("cache"), "--question", "Who?"}), direct);
+      EXPECT_EQ(
+          answers({"--load-cache", path("cache"), "--question", "x", "--question", "Who?"}).at(1),
+          direct.at(0));
+      EXPECT_THAT(run_with({"inspect", path("cache")}).out, HasSubstr("\"model\":\"tiny\""));
+    }
+  }
+}
+
+TEST_F(RunModel, ABudgetThatCoversTheTextIsExact) {
+  const Words base = {"--context", path("context"), "--question", "Who?", "--cache-type", "f32"};
+  const json exact = answers(base);
+  for (const char* method : {"h2o:budget=128", "balancekv:budget=128", "clustergen:budget=128",
+                             "snapkv:budget=128", "uniform:budget=128"}) {
+    for (const char* protocol : {"prefill", "stream"}) {
+      const json got = answers(base + Words{"--method", method, "--protocol", protocol});
+      EXPECT_EQ(got.at(0).at("ids"), exact.at(0).at("ids")) << method << " " << protocol;
+    }
+  }
+}
+
+TEST_F(RunModel, QuestionsGoThroughTheTemplateAndPromptsDoNot) {
+  auto prompt_tokens = [&](const Words& more) {
+    return run(more + Words{"--json"}).json().at("statistics").at("prompt").at("tokens").get<int>();
+  };
+  const int raw = prompt_tokens({"Who?"});
+  EXPECT_EQ(prompt_tokens({"--question", "Who?", "--raw"}), raw);
+  // "User: " before, "\nAssistant:" after; begin mark and first space are there both times.
+  EXPECT_EQ(prompt_tokens({"--question", "Who?"}), raw + 17);
+  EXPECT_EQ(prompt_tokens({"Who?", "--chat"}), raw + 17);
+  EXPECT_GT(prompt_tokens({"Who?", "--chat", "--system", "Be short."}), raw + 17);
+}
+
+TEST_F(RunModel, EndsWhereItIsTold) {
+  const json whole = answers({"Hello"}).at(0);
+  EXPECT_EQ(answers({"Hello", "-n", "3"}).at(0).at("ids").size(), 3u);
+  // The first character that is one byte.
+  const std::string text = whole.at("text");
+  const auto at = std::ranges::find_if(text, [](char c) { return c > ' '; }) - text.begin();
+  ASSERT_LT(at, static_cast<long>(text.size()));
+  const json stopped = answers({"Hello", "--stop", text.substr(at, 1)}).at(0);
+  EXPECT_EQ(stopped.at("finish"), "stop");
+  EXPECT_EQ(stopped.at("text"), text.substr(0, at));
+  const json full = answers({"Hello", "-n", "0"}).at(0);
+  if (full.at("finish") != "end") {
+    EXPECT_EQ(full.at("finish"), "positions");
+    EXPECT_EQ(full.at("ids").size(), 128 + 1 - 7u);  // the begin mark, a space and five letters
+  }
+}
+
+TEST_F(RunModel, ReportsWhatItDid) {
+  const Words base = {"--context",  path("context"), "--question",
+                      "Who?",       "--method",      "streaming-llm:budget=16,sink=2",
+                      "--protocol", "stream"};
+  const json all = run(base + Words{"--json"}).json();
+  const json& s = all.at("statistics");
+  EXPECT_EQ(all.at("method"), "streaming-llm:budget=16,sink=2");
+  EXPECT_GT(s.at("prompt").at("tokens"), kContext.size() - 10);
+  EXPECT_GT(s.at("question").at("tokens"), 4);
+  EXPECT_EQ(s.at("answer").at("tokens"), all.at("answers").at(0).at("ids").size());
+  const json& cache = s.at("cache_after_prompt");
+  EXPECT_LE(cache.at("entries"), 16);
+  EXPECT_EQ(cache.at("tokens"), s.at("prompt").at("tokens"));
+  const json& bytes = cache.at("bytes");
+  EXPECT_EQ(bytes.at("total"), bytes.at("sink").get<int>() + bytes.at("summary").get<int>() +
+                                   bytes.at("window").get<int>() + bytes.at("watch").get<int>());
+  EXPECT_GT(cache.at("ratio"), 2.0);
+  EXPECT_GT(s.at("peak_memory"), 1000000);
+  const Said text = run(base + Words{"--stats"});
+  for (const char* part : {"prompt", "compress", "question", "answer", "sink", "summary", "window",
+                           "exact", "ratio", "peak memory", "estimated"}) {
+    EXPECT_THAT(text.err, HasSubstr(part));
+  }
+  const Said file = run(base + Words{"--json=" + path("report.json")});
+  EXPECT_EQ(json::parse(read_text(path("report.json")))
+                    .at("answers")
+                    .at(0)
+                    .at("text")
+                    .get<std::string>() +
+                "\n",
+            file.out);
+}
+
+TEST_F(RunModel, RefusesWhatItCannotDo) {
+  expect_refusal(run({std::string(200, 'x')}),
+                 "the prompt has 202 tokens, but the model has 128 positions");
+  expect_refusal(run({"--context", path("context"), "--question", std::string(90, 'x')}),
+                 "but the model has 128 positions");
+  expect_refusal(run({"--context", path("absent"), "--question", "x"}), path("absent"));
+  expect_refusal(run({"--prompt-file", dir_.path().string()}), "a folder, expected a text");
+  expect_refusal(run({"x", "--method", "nonsense"}), "nonsense");
+  expect_refusal(run({"x", "--protocol", "later"}), "later");
+  expect_refusal(run({"x", "--cache-type", "f8"}), "f8");
+  expect_refusal(run({"x", "--temperature", "-1"}), "temperature -1");
+  expect_refusal(run({"x", "--top-p", "0"}), "top-p 0");
+  expect_refusal(run({"x", "--stop", ""}), "--stop: an empty text");
+  expect_refusal(run({"x", "--chat", "--raw"}), "--chat and --raw exclude each other");
+  expect_refusal(run({"x", "--save-cache", path("cache")}), "--save-cache needs a --context");
+  expect_refusal(run({"x", "--prompt-file", path("context")}), "not both");
+  write_text(dir_ / "none", "\n\n");
+  expect_refusal(run({"--questions", path("none")}), "no question in it");
+  expect_refusal(run({"x", "-n", "many"}), "--max-tokens", 2);
+  expect_refusal(run_with({"run", "x"}), "--model is required", 2);
+  expect_refusal(run_with({"run", "-m", path("absent"), "x"}), path("absent"));
+  expect_refusal(run_with({"run", "-m", path("context"), "x"}), path("context"));
+}
+
+TEST_F(RunModel, FindsAnUnwritableCacheBeforeTheWork) {
+  // The model is not even looked at.
+  expect_refusal(run_with({"run", "-m", path("absent"), "--context", path("context"),
+                           "--save-cache", path("no/folder")}),
+                 path("no/folder"));
+}
+
+TEST_F(RunModel, RefusesCachesOfOtherModels) {
+  const test::ReferenceCase other("llama-linear");
+  const Words save = {"--context", path("context"), "--save-cache", path("cache")};
+  EXPECT_EQ(run_with(Words{"run", "-m", other.gguf().string()} + save).exit_code, 0);
+  expect_refusal(run({"--load-cache", path("cache"), "x"}), "made with another model, 'tiny'");
+  std::string bytes = read_text(path("cache"));
+  bytes[bytes.size() / 2] ^= 1;
+  write_text(path("cache"), bytes);
+  expect_refusal(run({"--load-cache", path("cache"), "x"}), "damaged");
+  expect_refusal(run({"--load-cache", path("context"), "x"}), "not a saved Ballast cache");
+  expect_refusal(run({"--load-cache", path("absent"), "x"}), path("absent"));
+}
+
+TEST_F(RunModel, RefusesWhatMemoryCannotHold) {
+  // The same model, of two thousand million positions.
+  std::string bytes = read_text(model());
+  const std::string key = "llama.context_length";
+  const std::size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  const std::uint32_t positions = 2000000000;
+  std::memcpy(&bytes[at + key.size() + 4], &positions, 4);
+  write_text(dir_ / "long.gguf", bytes);
+  expect_refusal(run_with({"run", "-m", path("long.gguf"), "x", "-n", "2000000000"}),
+                 "this run needs");
+  EXPECT_EQ(run_with({"run", "-m", path("long.gguf"), "x", "-n", "2"}).exit_code, 0);
+}
+
+// --- chat ---
+
+TEST_F(RunModel, AConversationReadsOnlyWhatIsNew) {
+  const Words base = {"chat", "-m", model(), "-n", "4", "--cache-type", "f32"};
+  const Said first = run_with(base, "Hi\n");
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, run({"Hi", "--chat", "-n", "4", "--cache-type", "f32"}).out);
+  const Said two = run_with(base + Words{"--stats"}, "Hi\n\nAnd?\n/exit\nnot read\n");
+  EXPECT_THAT(two.out, testing::StartsWith(first.out));
+  EXPECT_GT(two.out.size(), first.out.size());
+  // bos and "User: Hi\nAssistant:" with its first space, then the answer's last token and
+  // "\nUser: And?\nAssistant:".
+  EXPECT_THAT(two.err, HasSubstr("[read 21 tokens"));
+  EXPECT_THAT(two.err, HasSubstr("[read 44 tokens"));
+  EXPECT_EQ(std::count(two.err.begin(), two.err.end(), '\n'), 2);
+}
+
+TEST_F(RunModel, AConversationEndsAtTheLastPosition) {
+  const Said said = run_with({"chat", "-m", model(), "-n", "0"}, "Hi\nHo\nHum\n");
+  EXPECT_EQ(said.exit_code, 1);
+  EXPECT_THAT(said.err, HasSubstr("but the model has 128 positions"));
+  expect_refusal(
+      run_with({"chat", "-m", model(), "--protocol", "stream", "--method", "h2o:rate=0.5"}),
+      "give the method a budget");
+}
+
+TEST_F(RunModel, CtrlCAtThePromptEndsAConversation) {
+  int in[2];
+  ASSERT_EQ(::pipe(in), 0);
+  const std::string out = path("out");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(in[0], STDIN_FILENO);
+    ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
+    ::close(in[1]);
+    ::execl(BALLAST_PROGRAM, BALLAST_PROGRAM, "chat", "-m", model().c_str(), "-n", "2", nullptr);
+    ::_exit(127);
+  }
+  ::close(in[0]);
+  ASSERT_EQ(::write(in[1], "Hi\n", 3), 3);
+  // The answer's last character says that the next line is waited for.
+  for (int i = 0; i < 2000 && !read_text(out).ends_with('\n'); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ::kill(child, SIGINT);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(in[1]);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+// --- perplexity ---
+
+class PerplexityModel : public RunModel {
+ protected:
+  json perplexity(const Words& more, const std::string& text = kContext) const {
+    write_text(dir_ / "text", text);
+    const Said said = run_with(Words{"perplexity", "-m", model(), path("text"), "--json"} + more);
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    return said.exit_code == 0 ? said.json() : json();
+  }
+};
+
+TEST_F(PerplexityModel, IsThatOfTheLogits) {
+  const Model model(case_->gguf());
+  Engine engine(model);
+  Sequence sequence(model, {});
+  const std::vector<Token> tokens = Tokenizer(read_vocabulary(case_->gguf())).encode(kContext);
+  const std::vector<float> logits = test::all_logits(engine, sequence, tokens);
+  auto mean_from = [&](std::size_t first) {
+    double sum = 0;
+    for (std::size_t t = first; t < tokens.size(); ++t) {
+      const std::span<const float> row(&logits[(t - 1) * case_->vocabulary], case_->vocabulary);
+      sum += log_sum_exp(row) - row[tokens[t]];
+    }
+    return sum / static_cast<double>(tokens.size() - first);
+  };
+  const json stream = perplexity({"--protocol", "stream", "--cache-type", "f32"});
+  EXPECT_EQ(stream.at("tokens"), tokens.size() - 1);
+  EXPECT_NEAR(stream.at("nats_per_token").get<double>(), mean_from(1), 1e-5);
+  EXPECT_NEAR(stream.at("perplexity").get<double>(), std::exp(mean_from(1)),
+              1e-3 * std::exp(mean_from(1)));
+  EXPECT_GT(stream.at("standard_error"), 0.0);
+  const json prefill = perplexity({"--cache-type", "f32"});
+  const std::size_t half = tokens.size() / 2;
+  EXPECT_EQ(prefill.at("tokens"), tokens.size() - half);
+  EXPECT_NEAR(prefill.at("nats_per_token").get<double>(), mean_from(half), 1e-5);
+  const json later = perplexity({"--cache-type", "f32", "--prompt-tokens", "50"});
+  EXPECT_NEAR(later.at("nats_per_token").get<double>(), mean_from(50), 1e-5);
+}
+
+TEST_F(PerplexityModel, SeesWhatAMethodForgets) {
+  const double exact = perplexity({"--protocol", "stream"}).at("nats_per_token");
+  const Words little = {"--protocol", "stream", "--method", "streaming-llm:budget=8,sink=2"};
+  const json forgets = perplexity(little);
+  EXPECT_GT(std::abs(forgets.at("nats_per_token").get<double>() - exact), 1e-3);
+  EXPECT_LE(forgets.at("entries"), 8);
+  EXPECT_LT(forgets.at("bytes").at("total"), forgets.at("exact_bytes"));
+  EXPECT_NEAR(perplexity({"--protocol", "stream", "--method", "h2o:budget=128"})
+                  .at("nats_per_token")
+                  .get<double>(),
+              exact, 1e-4);
+}
+
+TEST_F(PerplexityModel, CutsLongTexts) {
+  std::string text;
+  for (int i = 0; i < 6; ++i) text += kContext;
+  const json whole = perplexity({"--protocol", "stream"}, text);
+  EXPECT_EQ(whole.at("length"), 128);
+  EXPECT_EQ(whole.at("pieces"), 3);
+  EXPECT_EQ(perplexity({"--protocol", "stream", "--length", "40"}, text).at("pieces"), 10);
+  write_text(dir_ / "empty", "");
+  expect_refusal(run_with({"perplexity", "-m", model(), path("empty")}), "at least 2 are needed");
+  expect_refusal(run_with({"perplexity", "-m", model(), path("context"), "--length", "500"}),
+                 "expected 2 to the model's 128 positions");
+  expect_refusal(run_with({"perplexity", "-m", model(), path("context"), "--prompt-tokens", "100"}),
+                 "100 are to be read before any is scored");
+}
+
+// --- tokenize ---
+
+TEST_F(RunModel, TokenizesThereAndBack) {
+  const Said ids = run_with({"tokenize", "-m", model()}, "Hi \xc3\xa9\n");
+  EXPECT_EQ(ids.out, "226 75 108 35 198 172 13\n");
+  EXPECT_EQ(run_with({"tokenize", "-m", model(), "--text"}, ids.out).out, "Hi \xc3\xa9\n");
+  EXPECT_EQ(run_with({"tokenize", "-m", model(), "--special"}, "A</s>").out.substr(0, 2), "1 ");
+  const Said lines = run_with({"tokenize", "-m", model(), "--separator", "\\n"}, "A\n\nBc\n");
+  EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 3);
+  EXPECT_EQ(run_with({"tokenize", "-m", model(), "--text", "--separator", "\\n"}, lines.out).out,
+            "A\n\nBc\n");
+  const json all = run_with({"tokenize", "-m", model(), "--json"}, "A").json();
+  EXPECT_EQ(all.at("texts").at(0).at("ids").size(), all.at("texts").at(0).at("pieces").size());
+  expect_refusal(run_with({"tokenize", "-m", model(), "--text"}, "12 x"), "'x' is not a token id");
+  expect_refusal(run_with({"tokenize", "-m", model(), "--text"}, "99999"), "99999");
+  expect_refusal(run_with({"tokenize", "-m", model(), "--text", "--ids"}, ""), "--ids", 2);
+}
+
+class TokenizeFiles : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizeFiles, GivesTheExpectedIds) {
+  const std::string file =
+      std::string(BALLAST_SHARED_DATA "/tokenizers/ggml-vocab-") + GetParam() + ".gguf";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is absent";
+  const Words base = {"tokenize", "-m", file, "--separator", "\\n__ggml_vocab_test__\\n"};
+  const std::string input = read_text(file + ".inp");
+  const Said said = run_with(base, input);
+  std::ifstream expected(file + ".out");
+  std::istringstream got(said.out);
+  std::size_t count = 0;
+  for (std::string line, want; std::getline(expected, want); ++count) {
+    ASSERT_TRUE(std::getline(got, line));
+    std::istringstream a(line), b(want);
+    EXPECT_EQ(std::vector<int>(std::istream_iterator<int>(a), {}),
+              std::vector<int>(std::istream_iterator<int>(b), {}))
+        << count;
+  }
+  EXPECT_GT(count, 40u);
+  EXPECT_EQ(run_with(base + Words{"--text"}, said.out).out, input);
+  EXPECT_EQ(run_with({"inspect", file, "--json"}).json().at("kind"), "vocabulary");
+}
+
+INSTANTIATE_TEST_SUITE_P(, TokenizeFiles,
+                         testing::Values("deepseek-llm", "gpt-2", "llama-spm", "phi-3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// --- inspect ---
+
+TEST_F(RunModel, InspectDescribesAModel) {
+  const json all = run_with({"inspect", model(), "--json"}).json();
+  EXPECT_EQ(all.at("kind"), "model");
+  EXPECT_EQ(all.at("name"), "tiny");
+  EXPECT_EQ(all.at("layers"), 3);
+  EXPECT_EQ(all.at("positions"), 128);
+  EXPECT_EQ(all.at("vocabulary"), 293);
+  EXPECT_EQ(all.at("tokenizer").at("tokens"), 293);
+  EXPECT_EQ(all.at("tensor_types").at("F32").at("bytes"), all.at("parameters").get<int>() * 4);
+  const json& costs = all.at("cache_per_1000_tokens").at("methods");
+  ASSERT_EQ(costs.size(), methods().size());
+  EXPECT_EQ(costs.at(0).at("method"), "exact");
+  // layers · heads · (key and value) · numbers · 4 bytes
+  EXPECT_EQ(costs.at(0).at("bytes").at("f32"), 1000.0 * 3 * 2 * 2 * 8 * 4);
+  EXPECT_EQ(costs.at(0).at("bytes").at("f16"), 1000.0 * 3 * 2 * 2 * 8 * 2);
+  const std::string text = run_with({"inspect", model()}).out;
+  for (const char* part : {"architecture", "Llama", "84,912", "SentencePiece, 293 tokens", "128",
+                           "cache per 1,000 tokens", "h2o:rate=0.25"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  expect_refusal(run_with({"inspect", dir_.path().string()}), "config.json");
+  write_text(dir_ / "cut.gguf", read_text(model()).substr(0, 5000));
+  expect_refusal(run_with({"inspect", path("cut.gguf")}), "cut.gguf");
+}
+
+TEST(ModelCommands, EveryHelpEndsWithAnExample) {
+  for (const char* command : {"run", "chat", "perplexity", "tokenize", "inspect"}) {
+    const Said said = run_with({command, "--help"});
+    EXPECT_EQ(said.exit_code, 0);
+    EXPECT_THAT(said.out, HasSubstr(std::string("\nExample:\n  ")));
+    expect_refusal(run_with({command, "--frobnicate"}), "--frobnicate", 2);
+  }
+}
+
+}  // namespace
+}  // namespace ballast
