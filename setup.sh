@@ -4,8 +4,8 @@
 set -euo pipefail
 
 packages=(
-  g++ cmake ninja-build pkg-config ccache lld clang-format
-  libhwy-dev libdnnl-dev librandom123-dev libsentencepiece-dev libicu-dev zlib1g-dev
+  g++ cmake ninja-build pkg-config ccache clang-format
+  libhwy-dev librandom123-dev libsentencepiece-dev libicu-dev zlib1g-dev
   nlohmann-json3-dev libcli11-dev libfmt-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   gnuplot-nox python3-numpy
