@@ -106,10 +106,11 @@ class Chat {
               : encode_more(m_.tokenizer, text, true);
     unread_.insert(unread_.end(), said.begin(), said.end());
     const std::size_t positions = m_.model.config().max_positions;
-    const std::size_t after = sequence_->tokens() + unread_.size();
-    require(after <= positions,
-            "{}: the conversation has {} tokens, but the model has {} positions", o_.model, after,
-            positions);
+    const std::size_t used = sequence_->positions_after(unread_.size());
+    require(used <= positions,
+            "{}: the conversation has {} tokens, but the model has {} positions; a method with a "
+            "budget, --protocol stream and --positions rolling go on without end",
+            o_.model, used, positions);
     const Interruptible interruptible;
     const std::vector<float> logits = read();
     conversation_.answered(logits.empty() ? "" : answer(logits));

@@ -46,6 +46,11 @@ void CacheFlags::add_to(CLI::App& app) {
       "prefill: summarise once, when the prompt has been read; stream: as tokens come, in bounded "
       "memory",
       "NAME");
+  add("--positions", positions,
+      "absolute: where tokens stood in the text; rolling: among the entries kept, so that a text "
+      "may "
+      "be longer than the model's positions",
+      "NAME");
   add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4", "TYPE");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
@@ -58,6 +63,7 @@ CacheOptions CacheFlags::parse() const {
   CacheOptions options;
   options.policy = Policy::parse(method);
   options.protocol = parse_protocol(protocol);
+  options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type.empty() ? type : key_type);
   options.value_type = parse_storage_type(value_type.empty() ? type : value_type);
   options.seed = seed;

@@ -32,6 +32,7 @@ void add_model_option(CLI::App& app, std::string& path);
 struct CacheFlags {
   std::string method = "exact";
   std::string protocol = "prefill";
+  std::string positions = "absolute";
   std::string type = "f16";
   std::string key_type;  ///< empty: `type`
   std::string value_type;

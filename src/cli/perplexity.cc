@@ -124,10 +124,11 @@ void run(Options& o) {
   std::vector<Token> tokens = m.tokenizer.encode(read_input(o.file));
   const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;
   const std::size_t positions = m.model.config().max_positions;
-  const std::size_t length = o.length == 0 ? positions : o.length;
-  require(length >= 2 && length <= positions, "--length {}: expected 2 to the model's {} positions",
-          length, positions);
   require(tokens.size() >= 2, "{}: {} tokens, at least 2 are needed", o.file, tokens.size());
+  const bool rolling = cache.positions == Positions::rolling;
+  const std::size_t length = o.length != 0 ? o.length : rolling ? tokens.size() : positions;
+  require(length >= 2 && (rolling || length <= positions),
+          "--length {}: expected 2 to the model's {} positions", length, positions);
   cache.expected_tokens = std::min(length, tokens.size());
   const MemoryEstimate estimate = m.model.estimate(cache, cache.expected_tokens);
   require_memory(estimate, available_memory(), "this run");
@@ -151,6 +152,7 @@ void run(Options& o) {
                 {"file", o.file},
                 {"method", cache.policy.to_string()},
                 {"protocol", to_string(cache.protocol)},
+                {"positions", to_string(cache.positions)},
                 {"key_type", to_string(cache.key_type)},
                 {"value_type", to_string(cache.value_type)},
                 {"seed", cache.seed},

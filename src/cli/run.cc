@@ -104,13 +104,17 @@ class Runner {
   /// that follow before the answer.
   void plan(std::size_t prompt, std::size_t more, bool snapshot) {
     const std::size_t positions = config().max_positions;
-    require(prompt + more <= positions, "{}: the {} tokens, but the model has {} positions",
-            o_.model,
-            more == 0 ? fmt::format("prompt has {}", prompt)
-                      : fmt::format("context and the question have {}", prompt + more),
-            positions);
+    const bool rolling = cache_options_.positions == Positions::rolling;
+    const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
+                                       : fmt::format("context and question have {}", prompt + more);
+    require(rolling || prompt + more <= positions, "{}: {} tokens, but the model has {} positions",
+            o_.model, what, positions);
+    if (prompt + more > positions && !o_.quiet) {
+      fmt::print(stderr, "ballast: note: {} tokens, more than the model's {} positions: {}\n", what,
+                 positions, "what the cache keeps must fit into them");
+    }
     const std::size_t answer = generate_.max_tokens;
-    const std::size_t room = positions - prompt - more;
+    const std::size_t room = rolling ? answer : positions - prompt - more;
     const std::size_t all = prompt + more + (answer == 0 ? room : std::min(answer, room));
     // A rate is of the text that is read, however long the answer may become.
     cache_options_.expected_tokens = cache_options_.protocol == Protocol::stream ? prompt : all;

@@ -35,6 +35,9 @@ std::string cache_table(const RunReport& r) {
   add("summary", [](const CacheReport& c) { return bytes_text(c.bytes.summary); });
   add("window", [](const CacheReport& c) { return bytes_text(c.bytes.window); });
   add("watching attention", [](const CacheReport& c) { return bytes_text(c.bytes.watch); });
+  if (a.bytes.rotary > 0) {
+    add("rotary table", [](const CacheReport& c) { return bytes_text(c.bytes.rotary); });
+  }
   add("total", [](const CacheReport& c) { return bytes_text(c.bytes.total()); });
   add("exact", [](const CacheReport& c) { return bytes_text(c.exact); });
   add("ratio", [](const CacheReport& c) { return fmt::format("{:.2f}×", c.ratio()); });
@@ -99,11 +102,8 @@ Json to_json(const MemoryEstimate& e) {
 }
 
 Json to_json(const CacheBytes& b) {
-  return {{"sink", b.sink},
-          {"summary", b.summary},
-          {"window", b.window},
-          {"watch", b.watch},
-          {"total", b.total()}};
+  return {{"sink", b.sink},   {"summary", b.summary}, {"window", b.window},
+          {"watch", b.watch}, {"rotary", b.rotary},   {"total", b.total()}};
 }
 
 Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
@@ -114,6 +114,7 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
   return {{"model", r.model},
           {"method", r.options.policy.to_string()},
           {"protocol", to_string(r.options.protocol)},
+          {"positions", to_string(r.options.positions)},
           {"key_type", to_string(r.options.key_type)},
           {"value_type", to_string(r.options.value_type)},
           {"seed", r.options.seed},

@@ -103,7 +103,7 @@ Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenize
       out.finish = Finish::length;
       break;
     }
-    if (sequence.tokens() == engine.model().config().max_positions) {
+    if (sequence.positions_after(1) > engine.model().config().max_positions) {
       out.finish = Finish::positions;
       break;
     }
