@@ -71,8 +71,8 @@ BENCHMARK(BM_Balance)->Arg(64)->Arg(128)->Arg(256)->Arg(1024)->Unit(benchmark::k
   __attribute__((target(features), noinline)) float name(std::size_t steps) {             \
     typedef float Wide __attribute__((vector_size(4 * (floats))));                        \
     Wide sums[12] = {}, factor = {}, term = {};                                           \
-    for (int i = 0; i < (floats); ++i) factor[i] = 0.5f, term[i] = static_cast<float>(i);   \
-    for (int i = 0; i < 12; ++i) sums[i] += static_cast<float>(i);                          \
+    for (int i = 0; i < (floats); ++i) factor[i] = 0.5f, term[i] = static_cast<float>(i); \
+    for (int i = 0; i < 12; ++i) sums[i] += static_cast<float>(i);                        \
     for (std::size_t s = 0; s < steps; ++s) {                                             \
       _Pragma("GCC unroll 12") for (Wide & sum : sums) sum = sum * factor + term;         \
     }                                                                                     \

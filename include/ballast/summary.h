@@ -71,7 +71,7 @@ class Summary {
   /// Watch::every one call a step, to be accumulated; for Watch::last one before each absorb, to
   /// replace what was known.
   virtual void observe(std::span<const float> mass);
-  /// Watch::both: what the last `observe` tokens' queries gave the entries, just before each absorb.
+  /// Watch::both: what the last `observe` tokens' queries gave the entries, before each absorb.
   virtual void observe_last(std::span<const float> mass);
 
   /// Unites with a summary of other tokens of the same head, made with the same setup.

@@ -25,7 +25,8 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 const std::vector<std::vector<std::string>> kCommands = {
-    {"methods"}, {"synth"}, {"compress"}, {"inspect"}, {"eval"}, {"eval", "attention"}};
+    {"run"},      {"chat"},    {"perplexity"}, {"tokenize"},          {"methods"},       {"synth"},
+    {"compress"}, {"inspect"}, {"eval"},       {"eval", "attention"}, {"eval", "memory"}};
 
 /// Fails with this message, on one line, and nothing on standard output.
 void expect_failure(const ProgramResult& result, int code, const std::string& message) {
@@ -88,8 +89,8 @@ TEST_F(Cli, EveryHelpEndsWithAnExample) {
 }
 
 TEST_F(Cli, WrongUsageIsExit2) {
-  expect_failure(run({}), 2, "ballast needs a command; known: methods, synth, compress, inspect");
-  expect_failure(run({"frobnicate"}), 2, "unknown command 'frobnicate'; known: methods, synth");
+  expect_failure(run({}), 2, "ballast needs a command; known: run, chat, perplexity, ");
+  expect_failure(run({"frobnicate"}), 2, "unknown command 'frobnicate'; known: run, chat, ");
   expect_failure(run({"--frobnicate"}), 2, "unknown option --frobnicate; see ballast --help");
   expect_failure(run({"eval", "foo"}), 2, "unknown command 'foo'; known: attention");
   expect_failure(run({"synth"}), 2, "--out is required; see ballast synth --help");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "temp_dir.h"
 #include "text/test_vocabulary.h"
 #include "text/tokenizer_json.h"
 
@@ -54,7 +55,8 @@ TEST(SentencePiece, TheLibraryAgreesOnALlamaVocabulary) {
 }
 
 TEST(SentencePiece, ReadsAModelFile) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "ballast_sentencepiece";
+  const TempDir parent;
+  const auto folder = parent / "tokenizer";
   Vocabulary v = test::score_vocabulary({{"\u2581", -9}, {"a", -8}, {"\u2581a", -1}}, true);
   v.space_prefix = Vocabulary::SpacePrefix::always;
   test::write_text(folder / "tokenizer.model", serialize(parts_of(v)));
@@ -70,7 +72,6 @@ TEST(SentencePiece, ReadsAModelFile) {
     EXPECT_EQ(t.vocabulary().unk, 0);
     EXPECT_EQ(t.vocabulary().eos, 2);
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(SentencePiece, RefusesWhatIsNoModel) {

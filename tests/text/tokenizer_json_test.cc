@@ -4,6 +4,7 @@
 
 #include "ballast/error.h"
 #include "formats/mutate.h"
+#include "temp_dir.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -145,9 +146,8 @@ TEST(TokenizerJson, DamagedFilesGiveATokenizerOrAnError) {
 
 class HuggingFaceFolder : public testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  const std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) / "ballast_hf_tokenizer";
+  const TempDir parent_;
+  const std::filesystem::path folder_ = parent_ / "tokenizer";
 };
 
 TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
