@@ -1,5 +1,6 @@
 #include "ballast/error.h"
 #include "ballast/gguf.h"
+#include "temp_dir.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -9,8 +10,6 @@ using testing::HasSubstr;
 
 class VocabularyGguf : public testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove(path_); }
-
   template <typename Fill>
   Vocabulary read(const Fill& fill) {
     GgufWriter writer(path_);
@@ -31,8 +30,8 @@ class VocabularyGguf : public testing::Test {
     writer.add_array(key, std::span<const std::string>(texts));
   }
 
-  const std::filesystem::path path_ =
-      std::filesystem::path(testing::TempDir()) / "ballast_vocabulary.gguf";
+  const TempDir parent_;
+  const std::filesystem::path path_ = parent_ / "vocabulary.gguf";
 };
 
 TEST_F(VocabularyGguf, BytePairs) {
