@@ -121,7 +121,7 @@ void add_tokenize(CLI::App& parent, std::function<void()>& task) {
                   "are a line")
       ->type_name("TEXT");
   o.json.add_to(*app);
-  app->footer("Example:\n  echo -n 'Hello world' | ballast tokenize -m model.gguf");
+  app->footer("Example:\n  ballast tokenize -m model.gguf < text.txt");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 
