@@ -46,7 +46,6 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
       layer_(layer),
       watch_(options.policy.watch()),
       observed_(options.policy.observed()),
-      shared_(shared),
       rotations_(rotations),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;

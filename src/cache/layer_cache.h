@@ -68,7 +68,6 @@ class LayerCache {
   std::size_t layer_;
   Watch watch_;
   std::size_t observed_;
-  SharedState* shared_;
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;

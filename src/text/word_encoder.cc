@@ -79,7 +79,10 @@ void WordEncoder::read_merges() {
   const auto& ids = by_bytes_ ? written : ids_;
   merges_.reserve(merges.size());
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
+    // Named one by one: lambdas may not capture structured bindings before C++20's last
+    // corrections.
+    const std::string& left = merges[rank].first;
+    const std::string& right = merges[rank].second;
     const auto id = [&](const std::string& piece) {
       const auto found = ids.find(piece);
       require(found != ids.end(), "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing",
