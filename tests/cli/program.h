@@ -34,6 +34,7 @@ class Program {
     argv.push_back(nullptr);
     child_ = ::fork();
     if (child_ == 0) {
+      ::signal(SIGINT, SIG_DFL);  // what runs in the background of a shell ignores it
       if (out < 0) out = ::open(file.c_str(), O_WRONLY | O_CREAT, 0600);
       ::dup2(out, STDOUT_FILENO);
       ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);

@@ -316,6 +316,7 @@ TEST_F(RunModel, CtrlCAtThePromptEndsAConversation) {
   const std::string out = path("out");
   const pid_t child = ::fork();
   if (child == 0) {
+    ::signal(SIGINT, SIG_DFL);  // what runs in the background of a shell ignores it
     ::dup2(in[0], STDIN_FILENO);
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
     ::close(in[1]);
