@@ -86,7 +86,7 @@ std::vector<std::size_t> parse_selection(std::string_view text, std::string_view
     rest.remove_prefix(item.size() + 1);
   }
   std::ranges::sort(out);
-  out.erase(std::ranges::unique(out).begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 

@@ -51,7 +51,7 @@ std::vector<std::size_t> selected(std::vector<std::size_t> wanted, std::size_t c
     std::iota(wanted.begin(), wanted.end(), std::size_t{0});
   }
   std::ranges::sort(wanted);
-  wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   require(wanted.back() < count, "{}: there is no {} {}; there are {}, counted from 0", name, what,
           wanted.back(), count);
   return wanted;
