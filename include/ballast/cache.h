@@ -56,6 +56,14 @@ struct CacheOptions {
   /// Tokens that the sequence will have. stream with a rate needs it; otherwise it only saves
   /// allocations. 0: unknown.
   std::size_t expected_tokens = 0;
+  /// What a cache that keeps everything notes of attention, so that forks of it may be summarised
+  /// by methods that watch: see Cache::fork. Not part of a saved cache.
+  struct Notes {
+    bool mass = false;        ///< that every token receives, summed over all queries
+    std::size_t queries = 0;  ///< of this many last tokens
+    /// What forks with this policy need too.
+    void include(const Policy& policy);
+  } notes;
 };
 
 /// Bytes held, by part.
@@ -97,6 +105,12 @@ class Cache {
   /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
   void finish_prompt(std::size_t layer);
   void finish_prompt();
+
+  /// A copy whose prompt another method will summarise: many methods are compared on one reading of
+  /// a text. The cache must be exact, in prefill, its prompt not finished; it must have noted what
+  /// the policy watches. The fork is what it would be had the prompt been read with that policy.
+  /// Throws Error otherwise.
+  Cache fork(const Policy& policy, std::uint64_t seed) const;
 
   std::size_t tokens(std::size_t layer = 0) const;   ///< seen
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)

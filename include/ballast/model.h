@@ -62,6 +62,9 @@ class Model {
   /// Of a sequence that will have `tokens` tokens, read in chunks of `chunk`.
   MemoryEstimate estimate(const CacheOptions& options, std::size_t tokens,
                           std::size_t chunk = 256) const;
+  /// What the cache of the same tokens, and of those still expected, takes without a method, in the
+  /// same storage.
+  std::size_t exact_bytes(const Cache& cache) const;
 
   /// For the engine.
   const ModelWeights& weights() const { return *weights_; }
@@ -82,6 +85,9 @@ class Sequence {
   /// Goes on from a saved cache. Throws Error if it is of another model's shape.
   Sequence(const Model& model, Cache cache);
 
+  /// See Cache::fork; the prompt of the fork is not finished either.
+  Sequence fork(const Policy& policy, std::uint64_t seed) const;
+
   const Cache& cache() const { return cache_; }
   Cache& cache() { return cache_; }
   std::size_t tokens() const { return cache_.tokens(); }  ///< read so far
@@ -93,6 +99,9 @@ class Sequence {
   void finish_prompt();
 
  private:
+  Sequence(Cache cache, bool prompt_finished)
+      : cache_(std::move(cache)), prompt_finished_(prompt_finished) {}
+
   Cache cache_;
   bool prompt_finished_ = false;
 };

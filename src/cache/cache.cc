@@ -74,12 +74,20 @@ void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const cha
 
 }  // namespace
 
+void CacheOptions::Notes::include(const Policy& policy) {
+  const Watch::Kind kind = policy.watch().kind;
+  mass = mass || kind == Watch::Kind::every || kind == Watch::Kind::both;
+  queries = std::max(queries, policy.observed());
+}
+
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
     : settings_(new Settings{shape, options}) {
   check_shape(shape);
   const MethodInfo& info = options.policy.info();
+  require(info.share == WindowShare::all || (!options.notes.mass && options.notes.queries == 0),
+          "only an exact cache notes attention for others, not {}", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);
@@ -122,6 +130,19 @@ void Cache::finish_prompt(std::size_t layer) {
 
 void Cache::finish_prompt() {
   for (auto& layer : layers_) layer->finish_prompt();
+}
+
+Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
+  CacheOptions options = settings_->options;
+  require(options.policy.info().share == WindowShare::all && options.protocol == Protocol::prefill,
+          "only an exact cache in prefill can be forked, not {} in {}", options.policy.info().name,
+          to_string(options.protocol));
+  options.policy = policy;
+  options.seed = seed;
+  options.notes = {};
+  Cache out(shape(), options, false);
+  for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
+  return out;
 }
 
 std::size_t Cache::tokens(std::size_t layer) const { return layers_.at(layer)->tokens(); }

@@ -45,7 +45,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
       options_(options),
       layer_(layer),
       watch_(options.policy.watch()),
-      observed_(options.policy.observed()),
+      observed_(std::max(options.policy.observed(), options.notes.queries)),
       rotations_(rotations),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
@@ -131,6 +131,26 @@ void LayerCache::finish_prompt() {
   shares_ = options_.policy.shares(tokens_, Protocol::prefill, static_cast<int>(layer_),
                                    static_cast<int>(shape_.layers));
   if (options_.policy.info().share != WindowShare::all && tokens_ > shares_.total()) condense();
+}
+
+void LayerCache::copy_prompt(const LayerCache& other) {
+  require(!other.prompt_ended_, "layer {}: its prompt is finished, it cannot be forked", layer_);
+  require((!accumulates() || other.accumulates()) && observed_ <= other.observed_,
+          "layer {}: {} watches attention that the cache has not noted", layer_,
+          options_.policy.info().name);
+  tokens_ = other.tokens_;
+  const std::size_t group = shape_.group;
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    const HeadCache& from = other.heads_[h];
+    heads_[h].window = Window(heads_[h].setup, from.window.size(), accumulates());
+    for (std::size_t i = 0; i < from.window.size(); ++i) heads_[h].window.push(from.window, i);
+    for (std::size_t t = tokens_ - std::min(tokens_, observed_); t < tokens_; ++t) {
+      for (std::size_t g = 0; g < group; ++g) {
+        std::ranges::copy(from.recent_queries[t % other.observed_ * group + g],
+                          heads_[h].recent_queries[t % observed_ * group + g].begin());
+      }
+    }
+  }
 }
 
 void LayerCache::condense() {

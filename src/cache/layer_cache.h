@@ -22,6 +22,9 @@ class LayerCache {
   /// See Cache::forward; numbers are known to be finite.
   void forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
   void finish_prompt();
+  /// Takes over what an exact layer has read, while this one is empty. Throws Error if the other's
+  /// prompt is finished or it has not noted what this one watches.
+  void copy_prompt(const LayerCache& other);
 
   std::size_t tokens() const { return tokens_; }
   std::size_t entries() const;
@@ -38,7 +41,8 @@ class LayerCache {
 
   Position now() const { return static_cast<Position>(tokens_); }
   bool accumulates() const {
-    return watch_.kind == Watch::Kind::every || watch_.kind == Watch::Kind::both;
+    return watch_.kind == Watch::Kind::every || watch_.kind == Watch::Kind::both ||
+           options_.notes.mass;
   }
   /// Tokens that may come in before something must leave.
   std::size_t room() const;

@@ -103,4 +103,10 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t tokens,
   return estimate;
 }
 
+std::size_t Model::exact_bytes(const Cache& cache) const {
+  CacheOptions exact = cache.options();
+  exact.policy = Policy();
+  return estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
+}
+
 }  // namespace ballast

@@ -97,6 +97,10 @@ std::size_t Sequence::positions_after(std::size_t more) const {
   return std::min(kept, shares.total());
 }
 
+Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
+  return Sequence(cache_.fork(policy, seed), prompt_finished_);
+}
+
 void Sequence::finish_prompt() {
   cache_.finish_prompt();
   prompt_finished_ = true;

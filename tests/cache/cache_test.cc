@@ -76,6 +76,25 @@ TEST(Cache, ImpossibleOptionsAreNamedAtOnce) {
   EXPECT_THROW(Cache(shape, options_of("exact", Protocol::stream)), Error);
 }
 
+TEST(Cache, OnlyAnExactPromptThatNotedEnoughCanBeForked) {
+  const Stream stream = make_stream(40, 3);
+  Cache plain(stream.shape, options_of("exact", Protocol::prefill));
+  feed(plain, stream, 0, 40, 16);
+  EXPECT_NO_THROW(plain.fork(Policy::parse("uniform:budget=80"), 0));
+  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("h2o:budget=80"), 0); }),
+              HasSubstr("has not noted"));
+  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("snapkv:budget=80"), 0); }),
+              HasSubstr("has not noted"));
+  plain.finish_prompt();
+  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("uniform:budget=80"), 0); }),
+              HasSubstr("finished"));
+  const Cache uniform(stream.shape, options_of("uniform:budget=80", Protocol::prefill));
+  EXPECT_THAT(error_of([&] { uniform.fork(Policy(), 0); }), HasSubstr("only an exact cache"));
+  CacheOptions noting = options_of("uniform:budget=80", Protocol::prefill);
+  noting.notes.mass = true;
+  EXPECT_THAT(error_of([&] { Cache(stream.shape, noting); }), HasSubstr("only an exact cache"));
+}
+
 TEST(Cache, MismatchedRowsAreNamed) {
   Stream s = make_stream(4, 3);
   Cache cache(s.shape, options_of("exact", Protocol::prefill));

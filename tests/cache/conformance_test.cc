@@ -110,6 +110,26 @@ TEST_P(EveryMethod, KeptEntriesExplainTheAnswer) {
   }
 }
 
+// Many methods are compared on one reading of a prompt.
+TEST_P(EveryMethod, ForkOfAnExactPromptIsAsIfItHadReadThePromptItself) {
+  if (GetParam().protocol == Protocol::stream) GTEST_SKIP() << "a stream is not exact in between";
+  const Policy policy = Policy::parse(with_budget(GetParam(), kBudget));
+  CacheOptions noting = options_of("exact", Protocol::prefill);
+  noting.notes.queries = 70;  // more than any method watches by default
+  noting.notes.include(policy);
+  noting.notes.include(Policy::parse("h2o:budget=128"));
+  Cache reader(stream_.shape, noting);
+  feed(reader, stream_, 0, prompt(), 64);
+  Cache own = cache(kBudget), fork = reader.fork(policy, own.options().seed);
+  Matrix expected = run(own, 64);
+  fork.finish_prompt();
+  Matrix rest = feed(fork, stream_, prompt(), kTokens, 64);
+  for (std::size_t t = prompt(); t < kTokens; ++t) {
+    ASSERT_TRUE(std::ranges::equal(rest[t - prompt()], expected[t])) << "token " << t;
+  }
+  EXPECT_EQ(fork.entries(), own.entries());
+}
+
 TEST_P(EveryMethod, GoesOnAfterSaveAndLoadAsIfNothingHadHappened) {
   for (std::size_t cut : {std::size_t{20}, std::size_t{310}, std::size_t{411}}) {
     Cache c = cache(kBudget);
