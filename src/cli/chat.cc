@@ -13,9 +13,9 @@
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "cli/question_form.h"
 #include "cli/run_report.h"
 #include "report/units.h"
+#include "text/question_form.h"
 
 namespace ballast::cli {
 namespace {
@@ -149,7 +149,7 @@ class Chat {
 
   void report(std::size_t made, double seconds) const {
     const CacheReport cache{sequence_->tokens(), sequence_->cache().entries(),
-                            sequence_->cache().bytes(), exact_bytes(m_.model, sequence_->cache())};
+                            sequence_->cache().bytes(), m_.model.exact_bytes(sequence_->cache())};
     flush_output();
     fmt::print(stderr,
                "[read {} tokens at {}/s, made {} at {}/s; the cache holds {} tokens in {}, "

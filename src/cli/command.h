@@ -31,6 +31,9 @@ void add_tokenize(CLI::App& parent, std::function<void()>& task);
 void add_eval_attention(CLI::App& parent, std::function<void()>& task);
 void add_eval_memory(CLI::App& parent, std::function<void()>& task);
 
+/// The command line as typed, quoted for a shell; empty before main() has set it.
+const std::string& command_line();
+
 /// All commands, in the order in which --help shows them.
 std::span<const AddCommand> commands();
 
@@ -51,6 +54,8 @@ class JsonOption {
   bool wanted() const { return !target_.empty(); }
   /// Whether people's text goes to standard output.
   bool text() const { return target_ != "-"; }
+  /// The file of --json=FILE.
+  const std::string& file() const { return target_; }
   void write(const Json& json);
 
  private:

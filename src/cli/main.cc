@@ -42,6 +42,30 @@ void handle_signals() {
   ::signal(SIGPIPE, SIG_IGN);  // writing says so, and partial files go
 }
 
+/// The arguments, as a shell would take them.
+std::string quoted(int argc, char** argv) {
+  std::string out = "ballast";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool plain =
+        !word.empty() &&
+        word.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%") ==
+            std::string_view::npos;
+    out += ' ';
+    if (plain) {
+      out += word;
+      continue;
+    }
+    out += '\'';
+    for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+std::string typed;
+
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text) {
@@ -109,6 +133,7 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 int run(int argc, char** argv) {
+  typed = quoted(argc, argv);
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
@@ -157,6 +182,9 @@ int run_safely(int argc, char** argv) {
 }
 
 }  // namespace
+
+const std::string& command_line() { return typed; }
+
 }  // namespace ballast::cli
 
 int main(int argc, char** argv) {

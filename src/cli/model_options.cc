@@ -120,21 +120,6 @@ std::string read_input(const std::string& path) {
   return text;
 }
 
-std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
-                               bool parse_special) {
-  const EncodeOptions options{.add_special = false, .parse_special = parse_special};
-  if (tokenizer.vocabulary().kind != Vocabulary::Kind::byte_bpe) {
-    // A line end in front takes the place of a text's beginning; nothing merges with it.
-    const std::vector<Token> start = tokenizer.encode("\n", options);
-    std::vector<Token> tokens = tokenizer.encode("\n" + std::string(text), options);
-    if (tokens.size() >= start.size() && std::equal(start.begin(), start.end(), tokens.begin())) {
-      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(start.size()));
-      return tokens;
-    }
-  }
-  return tokenizer.encode(text, options);
-}
-
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
                                bool quiet, double& seconds, const std::atomic<bool>* cancelled) {
   const Stopwatch watch;
@@ -156,12 +141,6 @@ std::size_t peak_memory() {
     if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
   }
   return 0;
-}
-
-std::size_t exact_bytes(const Model& model, const Cache& cache) {
-  CacheOptions exact = cache.options();
-  exact.policy = Policy();
-  return model.estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
 }
 
 }  // namespace ballast::cli

@@ -54,11 +54,6 @@ struct GenerateFlags {
 /// The content of a file, "-": of standard input. Throws Error if it cannot be read.
 std::string read_input(const std::string& path);
 
-/// Tokens of text that goes on where other text ended: no begin mark, and no space put before it as
-/// before a text.
-std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
-                               bool parse_special);
-
 /// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.
 /// Returns the logits of the last, and adds to `seconds` what it took. When `cancelled` becomes
 /// true, stops between two tokens and returns nothing.
@@ -68,10 +63,6 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
 
 /// The most memory that this process has held, in bytes (VmHWM); 0: unknown.
 std::size_t peak_memory();
-
-/// What the cache of this sequence would take without a method, in the same storage and with the
-/// same room for tokens to come.
-std::size_t exact_bytes(const Model& model, const Cache& cache);
 
 /// Seconds since it was made.
 class Stopwatch {

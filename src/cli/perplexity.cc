@@ -67,7 +67,7 @@ class Scorer {
     done_ += piece.size();
     entries = sequence.cache().entries();
     bytes = sequence.cache().bytes();
-    exact = exact_bytes(m_.model, sequence.cache());
+    exact = m_.model.exact_bytes(sequence.cache());
   }
 
   Losses losses;

@@ -9,8 +9,8 @@
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "cli/question_form.h"
 #include "cli/run_report.h"
+#include "text/question_form.h"
 
 namespace ballast::cli {
 namespace {
@@ -142,7 +142,7 @@ class Runner {
 
   CacheReport cache_report(const Sequence& sequence) const {
     return {sequence.tokens(), sequence.cache().entries(), sequence.cache().bytes(),
-            exact_bytes(m_.model, sequence.cache())};
+            m_.model.exact_bytes(sequence.cache())};
   }
 
   void answer_alone(const std::string& question) {

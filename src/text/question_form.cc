@@ -1,9 +1,10 @@
-#include "cli/question_form.h"
+#include "text/question_form.h"
+
+#include <algorithm>
 
 #include "base/fail.h"
-#include "cli/model_options.h"
 
-namespace ballast::cli {
+namespace ballast {
 namespace {
 
 /// Stands for a text while a template runs; of the private use area, so that texts do not hold it.
@@ -17,6 +18,21 @@ std::size_t find_place(std::string_view text) {
 }
 
 }  // namespace
+
+std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
+                               bool parse_special) {
+  const EncodeOptions options{.add_special = false, .parse_special = parse_special};
+  if (tokenizer.vocabulary().kind != Vocabulary::Kind::byte_bpe) {
+    // A line end in front takes the place of a text's beginning; nothing merges with it.
+    const std::vector<Token> start = tokenizer.encode("\n", options);
+    std::vector<Token> tokens = tokenizer.encode("\n" + std::string(text), options);
+    if (tokens.size() >= start.size() && std::equal(start.begin(), start.end(), tokens.begin())) {
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(start.size()));
+      return tokens;
+    }
+  }
+  return tokenizer.encode(text, options);
+}
 
 QuestionForm QuestionForm::from_template(const Tokenizer& tokenizer, std::string_view system,
                                          std::string_view context) {
@@ -73,4 +89,4 @@ std::string Conversation::say(const std::string& text) {
 
 void Conversation::answered(const std::string& text) { messages_.push_back({"assistant", text}); }
 
-}  // namespace ballast::cli
+}  // namespace ballast

@@ -8,7 +8,12 @@
 #include "ballast/chat.h"
 #include "ballast/tokenizer.h"
 
-namespace ballast::cli {
+namespace ballast {
+
+/// Tokens of text that goes on where other text ended: no begin mark, and no space put before it as
+/// before a text.
+std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
+                               bool parse_special);
 
 /// A question stands between two texts, of which the first ends with the context if there is one.
 /// Both hold special tokens of the model when `chat`.
@@ -53,4 +58,4 @@ class Conversation {
   std::vector<ChatMessage> messages_;
 };
 
-}  // namespace ballast::cli
+}  // namespace ballast
