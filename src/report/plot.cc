@@ -1,184 +1,218 @@
 #include "report/plot.h"
 
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
+#include <limits>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/output_file.h"
-
-extern char** environ;
+#include "report/gnuplot.h"
 
 namespace ballast {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
+constexpr std::array<std::pair<Plot::Kind, const char*>, 4> kKinds = {
+    {{Plot::Kind::lines, "lines"},
+     {Plot::Kind::points, "points"},
+     {Plot::Kind::bars, "bars"},
+     {Plot::Kind::heat, "heat"}}};
 
-std::string_view terminal_of(const fs::path& path) {
+struct Size {
+  int width = 900;
+  int height = 600;
+};
+
+/// Maps need room for their cells.
+Size size_of(const Plot& plot) {
+  if (plot.kind != Plot::Kind::heat) return {};
+  std::size_t columns = 0, rows = 0;
+  for (const Plot::Map& map : plot.maps) {
+    std::size_t most = 0;
+    for (const auto& row : map.cells) most = std::max(most, row.size());
+    columns += most + 1;
+    rows = std::max(rows, map.cells.size());
+  }
+  const auto fit = [](std::size_t n, std::size_t each, std::size_t low, std::size_t high) {
+    return static_cast<int>(std::clamp(std::min(n, high) * each + 220, low, high));
+  };
+  return {fit(columns, 38, 600, 2400), fit(rows, 26, 340, 1600)};
+}
+
+std::string terminal_of(const Plot& plot, const fs::path& path) {
   const std::string extension = path.extension().string();
-  if (extension == ".svg") return "svg size 900,600 dynamic enhanced background 'white'";
-  if (extension == ".png") return "pngcairo size 900,600 enhanced";
-  if (extension == ".pdf") return "pdfcairo size 9in,6in enhanced";
+  const Size size = size_of(plot);
+  if (extension == ".svg") {
+    return fmt::format("svg size {},{} dynamic enhanced background 'white'", size.width,
+                       size.height);
+  }
+  if (extension == ".png") {
+    return fmt::format("pngcairo size {},{} enhanced", size.width, size.height);
+  }
+  if (extension == ".pdf") {
+    return fmt::format("pdfcairo size {}in,{}in enhanced", size.width / 100.0, size.height / 100.0);
+  }
   fail("{}: a plot's name ends in .svg, .png or .pdf", path.string());
 }
 
-/// Text between gnuplot's double quotes: taken literally, nothing in it is a command.
-std::string literal(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-    // Enhanced text gives ^ _ @ & ~ { } a meaning; two backslashes take it away.
-    if (std::strchr("^_@&~{}", c) != nullptr) out += "\\\\";
-    if (c == '"' || c == '\\' || c == '`') out += '\\';
-    out += c;
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
   }
-  return out + '"';
 }
 
-/// A file without a name; pipes could fill up while we wait for the other side.
-File scratch_file() {
-  File file(std::tmpfile());
-  if (!file) fail("cannot make a temporary file: {}", std::strerror(errno));
-  return file;
+/// A tag of gnuplot's, made to live in a page beside others: names are its own, black is the
+/// page's colour of text.
+std::string adapt_tag(std::string tag, const std::string& prefix) {
+  for (const char* attribute : {" id='", " id=\"", "href='#", "href=\"#", "url(#"}) {
+    replace_all(tag, attribute, attribute + prefix);
+  }
+  replace_all(tag, " color=\"black\"", "");
+  for (const char* black : {"stroke='black'", "stroke=\"black\""}) {
+    replace_all(tag, black, "stroke=\"currentColor\"");
+  }
+  replace_all(tag, "fill=\"black\"", "fill=\"currentColor\"");
+  replace_all(tag, "font-family=\"Arial\"", "font-family=\"sans-serif\"");
+  return tag;
 }
 
-std::string read_all(std::FILE* file) {
-  std::string out;
-  std::rewind(file);
-  std::array<char, 1 << 14> buffer;
-  while (std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) {
-    out.append(buffer.data(), n);
-  }
+/// Ends of the same plot are the same, those of another are not.
+std::uint64_t fingerprint(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return hash;
+}
+
+Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+double number_of(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+Json point_json(const Plot::Point& p) {
+  Json out = {number_json(p.x), number_json(p.y)};
+  if (p.deviation != 0) out.push_back(number_json(p.deviation));
   return out;
 }
 
-/// gnuplot's standard output for a script.
-std::string run_gnuplot(const std::string& script) {
-  File in = scratch_file(), out = scratch_file(), errors = scratch_file();
-  if (std::fwrite(script.data(), 1, script.size(), in.get()) != script.size() ||
-      std::fflush(in.get()) != 0) {
-    fail("cannot write to a temporary file: {}", std::strerror(errno));
-  }
-  std::rewind(in.get());
-
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ::fileno(in.get()), STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, ::fileno(out.get()), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, ::fileno(errors.get()), STDERR_FILENO);
-  std::array<char*, 2> arguments = {const_cast<char*>("gnuplot"), nullptr};
-  pid_t child = 0;
-  const int error = ::posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail("cannot start gnuplot: {}", std::strerror(error));
-
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  std::string drawn = read_all(out.get());
-  if (status != 0 || drawn.empty()) {
-    std::string why = read_all(errors.get());
-    for (char& c : why) c = c == '\n' ? ' ' : c;
-    fail("gnuplot could not draw the plot: {}", why.empty() ? "it says nothing" : why);
-  }
-  return drawn;
-}
-
-bool in_path(const char* program) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/usr/bin:/bin" : path;
-  while (true) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    if (::access((fs::path(folder.empty() ? "." : folder) / program).c_str(), X_OK) == 0) {
-      return true;
-    }
-    if (folder.size() == rest.size()) return false;
-    rest.remove_prefix(folder.size() + 1);
-  }
-}
-
-bool is_shown(const Plot& plot, const Plot::Point& p) {
-  return std::isfinite(p.x) && std::isfinite(p.y) && (!plot.log_x || p.x > 0) &&
-         (!plot.log_y || p.y > 0);
-}
-
-/// A range that fits the points; gnuplot would go to the next power of ten.
-void append_log_y(std::string& out, const Plot& plot) {
-  double low = HUGE_VAL, high = 0;
-  for (const Plot::Line& line : plot.lines) {
-    for (const Plot::Point& p : line.points) {
-      if (!is_shown(plot, p)) continue;
-      low = std::min(low, p.y);
-      high = std::max(high, p.y);
-    }
-  }
-  if (high == 0) return;  // no points: no logarithms either
-  out += fmt::format("set logscale y {}\n", high / low < 100 ? 2 : 10);
-  out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / 1.3, high * 1.3);
-}
-
-/// False, and nothing written, when no point of the line is shown.
-bool append_data(std::string& out, const Plot& plot, std::size_t i) {
-  std::string rows;
-  for (const Plot::Point& p : plot.lines[i].points) {
-    if (!is_shown(plot, p)) continue;
-    // A bar down to zero has no end on a logarithmic axis.
-    const double low = plot.log_y ? std::max(p.y - p.deviation, p.y * 1e-3) : p.y - p.deviation;
-    rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + p.deviation);
-  }
-  if (!rows.empty()) out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
-  return !rows.empty();
+Plot::Point point_of(const Json& json) {
+  return {number_of(json.at(0)), number_of(json.at(1)),
+          json.size() > 2 ? number_of(json.at(2)) : 0.0};
 }
 
 }  // namespace
 
-std::string plot_script(const Plot& plot, std::string_view terminal) {
-  std::string out = fmt::format("set terminal {}\nset encoding utf8\n", terminal);
-  out += fmt::format("set title {}\n", literal(plot.title));
-  out +=
-      fmt::format("set xlabel {}\nset ylabel {}\n", literal(plot.x_title), literal(plot.y_title));
-  out +=
-      "set grid\nset key outside right top\nset bars small\nset offsets graph 0.05, graph 0.05\n";
-  if (plot.log_x) out += "set logscale x 2\n";
-  if (plot.log_y) append_log_y(out, plot);
-  std::string commands;
-  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
-    if (!append_data(out, plot, i)) continue;
-    commands += fmt::format(
-        "{}$line{} using 1:2:3:4 with yerrorbars lt {} lw 1 pt 0 notitle, $line{} using 1:2 with "
-        "linespoints lt {} lw 2 pt {} ps 0.8 title {}",
-        commands.empty() ? "plot " : ", \\\n     ", i, i + 1, i, i + 1, 5 + 2 * (i % 5),
-        literal(plot.lines[i].name));
+Json Plot::to_json() const {
+  Json out = {
+      {"kind", std::ranges::find(kKinds, kind, &std::pair<Kind, const char*>::first)->second},
+      {"title", title},
+      {"x_title", x_title},
+      {"y_title", y_title}};
+  if (log_x) out["log_x"] = true;
+  if (log_y) out["log_y"] = true;
+  if (!x_labels.empty()) out["x_labels"] = x_labels;
+  if (!y_labels.empty()) out["y_labels"] = y_labels;
+  for (const Line& line : lines) {
+    Json points = Json::array();
+    for (const Point& p : line.points) points.push_back(point_json(p));
+    out["lines"].push_back({{"name", line.name}, {"points", std::move(points)}});
   }
-  require(!commands.empty(), "there is nothing to draw: no line has a point on these axes");
-  out += commands;
-  return out + '\n';
+  for (const Map& map : maps) {
+    Json cells = Json::array();
+    for (const auto& row : map.cells) {
+      Json numbers = Json::array();
+      for (double x : row) numbers.push_back(number_json(x));
+      cells.push_back(std::move(numbers));
+    }
+    out["maps"].push_back({{"name", map.name}, {"cells", std::move(cells)}});
+  }
+  if (kind == Kind::heat) {
+    out["low"] = low;
+    out["high"] = high;
+  }
+  return out;
 }
 
+Plot Plot::from_json(const Json& json) {
+  Plot plot;
+  const std::string kind = json.at("kind");
+  const auto found = std::ranges::find(kKinds, kind, &std::pair<Kind, const char*>::second);
+  require(found != kKinds.end(), "a plot's kind is lines, points, bars or heat, not {}", kind);
+  plot.kind = found->first;
+  plot.title = json.at("title");
+  plot.x_title = json.at("x_title");
+  plot.y_title = json.at("y_title");
+  plot.log_x = json.value("log_x", false);
+  plot.log_y = json.value("log_y", false);
+  plot.x_labels = json.value("x_labels", std::vector<std::string>{});
+  plot.y_labels = json.value("y_labels", std::vector<std::string>{});
+  for (const Json& line : json.value("lines", Json::array())) {
+    plot.lines.push_back({line.at("name"), {}});
+    for (const Json& p : line.at("points")) plot.lines.back().points.push_back(point_of(p));
+  }
+  for (const Json& map : json.value("maps", Json::array())) {
+    plot.maps.push_back({map.at("name"), {}});
+    for (const Json& row : map.at("cells")) {
+      std::vector<double>& cells = plot.maps.back().cells.emplace_back();
+      for (const Json& x : row) cells.push_back(number_of(x));
+    }
+  }
+  plot.low = json.value("low", 0.0);
+  plot.high = json.value("high", 1.0);
+  return plot;
+}
+
+bool can_draw() { return is_installed("gnuplot"); }
+
 void check_plot(const fs::path& path) {
-  terminal_of(path);
-  require(in_path("gnuplot"),
+  terminal_of({}, path);
+  require(can_draw(),
           "{}: plots are drawn by gnuplot, which is not installed (Debian's package: gnuplot-nox)",
           path.string());
 }
 
-void write_plot(const Plot& plot, const fs::path& path) {
+void write_plot(const Plot& plot, const fs::path& path) { write_plots({plot}, path); }
+
+void write_plots(const std::vector<Plot>& plots, const fs::path& path) {
   check_plot(path);
-  write_file(path, run_gnuplot(plot_script(plot, terminal_of(path))));
+  std::vector<std::string> drawn;  // all of them before the first file changes
+  for (const Plot& plot : plots) {
+    drawn.push_back(run_gnuplot(plot_script(plot, terminal_of(plot, path))));
+  }
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    fs::path name = path;
+    if (i > 0) {
+      name.replace_filename(
+          fmt::format("{}-{}{}", path.stem().string(), i + 1, path.extension().string()));
+    }
+    write_file(name, drawn[i]);
+  }
+}
+
+std::string plot_svg(const Plot& plot) {
+  const Size size = size_of(plot);
+  const std::string drawn = run_gnuplot(
+      plot_script(plot, fmt::format("svg size {},{} dynamic enhanced", size.width, size.height)));
+  const std::string prefix = fmt::format("p{:016x}-", fingerprint(drawn));
+  std::string out;
+  // Text holds no '<', gnuplot sees to that.
+  for (std::size_t at = drawn.find("<svg"); at < drawn.size();) {
+    const std::size_t end = drawn.find('>', at);
+    require(end != std::string::npos, "gnuplot wrote an SVG with an unfinished tag");
+    std::size_t next = std::min(drawn.find('<', end), drawn.size());
+    const std::string tag = drawn.substr(at, end + 1 - at);
+    if (tag.starts_with("<title") || tag.starts_with("<desc")) {
+      next = std::min(drawn.find('<', next + 1), drawn.size());  // tooltips that say gnuplot_plot_1
+    } else {
+      out += adapt_tag(tag, prefix) + drawn.substr(end + 1, next - end - 1);
+    }
+    at = next;
+  }
+  replace_all(out, "\n\n", "\n");
+  return out;
 }
 
 }  // namespace ballast

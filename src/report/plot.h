@@ -1,4 +1,4 @@
-// Line plots, drawn by gnuplot.
+// Plots, drawn by gnuplot.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "report/json.h"
+
 namespace ballast {
 
 struct Plot {
+  enum class Kind { lines, points, bars, heat };
+
   struct Point {
     double x = 0;
     double y = 0;
@@ -18,23 +22,43 @@ struct Plot {
     std::string name;
     std::vector<Point> points;
   };
+  /// A map of rows and columns, each cell coloured by its number; one line of maps a plot.
+  struct Map {
+    std::string name;
+    std::vector<std::vector<double>> cells;  ///< [y][x], the first row on top; NaN: empty
+  };
 
+  Kind kind = Kind::lines;
   std::string title;
   std::string x_title;
   std::string y_title;
-  bool log_x =
-      false;  ///< base 2; points that are not positive are left out, lines without points too
-  bool log_y = false;
-  std::vector<Line> lines;
+  /// Lines and points; base 2. Points that are not positive are left out, lines without points too.
+  bool log_x = false;
+  bool log_y = false;       ///< bars too
+  std::vector<Line> lines;  ///< lines and points; bars: the i-th point of each stands at label i
+  std::vector<std::string> x_labels;  ///< bars and heat
+  std::vector<std::string> y_labels;  ///< heat
+  std::vector<Map> maps;              ///< heat; drawn side by side
+  double low = 0, high = 1;           ///< heat: the colours' range
+
+  Json to_json() const;
+  /// Throws nlohmann::json::exception or Error on what to_json() would not write.
+  static Plot from_json(const Json& json);
 };
 
 /// Throws Error unless the name ends in .svg, .png or .pdf and gnuplot is installed: to be asked
 /// before the work whose result is to be drawn.
 void check_plot(const std::filesystem::path& path);
+/// Whether gnuplot is installed.
+bool can_draw();
 
 /// Draws; the file appears whole or not at all. Throws Error as check_plot() does, or when the file
-/// cannot be written.
+/// cannot be written. With several plots, the second goes to NAME-2.svg beside NAME.svg, and so on.
 void write_plot(const Plot& plot, const std::filesystem::path& path);
+void write_plots(const std::vector<Plot>& plots, const std::filesystem::path& path);
+
+/// As an <svg> element for an HTML page.
+std::string plot_svg(const Plot& plot);
 
 /// What gnuplot is told. `terminal`: one of gnuplot's. Throws Error when no point is shown.
 std::string plot_script(const Plot& plot, std::string_view terminal);

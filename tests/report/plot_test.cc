@@ -23,6 +23,24 @@ Plot small_plot() {
   return plot;
 }
 
+Plot heat_plot() {
+  Plot plot;
+  plot.kind = Plot::Kind::heat;
+  plot.title = "Maps";
+  plot.x_labels = {"4K", "50%"};
+  plot.y_labels = {"0", "1", "2"};
+  plot.maps = {{"exact", {{1, 0.5}, {NAN, 0.25}, {0, 7}}}, {"h2o", {{1}, {}, {0, 0.125}}}};
+  return plot;
+}
+
+Plot bar_plot() {
+  Plot plot;
+  plot.kind = Plot::Kind::bars;
+  plot.x_labels = {"first 10%", "second"};
+  plot.lines = {{"one", {{0, 1, 0.5}, {0, NAN, 0}}}, {"two", {{0, -2, 0}, {0, 3, 0}, {0, 4, 0}}}};
+  return plot;
+}
+
 bool has_gnuplot() { return std::system("gnuplot --version > /dev/null 2>&1") == 0; }
 
 TEST(PlotScript, HoldsTheDataWithItsBars) {
@@ -48,6 +66,80 @@ TEST(PlotScript, TextIsNeverACommand) {
   plot.lines[0].name = "a\"; system(\"false\")\n`id`_x";
   const std::string script = plot_script(plot, "svg");
   EXPECT_THAT(script, HasSubstr("title \"a\\\"; system(\\\"false\\\") \\`id\\`\\\\_x\""));
+}
+
+TEST(PlotScript, BarsStandInGroups) {
+  const std::string script = plot_script(bar_plot(), "svg");
+  EXPECT_THAT(script, HasSubstr("(\"first 10%%\" 0, \"second\" 1, \"\" 2)"));
+  EXPECT_THAT(script, HasSubstr("$line0 << EOD\n-0.2 1 0.5 1.5\nEOD\n"));  // NaN: no bar
+  EXPECT_THAT(script, HasSubstr("$line1 << EOD\n0.2 -2 -2 -2\n1.2 3 3 3\n2.2 4 4 4\nEOD\n"));
+  Plot empty = bar_plot();
+  empty.lines.clear();
+  EXPECT_THAT(error_of([&] { plot_script(empty, "svg"); }), HasSubstr("nothing to draw"));
+}
+
+TEST(PlotScript, MapsStandSideBySide) {
+  const std::string script = plot_script(heat_plot(), "svg");
+  // The first row on top, no cell where there is no number, colours end at the range.
+  EXPECT_THAT(script, HasSubstr("set yrange [2.5:-0.5]"));
+  EXPECT_THAT(script, HasSubstr("$cells << EOD\n0 0 -0.5 0.5 -0.5 0.5 1\n1 0 0.5 1.5 -0.5 0.5 0.5\n"
+                                "1 1 0.5 1.5 0.5 1.5 0.25\n0 2 -0.5 0.5 1.5 2.5 0\n"
+                                "1 2 0.5 1.5 1.5 2.5 1\n3 0 2.5 3.5 -0.5 0.5 1\n"));
+  EXPECT_THAT(script, HasSubstr("1 2 7.00 0\n"));  // but the text is the number
+  EXPECT_THAT(script, HasSubstr("(\"4K\" 0, \"50%%\" 1, \"4K\" 3, \"50%%\" 4)"));
+  Plot empty = heat_plot();
+  for (Plot::Map& map : empty.maps) map.cells = {{NAN}, {}};
+  EXPECT_EQ(error_of([&] { plot_script(empty, "svg"); }),
+            "there is nothing to draw: no map has a number");
+}
+
+TEST(PlotJson, ThereAndBack) {
+  Plot scatter = small_plot();
+  scatter.kind = Plot::Kind::points;
+  for (const Plot& plot : {small_plot(), scatter, heat_plot(), bar_plot(), Plot{}}) {
+    const std::string text = to_text(plot.to_json());
+    const Plot again = Plot::from_json(Json::parse(text));
+    EXPECT_EQ(to_text(again.to_json()), text);
+    EXPECT_EQ(again.kind, plot.kind);
+    EXPECT_EQ(again.lines.size(), plot.lines.size());
+    EXPECT_EQ(again.maps.size(), plot.maps.size());
+  }
+}
+
+TEST(PlotSvg, SeveralLiveInOnePage) {
+  if (!has_gnuplot()) GTEST_SKIP() << "gnuplot is not installed";
+  Plot scatter = small_plot();
+  scatter.kind = Plot::Kind::points;
+  std::vector<std::string> ids;
+  for (const Plot& plot : {small_plot(), scatter, heat_plot(), bar_plot()}) {
+    const std::string svg = plot_svg(plot);
+    EXPECT_TRUE(svg.starts_with("<svg"));
+    EXPECT_THAT(svg, HasSubstr("</svg>"));
+    EXPECT_THAT(svg, Not(HasSubstr("<title")));
+    EXPECT_THAT(svg, Not(HasSubstr("black")));  // it would not show on a dark page
+    const std::size_t at = svg.find(" id=");
+    ids.push_back(svg.substr(at + 5, 18));
+    for (const char* reference : {"href='#", "id='", "id=\""}) {
+      for (std::size_t i = 0; (i = svg.find(reference, i)) != std::string::npos; ++i) {
+        EXPECT_EQ(svg.substr(i + std::string(reference).size(), 18), ids.back());
+      }
+    }
+    EXPECT_EQ(plot_svg(plot), svg);
+  }
+  std::ranges::sort(ids);
+  EXPECT_EQ(std::ranges::adjacent_find(ids), ids.end());
+  EXPECT_THAT(plot_svg(heat_plot()), HasSubstr(">50%<"));
+}
+
+TEST(WritePlot, SeveralPlotsHaveNumbers) {
+  if (!has_gnuplot()) GTEST_SKIP() << "gnuplot is not installed";
+  TempDir dir;
+  write_plots({small_plot(), bar_plot(), heat_plot()}, dir / "p.q.svg");
+  EXPECT_THAT(read_text(dir / "p.q.svg"), HasSubstr("A title"));
+  EXPECT_THAT(read_text(dir / "p.q-2.svg"), HasSubstr("first 10%"));
+  EXPECT_THAT(read_text(dir / "p.q-3.svg"), HasSubstr("Maps"));
+  EXPECT_NE(error_of([&] { write_plots({small_plot(), Plot{}}, dir / "r.svg"); }), "");
+  EXPECT_FALSE(std::filesystem::exists(dir / "r.svg"));
 }
 
 TEST(WritePlot, DrawsSvgAndPng) {

@@ -17,6 +17,7 @@ TEST(Json, KeepsTheOrderOfKeysAndTakesAnyText) {
   EXPECT_EQ(to_text({{"z", 1}, {"a", {2, 3}}}),
             "{\n  \"z\": 1,\n  \"a\": [\n    2,\n    3\n  ]\n}\n");
   EXPECT_EQ(to_text(Json("a\xFF")), "\"a\xEF\xBF\xBD\"\n");
+  EXPECT_EQ(to_utf8("a\xFF\"\n\xC3\xA9"), "a\xEF\xBF\xBD\"\n\xC3\xA9");
 }
 
 }  // namespace

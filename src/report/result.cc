@@ -1,0 +1,188 @@
+#include "report/result.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/fail.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::array<std::pair<Unit, const char*>, 7> kUnits = {{{Unit::text, "text"},
+                                                                 {Unit::count, "count"},
+                                                                 {Unit::number, "number"},
+                                                                 {Unit::percent, "percent"},
+                                                                 {Unit::bytes, "bytes"},
+                                                                 {Unit::seconds, "seconds"},
+                                                                 {Unit::ratio, "ratio"}}};
+
+const char* unit_name(Unit unit) {
+  return std::ranges::find(kUnits, unit, &std::pair<Unit, const char*>::first)->second;
+}
+
+std::string format_quantity(double x, Unit unit) {
+  switch (unit) {
+    case Unit::text:
+      return fmt::format("{:.6g}", x);
+    case Unit::count: {
+      const auto whole = static_cast<std::uint64_t>(std::llround(std::min(std::abs(x), 9e18)));
+      return (x < 0 && whole > 0 ? "-" : "") + format_count(whole);
+    }
+    case Unit::number:
+      return format_number(x);
+    case Unit::percent:
+      return x < 0 ? "-" + format_percent(-x) : format_percent(x);
+    case Unit::bytes:
+      return format_bytes(x);
+    case Unit::seconds:
+      return format_seconds(x);
+    case Unit::ratio:
+      return fmt::format("{:.2f}×", x);
+  }
+  return "";
+}
+
+std::string format_value(const Json& value, Unit unit) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_number()) {
+    const double x = value.get<double>();
+    return std::isfinite(x) ? format_quantity(x, unit) : "";  // as it is in a file: null
+  }
+  if (!value.is_array()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  for (const Json& item : value) out += (out.empty() ? "" : ", ") + format_value(item, unit);
+  return out;
+}
+
+/// The member of an object; null where it has none.
+const Json& member(const Json& row, const std::string& key) {
+  static const Json null;
+  if (!row.is_object()) return null;
+  const auto found = row.find(key);
+  return found == row.end() ? null : *found;
+}
+
+/// What has to be in a results file, and of which kind.
+const Json& expect(const Json& json, const char* key, bool (Json::*is)() const noexcept,
+                   const char* kind, const std::string& name) {
+  const Json& value = member(json, key);
+  require((value.*is)(), "{}: not the JSON of an experiment (ballast eval NAME --json): {}", name,
+          json.is_object() ? fmt::format("\"{}\" is {}", key,
+                                         json.contains(key) ? fmt::format("not {}", kind)
+                                                            : std::string("missing"))
+                           : "it is no object");
+  return value;
+}
+
+std::string expect_text(const Json& json, const char* key, const std::string& name) {
+  return expect(json, key, &Json::is_string, "text", name);
+}
+
+ResultColumn column_of(const Json& json, const std::string& name) {
+  ResultColumn column{expect_text(json, "key", name), expect_text(json, "title", name)};
+  const std::string unit = expect_text(json, "unit", name);
+  const auto found = std::ranges::find(kUnits, unit, &std::pair<Unit, const char*>::second);
+  require(found != kUnits.end(), "{}: the column \"{}\" has the unknown unit \"{}\"", name,
+          column.key, unit);
+  column.unit = found->first;
+  if (json.contains("error_key")) column.error_key = expect_text(json, "error_key", name);
+  return column;
+}
+
+Json column_json(const ResultColumn& column) {
+  Json out = {{"key", column.key}, {"title", column.title}, {"unit", unit_name(column.unit)}};
+  if (!column.error_key.empty()) out["error_key"] = column.error_key;
+  return out;
+}
+
+}  // namespace
+
+std::string format_cell(const Json& row, const ResultColumn& column) {
+  std::string text = format_value(member(row, column.key), column.unit);
+  if (column.error_key.empty() || text.empty()) return text;
+  const std::string error = format_value(member(row, column.error_key), column.unit);
+  return error.empty() ? text : text + " ± " + error;
+}
+
+bool is_right_aligned(const Result& result, const ResultColumn& column) {
+  if (column.unit != Unit::text) return true;
+  bool any = false;
+  for (const Json& row : result.rows) {
+    const Json& value = member(row, column.key);
+    if (!value.is_null() && !value.is_number()) return false;
+    any |= value.is_number();
+  }
+  return any;
+}
+
+bool gap_before(const Result& result, std::size_t row) {
+  return row > 0 && !result.gap_key.empty() &&
+         member(result.rows[row - 1], result.gap_key) != member(result.rows[row], result.gap_key);
+}
+
+std::string Result::to_text() const {
+  std::vector<Table::Column> heads;
+  for (const ResultColumn& column : columns) {
+    heads.push_back({column.title, is_right_aligned(*this, column) ? Align::right : Align::left});
+  }
+  Table table(heads);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (gap_before(*this, r)) table.add_gap();
+    std::vector<std::string> cells;
+    for (const ResultColumn& column : columns) cells.push_back(format_cell(rows[r], column));
+    table.add(std::move(cells));
+  }
+  std::string out = title + "\n\n" + table.to_string();
+  if (!notes.empty()) out += '\n';
+  for (const std::string& note : notes) out += note + '\n';
+  return out;
+}
+
+Json Result::to_json() const {
+  Json column_list = Json::array(), plot_list = Json::array();
+  for (const ResultColumn& column : columns) column_list.push_back(column_json(column));
+  for (const Plot& plot : plots) plot_list.push_back(plot.to_json());
+  Json out = {{"experiment", experiment}, {"title", title},         {"command", command},
+              {"settings", settings},     {"columns", column_list}, {"results", Json::array()},
+              {"plots", plot_list},       {"notes", notes}};
+  for (const Json& row : rows) out["results"].push_back(row);
+  if (!gap_key.empty()) out["gap_key"] = gap_key;
+  return out;
+}
+
+Result Result::from_json(const Json& json, const std::string& name) {
+  Result out;
+  out.experiment = expect_text(json, "experiment", name);
+  out.title = expect_text(json, "title", name);
+  out.command = expect_text(json, "command", name);
+  out.settings = expect(json, "settings", &Json::is_object, "an object", name);
+  for (const Json& column : expect(json, "columns", &Json::is_array, "a list", name)) {
+    out.columns.push_back(column_of(column, name));
+  }
+  for (const Json& row : expect(json, "results", &Json::is_array, "a list", name)) {
+    require(row.is_object(), "{}: a row of \"results\" is not an object", name);
+    out.rows.push_back(row);
+  }
+  for (const Json& note : expect(json, "notes", &Json::is_array, "a list", name)) {
+    require(note.is_string(), "{}: an item of \"notes\" is not text", name);
+    out.notes.push_back(note);
+  }
+  if (json.contains("gap_key")) out.gap_key = expect_text(json, "gap_key", name);
+  const Json& plots = expect(json, "plots", &Json::is_array, "a list", name);
+  try {
+    for (const Json& plot : plots) out.plots.push_back(Plot::from_json(plot));
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: plot {} is not as ballast writes it: {}", name, out.plots.size() + 1, error.what());
+  } catch (const Error& error) {
+    fail("{}: plot {}: {}", name, out.plots.size() + 1, error.what());
+  }
+  return out;
+}
+
+}  // namespace ballast

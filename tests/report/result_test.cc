@@ -1,0 +1,193 @@
+#include "report/result.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "temp_dir.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Result small_result() {
+  Result r;
+  r.experiment = "demo";
+  r.title = "A demonstration";
+  r.command = "ballast eval demo --methods 'a;b'";
+  r.settings = {{"seeds", 3}, {"source", "x.safetensors"}};
+  r.columns = {{"method", "method"},
+               {"kept", "kept", Unit::percent},
+               {"bytes", "cache", Unit::bytes},
+               {"error", "error", Unit::number, "error_sd"}};
+  r.gap_key = "method";
+  r.rows = {{{"method", "a"}, {"kept", 0.5}, {"bytes", 2048}, {"error", 0.5}, {"error_sd", 0.125}},
+            {{"method", "a"}, {"kept", 0.25}, {"bytes", 1024}, {"error", NAN}},
+            {{"method", "b"}, {"kept", nullptr}, {"error", 1}, {"more", {1, 2}}}};
+  Plot plot;
+  plot.title = "Errors";
+  plot.lines = {{"a", {{0.5, 0.5, 0.125}, {0.25, NAN, 0}}}};
+  r.plots = {plot};
+  r.notes = {"error  is small"};
+  return r;
+}
+
+TEST(FormatCell, ByUnit) {
+  auto cell = [](const Json& value, Unit unit) {
+    return format_cell({{"x", value}}, {"x", "X", unit});
+  };
+  EXPECT_EQ(cell("exact", Unit::number), "exact");
+  EXPECT_EQ(cell(0.0625, Unit::text), "0.0625");
+  EXPECT_EQ(cell(16384, Unit::count), "16,384");
+  EXPECT_EQ(cell(-1.6, Unit::count), "-2");
+  EXPECT_EQ(cell(0.01234, Unit::number), "0.0123");
+  EXPECT_EQ(cell(0.0625, Unit::percent), "6.25%");
+  EXPECT_EQ(cell(-0.0625, Unit::percent), "-6.25%");
+  EXPECT_EQ(cell(1536, Unit::bytes), "1.50 KiB");
+  EXPECT_EQ(cell(0.5, Unit::seconds), "500 ms");
+  EXPECT_EQ(cell(1.5, Unit::ratio), "1.50×");
+  EXPECT_EQ(cell(true, Unit::text), "yes");
+  EXPECT_EQ(cell({1, 2.5, "x"}, Unit::text), "1, 2.5, x");
+  EXPECT_EQ(cell(Json::object({{"a", 1}}), Unit::text), "{\"a\":1}");
+}
+
+TEST(FormatCell, WhatIsMissingIsEmpty) {
+  EXPECT_EQ(format_cell({{"x", nullptr}}, {"x", "X", Unit::count}), "");
+  EXPECT_EQ(format_cell({{"y", 1}}, {"x", "X", Unit::count}), "");
+  EXPECT_EQ(format_cell({{"x", NAN}}, {"x", "X", Unit::number}), "");
+  EXPECT_EQ(format_cell({{"x", INFINITY}}, {"x", "X", Unit::count}), "");
+  EXPECT_EQ(format_cell(Json(7), {"x", "X", Unit::count}), "");
+  EXPECT_EQ(format_cell({{"e", 1}}, {"x", "X", Unit::number, "e"}), "");
+  EXPECT_EQ(format_cell({{"x", 1}}, {"x", "X", Unit::number, "e"}), "1.00");
+  EXPECT_EQ(format_cell({{"x", 1}, {"e", 0.1}}, {"x", "X", Unit::number, "e"}), "1.00 ± 0.100");
+}
+
+TEST(Result, AsText) {
+  EXPECT_EQ(small_result().to_text(),
+            "A demonstration\n\n"
+            "method   kept     cache          error\n"
+            "------  -----  --------  -------------\n"
+            "a       50.0%  2.00 KiB  0.500 ± 0.125\n"
+            "a       25.0%  1.00 KiB\n"
+            "\n"
+            "b                                 1.00\n"
+            "\nerror  is small\n");
+}
+
+TEST(Result, ColumnsOfPlainNumbersAreRightAligned) {
+  Result r;
+  r.columns = {{"x", "some x"}, {"y", "some y"}, {"z", "some z"}};
+  r.rows = {{{"x", 1}, {"y", 2}}, {{"x", nullptr}, {"y", "many"}}};
+  EXPECT_EQ(r.to_text(),
+            "\n\nsome x  some y  some z\n"
+            "------  ------  ------\n"
+            "     1  2\n"
+            "        many\n");
+}
+
+TEST(Result, WithoutAnything) {
+  const Result r;
+  EXPECT_EQ(r.to_text(), "\n\n\n\n");
+  const Result again = Result::from_json(r.to_json(), "x");
+  EXPECT_EQ(to_text(again.to_json()), to_text(r.to_json()));
+}
+
+TEST(Result, JsonThereAndBack) {
+  const Result r = small_result();
+  const std::string text = to_text(r.to_json());
+  const Result again = Result::from_json(Json::parse(text), "x.json");
+  EXPECT_EQ(to_text(again.to_json()), text);
+  EXPECT_EQ(again.to_text(), r.to_text());
+  EXPECT_TRUE(std::isnan(again.plots[0].lines[0].points[1].y));
+  // Rows keep what no column shows.
+  EXPECT_EQ(again.rows[2]["more"], Json({1, 2}));
+}
+
+TEST(Result, SaysWhatIsWrongWithAFile) {
+  const Json good = small_result().to_json();
+  auto error = [](const Json& json) {
+    return error_of([&] { Result::from_json(json, "f.json"); });
+  };
+  const std::string prefix = "f.json: not the JSON of an experiment (ballast eval NAME --json): ";
+  for (const char* key :
+       {"experiment", "title", "command", "settings", "columns", "results", "plots", "notes"}) {
+    Json bad = good;
+    bad.erase(key);
+    EXPECT_EQ(error(bad), prefix + "\"" + key + "\" is missing");
+    bad[key] = 7;
+    EXPECT_THAT(error(bad), HasSubstr(std::string("\"") + key + "\" is not "));
+  }
+  EXPECT_EQ(error(Json::array()), prefix + "it is no object");
+  EXPECT_EQ(error(Json(nullptr)), prefix + "it is no object");
+  auto with = [&](const char* pointer, Json value) {
+    Json bad = good;
+    bad[Json::json_pointer(pointer)] = std::move(value);
+    return bad;
+  };
+  EXPECT_EQ(error(with("/columns/1/unit", "miles")),
+            "f.json: the column \"kept\" has the unknown unit \"miles\"");
+  EXPECT_EQ(error(with("/results/1", 4)), "f.json: a row of \"results\" is not an object");
+  EXPECT_EQ(error(with("/notes/0", 4)), "f.json: an item of \"notes\" is not text");
+  EXPECT_THAT(error(with("/plots/0", 4)), HasSubstr("f.json: plot 1 is not as ballast writes it"));
+  EXPECT_THAT(error(with("/plots/0/kind", "pie")), HasSubstr("bars or heat, not pie"));
+  EXPECT_THAT(error(with("/plots/0/lines/0/points/0", {1})), HasSubstr("f.json: plot 1 is not"));
+}
+
+TEST(HtmlPage, HoldsEverythingAndNothingFromOutside) {
+  const std::string page = html_page("Results of today", {small_result(), small_result()});
+  for (const char* part :
+       {"<title>Results of today</title>", "<a href=\"#r2\">A demonstration</a>",
+        "<code>ballast eval demo --methods &#39;a;b&#39;</code>", "<dt>seeds</dt><dd>3</dd>",
+        "<th class=\"n\">error</th>", "<td class=\"n\">0.500 ± 0.125</td>", "<td>b</td>",
+        "<tr class=\"gap\">", "<li>error  is small</li>", "prefers-color-scheme: dark"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  for (const char* outside : {"src=", "@import", "<script", "<link", "href=\"http"}) {
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  }
+}
+
+TEST(HtmlPage, TextIsNeverMarkup) {
+  Result r = small_result();
+  const std::string evil = "</title></code></svg><script>alert(1)</script>&amp;'\"\x01\xFF";
+  r.experiment = r.title = r.command = evil;
+  r.settings = {{evil, evil}};
+  r.columns[0].title = evil;
+  r.rows[0]["method"] = evil;
+  r.plots[0].title = r.plots[0].x_title = r.plots[0].lines[0].name = evil;
+  r.plots.push_back(r.plots[0]);
+  r.plots.back().kind = Plot::Kind::bars;
+  r.plots.back().x_labels = {evil, evil};
+  r.notes = {evil};
+  const std::string page = html_page(evil, {r});
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page,
+              HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;&amp;amp;&#39;&quot;\xEF\xBF\xBD"));
+  EXPECT_NO_THROW(Json(page).dump());  // UTF-8 throughout
+}
+
+TEST(HtmlPage, APlotThatCannotBeDrawnIsNamed) {
+  if (!can_draw()) GTEST_SKIP() << "gnuplot is not installed";
+  Result r = small_result();
+  r.plots[0].title = "Nothing";
+  r.plots[0].lines.clear();
+  EXPECT_THAT(html_page("t", {r}),
+              HasSubstr("The plot “Nothing” is missing: there is nothing to draw"));
+}
+
+TEST(HtmlPage, WithoutGnuplotItSaysSo) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  const std::string page = html_page("t", {small_result()});
+  ::setenv("PATH", path.c_str(), 1);
+  EXPECT_THAT(page, HasSubstr("The plots are missing: they are drawn by gnuplot"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"n\">0.500 ± 0.125</td>"));
+}
+
+TEST(HtmlPage, WithoutResults) { EXPECT_THAT(html_page("t", {}), HasSubstr("<h1>t</h1>")); }
+
+}  // namespace
+}  // namespace ballast
