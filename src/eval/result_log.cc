@@ -52,9 +52,11 @@ std::string difference(const Json& was, const Json& is) {
 /// Returns the bytes that hold whole lines.
 std::size_t ResultLog::State::read(const std::string& content, const Json& identity) {
   std::size_t begin = 0, number = 0;
+  Json was;
   while (true) {
     const std::size_t end = content.find('\n', begin);
-    if (end == std::string::npos) return begin;
+    // One that found nothing is nobody's loss.
+    if (end == std::string::npos) return findings.empty() ? 0 : begin;
     ++number;
     const Json line = Json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),
                                   content.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
@@ -64,10 +66,11 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
               "{}: not the progress of an experiment; move it away or name another file with "
               "--json=FILE",
               path.string());
-      require(line[kMark] == identity,
-              "{}: the progress of another command ({}); finish that one, or delete the file",
-              path.string(), difference(line[kMark], identity));
+      was = line[kMark];
     } else {
+      require(was == identity,
+              "{}: the progress of another command ({}); finish that one, or delete the file",
+              path.string(), difference(was, identity));
       require(line.is_object() && line.contains("key") && line["key"].is_string() &&
                   line.contains("finding"),
               "{}, line {}: damaged; delete the line to have it computed again", path.string(),
