@@ -285,16 +285,25 @@ Policy Asker::fit_share(const Variant& variant) {
   if (found != work_->rates.end()) return at_rate(found->second);
   const double allowed =
       variant.share * static_cast<double>(engine_.model().exact_bytes(reading.sequence.cache()));
-  double rate = variant.share, best = 0, least = HUGE_VAL;
-  for (int i = 0; i < 8; ++i) {
+  const auto used_at = [&](double rate) {
     Sequence fork = reading.sequence.fork(at_rate(rate), variant.seed);
     fork.finish_prompt();
-    const double used = static_cast<double>(fork.cache().bytes().total()) / allowed;
+    return static_cast<double>(fork.cache().bytes().total()) / allowed;
+  };
+  // Bytes are nearly linear in the rate, with steps: by secants, from below in the end.
+  double rate = variant.share, best = 0, least = HUGE_VAL, last_rate = 0, last_used = 0;
+  for (int i = 0; i < 10; ++i) {
+    const double used = used_at(rate);
     least = std::min(least, used * variant.share);
     if (used <= 1) best = std::max(best, rate);
     if (used <= 1 && used > 0.985) break;
-    rate = std::clamp(rate * 0.995 / used, 1e-6, 1.0);
-    if (rate <= best) break;
+    const double slope =
+        i == 0 || used == last_used ? used / rate : (used - last_used) / (rate - last_rate);
+    last_rate = rate;
+    last_used = used;
+    const double next = rate + (0.993 - used) / slope;
+    rate = std::clamp(std::isfinite(next) ? next : rate / 2, 1e-6, 1.0);
+    if (rate == last_rate) break;
   }
   require(
       best > 0,

@@ -50,9 +50,9 @@ struct Variant {
 
 /// How much each method may keep: at most one of the lists.
 struct Memory {
-  std::vector<double> rates;
-  std::vector<std::size_t> budgets;
-  std::vector<double> shares;
+  std::vector<double> rates = {};
+  std::vector<std::size_t> budgets = {};
+  std::vector<double> shares = {};
 };
 
 /// Every method at every memory and seed; exact once. Throws Error on method strings that set their
