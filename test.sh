@@ -27,8 +27,6 @@ cmake --build --preset "$preset"
 if [ "$preset" = release ]; then
   cmake --build --preset release --target format-check
 fi
-# OpenMP's runtime keeps memory for its threads until the end; sanitizers need not report it.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/cmake/lsan.supp:print_suppressions=0}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/cmake/tsan.supp}
 ctest --preset "$preset" -j "$(nproc)" "${labels[@]}" "$@"

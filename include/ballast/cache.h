@@ -81,7 +81,7 @@ class LayerCache;
 class RotaryTable;
 
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
-/// uses OpenMP's threads over heads.
+/// uses threads() threads over heads.
 class Cache {
  public:
   /// Throws Error on a bad shape or option (see Policy::shares).

@@ -121,7 +121,7 @@ struct PrefillOptions {
 };
 
 /// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one
-/// thing at a time; it uses OpenMP's threads. Same tokens, same logits to the last bit, however a
+/// thing at a time; it uses threads() threads. Same tokens, same logits to the last bit, however a
 /// prompt is cut, however sequences are batched, and with any number of threads. The model must
 /// outlive the engine and stay where it is.
 class Engine {

@@ -1,6 +1,5 @@
 // The program `ballast`: finds the subcommand, runs it, and turns what goes wrong into one line on
 // standard error and an exit code: 1 for failures, 2 for wrong usage, 130 and the like for signals.
-#include <omp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <new>
 
 #include "ballast/error.h"
+#include "ballast/threads.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
 
@@ -161,7 +161,7 @@ int run(int argc, char** argv) {
     flush_output();
     return 0;
   }
-  if (threads > 0) omp_set_num_threads(threads);
+  if (threads > 0) set_threads(threads);
   task();
   flush_output();
   return 0;

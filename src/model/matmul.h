@@ -38,7 +38,7 @@ struct Product {
   MutableMatrix out;
 };
 
-/// Makes several products of the same x, over OpenMP's threads. A product of no rows is nothing.
+/// Makes several products of the same x, over threads() threads. A product of no rows is nothing.
 void multiply(ConstMatrix x, std::span<const Product> products);
 
 inline void multiply(ConstMatrix x, const Linear& linear, MutableMatrix out) {

@@ -1,7 +1,7 @@
 // What every method owes its users, whatever it does inside. A new method is tested here the
 // moment it is registered.
-#include <omp.h>
 
+#include "ballast/threads.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -75,10 +75,10 @@ TEST_P(EveryMethod, ResultDoesNotDependOnChunksOrThreads) {
   Cache one = cache(kBudget), other = cache(kBudget), third = cache(kBudget);
   Matrix by_one = run(one, 1);
   EXPECT_TRUE(same_bits(run(other, 37), by_one));
-  const int threads = omp_get_max_threads();
-  omp_set_num_threads(threads == 1 ? 3 : 1);
+  const int before = threads();
+  set_threads(before == 1 ? 3 : 1);
   EXPECT_TRUE(same_bits(run(third, kTokens), by_one));
-  omp_set_num_threads(threads);
+  set_threads(before);
 }
 
 // What kept() reports is what attention uses: the naive sum over the reported entries, taken from

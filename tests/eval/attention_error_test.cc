@@ -1,10 +1,10 @@
 #include "eval/attention_error.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 
+#include "ballast/threads.h"
 #include "eval/head_attention.h"
 #include "eval/kv_file.h"
 #include "eval/synth.h"
@@ -147,15 +147,15 @@ TEST(AttentionError, SameForAnyNumberOfThreads) {
   const Synth source(tiny());
   AttentionErrorOptions o = tiny_options("balancekv:block=8");
   o.seeds = 3;
-  const int threads = omp_get_max_threads();
+  const int before = threads();
   std::vector<std::vector<double>> errors;
   for (int t : {1, 3}) {
-    omp_set_num_threads(t);
+    set_threads(t);
     const auto result = measure_attention_errors(source, o);
     errors.push_back({result.cells[0].error, result.cells[0].seed_deviation,
                       result.cells[0].head_deviation, result.cells[0].worst});
   }
-  omp_set_num_threads(threads);
+  set_threads(before);
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_GT(errors[0][1], 0);
   o.first_seed = 1;

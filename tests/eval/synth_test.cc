@@ -1,12 +1,12 @@
 #include "eval/synth.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <map>
 
 #include "ballast/safetensors.h"
+#include "ballast/threads.h"
 #include "eval/kv_file.h"
 #include "eval/kv_stats.h"
 #include "support.h"
@@ -139,12 +139,12 @@ TEST(Synth, IsAFunctionOfSeedAndPlace) {
   SynthOptions o = small();
   o.seed = 1;
   const Synth other(o);
-  const int threads = omp_get_max_threads();
+  const int before = threads();
   for (Part part : {Part::query, Part::key, Part::value}) {
     const auto whole = flat(synth.read(part, 0, 1, 0, 600));
-    omp_set_num_threads(1);
+    set_threads(1);
     const auto piece = flat(synth.read(part, 0, 1, 300, 200));
-    omp_set_num_threads(threads);
+    set_threads(before);
     EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + 300 * 128));
     EXPECT_NE(flat(other.read(part, 0, 1, 0, 600)), whole);
     EXPECT_NE(flat(synth.read(part, 0, 0, 0, 600)), whole);

@@ -2,14 +2,13 @@
 // of threads. A budget that covers everything is exact. What cannot be done is refused.
 #include "ballast/model.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
 
+#include "ballast/threads.h"
 #include "model/forward.h"
 #include "model/reference_case.h"
 #include "support.h"
@@ -24,8 +23,8 @@ using test::ReferenceCase;
 
 class Threads {
  public:
-  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
-  ~Threads() { omp_set_num_threads(before_); }
+  explicit Threads(int count) : before_(threads()) { set_threads(count); }
+  ~Threads() { set_threads(before_); }
 
  private:
   int before_;

@@ -1,0 +1,128 @@
+#include "base/parallel.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "ballast/threads.h"
+
+namespace ballast {
+namespace {
+
+class Parallel : public testing::Test {
+ protected:
+  void TearDown() override { set_threads(0); }
+};
+
+TEST_F(Parallel, EveryIndexComesOnce) {
+  for (int count : {1, 2, 3, 8}) {
+    set_threads(count);
+    EXPECT_EQ(threads(), count);
+    for (std::size_t size : {0u, 1u, 2u, 7u, 1000u}) {
+      std::vector<int> seen(size);  // each written by one thread
+      parallel_for(size, [&](std::size_t i) { ++seen[i]; });
+      EXPECT_EQ(seen, std::vector<int>(size, 1));
+    }
+  }
+}
+
+TEST_F(Parallel, WhatOneLoopWroteTheNextReads) {
+  set_threads(4);
+  std::vector<std::size_t> row(64);
+  std::iota(row.begin(), row.end(), 0u);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::size_t> next(row.size());
+    parallel_for(row.size(), [&](std::size_t i) { next[i] = row[(i + 1) % row.size()]; });
+    row.swap(next);
+  }
+  for (std::size_t i = 0; i < row.size(); ++i) EXPECT_EQ(row[i], (i + 3000) % row.size());
+}
+
+TEST_F(Parallel, ThreadsTakePartAndNoMoreThanAllowed) {
+  set_threads(3);
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  std::size_t most = 0;
+  // Loops of many threads first, so that more are there than the limit allows.
+  set_threads(6);
+  parallel_for(100, [](std::size_t) { std::this_thread::yield(); });
+  set_threads(3);
+  for (int round = 0; round < 200 && most < 3; ++round) {
+    ids.clear();
+    parallel_for(30, [&](std::size_t) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      const std::lock_guard<std::mutex> lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    });
+    EXPECT_LE(ids.size(), 3u);
+    most = std::max(most, ids.size());
+  }
+  EXPECT_EQ(most, 3u);
+}
+
+TEST_F(Parallel, TheFirstExceptionComesOutAndTheRestIsDone) {
+  set_threads(4);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> done = 0;
+    EXPECT_THROW(parallel_for(50,
+                              [&](std::size_t i) {
+                                ++done;
+                                if (i % 7 == 3) throw std::runtime_error("seven");
+                              }),
+                 std::runtime_error);
+    EXPECT_EQ(done, 50);
+  }
+}
+
+TEST_F(Parallel, LoopsInsideLoopsRunWhereTheyAre) {
+  set_threads(4);
+  std::vector<int> seen(400);
+  parallel_for(20, [&](std::size_t i) {
+    const auto self = std::this_thread::get_id();
+    parallel_for(20, [&](std::size_t j) {
+      EXPECT_EQ(std::this_thread::get_id(), self);
+      ++seen[i * 20 + j];
+    });
+  });
+  EXPECT_EQ(seen, std::vector<int>(400, 1));
+}
+
+TEST_F(Parallel, CallersDoNotDisturbEachOther) {
+  set_threads(3);
+  std::vector<std::thread> callers;
+  for (std::size_t c = 0; c < 4; ++c) {
+    callers.emplace_back([c] {
+      for (int round = 0; round < 500; ++round) {
+        std::vector<std::size_t> seen(10);
+        parallel_for(10, [&](std::size_t i) { seen[i] = i + c; });
+        for (std::size_t i = 0; i < 10; ++i) ASSERT_EQ(seen[i], i + c);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which knows no threads after fork
+TEST_F(Parallel, AChildProcessDoesItsLoopsAlone) {
+  set_threads(3);
+  parallel_for(10, [](std::size_t) {});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::atomic<int> done = 0;
+    for (int round = 0; round < 100; ++round) parallel_for(10, [&](std::size_t) { ++done; });
+    ::_exit(done == 1000 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+#endif
+
+}  // namespace
+}  // namespace ballast
