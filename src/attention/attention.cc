@@ -147,8 +147,8 @@ struct Workspace {
 };
 
 // Rows as the kernels shall read them: unpacked into `buffer` when many queries share them.
-RowsView prepared(const RowsView& rows, std::size_t queries, float* buffer) {
-  if (queries < kUnpackFrom) return rows;
+RowsView prepared(const RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
+  if (queries < kUnpackFrom || as_stored) return rows;
   kernels::decode_packed(rows, buffer);
   return view_f32({buffer, rows.rows, packed_size(rows.dim)});
 }
@@ -181,8 +181,8 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     const RowsView stored = block_of(segment.keys, begin);
     const EntryBlock block(segment, begin, stored.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const bool integers = stored.type == StorageType::int8;  // multiplied as they are
-    const RowsView keys = integers ? stored : prepared(stored, m, work.unpacked.get());
+    const RowsView keys =
+        prepared(stored, m, kernels::keys_as_stored(stored.type), work.unpacked.get());
     // Unpacked rows come from the cache and need no fetching ahead.
     const RowsView next = segment.role == Role::normaliser
                               ? block_of(segment.keys, begin + kEntryBlock)
@@ -262,7 +262,9 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
   for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
     update_weights(queries, block, logits, segment.role != Role::numerator, work);
     if (!has_values) return;
-    const RowsView values = prepared(block_of(segment.values, begin), m, work.unpacked.get());
+    const RowsView values =
+        prepared(block_of(segment.values, begin), m, kernels::values_as_stored(segment.values.type),
+                 work.unpacked.get());
     const RowsView next_keys = block_of(segment.keys, begin + kEntryBlock);
     kernels::accumulate_block(values, work.weights.get(), m, work.factors.data(), work.sums.get(),
                               m < kUnpackFrom ? &next_keys : nullptr);

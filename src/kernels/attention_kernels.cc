@@ -11,6 +11,7 @@
 // after foreach_target.h
 #include <hwy/highway.h>
 
+#include "kernels/attention_avx512.h"
 #include "kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -479,10 +480,20 @@ HWY_EXPORT(Exponentiate);
 HWY_EXPORT(Accumulate);
 }  // namespace
 
+bool keys_as_stored(StorageType type) {
+  return type == StorageType::int8 || avx512::multiplies(type);
+}
+bool values_as_stored(StorageType type) { return avx512::multiplies(type); }
+
 void pack_query(StorageType type, std::span<const float> row, float* out) {
+  if (avx512::multiplies(type)) return avx512::pack_query(type, row, out);
   HWY_DYNAMIC_DISPATCH(Pack)(type, row.data(), row.size(), out);
 }
 void unpack(StorageType type, const float* packed, std::span<float> row) {
+  if (avx512::multiplies(type)) {
+    std::copy_n(packed, row.size(), row.begin());
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(Unpack)(type, packed, row.data(), row.size());
 }
 void decode_packed(const RowsView& rows, float* out) {
@@ -490,6 +501,9 @@ void decode_packed(const RowsView& rows, float* out) {
 }
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
                const RowsView* upcoming) {
+  if (avx512::multiplies(keys.type)) {
+    return avx512::dot_block(keys, queries, count, logits, upcoming);
+  }
   HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits, upcoming);
 }
 float finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
@@ -500,6 +514,9 @@ double exponentiate(float max, float* logits) {
 }
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
                       const float* factors, float* sums, const RowsView* upcoming) {
+  if (avx512::multiplies(values.type)) {
+    return avx512::accumulate_block(values, weights, count, factors, sums, upcoming);
+  }
   HWY_DYNAMIC_DISPATCH(Accumulate)(values, weights, count, factors, sums, upcoming);
 }
 

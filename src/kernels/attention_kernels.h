@@ -20,6 +20,11 @@ inline constexpr std::size_t kMaxDim = 256;
 /// Floats of a packed row of `dim` numbers; the unused ones are zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
+/// Whether dot_block() and accumulate_block() multiply rows of this type as they are stored,
+/// without decode_packed(), however many queries share them.
+bool keys_as_stored(StorageType type);
+bool values_as_stored(StorageType type);
+
 /// Puts a query into the form that keys of `type` are multiplied with; out holds packed_size()
 /// floats: the packed order of the type, and for int8 rounded to 16 bits.
 void pack_query(StorageType type, std::span<const float> row, float* out);

@@ -7,13 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_avx512.h"
+
 namespace ballast::test {
 
 /// The Highway targets that the library is built for and this processor has, the plain one last.
 inline std::vector<std::int64_t> kernel_targets() {
   std::vector<std::int64_t> targets;
 #if HWY_ARCH_X86
-  for (std::int64_t target : {HWY_AVX3, HWY_AVX2}) {
+  // AVX3_DL stands for our own AVX-512 target, beside AVX3.
+  for (std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2}) {
     if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
   }
 #else
@@ -26,8 +29,17 @@ inline std::vector<std::int64_t> kernel_targets() {
 /// Forces one target for as long as it lives.
 class ForcedTarget {
  public:
-  explicit ForcedTarget(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~ForcedTarget() { hwy::SetSupportedTargetsForTest(0); }
+  explicit ForcedTarget(std::int64_t target) {
+#if HWY_ARCH_X86
+    kernels::avx512::allow_for_test(target == HWY_AVX3_DL);
+    if (target == HWY_AVX3_DL) target = HWY_AVX3;
+#endif
+    hwy::SetSupportedTargetsForTest(target);
+  }
+  ~ForcedTarget() {
+    kernels::avx512::allow_for_test(true);
+    hwy::SetSupportedTargetsForTest(0);
+  }
   ForcedTarget(const ForcedTarget&) = delete;
   ForcedTarget& operator=(const ForcedTarget&) = delete;
 };
