@@ -112,6 +112,10 @@ class Cache {
   /// Throws Error otherwise.
   Cache fork(const Policy& policy, std::uint64_t seed) const;
 
+  /// What this cache answers to the queries of the last tokens that `other` has noted, of one KV
+  /// head: rows of tokens, `group` a token. Both have seen the same tokens. Throws Error otherwise.
+  Matrix answer_latest(const Cache& other, std::size_t layer, std::size_t head) const;
+
   std::size_t tokens(std::size_t layer = 0) const;   ///< seen
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)
   CacheBytes bytes() const;

@@ -145,6 +145,14 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   return out;
 }
 
+Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t head) const {
+  require(layer < layers_.size() && layer < other.layers_.size() && head < shape().kv_heads &&
+              head < other.shape().kv_heads && tokens(layer) == other.tokens(layer) &&
+              shape().key_dim == other.shape().key_dim && shape().group == other.shape().group,
+          "layer {}, KV head {}: the two caches are not of the same text", layer, head);
+  return layers_[layer]->answer_latest(*other.layers_[layer], head);
+}
+
 std::size_t Cache::tokens(std::size_t layer) const { return layers_.at(layer)->tokens(); }
 std::size_t Cache::entries(std::size_t layer) const { return layers_.at(layer)->entries(); }
 

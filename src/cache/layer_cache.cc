@@ -184,25 +184,36 @@ void LayerCache::add_up(std::vector<std::vector<float>>& masses) {
   for (std::size_t h = 1; h < masses.size(); ++h) masses[h] = masses[0];
 }
 
+LayerCache::Latest LayerCache::latest_queries(std::size_t h) const {
+  const std::size_t seen = std::min(observed_, tokens_);
+  Latest latest{Matrix(seen * shape_.group, shape_.key_dim), {}, {}};
+  // Slot s of the ring holds the last token t with t mod observed = s.
+  for (std::size_t s = 0; s < seen; ++s) {
+    const std::size_t t = tokens_ - 1 - (tokens_ - 1 - s) % observed_;
+    latest.positions.insert(latest.positions.end(), shape_.group, static_cast<Position>(t));
+    latest.biases.insert(latest.biases.end(), slopes(h).begin(), slopes(h).end());
+  }
+  std::copy_n(heads_[h].recent_queries.data(), latest.queries.rows() * latest.queries.cols(),
+              latest.queries.data());
+  return latest;
+}
+
+Matrix LayerCache::answer_latest(const LayerCache& other, std::size_t h) const {
+  Latest latest = other.latest_queries(h);
+  Matrix out(latest.queries.rows(), shape_.value_dim);
+  attend_entries(heads_[h], latest.queries.view(), latest.positions, latest.biases, out.view(), {});
+  return out;
+}
+
 std::vector<std::vector<float>> LayerCache::latest_masses() const {
   std::vector<std::vector<float>> masses(heads_.size());
   if (observed_ == 0) return masses;
-  const std::size_t seen = std::min(observed_, tokens_);
   parallel_for(heads_.size(), [&](std::size_t h) {
-    const HeadCache& head = heads_[h];
-    std::vector<Position> positions;
-    std::vector<float> biases;
-    // Slot s of the ring holds the last token t with t mod observed = s.
-    for (std::size_t s = 0; s < seen; ++s) {
-      const std::size_t t = tokens_ - 1 - (tokens_ - 1 - s) % observed_;
-      positions.insert(positions.end(), shape_.group, static_cast<Position>(t));
-      biases.insert(biases.end(), slopes(h).begin(), slopes(h).end());
-    }
-    Matrix queries(seen * shape_.group, shape_.key_dim);
-    std::copy_n(head.recent_queries.data(), queries.rows() * queries.cols(), queries.data());
-    Matrix unused(queries.rows(), shape_.value_dim);
-    masses[h].assign(head.entries(), 0.0f);
-    attend_entries(head, queries.view(), positions, biases, unused.view(), masses[h]);
+    Latest latest = latest_queries(h);
+    Matrix unused(latest.queries.rows(), shape_.value_dim);
+    masses[h].assign(heads_[h].entries(), 0.0f);
+    attend_entries(heads_[h], latest.queries.view(), latest.positions, latest.biases, unused.view(),
+                   masses[h]);
   });
   if (watch_.whole_layer) add_up(masses);
   return masses;

@@ -26,6 +26,9 @@ class LayerCache {
   /// prompt is finished or it has not noted what this one watches.
   void copy_prompt(const LayerCache& other);
 
+  /// See Cache::answer_latest.
+  Matrix answer_latest(const LayerCache& other, std::size_t head) const;
+
   std::size_t tokens() const { return tokens_; }
   std::size_t entries() const;
   CacheBytes bytes() const;
@@ -50,6 +53,13 @@ class LayerCache {
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
   void condense();
+  /// The queries noted, where they stand, and their biases: rows of tokens, `group` a token.
+  struct Latest {
+    Matrix queries;
+    std::vector<Position> positions;
+    std::vector<float> biases;
+  };
+  Latest latest_queries(std::size_t head) const;
   /// The mass that the latest queries give every entry, a head each; empty if no one asks.
   std::vector<std::vector<float>> latest_masses() const;
   /// Every head's masses become the sum over heads.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "eval/head_attention.h"
 #include "eval/samples.h"
 #include "text/question_form.h"
 
@@ -23,6 +24,22 @@ double log_probability(std::span<const float> logits, Token token) {
   double sum = 0;
   for (float x : logits) sum += std::exp(static_cast<double>(x - most));
   return logits[static_cast<std::size_t>(token)] - most - std::log(sum);
+}
+
+/// Queries whose attention is compared with the exact one.
+constexpr std::size_t kCompared = 32;
+
+double attention_error(const Cache& exact, const Cache& cache) {
+  double sum = 0;
+  const CacheShape& shape = exact.shape();
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      const Matrix truth = exact.answer_latest(exact, l, h);
+      const Matrix estimate = cache.answer_latest(exact, l, h);
+      sum += relative_errors(estimate, truth, 1)[0];
+    }
+  }
+  return sum / static_cast<double>(shape.layers * shape.kv_heads);
 }
 
 /// A prompt in tokens: what is read before the summary is made, and what after.
@@ -96,13 +113,16 @@ class Question {
   }
 
   /// From a sequence that has read `before` and the logits of its last token.
-  Answered answer(Sequence& sequence, std::vector<float> logits, double read_seconds) const {
+  /// `exact`: a cache of the same that keeps everything, to compare with; null: none.
+  Answered answer(Sequence& sequence, std::vector<float> logits, double read_seconds,
+                  const Cache* exact = nullptr) const {
     Answered out;
     out.tokens = prompt_.size();
     out.cut = prompt_.cut;
     auto begin = std::chrono::steady_clock::now();
     sequence.finish_prompt();
     out.compress_seconds = since(begin);
+    if (exact != nullptr) out.attention_error = attention_error(*exact, sequence.cache());
     begin = std::chrono::steady_clock::now();
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds = read_seconds + since(begin);
@@ -236,6 +256,7 @@ std::vector<Answered> Asker::ask(const Sample& sample, const std::vector<Variant
     return out;
   }
   CacheOptions::Notes notes;
+  notes.queries = kCompared;
   for (const Variant& variant : variants) notes.include(variant.policy);
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const Variant& variant = variants[v];
@@ -265,7 +286,7 @@ std::vector<Answered> Asker::ask(const Sample& sample, const std::vector<Variant
       policy = fit_share(variant);
     }
     Sequence fork = reading->sequence.fork(policy, variant.seed);
-    out[v] = question.answer(fork, reading->logits, reading->seconds);
+    out[v] = question.answer(fork, reading->logits, reading->seconds, &reading->sequence.cache());
     step();
   }
   return out;
@@ -321,6 +342,7 @@ Json Answered::to_json() const {
                {"entries", entries},
                {"bytes", bytes},
                {"exact_bytes", exact_bytes},
+               {"attention_error", attention_error},
                {"made", made},
                {"read_seconds", read_seconds},
                {"compress_seconds", compress_seconds},
@@ -337,6 +359,7 @@ Answered Answered::from_json(const Json& json) {
   json.at("entries").get_to(out.entries);
   json.at("bytes").get_to(out.bytes);
   json.at("exact_bytes").get_to(out.exact_bytes);
+  json.at("attention_error").get_to(out.attention_error);
   json.at("made").get_to(out.made);
   json.at("read_seconds").get_to(out.read_seconds);
   json.at("compress_seconds").get_to(out.compress_seconds);

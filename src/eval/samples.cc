@@ -32,13 +32,14 @@ struct Mean {
 
 /// What the rows of one group and one variant are made from.
 struct Cell {
-  Mean score, entries, bytes, exact, read, compress, per_token;
+  Mean score, entries, bytes, exact, error, read, compress, per_token;
 
   /// `scores`: one a seed.
   void add(const Answered& a) {
     entries.add(static_cast<double>(a.entries));
     bytes.add(static_cast<double>(a.bytes));
     exact.add(static_cast<double>(a.exact_bytes));
+    error.add(a.attention_error);
     read.add(a.read_seconds);
     compress.add(a.compress_seconds);
     if (a.made > 0) per_token.add(a.answer_seconds / static_cast<double>(a.made));
@@ -48,6 +49,7 @@ struct Cell {
     row["cache_bytes"] = bytes.mean();
     row["exact_bytes"] = exact.mean();
     row["ratio"] = bytes.mean() > 0 ? exact.mean() / bytes.mean() : 1.0;
+    row["attention_error"] = error.mean();
     row["read_seconds"] = read.mean();
     row["compress_seconds"] = compress.mean();
     row["seconds_per_token"] = per_token.mean();
@@ -259,6 +261,7 @@ std::vector<ResultColumn> score_columns(const std::vector<ResultColumn>& group,
   out.push_back({"entries", "entries", Unit::count, ""});
   out.push_back({"cache_bytes", "cache", Unit::bytes, ""});
   out.push_back({"ratio", "ratio", Unit::ratio, ""});
+  out.push_back({"attention_error", "attention error", Unit::number, ""});
   out.push_back({"compress_seconds", "compress", Unit::seconds, ""});
   out.push_back({"seconds_per_token", "token", Unit::seconds, ""});
   return out;

@@ -83,6 +83,9 @@ struct Answered {
   std::size_t entries = 0;      ///< kept when the answer begins, per KV head
   std::size_t bytes = 0;        ///< of the cache then
   std::size_t exact_bytes = 0;  ///< of an exact cache then
+  /// Of attention, to the queries of the prompt's last 32 tokens, from what is kept once the text
+  /// is summarised: ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. In prefill only.
+  double attention_error = 0;
   std::size_t made = 0;         ///< tokens of the answer
   double read_seconds = 0;      ///< to read the prompt; shared by all methods in prefill
   double compress_seconds = 0;  ///< to summarise it
@@ -123,8 +126,9 @@ std::vector<std::vector<Answered>> ask_all(Asker& asker, const std::vector<Sampl
 /// Rows of a result: a group and a method in one memory each, in the order of the samples, then of
 /// the variants: the group's columns, method, rate or budget or share, samples, score and its
 /// standard error over samples (seeds averaged first), entries, cache_bytes, exact_bytes, ratio,
-/// read_seconds, compress_seconds, seconds_per_token. `overall`: another group of all, its columns
-/// saying "all"; scores are then the mean of the groups' means, as benchmarks average tasks.
+/// attention_error, read_seconds, compress_seconds, seconds_per_token. `overall`: another group of
+/// all, its columns saying "all"; scores are then the mean of the groups' means, as benchmarks
+/// average tasks.
 std::vector<Json> score_rows(const std::vector<Sample>& samples,
                              const std::vector<Variant>& variants,
                              const std::vector<std::vector<Answered>>& answers,

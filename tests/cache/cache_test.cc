@@ -95,6 +95,32 @@ TEST(Cache, OnlyAnExactPromptThatNotedEnoughCanBeForked) {
   EXPECT_THAT(error_of([&] { Cache(stream.shape, noting); }), HasSubstr("only an exact cache"));
 }
 
+TEST(Cache, AnswersTheLatestQueriesAgain) {
+  const Stream stream = make_stream(90, 3);
+  CacheOptions noting = options_of("exact", Protocol::prefill);
+  noting.notes.queries = 7;
+  Cache exact(stream.shape, noting);
+  const Matrix out = feed(exact, stream, 0, 90, 90);
+  // The last token sees everything now as then.
+  for (std::size_t h = 0; h < 2; ++h) {
+    const Matrix again = exact.answer_latest(exact, 1, h);
+    ASSERT_EQ(again.rows(), 7u * 2);
+    const std::size_t slot = 89 % 7;
+    for (std::size_t g = 0; g < 2; ++g) {
+      EXPECT_LT(relative_error(again[slot * 2 + g],
+                               std::vector<double>(out[89].begin() + (h * 2 + g) * 24,
+                                                   out[89].begin() + (h * 2 + g + 1) * 24)),
+                1e-6);
+    }
+  }
+  Cache fork = exact.fork(Policy::parse("streaming-llm:budget=20"), 0);
+  fork.finish_prompt();
+  EXPECT_EQ(fork.answer_latest(exact, 1, 0).rows(), 7u * 2);
+  Cache shorter(stream.shape, noting);
+  feed(shorter, stream, 0, 80, 80);
+  EXPECT_THAT(error_of([&] { shorter.answer_latest(exact, 0, 0); }), HasSubstr("same text"));
+}
+
 TEST(Cache, MismatchedRowsAreNamed) {
   Stream s = make_stream(4, 3);
   Cache cache(s.shape, options_of("exact", Protocol::prefill));

@@ -161,6 +161,9 @@ TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
       EXPECT_EQ(answers[v].tokens, answers[0].tokens);
       EXPECT_GT(answers[v].made, 0u);
     }
+    EXPECT_EQ(answers[0].attention_error, 0);
+    EXPECT_GT(answers[4].attention_error, 0.01);
+    EXPECT_LT(answers[4].attention_error, 2);
     EXPECT_LT(answers[4].bytes, answers[0].bytes);
     EXPECT_LE(answers[4].entries, 12 + (later ? 6u : 0u));
   }
