@@ -21,6 +21,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kQueryBlock = 128;
 // From this many queries on, a block's rows are unpacked once rather than once a register tile.
 constexpr std::size_t kUnpackFrom = 12;
+// Weights that are kept while mass is added up: 16 MiB.
+constexpr std::size_t kRecorded = std::size_t{1} << 22;
 
 void check(const Queries& queries, std::span<const Segment> segments, const Logits& logits) {
   const std::size_t m = queries.rows.rows;
@@ -123,6 +125,24 @@ class EntryBlock {
   Position position_copy_[kEntryBlock];
 };
 
+// The weights that queries gave to every block of entries, for the mass of the entries.
+struct Record {
+  struct Block {
+    std::size_t entry, count;
+  };
+
+  Record(std::size_t queries, std::size_t blocks)
+      : weights(allocate_aligned<float>(blocks * queries * kEntryBlock)) {
+    this->blocks.reserve(blocks);
+    max.reserve(blocks * queries);
+  }
+  float* next(std::size_t queries) { return weights.get() + blocks.size() * queries * kEntryBlock; }
+
+  AlignedArray<float> weights;  // kEntryBlock for each query of a block
+  std::vector<Block> blocks;
+  std::vector<float> max;  // what the weights are relative to, for each query of a block
+};
+
 // Buffers for up to kQueryBlock queries of one call.
 struct Workspace {
   Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim)
@@ -140,6 +160,7 @@ struct Workspace {
   AlignedArray<float> packed;   // queries in the order of the keys
   AlignedArray<float> sums;     // weighted values in the order of the values
   AlignedArray<float> weights;  // logits, then weights, kEntryBlock a query
+  Record* record = nullptr;     // or there, when they are to be kept
   AlignedArray<float> unpacked;
   std::vector<float> max;
   std::vector<float> factors;  // by which older sums shrink when the maximum grows
@@ -159,8 +180,8 @@ RowsView block_of(const RowsView& rows, std::size_t begin) {
   return rows.slice(begin, std::min(kEntryBlock, rows.rows - begin));
 }
 
-// What is common to the two passes over the keys: queries packed, blocks hidden from all skipped.
-// `use` gets each block with the logits of all queries in workspace.weights.
+// Queries packed, blocks hidden from all skipped. `use` gets each block with the products of all
+// queries with its keys.
 template <typename Use>
 void for_each_block(const Queries& queries, const Segment& segment, const Logits& logits,
                     Workspace& work, Use use) {
@@ -187,17 +208,17 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     const RowsView next = segment.role == Role::normaliser
                               ? block_of(segment.keys, begin + kEntryBlock)
                               : block_of(segment.values, begin);
-    kernels::dot_block(keys, work.packed.get(), m, work.weights.get(),
-                       m < kUnpackFrom ? &next : nullptr);
-    use(block, begin);
+    float* weights = work.record != nullptr ? work.record->next(m) : work.weights.get();
+    kernels::dot_block(keys, work.packed.get(), m, weights, m < kUnpackFrom ? &next : nullptr);
+    use(block, begin, weights);
   }
 }
 
 // Finishes the logits of each query and turns them into weights relative to its running maximum.
 void update_weights(const Queries& queries, const EntryBlock& block, const Logits& logits,
-                    bool normalises, Workspace& work) {
+                    bool normalises, float* weights, Workspace& work) {
   for (std::size_t q = 0; q < queries.rows.rows; ++q) {
-    float* row = work.weights.get() + q * kEntryBlock;
+    float* row = weights + q * kEntryBlock;
     const float largest =
         kernels::finish_logits(block.rule(queries, q, logits), block.count(), row);
     work.factors[q] = 1.0f;
@@ -252,41 +273,62 @@ Queries slice(const Queries& queries, std::size_t first, std::size_t count) {
   return part;
 }
 
+// `entries`: those of the segments before this one.
 void attend_segment(const Queries& queries, std::size_t first, const Segment& segment,
-                    const Logits& logits, Workspace& work, PartialAttention& partial) {
+                    std::size_t entries, const Logits& logits, Workspace& work,
+                    PartialAttention& partial) {
   const std::size_t m = queries.rows.rows;
   const bool has_values = segment.role != Role::normaliser;
   std::fill_n(work.max.begin(), m, -kInfinity);
   std::fill_n(work.normaliser.begin(), m, 0.0);
   std::fill_n(work.sums.get(), m * packed_size(partial.numerator.cols()), 0.0f);
-  for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
-    update_weights(queries, block, logits, segment.role != Role::numerator, work);
+  const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
+    update_weights(queries, block, logits, segment.role != Role::numerator, weights, work);
+    if (work.record != nullptr && segment.role != Role::numerator) {
+      work.record->blocks.push_back({entries + begin, block.count()});
+      work.record->max.insert(work.record->max.end(), work.max.begin(), work.max.begin() + m);
+    }
     if (!has_values) return;
     const RowsView values =
         prepared(block_of(segment.values, begin), m, kernels::values_as_stored(segment.values.type),
                  work.unpacked.get());
     const RowsView next_keys = block_of(segment.keys, begin + kEntryBlock);
-    kernels::accumulate_block(values, work.weights.get(), m, work.factors.data(), work.sums.get(),
+    kernels::accumulate_block(values, weights, m, work.factors.data(), work.sums.get(),
                               m < kUnpackFrom ? &next_keys : nullptr);
-  });
+  };
+  for_each_block(queries, segment, logits, work, use);
   add_to(partial, first, m, segment, work);
 }
 
-// The second pass: the weights over the whole normaliser, summed over the queries.
-void add_mass(const Queries& queries, std::size_t first, const Segment& segment,
-              const Logits& logits, const PartialAttention& whole, Workspace& work,
-              std::span<float> mass) {
-  for_each_block(queries, segment, logits, work, [&](const EntryBlock& block, std::size_t begin) {
-    for (std::size_t q = 0; q < queries.rows.rows; ++q) {
-      float* row = work.weights.get() + q * kEntryBlock;
-      const float largest =
-          kernels::finish_logits(block.rule(queries, q, logits), block.count(), row);
-      if (largest == -kInfinity) continue;
-      kernels::exponentiate(whole.max_logit[first + q], row);
-      const float share = 1.0f / whole.normaliser[first + q];
-      for (std::size_t e = 0; e < block.count(); ++e) mass[begin + e] += row[e] * share;
+// Queries first .. first + count.
+void attend_queries(const Queries& queries, std::size_t first, std::size_t count,
+                    std::span<const Segment> segments, const Logits& logits, Workspace& work,
+                    PartialAttention& partial) {
+  const Queries part = slice(queries, first, count);
+  std::size_t entries = 0;
+  for (const Segment& segment : segments) {
+    const std::size_t n = segment.keys.rows;
+    if (n != 0) attend_segment(part, first, segment, entries, logits, work, partial);
+    entries += n;
+  }
+}
+
+// The recorded weights over the whole normaliser, summed over the queries.
+void add_mass(const Record& record, std::size_t first, std::size_t queries,
+              const PartialAttention& whole, std::span<float> mass) {
+  std::vector<float> shares(queries);
+  const float* max = record.max.data();
+  const float* weights = record.weights.get();
+  for (const Record::Block& block : record.blocks) {
+    for (std::size_t q = 0; q < queries; ++q) {
+      const float normaliser = whole.normaliser[first + q];
+      const bool seen = max[q] != -kInfinity && normaliser > 0.0f;
+      shares[q] = seen ? std::exp(max[q] - whole.max_logit[first + q]) / normaliser : 0.0f;
     }
-  });
+    kernels::add_columns(weights, shares.data(), queries, mass.subspan(block.entry, block.count));
+    max += queries;
+    weights += queries * kEntryBlock;
+  }
 }
 
 }  // namespace
@@ -343,11 +385,8 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
   check_values(segments, value_dim);
   Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim);
   for (std::size_t first = 0; first < m; first += kQueryBlock) {
-    const Queries part = slice(queries, first, std::min(kQueryBlock, m - first));
-    for (const Segment& segment : segments) {
-      if (segment.keys.rows == 0) continue;
-      attend_segment(part, first, segment, logits, work, partial);
-    }
+    attend_queries(queries, first, std::min(kQueryBlock, m - first), segments, logits, work,
+                   partial);
   }
 }
 
@@ -360,25 +399,32 @@ void attend(const Queries& queries, std::span<const Segment> segments, const Log
 
 void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
                       const Logits& logits, MutableMatrix out, std::span<float> mass) {
-  std::size_t entries = 0;
-  for (const Segment& segment : segments) entries += segment.keys.rows;
+  std::size_t entries = 0, blocks = 0;
+  for (const Segment& segment : segments) {
+    entries += segment.keys.rows;
+    blocks += (segment.keys.rows + kEntryBlock - 1) / kEntryBlock;
+  }
   require(mass.size() == entries, "{} masses for {} entries", mass.size(), entries);
   const std::size_t m = queries.rows.rows;
+  check(queries, segments, logits);
+  check_values(segments, out.cols);
   PartialAttention whole(m, out.cols);
-  attend_partial(queries, segments, logits, whole);
-  whole.finish(out);
-  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, 0);
-  for (std::size_t first = 0; first < m; first += kQueryBlock) {
-    const Queries part = slice(queries, first, std::min(kQueryBlock, m - first));
-    std::size_t begin = 0;
-    for (const Segment& segment : segments) {
-      const std::size_t n = segment.keys.rows;
-      if (n > 0 && segment.role != Role::numerator) {
-        add_mass(part, first, segment, logits, whole, work, mass.subspan(begin, n));
-      }
-      begin += n;
-    }
+  // The normaliser is known when the last entry has been seen. To keep the weights until then costs
+  // less than to compute them again, while they stay near the processor.
+  const std::size_t together = std::clamp<std::size_t>(
+      kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock), 1, kQueryBlock);
+  const std::size_t most = std::min(m, together);
+  Workspace work(most, queries.rows.cols, out.cols);
+  Record record(most, blocks + 1);  // the last one for a block that has no mass
+  work.record = &record;
+  for (std::size_t first = 0; first < m; first += together) {
+    const std::size_t count = std::min(together, m - first);
+    record.blocks.clear();
+    record.max.clear();
+    attend_queries(queries, first, count, segments, logits, work, whole);
+    add_mass(record, first, count, whole, mass);
   }
+  whole.finish(out);
 }
 
 }  // namespace ballast

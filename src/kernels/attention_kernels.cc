@@ -362,6 +362,27 @@ double Exponentiate(float max, float* logits) {
   return total;
 }
 
+void AddColumns(const float* weights, const float* factors, std::size_t count, float* sums,
+                std::size_t entries) {
+  const FloatTag d;
+  constexpr std::size_t kVectors = 4;  // at a time, so that no sum waits for itself
+  float row[kEntryBlock] = {};
+  std::copy_n(sums, entries, row);
+  for (std::size_t e = 0; e < entries; e += kVectors * kLanes) {
+    FloatVec sum[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) sum[v] = hn::LoadU(d, row + e + v * kLanes);
+    for (std::size_t q = 0; q < count; ++q) {
+      const auto factor = hn::Set(d, factors[q]);
+      const float* from = weights + q * kEntryBlock + e;
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        sum[v] = hn::MulAdd(hn::LoadU(d, from + v * kLanes), factor, sum[v]);
+      }
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(sum[v], d, row + e + v * kLanes);
+  }
+  std::copy_n(row, entries, sums);
+}
+
 // ---- weighted sums
 
 // Columns of `S` steps of the weighted sum for Q queries. As with the dot products, each column of
@@ -477,6 +498,7 @@ HWY_EXPORT(DecodePacked);
 HWY_EXPORT(Dot);
 HWY_EXPORT(FinishLogits);
 HWY_EXPORT(Exponentiate);
+HWY_EXPORT(AddColumns);
 HWY_EXPORT(Accumulate);
 }  // namespace
 
@@ -511,6 +533,10 @@ float finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
 }
 double exponentiate(float max, float* logits) {
   return HWY_DYNAMIC_DISPATCH(Exponentiate)(max, logits);
+}
+void add_columns(const float* weights, const float* factors, std::size_t count,
+                 std::span<float> sums) {
+  HWY_DYNAMIC_DISPATCH(AddColumns)(weights, factors, count, sums.data(), sums.size());
 }
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
                       const float* factors, float* sums, const RowsView* upcoming) {

@@ -66,4 +66,9 @@ double exponentiate(float max, float* logits);
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
                       const float* factors, float* sums, const RowsView* upcoming = nullptr);
 
+/// sums[e] += Σ_q factors[q] · weights[q · kEntryBlock + e], query by query; at most kEntryBlock
+/// sums.
+void add_columns(const float* weights, const float* factors, std::size_t count,
+                 std::span<float> sums);
+
 }  // namespace ballast::kernels
