@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "model/bf16_dots.h"
 #include "model/row_dots.h"
 
 namespace ballast {
@@ -13,8 +14,30 @@ namespace {
 constexpr std::size_t kUnpackFrom = 2 * kTileColumns;
 /// Floats of unpacked rows at a time: they stay in the second-level cache.
 constexpr std::size_t kPanel = 64 * 1024;
+/// The same in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
+constexpr std::size_t kBf16Rows = 48;
+constexpr std::size_t kBf16Depth = 1024;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 128 * 1024;
+
+/// Room that grows and is kept: a decoding step allocates nothing.
+template <typename T>
+class Room {
+ public:
+  T* at_least(std::size_t count) {
+    if (count > size_) {
+      data_ = allocate_aligned<T>(count);
+      size_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  AlignedArray<T> data_;
+  std::size_t size_ = 0;
+};
+
+using Bf16Matrix = MatrixView<const std::uint16_t>;
 
 /// Rows [begin, end) of one product.
 struct Task {
@@ -52,7 +75,7 @@ void dot_rows(TensorType type, const Row& row, std::size_t first, std::size_t co
   }
 }
 
-void run(const Task& task, ConstMatrix x) {
+void run_float(const Task& task, ConstMatrix x) {
   const Linear& w = *task.product->linear;
   const std::size_t count = task.end - task.begin;
   const bool unpack =
@@ -61,25 +84,94 @@ void run(const Task& task, ConstMatrix x) {
     auto row = [&](std::size_t i) { return w.row(task.begin + i); };
     return dot_rows(w.type, row, task.begin, count, x, *task.product);
   }
-  // One buffer a thread, kept: a decoding step allocates nothing.
-  thread_local AlignedArray<float> panel;
-  thread_local std::size_t panel_size = 0;
+  thread_local Room<float> room;
   const std::size_t at_once =
       std::min(count, round_to_tiles(kPanel / std::max<std::size_t>(1, w.cols)));
-  if (panel_size < at_once * w.cols) {
-    panel = allocate_aligned<float>(at_once * w.cols);
-    panel_size = at_once * w.cols;
-  }
+  float* panel = room.at_least(at_once * w.cols);
   for (std::size_t done = 0; done < count; done += at_once) {
     const std::size_t now = std::min(at_once, count - done);
     for (std::size_t i = 0; i < now; ++i) {
-      w.decode_row(task.begin + done + i, {panel.get() + i * w.cols, w.cols});
+      w.decode_row(task.begin + done + i, {panel + i * w.cols, w.cols});
     }
     auto row = [&](std::size_t i) {
-      return reinterpret_cast<const std::byte*>(panel.get() + i * w.cols);
+      return reinterpret_cast<const std::byte*>(panel + i * w.cols);
     };
     dot_rows(TensorType::f32, row, task.begin + done, now, x, *task.product);
   }
+}
+
+/// A row of bfloat16 numbers and the distance to the next: not a multiple of a page's length, for
+/// rows of a tile would then share few places of the first-level cache.
+std::size_t bf16_stride(std::size_t cols) { return padded_bf16(cols) + 32; }
+
+/// Rows [first, first + count) of the product, from rows unpacked at `panel`.
+void bf16_panel(const Product& product, std::size_t first, std::size_t count,
+                const std::uint16_t* panel, Bf16Matrix x, float* lanes) {
+  constexpr std::size_t kRows = Bf16Tile::kRows, kColumns = Bf16Tile::kColumns;
+  const float* bias = product.linear->bias;
+  const std::size_t n = padded_bf16(x.cols);
+  Bf16Tile tile;
+  for (std::size_t j = 0; j < x.rows; j += kColumns) {
+    const std::size_t columns = std::min(kColumns, x.rows - j);
+    // The activations' part stays in the first-level cache while rows pass by.
+    for (std::size_t k = 0; k < n || k == 0; k += kBf16Depth) {
+      const std::size_t depth = std::min(kBf16Depth, n - k);
+      const bool last = k + depth == n;
+      for (std::size_t c = 0; c < columns; ++c) tile.xs[c] = x.row(j + c) + k;
+      for (std::size_t i = 0; i < count; i += kRows) {
+        const std::size_t rows = std::min(kRows, count - i);
+        for (std::size_t r = 0; r < kRows; ++r) {
+          tile.rows[r] = panel + std::min(i + r, count - 1) * x.stride + k;
+        }
+        tile.lanes = lanes + i * kColumns * Bf16Tile::kLanes;
+        bf16_tile(tile, depth, columns, k == 0, last);
+        for (std::size_t c = 0; last && c < columns; ++c) {
+          float* out = product.out.row(j + c) + first + i;
+          for (std::size_t r = 0; r < rows; ++r) {
+            out[r] = bias == nullptr ? tile.sums[c][r] : tile.sums[c][r] + bias[first + i + r];
+          }
+        }
+      }
+    }
+  }
+}
+
+void run_bf16(const Task& task, Bf16Matrix x) {
+  const Linear& w = *task.product->linear;
+  const std::size_t count = task.end - task.begin;
+  if (x.rows == 1) {
+    float* out = task.product->out.row(0) + task.begin;
+    bf16_dots(w.type, w.row(task.begin), w.row_bytes, count, w.cols, x.row(0), out);
+    for (std::size_t i = 0; w.bias != nullptr && i < count; ++i) out[i] += w.bias[task.begin + i];
+    return;
+  }
+  thread_local Room<std::uint16_t> panel_room;
+  thread_local Room<float> lane_room;
+  const std::size_t at_once = std::min(count, kBf16Rows);
+  std::uint16_t* panel = panel_room.at_least(at_once * x.stride);
+  float* lanes =
+      lane_room.at_least((at_once + Bf16Tile::kRows) * Bf16Tile::kColumns * Bf16Tile::kLanes);
+  for (std::size_t done = 0; done < count; done += at_once) {
+    const std::size_t now = std::min(at_once, count - done);
+    for (std::size_t i = 0; i < now; ++i) {
+      unpack_bf16(w.type, w.row(task.begin + done + i), w.cols, panel + i * x.stride);
+    }
+    bf16_panel(*task.product, task.begin + done, now, panel, x, lanes);
+  }
+}
+
+/// The activations rounded, when a product wants them so.
+Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
+  const bool wanted = std::ranges::any_of(
+      products, [](const Product& p) { return multiplies_bf16(p.linear->type); });
+  if (!wanted) return {};
+  thread_local Room<std::uint16_t> room;
+  const std::size_t stride = bf16_stride(x.cols);
+  std::uint16_t* data = room.at_least(x.rows * stride);
+  parallel_for(
+      x.rows, [&](std::size_t i) { round_to_bf16(x.row(i), x.cols, data + i * stride); },
+      x.rows * x.cols >= kTaskWork);
+  return {data, x.rows, x.cols, stride};
 }
 
 }  // namespace
@@ -101,12 +193,16 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
+  const Bf16Matrix x16 = rounded(x, products);
   // Enough tasks for threads to share fairly, each worth its start.
-  constexpr std::size_t kMostTasks = 256;
+  constexpr std::size_t kMostTasks = 256, kTasksOfThread = 16;
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
-  const std::size_t size = std::max(kTaskWork, work / (kMostTasks - 2 * products.size()) + 1);
+  const std::size_t most =
+      std::min(kMostTasks - 2 * products.size(),
+               kTasksOfThread * static_cast<std::size_t>(omp_get_max_threads()));
+  const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
     const std::size_t rows =
@@ -115,8 +211,11 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
       tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
     }
   }
-  parallel_for(
-      count, [&](std::size_t i) { run(tasks[i], x); }, work >= 4 * kTaskWork);
+  auto run = [&](std::size_t i) {
+    if (multiplies_bf16(tasks[i].product->linear->type)) return run_bf16(tasks[i], x16);
+    run_float(tasks[i], x);
+  };
+  parallel_for(count, run, work >= 4 * kTaskWork);
 }
 
 }  // namespace ballast

@@ -1,8 +1,13 @@
 #include "model/matmul.h"
 
+#include <fmt/format.h>
+
+#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/forced_target.h"
+#include "model/bf16_dots.h"
 #include "model/row_dots.h"
 #include "support.h"
 
@@ -32,60 +37,115 @@ struct Weights {
   Linear linear;
 };
 
+/// To the nearest bfloat16, ties to even.
+float round_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
+}
+
+/// Against float64 sums: of the rounded numbers where products are made of bfloat16, closely; and
+/// of the numbers themselves, within what rounding may do.
 void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
   const std::size_t cols = w.linear.cols;
+  const bool rounds = multiplies_bf16(w.linear.type);
   for (std::size_t i = 0; i < x.rows; ++i) {
     for (std::size_t r = 0; r < w.linear.rows; ++r) {
-      double sum = w.linear.bias == nullptr ? 0.0 : w.linear.bias[r], size = 0.0;
+      const double bias = w.linear.bias == nullptr ? 0.0 : w.linear.bias[r];
+      double sum = bias, made = bias, size = 0.0;
       for (std::size_t c = 0; c < cols; ++c) {
-        const double term = double{w.decoded[r * cols + c]} * x.row(i)[c];
-        sum += term;
-        size += std::abs(term);
+        const float weight = w.decoded[r * cols + c], number = x.row(i)[c];
+        sum += double{weight} * number;
+        size += std::abs(double{weight} * number);
+        made += rounds ? double{round_bf16(weight)} * round_bf16(number) : double{weight} * number;
       }
-      ASSERT_NEAR(out.row(i)[r], sum, 1e-6 * size + 1e-6)
-          << to_string(w.linear.type) << " row " << r << " of " << w.linear.rows << " × " << cols
-          << ", activation " << i << " of " << x.rows;
+      const std::string where =
+          fmt::format("{} row {} of {} × {}, activation {} of {}", to_string(w.linear.type), r,
+                      w.linear.rows, cols, i, x.rows);
+      ASSERT_NEAR(out.row(i)[r], made, 1e-6 * size + 1e-6) << where;
+      const double error = rounds ? 0x1p-7 + 0x1p-15 : 1e-6;
+      ASSERT_NEAR(out.row(i)[r], sum, error * size + 1e-6) << where;
     }
+  }
+}
+
+/// Calls body once for each kind of processor.
+template <typename Body>
+void for_each_target(Body&& body) {
+  for (std::int64_t target : test::kernel_targets()) {
+    const test::ForcedTarget forced(target);
+    SCOPED_TRACE(target);
+    body();
   }
 }
 
 TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
-  std::uint64_t seed = 1;
-  for (TensorType type : kTypes) {
-    const std::size_t block = block_size(type);
-    const std::vector<std::size_t> widths = block == 1
-                                                ? std::vector<std::size_t>{1, 3, 31, 32, 33, 100}
-                                                : std::vector{block, 3 * block};
-    for (std::size_t cols : widths) {
-      for (std::size_t rows : {0, 1, 4, 9, 70}) {
-        const Weights w(type, rows, cols, ++seed);
-        for (std::size_t m : {0, 1, 2, 5, 7, 25}) {
-          const Matrix x = test::random_matrix(m, cols, ++seed);
-          Matrix out(m, rows);
-          multiply(x.view(), w.linear, out.view());
-          expect_product(w, x.view(), out.view());
+  for_each_target([] {
+    std::uint64_t seed = 1;
+    for (TensorType type : kTypes) {
+      const std::size_t block = block_size(type);
+      const std::vector<std::size_t> widths =
+          block == 1 ? std::vector<std::size_t>{1, 3, 31, 32, 33, 100, 1100}
+                     : std::vector{block, 3 * block, 1024 + block, 2048 + block};
+      for (std::size_t cols : widths) {
+        for (std::size_t rows : {0, 1, 4, 9, 70}) {
+          const Weights w(type, rows, cols, ++seed);
+          for (std::size_t m : {0, 1, 2, 5, 7, 25}) {
+            if (cols > 1000 && (rows != 9 || (m != 1 && m != 7))) continue;
+            const Matrix x = test::random_matrix(m, cols, ++seed);
+            Matrix out(m, rows);
+            multiply(x.view(), w.linear, out.view());
+            expect_product(w, x.view(), out.view());
+          }
         }
       }
     }
+  });
+}
+
+/// The loops for processors with AVX-512 but no bfloat16 products, which no target stands for.
+TEST(Matmul, DotsOfEveryTypeAsFloats) {
+  for_each_target([] {
+    std::uint64_t seed = 1;
+    for (TensorType type : kTypes) {
+      if (!has_row_reader(type)) continue;
+      const std::size_t cols = block_size(type) == 1 ? 77 : 3 * block_size(type);
+      const Weights w(type, kTileRows, cols, ++seed);
+      const Matrix x = test::random_matrix(kTileColumns, cols, ++seed);
+      Tile tile;
+      for (std::size_t r = 0; r < kTileRows; ++r) tile.rows[r] = w.linear.row(r);
+      for (std::size_t c = 0; c < kTileColumns; ++c) tile.xs[c] = x[c].data();
+      dot_tile(type, cols, kTileRows, kTileColumns, tile);
+      for (std::size_t r = 0; r < kTileRows; ++r) {
+        for (std::size_t c = 0; c < kTileColumns; ++c) {
+          double sum = 0.0;
+          for (std::size_t k = 0; k < cols; ++k) sum += double{w.decoded[r * cols + k]} * x[c][k];
+          ASSERT_NEAR(tile.sums[r * kTileColumns + c], sum, 1e-4) << to_string(type);
+        }
+      }
+    }
+  });
+}
+
+void expect_rows_alike(TensorType type, std::size_t cols) {
+  const Weights w(type, 131, cols, 77);
+  const Matrix x = test::random_matrix(40, cols, 78);
+  Matrix together(40, 131);
+  multiply(x.view(), w.linear, together.view());
+  for (std::size_t i = 0; i < 40;) {
+    const std::size_t count = std::min<std::size_t>(1 + i % 5, 40 - i);
+    Matrix some(count, 131);
+    multiply(x.view().slice(i, count), w.linear, some.view());
+    EXPECT_EQ(0, std::memcmp(some.data(), together[i].data(), count * 131 * sizeof(float)))
+        << to_string(type) << " of " << cols;
+    i += count;
   }
 }
 
 TEST(Matmul, ARowsResultDoesNotDependOnTheOthers) {
-  for (TensorType type : kTypes) {
-    const std::size_t cols = block_size(type) == 1 ? 111 : 512;
-    const Weights w(type, 131, cols, 77);
-    const Matrix x = test::random_matrix(40, cols, 78);
-    Matrix together(40, 131);
-    multiply(x.view(), w.linear, together.view());
-    for (std::size_t i = 0; i < 40;) {
-      const std::size_t count = std::min<std::size_t>(1 + i % 5, 40 - i);
-      Matrix some(count, 131);
-      multiply(x.view().slice(i, count), w.linear, some.view());
-      EXPECT_EQ(0, std::memcmp(some.data(), together[i].data(), count * 131 * sizeof(float)))
-          << to_string(type);
-      i += count;
-    }
-  }
+  for_each_target([] {
+    for (TensorType type : kTypes) expect_rows_alike(type, block_size(type) == 1 ? 111 : 256);
+    expect_rows_alike(TensorType::q8_0, 2304);  // in parts
+  });
 }
 
 TEST(Matmul, SeveralProductsOfOneInput) {
@@ -119,6 +179,37 @@ TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
       for (std::size_t c = 0; c < cols; ++c) {
         ASSERT_EQ(row[c], w.decoded[r * cols + c]) << to_string(type) << " number " << c;
       }
+    }
+  }
+}
+
+TEST(Matmul, Bfloat16ReadersRoundWhatTheFormatsDecode) {
+  for (TensorType type : kTypes) {
+    if (!multiplies_bf16(type)) continue;
+    const std::size_t cols = block_size(type) == 1 ? 103 : 3 * block_size(type);
+    const Weights w(type, 40, cols, 9);
+    std::vector<std::uint16_t> row(padded_bf16(cols), 1);
+    for (std::size_t r = 0; r < 40; ++r) {
+      unpack_bf16(type, w.linear.row(r), cols, row.data());
+      for (std::size_t c = 0; c < row.size(); ++c) {
+        const float expected = c < cols ? round_bf16(w.decoded[r * cols + c]) : 0.0f;
+        // Zeros may differ in sign.
+        ASSERT_EQ(std::bit_cast<float>(std::uint32_t{row[c]} << 16), expected)
+            << to_string(type) << " number " << c;
+      }
+    }
+  }
+}
+
+TEST(Matmul, RoundsActivationsToTheNearest) {
+  if (!multiplies_bf16(TensorType::bf16)) GTEST_SKIP() << "needs AVX512_BF16";
+  for (std::size_t n : {1, 31, 32, 33, 111}) {
+    const Matrix x = test::random_matrix(1, n, n, 1e3f);
+    std::vector<std::uint16_t> out(padded_bf16(n), 1);
+    round_to_bf16(x.data(), n, out.data());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<float>(std::uint32_t{out[i]} << 16),
+                i < n ? round_bf16(x.data()[i]) : 0.0f);
     }
   }
 }

@@ -1,0 +1,203 @@
+// Products of weights with activations, against what the machine allows.
+//
+// A decoding step (m = 1, or a batch of 4) reads each weight once: the floor is a plain read of
+// the same bytes by the same threads. Matrices are copied until they exceed the caches and visited
+// in turn, so that every byte comes from memory; each pass is followed by a plain read. A prompt
+// (m = 256) is bound by arithmetic: the floor is the rate of bfloat16 dot products where the
+// processor has them, else of fused multiply-adds. The best visit of each counts, which keeps
+// other programs on the machine out of the ratios.
+//
+// Widths: 768 (2,048 × 768) and 4,096 (4,096 × 4,096).
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <immintrin.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "model/matmul.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kBytesBeyondCaches = std::size_t{160} << 20;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+using Clock = std::chrono::steady_clock;
+
+template <typename Body>
+double seconds(Body&& body) {
+  const auto start = Clock::now();
+  body();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Matrix random_matrix(std::size_t rows, std::size_t cols, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Matrix m(rows, cols);
+  for (std::size_t i = 0; i < rows * cols; ++i) m.data()[i] = normal(random);
+  return m;
+}
+
+/// Copies of one encoded matrix, enough to exceed the caches.
+struct Weights {
+  Weights(TensorType type, std::size_t rows, std::size_t cols, std::size_t beyond) {
+    const Matrix numbers = random_matrix(rows, cols, 1);
+    const std::vector<std::byte> one = encode(type, {numbers.data(), rows * cols});
+    const std::size_t copies = beyond / one.size() + 1;
+    bytes.reserve(copies * one.size());
+    for (std::size_t i = 0; i < copies; ++i) bytes.insert(bytes.end(), one.begin(), one.end());
+    for (std::size_t i = 0; i < copies; ++i) {
+      const std::span<const std::byte> at(bytes.data() + i * one.size(), one.size());
+      linears.emplace_back(TensorView{"w", type, {rows, cols}, at});
+    }
+  }
+  std::vector<std::byte> bytes;
+  std::vector<Linear> linears;
+};
+
+/// Reads every byte once, each thread its part.
+void read_all(const std::byte* data, std::size_t bytes) {
+#pragma omp parallel
+  {
+    const auto threads = static_cast<std::size_t>(omp_get_num_threads());
+    const std::size_t part = bytes / threads / 64 * 64;
+    const std::byte* p = data + static_cast<std::size_t>(omp_get_thread_num()) * part;
+    std::uint64_t sums[8] = {};
+    for (std::size_t i = 0; i + 64 <= part; i += 64) {
+      std::uint64_t words[8];
+      std::memcpy(words, p + i, 64);
+      for (int j = 0; j < 8; ++j) sums[j] += words[j];
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+}
+
+void decode(benchmark::State& state, TensorType type) {
+  const auto cols = static_cast<std::size_t>(state.range(0));
+  const auto m = static_cast<std::size_t>(state.range(1));
+  omp_set_num_threads(static_cast<int>(state.range(2)));
+  const std::size_t rows = cols == 768 ? 2048 : 4096;
+  const Weights weights(type, rows, cols, kBytesBeyondCaches);
+  const Matrix x = random_matrix(m, cols, 2);
+  Matrix out(m, rows);
+  const std::size_t bytes = weights.linears[0].row_bytes * rows;
+  double best = kNever, floor = kNever;
+  for (auto _ : state) {
+    double total = 0.0;
+    for (const Linear& w : weights.linears) {
+      const double s = seconds([&] { multiply(x.view(), w, out.view()); });
+      best = std::min(best, s);
+      total += s;
+    }
+    state.SetIterationTime(total);
+    for (const Linear& w : weights.linears) {
+      floor = std::min(floor, seconds([&] { read_all(w.data, bytes); }));
+    }
+  }
+  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
+  state.counters["read_GB/s"] = static_cast<double>(bytes) / floor * 1e-9;
+  state.counters["of_read"] = floor / best;
+}
+
+constexpr std::size_t kPeakSteps = 1 << 16;
+
+__attribute__((target("avx512f,avx512bf16"), noinline)) void bf16_dots_at_peak() {
+  __m512 sums[12];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const auto one = (__m512bh)_mm512_set1_epi16(0x3f80);
+  for (std::size_t s = 0; s < kPeakSteps; ++s) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, one, one);
+  }
+  for (__m512& sum : sums) benchmark::DoNotOptimize(sum);
+}
+
+/// Multiply-adds that wait for nothing, in vectors of the given number of floats.
+#define BALLAST_FMAS_AT_PEAK(name, features, floats)                              \
+  __attribute__((target(features), noinline)) void name() {                       \
+    typedef float Wide __attribute__((vector_size(4 * (floats))));                \
+    Wide sums[12] = {}, factor = {}, term = {};                                   \
+    for (int i = 0; i < (floats); ++i) factor[i] = 0.5f, term[i] = 1.0f;          \
+    for (int i = 0; i < 12; ++i) sums[i] += static_cast<float>(i);                \
+    for (std::size_t s = 0; s < kPeakSteps; ++s) {                                \
+      _Pragma("GCC unroll 12") for (Wide & sum : sums) sum = sum * factor + term; \
+    }                                                                             \
+    for (Wide & sum : sums) benchmark::DoNotOptimize(sum);                        \
+  }
+BALLAST_FMAS_AT_PEAK(fmas_avx512, "avx512f,fma", 16)
+BALLAST_FMAS_AT_PEAK(fmas_avx2, "avx2,fma", 8)
+
+/// Seconds and operations of a loop at the machine's peak, on all threads.
+double peak_flops() {
+  const bool bf16 = has_avx512_bf16(), wide = __builtin_cpu_supports("avx512f") != 0;
+  const double flops = 2.0 * 12 * static_cast<double>(kPeakSteps) * (bf16 ? 32 : wide ? 16 : 8);
+  int threads = 1;
+  const double s = seconds([&] {
+#pragma omp parallel
+    {
+      if (omp_get_thread_num() == 0) threads = omp_get_num_threads();
+      if (bf16) {
+        bf16_dots_at_peak();
+      } else if (wide) {
+        fmas_avx512();
+      } else {
+        fmas_avx2();
+      }
+    }
+  });
+  return flops * threads / s;
+}
+
+void prompt(benchmark::State& state, TensorType type) {
+  const auto cols = static_cast<std::size_t>(state.range(0));
+  const auto m = static_cast<std::size_t>(state.range(1));
+  omp_set_num_threads(static_cast<int>(state.range(2)));
+  const std::size_t rows = cols == 768 ? 2048 : 4096;
+  const Weights weights(type, rows, cols, 0);
+  const Matrix x = random_matrix(m, cols, 2);
+  Matrix out(m, rows);
+  double best = kNever, peak = 0.0;
+  for (auto _ : state) {
+    const double s = seconds([&] { multiply(x.view(), weights.linears[0], out.view()); });
+    state.SetIterationTime(s);
+    best = std::min(best, s);
+    peak = std::max(peak, peak_flops());
+  }
+  const double flops = 2.0 * static_cast<double>(m * rows * cols);
+  state.counters["Gflop/s"] = flops / best * 1e-9;
+  state.counters["peak_Gflop/s"] = peak * 1e-9;
+  state.counters["of_peak"] = flops / best / peak;
+}
+
+void register_all() {
+  for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q5_k, TensorType::q6_k,
+                          TensorType::q8_0, TensorType::bf16, TensorType::f16, TensorType::f32}) {
+    auto add = [&](const char* kind, auto function, std::initializer_list<int> ms, double least) {
+      const std::string name = fmt::format("{}/{}", kind, to_string(type));
+      auto* bench = benchmark::RegisterBenchmark(
+          name.c_str(), [=](benchmark::State& state) { function(state, type); });
+      bench->ArgNames({"width", "m", "threads"})->UseManualTime()->MinTime(least);
+      bench->Unit(benchmark::kMillisecond);
+      for (int width : {768, 4096}) {
+        for (int m : ms) {
+          for (int threads : {1, 2}) bench->Args({width, m, threads});
+        }
+      }
+    };
+    add("decode", decode, {1, 4}, 0.1);
+    add("prompt", prompt, {256}, 0.2);
+  }
+}
+
+const bool kRegistered = (register_all(), true);
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,33 @@
+#include "base/cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "base/cpu.cc"
+#include <hwy/foreach_target.h>
+// after foreach_target.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::HWY_NAMESPACE {
+bool IsAvx512() { return HWY_TARGET <= HWY_AVX3; }  // the better a target, the smaller its number
+}  // namespace ballast::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+namespace {
+HWY_EXPORT(IsAvx512);
+}
+
+bool has_avx512_bf16() {
+#if defined(__x86_64__)
+  static const bool has =
+      __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
+  // Highway remembers its choice. Asking for what is supported would take microseconds each time.
+  return has && HWY_DYNAMIC_DISPATCH(IsAvx512)();
+#else
+  return false;
+#endif
+}
+
+}  // namespace ballast
+#endif

@@ -1,0 +1,10 @@
+// What the processor can do beyond the targets that Highway knows.
+#pragma once
+
+namespace ballast {
+
+/// Whether bfloat16 dot products (vdpbf16ps) may be used: the processor has them beside the common
+/// parts of AVX-512 (F, BW, DQ, VL, VBMI), and Highway's switch of targets does not forbid AVX-512.
+bool has_avx512_bf16();
+
+}  // namespace ballast

@@ -1,0 +1,324 @@
+// GCC 12 takes the undefined operands of its own intrinsics for mistakes (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include "model/bf16_dots.h"
+
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/cpu.h"
+#include "base/fail.h"
+
+namespace ballast {
+
+bool multiplies_bf16(TensorType type) {
+  return (is_quantised(type) || type == TensorType::bf16) && has_avx512_bf16();
+}
+
+}  // namespace ballast
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+// Everything from here on may only run where has_avx512_bf16() says so.
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
+#include "model/bf16_readers-inl.h"
+
+#ifdef __clang__
+#define BALLAST_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define BALLAST_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+namespace ballast {
+namespace bf16 {
+
+constexpr std::size_t kRows = Bf16Tile::kRows;
+
+/// Sixteen sums, in one register or in two.
+struct FullSums {
+  __m512 all;
+};
+struct HalfSums {
+  __m256 low, high;
+};
+FullSums sums_for(__m512i numbers);
+HalfSums sums_for(const Halves& numbers);
+
+BALLAST_INLINE void add_dots(FullSums& sums, __m512i w, const std::uint16_t* x) {
+  sums.all = _mm512_dpbf16_ps(sums.all, (__m512bh)w, (__m512bh)_mm512_loadu_si512(x));
+}
+BALLAST_INLINE void add_dots(HalfSums& sums, const Halves& w, const std::uint16_t* x) {
+  auto half = [&](std::size_t i) __attribute__((always_inline)) {
+    return (__m256bh)load_32(reinterpret_cast<Bytes>(x + i));
+  };
+  sums.low = _mm256_dpbf16_ps(sums.low, (__m256bh)w.low, half(0));
+  sums.high = _mm256_dpbf16_ps(sums.high, (__m256bh)w.high, half(16));
+}
+
+BALLAST_INLINE __m256 unite_halves(const FullSums& sums) {
+  return _mm256_add_ps(_mm512_castps512_ps256(sums.all), _mm512_extractf32x8_ps(sums.all, 1));
+}
+BALLAST_INLINE __m256 unite_halves(const HalfSums& sums) {
+  return _mm256_add_ps(sums.low, sums.high);
+}
+
+/// Unites the sixteen sums of each of four rows: lanes 8 apart, then 4, 2 and 1.
+template <class Sums>
+BALLAST_INLINE __m128 unite(const Sums (&sums)[kRows]) {
+  __m128 four[kRows];
+  BALLAST_UNROLL
+  for (std::size_t r = 0; r < kRows; ++r) {
+    const __m256 eight = unite_halves(sums[r]);
+    four[r] = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  }
+  _MM_TRANSPOSE4_PS(four[0], four[1], four[2], four[3]);
+  return _mm_add_ps(_mm_add_ps(four[0], four[2]), _mm_add_ps(four[1], four[3]));
+}
+
+BALLAST_INLINE void store_numbers(__m512i w, std::uint16_t* out) { _mm512_storeu_si512(out, w); }
+BALLAST_INLINE void store_numbers(const Halves& w, std::uint16_t* out) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), w.low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16), w.high);
+}
+
+/// Fewer than 32 BF16 numbers with zeros behind them.
+BALLAST_INLINE __m512i read_rest(Bytes p, std::size_t n) {
+  return _mm512_maskz_loadu_epi16((1u << n) - 1, p);
+}
+
+/// Asks for weights in the order in which they will be read: four rows side by side, too short for
+/// the processor to see where they lead, then the four behind them. Into the second-level cache:
+/// the first one cannot wait for as many lines as memory needs to be busy.
+class Prefetch {
+ public:
+  explicit BALLAST_INLINE Prefetch(std::size_t row_bytes)
+      : row_bytes_(row_bytes),
+        beyond_(row_bytes - kAhead % row_bytes),
+        ahead_(kAhead / row_bytes * kRows * row_bytes + kAhead % row_bytes) {}
+
+  /// For rows that are read up to byte `at`: what is read kAhead bytes later, kBytes of each.
+  template <std::size_t kBytes>
+  BALLAST_INLINE void rows(const Bytes (&rows)[kRows], std::size_t at) const {
+    const std::size_t ahead = ahead_ + (at < beyond_ ? 0 : (kRows - 1) * row_bytes_);
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      BALLAST_UNROLL
+      for (std::size_t p = 0; p < kBytes; p += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(rows[r] + ahead + p), _MM_HINT_T1);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kAhead = 4096;
+  std::size_t row_bytes_;
+  std::size_t beyond_;  ///< where in a row the place ahead is in one of the next four rows
+  std::size_t ahead_;
+};
+
+/// Adds the whole blocks of four rows to their sums and moves the rows behind them. Returns how
+/// many of the n numbers these were.
+template <class Read, class Sums>
+BALLAST_INLINE std::size_t add_blocks(Bytes (&rows)[kRows], Sums (&sums)[kRows], std::size_t n,
+                                      const Prefetch& prefetch, const std::uint16_t* x) {
+  constexpr std::size_t kPrefetchNumbers = std::max(128, Read::kNumbers);
+  std::size_t done = 0;
+  for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
+    if (done % kPrefetchNumbers == 0) {
+      prefetch.rows<kPrefetchNumbers / Read::kNumbers * Read::kBytes>(
+          rows, done / Read::kNumbers * Read::kBytes);
+    }
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const typename Read::Scales scales(rows[r]);
+      BALLAST_UNROLL
+      for (int g = 0; g < Read::kNumbers / 32; ++g) {
+        add_dots(sums[r], Read::read(rows[r], scales, g), x + done + 32 * g);
+      }
+      rows[r] += Read::kBytes;
+    }
+  }
+  return done;
+}
+
+template <class Read>
+void dots(Bytes first, std::size_t row_bytes, std::size_t count, std::size_t n,
+          const std::uint16_t* x, float* out) {
+  const Prefetch prefetch(std::max<std::size_t>(1, row_bytes));
+  for (std::size_t i = 0; i < count; i += kRows) {
+    Bytes rows[kRows];
+    decltype(sums_for(Read::read(nullptr, typename Read::Scales(nullptr), 0))) sums[kRows] = {};
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      rows[r] = first + std::min(i + r, count - 1) * row_bytes;
+    }
+    const std::size_t done = add_blocks<Read>(rows, sums, n, prefetch, x);
+    if constexpr (std::is_same_v<Read, ReadBf16>) {
+      BALLAST_UNROLL
+      for (std::size_t r = 0; done < n && r < kRows; ++r) {
+        add_dots(sums[r], read_rest(rows[r], n - done), x + done);
+      }
+    }
+    const __m128 sum = unite(sums);
+    _mm_mask_storeu_ps(out + i, static_cast<__mmask8>((1u << std::min(kRows, count - i)) - 1), sum);
+  }
+}
+
+template <class Read>
+void unpack(Bytes row, std::size_t n, std::uint16_t* out) {
+  std::size_t done = 0;
+  for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
+    const typename Read::Scales scales(row);
+    BALLAST_UNROLL
+    for (int g = 0; g < Read::kNumbers / 32; ++g) {
+      store_numbers(Read::read(row, scales, g), out + done + 32 * g);
+    }
+    row += Read::kBytes;
+  }
+  if (done < n) _mm512_storeu_si512(out + done, read_rest(row, n - done));
+}
+
+void round_numbers(const float* x, std::size_t n, std::uint16_t* out) {
+  auto part = [&](std::size_t i) __attribute__((always_inline)) {
+    const std::size_t left = n - std::min(n, i);
+    const auto mask = static_cast<__mmask16>((1u << std::min<std::size_t>(left, 16)) - 1);
+    return _mm512_maskz_loadu_ps(mask, x + std::min(n, i));
+  };
+  for (std::size_t i = 0; i < n; i += 32) {
+    _mm512_storeu_si512(out + i, round_pair(part(i), part(i + 16)));
+  }
+}
+
+template <std::size_t M>
+void tile(Bf16Tile& tile, std::size_t n, bool first, bool last) {
+  FullSums sums[M][kRows];
+  BALLAST_UNROLL
+  for (std::size_t j = 0; j < M; ++j) {
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      sums[j][r].all = first ? _mm512_setzero_ps()
+                             : _mm512_load_ps(tile.lanes + (j * kRows + r) * Bf16Tile::kLanes);
+    }
+  }
+  for (std::size_t i = 0; i < n; i += 32) {
+    __m512i w[kRows];
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) w[r] = _mm512_loadu_si512(tile.rows[r] + i);
+    BALLAST_UNROLL
+    for (std::size_t j = 0; j < M; ++j) {
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < kRows; ++r) add_dots(sums[j][r], w[r], tile.xs[j] + i);
+    }
+  }
+  BALLAST_UNROLL
+  for (std::size_t j = 0; j < M; ++j) {
+    if (last) {
+      _mm_storeu_ps(tile.sums[j], unite(sums[j]));
+      continue;
+    }
+    BALLAST_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      _mm512_store_ps(tile.lanes + (j * kRows + r) * Bf16Tile::kLanes, sums[j][r].all);
+    }
+  }
+}
+
+/// Calls `action` with the reader of the type.
+template <typename Action>
+void with_reader(TensorType type, Action&& action) {
+  switch (type) {
+    case TensorType::bf16:
+      return action(ReadBf16());
+    case TensorType::q4_0:
+      return action(ReadLevels<LevelsQ4_0>());
+    case TensorType::q4_1:
+      return action(ReadQ4_1());
+    case TensorType::q5_0:
+      return action(ReadQ5_0());
+    case TensorType::q5_1:
+      return action(ReadQ5_1());
+    case TensorType::q8_0:
+      return action(ReadQ8_0());
+    case TensorType::q2_k:
+      return action(ReadQ2_K());
+    case TensorType::q3_k:
+      return action(ReadQ3_K());
+    case TensorType::q4_k:
+      return action(ReadQ4_K());
+    case TensorType::q5_k:
+      return action(ReadQ5_K());
+    case TensorType::q6_k:
+      return action(ReadQ6_K());
+    case TensorType::iq4_nl:
+      return action(ReadLevels<LevelsIq4Nl>());
+    default:
+      fail("weights of type {} are not multiplied as bfloat16", to_string(type));
+  }
+}
+
+Bytes bytes(const std::byte* p) { return reinterpret_cast<Bytes>(p); }
+
+}  // namespace bf16
+
+void round_to_bf16(const float* x, std::size_t n, std::uint16_t* out) {
+  bf16::round_numbers(x, n, out);
+}
+
+void unpack_bf16(TensorType type, const std::byte* row, std::size_t n, std::uint16_t* out) {
+  bf16::with_reader(type,
+                    [&](auto read) { bf16::unpack<decltype(read)>(bf16::bytes(row), n, out); });
+}
+
+void bf16_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+               std::size_t n, const std::uint16_t* x, float* out) {
+  bf16::with_reader(type, [&](auto read) {
+    bf16::dots<decltype(read)>(bf16::bytes(rows), row_bytes, count, n, x, out);
+  });
+}
+
+void bf16_tile(Bf16Tile& tile, std::size_t n, std::size_t columns, bool first, bool last) {
+  switch (columns) {
+    case 1:
+      return bf16::tile<1>(tile, n, first, last);
+    case 2:
+      return bf16::tile<2>(tile, n, first, last);
+    case 3:
+      return bf16::tile<3>(tile, n, first, last);
+    case 4:
+      return bf16::tile<4>(tile, n, first, last);
+    case 5:
+      return bf16::tile<5>(tile, n, first, last);
+    default:
+      return bf16::tile<6>(tile, n, first, last);
+  }
+}
+
+}  // namespace ballast
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace ballast {
+
+// multiplies_bf16() is false everywhere else.
+void round_to_bf16(const float*, std::size_t, std::uint16_t*) { fail("no bfloat16 products"); }
+void unpack_bf16(TensorType, const std::byte*, std::size_t, std::uint16_t*) {
+  fail("no bfloat16 products");
+}
+void bf16_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
+               const std::uint16_t*, float*) {
+  fail("no bfloat16 products");
+}
+void bf16_tile(Bf16Tile&, std::size_t, std::size_t, bool, bool) { fail("no bfloat16 products"); }
+
+}  // namespace ballast
+
+#endif
