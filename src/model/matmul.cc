@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ballast/threads.h"
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "model/bf16_dots.h"
@@ -199,9 +200,8 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
-  const std::size_t most =
-      std::min(kMostTasks - 2 * products.size(),
-               kTasksOfThread * static_cast<std::size_t>(omp_get_max_threads()));
+  const std::size_t most = std::min(kMostTasks - 2 * products.size(),
+                                    kTasksOfThread * static_cast<std::size_t>(threads()));
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
