@@ -31,6 +31,7 @@ void add_tokenize(CLI::App& parent, std::function<void()>& task);
 void add_eval_attention(CLI::App& parent, std::function<void()>& task);
 void add_eval_memory(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
+void add_eval_stream(CLI::App& parent, std::function<void()>& task);
 
 /// The command line as typed, quoted for a shell; empty before main() has set it.
 const std::string& command_line();

@@ -65,9 +65,9 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group("Methods");
-  list("--rates", memory.rates,
-       fmt::format("Entries kept, as fractions of those read [{:g}]",
-                   fmt::join(standard_rates, ",")));
+  const std::string rates =
+      standard_rates.empty() ? "" : fmt::format(" [{:g}]", fmt::join(standard_rates, ","));
+  list("--rates", memory.rates, "Entries kept, as fractions of those read" + rates);
   list("--budgets", memory.budgets, "Entries kept, as numbers, instead");
   list(
       "--shares", memory.shares,
@@ -78,7 +78,8 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
   };
   add("--seeds", seeds, "Runs of each method, with seeds counted up from --seed", "N");
   add("--seed", seed, "First seed", "N");
-  add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4", "TYPE");
+  list("--cache-types,--cache-type", types,
+       "Storage of keys and values: f32, f16, bf16, int8, int4; several are compared [f16]");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
 }
@@ -93,9 +94,17 @@ std::vector<Variant> VariantFlags::parse() {
   if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
     memory.rates = standard_rates_;
   }
-  return make_variants(names, memory, seeds, seed,
-                       parse_storage_type(key_type.empty() ? type : key_type),
-                       parse_storage_type(value_type.empty() ? type : value_type));
+  if (types.empty()) types = {"f16"};
+  require(types.size() == 1 || (key_type.empty() && value_type.empty()),
+          "--cache-types lists several; --key-type and --value-type then have no meaning");
+  std::vector<Variant> all;
+  for (const std::string& type : types) {
+    const auto made = make_variants(names, memory, seeds, seed,
+                                    parse_storage_type(key_type.empty() ? type : key_type),
+                                    parse_storage_type(value_type.empty() ? type : value_type));
+    all.insert(all.end(), made.begin(), made.end());
+  }
+  return all;
 }
 
 void SampleFlags::add_to(CLI::App& app, const std::string& methods,
@@ -172,6 +181,10 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   }
   result.columns = score_columns(experiment.group, flags_.variants.memory, experiment.score_title,
                                  experiment.score_unit);
+  if (flags_.variants.many_types()) {
+    const auto method = std::ranges::find(result.columns, "method", &ResultColumn::key);
+    result.columns.insert(method + 1, {"cache_type", "storage", Unit::text, ""});
+  }
   if (!experiment.group.empty()) result.gap_key = experiment.group[0].key;
   result.rows = score_rows(samples_, variants_, answers_, scorer, experiment.overall);
   result.notes = experiment.notes;

@@ -43,11 +43,13 @@ struct VariantFlags {
   std::uint64_t seed = 0;
   std::string key_type;
   std::string value_type;
-  std::string type = "f16";
+  std::vector<std::string> types;  ///< empty: f16
 
   /// `methods`, `rates`: what the paper's table compares, used where none are given.
   void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
   std::vector<Variant> parse();
+  /// Whether one table compares several types of storage.
+  bool many_types() const { return types.size() > 1; }
 
  private:
   std::string standard_methods_;
