@@ -35,7 +35,9 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
   for (std::size_t done = 0; done < tokens.size(); done += count) {
     count = std::min(options.chunk, tokens.size() - done);
     const Run run{&sequence, tokens.subspan(done, count)};
-    forward_->run({&run, 1});
+    // Nobody sees what the last layer makes of a token whose logits are not asked for.
+    const bool ends = done + count == tokens.size();
+    forward_->run({&run, 1}, options.all_logits ? Forward::kAll : ends ? 1 : 0);
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
       forward_->logits(i, rows);

@@ -13,10 +13,8 @@ namespace {
 /// Numbers that make a parallel loop over rows worth its start.
 constexpr std::size_t kParallelWork = 64 * 1024;
 
-void clamp(float limit, MutableMatrix m) {
-  for (std::size_t i = 0; i < m.rows; ++i) {
-    for (float& x : m[i]) x = std::clamp(x, -limit, limit);
-  }
+void clamp(float limit, std::span<float> numbers) {
+  for (float& x : numbers) x = std::clamp(x, -limit, limit);
 }
 
 }  // namespace
@@ -48,18 +46,20 @@ Forward::Forward(const Model& model)
       scratch_(model.config(), 1) {}
 
 template <typename Body>
-void Forward::for_rows(std::size_t numbers, Body&& body) const {
-  parallel_for(tokens_, body, tokens_ * numbers >= kParallelWork);
+void Forward::for_rows(std::size_t from, std::size_t numbers, Body&& body) const {
+  const std::size_t count = tokens_ - from;
+  parallel_for(
+      count, [&](std::size_t i) { body(from + i); }, count * numbers >= kParallelWork);
 }
 
 void Forward::normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const {
-  for_rows(config_.width, [&](std::size_t i) {
+  for_rows(from_, config_.width, [&](std::size_t i) {
     normalise(config_.norm, norm, config_.norm_epsilon, x[i], out[i]);
   });
 }
 
 void Forward::add_block() {
-  for (std::size_t i = 0; i < tokens_; ++i) {
+  for (std::size_t i = from_; i < tokens_; ++i) {
     const float* from = scratch_.block[i].data();
     float* to = scratch_.residual[i].data();
     for (std::size_t c = 0; c < config_.width; ++c) to[c] += from[c];
@@ -103,53 +103,66 @@ void Forward::embed(std::span<const Run> runs) {
 }
 
 void Forward::place_heads(const LayerWeights& w) {
-  if (config_.clamp_qkv > 0.0f) {
-    clamp(config_.clamp_qkv, rows(scratch_.query));
-    clamp(config_.clamp_qkv, rows(scratch_.key));
-    clamp(config_.clamp_qkv, rows(scratch_.value));
-  }
-  const std::size_t dim = config_.key_dim;
-  for_rows(config_.heads * dim, [&](std::size_t i) {
-    const std::span<float> query = scratch_.query[i], key = scratch_.key[i];
-    if (config_.query_key_norm) {
-      for (std::size_t h = 0; h < query.size(); h += dim) {
-        normalise(NormKind::rms, w.query_norm, config_.norm_epsilon, query.subspan(h, dim),
-                  query.subspan(h, dim));
-      }
-      for (std::size_t h = 0; h < key.size(); h += dim) {
-        normalise(NormKind::rms, w.key_norm, config_.norm_epsilon, key.subspan(h, dim),
-                  key.subspan(h, dim));
-      }
+  const auto place = [&](std::size_t i, const Norm& norm, std::span<float> heads) {
+    const std::size_t dim = config_.key_dim;
+    if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, heads);
+    for (std::size_t h = 0; config_.query_key_norm && h < heads.size(); h += dim) {
+      const std::span<float> head = heads.subspan(h, dim);
+      normalise(NormKind::rms, norm, config_.norm_epsilon, head, head);
     }
-    if (const Rotary* rotary = rotations_[i]) {
-      rotate(*rotary, scratch_.rotations[i], dim, query);
-      rotate(*rotary, scratch_.rotations[i], dim, key);
-    }
+    if (rotations_[i] != nullptr) rotate(*rotations_[i], scratch_.rotations[i], dim, heads);
+  };
+  for_rows(0, config_.heads * config_.key_dim, [&](std::size_t i) {
+    if (i >= from_) place(i, w.query_norm, scratch_.query[i]);
+    place(i, w.key_norm, scratch_.key[i]);
+    if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, scratch_.value[i]);
   });
 }
 
-void Forward::attention(std::size_t layer, std::span<const Run> runs) {
-  const LayerWeights& w = weights_.layers[layer];
-  const Product products[] = {{&w.query, rows(scratch_.query)},
-                              {&w.key, rows(scratch_.key)},
-                              {&w.value, rows(scratch_.value)}};
-  multiply(rows(scratch_.normed), products);
-  place_heads(w);
-  // Several sequences: a thread each. One: its heads share the threads.
-  std::size_t first = 0;
+void Forward::attend(std::size_t layer, std::span<const Run> runs) {
   thread_local std::vector<std::size_t> starts;
   starts.clear();
+  std::size_t first = 0;
   for (const Run& run : runs) {
     starts.push_back(first);
     first += run.tokens.size();
   }
   const std::vector<std::size_t>& at = starts;
+  // Tokens from number `begin` to number `end`, which may be no one's question.
+  const auto forward = [&](const Run& run, std::size_t begin, std::size_t end, bool asked) {
+    const std::size_t count = end - begin, answers = asked ? count : 0;
+    run.sequence->cache().forward(layer, scratch_.key.view().slice(begin, count),
+                                  scratch_.value.view().slice(begin, count),
+                                  scratch_.query.view().slice(begin, answers),
+                                  scratch_.attended.view().slice(begin, answers));
+  };
+  // Several sequences: a thread each. One: its heads share the threads.
   parallel_for(runs.size(), [&](std::size_t r) {
-    const std::size_t count = runs[r].tokens.size();
-    runs[r].sequence->cache().forward(
-        layer, scratch_.key.view().slice(at[r], count), scratch_.value.view().slice(at[r], count),
-        scratch_.query.view().slice(at[r], count), scratch_.attended.view().slice(at[r], count));
+    const std::size_t end = at[r] + runs[r].tokens.size();
+    const std::size_t asked = std::clamp(from_, at[r], end);
+    if (asked > at[r]) forward(runs[r], at[r], asked, false);
+    if (asked < end) forward(runs[r], asked, end, true);
   });
+}
+
+void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_t first) {
+  const LayerWeights& w = weights_.layers[layer];
+  const Product keys_values[] = {{&w.key, scratch_.key.view().slice(0, tokens_)},
+                                 {&w.value, scratch_.value.view().slice(0, tokens_)}};
+  const Product products[] = {{&w.query, rows(scratch_.query)}, keys_values[0], keys_values[1]};
+  // A method that watches attention sees the queries of all tokens.
+  const bool watches =
+      runs[0].sequence->cache().options().policy.watch().kind != Watch::Kind::nothing;
+  if (first == 0 || watches) {
+    multiply(rows(scratch_.normed), products);
+  } else {
+    multiply(rows(scratch_.normed), keys_values);
+    from_ = first;
+    multiply(rows(scratch_.normed), w.query, rows(scratch_.query));
+  }
+  place_heads(w);
+  attend(layer, runs);
+  from_ = first;
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
@@ -160,24 +173,26 @@ void Forward::feed_forward(const LayerWeights& w) {
   } else {
     multiply(rows(scratch_.normed), w.ffn_up, rows(scratch_.up));
   }
-  for_rows(config_.ffn_width, [&](std::size_t i) {
+  for_rows(from_, config_.ffn_width, [&](std::size_t i) {
     const std::span<float> gate = config_.gated_ffn ? scratch_.gate[i] : std::span<float>{};
     activate(config_.activation, gate, scratch_.up[i]);
   });
   multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
 }
 
-void Forward::run(std::span<const Run> runs) {
+void Forward::run(std::span<const Run> runs, std::size_t wanted) {
   for (const Run& run : runs) check(run);
   tokens_ = 0;
   for (const Run& run : runs) tokens_ += run.tokens.size();
+  from_ = 0;
   if (tokens_ > scratch_.tokens) scratch_ = ForwardScratch(config_, tokens_);
   rotations_.resize(tokens_);
   embed(runs);
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
-    attention(l, runs);
+    const bool last = l + 1 == config_.layers;
+    attention(l, runs, last ? tokens_ - std::min(wanted, tokens_) : 0);
     if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
     // In a parallel block the feed-forward reads what attention read, before its sum.
     if (config_.parallel_residual) {

@@ -35,13 +35,16 @@ struct ForwardScratch {
 
 class Forward {
  public:
+  static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+
   explicit Forward(const Model& model);
 
   const Model& model() const { return model_; }
 
   /// Moves the runs forward, each of another sequence. The state after the last layer stays, for
-  /// logits(), until the next call.
-  void run(std::span<const Run> runs);
+  /// logits(), until the next call. Of a single run it may be made for its last `wanted` tokens
+  /// only: the last layer then does nothing for the others but store their keys and values.
+  void run(std::span<const Run> runs, std::size_t wanted = kAll);
   /// The logits of `out.rows` tokens of the last run() from number `first` on, counted through the
   /// runs. Each token's may be asked for once.
   void logits(std::size_t first, MutableMatrix out);
@@ -49,23 +52,27 @@ class Forward {
  private:
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
-  void attention(std::size_t layer, std::span<const Run> runs);
+  /// Leaves out what only the tokens before number `first` need, and works on from that one.
+  void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
+  void attend(std::size_t layer, std::span<const Run> runs);
   void feed_forward(const LayerWeights& weights);
   /// Norms and rotations of the query and key heads.
   void place_heads(const LayerWeights& weights);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
   void add_block();
-  MutableMatrix rows(Matrix& m) const { return m.view().slice(0, tokens_); }
-  ConstMatrix rows(const Matrix& m) const { return m.view().slice(0, tokens_); }
-  /// Calls body(i) for the rows of this pass, over threads when they hold enough numbers.
+  /// Of the tokens that are being worked on.
+  MutableMatrix rows(Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
+  ConstMatrix rows(const Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
+  /// Calls body(i) for the rows from number `from` on, over threads when they hold enough numbers.
   template <typename Body>
-  void for_rows(std::size_t numbers, Body&& body) const;
+  void for_rows(std::size_t from, std::size_t numbers, Body&& body) const;
 
   const Model& model_;
   const ModelConfig& config_;
   const ModelWeights& weights_;
   ForwardScratch scratch_;
   std::size_t tokens_ = 0;                ///< of this pass
+  std::size_t from_ = 0;                  ///< the first of them that is worked on
   std::vector<const Rotary*> rotations_;  ///< of each token; null: its cache sees to that, or none
 };
 

@@ -91,6 +91,45 @@ TEST(Engine, DecodingContinuesWhatPrefillBegan) {
   EXPECT_EQ(other.tokens(), f.tokens().size());
 }
 
+// Without all_logits the last layer leaves out what no one asks for. What is left is the same.
+TEST(Engine, LeavingOutWhatNobodyAsksForChangesNothing) {
+  for (const char* name : {"llama", "gemma2", "neox", "mpt"}) {
+    Fixture f(name);
+    BALLAST_NEED_REFERENCE(f.reference);
+    const std::size_t vocabulary = f.engine->vocabulary();
+    for (const char* method :
+         {"exact", "h2o:budget=9", "snapkv:budget=14,window=4,sink=2", "spatten:budget=30,window=2",
+          "balancekv:budget=16,sink=2,window=4"}) {
+      for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+        CacheOptions options;
+        options.policy = Policy::parse(method);
+        options.protocol = protocol;
+        const auto read = [&](std::size_t chunk, bool all) {
+          Sequence sequence(*f.model, options);
+          std::vector<float> out(vocabulary);
+          if (all) {
+            const std::vector<float> rows = all_logits(*f.engine, sequence, f.tokens(), chunk);
+            std::copy(rows.end() - static_cast<std::ptrdiff_t>(vocabulary), rows.end(),
+                      out.begin());
+          } else {
+            out = f.engine->prefill(sequence, f.tokens(), {.chunk = chunk, .finish_prompt = false});
+          }
+          if (!sequence.prompt_finished()) sequence.finish_prompt();
+          std::vector<float> next(vocabulary);
+          for (int i = 0; i < 3; ++i) {
+            f.engine->decode(sequence, f.tokens()[i], next);
+            out.insert(out.end(), next.begin(), next.end());
+          }
+          return out;
+        };
+        for (std::size_t chunk : {1, 5, 100}) {
+          EXPECT_EQ(read(chunk, false), read(chunk, true)) << name << " " << method << " " << chunk;
+        }
+      }
+    }
+  }
+}
+
 TEST(Engine, SequencesInABatchDoNotSeeEachOther) {
   Fixture f("llama");
   BALLAST_NEED_REFERENCE(f.reference);
