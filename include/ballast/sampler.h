@@ -57,7 +57,7 @@ class Sampler {
 /// The `count` likeliest tokens, likeliest first, ties by id.
 std::vector<TokenChance> likeliest(std::span<const float> logits, std::size_t count);
 
-/// ln of the sum of e^logit, in float64.
+/// ln of the sum of e^logit, to about seven digits.
 double log_sum_exp(std::span<const float> logits);
 
 }  // namespace ballast

@@ -10,6 +10,25 @@ namespace ballast::kernels {
 /// x[i] = e^x[i] within 1.5 units in the last place; 0 below e^-87.34, +infinity above e^88.72.
 void exp_in_place(std::span<float> x);
 
+/// x[i] = x[i] / (1 + e^-x[i]).
+void silu_in_place(std::span<float> x);
+
+/// GELU in its tanh approximation: x[i] = x[i] · sigmoid(sqrt(8/π) · (x[i] + 0.044715 x[i]³)).
+void gelu_tanh_in_place(std::span<float> x);
+
+/// y[i] = x[i] · y[i], of spans of equal length.
+void multiply(std::span<const float> x, std::span<float> y);
+
+/// out[i] = (x[i] · scale) · weights[i], of spans of equal length; out may be x.
+void scale_and_weigh(std::span<const float> x, float scale, std::span<const float> weights,
+                     std::span<float> out);
+
+/// The largest number; NaN if any is, -infinity if there is none.
+float largest(std::span<const float> x);
+
+/// The sum of e^(x[i] - shift), in float64 of float32 terms, each as exp_in_place makes it.
+double sum_exp(std::span<const float> x, float shift);
+
 /// <a, b> of spans of equal length.
 float dot(std::span<const float> a, std::span<const float> b);
 

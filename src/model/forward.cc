@@ -5,6 +5,7 @@
 #include "attention/rotary.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "kernels/vector_math.h"
 #include "model/row_ops.h"
 
 namespace ballast {
@@ -60,9 +61,7 @@ void Forward::normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) con
 
 void Forward::add_block() {
   for (std::size_t i = from_; i < tokens_; ++i) {
-    const float* from = scratch_.block[i].data();
-    float* to = scratch_.residual[i].data();
-    for (std::size_t c = 0; c < config_.width; ++c) to[c] += from[c];
+    kernels::axpy(1.0f, scratch_.block[i], scratch_.residual[i]);
   }
 }
 

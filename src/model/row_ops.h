@@ -13,7 +13,7 @@ namespace ballast {
 void normalise(NormKind kind, const Norm& norm, float epsilon, std::span<const float> x,
                std::span<float> out);
 
-/// up = act(gate) · up, or up = act(up) when gate is empty. gate is used as scratch.
+/// up = act(gate) · up, or up = act(up) when gate is empty. gate is overwritten.
 void activate(Activation activation, std::span<float> gate, std::span<float> up);
 
 /// x = c · tanh(x / c)

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/random.h"
+#include "kernels/vector_math.h"
 
 namespace ballast {
 namespace {
@@ -16,19 +17,19 @@ bool likelier(const TokenChance& a, const TokenChance& b) {
                                                 : a.token < b.token;
 }
 
+/// The first of the largest. There is one, and no number is NaN.
 std::size_t argmax(std::span<const float> logits) {
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[best]) best = i;
-  }
-  return best;
+  return static_cast<std::size_t>(std::ranges::find(logits, kernels::largest(logits)) -
+                                  logits.begin());
 }
 
+/// Throws unless every logit is a number and the largest is finite.
 void check_logits(std::span<const float> logits) {
-  for (std::size_t i = 0; i < logits.size(); ++i) {
+  const float top = kernels::largest(logits);
+  for (std::size_t i = 0; std::isnan(top) && i < logits.size(); ++i) {
     require(!std::isnan(logits[i]), "the logit of token {} is not a number", i);
   }
-  require(!logits.empty() && std::isfinite(logits[argmax(logits)]), "no logit is finite");
+  require(std::isfinite(top), "no logit is finite");
 }
 
 }  // namespace
@@ -44,18 +45,16 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) {
 }
 
 double log_sum_exp(std::span<const float> logits) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (float x : logits) top = std::max(top, x);
+  const float top = kernels::largest(logits);
   if (!std::isfinite(top)) return top;
-  double sum = 0.0;
-  for (float x : logits) sum += std::exp(double{x} - top);
-  return top + std::log(sum);
+  return top + std::log(kernels::sum_exp(logits, top));
 }
 
 TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
   check_logits(logits);
-  logits_.assign(logits.begin(), logits.end());
-  if (options_.repetition_penalty != 1.0f) {
+  const bool penalised = options_.repetition_penalty != 1.0f;
+  if (penalised || options_.temperature > 0.0f) logits_.assign(logits.begin(), logits.end());
+  if (penalised) {
     const std::size_t window = std::min(history.size(), options_.repetition_window);
     for (Token token : history.last(window)) {
       const auto i = static_cast<std::size_t>(token);
@@ -66,8 +65,10 @@ TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token
     }
   }
   const std::uint64_t draw = drawn_++;
-  std::size_t chosen = argmax(logits_);
-  if (options_.temperature > 0.0f) {
+  std::size_t chosen = 0;
+  if (options_.temperature == 0.0f) {
+    chosen = argmax(penalised ? std::span<const float>(logits_) : logits);
+  } else {
     keep_likely();
     const float top = choices_[0].log_probability;
     double sum = 0.0;
