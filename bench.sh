@@ -1,23 +1,63 @@
 #!/usr/bin/env bash
 # Builds and runs the benchmarks; each prints ratios to what this machine can do, measured in the
-# same run. ./bench.sh attention runs one of them; options after -- go to Google Benchmark.
+# same run, and leaves its figures as JSON in results/.
+#
+#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node
+#   ./bench.sh --quick     the same on shorter texts, in a few minutes
+#   ./bench.sh attention   one of them; options after -- go to Google Benchmark
+#   ./bench.sh models      whole models alone; options after -- go to ballast bench
 set -euo pipefail
 cd "$(dirname "$0")"
 
-names=()
-while [ $# -gt 0 ] && [ "$1" != -- ]; do names+=("$1"); shift; done
+names=() quick=
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  if [ "$1" = --quick ]; then quick=1; else names+=("$1"); fi
+  shift
+done
 [ $# -gt 0 ] && shift
-
-./setup.sh
-cmake --preset bench >/dev/null
-if [ ${#names[@]} -eq 0 ]; then
-  for source in bench/*_bench.cc; do names+=("$(basename "$source" _bench.cc)"); done
-fi
+known=($(basename -s _bench.cc bench/*_bench.cc) models)
+[ ${#names[@]} -eq 0 ] && names=("${known[@]}")
 for name in "${names[@]}"; do
-  [ -f "bench/${name}_bench.cc" ] || {
-    echo "bench.sh: no benchmark '$name'; known: $(basename -s _bench.cc bench/*_bench.cc | tr '\n' ' ')" >&2
+  [[ " ${known[*]} " == *" $name "* ]] || {
+    echo "bench.sh: no benchmark '$name'; known: ${known[*]}" >&2
     exit 2
   }
+done
+
+./setup.sh
+mkdir -p results
+cmake --preset bench >/dev/null
+
+kernels() {
+  local name=$1
+  shift
   cmake --build --preset bench --target "bench_$name"
-  "build/bench/bench_$name" "$@"
+  "build/bench/bench_$name" ${quick:+--benchmark_min_time=0.02} \
+    --benchmark_out="results/bench-$name.json" --benchmark_out_format=json "$@"
+}
+
+# Random weights: the same model on every machine, none to be downloaded.
+models() {
+  cmake --build --preset bench --target ballast_program
+  local model=results/bench-model.gguf prompts=512,4096,16384 scale=1k..64k peer=()
+  [ -n "$quick" ] && prompts=512,2048 scale=1k..8k
+  if command -v node >/dev/null && command -v npm >/dev/null; then
+    peer=(--against bench/peers/node-llama-cpp)
+  else
+    echo "No node and npm here: llama.cpp is left out" >&2
+  fi
+  build/ballast bench --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
+  echo "== Whole model: speed"
+  build/ballast bench -m "$model" --prompt "$prompts" "${peer[@]}" \
+    --json=results/bench-speed.json "$@"
+  echo "== Whole model: tokens a second in a given memory"
+  build/ballast bench -m "$model" --memory 160M ${quick:+--generate 64} \
+    --json=results/bench-throughput.json
+  echo "== Whole model: time and memory against length"
+  build/ballast bench -m "$model" --scale "$scale" --plot results/bench-scale.svg \
+    --json=results/bench-scale.json
+}
+
+for name in "${names[@]}"; do
+  if [ "$name" = models ]; then models "$@"; else kernels "$name" "$@"; fi
 done

@@ -116,6 +116,10 @@ class Cache {
   /// head: rows of tokens, `group` a token. Both have seen the same tokens. Throws Error otherwise.
   Matrix answer_latest(const Cache& other, std::size_t layer, std::size_t head) const;
 
+  /// Makes room for options().expected_tokens tokens at once. A new cache has it; one that was
+  /// loaded grows otherwise, by half whenever it is full.
+  void reserve();
+
   std::size_t tokens(std::size_t layer = 0) const;   ///< seen
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)
   CacheBytes bytes() const;

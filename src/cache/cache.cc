@@ -153,6 +153,10 @@ Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t h
   return layers_[layer]->answer_latest(*other.layers_[layer], head);
 }
 
+void Cache::reserve() {
+  for (auto& layer : layers_) layer->reserve();
+}
+
 std::size_t Cache::tokens(std::size_t layer) const { return layers_.at(layer)->tokens(); }
 std::size_t Cache::entries(std::size_t layer) const { return layers_.at(layer)->entries(); }
 

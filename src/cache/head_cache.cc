@@ -15,7 +15,12 @@ Window::Window(const SummarySetup& setup, std::size_t capacity, bool masses)
 
 void Window::reserve(std::size_t count) {
   if (size_ + count <= capacity()) return;
-  const std::size_t wanted = std::max(size_ + count, capacity() + capacity() / 2);
+  reserve_exactly(std::max(count, capacity() + capacity() / 2 - size_));
+}
+
+void Window::reserve_exactly(std::size_t count) {
+  if (size_ + count <= capacity()) return;
+  const std::size_t wanted = size_ + count;
   keys_.grow(wanted, size_);
   values_.grow(wanted, size_);
   if (has_masses_) mass_.resize(wanted);

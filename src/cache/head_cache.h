@@ -26,6 +26,8 @@ class Window {
 
   /// Room for `count` more; only while the oldest row is in slot 0.
   void reserve(std::size_t count);
+  /// The same without room beyond that.
+  void reserve_exactly(std::size_t count);
   /// There must be room.
   void push(std::span<const float> key, std::span<const float> value);
   void push(const Window& other, std::size_t i);

@@ -153,6 +153,13 @@ void LayerCache::copy_prompt(const LayerCache& other) {
   }
 }
 
+void LayerCache::reserve() {
+  if (state_ == State::sliding || options_.expected_tokens <= tokens_) return;
+  // What comes stays in the window, as long as the options let it.
+  const std::size_t more = std::min(room(), options_.expected_tokens - tokens_);
+  for (HeadCache& head : heads_) head.window.reserve_exactly(more);
+}
+
 void LayerCache::condense() {
   const bool slides = shares_.step > 0;
   const std::size_t later =

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/partial_files.h"
+#include "base/peak_memory.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"

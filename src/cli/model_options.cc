@@ -36,12 +36,14 @@ void add_model_option(CLI::App& app, std::string& path) {
       ->type_name("FILE");
 }
 
-void CacheFlags::add_to(CLI::App& app) {
+void CacheFlags::add_to(CLI::App& app, bool with_method) {
   auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Cache");
   };
-  add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
-      "METHOD");
+  if (with_method) {
+    add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
+        "METHOD");
+  }
   add("--protocol", protocol,
       "prefill: summarise once, when the prompt has been read; stream: as tokens come, in bounded "
       "memory",
@@ -133,14 +135,6 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
   std::vector<float> logits = engine.prefill(sequence, tokens, options);
   seconds += watch.seconds();
   return logits;
-}
-
-std::size_t peak_memory() {
-  std::ifstream in("/proc/self/status");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
-  }
-  return 0;
 }
 
 }  // namespace ballast::cli

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 #include "ballast/generate.h"
 #include "ballast/model.h"
 #include "ballast/tokenizer.h"
+#include "base/stopwatch.h"
 
 namespace ballast::cli {
 
@@ -38,7 +38,8 @@ struct CacheFlags {
   std::string value_type;
   std::uint64_t seed = 0;
 
-  void add_to(CLI::App& app);
+  /// `with_method`: --method, too; commands that compare methods have an option of their own.
+  void add_to(CLI::App& app, bool with_method = true);
   /// Throws Error on an unknown name.
   CacheOptions parse() const;
 };
@@ -60,19 +61,5 @@ std::string read_input(const std::string& path);
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
                                bool quiet, double& seconds,
                                const std::atomic<bool>* cancelled = nullptr);
-
-/// The most memory that this process has held, in bytes (VmHWM); 0: unknown.
-std::size_t peak_memory();
-
-/// Seconds since it was made.
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace ballast::cli

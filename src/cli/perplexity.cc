@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/peak_memory.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"

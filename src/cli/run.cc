@@ -7,6 +7,7 @@
 
 #include "ballast/context_file.h"
 #include "base/fail.h"
+#include "base/peak_memory.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"

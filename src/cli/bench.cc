@@ -1,0 +1,306 @@
+// ballast bench: how fast a model runs with each method, against what the machine allows.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+
+#include "base/fail.h"
+#include "base/partial_files.h"
+#include "cli/bench_report.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "eval/random_model.h"
+#include "report/progress.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string shape;
+  std::string keep;
+  std::vector<std::string> methods;
+  std::vector<std::size_t> prompts;
+  std::optional<std::size_t> generate;
+  std::size_t batch = 1;
+  std::size_t repeat = 1;
+  CacheFlags cache;
+  std::string memory;
+  std::string scale;
+  double limit = 0;
+  std::string against;
+  std::string plot;
+  JsonOption json;
+};
+
+/// "16k", "1M", "512MiB" as a number; k, M and G are powers of 1024.
+std::size_t parse_count(std::string_view text, std::string_view what) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view unit(end, text.data() + text.size());
+  for (std::string_view suffix : {"iB", "B"}) {
+    if (unit.ends_with(suffix)) {
+      unit.remove_suffix(suffix.size());
+      break;
+    }
+  }
+  constexpr std::string_view kUnits = "kMG";
+  const std::size_t power = unit.empty() ? 0 : kUnits.find(unit[0] == 'K' ? 'k' : unit[0]) + 1;
+  require(error == std::errc() && unit.size() <= 1 && power <= kUnits.size() && value > 0 &&
+              value < 1e12,
+          "{} {}: expected a number such as 512, 16k or 1.5G", what, text);
+  return static_cast<std::size_t>(value * static_cast<double>(std::size_t{1} << (10 * power)));
+}
+
+/// The model to be measured: a file of the user's, or one with random weights that is made for the
+/// purpose and removed, unless the user wants it kept.
+class BenchModel {
+ public:
+  explicit BenchModel(const Options& o) {
+    require(o.model.empty() != o.shape.empty(), "bench: give -m FILE or --shape, {}",
+            o.model.empty() ? "one of the two" : "not both");
+    require(o.keep.empty() || !o.shape.empty(), "bench: --write-model needs --shape");
+    path_ = o.model;
+    if (o.shape.empty()) return;
+    const RandomModel shape = parse_random_model(o.shape == "default" ? "" : o.shape);
+    path_ = o.keep;
+    if (o.keep.empty()) {
+      path_ =
+          std::filesystem::temp_directory_path() / fmt::format("ballast-bench-{}.gguf", ::getpid());
+      note_ = note_partial_file(path_.string());
+      temporary_ = true;
+    }
+    write_random_model(shape, path_);
+  }
+  ~BenchModel() {
+    if (!temporary_) return;
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+    forget_partial_file(note_);
+  }
+  BenchModel(const BenchModel&) = delete;
+  BenchModel& operator=(const BenchModel&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  bool temporary_ = false;
+  int note_ = -1;
+};
+
+/// What every mode measures.
+struct Task {
+  Options& o;
+  const Model& model;
+  CacheOptions cache;
+  std::vector<Policy> policies;
+
+  std::vector<std::size_t> prompts(std::vector<std::size_t> otherwise) const {
+    return o.prompts.empty() ? otherwise : o.prompts;
+  }
+  Json head(const char* mode) const {
+    return {{"benchmark", mode},
+            {"model", o.shape.empty() ? o.model : o.shape},
+            {"weight_bytes", model.file().bytes()},
+            {"protocol", to_string(cache.protocol)},
+            {"key_type", to_string(cache.key_type)},
+            {"value_type", to_string(cache.value_type)}};
+  }
+  void print_model() const {
+    print(fmt::format("{}: {}, keys {}, values {}, {}\n", o.shape.empty() ? o.model : o.shape,
+                      format_bytes(static_cast<double>(model.file().bytes())),
+                      to_string(cache.key_type), to_string(cache.value_type),
+                      to_string(cache.protocol)));
+  }
+};
+
+void run_speed(const Task& t) {
+  SpeedOptions s;
+  s.prompts = t.prompts(s.prompts);
+  s.generate = t.o.generate.value_or(s.generate);
+  s.batch = t.o.batch;
+  s.repeat = t.o.repeat;
+  s.policies = t.policies;
+  s.cache = t.cache;
+  const Machine machine = measure_machine();
+  std::vector<SpeedRow> rows;
+  {
+    Progress progress("bench");
+    rows = measure_speed(t.model, s, machine, [&](double done) { progress.update(done); });
+  }
+  std::optional<Peer> peer;
+  if (!t.o.against.empty()) {
+    peer = run_peer(t.o.against, t.model.file().path(), s.prompts, s.generate, machine.threads);
+  }
+  if (t.o.json.text()) {
+    t.print_model();
+    print(to_text(machine) + "\n\n" + speed_table(rows, peer ? &*peer : nullptr));
+    print(fmt::format(
+        "\nfirst token  time for the prompt; / floor: against its multiply-adds at the machine's "
+        "peak\n"
+        "summarise    the method's work at the end of the prompt\n"
+        "a token      mean of {} after the prompt, {}; / floor: against reading weights and cache "
+        "once\n",
+        s.generate,
+        s.batch == 1 ? "one sequence" : fmt::format("each of {} sequences a token", s.batch)));
+    if (peer) print("prompt, decode  times as fast as " + peer->name + "\n");
+  }
+  Json json = t.head("speed");
+  json["machine"] = to_json(machine);
+  json["results"] = to_json(std::span<const SpeedRow>(rows), peer ? &*peer : nullptr);
+  if (peer) json["peer"] = to_json(*peer);
+  t.o.json.write(json);
+}
+
+void run_throughput(const Task& t) {
+  ThroughputOptions s;
+  s.prompts = t.prompts(s.prompts);
+  s.generate = t.o.generate.value_or(s.generate);
+  s.policies = t.policies;
+  s.cache = t.cache;
+  s.memory = parse_count(t.o.memory, "--memory");
+  if (t.o.batch > 1) s.most_batch = t.o.batch;
+  std::vector<ThroughputRow> rows;
+  {
+    Progress progress("bench");
+    rows = measure_throughput(t.model, s, [&](double done) { progress.update(done); });
+  }
+  if (t.o.json.text()) {
+    t.print_model();
+    print(fmt::format("{} for weights, caches and scratch; {} tokens generated a sequence\n\n",
+                      format_bytes(static_cast<double>(s.memory)), s.generate));
+    print(throughput_table(rows));
+    print(
+        "\nbatch     the most sequences that fit, read one after another, continued together\n"
+        "tokens/s  generated tokens / (prompts + decode); ratio: against the first method\n");
+  }
+  Json json = t.head("throughput");
+  json["memory"] = s.memory;
+  json["results"] = to_json(std::span<const ThroughputRow>(rows));
+  t.o.json.write(json);
+}
+
+void run_scale(const Task& t) {
+  ScaleOptions s;
+  const std::size_t dots = t.o.scale.find("..");
+  require(dots != std::string::npos, "--scale {}: expected a range such as 1k..64k", t.o.scale);
+  s.from = parse_count(std::string_view(t.o.scale).substr(0, dots), "--scale");
+  s.to = parse_count(std::string_view(t.o.scale).substr(dots + 2), "--scale");
+  s.generate = t.o.generate.value_or(s.generate);
+  s.policies = t.policies;
+  s.cache = t.cache;
+  s.seconds = t.o.limit;
+  std::vector<ScaleRow> rows;
+  {
+    Progress progress("bench");
+    rows = measure_scale(t.model, s, [&](double done) { progress.update(done); });
+  }
+  if (t.o.json.text()) {
+    t.print_model();
+    print("\n" + scale_table(rows));
+  }
+  Json json = t.head("scale");
+  json["results"] = to_json(std::span<const ScaleRow>(rows));
+  t.o.json.write(json);
+  if (t.o.plot.empty()) return;
+  const std::filesystem::path plot = t.o.plot;
+  std::filesystem::path memory = plot;
+  memory.replace_filename(plot.stem().string() + "-memory" + plot.extension().string());
+  write_plot(scale_plot(rows, false), plot);
+  write_plot(scale_plot(rows, true), memory);
+  if (t.o.json.text()) print(fmt::format("plots: {}, {}\n", plot.string(), memory.string()));
+}
+
+void run(Options& o) {
+  require(o.memory.empty() || o.scale.empty(), "bench: --memory or --scale, not both");
+  require(o.against.empty() || (o.memory.empty() && o.scale.empty()),
+          "bench: --against goes with neither --memory nor --scale");
+  require(o.plot.empty() || !o.scale.empty(), "bench: --plot needs --scale");
+  CacheOptions cache = o.cache.parse();
+  if (!o.scale.empty()) cache.protocol = Protocol::stream;
+  const bool by_budget = !o.scale.empty();
+  if (o.methods.empty()) {
+    o.methods = {by_budget           ? "balancekv:budget=1024;streaming-llm:budget=1024"
+                 : !o.memory.empty() ? "exact;h2o:rate=0.2;balancekv:rate=0.25"
+                                     : "exact;balancekv:rate=0.25"};
+  }
+  std::vector<Policy> policies;
+  for (const std::string& method : split_methods(o.methods)) {
+    policies.push_back(Policy::parse(method));
+  }
+  if (!o.plot.empty()) {
+    check_plot(o.plot);
+    OutputFile{o.plot};  // unwritable: found out now rather than at the end
+  }
+  o.json.open();
+  const BenchModel file(o);
+  const Model model(file.path());
+  const Task task{o, model, cache, std::move(policies)};
+  if (!o.memory.empty()) return run_throughput(task);
+  if (!o.scale.empty()) return run_scale(task);
+  run_speed(task);
+}
+
+void add_measurements(CLI::App& app, Options& o) {
+  app.add_option("--methods", o.methods, "Method strings, separated by ';' or given repeatedly")
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  app.add_option("--prompt", o.prompts, "Lengths of prompts, in tokens")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("512,4096,16384")
+      ->type_name("LIST");
+  app.add_option("--generate", o.generate, "Tokens made after each prompt")
+      ->default_str("64")
+      ->type_name("N");
+  app.add_option("--batch", o.batch, "Sequences continued together; with --memory: at most")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--repeat", o.repeat, "Runs of each; the least time counts")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--against", o.against,
+                 "A command that measures the same with another program; see bench/peers")
+      ->type_name("CMD");
+  app.add_option("--memory", o.memory,
+                 "Instead: tokens a second of the largest batch that fits, 512 tokens after "
+                 "prompts of 512 and 2048")
+      ->type_name("SIZE");
+  app.add_option("--scale", o.scale,
+                 "Instead: time and memory against length in the stream protocol, such as 1k..1M")
+      ->type_name("RANGE");
+  app.add_option("--limit", o.limit, "With --scale: a method that took this long reads no further")
+      ->type_name("SECONDS");
+  app.add_option("--plot", o.plot, "With --scale: draw it, a .svg, .png or .pdf file")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "bench", "Measure how fast a model runs with each method, against the machine's limits");
+  app->add_option("-m,--model", o.model, "The model: a GGUF file or a Hugging Face folder")
+      ->type_name("FILE");
+  app->add_option("--shape", o.shape,
+                  "A model of random weights instead: 'default', or sizes such as "
+                  "layers=12,width=768,heads=12,kv=4,head=64,hidden=2048,vocabulary=32000,"
+                  "type=q8_0")
+      ->type_name("SIZES");
+  app->add_option("--write-model", o.keep, "Keep that model in this GGUF file")->type_name("FILE");
+  add_measurements(*app, o);
+  o.cache.add_to(*app, false);
+  o.json.add_to(*app);
+  app->footer(
+      "Example:\n  ballast bench --shape default --prompt 512,4096 --methods "
+      "'exact;balancekv:rate=0.25' --threads 2");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,32 @@
+// What ballast bench and its like have measured, for people and for programs.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "eval/peer.h"
+#include "eval/scale.h"
+#include "eval/speed.h"
+#include "eval/throughput.h"
+#include "report/json.h"
+#include "report/plot.h"
+
+namespace ballast::cli {
+
+std::string to_text(const Machine& machine);
+Json to_json(const Machine& machine);
+
+/// With a peer, times are compared with its own at the same length; null: none.
+std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer);
+Json to_json(std::span<const SpeedRow> rows, const Peer* peer);
+Json to_json(const Peer& peer);
+
+std::string throughput_table(std::span<const ThroughputRow> rows);
+Json to_json(std::span<const ThroughputRow> rows);
+
+std::string scale_table(std::span<const ScaleRow> rows);
+Json to_json(std::span<const ScaleRow> rows);
+/// Time of a token, or if `memory` the cache's size, against the length.
+Plot scale_plot(std::span<const ScaleRow> rows, bool memory);
+
+}  // namespace ballast::cli

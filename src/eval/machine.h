@@ -1,0 +1,20 @@
+// What this machine can do at most: the floors that measured times are held against.
+#pragma once
+
+#include <cstddef>
+
+namespace ballast {
+
+struct Machine {
+  std::size_t threads = 1;
+  double read_bandwidth = 0;  ///< bytes a second, from memory, all threads reading
+  double f32_flops = 0;       ///< float32 multiply-adds count as two
+  double bf16_flops = 0;      ///< bfloat16 pairs, summed in float32; 0: the machine has none
+  double flops() const { return f32_flops > bf16_flops ? f32_flops : bf16_flops; }
+};
+
+/// Measures for about a second, with threads() threads: the best of several passes, so that other
+/// programs disturb it little.
+Machine measure_machine();
+
+}  // namespace ballast

@@ -1,0 +1,83 @@
+#include "eval/throughput.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "eval/timed_batch.h"
+
+namespace ballast {
+namespace {
+
+/// Tokens that are read at once, by default.
+constexpr std::size_t kChunk = 256;
+
+/// The largest batch for which weights, scratch and caches fit, while one of them is being read.
+std::size_t largest_batch(const Model& model, const ThroughputOptions& o,
+                          const ThroughputRow& row) {
+  const CacheOptions any;
+  std::size_t best = 0;
+  for (std::size_t batch = 1; batch <= o.most_batch; ++batch) {
+    const MemoryEstimate e = model.estimate(any, o.generate, std::max(kChunk, batch));
+    const std::size_t fixed =
+        e.weights + e.scratch + batch * model.config().vocabulary * sizeof(float);
+    const std::size_t caches =
+        (batch - 1) * row.sequence_bytes + std::max(row.reading_bytes, row.sequence_bytes);
+    if (fixed + caches > o.memory) break;
+    best = batch;
+  }
+  return best;
+}
+
+ThroughputRow measure(const Model& model, const ThroughputOptions& o, const Policy& policy,
+                      std::size_t prompt) {
+  ThroughputRow row;
+  row.method = policy.to_string();
+  row.prompt = prompt;
+  row.generated = o.generate;
+  CacheOptions options = o.cache;
+  options.policy = policy;
+  options.expected_tokens = prompt + o.generate;
+  TimedBatch batch(model, options);
+  const double reading = batch.read(prompt);
+  row.reading_bytes = batch.cache().bytes().total();
+  const double compressing = batch.finish_prompt();
+  row.sequence_bytes = batch.cache().bytes().total();
+  row.batch = largest_batch(model, o, row);
+  if (row.batch == 0) return row;
+  row.prompt_seconds = static_cast<double>(row.batch) * (reading + compressing);
+  batch.copy_to(row.batch);
+  row.decode_seconds = batch.generate(o.generate);
+  return row;
+}
+
+}  // namespace
+
+double ThroughputRow::rate() const {
+  const double seconds = prompt_seconds + decode_seconds;
+  return seconds > 0 ? static_cast<double>(batch * generated) / seconds : 0;
+}
+
+double ThroughputRow::decode_rate() const {
+  return decode_seconds > 0 ? static_cast<double>(batch * generated) / decode_seconds : 0;
+}
+
+std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& o,
+                                              const Advance& advance) {
+  require(!o.policies.empty() && !o.prompts.empty() && o.generate > 0,
+          "nothing to measure: no method, no prompt or no token to generate");
+  require(o.memory <= available_memory(), "{:.2f} GiB are asked for, {:.2f} GiB are available",
+          static_cast<double>(o.memory) / (1 << 30),
+          static_cast<double>(available_memory()) / (1 << 30));
+  check_lengths(model, o.cache, o.prompts, o.generate);
+  std::vector<ThroughputRow> rows;
+  const auto total = static_cast<double>(o.policies.size() * o.prompts.size());
+  for (std::size_t prompt : o.prompts) {
+    for (const Policy& policy : o.policies) {
+      rows.push_back(measure(model, o, policy, prompt));
+      if (advance) advance(static_cast<double>(rows.size()) / total);
+    }
+  }
+  return rows;
+}
+
+}  // namespace ballast

@@ -1,0 +1,162 @@
+// ballast bench on a tiny random model: what it reports, not how fast that is.
+#include <filesystem>
+
+#include "ballast/model.h"
+#include "model_run.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+using test::expect_refusal;
+using test::run_with;
+using test::Said;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+const std::string kShape =
+    "layers=2,width=64,heads=4,kv=2,head=32,hidden=96,vocabulary=300,positions=2000,type=q8_0";
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Said bench(const Words& more) { return run_with(Words{"bench", "--shape", kShape} + more); }
+
+void expect_positive(const json& row, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) EXPECT_GT(row.at(key).get<double>(), 0) << key;
+}
+
+TEST(Bench, ReportsEveryMethodAtEveryLength) {
+  const Said said = bench({"--prompt", "40,64", "--generate", "4", "--methods",
+                           "exact;balancekv:budget=24,sink=2,window=8", "--cache-type", "bf16",
+                           "--threads", "1", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  EXPECT_EQ(all.at("benchmark"), "speed");
+  EXPECT_EQ(all.at("model"), kShape);
+  EXPECT_EQ(all.at("key_type"), "bf16");
+  EXPECT_EQ(all.at("protocol"), "prefill");
+  EXPECT_EQ(all.at("machine").at("threads"), 1);
+  expect_positive(all.at("machine"), {"read_bytes_per_second", "f32_flops"});
+  ASSERT_EQ(all.at("results").size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const json& row = all.at("results").at(i);
+    EXPECT_EQ(row.at("method"), i < 2 ? "exact" : "balancekv:budget=24,sink=2,window=8");
+    EXPECT_EQ(row.at("prompt"), i % 2 == 0 ? 40 : 64);
+    EXPECT_EQ(row.at("generated"), 4);
+    EXPECT_EQ(row.at("batch"), 1);
+    expect_positive(row, {"prompt_seconds", "prompt_tokens_per_second", "prompt_floor_seconds",
+                          "prompt_over_floor", "decode_seconds", "decode_seconds_per_token",
+                          "decode_tokens_per_second", "decode_floor_seconds", "decode_over_floor",
+                          "entries", "cache_bytes", "exact_cache_bytes", "peak_memory"});
+    EXPECT_FALSE(row.contains("prompt_speed_over_peer"));
+  }
+  EXPECT_EQ(all.at("results").at(0).at("entries"), 44);
+}
+
+TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
+  const TempDir dir;
+  ASSERT_EQ(::setenv("TMPDIR", dir.path().c_str(), 1), 0);
+  const Said said = bench({"--prompt", "32", "--generate", "2"});
+  ::unsetenv("TMPDIR");
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  for (const char* part : {"GB/s read", "exact", "balancekv:rate=0.25", "summarise", "/ floor"}) {
+    EXPECT_THAT(said.out, HasSubstr(part));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(Bench, KeepsTheModelThatItIsToldToKeep) {
+  const TempDir dir;
+  const std::string path = dir / "model.gguf";
+  const Said made = bench({"--prompt", "8", "--generate", "1", "--write-model", path});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Said said =
+      run_with({"bench", "-m", path, "--prompt", "8", "--generate", "1", "--batch", "3", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_EQ(said.json().at("results").at(0).at("batch"), 3);
+  EXPECT_EQ(said.json().at("weight_bytes"), Model(path).file().bytes());
+}
+
+TEST(Bench, ComparesWithAnotherProgram) {
+  const TempDir dir;
+  write_text(dir / "peer", R"(echo '{"name": "other 1.0", "results": [
+    {"prompt": 16, "generated": 2, "prompt_seconds": 100, "decode_seconds": 200}]}')");
+  const std::string peer = "sh " + (dir / "peer").string();
+  const Words words = {"--prompt", "16,32", "--generate", "2", "--methods", "exact"};
+  const Said said = bench(words + Words{"--against", peer, "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  const json& row = all.at("results").at(0);
+  EXPECT_NEAR(
+      row.at("prompt_speed_over_peer").get<double>() * row.at("prompt_seconds").get<double>(), 100,
+      1e-3);
+  EXPECT_NEAR(row.at("decode_speed_over_peer").get<double>() *
+                  row.at("decode_seconds_per_token").get<double>(),
+              100, 1e-3);
+  EXPECT_TRUE(all.at("results").at(1).at("decode_speed_over_peer").is_null());
+  EXPECT_EQ(all.at("peer").at("name"), "other 1.0");
+  EXPECT_THAT(bench(words + Words{"--against", peer}).out, HasSubstr("other 1.0"));
+  expect_refusal(bench(words + Words{"--against", "false"}), "'false' failed");
+}
+
+TEST(Bench, FillsAGivenMemory) {
+  const Said said = bench({"--memory", "4M", "--prompt", "64", "--generate", "8", "--methods",
+                           "exact;streaming-llm:budget=16,sink=2", "--batch", "4", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  EXPECT_EQ(all.at("benchmark"), "throughput");
+  EXPECT_EQ(all.at("memory"), 4 << 20);
+  ASSERT_EQ(all.at("results").size(), 2u);
+  for (const json& row : all.at("results")) {
+    EXPECT_EQ(row.at("batch"), 4);
+    expect_positive(row, {"prompt_seconds", "decode_seconds", "decode_tokens_per_second",
+                          "tokens_per_second", "sequence_bytes", "reading_bytes"});
+  }
+  const Said small = bench({"--memory", "1k", "--prompt", "64", "--generate", "8"});
+  EXPECT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_THAT(small.out, HasSubstr("does not fit"));
+}
+
+TEST(Bench, GrowsATextAndDrawsIt) {
+  const TempDir dir;
+  const std::string plot = dir / "scale.svg";
+  const Said said = bench({"--scale", "128..1k", "--generate", "4", "--methods",
+                           "balancekv:budget=64,sink=2,window=16", "--plot", plot, "--json"});
+  if (said.err.find("gnuplot") != std::string::npos) GTEST_SKIP() << said.err;
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  EXPECT_EQ(all.at("benchmark"), "scale");
+  EXPECT_EQ(all.at("protocol"), "stream");
+  ASSERT_EQ(all.at("results").size(), 4u);
+  for (const json& row : all.at("results")) EXPECT_LE(row.at("entries"), 64);
+  EXPECT_EQ(all.at("results").at(3).at("tokens"), 1024);
+  EXPECT_TRUE(std::filesystem::exists(plot));
+  EXPECT_TRUE(std::filesystem::exists(dir / "scale-memory.svg"));
+}
+
+TEST(Bench, SaysWhatIsWrong) {
+  expect_refusal(run_with({"bench"}), "give -m FILE or --shape, one of the two");
+  expect_refusal(bench({"-m", "x.gguf"}), "not both");
+  expect_refusal(run_with({"bench", "--shape", "layers=none"}), "layers=none");
+  expect_refusal(run_with({"bench", "-m", "x.gguf", "--write-model", "y"}), "needs --shape");
+  expect_refusal(run_with({"bench", "-m", "/nowhere.gguf"}), "/nowhere.gguf");
+  expect_refusal(bench({"--methods", "magic"}), "magic");
+  expect_refusal(bench({"--prompt", "1990", "--generate", "11"}), "2000 positions");
+  expect_refusal(bench({"--prompt", "0"}), "a prompt of 0 tokens");
+  expect_refusal(bench({"--generate", "0"}), "0 tokens generated");
+  expect_refusal(bench({"--memory", "lots"}), "--memory lots");
+  expect_refusal(bench({"--memory", "900000G"}), "are available");
+  expect_refusal(bench({"--memory", "1G", "--scale", "1k..2k"}), "not both");
+  expect_refusal(bench({"--scale", "1k"}), "expected a range");
+  expect_refusal(bench({"--scale", "1k..512"}), "1024 to 512");
+  expect_refusal(bench({"--scale", "1k..4k"}), "2000 positions");
+  expect_refusal(bench({"--plot", "x.svg"}), "--plot needs --scale");
+  expect_refusal(bench({"--scale", "1k..2k", "--against", "true"}), "neither");
+  expect_refusal(bench({"--prompt", "many"}), "many", 2);
+}
+
+}  // namespace
+}  // namespace ballast
