@@ -118,7 +118,7 @@ class Prefetch {
   }
 
  private:
-  static constexpr std::size_t kAhead = 4096;
+  static constexpr std::size_t kAhead = 8192;
   std::size_t row_bytes_;
   std::size_t beyond_;  ///< where in a row the place ahead is in one of the next four rows
   std::size_t ahead_;

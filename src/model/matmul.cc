@@ -15,7 +15,9 @@ namespace {
 constexpr std::size_t kUnpackFrom = 2 * kTileColumns;
 /// Floats of unpacked rows at a time: they stay in the second-level cache.
 constexpr std::size_t kPanel = 64 * 1024;
-/// The same in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
+/// Bytes of weights that a decoding step asks for ahead, and what four rows more make of it.
+constexpr std::size_t kAhead = 24 * 1024;
+/// Panels in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
 constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
 /// Multiplications that are worth a task.
@@ -57,7 +59,8 @@ void dot_rows(TensorType type, const Row& row, std::size_t first, std::size_t co
               const Product& product) {
   const float* bias = product.linear->bias;
   Tile tile;
-  tile.ahead = kTileRows * product.linear->row_bytes;
+  const std::size_t turn = std::max<std::size_t>(1, kTileRows * product.linear->row_bytes);
+  tile.ahead = (kAhead + turn - 1) / turn * turn;
   for (std::size_t j = 0; j < x.rows; j += kTileColumns) {
     const std::size_t columns = std::min(kTileColumns, x.rows - j);
     for (std::size_t c = 0; c < columns; ++c) tile.xs[c] = x.row(j + c);

@@ -6,8 +6,6 @@
 // after foreach_target.h
 #include <hwy/highway.h>
 
-#include <hwy/cache_control.h>
-
 #include <cstring>
 
 #include "base/fail.h"
@@ -50,8 +48,9 @@ void DotTile(std::size_t n, Tile& tile) {
     FloatVec a[R], b[R];
     BALLAST_UNROLL
     for (std::size_t r = 0; r < R; ++r) {
-      // Rows are short for the processor's own prefetching.
-      if constexpr (M == 1) hwy::Prefetch(tile.rows[r] + Read::bytes(i) + tile.ahead);
+      // Rows are short for the processor's own prefetching. Into the second-level cache: the first
+      // one cannot wait for as many lines as memory needs to be busy.
+      if constexpr (M == 1) __builtin_prefetch(tile.rows[r] + Read::bytes(i) + tile.ahead, 0, 2);
       Read::step(tile.rows[r], i, a[r], b[r]);
     }
     BALLAST_UNROLL
