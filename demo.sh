@@ -1,16 +1,41 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Ballast and compares cache methods on a made-up stream of keys
-# and values: the single-layer experiment of the BalanceKV paper.
+# Installs what is missing, builds Ballast and asks the model that it ships two kinds of questions, with
+# the exact cache and with every method at a quarter of its bytes: lines of a long record (LongEval),
+# and needles in a haystack. Ends with a page of tables and maps.
+#   ./demo.sh            about two minutes once it is built
+#   ./demo.sh --quick    fewer questions
 set -euo pipefail
 cd "$(dirname "$0")"
+
+questions=50 depths=5
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) questions=8 depths=3 ;;
+    *) echo "demo.sh: unknown option '$1'; known: --quick" >&2; exit 2 ;;
+  esac
+  shift
+done
 
 ./setup.sh
 cmake --preset release >/dev/null
 cmake --build --preset release --target ballast_program
 mkdir -p results
+
+ballast=build/ballast
+model=models/ballast-mini.gguf
+methods='exact;balancekv;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
+lines=(--lines 200 --repeat "$questions")
+# LongEval's own questions where they are; ours are worded alike.
+longeval=../shared/data/longeval/200_lines.jsonl
+[ -f "$longeval" ] && lines=(--data "$longeval" --limit "$questions")
+
 echo
-build/ballast eval attention --synth --tokens 8192 --heads 4 --kv-heads 2 --seeds 3 \
-  --methods 'balancekv;uniform;h2o;snapkv;streaming-llm' --rates 0.5,0.25,0.125 \
-  --plot results/attention.svg "$@"
+"$ballast" eval lines -m "$model" "${lines[@]}" --methods "$methods" --shares 0.25 \
+  --json=results/lines.json
 echo
-echo "The plot: $PWD/results/attention.svg"
+"$ballast" eval needle -m "$model" --lengths 1024,2048,3072,4096 --depth-count "$depths" --repeat 2 \
+  --methods "$methods" --shares 0.25 --json=results/needle.json
+echo
+"$ballast" report results/lines.json results/needle.json -o results/demo.html \
+  --title 'Every method at a quarter of the cache'
+echo "Open it: file://$PWD/results/demo.html"

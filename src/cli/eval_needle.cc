@@ -56,19 +56,23 @@ double found(const Sample& sample, const Answered& answer) {
   return hits / static_cast<double>(sample.expected.size());
 }
 
-/// `rows`: by length and depth.
-Plot make_map(const std::string& title, const std::vector<Json>& rows,
-              const std::vector<std::size_t>& lengths, const std::vector<double>& depths,
-              const std::vector<Variant>& variants) {
-  Plot plot;
-  plot.kind = Plot::Kind::heat;
-  plot.title = title;
-  plot.x_title = "tokens";
-  plot.y_title = "depth";
-  for (std::size_t length : lengths) plot.x_labels.push_back(format_count(length));
-  for (double depth : depths) plot.y_labels.push_back(fmt::format("{:.0f}%", 100 * depth));
+/// A map a method, a few to a plot. `rows`: by length and depth.
+std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& rows,
+                            const std::vector<std::size_t>& lengths,
+                            const std::vector<double>& depths,
+                            const std::vector<Variant>& variants) {
+  constexpr std::size_t kAcross = 5;
+  Plot empty;
+  empty.kind = Plot::Kind::heat;
+  empty.title = title;
+  empty.x_title = "tokens";
+  empty.y_title = "depth";
+  for (std::size_t length : lengths) empty.x_labels.push_back(format_count(length));
+  for (double depth : depths) empty.y_labels.push_back(fmt::format("{:.0f}%", 100 * depth));
+  std::vector<Plot> plots;
   for (const Variant& variant : variants) {
     if (variant.seed != variants[0].seed) continue;
+    if (plots.empty() || plots.back().maps.size() == kAcross) plots.push_back(empty);
     Plot::Map map{variant.name(), {}};
     map.cells.assign(depths.size(), std::vector<double>(lengths.size(), std::nan("")));
     for (const Json& row : rows) {
@@ -81,14 +85,15 @@ Plot make_map(const std::string& title, const std::vector<Json>& rows,
       map.cells[static_cast<std::size_t>(y - depths.begin())]
                [static_cast<std::size_t>(x - lengths.begin())] = row["score"];
     }
-    plot.maps.push_back(std::move(map));
+    plots.back().maps.push_back(std::move(map));
   }
-  return plot;
+  return plots;
 }
 
 void run(Options& o) {
   require(o.flags.limit == 0, "--limit: use --repeat, the questions for each length and depth");
   require(o.repeat > 0, "--repeat: 0 questions a place are none");
+  require(o.flags.variants.types.size() < 2, "eval needle: one --cache-type at a time");
   SampleRun run(o.flags);
   const Tokenizer& tokenizer = run.model().tokenizer;
   std::vector<std::size_t> lengths = o.lengths;
@@ -131,9 +136,8 @@ void run(Options& o) {
   Result result = run.run(experiment, std::move(samples), found);
   std::vector<Sample> placed = run.samples();
   for (std::size_t i = 0; i < placed.size(); ++i) placed[i].group = places[i];
-  result.plots.push_back(make_map(result.title,
-                                  score_rows(placed, run.variants(), run.answers(), found), lengths,
-                                  depths, run.variants()));
+  result.plots = make_maps(result.title, score_rows(placed, run.variants(), run.answers(), found),
+                           lengths, depths, run.variants());
   run.finish(std::move(result));
 }
 
