@@ -25,29 +25,31 @@ double gram_flops(std::size_t tokens, std::size_t block) {
   return flops;
 }
 
-Matrix clustered(std::size_t rows, float norm, std::uint64_t seed) {
+Rows clustered(std::size_t count, float norm, std::uint64_t seed) {
   std::mt19937_64 rng(seed);
   std::normal_distribution<float> normal;
-  Matrix m(rows, kDim);
-  for (std::size_t i = 0; i < rows; ++i) {
-    for (float& x : m[i]) x = normal(rng);
-    const float size = std::sqrt(std::inner_product(m[i].begin(), m[i].end(), m[i].begin(), 0.0f));
-    for (float& x : m[i]) x *= norm / size;
+  Rows rows(StorageType::f32, kDim, count);
+  std::vector<float> row(kDim);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (float& x : row) x = normal(rng);
+    const float size = std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0f));
+    for (float& x : row) x *= norm / size;
+    rows.set(i, row);
   }
-  return m;
+  return rows;
 }
 
 void BM_Balance(benchmark::State& state) {
   const auto block = static_cast<std::size_t>(state.range(0));
-  const Matrix keys = clustered(kTokens, 15.5f, 1), values = clustered(kTokens, 3.3f, 2);
+  const Rows keys = clustered(kTokens, 15.5f, 1), values = clustered(kTokens, 3.3f, 2);
   BalanceOptions options;
   options.block = block;
   options.scale = 1.0 / std::sqrt(static_cast<double>(kDim));
   SoftmaxBalance rule(options);
   std::vector<std::uint8_t> dropped(kTokens);
   WeightedTokens tokens;
-  tokens.keys = view_f32(keys.view());
-  tokens.values = view_f32(values.view());
+  tokens.keys = keys.view(0, kTokens);
+  tokens.values = values.view(0, kTokens);
   tokens.reserve(kTokens);
   for (auto _ : state) {
     tokens.clear();

@@ -80,8 +80,7 @@ void attend(const Queries& queries, std::span<const Segment> segments, const Log
 
 /// The same, and the attention mass that each entry of a segment received, summed over queries:
 /// mass[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the segments in
-/// order. Entries of numerator-only segments receive none. Takes up to 16 MiB, or what the entries
-/// need for one query, for the weights.
+/// order. Entries of numerator-only segments receive none. Keeps weights: up to 16 MiB.
 void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
                       const Logits& logits, MutableMatrix out, std::span<float> mass);
 

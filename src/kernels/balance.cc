@@ -60,12 +60,45 @@ HWY_INLINE void tile(const float* HWY_RESTRICT packed, std::size_t dim, std::siz
   }
 }
 
+// Asks for the rows of the next block, into the second-level cache, a few before each tile: what is
+// asked for at once waits in line, and all others behind it.
+class Fetcher {
+ public:
+  Fetcher(const NextBlock& next, std::size_t tokens) : next_(next) {
+    std::size_t tiles = 0;
+    for (std::size_t row = 0; row < tokens; row += kRows) tiles += row / kGroup / kTile + 1;
+    share_ = next.rows.size() / std::max<std::size_t>(tiles, 1) + 1;
+  }
+  HWY_INLINE void fetch() {
+    const std::size_t end = std::min(at_ + share_, next_.rows.size());
+    for (; at_ < end; ++at_) {
+      fetch_row(next_.keys, next_.rows[at_]);
+      fetch_row(next_.values, next_.rows[at_]);
+    }
+  }
+
+ private:
+  static HWY_INLINE void fetch_row(const RowsView& rows, std::size_t i) {
+    const std::byte* row = rows.data + i * rows.stride;
+    const std::size_t bytes = row_bytes(rows.type, rows.dim);
+    for (std::size_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b, 0, 2);
+  }
+
+  const NextBlock& next_;
+  std::size_t at_ = 0;
+  std::size_t share_;  // tokens for each tile of keys
+};
+
 // The same for groups 0 .. groups - 1.
 void panel(const float* packed, std::size_t dim, std::size_t row, std::size_t groups, float* out,
-           std::size_t stride) {
+           std::size_t stride, Fetcher* fetcher) {
   std::size_t g = 0;
-  for (; g + kTile <= groups; g += kTile) tile<kTile>(packed, dim, row, g, out, stride);
+  for (; g + kTile <= groups; g += kTile) {
+    if (fetcher != nullptr) fetcher->fetch();
+    tile<kTile>(packed, dim, row, g, out, stride);
+  }
   if constexpr (kTile == 3) {
+    if (fetcher != nullptr && g < groups) fetcher->fetch();
     if (g + 2 == groups) return tile<2>(packed, dim, row, g, out, stride);
     if (g + 1 == groups) return tile<1>(packed, dim, row, g, out, stride);
   }
@@ -115,17 +148,18 @@ double pull(const SignRule& rule, double sum, float top) {
   return x * std::exp(exponent);
 }
 
-std::size_t walk_impl(const SignRule& rule, const float* keys, const float* values,
-                      std::size_t tokens, std::size_t key_dim, std::size_t value_dim,
-                      const float* offsets, const Position* positions, float* logits,
-                      float* products, std::size_t stride, float* signs) {
+std::size_t walk_impl(const SignRule& rule, const NextBlock& next, const float* keys,
+                      const float* values, std::size_t tokens, std::size_t key_dim,
+                      std::size_t value_dim, const float* offsets, const Position* positions,
+                      float* logits, float* products, std::size_t stride, float* signs) {
   std::size_t exceeded = 0;
+  Fetcher fetcher(next, tokens);
   for (std::size_t row = 0; row < tokens; row += kRows) {
     const std::size_t groups = row / kGroup + 1;
     const std::size_t last = row / kGroup * kGroup;
     const std::size_t rows = std::min(kRows, tokens - row);
-    panel(keys, key_dim, row, groups, logits, stride);
-    if (value_dim != 0) panel(values, value_dim, row, groups, products, stride);
+    panel(keys, key_dim, row, groups, logits, stride, &fetcher);
+    if (value_dim != 0) panel(values, value_dim, row, groups, products, stride, nullptr);
     // First what does not wait for the signs of these rows.
     double sums[kRows];
     float tops[kRows];
@@ -202,20 +236,31 @@ void pack_group_impl(const float* const* rows, const float* weights, std::size_t
   }
 }
 
-// Subtracts from each coordinate its mean over the tokens.
-void center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim) {
+// Subtracts from each coordinate its mean over the tokens. Group by group, as they lie in memory.
+void center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim,
+                 float* HWY_RESTRICT sums) {
   const FloatTag d;
   const std::size_t groups = (tokens + kGroup - 1) / kGroup;
-  for (std::size_t c = 0; c < dim; ++c) {
-    // Tokens that fill up the last group are zeros here.
-    auto sum = hn::Zero(d);
-    for (std::size_t g = 0; g < groups; ++g) {
-      const float* at = keys + (g * dim + c) * kGroup;
-      for (std::size_t v = 0; v < kGroup; v += kLanes) sum = hn::Add(sum, hn::Load(d, at + v));
+  const std::size_t size = dim * kGroup;
+  std::fill_n(sums, size, 0.0f);
+  // Tokens that fill up the last group are zeros here.
+  for (std::size_t g = 0; g < groups; ++g) {
+    const float* at = keys + g * size;
+    for (std::size_t i = 0; i < size; i += kLanes) {
+      hn::Store(hn::Add(hn::Load(d, sums + i), hn::Load(d, at + i)), d, sums + i);
     }
-    const auto mean = hn::Set(d, sum_lanes(sum) / static_cast<float>(tokens));
-    for (std::size_t g = 0; g < groups; ++g) {
-      float* at = keys + (g * dim + c) * kGroup;
+  }
+  for (std::size_t c = 0; c < dim; ++c) {
+    auto sum = hn::Load(d, sums + c * kGroup);
+    for (std::size_t v = kLanes; v < kGroup; v += kLanes) {
+      sum = hn::Add(sum, hn::Load(d, sums + c * kGroup + v));
+    }
+    sums[c] = sum_lanes(sum) / static_cast<float>(tokens);
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    float* at = keys + g * size;
+    for (std::size_t c = 0; c < dim; ++c, at += kGroup) {
+      const auto mean = hn::Set(d, sums[c]);
       for (std::size_t v = 0; v < kGroup; v += kLanes) {
         hn::Store(hn::Sub(hn::Load(d, at + v), mean), d, at + v);
       }
@@ -259,6 +304,10 @@ void BalanceBlock::resize(std::size_t tokens, std::size_t key_dim, std::size_t v
     room_numbers_ = room * (key_dim + value_dim);
     packed_ = allocate_aligned<float>(room_numbers_);
   }
+  if (key_dim > room_dim_) {
+    room_dim_ = key_dim;
+    sums_ = allocate_aligned<float>(key_dim * kGroup);
+  }
   tokens_ = tokens;
   key_dim_ = key_dim;
   value_dim_ = value_dim;
@@ -278,7 +327,7 @@ void BalanceBlock::set_group(std::size_t group, std::span<const float* const> ke
 }
 
 void BalanceBlock::center() {
-  if (tokens_ != 0) HWY_DYNAMIC_DISPATCH(center_impl)(keys(), tokens_, key_dim_);
+  if (tokens_ != 0) HWY_DYNAMIC_DISPATCH(center_impl)(keys(), tokens_, key_dim_, sums_.get());
 }
 
 double BalanceBlock::largest_square(const float* packed, std::size_t dim, bool with_offsets) const {
@@ -298,10 +347,11 @@ double BalanceBlock::largest_value_square() const {
   return largest_square(values(), value_dim_, true);
 }
 
-std::size_t BalanceBlock::walk(const SignRule& rule, std::span<const Position> positions) {
+std::size_t BalanceBlock::walk(const SignRule& rule, std::span<const Position> positions,
+                               const NextBlock& next) {
   const std::size_t stride = room_tokens_;
-  return HWY_DYNAMIC_DISPATCH(walk_impl)(rule, keys(), values(), tokens_, key_dim_, value_dim_,
-                                         offsets_.get(), positions.data(), panel_.get(),
+  return HWY_DYNAMIC_DISPATCH(walk_impl)(rule, next, keys(), values(), tokens_, key_dim_,
+                                         value_dim_, offsets_.get(), positions.data(), panel_.get(),
                                          panel_.get() + kMostRows * stride, stride, signs_.get());
 }
 

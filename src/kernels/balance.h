@@ -26,6 +26,12 @@ struct SignRule {
   std::uint32_t round = 0;
 };
 
+/// The rows from which the next block will be made, so that they are on their way by then.
+struct NextBlock {
+  RowsView keys, values;
+  std::span<const std::uint32_t> rows;
+};
+
 /// The tokens of one block in the layout that the walk reads: groups of 16 tokens, each group
 /// transposed. Reused from block to block; grows, never shrinks.
 class BalanceBlock {
@@ -53,7 +59,8 @@ class BalanceBlock {
   /// Walks over the tokens and sets their signs. Returns the number of tokens at which
   /// gain·e^{−shift}·|a| exceeded 1/2. No size of norms overflows: a is kept as a sum times
   /// e^{largest exponent of the row}.
-  std::size_t walk(const SignRule& rule, std::span<const Position> positions);
+  std::size_t walk(const SignRule& rule, std::span<const Position> positions,
+                   const NextBlock& next = {});
 
   /// +1 or −1 for each token, after walk().
   std::span<const float> signs() const { return {signs_.get(), tokens_}; }
@@ -67,6 +74,8 @@ class BalanceBlock {
   std::size_t room_tokens_ = 0;   // allocated
   std::size_t room_numbers_ = 0;  // allocated in keys_ and values_ together
   AlignedArray<float> packed_;    // groups of keys, then groups of values: [group][dim][16]
+  std::size_t room_dim_ = 0;      // allocated in sums_
+  AlignedArray<float> sums_;      // of each coordinate of the keys, in 16 parts
   AlignedArray<float> offsets_;
   AlignedArray<float> signs_;
   AlignedArray<float> panel_;  // logits and value products of the rows at work

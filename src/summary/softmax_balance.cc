@@ -159,7 +159,10 @@ std::span<const float> SoftmaxBalance::walk(const WeightedTokens& tokens, std::s
     rule.shift = options_.beta;
     rule.first_plus = true;
   }
-  const std::size_t exceeded = block.walk(rule, {tokens.positions.data() + first, count});
+  const std::size_t end = first + count;
+  kernels::NextBlock next{tokens.keys, tokens.values, {}};
+  next.rows = std::span(tokens.rows).subspan(end, std::min(count, tokens.size() - end));
+  const std::size_t exceeded = block.walk(rule, {tokens.positions.data() + first, count}, next);
   ++blocks_;
   if (theory && exceeded != 0) ++failures_;
   return block.signs();
