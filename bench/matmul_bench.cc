@@ -11,16 +11,18 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <immintrin.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "ballast/threads.h"
 #include "base/cpu.h"
+#include "base/parallel.h"
 #include "model/matmul.h"
 
 namespace ballast {
@@ -65,11 +67,10 @@ struct Weights {
 
 /// Reads every byte once, each thread its part.
 void read_all(const std::byte* data, std::size_t bytes) {
-#pragma omp parallel
-  {
-    const auto threads = static_cast<std::size_t>(omp_get_num_threads());
-    const std::size_t part = bytes / threads / 64 * 64;
-    const std::byte* p = data + static_cast<std::size_t>(omp_get_thread_num()) * part;
+  const auto count = static_cast<std::size_t>(threads());
+  const std::size_t part = bytes / count / 64 * 64;
+  parallel_for(count, [&](std::size_t t) {
+    const std::byte* p = data + t * part;
     std::uint64_t sums[8] = {};
     for (std::size_t i = 0; i + 64 <= part; i += 64) {
       std::uint64_t words[8];
@@ -77,13 +78,13 @@ void read_all(const std::byte* data, std::size_t bytes) {
       for (int j = 0; j < 8; ++j) sums[j] += words[j];
     }
     benchmark::DoNotOptimize(sums);
-  }
+  });
 }
 
 void decode(benchmark::State& state, TensorType type) {
   const auto cols = static_cast<std::size_t>(state.range(0));
   const auto m = static_cast<std::size_t>(state.range(1));
-  omp_set_num_threads(static_cast<int>(state.range(2)));
+  set_threads(static_cast<int>(state.range(2)));
   const std::size_t rows = cols == 768 ? 2048 : 4096;
   const Weights weights(type, rows, cols, kBytesBeyondCaches);
   const Matrix x = random_matrix(m, cols, 2);
@@ -135,31 +136,20 @@ __attribute__((target("avx512f,avx512bf16"), noinline)) void bf16_dots_at_peak()
 BALLAST_FMAS_AT_PEAK(fmas_avx512, "avx512f,fma", 16)
 BALLAST_FMAS_AT_PEAK(fmas_avx2, "avx2,fma", 8)
 
-/// Seconds and operations of a loop at the machine's peak, on all threads.
+/// Operations a second of a loop at the machine's peak, on all threads.
 double peak_flops() {
   const bool bf16 = has_avx512_bf16(), wide = __builtin_cpu_supports("avx512f") != 0;
+  const auto loop = bf16 ? bf16_dots_at_peak : wide ? fmas_avx512 : fmas_avx2;
   const double flops = 2.0 * 12 * static_cast<double>(kPeakSteps) * (bf16 ? 32 : wide ? 16 : 8);
-  int threads = 1;
-  const double s = seconds([&] {
-#pragma omp parallel
-    {
-      if (omp_get_thread_num() == 0) threads = omp_get_num_threads();
-      if (bf16) {
-        bf16_dots_at_peak();
-      } else if (wide) {
-        fmas_avx512();
-      } else {
-        fmas_avx2();
-      }
-    }
-  });
-  return flops * threads / s;
+  const auto count = static_cast<std::size_t>(threads());
+  const double s = seconds([&] { parallel_for(count, [&](std::size_t) { loop(); }); });
+  return flops * static_cast<double>(count) / s;
 }
 
 void prompt(benchmark::State& state, TensorType type) {
   const auto cols = static_cast<std::size_t>(state.range(0));
   const auto m = static_cast<std::size_t>(state.range(1));
-  omp_set_num_threads(static_cast<int>(state.range(2)));
+  set_threads(static_cast<int>(state.range(2)));
   const std::size_t rows = cols == 768 ? 2048 : 4096;
   const Weights weights(type, rows, cols, 0);
   const Matrix x = random_matrix(m, cols, 2);
