@@ -94,9 +94,24 @@ BALLAST_INLINE __m512i read_rest(Bytes p, std::size_t n) {
   return _mm512_maskz_loadu_epi16((1u << n) - 1, p);
 }
 
+/// How far ahead weights are asked for, and of how many numbers at a time.
+constexpr std::size_t kAhead = 8192;
+template <class Read>
+constexpr std::size_t kPrefetchNumbers = std::max(128, Read::kNumbers);
+
+/// Asks for what kPrefetchNumbers take, into the second-level cache: the first one cannot wait for
+/// as many lines as memory needs to be busy.
+template <class Read>
+BALLAST_INLINE void prefetch_from(Bytes p) {
+  constexpr std::size_t kBytes = kPrefetchNumbers<Read> / Read::kNumbers * Read::kBytes;
+  BALLAST_UNROLL
+  for (std::size_t at = 0; at < kBytes; at += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T1);
+  }
+}
+
 /// Asks for weights in the order in which they will be read: four rows side by side, too short for
-/// the processor to see where they lead, then the four behind them. Into the second-level cache:
-/// the first one cannot wait for as many lines as memory needs to be busy.
+/// the processor to see where they lead, then the four behind them.
 class Prefetch {
  public:
   explicit BALLAST_INLINE Prefetch(std::size_t row_bytes)
@@ -104,21 +119,15 @@ class Prefetch {
         beyond_(row_bytes - kAhead % row_bytes),
         ahead_(kAhead / row_bytes * kRows * row_bytes + kAhead % row_bytes) {}
 
-  /// For rows that are read up to byte `at`: what is read kAhead bytes later, kBytes of each.
-  template <std::size_t kBytes>
+  /// For rows that are read up to byte `at`: what is read kAhead bytes later.
+  template <class Read>
   BALLAST_INLINE void rows(const Bytes (&rows)[kRows], std::size_t at) const {
     const std::size_t ahead = ahead_ + (at < beyond_ ? 0 : (kRows - 1) * row_bytes_);
     BALLAST_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) {
-      BALLAST_UNROLL
-      for (std::size_t p = 0; p < kBytes; p += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(rows[r] + ahead + p), _MM_HINT_T1);
-      }
-    }
+    for (std::size_t r = 0; r < kRows; ++r) prefetch_from<Read>(rows[r] + ahead);
   }
 
  private:
-  static constexpr std::size_t kAhead = 8192;
   std::size_t row_bytes_;
   std::size_t beyond_;  ///< where in a row the place ahead is in one of the next four rows
   std::size_t ahead_;
@@ -129,12 +138,10 @@ class Prefetch {
 template <class Read, class Sums>
 BALLAST_INLINE std::size_t add_blocks(Bytes (&rows)[kRows], Sums (&sums)[kRows], std::size_t n,
                                       const Prefetch& prefetch, const std::uint16_t* x) {
-  constexpr std::size_t kPrefetchNumbers = std::max(128, Read::kNumbers);
   std::size_t done = 0;
   for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
-    if (done % kPrefetchNumbers == 0) {
-      prefetch.rows<kPrefetchNumbers / Read::kNumbers * Read::kBytes>(
-          rows, done / Read::kNumbers * Read::kBytes);
+    if (done % kPrefetchNumbers<Read> == 0) {
+      prefetch.rows<Read>(rows, done / Read::kNumbers * Read::kBytes);
     }
     BALLAST_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -176,6 +183,7 @@ template <class Read>
 void unpack(Bytes row, std::size_t n, std::uint16_t* out) {
   std::size_t done = 0;
   for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
+    if (done % kPrefetchNumbers<Read> == 0) prefetch_from<Read>(row + kAhead);
     const typename Read::Scales scales(row);
     BALLAST_UNROLL
     for (int g = 0; g < Read::kNumbers / 32; ++g) {
