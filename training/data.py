@@ -290,7 +290,7 @@ def passkey(rng, encoder, room, share, questions=None):
     asked = 0
     most = 1 if questions else 2
     while asked < most:
-        out.add(fixed("\n", ASK_PASSKEY, " ") + learned(key) + [(".", True)])
+        out.add(fixed("\n", ASK_PASSKEY) + learned(" " + key) + [(".", True)])
         asked += 1
     return out.parts
 

@@ -23,6 +23,7 @@ void add_compress(CLI::App& parent, std::function<void()>& task);
 void add_inspect(CLI::App& parent, std::function<void()>& task);
 void add_eval(CLI::App& parent, std::function<void()>& task);
 void add_bench(CLI::App& parent, std::function<void()>& task);
+void add_report(CLI::App& parent, std::function<void()>& task);
 void add_run(CLI::App& parent, std::function<void()>& task);
 void add_chat(CLI::App& parent, std::function<void()>& task);
 void add_perplexity(CLI::App& parent, std::function<void()>& task);

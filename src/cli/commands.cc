@@ -7,8 +7,8 @@ namespace ballast::cli {
 
 std::span<const AddCommand> commands() {
   static constexpr std::array all = {
-      &add_run,   &add_chat,     &add_perplexity, &add_tokenize, &add_methods,
-      &add_synth, &add_compress, &add_inspect,    &add_eval,     &add_bench,
+      &add_run,      &add_chat,    &add_perplexity, &add_tokenize, &add_methods, &add_synth,
+      &add_compress, &add_inspect, &add_eval,       &add_report,   &add_bench,
   };
   return all;
 }

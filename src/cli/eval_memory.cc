@@ -1,13 +1,10 @@
 // ballast eval memory: error against memory on long streams.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "base/fail.h"
 #include "cli/command.h"
+#include "cli/experiment.h"
 #include "eval/memory_error.h"
-#include "report/plot.h"
 #include "report/progress.h"
-#include "report/table.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -17,65 +14,28 @@ struct Options {
   SynthOptions synth;
   std::vector<std::string> methods = {"balancekv;uniform"};
   MemoryErrorOptions experiment;
-  std::string plot;
-  JsonOption json;
+  ResultOutput output;
 };
 
-Json to_json(const Options& o, const std::vector<MemoryErrorRow>& rows) {
-  Json results = Json::array();
-  for (const MemoryErrorRow& row : rows) {
-    results.push_back({{"method", row.method},
-                       {"tokens", row.tokens},
-                       {"budgets", row.budgets},
-                       {"entries", row.entries},
-                       {"summary_bytes", row.bytes},
-                       {"error", row.errors},
-                       {"error_sd_seeds", row.deviations},
-                       {"seconds_per_token", row.seconds},
-                       {"slope", row.slope}});
+/// The lists are by budget; error_at_N repeats an error for the table.
+Json row_of(const MemoryErrorRow& row, const MemoryErrorOptions& e) {
+  Json out = {{"method", row.method},
+              {"tokens", row.tokens},
+              {"budgets", row.budgets},
+              {"entries", row.entries},
+              {"summary_bytes", row.bytes},
+              {"error", row.errors},
+              {"error_sd_seeds", row.deviations},
+              {"seconds_per_token", row.seconds},
+              {"slope", row.budgets.size() < 2 ? Json() : Json(row.slope)}};
+  std::size_t b = 0;
+  for (std::size_t budget : e.budgets) {
+    const bool has = b < row.budgets.size() && row.budgets[b] == budget;
+    out[fmt::format("error_at_{}", budget)] = has ? Json(row.errors[b]) : Json("exact");
+    b += has;
   }
-  return {{"experiment", "memory"},       {"kv_heads", o.synth.kv_heads},
-          {"dim", o.synth.dim},           {"clusters", o.synth.clusters},
-          {"sink", o.experiment.sink},    {"queries", o.experiment.queries},
-          {"seeds", o.experiment.seeds},  {"first_seed", o.experiment.first_seed},
-          {"results", std::move(results)}};
-}
-
-void print_table(const Options& o, const std::vector<MemoryErrorRow>& rows) {
-  print(fmt::format("synthetic stream: {} head{} of dimension {}; {} seed{}\n\n", o.synth.kv_heads,
-                    o.synth.kv_heads == 1 ? "" : "s", o.synth.dim, o.experiment.seeds,
-                    o.experiment.seeds == 1 ? "" : "s"));
-  std::vector<Table::Column> columns = {{"method"}, {"tokens", Align::right}};
-  for (std::size_t budget : o.experiment.budgets) {
-    columns.push_back({format_count(budget), Align::right});
-  }
-  columns.push_back({"slope", Align::right});
-  columns.push_back({"time/token", Align::right});
-  Table table(columns);
-  std::string before;
-  for (const MemoryErrorRow& row : rows) {
-    if (!before.empty() && before != row.method) table.add_gap();
-    before = row.method;
-    std::vector<std::string> cells = {row.method, format_count(row.tokens)};
-    std::size_t b = 0;
-    for (std::size_t budget : o.experiment.budgets) {
-      const bool has = b < row.budgets.size() && row.budgets[b] == budget;
-      cells.push_back(has ? format_number(row.errors[b]) : "exact");
-      b += has;
-    }
-    cells.push_back(row.budgets.size() < 2 ? "" : fmt::format("{:.2f}", row.slope));
-    cells.push_back(row.seconds.empty() ? "" : format_seconds(row.seconds.back()));
-    table.add(cells);
-  }
-  print(table.to_string());
-  print(fmt::format(
-      "\ncolumns    relative error (Frobenius) of {} queries asked after the stream, by the "
-      "entries "
-      "that the summary may hold\n"
-      "slope      of ln(error) against ln(entries): -1/2 for independent samples, -1 is what "
-      "BalanceKV's theorem promises\n"
-      "time       to take in one token, at the largest budget\n",
-      o.experiment.queries));
+  out["largest_seconds_per_token"] = row.seconds.empty() ? Json() : Json(row.seconds.back());
+  return out;
 }
 
 Plot make_plot(const std::vector<MemoryErrorRow>& rows, const Options& o) {
@@ -99,6 +59,37 @@ Plot make_plot(const std::vector<MemoryErrorRow>& rows, const Options& o) {
   return plot;
 }
 
+Result make_result(const Options& o, const std::vector<MemoryErrorRow>& rows) {
+  const MemoryErrorOptions& e = o.experiment;
+  Result out;
+  out.experiment = "memory";
+  out.title =
+      fmt::format("Error against memory, synthetic stream: {} head{} of dimension {}; {} seed{}",
+                  o.synth.kv_heads, o.synth.kv_heads == 1 ? "" : "s", o.synth.dim, e.seeds,
+                  e.seeds == 1 ? "" : "s");
+  out.settings = {{"kv_heads", o.synth.kv_heads}, {"dim", o.synth.dim},
+                  {"clusters", o.synth.clusters}, {"sink", e.sink},
+                  {"queries", e.queries},         {"seeds", e.seeds},
+                  {"first_seed", e.first_seed}};
+  out.columns = {{"method", "method"}, {"tokens", "tokens", Unit::count}};
+  for (std::size_t budget : e.budgets) {
+    out.columns.push_back({fmt::format("error_at_{}", budget), format_count(budget), Unit::number});
+  }
+  out.columns.push_back({"slope", "slope", Unit::number});
+  out.columns.push_back({"largest_seconds_per_token", "time/token", Unit::seconds});
+  out.gap_key = "method";
+  for (const MemoryErrorRow& row : rows) out.rows.push_back(row_of(row, e));
+  out.plots = {make_plot(rows, o)};
+  out.notes = {
+      fmt::format("columns    relative error (Frobenius) of {} queries asked after the stream, by "
+                  "the entries that the summary may hold",
+                  e.queries),
+      "slope      of ln(error) against ln(entries): -1/2 for independent samples, -1 is what "
+      "BalanceKV's theorem promises",
+      "time       to take in one token, at the largest budget"};
+  return out;
+}
+
 void run(Options& o) {
   for (const std::string& method : split_methods(o.methods)) {
     o.experiment.policies.push_back(Policy::parse(method));
@@ -109,22 +100,16 @@ void run(Options& o) {
   o.synth.needle = -1;
   o.synth.tokens = needed_tokens(o.experiment);
   const Synth source(o.synth);
-  if (!o.plot.empty()) {
-    check_plot(o.plot);
-    OutputFile{o.plot};  // unwritable: found out now rather than at the end
-  }
-  o.json.open();
+  o.output.open();
   std::vector<MemoryErrorRow> rows;
   {
     Progress progress("eval memory");
-    rows = measure_memory_errors(source, o.experiment, [&](double done) { progress.update(done); });
+    rows = measure_memory_errors(source, o.experiment, [&](double done) {
+      if (!o.output.quiet()) progress.update(done);
+    });
   }
-  if (o.json.text()) print_table(o, rows);
-  o.json.write(to_json(o, rows));
-  if (!o.plot.empty()) {
-    write_plot(make_plot(rows, o), o.plot);
-    if (o.json.text()) print(fmt::format("plot: {}\n", o.plot));
-  }
+  ResultLog nothing;  // short enough to begin again
+  o.output.write(make_result(o, rows), nothing);
 }
 
 }  // namespace
@@ -163,9 +148,7 @@ void add_eval_memory(CLI::App& parent, std::function<void()>& task) {
       ->capture_default_str();
   app->add_option("--key-norm", o.synth.key_norm, "Mean length of keys less their mean")
       ->capture_default_str();
-  o.json.add_to(*app);
-  app->add_option("--plot", o.plot, "Draw the errors: a .svg, .png or .pdf file")
-      ->type_name("FILE");
+  o.output.add_to(*app);
   app->footer(
       "Example:\n  ballast eval memory --methods 'balancekv;uniform' --lengths 4096,65536 "
       "--plot memory.svg");

@@ -66,7 +66,7 @@ void append_log_y(std::string& out, const Plot& plot) {
     }
   }
   if (high == 0) return;  // no points: no logarithms either
-  out += fmt::format("set logscale y {}\n", high / low < 100 ? 2 : 10);
+  out += fmt::format("set logscale y {}\nset format y '%g'\n", high / low < 100 ? 2 : 10);
   out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / 1.3, high * 1.3);
 }
 
@@ -95,13 +95,13 @@ std::vector<std::string> append_curves(std::string& out, const Plot& plot) {
     if (rows.empty()) continue;
     out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
     if (has_bars(line)) {
-      items.push_back(fmt::format("$line{} using 1:2:3:4 with yerrorbars {} lw 1 pt 0 notitle", i,
+      items.push_back(fmt::format("$line{} using 1:2:3:4 with yerrorbars {} lw 1 ps 0 notitle", i,
                                   style(i).substr(0, std::strlen("lc rgb '#000000'"))));
     }
     const bool scatter = plot.kind == Plot::Kind::points;
-    items.push_back(fmt::format("$line{} using 1:2 with {} {} ps {} {}", i,
-                                scatter ? "points" : "linespoints", style(i), scatter ? 0.5 : 0.8,
-                                title_of(line)));
+    items.push_back(fmt::format(
+        "$line{} using 1:2 with {} {} ps {} {}", i, scatter ? "points" : "linespoints", style(i),
+        scatter ? (line.points.size() > 200 ? 0.4 : 1.2) : 0.8, title_of(line)));
   }
   return items;
 }
@@ -146,7 +146,7 @@ std::vector<std::string> append_bars(std::string& out, const Plot& plot) {
                                 kColours[i % kColours.size()], title_of(line)));
     if (has_bars(line)) {
       items.push_back(
-          fmt::format("$line{} using 1:2:3:4 with yerrorbars lc rgb 'black' lw 1 pt 0 notitle", i));
+          fmt::format("$line{} using 1:2:3:4 with yerrorbars lc rgb 'black' lw 1 ps 0 notitle", i));
     }
   }
   return items;
@@ -186,9 +186,9 @@ std::vector<std::string> append_heat(std::string& out, const Plot& plot) {
     for (std::size_t x = 0; x < columns; ++x) {
       x_tic.push_back(tic(label_of(plot.x_labels, x), static_cast<double>(left + x)));
     }
-    names += fmt::format("{} -0.62 {}\n",
-                         static_cast<double>(left) + (static_cast<double>(columns) - 1) / 2,
-                         literal(map.name));
+    // Labels may stand outside of the axes, drawn text may not.
+    names += fmt::format("set label {} at first {}, graph 1.03 center\n", literal(map.name),
+                         static_cast<double>(left) + (static_cast<double>(columns) - 1) / 2);
     rows = std::max(rows, map.cells.size());
     left += columns + 1;
   }
@@ -202,12 +202,11 @@ std::vector<std::string> append_heat(std::string& out, const Plot& plot) {
                      static_cast<double>(rows) - 0.5);
   out += fmt::format("set xtics rotate by -45 scale 0 ({})\nset ytics scale 0 ({})\n",
                      fmt::join(x_tic, ", "), fmt::join(y_tic, ", "));
-  out += "unset grid\nunset key\nunset border\nset title offset 0,1.5\nset offsets 0,0,0,0\n";
-  out += fmt::format("$cells << EOD\n{}EOD\n$texts << EOD\n{}EOD\n$names << EOD\n{}EOD\n", cells,
-                     texts, names);
+  out += "unset grid\nunset key\nunset border\nset tmargin 5\nset title offset 0,1\n";
+  out += names;
+  out += fmt::format("$cells << EOD\n{}EOD\n$texts << EOD\n{}EOD\n", cells, texts);
   std::vector<std::string> items = {
-      "$cells using 1:2:3:4:5:6:7 with boxxyerror lc palette fs solid 1 noborder notitle",
-      "$names using 1:2:3 with labels center notitle"};
+      "$cells using 1:2:3:4:5:6:7 with boxxyerror lc palette fs solid 1 noborder notitle"};
   if (left <= 60) {
     items.push_back("$texts using 1:2:3:4 with labels center font ',9' tc rgb variable notitle");
   }

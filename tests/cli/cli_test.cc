@@ -24,9 +24,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-const std::vector<std::vector<std::string>> kCommands = {
-    {"run"},      {"chat"},    {"perplexity"}, {"tokenize"},          {"methods"},       {"synth"},
-    {"compress"}, {"inspect"}, {"eval"},       {"eval", "attention"}, {"eval", "memory"}};
+const std::vector<std::vector<std::string>> kCommands = {{"run"},
+                                                         {"chat"},
+                                                         {"perplexity"},
+                                                         {"tokenize"},
+                                                         {"methods"},
+                                                         {"synth"},
+                                                         {"compress"},
+                                                         {"inspect"},
+                                                         {"eval"},
+                                                         {"eval", "attention"},
+                                                         {"eval", "memory"},
+                                                         {"report"}};
 
 /// Fails with this message, on one line, and nothing on standard output.
 void expect_failure(const ProgramResult& result, int code, const std::string& message) {
@@ -286,6 +295,7 @@ TEST_F(Cli, EvaluatesMethods) {
 /// Without the only numbers that may differ.
 std::string without_times(const std::string& text) {
   json parsed = json::parse(text);
+  parsed.erase("command");
   for (auto& cell : parsed.at("results")) cell.erase("compress_seconds");
   return parsed.dump();
 }
@@ -323,7 +333,10 @@ TEST_F(Cli, MeasuresErrorAgainstMemory) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   json a = json::parse(first.out), b = json::parse(second.out);
   for (json* result : {&a, &b}) {
-    for (json& row : (*result)["results"]) row.erase("seconds_per_token");
+    for (json& row : (*result)["results"]) {
+      row.erase("seconds_per_token");
+      row.erase("largest_seconds_per_token");
+    }
   }
   EXPECT_EQ(a.dump(), b.dump());
   EXPECT_EQ(a["results"].size(), 4u);
@@ -351,6 +364,40 @@ TEST_F(Cli, EvalRefusesWhatCannotBe) {
   error({stream(), "--methods", "exact", "--plot", "x.bmp"}, "ends in .svg, .png or .pdf");
   error({stream(), "--methods", "exact", "--json=" + path("no/such/file")},
         "No such file or directory");
+}
+
+// --- report ---
+
+TEST_F(Cli, ResultsBecomeAPage) {
+  const std::string a = path("a.json"), b = path("b.json"), page = path("report.html");
+  ASSERT_EQ(run(eval({stream(), "--methods", "exact;streaming-llm", "--json=" + a})).exit_code, 0);
+  ASSERT_EQ(run({"eval", "memory", "--lengths", "300", "--budgets", "50,100", "--dim", "8",
+                 "--seeds", "1", "--methods", "uniform", "--json=" + b})
+                .exit_code,
+            0);
+  const auto result = run({"report", a, b, "-o", page, "--title", "<Today>"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, page + "\n");
+  const std::string html = read_text(page);
+  EXPECT_THAT(html, HasSubstr("<h1>&lt;Today&gt;</h1>"));
+  EXPECT_THAT(html, HasSubstr("ballast eval attention " + stream()));
+  EXPECT_THAT(html, HasSubstr("&#39;exact;streaming-llm&#39;"));  // as typed, quoted
+  EXPECT_THAT(html, HasSubstr("Error against memory, synthetic stream"));
+
+  // A file that is none is named, and the page stays as it was.
+  const std::string half = path("half.json"), other = path("other.json");
+  write_text(half, read_text(a).substr(0, 500));
+  write_text(other, "{\"experiment\": \"attention\"}");
+  write_text(path("empty.json"), "");
+  expect_failure(run({"report", a, half, "-o", page}), 1, half + ": not a whole JSON file");
+  expect_failure(run({"report", other, a, "-o", page}), 1,
+                 other + ": not the JSON of an experiment");
+  expect_failure(run({"report", path("empty.json"), "-o", page}), 1,
+                 "empty.json: not a whole JSON");
+  expect_failure(run({"report", path("none.json"), "-o", page}), 1, "none.json: cannot open it");
+  expect_failure(run({"report", path(""), "-o", page}), 1, "is a folder");
+  expect_failure(run({"report", "-o", page}), 2, "FILE is required");
+  EXPECT_EQ(read_text(page), html);
 }
 
 // --- when the outside world fails ---

@@ -1,0 +1,83 @@
+#include "cli/kv_options.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "eval/kv_file.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+
+void KvOptions::add_to(CLI::App& app, const char* seed_help) {
+  app.add_option("FILE", file, "Tensors layer.{i}.q|k|v of [heads, tokens, dim] (safetensors)")
+      ->type_name("");
+  app.add_flag("--synth", synth, "Use a made-up stream instead of a file");
+  app.add_option("--seed", synth_options.seed, seed_help)->capture_default_str();
+  app.add_option("--select-layers", layers, "Only these layers, such as 0,2,5-7");
+  app.add_option("--select-kv-heads", kv_heads, "Only these KV heads");
+  add_synth_options(app, synth_options, "With --synth");
+}
+
+std::unique_ptr<KvSource> KvOptions::open(const std::string& command) const {
+  require(synth != !file.empty(), "{}: give a file or --synth, {}", command,
+          synth ? "not both" : "one of the two");
+  if (synth) return std::make_unique<Synth>(synth_options);
+  return std::make_unique<KvFile>(file);
+}
+
+std::vector<std::size_t> KvOptions::selected_layers(const KvSource& source) const {
+  const std::size_t count = source.shape().layers;
+  std::vector<std::size_t> out;
+  for (std::size_t number : parse_selection(layers, "--select-layers")) {
+    std::size_t i = 0;
+    while (i < count && source.layer_number(i) != number) ++i;
+    require(i < count, "{}: there is no layer {}", source.name(), number);
+    out.push_back(i);
+  }
+  if (out.empty()) {
+    out.resize(count);
+    std::iota(out.begin(), out.end(), std::size_t{0});
+  }
+  return out;
+}
+
+std::vector<std::size_t> KvOptions::selected_kv_heads(const KvSource& source) const {
+  const std::size_t count = source.shape().kv_heads;
+  std::vector<std::size_t> out = parse_selection(kv_heads, "--select-kv-heads");
+  for (std::size_t head : out) {
+    require(head < count, "{}: there is no KV head {}; there are {}, counted from 0", source.name(),
+            head, count);
+  }
+  if (out.empty()) {
+    out.resize(count);
+    std::iota(out.begin(), out.end(), std::size_t{0});
+  }
+  return out;
+}
+
+Json KvOptions::settings(const KvSource& source) const {
+  const KvShape& s = source.shape();
+  Json layer_numbers = Json::array();
+  for (std::size_t l : selected_layers(source)) layer_numbers.push_back(source.layer_number(l));
+  Json out = {{"source", source.name()}, {"layers", layer_numbers},
+              {"heads", s.heads},        {"kv_heads", selected_kv_heads(source)},
+              {"tokens", s.tokens},      {"dim", s.key_dim}};
+  if (synth) {
+    out["synth"] = {{"seed", synth_options.seed},
+                    {"clusters", synth_options.clusters},
+                    {"needle", synth_options.needle}};
+  }
+  return out;
+}
+
+std::string describe(const KvSource& source, std::size_t layers, std::size_t kv_heads) {
+  const KvShape& s = source.shape();
+  return fmt::format("{}: {} tokens, {} layer{}, {} of {} query heads, dimension {}", source.name(),
+                     format_count(s.tokens), layers, layers == 1 ? "" : "s", kv_heads * s.group(),
+                     s.heads, s.key_dim);
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,37 @@
+// Which queries, keys and values an experiment is about.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "eval/kv_source.h"
+#include "eval/synth.h"
+#include "report/json.h"
+
+namespace ballast::cli {
+
+/// FILE or --synth, --seed, --select-layers, --select-kv-heads.
+struct KvOptions {
+  std::string file;
+  bool synth = false;
+  SynthOptions synth_options;
+  std::string layers;
+  std::string kv_heads;
+
+  /// `seed_help`: what the seed is of.
+  void add_to(CLI::App& app, const char* seed_help = "Seed of the made-up stream");
+  /// Throws Error unless exactly one of FILE and --synth was given; `command` names who asks.
+  std::unique_ptr<KvSource> open(const std::string& command) const;
+  /// Layers as the source counts them; all if none were named.
+  std::vector<std::size_t> selected_layers(const KvSource& source) const;
+  std::vector<std::size_t> selected_kv_heads(const KvSource& source) const;
+  /// What decides the source's numbers.
+  Json settings(const KvSource& source) const;
+};
+
+/// "stream.safetensors: 8,192 tokens, 2 layers, 8 of 8 query heads, dimension 128".
+std::string describe(const KvSource& source, std::size_t layers, std::size_t kv_heads);
+
+}  // namespace ballast::cli

@@ -1,0 +1,65 @@
+// ballast report: results of experiments as one page.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/fail.h"
+#include "base/output_file.h"
+#include "base/printable.h"
+#include "cli/command.h"
+#include "report/result.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string out;
+  std::string title = "Ballast: results";
+};
+
+Result read_result(const std::string& path) {
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), "{}: is a folder, not a results file",
+          path);
+  std::ifstream in(path, std::ios::binary);
+  require(in.is_open(), "{}: cannot open it", path);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not a whole JSON file, as ballast eval NAME --json={} writes it: {}", path, path,
+         printable(error.what()));
+  }
+  return Result::from_json(json, path);
+}
+
+void run(const Options& o) {
+  OutputFile file{o.out};
+  std::vector<Result> results;
+  for (const std::string& path : o.files) results.push_back(read_result(path));
+  file.write(html_page(o.title, results));
+  file.commit();
+  print(fmt::format("{}\n", o.out));
+}
+
+}  // namespace
+
+void add_report(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand(
+      "report", "Put results of experiments (--json=FILE) on one HTML page with tables and plots");
+  app->add_option("FILE", options->files, "Results files, in the order of the page")
+      ->required()
+      ->type_name("");
+  app->add_option("-o,--out", options->out, "The page to write")->required()->type_name("FILE");
+  app->add_option("--title", options->title, "Its title")->capture_default_str()->type_name("TEXT");
+  app->footer(
+      "Example:\n  ballast eval memory --json=results/memory.json\n"
+      "  ballast report results/*.json -o report.html");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli
