@@ -8,7 +8,8 @@ namespace {
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) {
   return std::make_unique<Selection>(
-      setup, Selection::Options{.mean = setup.policy.choice("score") == "mean"});
+      setup, Selection::Options{.mean = setup.policy.choice("score") == "mean",
+                                .lightest = setup.policy.choice("keep") == "light"});
 }
 
 }  // namespace
@@ -19,7 +20,10 @@ const MethodInfo& h2o_method() {
       .title = "half heavy hitters (most accumulated attention), half recent tokens",
       .paper = "Zhang et al. 2023, H2O, Algorithm 1",
       .parameters = {{"score", Parameter::Kind::choice, "sum", 0, 0, "sum|mean",
-                      "attention a token has received: its sum, or per query that could see it"}},
+                      "attention a token has received: its sum, or per query that could see it"},
+                     {"keep", Parameter::Kind::choice, "heavy", 0, 0, "heavy|light",
+                      "light: the tokens with the least attention instead, to see what heavy "
+                      "hitters are worth"}},
       .share = WindowShare::half,
       .window = 0,
       .keeps_generated = false,

@@ -95,7 +95,7 @@ bool Selection::heavier(const Block& block, std::size_t a, std::size_t b) const 
     ma /= std::max<Position>(1, block.now - pa);
     mb /= std::max<Position>(1, block.now - pb);
   }
-  if (ma != mb) return ma > mb;
+  if (ma != mb) return (ma > mb) != options_.lightest;
   return pa > pb;
 }
 

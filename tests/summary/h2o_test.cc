@@ -1,3 +1,4 @@
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -9,6 +10,7 @@ namespace {
 TEST(H2o, Contract) {
   check_contract({.method = "h2o:budget=64"});
   check_contract({.method = "h2o:budget=64,score=mean", .any_chunking = false});
+  check_contract({.method = "h2o:budget=64,keep=light"});
 }
 
 // The cache as the paper has it: a set of positions and their scores, one token at a time.
@@ -16,12 +18,14 @@ struct NaiveH2o {
   std::size_t capacity;
   bool mean = false;
   std::map<Position, double> scores;
+  bool light = false;
 
   void take(Position position, double score, Position now) {
     scores[position] = score;
     if (scores.size() <= capacity) return;
     auto of = [&](const auto& e) {
-      return mean ? e.second / std::max<Position>(1, now - e.first) : e.second;
+      const double score = mean ? e.second / std::max<Position>(1, now - e.first) : e.second;
+      return light ? -score : score;
     };
     auto worst = scores.begin();
     for (auto it = scores.begin(); it != scores.end(); ++it) {
@@ -32,11 +36,15 @@ struct NaiveH2o {
 };
 
 TEST(H2o, FollowsTheNaiveSimulationStepByStep) {
-  for (bool mean : {false, true}) {
+  for (const char* method :
+       {"h2o:budget=9", "h2o:budget=9,score=mean", "h2o:budget=9,keep=light"}) {
     for (std::size_t capacity : {1u, 2u, 9u, 40u}) {
-      auto setup = setup_of(mean ? "h2o:budget=9,score=mean" : "h2o:budget=9", capacity, 4);
+      auto setup = setup_of(method, capacity, 4);
       auto summary = make_summary(setup);
-      NaiveH2o naive{capacity, mean, {}};
+      NaiveH2o naive{capacity,
+                     std::strstr(method, "mean") != nullptr,
+                     {},
+                     std::strstr(method, "light") != nullptr};
       Stream stream = random_stream(300, 4, capacity);
       // Coarse masses make ties frequent.
       for (float& m : stream.mass) m = std::round(m * 4.0f) / 4.0f;
