@@ -106,6 +106,17 @@ class Sequence {
   bool prompt_finished_ = false;
 };
 
+/// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
+/// side. Keys are as they enter the cache: turned, unless positions are rolling.
+struct AttentionStep {
+  std::size_t layer = 0;
+  std::size_t first = 0;  ///< the first row's token, counted through the call
+  ConstMatrix queries;    ///< tokens × (heads · key dimension)
+  ConstMatrix keys;       ///< tokens × (KV heads · key dimension)
+  ConstMatrix values;     ///< tokens × (KV heads · value dimension)
+  ConstMatrix outputs;    ///< tokens × (heads · value dimension)
+};
+
 struct PrefillOptions {
   /// Tokens read at once. Smaller takes less memory and notices cancellation sooner; results do not
   /// depend on it.
@@ -118,6 +129,8 @@ struct PrefillOptions {
   /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
   /// is number `first` of this call.
   std::function<void(std::size_t first, ConstMatrix logits)> all_logits = {};
+  /// When set, is shown every layer's attention as it happens, chunk by chunk.
+  std::function<void(const AttentionStep& step)> on_attention = {};
 };
 
 /// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one

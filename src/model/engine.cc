@@ -31,13 +31,21 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
-  std::size_t count = 0;
-  for (std::size_t done = 0; done < tokens.size(); done += count) {
+  std::size_t count = 0, done = 0;
+  Forward::OnAttention watch;
+  if (options.on_attention) {
+    watch = [&](AttentionStep step) {
+      step.first = done;
+      options.on_attention(step);
+    };
+  }
+  for (; done < tokens.size(); done += count) {
     count = std::min(options.chunk, tokens.size() - done);
     const Run run{&sequence, tokens.subspan(done, count)};
     // Nobody sees what the last layer makes of a token whose logits are not asked for.
     const bool ends = done + count == tokens.size();
-    forward_->run({&run, 1}, options.all_logits ? Forward::kAll : ends ? 1 : 0);
+    const bool all = options.all_logits || watch;
+    forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
       forward_->logits(i, rows);

@@ -179,7 +179,8 @@ void Forward::feed_forward(const LayerWeights& w) {
   multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
 }
 
-void Forward::run(std::span<const Run> runs, std::size_t wanted) {
+void Forward::run(std::span<const Run> runs, std::size_t wanted,
+                  const OnAttention& on_attention) {
   for (const Run& run : runs) check(run);
   tokens_ = 0;
   for (const Run& run : runs) tokens_ += run.tokens.size();
@@ -192,6 +193,10 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted) {
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
     const bool last = l + 1 == config_.layers;
     attention(l, runs, last ? tokens_ - std::min(wanted, tokens_) : 0);
+    if (on_attention) {
+      on_attention({l, 0, rows(scratch_.query), rows(scratch_.key), rows(scratch_.value),
+                    rows(scratch_.attended)});
+    }
     if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
     // In a parallel block the feed-forward reads what attention read, before its sum.
     if (config_.parallel_residual) {

@@ -41,10 +41,14 @@ class Forward {
 
   const Model& model() const { return model_; }
 
+  /// Called after each layer's attention, all runs together, with rows counted from 0.
+  using OnAttention = std::function<void(const AttentionStep& step)>;
+
   /// Moves the runs forward, each of another sequence. The state after the last layer stays, for
   /// logits(), until the next call. Of a single run it may be made for its last `wanted` tokens
   /// only: the last layer then does nothing for the others but store their keys and values.
-  void run(std::span<const Run> runs, std::size_t wanted = kAll);
+  void run(std::span<const Run> runs, std::size_t wanted = kAll,
+           const OnAttention& on_attention = {});
   /// The logits of `out.rows` tokens of the last run() from number `first` on, counted through the
   /// runs. Each token's may be asked for once.
   void logits(std::size_t first, MutableMatrix out);
