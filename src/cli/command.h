@@ -24,6 +24,7 @@ void add_inspect(CLI::App& parent, std::function<void()>& task);
 void add_eval(CLI::App& parent, std::function<void()>& task);
 void add_bench(CLI::App& parent, std::function<void()>& task);
 void add_report(CLI::App& parent, std::function<void()>& task);
+void add_capture(CLI::App& parent, std::function<void()>& task);
 void add_run(CLI::App& parent, std::function<void()>& task);
 void add_chat(CLI::App& parent, std::function<void()>& task);
 void add_perplexity(CLI::App& parent, std::function<void()>& task);
@@ -32,6 +33,10 @@ void add_tokenize(CLI::App& parent, std::function<void()>& task);
 /// Experiments: subcommands of eval.
 void add_eval_attention(CLI::App& parent, std::function<void()>& task);
 void add_eval_memory(CLI::App& parent, std::function<void()>& task);
+void add_eval_ablation(CLI::App& parent, std::function<void()>& task);
+void add_eval_norms(CLI::App& parent, std::function<void()>& task);
+void add_eval_clusters(CLI::App& parent, std::function<void()>& task);
+void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);
 

@@ -7,8 +7,18 @@ namespace ballast::cli {
 
 std::span<const AddCommand> commands() {
   static constexpr std::array all = {
-      &add_run,      &add_chat,    &add_perplexity, &add_tokenize, &add_methods, &add_synth,
-      &add_compress, &add_inspect, &add_eval,       &add_report,   &add_bench,
+      &add_run,         //
+      &add_chat,        //
+      &add_perplexity,  //
+      &add_tokenize,    //
+      &add_methods,     //
+      &add_synth,       //
+      &add_capture,     //
+      &add_compress,    //
+      &add_inspect,     //
+      &add_eval,        //
+      &add_report,      //
+      &add_bench,       //
   };
   return all;
 }

@@ -6,8 +6,17 @@
 namespace ballast::cli {
 
 void add_eval(CLI::App& parent, std::function<void()>& task) {
-  static constexpr std::array experiments = {&add_eval_attention, &add_eval_memory,
-                                             &add_eval_needle, &add_eval_stream};
+<<<<<<< HEAD
+  static constexpr std::array experiments = {
+      &add_eval_attention,  //
+      &add_eval_ablation,   //
+      &add_eval_memory,     //
+      &add_eval_norms,      //
+      &add_eval_clusters,   //
+      &add_eval_heavy,      //
+      &add_eval_needle,     //
+      &add_eval_stream,     //
+  };
   CLI::App* app = parent.add_subcommand("eval", "Run an experiment of the papers");
   app->require_subcommand(0, 1);
   app->fallthrough();

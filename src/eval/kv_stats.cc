@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <numeric>
 
 #include "base/parallel.h"
+#include "eval/clusters.h"
 #include "eval/head_attention.h"
+#include "eval/norms.h"
 
 namespace ballast {
 namespace {
@@ -16,64 +17,16 @@ namespace {
 constexpr std::size_t kSampledKeys = 2048;
 constexpr std::size_t kSampledQueries = 32;
 
-/// Sums from which moments follow; added up head by head, in order.
-struct Sums {
-  double count = 0, sum = 0, squares = 0, largest = 0;
-
-  void add(double x) {
-    count += 1;
-    sum += x;
-    squares += x * x;
-    largest = std::max(largest, x);
-  }
-  void add(const Sums& other) {
-    count += other.count;
-    sum += other.sum;
-    squares += other.squares;
-    largest = std::max(largest, other.largest);
-  }
-  Moments moments() const {
-    if (count == 0) return {};
-    const double mean = sum / count;
-    return {mean, std::sqrt(std::max(0.0, squares / count - mean * mean)), largest};
-  }
-};
-
-double distance2(std::span<const float> a, std::span<const double> b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return sum;
-}
-
-Sums norms(const Matrix& rows, const std::vector<double>& shift) {
-  Sums out;
-  for (std::size_t t = 0; t < rows.rows(); ++t) out.add(std::sqrt(distance2(rows[t], shift)));
-  return out;
-}
-
-std::vector<double> mean_row(const Matrix& rows) {
-  std::vector<double> mean(rows.cols(), 0.0);
-  for (std::size_t t = 0; t < rows.rows(); ++t) {
-    for (std::size_t c = 0; c < mean.size(); ++c) mean[c] += rows[t][c];
-  }
-  for (double& x : mean) x /= static_cast<double>(rows.rows());
-  return mean;
-}
-
 using Radii = std::array<double, KvLayerStats::kCentres.size()>;
 
-/// Farthest point first; the largest distance left at each of kCentres.
+/// The largest distance left at each of kCentres.
 Radii centre_radii(const Matrix& keys) {
-  const std::size_t n = std::min(keys.rows(), kSampledKeys);
-  auto row = [&](std::size_t i) { return keys[i * keys.rows() / n]; };
-  std::vector<double> nearest(n, std::numeric_limits<double>::infinity());
+  const std::size_t most = KvLayerStats::kCentres.back();
+  const GreedyCentres found = greedy_centres(evenly_spaced(keys, kSampledKeys), most);
   Radii out{};
-  std::size_t centre = n - 1, next = 0;
-  for (std::size_t k = 1; k <= KvLayerStats::kCentres.back(); ++k) {
-    const std::vector<double> at(row(centre).begin(), row(centre).end());
-    for (std::size_t i = 0; i < n; ++i) nearest[i] = std::min(nearest[i], distance2(row(i), at));
-    centre = static_cast<std::size_t>(std::ranges::max_element(nearest) - nearest.begin());
-    if (k == KvLayerStats::kCentres[next]) out[next++] = std::sqrt(nearest[centre]);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t k = std::min(KvLayerStats::kCentres[i], found.radii.size());
+    out[i] = found.radii[k - 1];
   }
   return out;
 }
@@ -109,7 +62,7 @@ Attention describe(std::vector<float> weights) {
 }
 
 struct HeadStats {
-  Sums query, key, shifted, value;
+  KvNorms norms;
   Radii radius{};
   Attention attention;
   double queries = 0;
@@ -135,14 +88,7 @@ HeadStats measure_head(const KvSource& source, std::size_t layer, std::size_t kv
   const KvShape& s = source.shape();
   const HeadAttention head(source, layer, kv_head);
   HeadStats out;
-  const std::vector<double> none(std::max(s.key_dim, s.value_dim), 0.0);
-  for (std::size_t g = 0; g < s.group(); ++g) {
-    out.query.add(norms(
-        source.read(KvSource::Part::query, layer, kv_head * s.group() + g, 0, s.tokens), none));
-  }
-  out.key = norms(head.keys(), none);
-  out.shifted = norms(head.keys(), mean_row(head.keys()));
-  out.value = norms(head.values(), none);
+  out.norms = measure_norms(source, layer, kv_head);
   out.radius = centre_radii(head.keys());
   const std::size_t half = s.tokens / 2, asked = std::min(s.tokens - half, kSampledQueries);
   for (std::size_t i = 1; i <= asked; ++i) ask(head, half + i * (s.tokens - half) / asked - 1, out);
@@ -163,10 +109,7 @@ KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Adva
   });
   HeadStats all;
   for (const HeadStats& head : of_head) {
-    all.query.add(head.query);
-    all.key.add(head.key);
-    all.shifted.add(head.shifted);
-    all.value.add(head.value);
+    all.norms.add(head.norms);
     all.attention.add(head.attention);
     all.queries += head.queries;
     for (std::size_t k = 0; k < all.radius.size(); ++k) {
@@ -174,10 +117,10 @@ KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Adva
     }
   }
   KvLayerStats out;
-  out.query_norm = all.query.moments();
-  out.key_norm = all.key.moments();
-  out.shifted_norm = all.shifted.moments();
-  out.value_norm = all.value.moments();
+  out.query_norm = all.norms.query.moments();
+  out.key_norm = all.norms.key.moments();
+  out.shifted_norm = all.norms.shifted.moments();
+  out.value_norm = all.norms.value.moments();
   for (std::size_t k = 0; k < out.radius.size(); ++k) {
     out.radius[k] = out.shifted_norm.mean > 0 ? all.radius[k] / out.shifted_norm.mean : 0;
   }

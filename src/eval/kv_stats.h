@@ -5,14 +5,9 @@
 #include <vector>
 
 #include "eval/kv_source.h"
+#include "eval/norms.h"
 
 namespace ballast {
-
-struct Moments {
-  double mean = 0;
-  double deviation = 0;
-  double largest = 0;
-};
 
 /// Of one layer, over all its heads and tokens.
 struct KvLayerStats {

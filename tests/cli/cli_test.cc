@@ -35,7 +35,12 @@ const std::vector<std::vector<std::string>> kCommands = {{"run"},
                                                          {"eval"},
                                                          {"eval", "attention"},
                                                          {"eval", "memory"},
-                                                         {"report"}};
+                                                         {"report"},
+                                                         {"capture"},
+                                                         {"eval", "ablation"},
+                                                         {"eval", "norms"},
+                                                         {"eval", "clusters"},
+                                                         {"eval", "heavy"}};
 
 /// Fails with this message, on one line, and nothing on standard output.
 void expect_failure(const ProgramResult& result, int code, const std::string& message) {

@@ -1,0 +1,137 @@
+// ballast capture: queries, keys and values of a running model, for experiments on attention.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "eval/kv_capture.h"
+#include "report/progress.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string file;
+  std::string out;
+  std::string layers;
+  std::size_t tokens = 0;
+  std::string type = "f16";
+  bool quiet = false;
+  JsonOption json;
+};
+
+TensorType parse_type(const std::string& name) {
+  if (name == "f32") return TensorType::f32;
+  if (name == "bf16") return TensorType::bf16;
+  if (name == "f16") return TensorType::f16;
+  fail("unknown type '{}'; known: f32, bf16, f16", name);
+}
+
+/// What experiments on the file will not know of: they take plain softmax, 1/sqrt(dim).
+std::string differences(const ModelConfig& c) {
+  std::string out;
+  auto add = [&](const std::string& what) { out += (out.empty() ? "" : ", ") + what; };
+  const double usual = 1 / std::sqrt(static_cast<double>(c.key_dim));
+  if (std::abs(c.attention_scale - usual) > 1e-6 * usual) {
+    add(fmt::format("a scale of {:g}", c.attention_scale));
+  }
+  if (c.attention_softcap > 0) add("a soft cap of logits");
+  if (c.alibi_max_bias > 0) add("ALiBi");
+  for (std::size_t window : c.sliding_windows) {
+    if (window == 0) continue;
+    add("sliding windows");
+    break;
+  }
+  return out;
+}
+
+void run(Options& o) {
+  const TensorType type = parse_type(o.type);
+  o.json.open();
+  LoadedModel m(o.model);
+  const ModelConfig& config = m.model.config();
+  const std::string text = read_input(o.file);
+  require(!text.empty(), "{}: there is no text in it", o.file);
+  std::vector<Token> tokens = m.tokenizer.encode(text);
+  if (o.tokens > 0 && o.tokens < tokens.size()) tokens.resize(o.tokens);
+  std::vector<std::size_t> layers = parse_selection(o.layers, "--layers");
+  if (layers.empty()) {
+    layers.resize(config.layers);
+    std::iota(layers.begin(), layers.end(), std::size_t{0});
+  }
+  KvCapture capture(o.out, config, layers, type);
+
+  CacheOptions cache;
+  cache.key_type = cache.value_type = StorageType::f16;
+  cache.expected_tokens = tokens.size();
+  require_memory(m.model.estimate(cache, tokens.size()), available_memory(), "this run");
+  Sequence sequence(m.model, cache);
+  {
+    Progress progress("capture");
+    PrefillOptions options;
+    options.progress = [&](std::size_t done, std::size_t total) {
+      if (!o.quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
+      return true;
+    };
+    options.on_attention = [&](const AttentionStep& step) { capture.add(step); };
+    m.engine.prefill(sequence, tokens, options);
+  }
+  capture.write({{"model", o.model},
+                 {"scale", fmt::format("{:.9g}", config.attention_scale)},
+                 {"command", command_line()}});
+  const std::string others = differences(config);
+  if (o.json.text()) {
+    print(fmt::format("{}: {} layer{} of {} query and {} KV heads, {} tokens of dimension {}, {}\n",
+                      o.out, layers.size(), layers.size() == 1 ? "" : "s", config.heads,
+                      config.kv_heads, format_count(tokens.size()), config.key_dim,
+                      format_bytes(static_cast<double>(std::filesystem::file_size(o.out)))));
+    if (!others.empty()) {
+      print(fmt::format("This model's attention has {}, which experiments on the file leave out.\n",
+                        others));
+    }
+  }
+  o.json.write({{"file", o.out},
+                {"model", o.model},
+                {"command", command_line()},
+                {"type", o.type},
+                {"layers", layers},
+                {"heads", config.heads},
+                {"kv_heads", config.kv_heads},
+                {"tokens", tokens.size()},
+                {"key_dim", config.key_dim},
+                {"value_dim", config.value_dim},
+                {"differences", others},
+                {"bytes", std::filesystem::file_size(o.out)}});
+}
+
+}  // namespace
+
+void add_capture(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "capture", "Write the queries, keys and values of a model that reads a text");
+  add_model_option(*app, o.model);
+  app->add_option("-f,--file", o.file, "The text; -: standard input")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("-o,--out", o.out, "The safetensors file to write")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7");
+  app->add_option("--tokens", o.tokens, "Only the first N tokens of the text")->type_name("N");
+  app->add_option("--dtype", o.type, "f32, bf16 or f16")->capture_default_str();
+  app->add_flag("-q,--quiet", o.quiet, "Show no progress");
+  o.json.add_to(*app);
+  app->footer(
+      "Example:\n  ballast capture -m model.gguf -f book.txt -o qkv.safetensors --layers 0,2\n"
+      "  ballast eval attention qkv.safetensors --methods 'balancekv;uniform'");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli
