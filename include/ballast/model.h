@@ -34,7 +34,7 @@ class Forward;
 struct MemoryEstimate {
   std::size_t weights = 0;  ///< mapped from the file, shared by all sequences
   std::size_t cache = 0;    ///< of one sequence, at its largest
-  std::size_t scratch = 0;  ///< of the engine
+  std::size_t scratch = 0;  ///< of the engine, and of the method while it summarises a layer
   std::size_t total() const { return weights + cache + scratch; }
 };
 

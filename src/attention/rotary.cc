@@ -60,6 +60,13 @@ std::span<const float> RotaryTable::at(std::size_t position) const {
   return {blocks_[block].get() + (position - begin) * width(), width()};
 }
 
+std::size_t RotaryTable::bytes_for(std::size_t count, std::size_t frequencies) {
+  std::size_t begin = 0;
+  const std::size_t block = count == 0 ? 0 : block_of(count - 1, begin);
+  const std::size_t ready = count == 0 ? 0 : begin + (kFirst << block);
+  return ready * 2 * frequencies * sizeof(float);
+}
+
 std::size_t RotaryTable::bytes() const { return ready_.load() * width() * sizeof(float); }
 
 }  // namespace ballast

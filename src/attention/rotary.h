@@ -30,6 +30,8 @@ class RotaryTable {
   /// See rotation_at(); the position must be ready.
   std::span<const float> at(std::size_t position) const;
   std::size_t bytes() const;
+  /// Of a table that has reached `count` positions of so many rotations.
+  static std::size_t bytes_for(std::size_t count, std::size_t frequencies);
 
  private:
   /// Block b holds kFirst · 2^b positions, so that growing moves nothing.

@@ -344,6 +344,11 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   if (cache.shared_) cache.shared_->load(in);
   for (auto& layer : cache.layers_) layer->load(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
+  if (cache.rotations_) {
+    std::size_t most = 0;
+    for (const auto& layer : cache.layers_) most = std::max(most, layer->entries());
+    if (most > 0) cache.rotations_->reach(most + 1);  // as it was, for bytes() to say
+  }
   if (note != nullptr) *note = std::move(text);
   return cache;
 }

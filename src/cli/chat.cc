@@ -30,15 +30,22 @@ struct Options {
   bool quiet = false;
 };
 
-/// While this lives, Ctrl-C asks the work to stop; else it ends the program.
+/// While this lives, Ctrl-C asks the work to stop; else it ends the program, and so does a second
+/// one, since a step may take long.
 class Interruptible {
  public:
   Interruptible() {
     asked = false;
+    ::sigaction(SIGINT, nullptr, &before_);
+    if (before_.sa_handler == SIG_IGN) return;  // who started us wants it so
     struct sigaction action = {};
-    action.sa_handler = [](int) { asked = true; };
+    action.sa_handler = [](int signal) {
+      if (!asked.exchange(true)) return;
+      ::sigaction(signal, &before_, nullptr);
+      ::raise(signal);
+    };
     action.sa_flags = SA_RESTART;
-    ::sigaction(SIGINT, &action, &before_);
+    ::sigaction(SIGINT, &action, nullptr);
   }
   ~Interruptible() { ::sigaction(SIGINT, &before_, nullptr); }
   Interruptible(const Interruptible&) = delete;
@@ -48,7 +55,7 @@ class Interruptible {
   static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
 
  private:
-  struct sigaction before_ = {};
+  static inline struct sigaction before_ = {};
 };
 
 /// A line of standard input, without its end; nothing at the end of the input.

@@ -58,6 +58,9 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
     table.add({"window", format_bytes(static_cast<double>(bytes.window))});
     table.add({"watching attention", format_bytes(static_cast<double>(bytes.watch))});
+    if (bytes.rotary > 0) {
+      table.add({"rotary table", format_bytes(static_cast<double>(bytes.rotary))});
+    }
     table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
     if (!note.empty()) table.add({"note", note});
     print(table.to_string());
@@ -82,6 +85,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
                 {"summary", bytes.summary},
                 {"window", bytes.window},
                 {"watch", bytes.watch},
+                {"rotary", bytes.rotary},
                 {"total", bytes.total()}}},
               {"note", note},
               {"reports", cache.reports()}});

@@ -1,6 +1,7 @@
 #include "cli/model_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +29,30 @@ LoadedModel::LoadedModel(const std::string& path)
   require(tokenizer.size() <= model.config().vocabulary,
           "{}: the vocabulary has {} tokens, but the embedding has {} rows", path, tokenizer.size(),
           model.config().vocabulary);
+}
+
+namespace {
+
+/// Code, tables of libraries and small buffers that are first touched while a model runs.
+constexpr std::size_t kTouchedLater = 3 << 20;
+
+}  // namespace
+
+std::size_t LoadedModel::program_memory() const {
+  std::error_code unknown;
+  const std::string files = std::filesystem::canonical(model.file().path(), unknown).string();
+  std::ifstream in("/proc/self/smaps");
+  bool ours = true;
+  std::size_t bytes = kTouchedLater;
+  for (std::string line; std::getline(in, line);) {
+    // A mapping begins with a line that ends with its file; lines on it begin with a capital.
+    if (!line.empty() && std::isupper(static_cast<unsigned char>(line[0])) == 0) {
+      ours = files.empty() || line.find(files) == std::string::npos;
+    } else if (ours && line.starts_with("Rss:")) {
+      bytes += std::stoull(line.substr(4)) * 1024;
+    }
+  }
+  return bytes;
 }
 
 void add_model_option(CLI::App& app, std::string& path) {

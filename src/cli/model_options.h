@@ -21,6 +21,10 @@ struct LoadedModel {
   /// Throws Error if either cannot be read.
   explicit LoadedModel(const std::string& path);
 
+  /// Bytes that this process takes beside pages of the model's files: what it holds now, and a
+  /// little more for what a run will touch.
+  std::size_t program_memory() const;
+
   Model model;
   Tokenizer tokenizer;
   Engine engine;

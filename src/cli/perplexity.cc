@@ -133,6 +133,7 @@ void run(Options& o) {
   cache.expected_tokens = std::min(length, tokens.size());
   const MemoryEstimate estimate = m.model.estimate(cache, cache.expected_tokens);
   require_memory(estimate, available_memory(), "this run");
+  const std::size_t program = m.program_memory();
 
   Scorer scorer(o, m, cache, tokens.size());
   std::size_t pieces = 0;
@@ -166,7 +167,7 @@ void run(Options& o) {
                 {"entries", scorer.entries},
                 {"bytes", to_json(scorer.bytes)},
                 {"exact_bytes", scorer.exact},
-                {"estimate", to_json(estimate)},
+                {"estimate", to_json(estimate, program)},
                 {"peak_memory", peak_memory()}});
 }
 

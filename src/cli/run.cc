@@ -122,6 +122,7 @@ class Runner {
     report_.estimate = m_.model.estimate(cache_options_, answer == 0 ? prompt + more : all);
     if (snapshot) report_.estimate.cache *= 2;
     require_memory(report_.estimate, available_memory(), "this run");
+    if (report_.program == 0) report_.program = m_.program_memory();
   }
 
   /// Reads the prompt and lets the method summarise it.

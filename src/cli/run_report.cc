@@ -90,15 +90,19 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
 std::string to_text(const RunReport& r) {
   return fmt::format(
       "\n{}, {}, keys {}, values {}\n\n{}\n{}\npeak memory  {} (estimated {}: {} weights, {} "
-      "cache, {} scratch)\n",
+      "cache, {} scratch, {} program)\n",
       r.options.policy.to_string(), to_string(r.options.protocol), to_string(r.options.key_type),
       to_string(r.options.value_type), work_table(r), cache_table(r), bytes_text(r.peak_memory),
-      bytes_text(r.estimate.total()), bytes_text(r.estimate.weights), bytes_text(r.estimate.cache),
-      bytes_text(r.estimate.scratch));
+      bytes_text(r.estimate.total() + r.program), bytes_text(r.estimate.weights),
+      bytes_text(r.estimate.cache), bytes_text(r.estimate.scratch), bytes_text(r.program));
 }
 
-Json to_json(const MemoryEstimate& e) {
-  return {{"weights", e.weights}, {"cache", e.cache}, {"scratch", e.scratch}, {"total", e.total()}};
+Json to_json(const MemoryEstimate& e, std::size_t program) {
+  return {{"weights", e.weights},
+          {"cache", e.cache},
+          {"scratch", e.scratch},
+          {"program", program},
+          {"total", e.total() + program}};
 }
 
 Json to_json(const CacheBytes& b) {
@@ -126,7 +130,7 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
             {"answer", to_json(r.answer)},
             {"cache_after_prompt", to_json(r.after_prompt)},
             {"peak_memory", r.peak_memory},
-            {"estimate", to_json(r.estimate)}}}};
+            {"estimate", to_json(r.estimate, r.program)}}}};
 }
 
 }  // namespace ballast::cli

@@ -43,6 +43,7 @@ struct RunReport {
   Work answer;
   CacheReport after_prompt;
   MemoryEstimate estimate;
+  std::size_t program = 0;  ///< held before: the program itself, the tokenizer, the questions
   std::size_t peak_memory = 0;
   std::vector<Answer> answers;
   bool logprobs = false;
@@ -51,7 +52,7 @@ struct RunReport {
 /// Tables for --stats.
 std::string to_text(const RunReport& report);
 Json to_json(const RunReport& report, const Tokenizer& tokenizer);
-Json to_json(const MemoryEstimate& estimate);
+Json to_json(const MemoryEstimate& estimate, std::size_t program);
 Json to_json(const CacheBytes& bytes);
 
 }  // namespace ballast::cli

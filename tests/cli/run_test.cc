@@ -1,5 +1,7 @@
 // ballast run, chat, perplexity, tokenize and inspect on tiny models with random weights.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -334,6 +336,56 @@ TEST_F(RunModel, CtrlCAtThePromptEndsAConversation) {
   int status = 0;
   ::waitpid(child, &status, 0);
   ::close(in[1]);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+// The pipe that the answer goes to is full and nobody reads it: the first Ctrl-C waits for ever.
+TEST_F(RunModel, ASecondCtrlCEndsAConversationAtOnce) {
+  int in[2], out[2];
+  ASSERT_EQ(::pipe(in), 0);
+  ASSERT_EQ(::pipe(out), 0);
+  ASSERT_EQ(::fcntl(out[1], F_SETFL, O_NONBLOCK), 0);
+  const std::string filling(4096, 'x');
+  while (::write(out[1], filling.data(), filling.size()) > 0) continue;
+  ASSERT_EQ(::fcntl(out[1], F_SETFL, 0), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGINT, SIG_DFL);
+    ::dup2(in[0], STDIN_FILENO);
+    ::dup2(out[1], STDOUT_FILENO);
+    ::close(in[1]);
+    ::execl(BALLAST_PROGRAM, BALLAST_PROGRAM, "chat", "-m", model().c_str(), nullptr);
+    ::_exit(127);
+  }
+  ::close(in[0]);
+  ASSERT_EQ(::write(in[1], "Hi\n", 3), 3);
+  // It has taken the line and then sleeps for a while: it is at the pipe.
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  int unread = 1;
+  for (int asleep = 0, i = 0; asleep < 20 && i < 6000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(::ioctl(in[1], FIONREAD, &unread), 0);
+    const std::string text = read_text(stat);
+    const bool sleeps = text.find(") S ") != std::string::npos;
+    asleep = unread == 0 && sleeps ? asleep + 1 : 0;
+  }
+  ASSERT_EQ(unread, 0);
+  int status = 0;
+  ::kill(child, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(::waitpid(child, &status, WNOHANG), 0);
+  ::kill(child, SIGINT);
+  bool ended = false;
+  for (int i = 0; i < 3000 && !ended; ++i) {
+    ended = ::waitpid(child, &status, WNOHANG) == child;
+    if (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(ended);
+  if (!ended) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+  }
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
 }
