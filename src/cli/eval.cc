@@ -6,7 +6,6 @@
 namespace ballast::cli {
 
 void add_eval(CLI::App& parent, std::function<void()>& task) {
-<<<<<<< HEAD
   static constexpr std::array experiments = {
       &add_eval_attention,  //
       &add_eval_ablation,   //
