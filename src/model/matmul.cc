@@ -203,13 +203,14 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
-  const std::size_t most = std::min(kMostTasks - 2 * products.size(),
+  const std::size_t most = std::min(kMostTasks / 2 - 2 * products.size(),
                                     kTasksOfThread * static_cast<std::size_t>(threads()));
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
-    const std::size_t rows =
-        round_to_tiles(size / std::max<std::size_t>(1, w.cols * x.rows) + kTileRows);
+    std::size_t rows = round_to_tiles(size / std::max<std::size_t>(1, w.cols * x.rows) + kTileRows);
+    // Whole panels; half of the rows is left or more, which the limit of tasks allows for.
+    if (rows > kBf16Rows) rows = rows / kBf16Rows * kBf16Rows;
     for (std::size_t begin = 0; begin < w.rows; begin += rows) {
       tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
     }
