@@ -1,0 +1,46 @@
+// The words in which the benchmarks put their questions. They define the tasks: a model asked in
+// other words does not give comparable results. All are the benchmarks' own.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace ballast {
+
+// ---- LongBench (Bai et al. 2023), its English tasks ---------------------------------------------
+
+enum class LongBenchScore : unsigned char {
+  qa_f1,
+  rouge_l,
+  classification,
+  retrieval,
+  count,
+  code
+};
+
+struct LongBenchTask {
+  std::string_view name;
+  std::string_view title;     ///< as the papers' tables have it
+  std::string_view category;  ///< of LongBench's six
+  LongBenchScore score;
+  std::size_t max_tokens;   ///< of an answer
+  bool chat;                ///< whether a model's chat template goes around it
+  bool first_line;          ///< only the first line of an answer counts
+  bool in_e;                ///< part of LongBench-E
+  std::string_view prompt;  ///< with {context} and {input}
+};
+
+std::span<const LongBenchTask> longbench_tasks();
+
+// ---- RULER (Hsieh et al. 2024), whose files hold whole prompts
+// ------------------------------------
+
+struct RulerTask {
+  std::string_view name;  ///< or the beginning of it
+  std::size_t max_tokens;
+  bool any;  ///< one of the references is enough
+};
+
+std::span<const RulerTask> ruler_tasks();
+
+}  // namespace ballast
