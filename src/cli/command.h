@@ -39,6 +39,13 @@ void add_eval_clusters(CLI::App& parent, std::function<void()>& task);
 void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);
+void add_eval_lines(CLI::App& parent, std::function<void()>& task);
+void add_eval_longbench(CLI::App& parent, std::function<void()>& task);
+void add_eval_light(CLI::App& parent, std::function<void()>& task);
+void add_eval_ruler(CLI::App& parent, std::function<void()>& task);
+void add_eval_summarise(CLI::App& parent, std::function<void()>& task);
+void add_eval_choice(CLI::App& parent, std::function<void()>& task);
+void add_eval_diversity(CLI::App& parent, std::function<void()>& task);
 
 /// The command line as typed, quoted for a shell; empty before main() has set it.
 const std::string& command_line();

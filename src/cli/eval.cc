@@ -15,6 +15,13 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_heavy,      //
       &add_eval_needle,     //
       &add_eval_stream,     //
+      &add_eval_lines,      //
+      &add_eval_longbench,  //
+      &add_eval_light,      //
+      &add_eval_ruler,      //
+      &add_eval_summarise,  //
+      &add_eval_choice,     //
+      &add_eval_diversity,  //
   };
   CLI::App* app = parent.add_subcommand("eval", "Run an experiment of the papers");
   app->require_subcommand(0, 1);

@@ -201,6 +201,7 @@ void Question::write(Sequence& sequence, std::vector<float> logits, Answered& ou
   options.sampling.temperature = 0;
   options.max_tokens = sample_.max_tokens;
   options.stop = sample_.stop;
+  options.ignore_end = sample_.whole_length;
   options.text_start = prompt_.chat;
   const Generated made = generate(engine_, sequence, tokenizer_, std::move(logits), {}, options);
   out.text = made.text;

@@ -278,7 +278,7 @@ std::string fingerprint(const std::vector<Sample>& samples) {
     for (const std::string& text : {sample.id, sample.context, sample.question}) add(text);
     for (const std::string& text : sample.choices) add(text);
     for (const std::string& text : sample.stop) add(text);
-    add(fmt::format("{} {}", sample.max_tokens, sample.raw));
+    add(fmt::format("{} {} {}", sample.max_tokens, sample.raw, sample.whole_length));
   }
   return fmt::format("{:08x}", static_cast<std::uint32_t>(crc));
 }

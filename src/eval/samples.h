@@ -29,7 +29,8 @@ struct Sample {
   Json expected;                     ///< for the scorer
   std::size_t max_tokens = 32;       ///< of the answer
   std::vector<std::string> stop;
-  bool raw = false;  ///< no chat template around it, whatever the model
+  bool raw = false;           ///< no chat template around it, whatever the model
+  bool whole_length = false;  ///< the answer goes on after the model's end, to max_tokens
 };
 
 /// A method as it is compared with others: in one memory, with one seed.
