@@ -38,6 +38,7 @@ void add_eval_norms(CLI::App& parent, std::function<void()>& task);
 void add_eval_clusters(CLI::App& parent, std::function<void()>& task);
 void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
+void add_eval_quantised(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);
 void add_eval_lines(CLI::App& parent, std::function<void()>& task);
 void add_eval_longbench(CLI::App& parent, std::function<void()>& task);

@@ -14,6 +14,7 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_clusters,   //
       &add_eval_heavy,      //
       &add_eval_needle,     //
+      &add_eval_quantised,
       &add_eval_stream,     //
       &add_eval_lines,      //
       &add_eval_longbench,  //

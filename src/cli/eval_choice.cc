@@ -2,19 +2,11 @@
 // tables 1, 2, 8, 9, 10, 11).
 #include <algorithm>
 
-#include "cli/experiment.h"
-#include "eval/choice_tasks.h"
+#include "cli/eval_choice.h"
 #include "eval/score_plots.h"
 
 namespace ballast::cli {
 namespace {
-
-struct Options {
-  SampleFlags flags;
-  std::vector<std::string> data;
-  std::string shots_file;
-  ChoiceOptions choice;
-};
 
 /// The paper's methods, each with and without heavy hitters. h2o is local with them; with no recent
 /// tokens it is heavy hitters alone.
@@ -22,7 +14,7 @@ constexpr const char* kMethods =
     "exact;local;h2o;h2o:window=0;strided;strided:heavy=0.5;fixed;fixed:heavy=0.5;topk;"
     "topk:heavy=0.5;spatten";
 
-std::vector<Sample> read_samples(Options& o) {
+std::vector<Sample> read_samples(ChoiceFlags& o) {
   o.choice.shots_file = o.shots_file;
   o.choice.seed = o.flags.variants.seed;
   std::vector<Sample> samples;
@@ -38,12 +30,14 @@ std::vector<Sample> read_samples(Options& o) {
   return samples;
 }
 
-void run(Options& o) {
+}  // namespace
+
+void run_choice(ChoiceFlags& o, const std::string& name, const std::string& title) {
   std::vector<Sample> samples = read_samples(o);
   SampleRun run(o.flags);
   SampleExperiment experiment;
-  experiment.name = "choice";
-  experiment.title = "Multiple choice";
+  experiment.name = name;
+  experiment.title = title;
   experiment.group = {{"task", "task", Unit::text, ""}};
   experiment.score_title = "acc";
   experiment.settings = {{"data", o.data}, {"shots", o.choice.shots}, {"shots_file", o.shots_file}};
@@ -82,36 +76,39 @@ void run(Options& o) {
   run.finish(std::move(result));
 }
 
-}  // namespace
-
-void add_eval_choice(CLI::App& parent, std::function<void()>& task) {
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
-  CLI::App* app = parent.add_subcommand(
-      "choice", "Multiple choice: COPA, MathQA, OpenBookQA, PiQA, RTE, Winogrande");
-  o.flags.protocol = "stream";
-  o.flags.add_to(*app, kMethods, {0.2});
-  app->add_option("--data", o.data,
-                  "Files of questions, one JSON object a line, with the data sets' own fields")
+void ChoiceFlags::add_to(CLI::App& app, const std::string& methods,
+                         const std::vector<double>& rates) {
+  flags.protocol = "stream";
+  flags.add_to(app, methods, rates);
+  app.add_option("--data", data,
+                 "Files of questions, one JSON object a line, with the data sets' own fields")
       ->required()
       ->allow_extra_args(false)
       ->type_name("FILE");
-  app->add_option("--task", o.choice.task,
-                  "copa, mathqa, openbookqa, piqa, rte or winogrande, where the file's name does "
-                  "not begin with it")
+  app.add_option("--task", choice.task,
+                 "copa, mathqa, openbookqa, piqa, rte or winogrande, where the file's name does "
+                 "not begin with it")
       ->type_name("NAME");
-  app->add_option("--shots", o.choice.shots, "Examples before each question")
+  app.add_option("--shots", choice.shots, "Examples before each question")
       ->capture_default_str()
       ->type_name("K");
-  app->add_option(
-         "--shots-file", o.shots_file,
-         "Where examples are drawn from (the training set); the questions' own file if not "
-         "given")
+  app.add_option("--shots-file", shots_file,
+                 "Where examples are drawn from (the training set); the questions' own file if not "
+                 "given")
       ->type_name("FILE");
+}
+
+void add_eval_choice(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<ChoiceFlags>();
+  CLI::App* app = parent.add_subcommand(
+      "choice", "Multiple choice: COPA, MathQA, OpenBookQA, PiQA, RTE, Winogrande");
+  options->add_to(*app, kMethods, {0.2});
   app->footer(
       "Example:\n  ballast eval choice -m model.gguf --data openbookqa.jsonl --shots 5 "
       "--methods 'exact;local;h2o' --rates 0.6,0.2,0.1,0.04 --json=choice.json");
-  app->callback([options, &task] { task = [options] { run(*options); }; });
+  app->callback([options, &task] {
+    task = [options] { run_choice(*options, "choice", "Multiple choice"); };
+  });
 }
 
 }  // namespace ballast::cli
