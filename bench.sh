@@ -51,7 +51,7 @@ models() {
   build/ballast bench -m "$model" --prompt "$prompts" "${peer[@]}" \
     --json=results/bench-speed.json "$@"
   echo "== Whole model: tokens a second in a given memory"
-  build/ballast bench -m "$model" --memory 160M ${quick:+--generate 64} \
+  build/ballast bench -m "$model" --memory 256M ${quick:+--generate 64} \
     --json=results/bench-throughput.json
   echo "== Whole model: time and memory against length"
   build/ballast bench -m "$model" --scale "$scale" --plot results/bench-scale.svg \

@@ -1,17 +1,14 @@
 // ballast bench: how fast a model runs with each method, against what the machine allows.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
 #include <optional>
 
 #include "base/fail.h"
-#include "base/partial_files.h"
+#include "cli/bench_model.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "eval/random_model.h"
 #include "report/progress.h"
 #include "report/units.h"
 
@@ -19,9 +16,7 @@ namespace ballast::cli {
 namespace {
 
 struct Options {
-  std::string model;
-  std::string shape;
-  std::string keep;
+  BenchModelFlags model;
   std::vector<std::string> methods;
   std::vector<std::size_t> prompts;
   std::optional<std::size_t> generate;
@@ -36,62 +31,6 @@ struct Options {
   JsonOption json;
 };
 
-/// "16k", "1M", "512MiB" as a number; k, M and G are powers of 1024.
-std::size_t parse_count(std::string_view text, std::string_view what) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view unit(end, text.data() + text.size());
-  for (std::string_view suffix : {"iB", "B"}) {
-    if (unit.ends_with(suffix)) {
-      unit.remove_suffix(suffix.size());
-      break;
-    }
-  }
-  constexpr std::string_view kUnits = "kMG";
-  const std::size_t power = unit.empty() ? 0 : kUnits.find(unit[0] == 'K' ? 'k' : unit[0]) + 1;
-  require(error == std::errc() && unit.size() <= 1 && power <= kUnits.size() && value > 0 &&
-              value < 1e12,
-          "{} {}: expected a number such as 512, 16k or 1.5G", what, text);
-  return static_cast<std::size_t>(value * static_cast<double>(std::size_t{1} << (10 * power)));
-}
-
-/// The model to be measured: a file of the user's, or one with random weights that is made for the
-/// purpose and removed, unless the user wants it kept.
-class BenchModel {
- public:
-  explicit BenchModel(const Options& o) {
-    require(o.model.empty() != o.shape.empty(), "bench: give -m FILE or --shape, {}",
-            o.model.empty() ? "one of the two" : "not both");
-    require(o.keep.empty() || !o.shape.empty(), "bench: --write-model needs --shape");
-    path_ = o.model;
-    if (o.shape.empty()) return;
-    const RandomModel shape = parse_random_model(o.shape == "default" ? "" : o.shape);
-    path_ = o.keep;
-    if (o.keep.empty()) {
-      path_ =
-          std::filesystem::temp_directory_path() / fmt::format("ballast-bench-{}.gguf", ::getpid());
-      note_ = note_partial_file(path_.string());
-      temporary_ = true;
-    }
-    write_random_model(shape, path_);
-  }
-  ~BenchModel() {
-    if (!temporary_) return;
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-    forget_partial_file(note_);
-  }
-  BenchModel(const BenchModel&) = delete;
-  BenchModel& operator=(const BenchModel&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-  bool temporary_ = false;
-  int note_ = -1;
-};
-
 /// What every mode measures.
 struct Task {
   Options& o;
@@ -104,14 +43,14 @@ struct Task {
   }
   Json head(const char* mode) const {
     return {{"benchmark", mode},
-            {"model", o.shape.empty() ? o.model : o.shape},
+            {"model", o.model.name()},
             {"weight_bytes", model.file().bytes()},
             {"protocol", to_string(cache.protocol)},
             {"key_type", to_string(cache.key_type)},
             {"value_type", to_string(cache.value_type)}};
   }
   void print_model() const {
-    print(fmt::format("{}: {}, keys {}, values {}, {}\n", o.shape.empty() ? o.model : o.shape,
+    print(fmt::format("{}: {}, keys {}, values {}, {}\n", o.model.name(),
                       format_bytes(static_cast<double>(model.file().bytes())),
                       to_string(cache.key_type), to_string(cache.value_type),
                       to_string(cache.protocol)));
@@ -162,7 +101,7 @@ void run_throughput(const Task& t) {
   s.generate = t.o.generate.value_or(s.generate);
   s.policies = t.policies;
   s.cache = t.cache;
-  s.memory = parse_count(t.o.memory, "--memory");
+  s.memory = parse_amount(t.o.memory, "--memory");
   if (t.o.batch > 1) s.most_batch = t.o.batch;
   std::vector<ThroughputRow> rows;
   {
@@ -188,8 +127,8 @@ void run_scale(const Task& t) {
   ScaleOptions s;
   const std::size_t dots = t.o.scale.find("..");
   require(dots != std::string::npos, "--scale {}: expected a range such as 1k..64k", t.o.scale);
-  s.from = parse_count(std::string_view(t.o.scale).substr(0, dots), "--scale");
-  s.to = parse_count(std::string_view(t.o.scale).substr(dots + 2), "--scale");
+  s.from = parse_amount(std::string_view(t.o.scale).substr(0, dots), "--scale");
+  s.to = parse_amount(std::string_view(t.o.scale).substr(dots + 2), "--scale");
   s.generate = t.o.generate.value_or(s.generate);
   s.policies = t.policies;
   s.cache = t.cache;
@@ -237,7 +176,7 @@ void run(Options& o) {
     OutputFile{o.plot};  // unwritable: found out now rather than at the end
   }
   o.json.open();
-  const BenchModel file(o);
+  const BenchModel file(o.model);
   const Model model(file.path());
   const Task task{o, model, cache, std::move(policies)};
   if (!o.memory.empty()) return run_throughput(task);
@@ -286,14 +225,7 @@ void add_bench(CLI::App& parent, std::function<void()>& task) {
   Options& o = *options;
   CLI::App* app = parent.add_subcommand(
       "bench", "Measure how fast a model runs with each method, against the machine's limits");
-  app->add_option("-m,--model", o.model, "The model: a GGUF file or a Hugging Face folder")
-      ->type_name("FILE");
-  app->add_option("--shape", o.shape,
-                  "A model of random weights instead: 'default', or sizes such as "
-                  "layers=12,width=768,heads=12,kv=4,head=64,hidden=2048,vocabulary=32000,"
-                  "type=q8_0")
-      ->type_name("SIZES");
-  app->add_option("--write-model", o.keep, "Keep that model in this GGUF file")->type_name("FILE");
+  o.model.add_to(*app);
   add_measurements(*app, o);
   o.cache.add_to(*app, false);
   o.json.add_to(*app);

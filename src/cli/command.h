@@ -37,6 +37,8 @@ void add_eval_ablation(CLI::App& parent, std::function<void()>& task);
 void add_eval_norms(CLI::App& parent, std::function<void()>& task);
 void add_eval_clusters(CLI::App& parent, std::function<void()>& task);
 void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
+void add_eval_efficiency(CLI::App& parent, std::function<void()>& task);
+void add_eval_throughput(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
 void add_eval_quantised(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);

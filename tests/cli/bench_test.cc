@@ -137,6 +137,51 @@ TEST(Bench, GrowsATextAndDrawsIt) {
   EXPECT_TRUE(std::filesystem::exists(dir / "scale-memory.svg"));
 }
 
+TEST(Bench, RepeatsTheEfficiencyExperiment) {
+  const Said said = run_with({"eval", "efficiency", "--shape", kShape, "--prompt", "200",
+                              "--generate", "4", "--repeat", "2", "--methods",
+                              "exact;balancekv:sink=2,window=16", "--rates", "0.5", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  EXPECT_EQ(all.at("experiment"), "efficiency");
+  EXPECT_EQ(all.at("settings").at("repeat"), 2);
+  ASSERT_EQ(all.at("results").size(), 2u);
+  for (const json& row : all.at("results")) {
+    expect_positive(row, {"prefill_seconds", "decode_seconds", "decode_ratio", "cache_bytes"});
+    EXPECT_NEAR(row.at("prefill_seconds").get<double>(),
+                row.at("prompt_seconds").get<double>() + row.at("compress_seconds").get<double>(),
+                1e-9);
+  }
+  EXPECT_EQ(all.at("results").at(0).at("decode_ratio"), 1);
+  EXPECT_GT(all.at("results").at(1).at("cache_ratio").get<double>(), 1.2);
+}
+
+TEST(Bench, RepeatsTheThroughputExperiment) {
+  const TempDir dir;
+  const std::string file = dir / "out.json";
+  const Words words = {"eval",          "throughput",
+                       "--shape",       kShape,
+                       "--prompt",      "64,96",
+                       "--generate",    "4",
+                       "--memory",      "8M",
+                       "--batch",       "3",
+                       "--methods",     "exact;h2o:rate=0.5,window=8",
+                       "--json=" + file};
+  const Said said = run_with(words);
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("tokens/s"));
+  const json all = json::parse(read_text(file));
+  EXPECT_EQ(all.at("experiment"), "throughput");
+  ASSERT_EQ(all.at("results").size(), 4u);
+  for (const json& row : all.at("results")) {
+    EXPECT_EQ(row.at("batch"), 3);
+    expect_positive(row, {"tokens_per_second", "ratio"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(file + ".progress"));
+  expect_refusal(run_with({"eval", "throughput", "--shape", kShape, "--memory", "x"}),
+                 "--memory x");
+}
+
 TEST(Bench, SaysWhatIsWrong) {
   expect_refusal(run_with({"bench"}), "give -m FILE or --shape, one of the two");
   expect_refusal(bench({"-m", "x.gguf"}), "not both");

@@ -124,6 +124,23 @@ TEST_F(Speed, SequencesOfABatchAreCopies) {
   EXPECT_EQ(batch.cache().bytes().total(), bytes);  // the room was there
 }
 
+TEST_F(Speed, ACopyHasRoomForWhatIsExpected) {
+  CacheOptions options;
+  options.expected_tokens = 70;
+  TimedBatch batch(*model_, options);
+  batch.read(60);
+  Cache copy = Cache::parse(batch.cache().to_bytes(), "a copy");
+  const std::size_t bytes = batch.cache().bytes().total();
+  EXPECT_LT(copy.bytes().total(), bytes);
+  copy.reserve();
+  EXPECT_EQ(copy.bytes().total(), bytes);
+  Engine engine(*model_);
+  Sequence sequence(*model_, std::move(copy));
+  std::vector<float> logits(300);
+  for (Token token = 0; token < 10; ++token) engine.decode(sequence, token, logits);
+  EXPECT_EQ(sequence.cache().bytes().total(), bytes);
+}
+
 TEST_F(Speed, RefusesWhatCannotBe) {
   SpeedOptions options;
   const auto measure = [&] { measure_speed(*model_, options, kMachine); };

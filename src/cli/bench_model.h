@@ -1,0 +1,44 @@
+// The model that measurements of speed run: a file, or random weights.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace ballast::cli {
+
+/// -m, or --shape with --write-model.
+struct BenchModelFlags {
+  std::string path;
+  std::string shape;
+  std::string keep;
+
+  void add_to(CLI::App& app);
+  const std::string& name() const { return shape.empty() ? path : shape; }
+};
+
+/// A file of the user's, or one with random weights that is made for the purpose and removed,
+/// unless the user wants it kept.
+class BenchModel {
+ public:
+  /// Throws Error on flags that contradict one another.
+  explicit BenchModel(const BenchModelFlags& flags);
+  ~BenchModel();
+  BenchModel(const BenchModel&) = delete;
+  BenchModel& operator=(const BenchModel&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  bool temporary_ = false;
+  int note_ = -1;
+};
+
+/// "16k", "1M", "512MiB" as a number; k, M and G are powers of 1024. Throws Error that names
+/// `what`.
+std::size_t parse_amount(std::string_view text, std::string_view what);
+
+}  // namespace ballast::cli
