@@ -385,7 +385,7 @@ TEST_F(Cli, ResultsBecomeAPage) {
   EXPECT_EQ(result.out, page + "\n");
   const std::string html = read_text(page);
   EXPECT_THAT(html, HasSubstr("<h1>&lt;Today&gt;</h1>"));
-  EXPECT_THAT(html, HasSubstr("ballast eval attention " + stream()));
+  EXPECT_THAT(html, HasSubstr("ballast eval attention --sink 8 "));
   EXPECT_THAT(html, HasSubstr("&#39;exact;streaming-llm&#39;"));  // as typed, quoted
   EXPECT_THAT(html, HasSubstr("Error against memory, synthetic stream"));
 

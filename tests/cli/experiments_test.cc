@@ -139,7 +139,7 @@ TEST_F(Capture, FeedsTheExperiments) {
 
 TEST_F(Capture, TakesTheFirstTokens) {
   const json whole = run_with(capture({"-o", path("a"), "--json"})).json();
-  EXPECT_EQ(whole["layers"].size(), 2u);
+  EXPECT_EQ(whole["layers"].size(), 3u);
   const json some = run_with(capture({"-o", path("b"), "--tokens", "9", "--json"})).json();
   EXPECT_EQ(some["tokens"], 9);
   EXPECT_GT(whole["tokens"], 9);
@@ -147,7 +147,7 @@ TEST_F(Capture, TakesTheFirstTokens) {
 }
 
 TEST_F(Capture, RefusesWhatCannotBe) {
-  expect_refusal(run_with(capture({"-o", path("x"), "--layers", "2"})), "there is no layer 2");
+  expect_refusal(run_with(capture({"-o", path("x"), "--layers", "3"})), "there is no layer 3");
   expect_refusal(run_with(capture({"-o", path("x"), "--dtype", "int8"})), "unknown type 'int8'");
   expect_refusal(run_with(capture({"-o", path("no/x")})), "No such file or directory");
   write_text(dir_ / "text", "");

@@ -42,7 +42,7 @@ TEST(KvCapture, AttentionOfTheFileIsTheModels) {
   BALLAST_NEED_REFERENCE(reference);
   const Model model(reference.hf());
   const ModelConfig& c = model.config();
-  const std::vector<std::size_t> all = {0, 1};
+  const std::vector<std::size_t> all = {0, 1, 2};
   ASSERT_EQ(c.layers, all.size());
   TempDir dir;
   const std::vector<Matrix> outputs = capture(model, reference.tokens, 7, all, dir / "a");
