@@ -1,6 +1,7 @@
 // ballast eval efficiency: time of prompt and generation with each method, as BalanceKV's Table 2.
 #include <fmt/format.h>
 
+#include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
 #include "cli/experiment.h"
@@ -20,7 +21,8 @@ struct Options {
 /// One method, measured or found in the log.
 Json measure(const Options& o, const Model& model, const Machine& machine, const Variant& variant,
              ResultLog& log) {
-  const std::string key = variant.name();
+  const std::string key = fmt::format("{} {} {} {}", variant.name(), to_string(variant.key_type),
+                                      to_string(variant.value_type), variant.seed);
   if (const Json* found = log.find(key)) return *found;
   SpeedOptions speed = o.speed;
   speed.policies = {variant.policy};
@@ -29,7 +31,9 @@ Json measure(const Options& o, const Model& model, const Machine& machine, const
   speed.cache.seed = variant.seed;
   const std::vector<SpeedRow> rows = measure_speed(model, speed, machine);
   Json row = to_json(std::span<const SpeedRow>(rows), nullptr)[0];
-  row["name"] = key;
+  row["name"] = variant.name();
+  row["key_type"] = to_string(variant.key_type);
+  row["value_type"] = to_string(variant.value_type);
   row["prefill_seconds"] = rows[0].prompt_seconds + rows[0].compress_seconds;
   log.add(key, row);
   return row;
@@ -51,6 +55,7 @@ Result describe(const Options& o, const Machine& machine, std::vector<Json> rows
                 {"repeat", o.speed.repeat},
                 {"machine", to_json(machine)}};
   r.columns = {{"name", "method"},
+               {"key_type", "keys"},
                {"prefill_seconds", "prefill", Unit::seconds},
                {"compress_seconds", "summarise", Unit::seconds},
                {"decode_seconds", "decode", Unit::seconds},
@@ -66,6 +71,8 @@ Result describe(const Options& o, const Machine& machine, std::vector<Json> rows
 }
 
 void run(Options& o) {
+  require(o.variants.memory.shares.empty(),
+          "eval efficiency: --shares depend on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();
   o.output.open();
   const BenchModel file(o.model);
@@ -75,8 +82,7 @@ void run(Options& o) {
        {"model", o.model.shape.empty() ? model_identity(o.model.path) : Json(o.model.shape)},
        {"prompt", o.speed.prompts[0]},
        {"generate", o.speed.generate},
-       {"repeat", o.speed.repeat},
-       {"cache", {o.variants.type, o.variants.key_type, o.variants.value_type}}});
+       {"repeat", o.speed.repeat}});
   const Machine machine = measure_machine();
   std::vector<Json> rows;
   {

@@ -1,6 +1,7 @@
 // ballast eval throughput: tokens a second in a given memory, as H2O's Tables 3 to 5.
 #include <fmt/format.h>
 
+#include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
 #include "cli/experiment.h"
@@ -20,7 +21,9 @@ struct Options {
 
 Json measure(const Options& o, const Model& model, const Variant& variant, std::size_t prompt,
              ResultLog& log) {
-  const std::string key = fmt::format("{} {}", prompt, variant.name());
+  const std::string key =
+      fmt::format("{} {} {} {} {}", prompt, variant.name(), to_string(variant.key_type),
+                  to_string(variant.value_type), variant.seed);
   if (const Json* found = log.find(key)) return *found;
   ThroughputOptions options = o.throughput;
   options.prompts = {prompt};
@@ -31,6 +34,8 @@ Json measure(const Options& o, const Model& model, const Variant& variant, std::
   const std::vector<ThroughputRow> rows = measure_throughput(model, options);
   Json row = to_json(std::span<const ThroughputRow>(rows))[0];
   row["name"] = variant.name();
+  row["key_type"] = to_string(variant.key_type);
+  row["value_type"] = to_string(variant.value_type);
   log.add(key, row);
   return row;
 }
@@ -55,6 +60,7 @@ Result describe(const Options& o, std::vector<Json> rows) {
                 {"most_batch", o.throughput.most_batch}};
   r.columns = {{"prompt", "prompt", Unit::count},
                {"name", "method"},
+               {"key_type", "keys"},
                {"sequence_bytes", "cache", Unit::bytes},
                {"batch", "batch", Unit::count},
                {"prompt_seconds", "prompts", Unit::seconds},
@@ -72,6 +78,8 @@ Result describe(const Options& o, std::vector<Json> rows) {
 }
 
 void run(Options& o) {
+  require(o.variants.memory.shares.empty(),
+          "eval throughput: --shares depend on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();
   o.throughput.memory = parse_amount(o.memory, "--memory");
   o.output.open();
@@ -82,8 +90,7 @@ void run(Options& o) {
        {"model", o.model.shape.empty() ? model_identity(o.model.path) : Json(o.model.shape)},
        {"memory", o.throughput.memory},
        {"generate", o.throughput.generate},
-       {"most_batch", o.throughput.most_batch},
-       {"cache", {o.variants.type, o.variants.key_type, o.variants.value_type}}});
+       {"most_batch", o.throughput.most_batch}});
   std::vector<Json> rows;
   {
     Progress progress("throughput");
