@@ -2,12 +2,21 @@
 // bytes, prompts against the rate of fused multiply-adds.
 //
 // Decode: one token's queries over 16384 entries, on as many heads as exceed the caches, so that
-// every byte comes from memory. Each pass is followed by a plain read of the same bytes; the best
-// head of each counts, which keeps other programs on the machine out of the ratio.
+// every byte comes from memory. Each pass is followed by one over a quarter of the entries
+// (`quarter`: how many times as fast) and by a plain read of the same bytes; the best head of each
+// counts, which keeps other programs on the machine out of the ratios.
+//
+// Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing; `mass`
+// is what observing the attention of every entry adds.
 #include <benchmark/benchmark.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -22,11 +31,15 @@ namespace {
 constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+// Processor time: other programs on the machine take turns with this one. Waiting for memory
+// counts.
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
+
+double seconds_since(double start) { return now() - start; }
 
 struct Head {
   Rows keys, values;
@@ -77,30 +90,40 @@ void decode(benchmark::State& state, StorageType type) {
   const std::vector<Head> heads = make_heads(type, dim);
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
-  Matrix queries(group, dim), out(group, dim);
+  Matrix queries(group, dim);
   for (std::size_t i = 0; i < group * dim; ++i) queries.data()[i] = normal(random);
-  std::vector<float> log_weights(kEntries, 0.25f);
+  const std::vector<float> log_weights(kEntries, 0.25f);
   Logits logits;
   logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  const auto attend_to = [&](std::size_t h, std::size_t entries) {
+    Matrix out(group, dim);
+    Segment segment;
+    segment.keys = heads[h].keys.view(0, entries);
+    segment.values = heads[h].values.view(0, entries);
+    if (weighted) segment.log_weights = log_weights.data();
+    attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
+    benchmark::DoNotOptimize(out.data());
+  };
   const double bytes = static_cast<double>(heads[0].keys.bytes() + heads[0].values.bytes());
   double best = std::numeric_limits<double>::infinity();
-  double floor = best;
+  double floor = best, quarter = best;
   for (auto _ : state) {
     double total = 0.0;
-    for (const Head& head : heads) {
-      const auto start = Clock::now();
-      Segment segment;
-      segment.keys = head.keys.view(0, kEntries);
-      segment.values = head.values.view(0, kEntries);
-      if (weighted) segment.log_weights = log_weights.data();
-      attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      const auto start = now();
+      attend_to(h, kEntries);
       const double seconds = seconds_since(start);
       total += seconds;
       best = std::min(best, seconds);
     }
     state.SetIterationTime(total);
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      const auto start = now();
+      attend_to(h, kEntries / 4);
+      quarter = std::min(quarter, seconds_since(start));
+    }
     for (const Head& head : heads) {
-      const auto start = Clock::now();
+      const auto start = now();
       std::uint64_t sum = read_all(head.keys) + read_all(head.values);
       benchmark::DoNotOptimize(sum);
       floor = std::min(floor, seconds_since(start));
@@ -109,7 +132,34 @@ void decode(benchmark::State& state, StorageType type) {
   state.counters["GB/s"] = bytes / best * 1e-9;
   state.counters["read_GB/s"] = bytes / floor * 1e-9;
   state.counters["of_read"] = floor / best;
+  state.counters["quarter"] = best / quarter;
 }
+
+// The rate of multiply-adds that wait for nothing: of float32, and of bf16 in pairs.
+#if defined(__x86_64__)
+__attribute__((target("avx512f,avx512bf16"), noinline)) double spin(bool pairs) {
+  constexpr int kSums = 12, kSteps = 1 << 18;
+  __m512 sums[kSums] = {}, one = _mm512_set1_ps(0.5f);
+  const auto start = now();
+  for (int s = 0; s < kSteps; ++s) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) {
+      sum = pairs ? _mm512_dpbf16_ps(sum, (__m512bh)one, (__m512bh)one)
+                  : _mm512_fmadd_ps(sum, one, one);
+      asm volatile("" : "+v"(sum));
+    }
+  }
+  return 2.0 * 16 * (pairs ? 2 : 1) * kSums * kSteps / seconds_since(start);
+}
+double peak(bool pairs) {
+  if (!__builtin_cpu_supports("avx512bf16")) return 0.0;
+  double best = 0.0;
+  for (int i = 0; i < 20; ++i) best = std::max(best, spin(pairs));
+  return best;
+}
+#else
+double peak(bool) { return 0.0; }
+#endif
 
 // A causal prompt of n tokens and a group of query heads.
 void prompt(benchmark::State& state, StorageType type) {
@@ -131,17 +181,25 @@ void prompt(benchmark::State& state, StorageType type) {
   Logits logits;
   logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
   double best = std::numeric_limits<double>::infinity();
+  double best_with_mass = best;
+  std::vector<float> mass(n);
   for (auto _ : state) {
-    const auto start = Clock::now();
+    double start = now();
     attend({queries.view(), positions, {}}, {&segment, 1}, logits, out.view());
     const double seconds = seconds_since(start);
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
+    start = now();
+    attend_with_mass({queries.view(), positions, {}}, {&segment, 1}, logits, out.view(), mass);
+    best_with_mass = std::min(best_with_mass, seconds_since(start));
   }
   // Two products of dim for each visible pair.
   const double pairs = 0.5 * static_cast<double>(n) * static_cast<double>(n + 1);
   const double flops = pairs * static_cast<double>(group * dim) * 4.0;
   state.counters["Gflop/s"] = flops / best * 1e-9;
+  state.counters["mass"] = best_with_mass / best - 1.0;
+  state.counters["of_f32"] = flops / best / peak(false);
+  state.counters["of_bf16"] = flops / best / peak(true);
 }
 
 void decode_arguments(benchmark::internal::Benchmark* bench) {
@@ -154,7 +212,7 @@ void decode_arguments(benchmark::internal::Benchmark* bench) {
 }
 
 void prompt_arguments(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"tokens", "dim", "group"})->Args({1024, 128, 1})->Args({1024, 64, 4});
+  bench->ArgNames({"tokens", "dim", "group"})->Args({2048, 128, 4})->Args({2048, 64, 3});
   bench->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.3);
 }
 
@@ -165,7 +223,9 @@ BENCHMARK_CAPTURE(decode, int8, StorageType::int8)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, int4, StorageType::int4)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(prompt, f32, StorageType::f32)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, bf16, StorageType::bf16)->Apply(prompt_arguments);
+BENCHMARK_CAPTURE(prompt, f16, StorageType::f16)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, int8, StorageType::int8)->Apply(prompt_arguments);
+BENCHMARK_CAPTURE(prompt, int4, StorageType::int4)->Apply(prompt_arguments);
 
 }  // namespace
 }  // namespace ballast
