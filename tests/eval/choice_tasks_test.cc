@@ -1,5 +1,6 @@
 #include "eval/choice_tasks.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
