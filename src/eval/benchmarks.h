@@ -17,9 +17,9 @@ namespace ballast {
 void join_prompts(std::vector<Sample>& samples);
 
 struct LongBenchOptions {
-  std::vector<std::string> tasks;  ///< empty: all that are there
-  bool e = false;                  ///< LongBench-E: in a folder, the files whose names end in "_e"
-  bool by_length = false;          ///< group by task and length, as LongBench-E reports
+  std::vector<std::string> tasks = {};  ///< empty: all that are there
+  bool e = false;          ///< LongBench-E: in a folder, the files whose names end in "_e"
+  bool by_length = false;  ///< group by task and length, as LongBench-E reports
 };
 
 /// LongBench's files: one, or a folder of <task>.jsonl. Its English tasks only. Groups: task, and

@@ -14,10 +14,10 @@
 namespace ballast {
 
 struct ChoiceOptions {
-  std::string task;  ///< empty: told by the beginning of the file's name
+  std::string task = {};  ///< empty: told by the beginning of the file's name
   std::size_t shots = 5;
   /// Examples are drawn from this file; empty: from the questions' own, the one asked left out.
-  std::filesystem::path shots_file;
+  std::filesystem::path shots_file = {};
   std::uint64_t seed = 0;  ///< of drawing examples, anew for each question
 };
 
