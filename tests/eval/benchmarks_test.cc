@@ -83,11 +83,12 @@ TEST_F(Benchmarks, LongBenchTakesTheBestOfTheAnswers) {
 }
 
 TEST_F(Benchmarks, LongBenchFewShotTasksCountTheirFirstLine) {
-  const auto samples =
-      read_longbench(file("trec.jsonl", R"({"input": "q", "context": "c", "answers": ["Food"],
-                             "all_classes": ["Food", "Sport"]})"
-                                        "\n"),
-                     {});
+  const auto samples = read_longbench(
+      file(
+          "trec.jsonl",
+          R"({"input": "q", "context": "c", "answers": ["Food"], "all_classes": ["Food", "Sport"]})"
+          "\n"),
+      {});
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_TRUE(samples[0].raw);
   EXPECT_EQ(samples[0].context + samples[0].question,
@@ -101,9 +102,10 @@ TEST_F(Benchmarks, EveryLongBenchTaskReadsAndScores) {
   for (const LongBenchTask& task : longbench_tasks()) {
     const std::string name(task.name);
     const auto samples = read_longbench(
-        file(name + ".jsonl", R"({"input": "i", "context": "c", "answers": ["Paragraph 3"],
-                                  "all_classes": ["Paragraph 3"], "dataset": ")" +
-                                  name + "_e\"}"),
+        file(
+            name + ".jsonl",
+            R"({"input": "i", "context": "c", "answers": ["Paragraph 3"], "all_classes": ["Paragraph 3"], "dataset": ")" +
+                name + "_e\"}"),
         {});
     const bool count = task.score == LongBenchScore::count;  // of numbers alone
     EXPECT_NEAR(score_longbench(samples.at(0), answer("Paragraph 3")), count ? 0.0 : 1.0, 2e-8)
@@ -153,8 +155,7 @@ TEST_F(Benchmarks, LongBenchNamesWhatIsWrong) {
 
 TEST_F(Benchmarks, RulerTellsItsTaskByName) {
   const std::string record =
-      R"({"index": 0, "input": "Text.\nWhat is x?", "outputs": ["One", "two"],
-                                 "length": 9, "answer_prefix": " It is"})";
+      R"({"index": 0, "input": "Text.\nWhat is x?", "outputs": ["One", "two"], "length": 9, "answer_prefix": " It is"})";
   std::string line = record;
   std::erase(line, '\n');
   auto samples = read_ruler(file("niah_multivalue/validation.jsonl", line));
