@@ -64,6 +64,9 @@ struct CacheOptions {
     /// What forks with this policy need too.
     void include(const Policy& policy);
   } notes;
+
+  /// Whether the cache wants the queries of all tokens, for its method or for its notes.
+  bool watches() const;
 };
 
 /// Bytes held, by part.

@@ -80,6 +80,10 @@ void CacheOptions::Notes::include(const Policy& policy) {
   queries = std::max(queries, policy.observed());
 }
 
+bool CacheOptions::watches() const {
+  return policy.watch().kind != Watch::Kind::nothing || notes.mass || notes.queries > 0;
+}
+
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
@@ -113,8 +117,7 @@ void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, Con
   check_rows(keys, keys.rows, s.kv_heads * s.key_dim, "keys");
   check_rows(values, keys.rows, s.kv_heads * s.value_dim, "values");
   // Nobody asks: only a method that watches attention needs the queries then.
-  const bool asked =
-      queries.rows != 0 || keys.rows == 0 || options().policy.watch().kind != Watch::Kind::nothing;
+  const bool asked = queries.rows != 0 || keys.rows == 0 || options().watches();
   const std::size_t answers = asked ? keys.rows : 0;
   check_rows(queries, answers, query_heads * s.key_dim, "queries");
   require(out.rows == answers && out.cols == query_heads * s.value_dim,

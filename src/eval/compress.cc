@@ -32,7 +32,7 @@ void read_layer(const KvSource& source, std::size_t layer, Cache& cache,
                 const std::function<void(double)>& advance) {
   const KvShape& s = source.shape();
   // Attention is only worked out for methods that watch it.
-  const bool watches = cache.options().policy.watch().kind != Watch::Kind::nothing;
+  const bool watches = cache.options().watches();
   constexpr std::size_t kRows = 512;
   for (std::size_t t = 0; t < s.tokens; t += kRows) {
     const std::size_t count = std::min(kRows, s.tokens - t);

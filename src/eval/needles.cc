@@ -54,6 +54,22 @@ class Draws {
     while (out.size() < count) out += static_cast<char>('0' + below(10));
     return out;
   }
+  /// As if drawn from a large dictionary: of LongEval's words hardly two are the same in a record.
+  std::string rare_word() {
+    constexpr std::string_view consonants = "bcdfghjklmnprstvwz", vowels = "aeiou";
+    std::string out;
+    for (std::size_t syllables = 2 + below(2); syllables > 0; --syllables) {
+      out += consonants[below(consonants.size())];
+      out += vowels[below(vowels.size())];
+    }
+    return out + consonants[below(consonants.size())];
+  }
+  std::string rare_key() {
+    const bool first = below(4) == 0, second = below(4) == 0;
+    std::string out = first ? std::string(kAdjectives[below(kAdjectives.size())]) : rare_word();
+    out += '-';
+    return out + (second ? std::string(kNouns[below(kNouns.size())]) : rare_word());
+  }
   std::string key(std::string_view between) {
     std::string out(kAdjectives[below(kAdjectives.size())]);
     return out.append(between).append(kNouns[below(kNouns.size())]);
@@ -214,7 +230,7 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
 }
 
 Sample lines_sample(std::size_t lines, std::uint64_t seed) {
-  constexpr std::size_t most = kAdjectives.size() * kNouns.size();
+  constexpr std::size_t most = 100000;
   require(lines >= 1 && lines <= most, "{} lines; expected 1 to {}", lines, most);
   Draws draws("lines", seed);
   Sample sample;
@@ -229,7 +245,7 @@ Sample lines_sample(std::size_t lines, std::uint64_t seed) {
   std::set<std::string> seen;
   std::vector<std::pair<std::string, std::size_t>> record;
   while (record.size() < lines) {
-    const std::string key = draws.key("-");
+    const std::string key = draws.rare_key();
     if (!seen.insert(key).second) continue;
     record.emplace_back(key, 1 + draws.below(50000));
     sample.context += fmt::format("line {}: REGISTER_CONTENT is <{}>\n", key, record.back().second);
@@ -249,7 +265,8 @@ std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens) {
     const Sample sample = lines_sample(lines, 0);
     return tokenizer.encode(sample.context + sample.question).size() + sample.max_tokens;
   };
-  std::size_t low = 0, high = kAdjectives.size() * kNouns.size();
+  // No line has fewer than four tokens.
+  std::size_t low = 0, high = std::min<std::size_t>(100000, tokens / 4 + 1);
   while (low < high) {
     const std::size_t middle = (low + high + 1) / 2;
     (size(middle) <= tokens ? low : high) = size(middle) <= tokens ? middle : middle - 1;

@@ -150,8 +150,7 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
                                  {&w.value, scratch_.value.view().slice(0, tokens_)}};
   const Product products[] = {{&w.query, rows(scratch_.query)}, keys_values[0], keys_values[1]};
   // A method that watches attention sees the queries of all tokens.
-  const bool watches =
-      runs[0].sequence->cache().options().policy.watch().kind != Watch::Kind::nothing;
+  const bool watches = runs[0].sequence->cache().options().watches();
   if (first == 0 || watches) {
     multiply(rows(scratch_.normed), products);
   } else {
@@ -179,8 +178,7 @@ void Forward::feed_forward(const LayerWeights& w) {
   multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
 }
 
-void Forward::run(std::span<const Run> runs, std::size_t wanted,
-                  const OnAttention& on_attention) {
+void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttention& on_attention) {
   for (const Run& run : runs) check(run);
   tokens_ = 0;
   for (const Run& run : runs) tokens_ += run.tokens.size();

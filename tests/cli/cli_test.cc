@@ -96,8 +96,9 @@ TEST_F(Cli, EveryHelpEndsWithAnExample) {
     EXPECT_THAT(result.out, HasSubstr("Usage: " + name + " ")) << name;
     const std::size_t example = result.out.find("\nExample:\n  ballast ");
     ASSERT_NE(example, std::string::npos) << name;
-    EXPECT_EQ(std::count(result.out.begin() + static_cast<long>(example), result.out.end(), '\n'),
-              3);
+    // Nothing stands after it; a second one may.
+    EXPECT_LE(std::count(result.out.begin() + static_cast<long>(example), result.out.end(), '\n'),
+              4);
     EXPECT_THAT(result.err, IsEmpty());
   }
 }
