@@ -188,6 +188,18 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   if (!experiment.group.empty()) result.gap_key = experiment.group[0].key;
   result.rows = score_rows(samples_, variants_, answers_, scorer, experiment.overall);
   result.notes = experiment.notes;
+  for (std::size_t v = 0; v < variants_.size(); ++v) {
+    std::size_t failures = 0;
+    std::string why;
+    for (const std::vector<Answered>& of_sample : answers_) {
+      if (of_sample[v].failure.empty()) continue;
+      ++failures;
+      why = of_sample[v].failure;
+    }
+    if (failures == 0) continue;
+    result.notes.push_back(fmt::format("{}: no value for {} of {} samples, counted as wrong: {}",
+                                       variants_[v].name(), failures, answers_.size(), why));
+  }
   const auto cut = static_cast<std::size_t>(std::ranges::count_if(
       answers_, [](const std::vector<Answered>& a) { return !a.empty() && a[0].cut; }));
   if (cut > 0) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -122,7 +123,9 @@ class Question {
     auto begin = std::chrono::steady_clock::now();
     sequence.finish_prompt();
     out.compress_seconds = since(begin);
-    if (exact != nullptr) out.attention_error = attention_error(*exact, sequence.cache());
+    if (exact != nullptr) {
+      attempt(out, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
+    }
     begin = std::chrono::steady_clock::now();
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds = read_seconds + since(begin);
@@ -130,16 +133,27 @@ class Question {
     out.bytes = sequence.cache().bytes().total();
     out.exact_bytes = engine_.model().exact_bytes(sequence.cache());
     begin = std::chrono::steady_clock::now();
-    if (sample_.choices.empty()) {
-      write(sequence, std::move(logits), out);
-    } else {
-      choose(sequence, logits, out);
-    }
+    attempt(out, [&] {
+      if (sample_.choices.empty()) {
+        write(sequence, std::move(logits), out);
+      } else {
+        choose(sequence, logits, out);
+      }
+    });
     out.answer_seconds = since(begin);
+    if (!out.failure.empty()) out.choices.assign(sample_.choices.size(), -1e300);
     return out;
   }
 
  private:
+  /// An estimate may have no value where a method's sample misses what counts; that is its answer.
+  static void attempt(Answered& out, const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      out.failure = error.what();
+    }
+  }
   void encode();
   void fit();
   void write(Sequence& sequence, std::vector<float> logits, Answered& out) const;
@@ -349,6 +363,7 @@ Json Answered::to_json() const {
                {"compress_seconds", compress_seconds},
                {"answer_seconds", answer_seconds}};
   if (!choices.empty()) json["choices"] = choices;
+  if (!failure.empty()) json["failure"] = failure;
   return json;
 }
 
@@ -366,6 +381,7 @@ Answered Answered::from_json(const Json& json) {
   json.at("compress_seconds").get_to(out.compress_seconds);
   json.at("answer_seconds").get_to(out.answer_seconds);
   if (json.contains("choices")) json["choices"].get_to(out.choices);
+  if (json.contains("failure")) json["failure"].get_to(out.failure);
   return out;
 }
 

@@ -34,12 +34,14 @@ struct Mean {
 struct Cell {
   Mean score, entries, bytes, exact, error, read, compress, per_token;
 
-  /// `scores`: one a seed.
+  std::size_t failures = 0;
+
   void add(const Answered& a) {
     entries.add(static_cast<double>(a.entries));
     bytes.add(static_cast<double>(a.bytes));
     exact.add(static_cast<double>(a.exact_bytes));
-    error.add(a.attention_error);
+    if (a.failure.empty()) error.add(a.attention_error);
+    failures += !a.failure.empty();
     read.add(a.read_seconds);
     compress.add(a.compress_seconds);
     if (a.made > 0) per_token.add(a.answer_seconds / static_cast<double>(a.made));
@@ -49,7 +51,8 @@ struct Cell {
     row["cache_bytes"] = bytes.mean();
     row["exact_bytes"] = exact.mean();
     row["ratio"] = bytes.mean() > 0 ? exact.mean() / bytes.mean() : 1.0;
-    row["attention_error"] = error.mean();
+    row["attention_error"] = error.count > 0 ? Json(error.mean()) : Json();
+    if (failures > 0) row["failures"] = failures;
     row["read_seconds"] = read.mean();
     row["compress_seconds"] = compress.mean();
     row["seconds_per_token"] = per_token.mean();

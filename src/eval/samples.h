@@ -91,6 +91,7 @@ struct Answered {
   double read_seconds = 0;      ///< to read the prompt; shared by all methods in prefill
   double compress_seconds = 0;  ///< to summarise it
   double answer_seconds = 0;    ///< to make the answer
+  std::string failure;          ///< why the estimate had no value; empty: it had
 
   Json to_json() const;
   static Answered from_json(const Json& json);
