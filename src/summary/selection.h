@@ -21,7 +21,7 @@ class Selection : public Summary {
     /// Equal ranks stay or go together: a rank of which not all fit is closed for good.
     bool whole_ranks = false;
     bool lightest = false;  ///< of those that go by attention, the lightest stay, not the heaviest
-    bool watches = true;  ///< attention is accumulated: blocks and observe() bring it
+    bool watches = true;    ///< attention is accumulated: blocks and observe() bring it
   };
   Selection(const SummarySetup& setup, const Options& options);
 
