@@ -59,5 +59,7 @@ std::vector<TokenChance> likeliest(std::span<const float> logits, std::size_t co
 
 /// ln of the sum of e^logit, to about seven digits.
 double log_sum_exp(std::span<const float> logits);
+/// -ln of the probability that the logits give to `token`, in nats.
+double token_loss(std::span<const float> logits, Token token);
 
 }  // namespace ballast

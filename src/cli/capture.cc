@@ -25,13 +25,6 @@ struct Options {
   JsonOption json;
 };
 
-TensorType parse_type(const std::string& name) {
-  if (name == "f32") return TensorType::f32;
-  if (name == "bf16") return TensorType::bf16;
-  if (name == "f16") return TensorType::f16;
-  fail("unknown type '{}'; known: f32, bf16, f16", name);
-}
-
 /// What experiments on the file will not know of: they take plain softmax, 1/sqrt(dim).
 std::string differences(const ModelConfig& c) {
   std::string out;
@@ -51,7 +44,7 @@ std::string differences(const ModelConfig& c) {
 }
 
 void run(Options& o) {
-  const TensorType type = parse_type(o.type);
+  const TensorType type = parse_float_type(o.type);
   o.json.open();
   LoadedModel m(o.model);
   const ModelConfig& config = m.model.config();

@@ -66,6 +66,13 @@ void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group)
       "-1: none");
 }
 
+TensorType parse_float_type(std::string_view name) {
+  if (name == "f32") return TensorType::f32;
+  if (name == "bf16") return TensorType::bf16;
+  if (name == "f16") return TensorType::f16;
+  fail("unknown type '{}'; known: f32, bf16, f16", name);
+}
+
 std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what) {
   std::vector<std::size_t> out;
   auto number = [&](std::string_view part) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/tensor.h"
 #include "base/output_file.h"
 #include "eval/synth.h"
 #include "report/json.h"
@@ -87,6 +88,9 @@ void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& 
 
 /// "0,2,5-7" as numbers, ascending. Throws Error; `what` names the option.
 std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what);
+
+/// "f32", "bf16" or "f16", the types of written tensors. Throws Error.
+TensorType parse_float_type(std::string_view name);
 
 /// "streaming_llm;h2o" and repeated options: every method string given.
 std::vector<std::string> split_methods(const std::vector<std::string>& texts);

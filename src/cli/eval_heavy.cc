@@ -5,6 +5,7 @@
 
 #include "ballast/sampler.h"
 #include "base/fail.h"
+#include "base/running_mean.h"
 #include "cli/command.h"
 #include "cli/experiment.h"
 #include "cli/kv_options.h"
@@ -47,16 +48,16 @@ void add_layer(std::size_t number, const HeavyStats& found, Result& out) {
 }
 
 /// Mean loss in nats of the second half of a text, the first half being summarised.
-MomentSums score(LoadedModel& m, std::span<const Token> tokens, const std::string& method) {
+RunningMean score(LoadedModel& m, std::span<const Token> tokens, const std::string& method) {
   CacheOptions options;
   options.policy = Policy::parse(method);
-  options.key_type = options.value_type = StorageType::f16;
+  options.key_type = options.value_type = StorageType::bf16;
   options.expected_tokens = tokens.size();
   Sequence sequence(m.model, options);
   const std::size_t half = tokens.size() / 2;
-  MomentSums losses;
+  RunningMean losses;
   auto add = [&](std::span<const float> logits, Token token) {
-    losses.add(log_sum_exp(logits) - logits[static_cast<std::size_t>(token)]);
+    losses.add(token_loss(logits, token));
   };
   add(m.engine.prefill(sequence, tokens.first(half)), tokens[half]);
   const std::span<const Token> scored = tokens.subspan(half);
@@ -91,13 +92,13 @@ void add_model(const Options& o, Result& out) {
   plot.y_title = "perplexity";
   plot.lines = {{"", {}}};
   for (const auto& [name, method] : methods) {
-    const MomentSums losses = score(m, tokens, method);
-    const double mean = losses.moments().mean;
+    const RunningMean losses = score(m, tokens, method);
+    const double mean = losses.mean();
     out.rows.push_back({{"of", name},
                         {"method", method},
                         {"perplexity", std::exp(mean)},
                         {"nats_per_token", mean},
-                        {"nats_standard_error", losses.confidence() / 1.96},
+                        {"nats_standard_error", losses.error()},
                         {"tokens_scored", losses.count}});
     plot.x_labels.push_back(name);
     plot.lines[0].points.push_back({0, std::exp(mean)});

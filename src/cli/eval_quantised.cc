@@ -10,10 +10,10 @@ void add_eval_quantised(CLI::App& parent, std::function<void()>& task) {
   options->add_to(*app, "exact;h2o", {0.2});
   app->footer(
       "Example:\n  ballast eval quantised -m model.gguf --data copa.jsonl --data piqa.jsonl "
-      "--shots 0 --methods 'exact;h2o' --rates 0.2 --cache-types f16,int4 --json=quantised.json");
+      "--shots 0 --methods 'exact;h2o' --rates 0.2 --cache-types bf16,int4 --json=quantised.json");
   app->callback([options, &task] {
     task = [options] {
-      if (options->flags.variants.types.empty()) options->flags.variants.types = {"f16", "int4"};
+      if (options->flags.variants.types.empty()) options->flags.variants.types = {"bf16", "int4"};
       run_choice(*options, "quantised", "Multiple choice with caches of several types");
     };
   });

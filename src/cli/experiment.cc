@@ -79,7 +79,7 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
   add("--seeds", seeds, "Runs of each method, with seeds counted up from --seed", "N");
   add("--seed", seed, "First seed", "N");
   list("--cache-types,--cache-type", types,
-       "Storage of keys and values: f32, f16, bf16, int8, int4; several are compared [f16]");
+       "Storage of keys and values: f32, f16, bf16, int8, int4; several are compared [bf16]");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
 }
@@ -94,7 +94,7 @@ std::vector<Variant> VariantFlags::parse() {
   if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
     memory.rates = standard_rates_;
   }
-  if (types.empty()) types = {"f16"};
+  if (types.empty()) types = {"bf16"};
   require(types.size() == 1 || (key_type.empty() && value_type.empty()),
           "--cache-types lists several; --key-type and --value-type then have no meaning");
   std::vector<Variant> all;

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kTypes = {StorageType::f32, StorageType::f16, StorageType::int8,
+constexpr std::array kTypes = {StorageType::f32, StorageType::bf16, StorageType::int8,
                                StorageType::int4};
 /// Of the methods that have a budget, in the table of costs.
 constexpr std::string_view kRate = "0.25";

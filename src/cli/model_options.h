@@ -37,7 +37,7 @@ struct CacheFlags {
   std::string method = "exact";
   std::string protocol = "prefill";
   std::string positions = "absolute";
-  std::string type = "f16";
+  std::string type = "bf16";
   std::string key_type;  ///< empty: `type`
   std::string value_type;
   std::uint64_t seed = 0;

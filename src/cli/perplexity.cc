@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/peak_memory.h"
+#include "base/running_mean.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
@@ -24,26 +25,6 @@ struct Options {
   std::size_t prompt = 0;
   bool quiet = false;
   JsonOption json;
-};
-
-/// Losses in nats: -ln of the probability that each token was given.
-struct Losses {
-  std::size_t count = 0;
-  double sum = 0;
-  double squares = 0;
-
-  void add(double loss) {
-    ++count;
-    sum += loss;
-    squares += loss * loss;
-  }
-  double mean() const { return sum / static_cast<double>(count); }
-  /// Of the mean, as if tokens were independent.
-  double error() const {
-    if (count < 2) return 0;
-    const auto n = static_cast<double>(count);
-    return std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1)) / n);
-  }
 };
 
 /// Scores pieces of a text one after another, each with a cache of its own.
@@ -71,7 +52,7 @@ class Scorer {
     exact = m_.model.exact_bytes(sequence.cache());
   }
 
-  Losses losses;
+  RunningMean losses;       ///< in nats: -ln of the probability that each token was given
   std::size_t entries = 0;  ///< of the last piece, at its end
   CacheBytes bytes;
   std::size_t exact = 0;
@@ -89,9 +70,7 @@ class Scorer {
     };
     return m_.engine.prefill(sequence, tokens, options);
   }
-  void add(std::span<const float> logits, Token token) {
-    losses.add(log_sum_exp(logits) - logits[static_cast<std::size_t>(token)]);
-  }
+  void add(std::span<const float> logits, Token token) { losses.add(token_loss(logits, token)); }
 
   const Options& o_;
   LoadedModel& m_;

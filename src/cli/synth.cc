@@ -16,15 +16,8 @@ struct Options {
   JsonOption json;
 };
 
-TensorType parse_type(const std::string& name) {
-  if (name == "f32") return TensorType::f32;
-  if (name == "bf16") return TensorType::bf16;
-  if (name == "f16") return TensorType::f16;
-  fail("unknown type '{}'; known: f32, bf16, f16", name);
-}
-
 void run(Options& o) {
-  const TensorType type = parse_type(o.type);
+  const TensorType type = parse_float_type(o.type);
   o.json.open();
   const Synth synth(o.synth);
   {

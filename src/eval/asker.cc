@@ -1,31 +1,20 @@
 // Reading prompts once for many methods, and making their answers.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 
+#include "ballast/sampler.h"
 #include "base/fail.h"
+#include "base/stopwatch.h"
 #include "eval/head_attention.h"
 #include "eval/samples.h"
 #include "text/question_form.h"
 
 namespace ballast {
 namespace {
-
-double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// -ln of the probability of `token` has the opposite sign of this.
-double log_probability(std::span<const float> logits, Token token) {
-  const float most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (float x : logits) sum += std::exp(static_cast<double>(x - most));
-  return logits[static_cast<std::size_t>(token)] - most - std::log(sum);
-}
 
 /// Queries whose attention is compared with the exact one.
 constexpr std::size_t kCompared = 32;
@@ -120,19 +109,19 @@ class Question {
     Answered out;
     out.tokens = prompt_.size();
     out.cut = prompt_.cut;
-    auto begin = std::chrono::steady_clock::now();
+    const Stopwatch compressing;
     sequence.finish_prompt();
-    out.compress_seconds = since(begin);
+    out.compress_seconds = compressing.seconds();
     if (exact != nullptr) {
       attempt(out, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
     }
-    begin = std::chrono::steady_clock::now();
+    const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
-    out.read_seconds = read_seconds + since(begin);
+    out.read_seconds = read_seconds + reading.seconds();
     out.entries = sequence.cache().entries();
     out.bytes = sequence.cache().bytes().total();
     out.exact_bytes = engine_.model().exact_bytes(sequence.cache());
-    begin = std::chrono::steady_clock::now();
+    const Stopwatch answering;
     attempt(out, [&] {
       if (sample_.choices.empty()) {
         write(sequence, std::move(logits), out);
@@ -140,7 +129,7 @@ class Question {
         choose(sequence, logits, out);
       }
     });
-    out.answer_seconds = since(begin);
+    out.answer_seconds = answering.seconds();
     if (!out.failure.empty()) out.choices.assign(sample_.choices.size(), -1e300);
     return out;
   }
@@ -227,14 +216,14 @@ void Question::choose(const Sequence& sequence, std::span<const float> logits,
   // Each choice goes on from a copy of the same cache.
   const std::vector<std::byte> snapshot = sequence.cache().to_bytes();
   for (const std::vector<Token>& choice : choices_) {
-    double sum = log_probability(logits, choice[0]);
+    double sum = -token_loss(logits, choice[0]);
     if (choice.size() > 1) {
       Sequence copy(engine_.model(), Cache::parse(snapshot, sample_.id));
       PrefillOptions options;
       options.finish_prompt = false;
       options.all_logits = [&](std::size_t first, ConstMatrix rows) {
         for (std::size_t i = 0; i < rows.rows; ++i) {
-          sum += log_probability(rows[i], choice[first + i + 1]);
+          sum -= token_loss(rows[i], choice[first + i + 1]);
         }
       };
       engine_.prefill(copy, std::span(choice).first(choice.size() - 1), options);
@@ -262,9 +251,9 @@ std::vector<Answered> Asker::ask(const Sample& sample, const std::vector<Variant
     }
     for (std::size_t v = 0; v < variants.size(); ++v) {
       Sequence sequence(engine_.model(), question.cache_options(variants[v]));
-      const auto begin = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       std::vector<float> logits = question.read(sequence, prompt.before);
-      const double seconds = since(begin);
+      const double seconds = watch.seconds();
       out[v] = question.answer(sequence, std::move(logits), seconds);
       step();
     }
@@ -292,9 +281,9 @@ std::vector<Answered> Asker::ask(const Sample& sample, const std::vector<Variant
                                     Sequence(engine_.model(), options),
                                     {},
                                     0});
-      const auto begin = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       reading->logits = question.read(reading->sequence, prompt.before);
-      reading->seconds = since(begin);
+      reading->seconds = watch.seconds();
     }
     Policy policy = variant.policy;
     if (variant.share > 0 && !variant.exact()) {

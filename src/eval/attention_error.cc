@@ -1,7 +1,6 @@
 #include "eval/attention_error.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "ballast/summary.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/stopwatch.h"
 #include "eval/head_attention.h"
 
 namespace ballast {
@@ -283,7 +283,7 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
   setup.shared = shared;
 
   Outcome out;
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   std::unique_ptr<Summary> summary = whole ? nullptr : make_summary(setup);
   if (summary && middle > 0) {
     const Segment rows = run(first, middle);
@@ -300,7 +300,7 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
     }
     summary->absorb(block);
   }
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  out.seconds = watch.seconds();
 
   std::vector<Segment> segments = {run(0, first)};
   if (summary) summary->segments(segments);

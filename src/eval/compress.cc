@@ -1,13 +1,13 @@
 #include "eval/compress.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "ballast/safetensors.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/stopwatch.h"
 #include "eval/head_attention.h"
 
 namespace ballast {
@@ -84,11 +84,11 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   Compressed out{Cache(shape, options), {}, std::min(queries, s.tokens)};
   for (std::size_t l = 0; l < s.layers; ++l) {
     CompressedLayer& layer = out.layers.emplace_back();
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     read_layer(source, l, out.cache, [&](double done) {
       if (advance) advance((static_cast<double>(l) + done) / static_cast<double>(s.layers));
     });
-    layer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    layer.seconds = watch.seconds();
     layer.entries = out.cache.entries(l);
     measure_layer_error(source, l, out.cache, out.queries, layer);
   }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 
 #include "ballast/summary.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "base/stopwatch.h"
 #include "eval/head_attention.h"
 
 namespace ballast {
@@ -41,7 +41,7 @@ Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t t
              const Queries& queries, const Matrix& exact) {
   const auto summary = make_summary(setup);
   const RowsView keys = view_f32(head.keys().view()), values = view_f32(head.values().view());
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   for (std::size_t t = setup.sink; t < tokens; t += kStep) {
     Block block;
     const std::size_t count = std::min(kStep, tokens - t);
@@ -51,7 +51,7 @@ Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t t
     block.now = static_cast<Position>(t + count);
     summary->absorb(block);
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double took = watch.seconds();
   std::vector<Segment> segments(1);
   segments[0].keys = keys.slice(0, setup.sink);
   segments[0].values = values.slice(0, setup.sink);
@@ -62,7 +62,7 @@ Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t t
   run.error = relative_errors(estimate, exact, 1)[0];
   run.entries = static_cast<double>(summary->entries());
   run.bytes = static_cast<double>(summary->bytes());
-  run.seconds = took.count() / static_cast<double>(tokens);
+  run.seconds = took / static_cast<double>(tokens);
   return run;
 }
 

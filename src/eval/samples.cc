@@ -8,31 +8,14 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/running_mean.h"
 
 namespace ballast {
 namespace {
 
-/// Mean and the standard error of it.
-struct Mean {
-  std::size_t count = 0;
-  double sum = 0, squares = 0;
-
-  void add(double x) {
-    ++count;
-    sum += x;
-    squares += x * x;
-  }
-  double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
-  double error() const {
-    if (count < 2) return 0;
-    const auto n = static_cast<double>(count);
-    return std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1)) / n);
-  }
-};
-
 /// What the rows of one group and one variant are made from.
 struct Cell {
-  Mean score, entries, bytes, exact, error, read, compress, per_token;
+  RunningMean score, entries, bytes, exact, error, read, compress, per_token;
 
   std::size_t failures = 0;
 
@@ -206,7 +189,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
   std::vector<std::vector<Cell>> cells(groups.size(), std::vector<Cell>(variants.size()));
   std::vector<Cell> all(variants.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    std::vector<Mean> over_seeds(variants.size());
+    std::vector<RunningMean> over_seeds(variants.size());
     for (std::size_t v = 0; v < variants.size(); ++v) {
       over_seeds[first[v]].add(scorer(samples[i], answers[i][v]));
       cells[group_of[i]][first[v]].add(answers[i][v]);
@@ -233,7 +216,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
   if (!overall || groups.size() < 2) return rows;
   for (std::size_t v = 0; v < variants.size(); ++v) {
     if (first[v] != v) continue;
-    Mean score;
+    RunningMean score;
     double variance = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       score.add(cells[g][v].score.mean());

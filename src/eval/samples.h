@@ -41,8 +41,8 @@ struct Variant {
   double share = 0;        ///< bytes kept, of an exact cache's; 0: not given so
   std::uint64_t seed = 0;
   Policy policy;  ///< with rate or budget set; by share: set for each length
-  StorageType key_type = StorageType::f16;
-  StorageType value_type = StorageType::f16;
+  StorageType key_type = StorageType::bf16;
+  StorageType value_type = StorageType::bf16;
 
   /// Where it keeps everything, memory is not its own.
   bool exact() const { return policy.info().share == WindowShare::all; }

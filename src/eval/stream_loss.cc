@@ -1,22 +1,12 @@
 #include "eval/stream_loss.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
+#include "ballast/sampler.h"
 #include "base/fail.h"
+#include "base/stopwatch.h"
 
 namespace ballast {
-namespace {
-
-double loss(std::span<const float> logits, Token token) {
-  const float most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (float x : logits) sum += std::exp(static_cast<double>(x - most));
-  return most + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(token)]);
-}
-
-}  // namespace
 
 StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
                                std::span<const Token> tokens, std::size_t part,
@@ -24,7 +14,7 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
   require(tokens.size() >= 2, "a stream of {} tokens; at least 2 are needed", tokens.size());
   require(part > 0, "parts of 0 tokens");
   require(options.protocol == Protocol::stream, "a stream is read in the protocol stream");
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   Sequence sequence(engine.model(), options);
   StreamLoss out;
   double sum = 0, part_sum = 0;
@@ -48,7 +38,7 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
     reading.finish_prompt = false;
     reading.all_logits = [&](std::size_t first, ConstMatrix logits) {
       for (std::size_t i = 0; i < logits.rows; ++i) {
-        const double nats = loss(logits[i], tokens[done + first + i + 1]);
+        const double nats = token_loss(logits[i], tokens[done + first + i + 1]);
         sum += nats;
         part_sum += nats;
       }
@@ -64,7 +54,7 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
   if (in_part > 0) end_part();
   out.mean = sum / static_cast<double>(out.tokens);
   out.entries = sequence.cache().entries();
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  out.seconds = watch.seconds();
   return out;
 }
 

@@ -50,6 +50,10 @@ double log_sum_exp(std::span<const float> logits) {
   return top + std::log(kernels::sum_exp(logits, top));
 }
 
+double token_loss(std::span<const float> logits, Token token) {
+  return log_sum_exp(logits) - logits[static_cast<std::size_t>(token)];
+}
+
 TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
   check_logits(logits);
   const bool penalised = options_.repetition_penalty != 1.0f;

@@ -11,16 +11,12 @@ using nlohmann::json;
 using test::expect_refusal;
 using test::run_with;
 using test::Said;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
+using test::operator+;
 
 const std::string kShape =
     "layers=2,width=64,heads=4,kv=2,head=32,hidden=96,vocabulary=300,positions=2000,type=q8_0";
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 Said bench(const Words& more) { return run_with(Words{"bench", "--shape", kShape} + more); }
 

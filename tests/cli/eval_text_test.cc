@@ -19,8 +19,9 @@ using nlohmann::json;
 using test::expect_refusal;
 using test::run_with;
 using test::Said;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
+using test::operator+;
 
 const fs::path kShared = BALLAST_SHARED_DATA;
 
@@ -83,11 +84,6 @@ class EvalText : public testing::Test {
 test::ReferenceCase* EvalText::case_ = nullptr;
 
 const Words kTwoMethods = {"--methods", "exact;local", "--rates", "0.5"};
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 TEST_F(EvalText, LinesGiveTheSameRowsEachTime) {
   const Words words = kTwoMethods + Words{"--lines", "2,5", "--repeat", "2", "--max-tokens", "4"};

@@ -13,13 +13,9 @@ using nlohmann::json;
 using test::expect_refusal;
 using test::run_with;
 using test::Said;
+using test::Words;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
+using test::operator+;
 
 const Words kStream = {"--synth", "--tokens",     "300", "--layers",   "2", "--heads",
                        "4",       "--kv-heads",   "2",   "--dim",      "8", "--clusters",

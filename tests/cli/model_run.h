@@ -22,11 +22,17 @@ struct Said {
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-inline Said run_with(const std::vector<std::string>& arguments, const std::string& input = "") {
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline Said run_with(const Words& arguments, const std::string& input = "") {
   const TempDir dir;
   write_text(dir / "in", input);
-  std::vector<std::string> words = {BALLAST_PROGRAM};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  Words words = Words{BALLAST_PROGRAM} + arguments;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -20,16 +20,12 @@ using nlohmann::json;
 using test::expect_refusal;
 using test::run_with;
 using test::Said;
+using test::Words;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Words = std::vector<std::string>;
+using test::operator+;
 
 const std::string kContext = "It was dark. The box was near the door.";
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 /// A model of 128 positions whose vocabulary is bytes and some words: a token a character, nearly.
 class RunModel : public testing::Test {
@@ -528,7 +524,7 @@ TEST_F(RunModel, InspectDescribesAModel) {
   EXPECT_EQ(costs.at(0).at("method"), "exact");
   // layers · heads · (key and value) · numbers · 4 bytes
   EXPECT_EQ(costs.at(0).at("bytes").at("f32"), 1000.0 * 3 * 2 * 2 * 8 * 4);
-  EXPECT_EQ(costs.at(0).at("bytes").at("f16"), 1000.0 * 3 * 2 * 2 * 8 * 2);
+  EXPECT_EQ(costs.at(0).at("bytes").at("bf16"), 1000.0 * 3 * 2 * 2 * 8 * 2);
   const std::string text = run_with({"inspect", model()}).out;
   for (const char* part : {"architecture", "Llama", "84,912", "SentencePiece, 293 tokens", "128",
                            "cache per 1,000 tokens", "h2o:rate=0.25"}) {
