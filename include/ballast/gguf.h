@@ -60,7 +60,14 @@ class Gguf {
   Gguf(Gguf&&) noexcept;
   Gguf& operator=(Gguf&&) noexcept;
 
+  /// Takes in the tensors of the other pieces when this is the first of a model that was split
+  /// (name-00001-of-00003.gguf); else does nothing. Throws Error when this is another piece, one is
+  /// missing, or they do not belong together.
+  void join_pieces();
+
   const std::filesystem::path& path() const { return path_; }
+  /// The files that are mapped: this one and, once joined, the other pieces.
+  std::vector<std::filesystem::path> files() const;
   std::uint32_t version() const { return version_; }
 
   /// Metadata in the order of the file.
@@ -83,7 +90,8 @@ class Gguf {
     return *std::move(value);
   }
 
-  /// In the order of their bytes. Shapes are outermost first: the reverse of the file's.
+  /// In the order of their bytes, piece by piece. Shapes are outermost first: the reverse of the
+  /// file's.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   /// Null if there is none of that name.
   const TensorView* find_tensor(std::string_view name) const;
@@ -92,9 +100,11 @@ class Gguf {
 
  private:
   [[noreturn]] void fail_missing(std::string_view key) const;
+  void add_tensor(TensorView tensor);
 
   std::filesystem::path path_;
   std::unique_ptr<MappedFile> file_;
+  std::vector<std::unique_ptr<MappedFile>> pieces_;  ///< the others
   std::uint32_t version_ = 0;
   std::vector<GgufEntry> entries_;
   std::unordered_map<std::string_view, std::size_t> by_key_;

@@ -55,7 +55,8 @@ struct TokenizerSource {
 /// no weight is read. Views stay valid as long as this object (or what it was moved to).
 class ModelFile {
  public:
-  /// `path` is a .gguf file, a Hugging Face folder, or a .safetensors file or index inside one.
+  /// `path` is a .gguf file (of a model split over several: the first), a Hugging Face folder, or
+  /// a .safetensors file or index inside one.
   /// Throws Error naming the file and what is missing, unknown or wrong.
   explicit ModelFile(const std::filesystem::path& path);
 
@@ -69,6 +70,8 @@ class ModelFile {
 
   /// Bytes of all tensors of the files.
   std::size_t bytes() const;
+  /// The files that hold them, all of them mapped.
+  std::vector<std::filesystem::path> files() const;
   TokenizerSource tokenizer() const;
   /// Null if the model is a Hugging Face folder.
   const Gguf* gguf() const { return gguf_.get(); }

@@ -39,6 +39,8 @@ class Safetensors {
   /// The `__metadata__` of the (first) file.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
+  /// The files that are mapped.
+  std::vector<std::filesystem::path> files() const;
 
  private:
   void open_file(const std::filesystem::path& path);

@@ -219,16 +219,18 @@ Gguf::Gguf(const std::filesystem::path& path)
   std::size_t begin = (in.position() + alignment - 1) / alignment * alignment;
   std::span<const std::byte> all = file_->bytes();
   place(placed, all.subspan(std::min(begin, all.size())), alignment, file);
-  for (Placed& p : placed) {
-    require(by_name_.emplace(p.tensor.name, tensors_.size()).second,
-            "{}: the tensor '{}' appears twice", file, printable(p.tensor.name));
-    tensors_.push_back(std::move(p.tensor));
-  }
+  for (Placed& p : placed) add_tensor(std::move(p.tensor));
 }
 
 Gguf::~Gguf() = default;
 Gguf::Gguf(Gguf&&) noexcept = default;
 Gguf& Gguf::operator=(Gguf&&) noexcept = default;
+
+void Gguf::add_tensor(TensorView tensor) {
+  require(by_name_.emplace(tensor.name, tensors_.size()).second,
+          "{}: the tensor '{}' appears twice", path_.string(), printable(tensor.name));
+  tensors_.push_back(std::move(tensor));
+}
 
 const GgufEntry* Gguf::entry(std::string_view key) const {
   auto found = by_key_.find(key);

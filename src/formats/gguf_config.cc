@@ -181,8 +181,11 @@ ModelConfig read_config(const Gguf& file) {
   require(facts != nullptr, "{}: unknown architecture '{}'; supported are {}", file.path().string(),
           printable(architecture), gguf_architectures());
   Keys keys(file, architecture);
-  require(keys.maybe_size("expert_count").value_or(0) == 0,
-          "{}: mixtures of experts are not supported", file.path().string());
+  const std::size_t experts = keys.maybe_size("expert_count").value_or(0);
+  require(experts == 0,
+          "{}: a mixture of {} experts, which is not supported; models of {} with one feed-forward "
+          "block a layer are",
+          file.path().string(), experts, gguf_architectures());
   ModelConfig c;
   c.family = facts->family;
   c.name = file.find<std::string_view>("general.name").value_or("");

@@ -231,11 +231,9 @@ ModelFile::ModelFile(const fs::path& path) : path_(path) {
     safetensors_ = std::make_unique<Safetensors>(path.filename() == "config.json" ? folder_ : path);
   } else {
     gguf_ = std::make_unique<Gguf>(path);
+    gguf_->join_pieces();
     require(!gguf_->tensors().empty(), "{}: the file holds a vocabulary but no weights",
             path.string());
-    auto pieces = gguf_->find<std::uint64_t>("split.count").value_or(1);
-    require(pieces <= 1, "{}: one of {} pieces of a model; join them with llama-gguf-split --merge",
-            path.string(), pieces);
     config_ = read_config(*gguf_);
   }
   WeightResolver(*this).run();
@@ -261,6 +259,10 @@ std::size_t ModelFile::bytes() const {
     sum += tensor.data.size();
   }
   return sum;
+}
+
+std::vector<fs::path> ModelFile::files() const {
+  return gguf_ ? gguf_->files() : safetensors_->files();
 }
 
 TokenizerSource ModelFile::tokenizer() const {

@@ -153,6 +153,12 @@ void Safetensors::open_index(const fs::path& path) {
   }
 }
 
+std::vector<fs::path> Safetensors::files() const {
+  std::vector<fs::path> paths;
+  for (const MappedFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 const TensorView* Safetensors::find(std::string_view name) const {
   auto found = by_name_.find(std::string(name));
   return found == by_name_.end() ? nullptr : &tensors_[found->second];

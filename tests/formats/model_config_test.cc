@@ -345,7 +345,7 @@ TEST_F(GgufConfigTest, SaysWhatIsWrong) {
                   w.add("llama.expert_count", std::uint32_t{8});
                 });
               }),
-              HasSubstr("mixtures of experts"));
+              HasSubstr("a mixture of 8 experts"));
   EXPECT_THAT(error_of([&] {
                 (void)read([](GgufWriter& w) {
                   sizes(w, "llama", "layer_norm_rms_epsilon");

@@ -324,7 +324,7 @@ TEST_P(GgufModelTest, DamagedFilesGiveOneErrorAtMost) {
   }
 }
 
-TEST(GgufModels, VocabulariesAndPiecesAreRefused) {
+TEST(GgufModels, VocabulariesAreRefused) {
   TempDir dir;
   {
     GgufWriter w(dir / "v.gguf");
@@ -332,14 +332,100 @@ TEST(GgufModels, VocabulariesAndPiecesAreRefused) {
     w.commit();
   }
   EXPECT_THAT(error_of([&] { ModelFile m(dir / "v.gguf"); }), HasSubstr("no weights"));
+}
+
+/// Writes the model of write_gguf_model() in `count` pieces, the first without tensors if
+/// `no_tensors_first`, and returns the path of the first.
+std::filesystem::path write_pieces(const TempDir& dir, std::uint16_t count,
+                                   bool no_tensors_first = false) {
+  write_gguf_model(dir / "whole.gguf", "llama");
+  const Gguf whole(dir / "whole.gguf");
+  std::size_t next = 0;
+  const std::size_t total = whole.tensors().size();
+  for (std::uint16_t i = 0; i < count; ++i) {
+    GgufWriter w(dir / fmt::format("m-{:05}-of-{:05}.gguf", i + 1, count));
+    if (i == 0) {
+      w.add("general.architecture", "llama");
+      for (const char* key :
+           {"block_count", "embedding_length", "feed_forward_length", "context_length",
+            "attention.head_count", "attention.head_count_kv"}) {
+        const std::string name = std::string("llama.") + key;
+        w.add(name, static_cast<std::uint32_t>(whole.get<std::uint64_t>(name)));
+      }
+      w.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    }
+    w.add("split.no", i);
+    w.add("split.count", count);
+    w.add("split.tensors.count", static_cast<std::int32_t>(total));
+    const std::size_t end = i == 0 && no_tensors_first ? 0 : total * (i + 1) / count;
+    for (std::size_t t = next; t < end; ++t) {
+      w.declare(whole.tensors()[t].name, whole.tensors()[t].type, whole.tensors()[t].shape);
+    }
+    for (; next < end; ++next) w.write(whole.tensors()[next].data);
+    w.commit();
+  }
+  return dir / fmt::format("m-00001-of-{:05}.gguf", count);
+}
+
+TEST(GgufPieces, AreReadAsOneModel) {
+  for (bool no_tensors_first : {false, true}) {
+    TempDir dir;
+    const auto first = write_pieces(dir, 3, no_tensors_first);
+    const ModelFile whole(dir / "whole.gguf"), joined(first);
+    EXPECT_EQ(joined.bytes(), whole.bytes());
+    EXPECT_EQ(joined.files().size(), 3u);
+    EXPECT_EQ(joined.config().vocabulary, kVocabulary);
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+        const TensorView* a = whole.find(static_cast<Weight>(w), layer);
+        const TensorView* b = joined.find(static_cast<Weight>(w), layer);
+        ASSERT_EQ(a == nullptr, b == nullptr);
+        if (a != nullptr) {
+          EXPECT_EQ(to_float(*a), to_float(*b));
+        }
+      }
+    }
+  }
+}
+
+TEST(GgufPieces, ThatAreNotAllThereAreRefused) {
+  TempDir dir;
+  const auto first = write_pieces(dir, 3);
+  const auto second = dir / "m-00002-of-00003.gguf", third = dir / "m-00003-of-00003.gguf";
+  EXPECT_THAT(error_of([&] { ModelFile m(second); }),
+              AllOf(HasSubstr("piece 2 of a model in 3; give the first"),
+                    HasSubstr("m-00001-of-00003.gguf")));
+  std::filesystem::rename(third, dir / "elsewhere");
+  EXPECT_THAT(error_of([&] { ModelFile m(first); }), HasSubstr("m-00003-of-00003.gguf"));
+  std::filesystem::copy_file(second, third);
+  EXPECT_THAT(error_of([&] { ModelFile m(first); }),
+              HasSubstr("m-00003-of-00003.gguf: not piece 3 of 3"));
+  std::filesystem::remove(third);
   {
-    GgufWriter w(dir / "v.gguf");
+    GgufWriter w(third);
+    w.add("split.no", std::uint16_t{2});
     w.add("split.count", std::uint16_t{3});
+    w.commit();
+  }
+  EXPECT_THAT(error_of([&] { ModelFile m(first); }), HasSubstr("tensors, its 3 pieces hold"));
+  std::filesystem::copy_file(first, dir / "renamed.gguf");
+  EXPECT_THAT(error_of([&] { ModelFile m(dir / "renamed.gguf"); }),
+              HasSubstr("names end with -00001-of-00003.gguf"));
+}
+
+TEST(GgufModels, MixturesOfExpertsAreRefused) {
+  TempDir dir;
+  {
+    GgufWriter w(dir / "m.gguf");
+    w.add("general.architecture", "llama");
+    w.add("llama.expert_count", std::uint32_t{8});
     w.declare("a", TensorType::f32, std::vector<std::size_t>{1});
     w.write(std::vector<float>{1});
     w.commit();
   }
-  EXPECT_THAT(error_of([&] { ModelFile m(dir / "v.gguf"); }), HasSubstr("one of 3 pieces"));
+  EXPECT_THAT(error_of([&] { ModelFile m(dir / "m.gguf"); }),
+              AllOf(HasSubstr("a mixture of 8 experts, which is not supported"),
+                    HasSubstr("llama, qwen2, qwen3")));
 }
 
 }  // namespace
