@@ -94,18 +94,22 @@ BALLAST_INLINE __m512i read_rest(Bytes p, std::size_t n) {
   return _mm512_maskz_loadu_epi16((1u << n) - 1, p);
 }
 
-/// How far ahead weights are asked for, and of how many numbers at a time.
-constexpr std::size_t kAhead = 8192;
+/// Numbers of a row that are gone over at a time, and blocks and bytes of them.
+constexpr std::size_t kSpan = 256;
 template <class Read>
-constexpr std::size_t kPrefetchNumbers = std::max(128, Read::kNumbers);
+constexpr std::size_t kSpanBlocks = kSpan / Read::kNumbers;
+template <class Read>
+constexpr std::size_t kSpanBytes = kSpanBlocks<Read>* Read::kBytes;
 
-/// Asks for what kPrefetchNumbers take, into the second-level cache: the first one cannot wait for
-/// as many lines as memory needs to be busy.
+/// How far ahead weights are asked for.
+constexpr std::size_t kAhead = 8192;
+
+/// Asks for a span, into the second-level cache: the first one cannot wait for as many lines as
+/// memory needs to be busy.
 template <class Read>
 BALLAST_INLINE void prefetch_from(Bytes p) {
-  constexpr std::size_t kBytes = kPrefetchNumbers<Read> / Read::kNumbers * Read::kBytes;
   BALLAST_UNROLL
-  for (std::size_t at = 0; at < kBytes; at += 64) {
+  for (std::size_t at = 0; at < kSpanBytes<Read>; at += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T1);
   }
 }
@@ -133,42 +137,82 @@ class Prefetch {
   std::size_t ahead_;
 };
 
-/// Adds the whole blocks of four rows to their sums and moves the rows behind them. Returns how
-/// many of the n numbers these were.
-template <class Read, class Sums>
-BALLAST_INLINE std::size_t add_blocks(Bytes (&rows)[kRows], Sums (&sums)[kRows], std::size_t n,
-                                      const Prefetch& prefetch, const std::uint16_t* x) {
-  std::size_t done = 0;
-  for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
-    if (done % kPrefetchNumbers<Read> == 0) {
-      prefetch.rows<Read>(rows, done / Read::kNumbers * Read::kBytes);
-    }
+/// The factors of a span of one row, made while the span before it is worked on.
+template <class Read>
+class Factors {
+ public:
+  BALLAST_INLINE void make(Bytes row, std::size_t blocks) {
+    if (blocks == kSpanBlocks<Read>) return make_blocks(row, kSpanBlocks<Read>);
+    make_blocks(row, blocks);
+  }
+  BALLAST_INLINE const float* block(std::size_t b) const { return all_ + b * Read::kFactors; }
+
+ private:
+  BALLAST_INLINE void make_blocks(Bytes row, std::size_t blocks) {
     BALLAST_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) {
-      const typename Read::Scales scales(rows[r]);
-      BALLAST_UNROLL
-      for (int g = 0; g < Read::kNumbers / 32; ++g) {
-        add_dots(sums[r], Read::read(rows[r], scales, g), x + done + 32 * g);
-      }
-      rows[r] += Read::kBytes;
+    for (std::size_t b = 0; b < blocks; ++b) {
+      Read::factors(row + b * Read::kBytes, all_ + b * Read::kFactors);
     }
   }
-  return done;
+  alignas(64) float all_[std::max<std::size_t>(1, kSpanBlocks<Read>* Read::kFactors)];
+};
+
+/// Goes over `blocks` blocks of R rows, a step of all rows at a time, and gives the numbers of each
+/// to `use`: row, how many numbers were before them, numbers.
+template <class Read, std::size_t R, class Use>
+BALLAST_INLINE void for_each_step(const Bytes (&rows)[R], const Factors<Read>* factors,
+                                  std::size_t blocks, const Use& use) {
+  for (std::size_t b = 0; b < blocks; ++b) {
+    BALLAST_UNROLL
+    for (int step = 0; step < Read::kNumbers / Read::kStep; ++step) {
+      const std::size_t before = b * Read::kNumbers + static_cast<std::size_t>(step) * Read::kStep;
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < R; ++r) {
+        typename Read::Numbers numbers[Read::kStep / 32];
+        Read::read(rows[r] + b * Read::kBytes, factors[r].block(b), step, numbers);
+        use(r, before, numbers);
+      }
+    }
+  }
 }
 
 template <class Read>
 void dots(Bytes first, std::size_t row_bytes, std::size_t count, std::size_t n,
           const std::uint16_t* x, float* out) {
+  if (count == 0) return;
   const Prefetch prefetch(std::max<std::size_t>(1, row_bytes));
+  const std::size_t blocks = n / Read::kNumbers;
+  auto span = [&](std::size_t block) { return std::min(kSpanBlocks<Read>, blocks - block); };
+  auto row = [&](std::size_t i) { return first + std::min(i, count - 1) * row_bytes; };
+  Factors<Read> factors[2][kRows];
+  bool turn = false;
+  for (std::size_t r = 0; r < kRows; ++r) factors[turn][r].make(row(r), span(0));
   for (std::size_t i = 0; i < count; i += kRows) {
     Bytes rows[kRows];
-    decltype(sums_for(Read::read(nullptr, typename Read::Scales(nullptr), 0))) sums[kRows] = {};
+    decltype(sums_for(typename Read::Numbers())) sums[kRows] = {};
     BALLAST_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) {
-      rows[r] = first + std::min(i + r, count - 1) * row_bytes;
+    for (std::size_t r = 0; r < kRows; ++r) rows[r] = row(i + r);
+    for (std::size_t block = 0; block < blocks; block += kSpanBlocks<Read>) {
+      const bool last = blocks - block <= kSpanBlocks<Read>;
+      prefetch.rows<Read>(rows, block * Read::kBytes);
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const Bytes next = last ? row(i + kRows + r) : rows[r] + kSpanBytes<Read>;
+        factors[!turn][r].make(next, span(last ? 0 : block + kSpanBlocks<Read>));
+      }
+      auto add = [&](std::size_t r, std::size_t at, const typename Read::Numbers* numbers)
+          __attribute__((always_inline)) {
+        BALLAST_UNROLL
+        for (std::size_t i = 0; i < Read::kStep; i += 32) {
+          add_dots(sums[r], numbers[i / 32], x + block * Read::kNumbers + at + i);
+        }
+      };
+      for_each_step<Read, kRows>(rows, factors[turn], span(block), add);
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < kRows; ++r) rows[r] += span(block) * Read::kBytes;
+      turn = !turn;
     }
-    const std::size_t done = add_blocks<Read>(rows, sums, n, prefetch, x);
     if constexpr (std::is_same_v<Read, ReadBf16>) {
+      const std::size_t done = blocks * Read::kNumbers;
       BALLAST_UNROLL
       for (std::size_t r = 0; done < n && r < kRows; ++r) {
         add_dots(sums[r], read_rest(rows[r], n - done), x + done);
@@ -181,16 +225,28 @@ void dots(Bytes first, std::size_t row_bytes, std::size_t count, std::size_t n,
 
 template <class Read>
 void unpack(Bytes row, std::size_t n, std::uint16_t* out) {
-  std::size_t done = 0;
-  for (; done + Read::kNumbers <= n; done += Read::kNumbers) {
-    if (done % kPrefetchNumbers<Read> == 0) prefetch_from<Read>(row + kAhead);
-    const typename Read::Scales scales(row);
-    BALLAST_UNROLL
-    for (int g = 0; g < Read::kNumbers / 32; ++g) {
-      store_numbers(Read::read(row, scales, g), out + done + 32 * g);
-    }
-    row += Read::kBytes;
+  const std::size_t blocks = n / Read::kNumbers;
+  auto span = [&](std::size_t block) {
+    return std::min(kSpanBlocks<Read>, blocks - std::min(blocks, block));
+  };
+  Factors<Read> factors[2];
+  bool turn = false;
+  factors[turn].make(row, span(0));
+  for (std::size_t block = 0; block < blocks; block += kSpanBlocks<Read>) {
+    prefetch_from<Read>(row + kAhead);
+    factors[!turn].make(row + kSpanBytes<Read>, span(block + kSpanBlocks<Read>));
+    auto store = [&](std::size_t, std::size_t at, const typename Read::Numbers* numbers)
+        __attribute__((always_inline)) {
+      BALLAST_UNROLL
+      for (std::size_t i = 0; i < Read::kStep; i += 32) {
+        store_numbers(numbers[i / 32], out + block * Read::kNumbers + at + i);
+      }
+    };
+    for_each_step<Read, 1>({row}, &factors[turn], span(block), store);
+    row += span(block) * Read::kBytes;
+    turn = !turn;
   }
+  const std::size_t done = blocks * Read::kNumbers;
   if (done < n) _mm512_storeu_si512(out + done, read_rest(row, n - done));
 }
 
@@ -246,13 +302,13 @@ void with_reader(TensorType type, Action&& action) {
     case TensorType::bf16:
       return action(ReadBf16());
     case TensorType::q4_0:
-      return action(ReadLevels<LevelsQ4_0>());
+      return action(ReadFourBits<TypeQ4_0>());
     case TensorType::q4_1:
-      return action(ReadQ4_1());
+      return action(ReadFourBits<TypeQ4_1>());
     case TensorType::q5_0:
-      return action(ReadQ5_0());
+      return action(ReadFiveBits<TypeQ5_0>());
     case TensorType::q5_1:
-      return action(ReadQ5_1());
+      return action(ReadFiveBits<TypeQ5_1>());
     case TensorType::q8_0:
       return action(ReadQ8_0());
     case TensorType::q2_k:
@@ -266,7 +322,7 @@ void with_reader(TensorType type, Action&& action) {
     case TensorType::q6_k:
       return action(ReadQ6_K());
     case TensorType::iq4_nl:
-      return action(ReadLevels<LevelsIq4Nl>());
+      return action(ReadFourBits<TypeIq4Nl>());
     default:
       fail("weights of type {} are not multiplied as bfloat16", to_string(type));
   }

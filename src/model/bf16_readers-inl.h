@@ -30,306 +30,312 @@ BALLAST_INLINE __m128i load_16(Bytes p) {
 BALLAST_INLINE __m256i load_32(Bytes p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
-/// 32 bytes as words.
-BALLAST_INLINE __m512i load_words(Bytes p) { return _mm512_cvtepu8_epi16(load_32(p)); }
-
-/// The float16 at p in every lane.
-BALLAST_INLINE __m512 broadcast_f16(Bytes p) {
-  return _mm512_cvtph_ps(_mm256_set1_epi16(load<std::int16_t>(p)));
+/// Four float16 at p.
+BALLAST_INLINE __m128 four_f16(Bytes p) {
+  return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
+
+/// Sixteen bytes as words.
+BALLAST_INLINE __m256i words(Bytes p) { return _mm256_cvtepu8_epi16(load_16(p)); }
 
 /// Two vectors rounded, a before b.
 BALLAST_INLINE __m512i round_pair(__m512 a, __m512 b) { return (__m512i)_mm512_cvtne2ps_pbh(b, a); }
+BALLAST_INLINE __m256i round_pair(__m256 a, __m256 b) { return (__m256i)_mm256_cvtne2ps_pbh(b, a); }
 
-/// Entry index % 32 of a table, for 32 indices.
-BALLAST_INLINE __m512i look_up(__m512i table, __m512i index) {
-  return _mm512_permutexvar_epi16(index, table);
+/// first, first + 1, …
+BALLAST_INLINE __m256 count_from(float first) {
+  return _mm256_add_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_ps(first));
 }
 
-/// The same in half a register, for tables of sixteen values: twice as many instructions of half
-/// the cost, and nothing is computed twice.
-BALLAST_INLINE __m256 broadcast_f16_half(Bytes p) {
+/// The float16 at p in every lane.
+BALLAST_INLINE __m256 broadcast_f16(Bytes p) {
   return _mm256_cvtph_ps(_mm_set1_epi16(load<std::int16_t>(p)));
 }
 
-/// 32 numbers in two registers.
+BALLAST_INLINE __m512 sixteen_from(float first) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(count_from(first)), count_from(first + 8), 1);
+}
+
+/// Small integers times the float16 at `factor`.
+BALLAST_INLINE __m512 scaled(__m512i integers, Bytes factor) {
+  const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(load<std::int16_t>(factor)));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(integers), scale);
+}
+
+/// 32 numbers in two registers. Tables in half registers take twice as many instructions of half
+/// the cost each, nothing in them is computed twice, and a factor is broadcast into a half while it
+/// is loaded, where a whole register would take the unit of shuffles besides.
 struct Halves {
   __m256i low, high;
 };
 
-BALLAST_INLINE __m256i table_of(__m256 low, __m256 high) {
-  return (__m256i)_mm256_cvtne2ps_pbh(high, low);
+/// 32 entries, rounded; a look-up sees the low five bits of an index, or of a table of sixteen the
+/// low four.
+struct Table32 {
+  __m256i low, high;
+};
+BALLAST_INLINE __m256i look_up(const Table32& table, __m256i index) {
+  return _mm256_permutex2var_epi16(table.low, index, table.high);
+}
+BALLAST_INLINE __m256i look_up(__m256i table, __m256i index) {
+  return _mm256_permutexvar_epi16(index, table);
 }
 
-/// Entries of the low halves of 16 bytes, then of their high halves.
-BALLAST_INLINE Halves look_up_nibbles(__m256i table, Bytes p) {
-  const __m256i words = _mm256_cvtepu8_epi16(load_16(p));
-  return {_mm256_permutexvar_epi16(words, table),
-          _mm256_permutexvar_epi16(_mm256_srli_epi16(words, 4), table)};
+/// level · factors[0] + factors[at]; level · factors[0] for kScaleOnly; level · factors[0] -
+/// factors[at] for kMinus.
+enum class Rule { kScaleOnly, kPlus, kMinus };
+template <Rule rule>
+BALLAST_INLINE __m256 value_of(__m256 level, const float* factors, int at) {
+  const __m256 scale = _mm256_set1_ps(factors[0]);
+  if constexpr (rule == Rule::kScaleOnly) return _mm256_mul_ps(level, scale);
+  const __m256 offset = _mm256_set1_ps(factors[at]);
+  if constexpr (rule == Rule::kPlus) return _mm256_fmadd_ps(level, scale, offset);
+  return _mm256_fmsub_ps(level, scale, offset);
+}
+/// The values of the sixteen levels from `first` on.
+template <Rule rule>
+BALLAST_INLINE __m256i table_from(float first, const float* factors, int at) {
+  return round_pair(value_of<rule>(count_from(first), factors, at),
+                    value_of<rule>(count_from(first + 8), factors, at));
 }
 
-BALLAST_INLINE __m256 count_half_from(float first) {
-  return _mm256_add_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_ps(first));
-}
+// A reader has: kNumbers and kBytes of a block; kStep, how many numbers it reads at a time, 32 in a
+// Numbers; and two functions. factors() writes the kFactors scales and offsets of a block as
+// floats, well before they are wanted: to broadcast them from memory is cheap, but not right after
+// they were written. read() reads the step-th kStep numbers. A block of 32 numbers has too few for
+// that to pay: it makes its factors itself.
 
-/// first, first + 1, …
-BALLAST_INLINE __m512 count_from(float first) {
-  return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                       _mm512_set1_ps(first));
-}
-
-/// 16 in the words of the second half.
-BALLAST_INLINE __m512i second_half() {
-  return _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
-}
-
-/// Four-bit numbers of 16 bytes, low halves first; what stands above the four bits is undefined.
-BALLAST_INLINE __m512i nibbles(Bytes p) {
-  const __m512i words = _mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(load_16(p)));
-  const __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
-  return _mm512_srlv_epi16(words, shift);
-}
-
-// A reader has: kNumbers and kBytes of a block; Scales, what is prepared once for a block; and
-// read, the g-th 32 numbers of a block.
-
-struct NoScales {
-  explicit BALLAST_INLINE NoScales(Bytes) {}
+struct NoFactors {
+  static constexpr int kFactors = 0;
+  static BALLAST_INLINE void factors(Bytes, float*) {}
 };
 
-struct ReadBf16 {
-  static constexpr int kNumbers = 32, kBytes = 64;
-  using Scales = NoScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales&, int) {
-    return _mm512_loadu_si512(block);
+struct ReadBf16 : NoFactors {
+  static constexpr int kNumbers = 32, kBytes = 64, kStep = 32;
+  using Numbers = __m512i;
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
+    out[0] = _mm512_loadu_si512(block);
   }
 };
 
-struct ReadQ8_0 {
-  static constexpr int kNumbers = 32, kBytes = 34;
-  using Scales = NoScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales&, int) {
-    const __m512 scale = broadcast_f16(block);
-    const __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(block + 2)));
-    const __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(block + 18)));
-    return round_pair(_mm512_mul_ps(a, scale), _mm512_mul_ps(b, scale));
+struct ReadQ8_0 : NoFactors {
+  static constexpr int kNumbers = 32, kBytes = 34, kStep = 32;
+  using Numbers = __m512i;
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
+    out[0] = round_pair(scaled(_mm512_cvtepi8_epi32(load_16(block + 2)), block),
+                        scaled(_mm512_cvtepi8_epi32(load_16(block + 18)), block));
   }
 };
 
-/// The sixteen values of Q4_0, or of IQ4_NL, before scaling.
-struct LevelsQ4_0 {
-  static BALLAST_INLINE __m256 low() { return _mm256_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1); }
-  static BALLAST_INLINE __m256 high() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+// Types of one scale (and maybe one offset) for 32 numbers of four or five bits. kAt: where their
+// low halves lie.
+
+template <class Type>
+struct ReadPlain : NoFactors {
+  static constexpr int kNumbers = 32, kBytes = Type::kAt + 16, kStep = 32;
+  using Numbers = Halves;
+
+ protected:
+  static BALLAST_INLINE __m256i table(__m256 low, __m256 high, Bytes block) {
+    const __m256 scale = broadcast_f16(block);
+    if constexpr (!Type::kOffset) {
+      return round_pair(_mm256_mul_ps(low, scale), _mm256_mul_ps(high, scale));
+    }
+    const __m256 offset = broadcast_f16(block + 2);
+    return round_pair(_mm256_fmadd_ps(low, scale, offset), _mm256_fmadd_ps(high, scale, offset));
+  }
 };
-struct LevelsIq4Nl {
+
+template <class Type>
+struct ReadFourBits : ReadPlain<Type> {
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Halves* out) {
+    const __m256i table = ReadPlain<Type>::table(Type::low(), Type::high(), block);
+    const __m256i both = words(block + Type::kAt);
+    out[0] = {look_up(table, both), look_up(table, _mm256_srli_epi16(both, 4))};
+  }
+};
+struct TypeQ4_0 {
+  static constexpr int kAt = 2;
+  static constexpr bool kOffset = false;
+  static BALLAST_INLINE __m256 low() { return count_from(-8); }
+  static BALLAST_INLINE __m256 high() { return count_from(0); }
+};
+struct TypeQ4_1 {
+  static constexpr int kAt = 4;
+  static constexpr bool kOffset = true;
+  static BALLAST_INLINE __m256 low() { return count_from(0); }
+  static BALLAST_INLINE __m256 high() { return count_from(8); }
+};
+struct TypeIq4Nl {
+  static constexpr int kAt = 2;
+  static constexpr bool kOffset = false;
   static BALLAST_INLINE __m256 low() {
     return _mm256_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10);
   }
   static BALLAST_INLINE __m256 high() { return _mm256_setr_ps(1, 13, 25, 38, 53, 69, 89, 113); }
 };
 
-template <class Levels>
-struct ReadLevels {
-  static constexpr int kNumbers = 32, kBytes = 18;
-  using Scales = NoScales;
-  static BALLAST_INLINE Halves read(Bytes block, const Scales&, int) {
-    const __m256 scale = broadcast_f16_half(block);
-    const __m256i table =
-        table_of(_mm256_mul_ps(Levels::low(), scale), _mm256_mul_ps(Levels::high(), scale));
-    return look_up_nibbles(table, block + 2);
+template <class Type>
+struct ReadFiveBits : ReadPlain<Type> {
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Halves* out) {
+    const Table32 table = {from(Type::kFirst, block), from(Type::kFirst + 16, block)};
+    const __m256i both = words(block + Type::kAt);
+    const auto fifth = load<std::uint32_t>(block + Type::kAt - 4);
+    out[0] = {look_up(table, five(both, fifth)),
+              look_up(table, five(_mm256_srli_epi16(both, 4), fifth >> 16))};
+  }
+
+ private:
+  static BALLAST_INLINE __m256i from(float first, Bytes block) {
+    return ReadPlain<Type>::table(count_from(first), count_from(first + 8), block);
+  }
+  static BALLAST_INLINE __m256i five(__m256i four, std::uint32_t fifth) {
+    const __m256i low = _mm256_and_si256(four, _mm256_set1_epi16(15));
+    return _mm256_mask_add_epi16(low, static_cast<__mmask16>(fifth), low, _mm256_set1_epi16(16));
   }
 };
-
-struct ReadQ4_1 {
-  static constexpr int kNumbers = 32, kBytes = 20;
-  using Scales = NoScales;
-  static BALLAST_INLINE Halves read(Bytes block, const Scales&, int) {
-    const __m256 scale = broadcast_f16_half(block), offset = broadcast_f16_half(block + 2);
-    const __m256i table = table_of(_mm256_fmadd_ps(count_half_from(0), scale, offset),
-                                   _mm256_fmadd_ps(count_half_from(8), scale, offset));
-    return look_up_nibbles(table, block + 4);
-  }
+struct TypeQ5_0 {
+  static constexpr int kAt = 6;
+  static constexpr bool kOffset = false;
+  static constexpr float kFirst = -16;
+};
+struct TypeQ5_1 {
+  static constexpr int kAt = 8;
+  static constexpr bool kOffset = true;
+  static constexpr float kFirst = 0;
 };
 
-/// Four-bit numbers at p with the bits of `fifth` on top.
-BALLAST_INLINE __m512i five_bits(Bytes p, std::uint32_t fifth) {
-  const __m512i four = _mm512_and_si512(nibbles(p), _mm512_set1_epi16(15));
-  return _mm512_mask_add_epi16(four, fifth, four, _mm512_set1_epi16(16));
-}
-
-struct ReadQ5_0 {
-  static constexpr int kNumbers = 32, kBytes = 22;
-  using Scales = NoScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales&, int) {
-    const __m512 scale = broadcast_f16(block);
-    const __m512i table =
-        round_pair(_mm512_mul_ps(count_from(-16), scale), _mm512_mul_ps(count_from(0), scale));
-    return look_up(table, five_bits(block + 6, load<std::uint32_t>(block + 2)));
-  }
-};
-
-struct ReadQ5_1 {
-  static constexpr int kNumbers = 32, kBytes = 24;
-  using Scales = NoScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales&, int) {
-    const __m512 scale = broadcast_f16(block), offset = broadcast_f16(block + 2);
-    const __m512i table = round_pair(_mm512_fmadd_ps(count_from(0), scale, offset),
-                                     _mm512_fmadd_ps(count_from(16), scale, offset));
-    return look_up(table, five_bits(block + 8, load<std::uint32_t>(block + 4)));
-  }
-};
-
-/// Lane g everywhere, in one instruction: told which lane, the compiler takes two. (Through memory,
-/// a store and loads that broadcast, is slower than either.)
-BALLAST_INLINE __m512 lane_of(__m512 v, int g) {
-  __m512i lane = _mm512_set1_epi32(g);
-  asm("" : "+v"(lane));
-  return _mm512_permutexvar_ps(lane, v);
-}
-BALLAST_INLINE __m256 lane_of(__m256 v, int g) {
-  __m256i lane = _mm256_set1_epi32(g);
-  asm("" : "+v"(lane));
-  return _mm256_permutevar8x32_ps(v, lane);
-}
-
-/// Sixteen small integers times `factor`.
-BALLAST_INLINE __m512 scaled(__m512i integers, __m512 factor) {
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(integers), factor);
-}
-
-/// Q4_K and Q5_K: eight scales and offsets of six bits, the same bits of four at a time.
-struct SixBitScales {
-  __m256 scales, offsets;
-  explicit BALLAST_INLINE SixBitScales(Bytes block) {
+/// Q4_K and Q5_K: eight scales, then eight offsets, of six bits: the same bits of four at a time.
+struct SixBitFactors {
+  static constexpr int kFactors = 16;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
     const auto a = load<std::uint32_t>(block + 4), b = load<std::uint32_t>(block + 8),
                c = load<std::uint32_t>(block + 12);
     constexpr std::uint32_t kSix = 0x3f3f3f3f, kLow = 0x0f0f0f0f, kHigh = 0x30303030;
-    scales = eight(a & kSix, (c & kLow) | ((a >> 2) & kHigh), block);
-    offsets = eight(b & kSix, ((c >> 4) & kLow) | ((b >> 2) & kHigh), block + 2);
+    const __m128i bytes = _mm_set_epi64x(eight(b & kSix, ((c >> 4) & kLow) | ((b >> 2) & kHigh)),
+                                         eight(a & kSix, (c & kLow) | ((a >> 2) & kHigh)));
+    const __m512 integers = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    const __m512i which = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512 both = _mm512_permutexvar_ps(which, _mm512_castps128_ps512(four_f16(block)));
+    _mm512_store_ps(out, _mm512_mul_ps(integers, both));
   }
 
  private:
-  static BALLAST_INLINE __m256 eight(std::uint32_t low, std::uint32_t high, Bytes factor) {
-    const std::uint64_t both = low | std::uint64_t{high} << 32;
-    const __m128i bytes = _mm_cvtsi64_si128(static_cast<std::int64_t>(both));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
-                         broadcast_f16_half(factor));
+  static BALLAST_INLINE std::int64_t eight(std::uint32_t low, std::uint32_t high) {
+    return static_cast<std::int64_t>(low | std::uint64_t{high} << 32);
   }
 };
 
-struct ReadQ4_K {
-  static constexpr int kNumbers = 256, kBytes = 144;
-  using Scales = SixBitScales;
-  static BALLAST_INLINE Halves read(Bytes block, const Scales& all, int g) {
-    const __m256 scale = lane_of(all.scales, g), offset = lane_of(all.offsets, g);
-    const __m256i table = table_of(_mm256_fmsub_ps(count_half_from(0), scale, offset),
-                                   _mm256_fmsub_ps(count_half_from(8), scale, offset));
-    return {half(table, block + 16 + g / 2 * 32, g), half(table, block + 32 + g / 2 * 32, g)};
-  }
-
- private:
-  static BALLAST_INLINE __m256i half(__m256i table, Bytes p, int g) {
-    const __m256i words = _mm256_cvtepu8_epi16(load_16(p));
-    return _mm256_permutexvar_epi16(g % 2 == 0 ? words : _mm256_srli_epi16(words, 4), table);
+struct ReadQ4_K : SixBitFactors {
+  static constexpr int kNumbers = 256, kBytes = 144, kStep = 64;
+  using Numbers = Halves;
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
+    const __m256i low = table_from<Rule::kMinus>(0, factors + 2 * step, 8);
+    const __m256i high = table_from<Rule::kMinus>(0, factors + 2 * step + 1, 8);
+    const Bytes p = block + 16 + step * 32;
+    const __m256i a = words(p), b = words(p + 16);
+    out[0] = {look_up(low, a), look_up(low, b)};
+    out[1] = {look_up(high, _mm256_srli_epi16(a, 4)), look_up(high, _mm256_srli_epi16(b, 4))};
   }
 };
 
-struct ReadQ5_K {
-  static constexpr int kNumbers = 256, kBytes = 176;
-  using Scales = SixBitScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales& all, int g) {
-    const __m512 scale = lane_of(_mm512_castps256_ps512(all.scales), g);
-    const __m512 offset = lane_of(_mm512_castps256_ps512(all.offsets), g);
-    const __m512i table = round_pair(_mm512_fmsub_ps(count_from(0), scale, offset),
-                                     _mm512_fmsub_ps(count_from(16), scale, offset));
-    const __m512i words = load_words(block + 48 + g / 2 * 32);
-    const __m512i low = g % 2 == 0 ? words : _mm512_srli_epi16(words, 4);
-    const __m512i high = load_words(block + 16);
-    const __m512i fifth = g < 4 ? _mm512_slli_epi16(high, static_cast<unsigned>(4 - g))
-                                : _mm512_srli_epi16(high, static_cast<unsigned>(g - 4));
+struct ReadQ5_K : SixBitFactors {
+  static constexpr int kNumbers = 256, kBytes = 176, kStep = 32;
+  using Numbers = __m512i;
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
+    const __m512 scale = _mm512_set1_ps(factors[g]), offset = _mm512_set1_ps(factors[8 + g]);
+    const __m512i table = round_pair(_mm512_fmsub_ps(sixteen_from(0), scale, offset),
+                                     _mm512_fmsub_ps(sixteen_from(16), scale, offset));
+    const __m256i four = load_32(block + 48 + g / 2 * 32), top = load_32(block + 16);
+    const __m256i low = g % 2 == 0 ? four : _mm256_srli_epi16(four, 4);
+    const __m256i fifth = g < 4 ? _mm256_slli_epi16(top, 4 - g) : _mm256_srli_epi16(top, g - 4);
     // Bit 4 of `fifth`, the others of `low`.
-    const __m512i bit = _mm512_set1_epi16(16);
-    return look_up(table, _mm512_ternarylogic_epi32(bit, fifth, low, 0xca));
-  }
-};
-
-/// Q6_K: sixteen scales of eight bits.
-struct EightBitScales {
-  __m512 scales;  ///< times 128
-  explicit BALLAST_INLINE EightBitScales(Bytes block) {
-    const __m512 factor = _mm512_mul_ps(broadcast_f16(block + 208), _mm512_set1_ps(128));
-    scales = scaled(_mm512_cvtepi8_epi32(load_16(block + 192)), factor);
+    const __m256i five = _mm256_ternarylogic_epi32(_mm256_set1_epi8(16), fifth, low, 0xca);
+    out[0] = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(five), table);
   }
 };
 
 struct ReadQ6_K {
-  static constexpr int kNumbers = 256, kBytes = 210;
-  using Scales = EightBitScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales& all, int g) {
-    const int quarter = g % 4;
-    __m256i low = load_32(block + g / 4 * 64 + quarter % 2 * 32);
-    if (quarter >= 2) low = _mm256_srli_epi16(low, 4);
-    const __m256i top = load_32(block + 128 + g / 4 * 32);
-    const __m256i high = quarter == 0   ? _mm256_slli_epi16(top, 4)
-                         : quarter == 1 ? _mm256_slli_epi16(top, 2)
-                         : quarter == 2 ? top
-                                        : _mm256_srli_epi16(top, 2);
+  static constexpr int kNumbers = 256, kBytes = 210, kStep = 64, kFactors = 16;
+  using Numbers = __m512i;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
+    const __m512 scales = scaled(_mm512_cvtepi8_epi32(load_16(block + 192)), block + 208);
+    _mm512_store_ps(out, _mm512_mul_ps(scales, _mm512_set1_ps(128)));
+  }
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
+    __m512i low = _mm512_loadu_si512(block + step / 2 * 64);
+    __m512i high = _mm512_broadcast_i64x4(load_32(block + 128 + step / 2 * 32));
+    if (step % 2 != 0) {
+      low = _mm512_srli_epi16(low, 4);
+      high = _mm512_srlv_epi16(high, halves(0, 2));
+    } else {
+      high = _mm512_sllv_epi16(high, halves(4, 2));
+    }
     // The low four bits of `low` below two of `high`, and above these what makes q the third byte
     // of the float 1 + q/128.
-    const __m256i six = _mm256_ternarylogic_epi32(_mm256_set1_epi8(15), low, high, 0xca);
-    const __m256i third =
-        _mm256_ternarylogic_epi32(_mm256_set1_epi8(63), six, _mm256_set1_epi8(-128), 0xca);
-    return round_pair(part<0>(third, all, 2 * g), part<16>(third, all, 2 * g + 1));
+    const __m512i six = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);
+    const __m512i third =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(63), six, _mm512_set1_epi8(-128), 0xca);
+    const float* group = factors + 4 * step;
+    out[0] = round_pair(part<0>(third, group), part<16>(third, group + 1));
+    out[1] = round_pair(part<32>(third, group + 2), part<48>(third, group + 3));
   }
 
  private:
-  /// Sixteen numbers from bytes kFirst to kFirst + 16 of `third`: 0, 0, byte, 0x3f.
+  static BALLAST_INLINE __m512i halves(short first, short second) {
+    return _mm512_inserti64x4(_mm512_set1_epi16(first), _mm256_set1_epi16(second), 1);
+  }
+  /// Sixteen numbers from bytes kFirst to kFirst + 16 of `third`.
   template <int kFirst>
-  static BALLAST_INLINE __m512 part(__m256i third, const Scales& all, int group) {
-    constexpr int kZero = 64 << 8 | 64, kExponent = 65;
-    auto lane = [](int i) { return kZero | (kFirst + i) << 16 | kExponent << 24; };
+  static BALLAST_INLINE __m512 part(__m512i third, const float* factor) {
+    auto lane = [](int i) { return (kFirst + i) << 16; };
     const __m512i index = _mm512_setr_epi32(lane(0), lane(1), lane(2), lane(3), lane(4), lane(5),
                                             lane(6), lane(7), lane(8), lane(9), lane(10), lane(11),
                                             lane(12), lane(13), lane(14), lane(15));
-    const __m512i exponent = _mm512_set1_epi16(0x3f00);  // bytes 0, 0x3f
-    const __m512 numbers =
-        (__m512)_mm512_permutex2var_epi8(_mm512_castsi256_si512(third), index, exponent);
-    return _mm512_mul_ps(_mm512_sub_ps(numbers, _mm512_set1_ps(1.25f)), lane_of(all.scales, group));
+    const __m512i bits = _mm512_mask_permutexvar_epi8(_mm512_set1_epi32(0x3f000000),
+                                                      0x4444444444444444ull, index, third);
+    const __m512 numbers = _mm512_sub_ps((__m512)bits, _mm512_set1_ps(1.25f));
+    return _mm512_mul_ps(numbers, _mm512_set1_ps(*factor));
   }
 };
 
-/// Q2_K: sixteen scales and offsets of four bits.
-struct FourBitScales {
-  __m512 scales, offsets;
-  explicit BALLAST_INLINE FourBitScales(Bytes block) {
-    const __m512i both = _mm512_cvtepu8_epi32(load_16(block));
-    scales = scaled(_mm512_and_si512(both, _mm512_set1_epi32(15)), broadcast_f16(block + 80));
-    offsets = scaled(_mm512_srli_epi32(both, 4), broadcast_f16(block + 82));
-  }
-  BALLAST_INLINE __m512 values(int g) const {
-    return _mm512_fmsub_ps(count_from(0), lane_of(scales, g), lane_of(offsets, g));
-  }
-};
+// Q2_K and Q3_K: sixteen numbers of a scale. What stands above their bits is no matter: a table
+// repeats its values.
 
-/// Two-bit numbers of group pair g; what stands above the two bits is undefined.
-BALLAST_INLINE __m512i two_bits(Bytes p, int g) {
-  return _mm512_srli_epi16(load_words(p + g / 4 * 32), static_cast<unsigned>(g % 4 * 2));
+/// One table for each of two groups.
+struct TwoTables {
+  __m256i low, high;
+};
+template <Rule rule>
+BALLAST_INLINE TwoTables tables_of(__m256 levels, const float* factors) {
+  const __m256 low = value_of<rule>(levels, factors, 16);
+  const __m256 high = value_of<rule>(levels, factors + 1, 16);
+  return {round_pair(low, low), round_pair(high, high)};
 }
 
 struct ReadQ2_K {
-  static constexpr int kNumbers = 256, kBytes = 84;
-  using Scales = FourBitScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales& all, int g) {
-    const __m512i table = round_pair(all.values(2 * g), all.values(2 * g + 1));
-    const __m512i q = _mm512_and_si512(two_bits(block + 16, g), _mm512_set1_epi16(3));
-    return look_up(table, _mm512_or_si512(q, second_half()));
+  static constexpr int kNumbers = 256, kBytes = 84, kStep = 32, kFactors = 32;
+  using Numbers = Halves;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
+    const __m512i both = _mm512_cvtepu8_epi32(load_16(block));
+    const __m512i scales = _mm512_and_si512(both, _mm512_set1_epi32(15));
+    _mm512_store_ps(out, scaled(scales, block + 80));
+    _mm512_store_ps(out + 16, scaled(_mm512_srli_epi32(both, 4), block + 82));
+  }
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
+    const __m256 levels = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
+    const TwoTables table = tables_of<Rule::kMinus>(levels, factors + 2 * g);
+    const Bytes p = block + 16 + g / 4 * 32;
+    out[0] = {look_up(table.low, _mm256_srli_epi16(words(p), g % 4 * 2)),
+              look_up(table.high, _mm256_srli_epi16(words(p + 16), g % 4 * 2))};
   }
 };
 
-/// Q3_K: sixteen scales of six bits: four in the first eight bytes, two in the last four.
-struct SignedSixBitScales {
-  __m512 scales;
-  explicit BALLAST_INLINE SignedSixBitScales(Bytes block) {
+/// Sixteen scales of six bits: four in the first eight bytes, two in the last four.
+struct ReadQ3_K {
+  static constexpr int kNumbers = 256, kBytes = 110, kStep = 32, kFactors = 16;
+  using Numbers = Halves;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
     const auto a = load<std::uint32_t>(block + 96), b = load<std::uint32_t>(block + 100),
                c = load<std::uint32_t>(block + 104);
     constexpr std::uint32_t kFour = 0x0f0f0f0f, kTwo = 0x30303030;
@@ -339,22 +345,18 @@ struct SignedSixBitScales {
     const __m128i bytes =
         _mm_set_epi32(word(b >> 4, c >> 2), word(a >> 4, c), word(b, c << 2), word(a, c << 4));
     const __m512i integers = _mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(32));
-    scales = scaled(integers, broadcast_f16(block + 108));
+    _mm512_store_ps(out, scaled(integers, block + 108));
   }
-};
-
-struct ReadQ3_K {
-  static constexpr int kNumbers = 256, kBytes = 110;
-  using Scales = SignedSixBitScales;
-  static BALLAST_INLINE __m512i read(Bytes block, const Scales& all, int g) {
-    const __m512i table = round_pair(_mm512_mul_ps(count_from(-4), lane_of(all.scales, 2 * g)),
-                                     _mm512_mul_ps(count_from(-4), lane_of(all.scales, 2 * g + 1)));
-    const __m512i low = _mm512_and_si512(two_bits(block + 32, g), _mm512_set1_epi16(3));
-    const __m512i top = load_words(block);
-    const __m512i third = g < 2 ? _mm512_slli_epi16(top, static_cast<unsigned>(2 - g))
-                                : _mm512_srli_epi16(top, static_cast<unsigned>(g - 2));
-    const __m512i q = _mm512_or_si512(low, _mm512_and_si512(third, _mm512_set1_epi16(4)));
-    return look_up(table, _mm512_or_si512(q, second_half()));
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
+    const TwoTables table = tables_of<Rule::kScaleOnly>(count_from(-4), factors + 2 * g);
+    auto index = [&](int first) __attribute__((always_inline)) {
+      const Bytes p = block + 32 + g / 4 * 32;
+      const __m256i low = _mm256_srli_epi16(words(p + first), g % 4 * 2),
+                    top = words(block + first);
+      const __m256i third = g < 2 ? _mm256_slli_epi16(top, 2 - g) : _mm256_srli_epi16(top, g - 2);
+      return _mm256_ternarylogic_epi32(_mm256_set1_epi16(4), third, low, 0xca);
+    };
+    out[0] = {look_up(table.low, index(0)), look_up(table.high, index(16))};
   }
 };
 
