@@ -51,14 +51,16 @@ inline std::vector<double> naive_attention(
   }
   std::size_t dv = entries.empty() ? 0 : entries[0].value.size();
   std::vector<double> z(dv, 0.0);
-  double normaliser = 0;
+  double normaliser = 0, largest_term = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     double e = std::exp(s[i] - top);
     if (!(e > 0)) continue;
     normaliser += entries[i].normaliser_weight * e;
+    largest_term = std::max(largest_term, entries[i].numerator_weight * e);
     for (std::size_t c = 0; c < dv; ++c)
       z[c] += entries[i].numerator_weight * e * entries[i].value[c];
   }
+  normaliser = std::max(normaliser, largest_term);  // no entry gets more than all of itself
   for (double& x : z) x = normaliser > 0 ? x / normaliser : 0.0;
   return z;
 }

@@ -52,7 +52,9 @@ struct Queries {
 };
 
 /// Unnormalised attention of m queries over part of a cache; parts merge to the whole.
-/// With M = max_logit[r]: numerator row r = e^{-M} Σ w e^s v, normaliser[r] = e^{-M} Σ u e^s.
+/// With M = max_logit[r], the largest logit with its log-weight in either sum:
+/// numerator row r = e^{-M} Σ w e^s v, normaliser[r] = e^{-M} Σ u e^s, which is 0 only if it is
+/// empty.
 struct PartialAttention {
   Matrix numerator;               ///< m × dv
   std::vector<float> max_logit;   ///< m; -infinity where nothing was seen
@@ -63,7 +65,12 @@ struct PartialAttention {
   void reset();
   /// Adds what `other` saw (disjoint entries, same queries).
   void merge(const PartialAttention& other);
-  /// z = numerator / normaliser into out (m × dv); zeros where nothing was seen.
+  /// What the numerator of query r is divided by: the normaliser, but at least the largest term of
+  /// the numerator. Attention gives no entry more than all of itself; an estimate whose two sums
+  /// have entries of their own would, where the normaliser lacks the entries that count. Where both
+  /// sums have the same entries the normaliser is never less.
+  float divisor(std::size_t r) const { return normaliser[r] < 1.0f ? 1.0f : normaliser[r]; }
+  /// z = numerator / divisor into out (m × dv); zeros where nothing was seen.
   /// Throws Error if entries were seen but the normaliser is empty or not finite.
   void finish(MutableMatrix out) const;
 };
@@ -80,7 +87,8 @@ void attend(const Queries& queries, std::span<const Segment> segments, const Log
 
 /// The same, and the attention mass that each entry of a segment received, summed over queries:
 /// mass[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the segments in
-/// order. Entries of numerator-only segments receive none. Keeps weights: up to 16 MiB.
+/// order, where the normaliser is what divisor() says. Entries of numerator-only segments receive
+/// none. Keeps weights: up to 16 MiB.
 void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
                       const Logits& logits, MutableMatrix out, std::span<float> mass);
 

@@ -236,6 +236,13 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
   }
 }
 
+// A sum that outgrown terms have left too small for a float stays above 0: finish() tells it from a
+// sum without terms.
+float not_vanished(double sum, bool has_terms) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  return has_terms && sum < kLeast ? kLeast : static_cast<float>(sum);
+}
+
 // Adds the queries from `first` on, of which `work` has seen a segment, to the result.
 void add_to(PartialAttention& partial, std::size_t first, std::size_t count, const Segment& segment,
             Workspace& work) {
@@ -249,8 +256,9 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
     const float old_factor = std::exp(partial.max_logit[r] - max);
     const float new_factor = std::exp(work.max[q] - max);
     partial.max_logit[r] = max;
-    partial.normaliser[r] = static_cast<float>(
-        static_cast<double>(partial.normaliser[r]) * old_factor + work.normaliser[q] * new_factor);
+    const double older = partial.normaliser[r], newer = work.normaliser[q];
+    partial.normaliser[r] =
+        not_vanished(older * old_factor + newer * new_factor, older > 0 || newer > 0);
     auto out = partial.numerator[r];
     if (has_values) {
       kernels::unpack(segment.values.type, work.sums.get() + q * packed_size(value_dim),
@@ -321,9 +329,9 @@ void add_mass(const Record& record, std::size_t first, std::size_t queries,
   const float* weights = record.weights.get();
   for (const Record::Block& block : record.blocks) {
     for (std::size_t q = 0; q < queries; ++q) {
-      const float normaliser = whole.normaliser[first + q];
-      const bool seen = max[q] != -kInfinity && normaliser > 0.0f;
-      shares[q] = seen ? std::exp(max[q] - whole.max_logit[first + q]) / normaliser : 0.0f;
+      const bool seen = max[q] != -kInfinity && whole.normaliser[first + q] > 0.0f;
+      shares[q] =
+          seen ? std::exp(max[q] - whole.max_logit[first + q]) / whole.divisor(first + q) : 0.0f;
     }
     kernels::add_columns(weights, shares.data(), queries, mass.subspan(block.entry, block.count));
     max += queries;
@@ -352,7 +360,8 @@ void PartialAttention::merge(const PartialAttention& other) {
     const float ours = std::exp(max_logit[r] - max);
     const float theirs = std::exp(other.max_logit[r] - max);
     max_logit[r] = max;
-    normaliser[r] = normaliser[r] * ours + other.normaliser[r] * theirs;
+    normaliser[r] = not_vanished(normaliser[r] * ours + other.normaliser[r] * theirs,
+                                 normaliser[r] > 0 || other.normaliser[r] > 0);
     auto out = numerator[r];
     const auto in = other.numerator[r];
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i] * ours + in[i] * theirs;
@@ -367,9 +376,9 @@ void PartialAttention::finish(MutableMatrix out) const {
     const bool seen = max_logit[r] != -kInfinity;
     require(!seen || (normaliser[r] > 0.0f && std::isfinite(normaliser[r])),
             "the attention of query {} has the normaliser {}: expected a positive number; either "
-            "its entries vanish beside the numerator's or an input is not finite",
+            "it has no entries or an input is not finite",
             r, normaliser[r]);
-    const float share = seen ? 1.0f / normaliser[r] : 0.0f;
+    const float share = seen ? 1.0f / divisor(r) : 0.0f;
     const auto in = numerator[r];
     for (std::size_t i = 0; i < out.cols; ++i) out.row(r)[i] = in[i] * share;
   }

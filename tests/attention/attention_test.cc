@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -113,12 +114,17 @@ Matrix answer(const Cache& cache, const Asked& asked, const Logits& logits, std:
   return out;
 }
 
-double error_of(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+double error_of(const Matrix& got, const Cache& cache, const Asked& asked, const Logits& logits) {
   std::vector<std::vector<double>> expected;
   for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
-    expected.push_back(test::reference_attention(cache.entries(), asked.reference(q), logits, dv));
+    expected.push_back(
+        test::reference_attention(cache.entries(), asked.reference(q), logits, got.cols()));
   }
-  return test::relative_error(answer(cache, asked, logits, dv), expected);
+  return test::relative_error(got, expected);
+}
+
+double error_of(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+  return error_of(answer(cache, asked, logits, dv), cache, asked, logits);
 }
 
 Logits usual(std::size_t d) {
@@ -371,17 +377,49 @@ TEST_P(AttentionOf, ZeroWeightIsAbsence) {
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[1], testing::Each(0.0f));
 }
 
-TEST_P(AttentionOf, AVanishedNormaliserIsAnError) {
+TEST_P(AttentionOf, AnEmptyNormaliserIsAnError) {
   Cache cache;
   cache.parts.push_back(part(20));
   cache.parts.back().role = Role::numerator;
   const Asked asked = make_queries(random_, 3, 64);
   EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
   cache.parts.push_back(part(20));
-  cache.parts.back().log_weights.assign(20, -300.0f);
+  cache.parts.back().log_weights.assign(20, -INFINITY);
   EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
-  cache.parts.back().log_weights.assign(20, -50.0f);
-  EXPECT_LE(error_of(cache, asked, usual(64), 48), 1e-5);
+}
+
+// A normaliser that lacks the entries that count: however far it is below them, none of them gets
+// more than all of the attention.
+TEST_P(AttentionOf, NoEntryGetsMoreThanAllOfTheAttention) {
+  Cache cache;
+  for (std::size_t n : {20, 150}) {
+    cache.parts.push_back(part(n));
+    cache.parts.back().role = Role::numerator;
+  }
+  for (std::size_t i = 0; i < 20; ++i) {
+    cache.parts[0].log_weights.push_back(static_cast<float>(i));
+  }
+  cache.parts.push_back(part(200));
+  cache.parts.back().role = Role::normaliser;
+  const Asked asked = make_queries(random_, 30, 64);
+  for (float log_weight : {0.0f, -3.0f, -50.0f, -300.0f, -1e9f}) {
+    for ([[maybe_unused]] bool normaliser_first : {false, true}) {
+      for (auto& one : cache.parts) {
+        if (one.role == Role::normaliser) one.log_weights.assign(200, log_weight);
+      }
+      EXPECT_LE(error_of(cache, asked, usual(64), 48), 1e-5) << log_weight;
+      PartialAttention whole(30, 48);
+      for (const Segment& segment : cache.segments()) {
+        PartialAttention part(30, 48);
+        attend_partial(asked.queries(), {&segment, 1}, usual(64), part);
+        whole.merge(part);
+      }
+      Matrix merged(30, 48);
+      whole.finish(merged.view());
+      EXPECT_LE(error_of(merged, cache, asked, usual(64)), 1e-5) << log_weight;
+      std::ranges::reverse(cache.parts);
+    }
+  }
 }
 
 TEST_P(AttentionOf, NanNeverPassesInSilence) {

@@ -85,17 +85,19 @@ inline std::vector<double> reference_attention(const std::vector<ReferenceEntry>
     if (s.back()) largest = std::max(largest, *s.back());
   }
   std::vector<double> z(value_dim, 0.0);
-  double normaliser = 0.0;
+  double normaliser = 0.0, largest_term = 0.0;
   for (std::size_t e = 0; e < entries.size(); ++e) {
     if (!s[e]) continue;
     const double w = std::exp(*s[e] - largest);
     if (entries[e].role != Role::numerator) normaliser += w;
     if (entries[e].role == Role::normaliser) continue;
+    largest_term = std::max(largest_term, w);
     for (std::size_t i = 0; i < value_dim; ++i) {
       z[i] += w * static_cast<double>((*entries[e].value)[i]);
     }
   }
   if (largest == -INFINITY) return z;
+  normaliser = std::max(normaliser, largest_term);  // no entry gets more than all of itself
   for (double& x : z) x /= normaliser;
   if (mass == nullptr) return z;
   for (std::size_t e = 0; e < entries.size(); ++e) {

@@ -151,16 +151,7 @@ TEST_P(EveryMethod, HugeAndZeroNumbersGiveFiniteAnswers) {
   for (float size : {0.0f, 1e-30f, 300.0f, 1e4f}) {
     Stream s = make_stream(kTokens, 5, size);
     Cache c(s.shape, options_of(with_budget(GetParam(), kBudget), GetParam().protocol));
-    Matrix out;
-    try {
-      out = feed(c, s, 0, kTokens, 64, prompt());
-    } catch (const Error& error) {
-      // Allowed only where the mathematics has no answer: the normaliser's sample misses the one
-      // key that matters.
-      EXPECT_THAT(error.what(), testing::HasSubstr("normaliser")) << size;
-      EXPECT_GT(size, 10.0f);
-      continue;
-    }
+    const Matrix out = feed(c, s, 0, kTokens, 64, prompt());
     for (std::size_t i = 0; i < out.rows() * out.cols(); ++i) {
       ASSERT_TRUE(std::isfinite(out.data()[i])) << size;
     }
