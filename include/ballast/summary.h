@@ -60,8 +60,8 @@ class Summary {
  public:
   virtual ~Summary() = default;
 
-  /// Takes in a block. Memory is allocated at construction only (prefill's one large block may
-  /// need scratch while it is worked on).
+  /// Takes in a block. What is held is allocated at construction only; scratch that a method needs
+  /// while it works on a block is free again when the call returns.
   virtual void absorb(const Block& block) = 0;
 
   /// Appends the runs of entries to `out`; valid until the next change.

@@ -106,10 +106,10 @@ class KCenter : public Summary {
     choose(block, total);
     place(block, total);
     if (scratch) {
-      nearest_ = {};
-      fresh_ = {};
-      owner_ = {};
-      cluster_ = {};
+      nearest_ = std::vector<float>();  // which frees it; {} would only empty it
+      fresh_ = std::vector<float>();
+      owner_ = std::vector<std::uint32_t>();
+      cluster_ = std::vector<double>();
     }
   }
 

@@ -14,18 +14,6 @@ namespace {
 constexpr std::size_t kGroup = kernels::BalanceBlock::kGroup;
 constexpr float kLog2 = std::numbers::ln2_v<float>;
 
-/// What a thread needs to balance one block; heads that it serves share it.
-struct Workspace {
-  kernels::BalanceBlock block;
-  Matrix keys;    // rows decoded from storage, a group at a time
-  Matrix values;  //
-};
-
-Workspace& workspace() {
-  thread_local Workspace w;
-  return w;
-}
-
 /// Pointers to the rows of a group as float32: to the storage itself where it is that.
 class GroupRows {
  public:
@@ -50,6 +38,14 @@ class GroupRows {
 };
 
 }  // namespace
+
+/// What balancing a block needs. It lives as long as a call to reduce(): heads are many, and at
+/// rest none of them holds any of it.
+struct SoftmaxBalance::Workspace {
+  kernels::BalanceBlock block;
+  Matrix keys;    // rows decoded from storage, a group at a time
+  Matrix values;  //
+};
 
 void WeightedTokens::reserve(std::size_t tokens) {
   rows.reserve(tokens);
@@ -108,22 +104,24 @@ void SoftmaxBalance::reduce(WeightedTokens& tokens, std::size_t drop, std::uint3
                             std::span<std::uint8_t> dropped) {
   std::fill(dropped.begin(), dropped.end(), std::uint8_t{0});
   if (drop == 0) return;
+  Workspace work;
   if (options_.mode == BalanceOptions::Mode::practical) {
-    reduce_practical(tokens, drop, round, dropped);
+    reduce_practical(tokens, drop, round, dropped, work);
   } else {
-    reduce_theory(tokens, drop, round, dropped);
+    reduce_theory(tokens, drop, round, dropped, work);
   }
 }
 
 std::span<const float> SoftmaxBalance::walk(const WeightedTokens& tokens, std::size_t first,
-                                            std::size_t count, std::uint32_t round) {
+                                            std::size_t count, std::uint32_t round,
+                                            Workspace& work) {
   const bool theory = options_.mode == BalanceOptions::Mode::theory;
   const bool values_are_one = tokens.values.dim == 0;
   // Where the same weight enters both sums, the offset, which is the normaliser, carries it too.
   const bool weigh_offset = options_.weights == BalanceOptions::Weights::consistent;
   const double offset = values_are_one ? 1.0 : theory ? 0.0 : options_.offset;
 
-  auto& [block, keys, values] = workspace();
+  auto& [block, keys, values] = work;
   block.resize(count, tokens.keys.dim, tokens.values.dim);
   for (std::size_t begin = 0; begin < count; begin += kGroup) {
     const std::size_t size = std::min(kGroup, count - begin);
@@ -169,7 +167,7 @@ std::span<const float> SoftmaxBalance::walk(const WeightedTokens& tokens, std::s
 }
 
 void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
-                                      std::span<std::uint8_t> dropped) {
+                                      std::span<std::uint8_t> dropped, Workspace& work) {
   // Blocks are walked over until one sign has been seen `drop` times, at token `cut` - 1. Among the
   // first 2·drop tokens that must happen: halving n tokens and dropping fewer are one rule.
   const std::size_t subset = std::min(tokens.size(), 2 * drop);
@@ -177,7 +175,7 @@ void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, 
   std::size_t cut = 0;
   for (std::size_t first = 0; cut == 0; first += options_.block) {
     const std::size_t count = std::min(options_.block, subset - first);
-    const auto signs = walk(tokens, first, count, round);
+    const auto signs = walk(tokens, first, count, round, work);
     for (std::size_t i = 0; i < count; ++i) {
       const bool plus = signs[i] > 0.0f;
       dropped[first + i] = plus ? 1 : 0;
@@ -215,11 +213,11 @@ void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, 
 }
 
 void SoftmaxBalance::reduce_theory(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
-                                   std::span<std::uint8_t> dropped) {
+                                   std::span<std::uint8_t> dropped, Workspace& work) {
   const std::size_t subset = std::min(tokens.size(), 2 * drop);
   for (std::size_t first = 0; first < subset; first += options_.block) {
     const std::size_t count = std::min(options_.block, subset - first);
-    const auto signs = walk(tokens, first, count, round);
+    const auto signs = walk(tokens, first, count, round, work);
     const auto plus = static_cast<std::size_t>(std::count(signs.begin(), signs.end(), 1.0f));
     const float kept = 2 * plus <= count ? 1.0f : -1.0f;
     for (std::size_t i = 0; i < count; ++i) {

@@ -68,7 +68,7 @@ struct BalanceOptions {
   std::uint32_t stream = 0;  ///< tells apart summaries of one head that draw separately
 };
 
-/// The rule; the memory that a block needs while it is worked on is the thread's, not the rule's.
+/// The rule. It holds no memory between calls.
 class SoftmaxBalance : public HalvingRule {
  public:
   explicit SoftmaxBalance(const BalanceOptions& options) : options_(options) {}
@@ -87,12 +87,14 @@ class SoftmaxBalance : public HalvingRule {
   void load(ByteReader& in);
 
  private:
+  struct Workspace;
+
   std::span<const float> walk(const WeightedTokens& tokens, std::size_t first, std::size_t count,
-                              std::uint32_t round);
+                              std::uint32_t round, Workspace& work);
   void reduce_practical(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
-                        std::span<std::uint8_t> dropped);
+                        std::span<std::uint8_t> dropped, Workspace& work);
   void reduce_theory(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
-                     std::span<std::uint8_t> dropped);
+                     std::span<std::uint8_t> dropped, Workspace& work);
 
   BalanceOptions options_;
   std::uint64_t blocks_ = 0;

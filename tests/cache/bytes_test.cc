@@ -1,0 +1,85 @@
+// The bytes that a cache reports are those that it holds: compared with what the process's heap has
+// grown by, which no class can forget to count.
+#include <malloc.h>
+
+#include "ballast/threads.h"
+#include "cache/streams.h"
+
+namespace ballast::test {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHeapCanBeAsked = false;
+#else
+constexpr bool kHeapCanBeAsked = true;
+#endif
+
+/// Bytes in use on the heap, whichever thread asked for them.
+std::size_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+class BytesOf : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!kHeapCanBeAsked) GTEST_SKIP() << "a sanitizer keeps the heap";
+    threads_ = threads();
+  }
+  void TearDown() override { set_threads(threads_); }
+  int threads_ = 1;
+};
+
+TEST_P(BytesOf, AreWhatTheHeapHasGrownBy) {
+  constexpr std::size_t kTokens = 3000, kPrompt = 2900, kDim = 64;
+  CacheShape shape;
+  shape.layers = 2;
+  shape.kv_heads = 2;
+  shape.key_dim = shape.value_dim = kDim;
+  shape.logits.scale = 0.125f;
+  const Matrix keys = random_matrix(kTokens, 2 * kDim, 1);
+  const Matrix values = random_matrix(kTokens, 2 * kDim, 2);
+  Matrix out(kTokens, 2 * kDim);
+  // Two threads may balance heads of one layer at once; neither shall keep anything.
+  set_threads(2);
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    const auto run = [&] {
+      Cache cache(shape, options_of(GetParam() + ":budget=600", protocol));
+      for (std::size_t t = 0; t < kTokens;) {
+        const std::size_t n = t < kPrompt ? std::min<std::size_t>(512, kPrompt - t) : 1;
+        for (std::size_t l = 0; l < 2; ++l) {
+          cache.forward(l, keys.view().slice(t, n), values.view().slice(t, n),
+                        keys.view().slice(t, n), out.view().slice(t, n));
+        }
+        t += n;
+        if (t == kPrompt) cache.finish_prompt();
+      }
+      return cache;
+    };
+    const std::size_t before = heap_bytes();
+    const Cache cache = run();
+    const auto grown = static_cast<double>(heap_bytes() - before);
+    const auto told = static_cast<double>(cache.bytes().total());
+    // The objects themselves, their strings, and what the allocator rounds up: 6 KiB a head.
+    const double objects = 4 * 6 * 1024;
+    EXPECT_GE(told, grown - objects) << to_string(protocol);
+    EXPECT_LE(told, grown + 0.01 * told) << to_string(protocol);
+  }
+}
+
+std::vector<std::string> bounded_methods() {
+  std::vector<std::string> names;
+  for (const MethodInfo* info : methods()) {
+    if (info->share != WindowShare::all) names.emplace_back(info->name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BytesOf, testing::ValuesIn(bounded_methods()), [](const auto& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace ballast::test
