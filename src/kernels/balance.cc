@@ -9,7 +9,9 @@
 #include <limits>
 
 #include "base/random.h"
+#include "kernels/attention_avx512.h"
 #include "kernels/balance.h"
+#include "kernels/gram_avx512.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -89,18 +91,33 @@ class Fetcher {
   std::size_t share_;  // tokens for each tile of keys
 };
 
+// The packed numbers of a block's tokens.
+struct Packed {
+  const float* numbers;
+  std::size_t dim;
+  bool pairs;  // of bf16: see gram_avx512.h
+};
+
 // The same for groups 0 .. groups - 1.
-void panel(const float* packed, std::size_t dim, std::size_t row, std::size_t groups, float* out,
+void panel(const Packed& packed, std::size_t row, std::size_t groups, float* out,
            std::size_t stride, Fetcher* fetcher) {
-  std::size_t g = 0;
-  for (; g + kTile <= groups; g += kTile) {
+  const auto [numbers, dim, pairs] = packed;
+  for (std::size_t g = 0; g < groups; g += kTile) {
     if (fetcher != nullptr) fetcher->fetch();
-    tile<kTile>(packed, dim, row, g, out, stride);
-  }
-  if constexpr (kTile == 3) {
-    if (fetcher != nullptr && g < groups) fetcher->fetch();
-    if (g + 2 == groups) return tile<2>(packed, dim, row, g, out, stride);
-    if (g + 1 == groups) return tile<1>(packed, dim, row, g, out, stride);
+    const std::size_t count = std::min(kTile, groups - g);
+    if constexpr (kTile == 3) {
+      if (pairs) {
+        avx512::gram_tile(numbers, dim, row, g, count, out, stride);
+      } else if (count == 3) {
+        tile<3>(numbers, dim, row, g, out, stride);
+      } else if (count == 2) {
+        tile<2>(numbers, dim, row, g, out, stride);
+      } else {
+        tile<1>(numbers, dim, row, g, out, stride);
+      }
+    } else {
+      tile<kTile>(numbers, dim, row, g, out, stride);
+    }
   }
 }
 
@@ -149,7 +166,7 @@ double pull(const SignRule& rule, double sum, float top) {
 }
 
 std::size_t walk_impl(const SignRule& rule, const NextBlock& next, const float* keys,
-                      const float* values, std::size_t tokens, std::size_t key_dim,
+                      const float* values, bool pairs, std::size_t tokens, std::size_t key_dim,
                       std::size_t value_dim, const float* offsets, const Position* positions,
                       float* logits, float* products, std::size_t stride, float* signs) {
   std::size_t exceeded = 0;
@@ -158,8 +175,8 @@ std::size_t walk_impl(const SignRule& rule, const NextBlock& next, const float* 
     const std::size_t groups = row / kGroup + 1;
     const std::size_t last = row / kGroup * kGroup;
     const std::size_t rows = std::min(kRows, tokens - row);
-    panel(keys, key_dim, row, groups, logits, stride, &fetcher);
-    if (value_dim != 0) panel(values, value_dim, row, groups, products, stride, nullptr);
+    panel({keys, key_dim, pairs}, row, groups, logits, stride, &fetcher);
+    if (value_dim != 0) panel({values, value_dim, pairs}, row, groups, products, stride, nullptr);
     // First what does not wait for the signs of these rows.
     double sums[kRows];
     float tops[kRows];
@@ -237,8 +254,9 @@ void pack_group_impl(const float* const* rows, const float* weights, std::size_t
 }
 
 // Subtracts from each coordinate its mean over the tokens. Group by group, as they lie in memory.
-void center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim,
-                 float* HWY_RESTRICT sums) {
+// Returns the largest squared norm that is left, or more where tokens fill up the last group.
+float center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim,
+                  float* HWY_RESTRICT sums) {
   const FloatTag d;
   const std::size_t groups = (tokens + kGroup - 1) / kGroup;
   const std::size_t size = dim * kGroup;
@@ -257,15 +275,22 @@ void center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim,
     }
     sums[c] = sum_lanes(sum) / static_cast<float>(tokens);
   }
+  auto largest = hn::Zero(d);
   for (std::size_t g = 0; g < groups; ++g) {
     float* at = keys + g * size;
+    FloatVec square[kVectors];
+    for (auto& x : square) x = hn::Zero(d);
     for (std::size_t c = 0; c < dim; ++c, at += kGroup) {
       const auto mean = hn::Set(d, sums[c]);
-      for (std::size_t v = 0; v < kGroup; v += kLanes) {
-        hn::Store(hn::Sub(hn::Load(d, at + v), mean), d, at + v);
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const auto x = hn::Sub(hn::Load(d, at + v * kLanes), mean);
+        hn::Store(x, d, at + v * kLanes);
+        square[v] = hn::MulAdd(x, x, square[v]);
       }
     }
+    for (const auto& x : square) largest = hn::Max(largest, x);
   }
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
 }  // namespace
@@ -283,6 +308,11 @@ HWY_EXPORT(center_impl);
 namespace {
 
 constexpr std::size_t kMostRows = 8;  // of a tile, on any target
+static_assert(avx512::kGramRows == kMostRows);
+
+// Exponents up to which keys may be rounded to bf16. Then a product of two is wrong by a quarter at
+// the very most, and by some hundredths where errors of many coordinates cancel.
+constexpr float kRoundUpTo = 64.0f;
 
 std::size_t padded(std::size_t tokens) {
   return (tokens + BalanceBlock::kGroup - 1) / BalanceBlock::kGroup * BalanceBlock::kGroup;
@@ -308,6 +338,7 @@ void BalanceBlock::resize(std::size_t tokens, std::size_t key_dim, std::size_t v
     room_dim_ = key_dim;
     sums_ = allocate_aligned<float>(key_dim * kGroup);
   }
+  square_bound_ = std::numeric_limits<float>::infinity();
   tokens_ = tokens;
   key_dim_ = key_dim;
   value_dim_ = value_dim;
@@ -327,7 +358,8 @@ void BalanceBlock::set_group(std::size_t group, std::span<const float* const> ke
 }
 
 void BalanceBlock::center() {
-  if (tokens_ != 0) HWY_DYNAMIC_DISPATCH(center_impl)(keys(), tokens_, key_dim_, sums_.get());
+  if (tokens_ == 0) return;
+  square_bound_ = HWY_DYNAMIC_DISPATCH(center_impl)(keys(), tokens_, key_dim_, sums_.get());
 }
 
 double BalanceBlock::largest_square(const float* packed, std::size_t dim, bool with_offsets) const {
@@ -350,7 +382,14 @@ double BalanceBlock::largest_value_square() const {
 std::size_t BalanceBlock::walk(const SignRule& rule, std::span<const Position> positions,
                                const NextBlock& next) {
   const std::size_t stride = room_tokens_;
-  return HWY_DYNAMIC_DISPATCH(walk_impl)(rule, next, keys(), values(), tokens_, key_dim_,
+  const bool pairs =
+      square_bound_ * rule.scale <= kRoundUpTo && avx512::multiplies(StorageType::bf16);
+  if (pairs) {
+    const std::size_t groups = padded(tokens_) / kGroup;
+    avx512::pair_up(keys(), groups, key_dim_);
+    avx512::pair_up(values(), groups, value_dim_);
+  }
+  return HWY_DYNAMIC_DISPATCH(walk_impl)(rule, next, keys(), values(), pairs, tokens_, key_dim_,
                                          value_dim_, offsets_.get(), positions.data(), panel_.get(),
                                          panel_.get() + kMostRows * stride, stride, signs_.get());
 }

@@ -56,9 +56,12 @@ class BalanceBlock {
   double largest_key_square() const;
   double largest_value_square() const;
 
-  /// Walks over the tokens and sets their signs. Returns the number of tokens at which
-  /// gain·e^{−shift}·|a| exceeded 1/2. No size of norms overflows: a is kept as a sum times
-  /// e^{largest exponent of the row}.
+  /// Walks over the tokens and sets their signs; once, as it may round the numbers. Returns the
+  /// number of tokens at which gain·e^{−shift}·|a| exceeded 1/2. No size of norms overflows: a is
+  /// kept as a sum times e^{largest exponent of the row}. On processors that multiply pairs of
+  /// bf16, centred keys of modest norms are rounded to bf16, and the values with them: the walk
+  /// then balances tokens that differ from the true ones by less than the choice among them
+  /// matters.
   std::size_t walk(const SignRule& rule, std::span<const Position> positions,
                    const NextBlock& next = {});
 
@@ -74,6 +77,7 @@ class BalanceBlock {
   std::size_t room_tokens_ = 0;   // allocated
   std::size_t room_numbers_ = 0;  // allocated in keys_ and values_ together
   AlignedArray<float> packed_;    // groups of keys, then groups of values: [group][dim][16]
+  float square_bound_ = 0;        // on ‖k_i‖², once centred; else infinite
   std::size_t room_dim_ = 0;      // allocated in sums_
   AlignedArray<float> sums_;      // of each coordinate of the keys, in 16 parts
   AlignedArray<float> offsets_;

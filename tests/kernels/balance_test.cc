@@ -65,11 +65,12 @@ std::vector<std::vector<double>> centered(const Case& c) {
 }
 
 /// Follows `signs` and checks each decision: tokens whose probability is too near the draw for
-/// float32 to tell are counted as `close` and not judged.
+/// float32, or numbers rounded to bf16, to tell are counted as `close` and not judged.
 struct Verdict {
   std::size_t wrong = 0, close = 0, exceeded = 0;
 };
-Verdict judge(const Case& c, const SignRule& rule, std::span<const float> signs) {
+Verdict judge(const Case& c, const SignRule& rule, std::span<const float> signs,
+              bool rounded = false) {
   const auto keys = centered(c);
   Verdict verdict;
   for (std::size_t j = 0; j < c.size(); ++j) {
@@ -92,7 +93,7 @@ Verdict judge(const Case& c, const SignRule& rule, std::span<const float> signs)
     }
     const double grow = std::exp(std::min(600.0, top - rule.shift));
     const double x = j == 0 ? 0 : rule.gain * sum * grow;
-    const double slack = j == 0 ? 0 : 1e-3 * rule.gain * size * grow;
+    const double slack = j == 0 ? 0 : (rounded ? 5e-3 : 1e-3) * rule.gain * size * grow;
     verdict.exceeded += std::abs(x) > 0.5 ? 1 : 0;
     double p = std::clamp(0.5 - x, 0.0, 1.0);
     if (j == 0 && rule.first_plus) p = 1;
@@ -130,9 +131,10 @@ TEST_P(BalanceKernel, SignsFollowTheFormula) {
       load(block, c);
       block.center();
       const std::size_t exceeded = block.walk(rule, c.positions);
-      const Verdict verdict = judge(c, rule, block.signs());
+      const bool rounded = kernels::avx512::multiplies(StorageType::bf16);
+      const Verdict verdict = judge(c, rule, block.signs(), rounded);
       EXPECT_EQ(verdict.wrong, 0u) << tokens << " tokens, " << key_dim << ", " << value_dim;
-      EXPECT_LE(verdict.close, 2 + tokens / 10);
+      EXPECT_LE(verdict.close, 2 + tokens / (rounded ? 3 : 10));
       EXPECT_NEAR(static_cast<double>(exceeded), static_cast<double>(verdict.exceeded),
                   static_cast<double>(verdict.close));
     }
