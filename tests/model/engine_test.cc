@@ -1,14 +1,12 @@
-// How tokens are fed does not matter: one by one, in chunks of any size, in batches, on any number
-// of threads. A budget that covers everything is exact. What cannot be done is refused.
+// Sequences with methods: alone, in batches, saved, stopped, rolling. What cannot be done is
+// refused.
 #include "ballast/model.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <optional>
 
-#include "ballast/threads.h"
 #include "model/forward.h"
 #include "model/reference_case.h"
 #include "support.h"
@@ -21,47 +19,9 @@ using test::error_of;
 using test::largest_difference;
 using test::ReferenceCase;
 
-class Threads {
- public:
-  explicit Threads(int count) : before_(threads()) { set_threads(count); }
-  ~Threads() { set_threads(before_); }
-
- private:
-  int before_;
-};
-
 Token argmax(std::span<const float> logits) {
   return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
-
-class Feeding : public testing::TestWithParam<const char*> {};
-
-TEST_P(Feeding, AnyChunkingAndThreadsGiveTheSameBits) {
-  const ReferenceCase reference(GetParam());
-  BALLAST_NEED_REFERENCE(reference);
-  const Model model(reference.hf());
-  Engine engine(model);
-  auto logits = [&](std::size_t chunk, int threads) {
-    const Threads set(threads);
-    CacheOptions options;
-    options.expected_tokens = reference.tokens.size();
-    Sequence sequence(model, options);
-    return all_logits(engine, sequence, reference.tokens, chunk);
-  };
-  const std::vector<float> whole = logits(100, 1);
-  for (std::size_t chunk : {1, 2, 7, 13, 33}) {
-    EXPECT_EQ(logits(chunk, 1 + static_cast<int>(chunk) % 3), whole) << chunk;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(, Feeding,
-                         testing::Values("llama", "gemma2", "mistral-sliding", "mpt", "neox",
-                                         "opt"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
 
 /// A model of one case, open.
 struct Fixture {
@@ -76,20 +36,6 @@ struct Fixture {
   std::optional<Model> model;
   std::optional<Engine> engine;
 };
-
-TEST(Engine, DecodingContinuesWhatPrefillBegan) {
-  Fixture f("qwen3");
-  BALLAST_NEED_REFERENCE(f.reference);
-  Sequence one(*f.model, {}), other(*f.model, {});
-  const std::vector<float> whole = all_logits(*f.engine, one, f.tokens());
-  const std::size_t vocabulary = f.engine->vocabulary();
-  std::vector<float> logits = f.engine->prefill(other, std::span(f.tokens()).first(11));
-  for (std::size_t t = 11; t < f.tokens().size(); ++t) {
-    EXPECT_EQ(0, std::memcmp(logits.data(), &whole[(t - 1) * vocabulary], vocabulary * 4)) << t;
-    f.engine->decode(other, f.tokens()[t], logits);
-  }
-  EXPECT_EQ(other.tokens(), f.tokens().size());
-}
 
 // Without all_logits the last layer leaves out what no one asks for. What is left is the same.
 TEST(Engine, LeavingOutWhatNobodyAsksForChangesNothing) {
@@ -176,31 +122,6 @@ TEST(Engine, SequencesInABatchDoNotSeeEachOther) {
     for (std::size_t r = 0; r < who.size(); ++r) together[who[r]].push_back(argmax(logits[r]));
   }
   EXPECT_EQ(together, alone);
-}
-
-TEST(Engine, ABudgetThatCoversTheTextIsExact) {
-  Fixture f("gemma2");
-  BALLAST_NEED_REFERENCE(f.reference);
-  Sequence exact(*f.model, {});
-  f.engine->prefill(exact, std::span(f.tokens()).first(30));
-  std::vector<float> expected(f.engine->vocabulary()), logits(expected.size());
-  f.engine->decode(exact, f.tokens()[30], expected);
-  for (const MethodInfo* method : methods()) {
-    const MethodInfo& info = *method;
-    const bool sized = info.share != WindowShare::all;
-    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
-      CacheOptions options;
-      options.policy = Policy::parse(info.name);
-      if (sized) options.policy = options.policy.with("budget", "600");
-      options.protocol = protocol;
-      options.expected_tokens = f.tokens().size();
-      Sequence sequence(*f.model, options);
-      f.engine->prefill(sequence, std::span(f.tokens()).first(30), {.chunk = 7});
-      f.engine->decode(sequence, f.tokens()[30], logits);
-      EXPECT_LT(largest_difference(logits, expected), 1e-4)
-          << info.name << " " << to_string(protocol);
-    }
-  }
 }
 
 TEST(Engine, ASmallBudgetBoundsTheCache) {
@@ -360,7 +281,8 @@ TEST(Memory, IsRefusedWithTheFigures) {
   require_memory({.weights = 5, .cache = 3, .scratch = 2}, 10, "this");
   const std::size_t gib = std::size_t{1} << 30;
   EXPECT_THAT(error_of([&] {
-                require_memory({2 * gib, gib, gib / 2}, 3 * gib, "the model");
+                require_memory({.weights = 2 * gib, .cache = gib, .scratch = gib / 2}, 3 * gib,
+                               "the model");
               }),
               testing::HasSubstr("the model needs 3.50 GiB of memory (2.00 weights, 1.00 cache, "
                                  "0.50 scratch), 3.00 GiB are available"));

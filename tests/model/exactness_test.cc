@@ -1,0 +1,123 @@
+// For every architecture: how tokens are fed does not matter, one by one, in chunks of any size, in
+// batches, on any number of threads. A budget that covers everything is exact, with every method.
+#include <algorithm>
+#include <optional>
+
+#include "ballast/model.h"
+#include "ballast/threads.h"
+#include "model/reference_case.h"
+
+namespace ballast {
+namespace {
+
+using test::all_logits;
+using test::largest_difference;
+using test::ReferenceCase;
+
+class Threads {
+ public:
+  explicit Threads(int count) : before_(threads()) { set_threads(count); }
+  ~Threads() { set_threads(before_); }
+
+ private:
+  int before_;
+};
+
+class Exactness : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    reference_.emplace(GetParam());
+    BALLAST_NEED_REFERENCE(*reference_);
+    model_.emplace(reference_->hf());
+    engine_.emplace(*model_);
+    options_.expected_tokens = tokens().size();
+  }
+  std::span<const Token> tokens() const { return reference_->tokens; }
+  std::size_t vocabulary() const { return engine_->vocabulary(); }
+
+  std::vector<float> logits(std::size_t chunk, int threads) {
+    const Threads set(threads);
+    Sequence sequence(*model_, options_);
+    return all_logits(*engine_, sequence, tokens(), chunk);
+  }
+  /// Token t's, of all.
+  std::vector<float> row(const std::vector<float>& all, std::size_t t) const {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(t * vocabulary());
+    return {begin, begin + static_cast<std::ptrdiff_t>(vocabulary())};
+  }
+
+  std::optional<ReferenceCase> reference_;
+  std::optional<Model> model_;
+  std::optional<Engine> engine_;
+  CacheOptions options_;
+};
+
+TEST_P(Exactness, AnyChunkingAndThreadsGiveTheSameBits) {
+  const std::vector<float> whole = logits(100, 1);
+  for (std::size_t chunk : {1, 2, 7, 13, 33, 100}) {
+    EXPECT_EQ(logits(chunk, 1 + static_cast<int>(chunk) % 3), whole) << chunk;
+  }
+}
+
+TEST_P(Exactness, DecodingAloneOrInABatchGivesTheSameBits) {
+  const std::vector<float> whole = logits(100, 1);
+  const Threads set(2);
+  // Each sequence has read another part of the text when they go on together; the longest leaves
+  // first.
+  constexpr std::size_t kRead[] = {1, 8, 20};
+  std::vector<Sequence> sequences;
+  for (std::size_t read : kRead) {
+    Sequence& sequence = sequences.emplace_back(*model_, options_);
+    EXPECT_EQ(engine_->prefill(sequence, tokens().first(read)), row(whole, read - 1));
+  }
+  while (!sequences.empty()) {
+    std::vector<Sequence*> active;
+    std::vector<Token> next;
+    for (Sequence& sequence : sequences) {
+      active.push_back(&sequence);
+      next.push_back(tokens()[sequence.tokens()]);
+    }
+    Matrix logits(active.size(), vocabulary());
+    engine_->decode(active, next, logits.view());
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      const std::vector<float> got(logits[i].begin(), logits[i].end());
+      ASSERT_EQ(got, row(whole, active[i]->tokens() - 1)) << i << " at " << active[i]->tokens();
+    }
+    if (sequences.back().tokens() == tokens().size()) sequences.pop_back();
+  }
+}
+
+TEST_P(Exactness, ABudgetThatCoversTheTextIsExact) {
+  const std::vector<float> whole = logits(100, 1);
+  for (const MethodInfo* info : methods()) {
+    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      CacheOptions options = options_;
+      options.policy = Policy::parse(info->name);
+      if (info->share != WindowShare::all) options.policy = options.policy.with("budget", "600");
+      options.protocol = protocol;
+      Sequence sequence(*model_, options);
+      // The numbers that are watched are added up in another order.
+      const double most = options.policy.watch().kind == Watch::Kind::nothing ? 0 : 1e-4;
+      std::vector<float> got = engine_->prefill(sequence, tokens().first(30), {.chunk = 7});
+      for (std::size_t t = 30; t < tokens().size(); ++t) {
+        EXPECT_LE(largest_difference(got, row(whole, t - 1)), most)
+            << info->name << " " << to_string(protocol) << " " << t;
+        engine_->decode(sequence, tokens()[t], got);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Exactness,
+                         testing::Values("llama", "llama-wide", "llama31", "mistral",
+                                         "mistral-sliding", "ministral", "qwen2", "qwen2-yarn",
+                                         "qwen3", "gemma2", "phi3", "phi3-long", "opt", "neox",
+                                         "neox-sequential", "mpt", "mpt-clip"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ballast
