@@ -119,9 +119,9 @@ class Cache {
   /// head: rows of tokens, `group` a token. Both have seen the same tokens. Throws Error otherwise.
   Matrix answer_latest(const Cache& other, std::size_t layer, std::size_t head) const;
 
-  /// Makes room for options().expected_tokens tokens at once. A new cache has it; one that was
-  /// loaded grows otherwise, by half whenever it is full.
-  void reserve();
+  /// Makes room for a text of that many tokens at once. A new cache has it for
+  /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
+  void reserve(std::size_t tokens);
 
   std::size_t tokens(std::size_t layer = 0) const;   ///< seen
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)

@@ -34,6 +34,7 @@ class Forward;
 struct MemoryEstimate {
   std::size_t weights = 0;  ///< mapped from the file, shared by all sequences
   std::size_t cache = 0;    ///< of one sequence, at its largest
+  std::size_t kept = 0;     ///< of it, what is held once the prompt has been summarised
   std::size_t scratch = 0;  ///< of the engine, and of the method while it summarises a layer
   std::size_t total() const { return weights + cache + scratch; }
 };
@@ -59,8 +60,9 @@ class Model {
   const ModelFile& file() const;
   /// What a cache for this model looks like, for texts of up to `context` tokens.
   CacheShape cache_shape(std::size_t context = 0) const;
-  /// Of a sequence that will have `tokens` tokens, read in chunks of `chunk`.
-  MemoryEstimate estimate(const CacheOptions& options, std::size_t tokens,
+  /// Of a sequence that will have a prompt of `prompt` tokens and `after` tokens more, of which at
+  /// most `chunk` are read at once. threads() counts: each has memory to work in.
+  MemoryEstimate estimate(const CacheOptions& options, std::size_t prompt, std::size_t after = 0,
                           std::size_t chunk = 256) const;
   /// What the cache of the same tokens, and of those still expected, takes without a method, in the
   /// same storage.
@@ -139,6 +141,9 @@ struct PrefillOptions {
 /// outlive the engine and stay where it is.
 class Engine {
  public:
+  /// Rows of logits made at once when all are wanted: vocabularies are large.
+  static constexpr std::size_t kLogitRows = 32;
+
   explicit Engine(const Model& model);
   ~Engine();
   Engine(Engine&&) noexcept;

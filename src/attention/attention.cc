@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "attention/attention_scratch.h"
 #include "base/fail.h"
 #include "kernels/attention_kernels.h"
 
@@ -406,6 +407,28 @@ void attend(const Queries& queries, std::span<const Segment> segments, const Log
   partial.finish(out);
 }
 
+namespace {
+
+// Queries that are handled together while the weights given to all blocks are kept.
+std::size_t recorded_together(std::size_t blocks) {
+  return std::clamp<std::size_t>(kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock), 1,
+                                 kQueryBlock);
+}
+
+}  // namespace
+
+std::size_t attention_scratch(std::size_t queries, std::size_t entries, std::size_t key_dim,
+                              std::size_t value_dim, bool with_mass) {
+  const std::size_t blocks = (entries + kEntryBlock - 1) / kEntryBlock;
+  const std::size_t together =
+      std::min(queries, with_mass ? recorded_together(blocks) : kQueryBlock);
+  const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
+  std::size_t numbers = queries * (value_dim + 2) + together * (keys + values + kEntryBlock);
+  if (together >= kUnpackFrom) numbers += kEntryBlock * std::max(keys, values);
+  if (with_mass) numbers += (blocks + 1) * together * (kEntryBlock + 1);
+  return numbers * sizeof(float);
+}
+
 void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
                       const Logits& logits, MutableMatrix out, std::span<float> mass) {
   std::size_t entries = 0, blocks = 0;
@@ -420,8 +443,7 @@ void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
   PartialAttention whole(m, out.cols);
   // The normaliser is known when the last entry has been seen. To keep the weights until then costs
   // less than to compute them again, while they stay near the processor.
-  const std::size_t together = std::clamp<std::size_t>(
-      kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock), 1, kQueryBlock);
+  const std::size_t together = recorded_together(blocks);
   const std::size_t most = std::min(m, together);
   Workspace work(most, queries.rows.cols, out.cols);
   Record record(most, blocks + 1);  // the last one for a block that has no mass

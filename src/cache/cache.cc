@@ -156,8 +156,8 @@ Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t h
   return layers_[layer]->answer_latest(*other.layers_[layer], head);
 }
 
-void Cache::reserve() {
-  for (auto& layer : layers_) layer->reserve();
+void Cache::reserve(std::size_t tokens) {
+  for (auto& layer : layers_) layer->reserve(tokens);
 }
 
 std::size_t Cache::tokens(std::size_t layer) const { return layers_.at(layer)->tokens(); }
@@ -301,6 +301,8 @@ void Cache::save(const std::filesystem::path& path, std::string_view note) const
 
 std::vector<std::byte> Cache::to_bytes(std::string_view note) const {
   MemoryWriter out;
+  // Little more than what the cache holds: growing by doubling would take twice as much.
+  out.bytes.reserve(bytes().total() + note.size());
   write(out, note);
   const uLong crc = crc32_z(crc32_z(0, nullptr, 0),
                             reinterpret_cast<const Bytef*>(out.bytes.data()), out.bytes.size());

@@ -153,10 +153,10 @@ void LayerCache::copy_prompt(const LayerCache& other) {
   }
 }
 
-void LayerCache::reserve() {
-  if (state_ == State::sliding || options_.expected_tokens <= tokens_) return;
+void LayerCache::reserve(std::size_t tokens) {
+  if (state_ == State::sliding || tokens <= tokens_) return;
   // What comes stays in the window, as long as the options let it.
-  const std::size_t more = std::min(room(), options_.expected_tokens - tokens_);
+  const std::size_t more = std::min(room(), tokens - tokens_);
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 

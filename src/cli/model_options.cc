@@ -1,5 +1,9 @@
 #include "cli/model_options.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -34,20 +38,26 @@ LoadedModel::LoadedModel(const std::string& path)
 namespace {
 
 /// Code, tables of libraries and small buffers that are first touched while a model runs.
-constexpr std::size_t kTouchedLater = 3 << 20;
+constexpr std::size_t kTouchedLater = 1 << 20;
 
 }  // namespace
 
 std::size_t LoadedModel::program_memory() const {
-  std::error_code unknown;
-  const std::string files = std::filesystem::canonical(model.file().path(), unknown).string();
+#if defined(__GLIBC__)
+  ::malloc_trim(0);  // what reading the text took is free again
+#endif
+  std::vector<std::string> files;
+  for (const std::filesystem::path& file : model.file().files()) {
+    std::error_code unknown;
+    files.push_back(std::filesystem::canonical(file, unknown).string());
+  }
   std::ifstream in("/proc/self/smaps");
   bool ours = true;
   std::size_t bytes = kTouchedLater;
   for (std::string line; std::getline(in, line);) {
     // A mapping begins with a line that ends with its file; lines on it begin with a capital.
     if (!line.empty() && std::isupper(static_cast<unsigned char>(line[0])) == 0) {
-      ours = files.empty() || line.find(files) == std::string::npos;
+      ours = std::ranges::none_of(files, [&](const auto& f) { return line.ends_with(" " + f); });
     } else if (ours && line.starts_with("Rss:")) {
       bytes += std::stoull(line.substr(4)) * 1024;
     }

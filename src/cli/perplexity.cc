@@ -110,7 +110,10 @@ void run(Options& o) {
   require(length >= 2 && (rolling || length <= positions),
           "--length {}: expected 2 to the model's {} positions", length, positions);
   cache.expected_tokens = std::min(length, tokens.size());
-  const MemoryEstimate estimate = m.model.estimate(cache, cache.expected_tokens);
+  const std::size_t first =
+      std::min(prompt_of(o, cache, cache.expected_tokens), cache.expected_tokens);
+  MemoryEstimate estimate = m.model.estimate(cache, first, cache.expected_tokens - first);
+  estimate.scratch += Engine::kLogitRows * m.model.config().vocabulary * sizeof(float);
   require_memory(estimate, available_memory(), "this run");
   const std::size_t program = m.program_memory();
 

@@ -61,6 +61,10 @@ std::vector<std::string> questions_of(const Options& o) {
             "nothing to run: give a prompt, --prompt-file, --question or standard input");
     all.push_back(read_input("-"));
   }
+  for (const std::string& question : all) {
+    require(!question.empty(), "an empty {}: give a prompt, --prompt-file or --question",
+            o.has_context() ? "question" : "prompt");
+  }
   return all;
 }
 
@@ -101,14 +105,17 @@ class Runner {
                   : QuestionForm::raw(std::string(context));
   }
 
-  /// Refuses now what could not be finished. `prompt`: tokens to be summarised; `more`: the most
-  /// that follow before the answer.
-  void plan(std::size_t prompt, std::size_t more, bool snapshot) {
+  /// Refuses now what could not be finished. `prompt`: tokens to be summarised, or that a saved
+  /// cache is of; `more`: the most that follow before the answer; `several`: questions go on from
+  /// copies.
+  void plan(std::size_t prompt, std::size_t more, bool loaded = false, bool several = false) {
     const std::size_t positions = config().max_positions;
     const bool rolling = cache_options_.positions == Positions::rolling;
     const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
                                        : fmt::format("context and question have {}", prompt + more);
-    require(rolling || prompt + more <= positions, "{}: {} tokens, but the model has {} positions",
+    require(rolling || prompt + more <= positions,
+            "{}: {} tokens, but the model has {} positions; a budget in --protocol stream with "
+            "--positions rolling reads texts of any length",
             o_.model, what, positions);
     if (prompt + more > positions && !o_.quiet) {
       fmt::print(stderr, "ballast: note: {} tokens, more than the model's {} positions: {}\n", what,
@@ -116,12 +123,31 @@ class Runner {
     }
     const std::size_t answer = generate_.max_tokens;
     const std::size_t room = rolling ? answer : positions - prompt - more;
-    const std::size_t all = prompt + more + (answer == 0 ? room : std::min(answer, room));
+    // An answer of any length gets room as it grows, but some models want to know beforehand how
+    // long a text may become.
+    const bool open = answer == 0 && config().rope.long_divisors.empty();
+    length_ = prompt + more + (open ? 0 : answer == 0 ? room : std::min(answer, room));
     // A rate is of the text that is read, however long the answer may become.
-    cache_options_.expected_tokens = cache_options_.protocol == Protocol::stream ? prompt : all;
-    report_.estimate = m_.model.estimate(cache_options_, answer == 0 ? prompt + more : all);
-    if (snapshot) report_.estimate.cache *= 2;
-    require_memory(report_.estimate, available_memory(), "this run");
+    if (!loaded) {
+      cache_options_.expected_tokens =
+          cache_options_.protocol == Protocol::stream ? prompt : length_;
+    }
+    const std::size_t chunk = std::min(PrefillOptions().chunk, loaded ? more : prompt + more);
+    MemoryEstimate estimate = m_.model.estimate(cache_options_, prompt, length_ - prompt,
+                                                std::max<std::size_t>(chunk, 1));
+    if (loaded) estimate.cache = estimate.kept;
+    if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
+    require_memory(estimate, available_memory(), "this run");
+    note_program();
+    if (estimate.total() > report_.estimate.total()) report_.estimate = estimate;
+    if (!report_.answers.empty()) return;
+    // Reading a text or a saved cache may have taken more than running the model will.
+    const std::size_t total = report_.estimate.total() + report_.program;
+    report_.program += std::max(total, peak_memory()) - total;
+  }
+
+  /// What the process holds beside the model and the cache.
+  void note_program() {
     if (report_.program == 0) report_.program = m_.program_memory();
   }
 
@@ -150,9 +176,11 @@ class Runner {
   void answer_alone(const std::string& question) {
     const std::vector<Token> tokens = form_for("").whole(m_.tokenizer, question);
     require(!tokens.empty(), "the prompt is empty");
-    plan(tokens.size(), 0, false);
+    plan(tokens.size(), 0);
     Sequence sequence(m_.model, cache_options_);
-    answer(question, sequence, read_prompt(sequence, tokens), tokens);
+    std::vector<float> logits = read_prompt(sequence, tokens);
+    sequence.cache().reserve(length_);
+    answer(question, sequence, std::move(logits), tokens);
   }
 
   void answer_from_context() {
@@ -170,19 +198,25 @@ class Runner {
     };
     const bool several = questions_.size() > 1;
     if (!o_.load_cache.empty()) {
+      note_program();
+      std::error_code unknown;
+      const std::uintmax_t size = std::filesystem::file_size(o_.load_cache, unknown);
+      if (!unknown) require_memory({.cache = size}, available_memory(), o_.load_cache);
       std::string text;
       Cache cache = load_context(o_.load_cache, m_.model, &text);
       form = QuestionForm::of_text(text);
       const std::size_t more = encode_questions();
       cache_options_ = cache.options();
-      plan(cache.tokens(), more, several);
+      plan(cache.tokens(), more, true, several);
       sequence.emplace(m_.model, std::move(cache));
       note_cache(*sequence);
     } else {
-      form = form_for(read_input(o_.context));
+      const std::string context = read_input(o_.context);
+      require(!context.empty(), "{}: the context is empty", o_.context);
+      form = form_for(context);
       const std::vector<Token> tokens = form.begin(m_.tokenizer);
       require(!tokens.empty(), "{}: the context is empty", o_.context);
-      plan(tokens.size(), encode_questions(), several);
+      plan(tokens.size(), encode_questions(), false, several);
       sequence.emplace(m_.model, cache_options_);
       read_prompt(*sequence, tokens);
     }
@@ -197,6 +231,7 @@ class Runner {
         sequence.reset();
         sequence.emplace(m_.model, Cache::parse(snapshot, "the context"));
       }
+      sequence->cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::vector<float> logits =
           read_tokens(m_.engine, *sequence, asked[i], o_.quiet, report_.question.seconds);
@@ -237,6 +272,7 @@ class Runner {
   std::vector<std::string> questions_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
+  std::size_t length_ = 0;  ///< tokens that a sequence is expected to have in the end
   LoadedModel m_;
   RunReport report_;
 };

@@ -17,7 +17,7 @@ std::size_t largest_batch(const Model& model, const ThroughputOptions& o,
   const CacheOptions any;
   std::size_t best = 0;
   for (std::size_t batch = 1; batch <= o.most_batch; ++batch) {
-    const MemoryEstimate e = model.estimate(any, o.generate, std::max(kChunk, batch));
+    const MemoryEstimate e = model.estimate(any, o.generate, 0, std::max(kChunk, batch));
     const std::size_t fixed =
         e.weights + e.scratch + batch * model.config().vocabulary * sizeof(float);
     const std::size_t caches =

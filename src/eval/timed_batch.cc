@@ -41,7 +41,7 @@ void TimedBatch::copy_to(std::size_t batch) {
       batch > 1 ? sequences_[0].cache().to_bytes() : std::vector<std::byte>();
   while (sequences_.size() < batch) {
     Cache copy = Cache::parse(bytes, "a copied sequence");
-    copy.reserve();
+    copy.reserve(copy.options().expected_tokens);
     sequences_.emplace_back(model_, std::move(copy));
     next_.push_back((next_[0] + static_cast<Token>(sequences_.size())) %
                     static_cast<Token>(engine_.vocabulary()));

@@ -5,13 +5,6 @@
 #include "model/forward.h"
 
 namespace ballast {
-namespace {
-
-/// Rows of logits made at once when all are wanted: vocabularies are large.
-constexpr std::size_t kLogitRows = 32;
-
-}  // namespace
-
 Engine::Engine(const Model& model) : forward_(std::make_unique<Forward>(model)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;

@@ -195,6 +195,17 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
   decode(type, {row(i), row_bytes}, out);
 }
 
+std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
+  const auto workers = static_cast<std::size_t>(threads());
+  if (!multiplies_bf16(type)) {
+    return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
+  }
+  const std::size_t row = bf16_stride(cols) * sizeof(std::uint16_t);
+  constexpr std::size_t kLanes =
+      (kBf16Rows + Bf16Tile::kRows) * Bf16Tile::kColumns * Bf16Tile::kLanes * sizeof(float);
+  return rows * row + (rows > 1 ? workers * (kBf16Rows * row + kLanes) : 0);
+}
+
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
   const Bf16Matrix x16 = rounded(x, products);

@@ -38,6 +38,10 @@ struct Product {
   MutableMatrix out;
 };
 
+/// Bytes that multiply() keeps to work in, for `rows` activations and weights of that type, `cols`
+/// wide, on threads() threads.
+std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows);
+
 /// Makes several products of the same x, over threads() threads. A product of no rows is nothing.
 void multiply(ConstMatrix x, std::span<const Product> products);
 

@@ -132,7 +132,7 @@ TEST_F(Speed, ACopyHasRoomForWhatIsExpected) {
   Cache copy = Cache::parse(batch.cache().to_bytes(), "a copy");
   const std::size_t bytes = batch.cache().bytes().total();
   EXPECT_LT(copy.bytes().total(), bytes);
-  copy.reserve();
+  copy.reserve(copy.options().expected_tokens);
   EXPECT_EQ(copy.bytes().total(), bytes);
   Engine engine(*model_);
   Sequence sequence(*model_, std::move(copy));

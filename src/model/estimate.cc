@@ -1,0 +1,182 @@
+// How much memory a model will take.
+#include <algorithm>
+
+#include "attention/attention_scratch.h"
+#include "attention/rotary.h"
+#include "ballast/model.h"
+#include "ballast/threads.h"
+#include "model/forward.h"
+#include "model/matmul.h"
+
+namespace ballast {
+namespace {
+
+std::size_t entry_bytes(StorageType type, std::size_t dim) {
+  return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
+}
+
+/// What a method remembers of an entry beside its key and value: position, weight, where it
+/// belongs. Between 18 and 41 bytes, by method.
+constexpr std::size_t kBookkeeping = 32;
+
+/// What a method works with, beside that, for each token of a prompt that it summarises.
+constexpr std::size_t kWorking = 24;
+
+/// Pages that come with the one of a mapped file that is touched.
+constexpr std::size_t kAround = 64 << 10;
+
+/// Bytes of the model's files that become part of the process: all, but of tables that rows are
+/// looked up in no more than the text asks for.
+std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
+  std::size_t bytes = 0;
+  for (const std::filesystem::path& path : file.files()) {
+    std::error_code unknown;
+    const std::uintmax_t size = std::filesystem::file_size(path, unknown);
+    if (!unknown) bytes += size;
+  }
+  const TensorView* output = file.find(Weight::output);
+  for (Weight table : {Weight::token_embedding, Weight::position_embedding}) {
+    const TensorView* tensor = file.find(table);
+    if (tensor == nullptr || tensor == output) continue;
+    const std::size_t row = tensor->data.size() / tensor->shape[0];
+    const std::size_t apart = table == Weight::token_embedding ? kAround : 0;
+    if (tokens >= tensor->data.size() / (row + apart)) continue;
+    bytes -= tensor->data.size() - tokens * (row + apart);
+  }
+  return bytes;
+}
+
+/// Threads that work on heads at once.
+std::size_t busy_threads(const ModelConfig& c) {
+  return std::min(static_cast<std::size_t>(threads()), c.kv_heads);
+}
+
+/// What one layer's heads hold, in bytes: at most, while the prompt is read; once it is summarised;
+/// and what a head takes while it is.
+struct LayerNeed {
+  std::size_t entries = 0;  ///< of a head, at most
+  std::size_t most = 0;
+  std::size_t kept = 0;
+  std::size_t summarising = 0;
+};
+
+/// The sizes of a cache of one model and method.
+class Sizes {
+ public:
+  Sizes(const ModelConfig& c, const CacheOptions& options)
+      : c_(c),
+        options_(options),
+        entry_(entry_bytes(options.key_type, c.key_dim) +
+               entry_bytes(options.value_type, c.value_dim)) {
+    const Watch::Kind watch = options.policy.watch().kind;
+    const bool accumulates =
+        watch == Watch::Kind::every || watch == Watch::Kind::both || options.notes.mass;
+    const std::size_t observed = std::max(options.policy.observed(), options.notes.queries);
+    if (accumulates) entry_ += sizeof(float);
+    queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
+  }
+
+  LayerNeed layer(std::size_t number, std::size_t prompt, std::size_t after) const {
+    const Policy& policy = options_.policy;
+    const bool stream = options_.protocol == Protocol::stream;
+    const std::size_t all = prompt + after;
+    const std::size_t length = stream && options_.expected_tokens > 0 ? options_.expected_tokens
+                               : stream                               ? all
+                                                                      : prompt;
+    const Shares shares = policy.shares(std::max<std::size_t>(length, 1), options_.protocol,
+                                        static_cast<int>(number), static_cast<int>(c_.layers));
+    const bool everything = policy.info().share == WindowShare::all;
+    const bool grows = !stream && policy.keeps_generated();
+    const std::size_t total = shares.total();
+    if (everything || (grows ? prompt : all) <= total) return whole(all);
+    const std::size_t kept = grows ? total + after : total;
+    LayerNeed need = whole(stream ? total : all);
+    need.kept = held(kept, shares.summary);
+    need.most = std::max(need.most, need.kept);
+    need.summarising = held(kept, shares.summary) + (stream ? total : prompt) * kWorking;
+    return need;
+  }
+
+ private:
+  /// A head with that many entries, so many of them in a summary; times the heads.
+  std::size_t held(std::size_t entries, std::size_t summarised) const {
+    return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_);
+  }
+  LayerNeed whole(std::size_t entries) const {
+    const std::size_t bytes = held(entries, 0);
+    return {entries, bytes, bytes, 0};
+  }
+
+  const ModelConfig& c_;
+  const CacheOptions& options_;
+  std::size_t entry_ = 0;
+  std::size_t queries_ = 0;
+};
+
+/// Of the attention of `rows` tokens on each thread that works on a head.
+std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t rows,
+                            std::size_t entries) {
+  const std::size_t group = c.heads / c.kv_heads, queries = rows * group;
+  const Watch::Kind watch = options.policy.watch().kind;
+  const bool mass = watch == Watch::Kind::every || watch == Watch::Kind::both || options.notes.mass;
+  std::size_t bytes = queries * (c.key_dim + c.value_dim) * sizeof(float) +
+                      attention_scratch(queries, entries, c.key_dim, c.value_dim, mass);
+  // The latest queries look once more when the prompt ends.
+  const std::size_t latest = options.policy.observed() * group;
+  bytes = std::max(bytes, attention_scratch(latest, entries, c.key_dim, c.value_dim, latest > 0));
+  // Keys at their places in the cache.
+  if (options.positions == Positions::rolling) {
+    bytes += entries * (c.key_dim * sizeof(float) + 2 * sizeof(Position));
+  }
+  return busy_threads(c) * bytes;
+}
+
+/// Of the products with the model's matrices: each kind of room is as large as the largest asks.
+std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
+  std::size_t most = 0;
+  for (Weight weight : {Weight::query, Weight::attention_output, Weight::ffn_up, Weight::ffn_down,
+                        Weight::output}) {
+    const TensorView* tensor = file.find(weight);
+    if (tensor == nullptr) continue;
+    const std::size_t count = weight == Weight::output ? 1 : rows;
+    most = std::max(most, multiply_scratch(tensor->type, tensor->shape[1], count));
+  }
+  return most;
+}
+
+}  // namespace
+
+MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, std::size_t after,
+                               std::size_t chunk) const {
+  const ModelConfig& c = config();
+  const Sizes sizes(c, options);
+  LayerNeed largest;
+  MemoryEstimate estimate;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    const LayerNeed need = sizes.layer(l, prompt, after);
+    estimate.cache += need.most;
+    estimate.kept += need.kept;
+    largest.entries = std::max(largest.entries, need.entries);
+    largest.summarising = std::max(largest.summarising, need.summarising);
+  }
+  const std::size_t rows = std::min(chunk, std::max<std::size_t>(prompt + after, 1));
+  estimate.weights = mapped_bytes(file(), prompt + after) + weights_->copied_bytes;
+  estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
+                     c.vocabulary * sizeof(float) +
+                     attention_bytes(c, options, rows, largest.entries) +
+                     largest.summarising / c.kv_heads * busy_threads(c);
+  if (options.positions == Positions::rolling) {
+    const std::size_t table = RotaryTable::bytes_for(largest.entries + 1, c.rope.dimension / 2);
+    estimate.cache += table;
+    estimate.kept += table;
+  }
+  return estimate;
+}
+
+std::size_t Model::exact_bytes(const Cache& cache) const {
+  CacheOptions exact = cache.options();
+  exact.policy = Policy();
+  return estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
+}
+
+}  // namespace ballast
