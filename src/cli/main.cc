@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -13,6 +15,7 @@
 #include "ballast/threads.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
+#include "report/progress.h"
 
 namespace ballast::cli {
 namespace {
@@ -24,8 +27,9 @@ constexpr int kWrongUsage = 2;
 extern "C" void on_signal(int signal) {
   remove_partial_files();
   if (::isatty(STDERR_FILENO) == 1) {
-    // The line may hold a progress report.
-    [[maybe_unused]] auto written = ::write(STDERR_FILENO, "\r\033[K", 4);
+    // The line may hold a progress report, which goes, or an answer, which stays.
+    const std::string_view end = Progress::visible() ? "\r\033[K" : "\n";
+    [[maybe_unused]] auto written = ::write(STDERR_FILENO, end.data(), end.size());
   }
   ::_exit(128 + signal);
 }
@@ -119,7 +123,35 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
                                       : "unexpected argument '" + extra[0] + "'") +
            help;
   }
-  return std::string(error.what()) + help;
+  const std::string what = error.what();
+  const std::size_t repeated = what.find(": At Most 1 required");
+  if (repeated != std::string::npos) {
+    return what.substr(0, repeated) + " is given more than once" + help;
+  }
+  return what + help;
+}
+
+/// Whole numbers are read by a library that takes -1 for the largest there is, and 010 for 8.
+void check_whole_numbers(CLI::App& app) {
+  const CLI::Validator whole(
+      [](std::string& text) {
+        std::uint64_t number = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, number);
+        if (error != std::errc() || stop != end) return text + " is not a whole number from 0";
+        text = std::to_string(number);
+        return std::string();
+      },
+      "");
+  for (CLI::Option* option : app.get_options([](CLI::Option* o) {
+         const std::string type = o->get_type_name();
+         return type == "N" || type == "K" || type == "UINT";
+       })) {
+    option->transform(whole);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    check_whole_numbers(*command);
+  }
 }
 
 /// Shows a flag that may have a value as it is to be typed.
@@ -146,6 +178,7 @@ int run(int argc, char** argv) {
       ->type_name("N");
   std::function<void()> task;
   for (AddCommand add : commands()) add(app, task);
+  check_whole_numbers(app);
   try {
     app.parse(argc, argv);
     if (!task) throw CLI::RequiredError("a command");

@@ -14,7 +14,9 @@ Progress::Progress(std::string label)
     : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (shown_) std::fputs("\r\033[K", stderr);
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);
+  --visible_;
 }
 
 std::string Progress::line(const std::string& label, double done, double seconds) {
@@ -30,6 +32,7 @@ void Progress::update(double done) {
   const auto now = Clock::now();
   if (now < next_) return;
   next_ = now + std::chrono::milliseconds(100);
+  if (!shown_) ++visible_;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
   const std::string text = line(label_, std::clamp(done, 0.0, 1.0), seconds);

@@ -1,6 +1,7 @@
 // A line on the terminal that says how far something has got.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -19,11 +20,17 @@ class Progress {
   /// done: the fraction that is done, 0 to 1.
   void update(double done);
 
+  /// Whether a line stands on the terminal now. For signal handlers, too.
+  static bool visible() { return visible_ > 0; }
+
   /// The line itself.
   static std::string line(const std::string& label, double done, double seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
+  static inline std::atomic<int> visible_ = 0;
+  static_assert(std::atomic<int>::is_always_lock_free, "signal handlers read it");
+
   std::string label_;
   bool terminal_;
   bool shown_ = false;

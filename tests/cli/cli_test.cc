@@ -111,6 +111,11 @@ TEST_F(Cli, WrongUsageIsExit2) {
   expect_failure(run({"synth"}), 2, "--out is required; see ballast synth --help");
   expect_failure(run({"synth", "-o", "x", "--tokens", "many"}), 2, "--tokens");
   expect_failure(run({"inspect", "a", "b"}), 2, "unexpected argument 'b'");
+  expect_failure(run({"synth", "-o", "x", "--tokens", "-1"}), 2,
+                 "--tokens: -1 is not a whole number from 0");
+  expect_failure(run({"synth", "-o", "x", "--tokens", "99999999999999999999"}), 2, "--tokens");
+  expect_failure(run({"synth", "-o", "x", "--tokens", "4", "--tokens", "5"}), 2,
+                 "--tokens is given more than once; see ballast synth --help");
   expect_failure(run({"methods", "--threads", "0"}), 2, "--threads");
   for (auto command : kCommands) {
     command.push_back("--frobnicate");

@@ -239,9 +239,17 @@ TEST_F(RunModel, RefusesWhatItCannotDo) {
   expect_refusal(run({"x", "--chat", "--raw"}), "--chat and --raw exclude each other");
   expect_refusal(run({"x", "--save-cache", path("cache")}), "--save-cache needs a --context");
   expect_refusal(run({"x", "--prompt-file", path("context")}), "not both");
+  expect_refusal(run({}, ""), "an empty prompt");
+  expect_refusal(run({"--context", path("context")}, ""), "an empty question");
+  write_text(dir_ / "empty", "");
+  expect_refusal(run({"--context", path("empty"), "--question", "x"}), "the context is empty");
   write_text(dir_ / "none", "\n\n");
   expect_refusal(run({"--questions", path("none")}), "no question in it");
   expect_refusal(run({"x", "-n", "many"}), "--max-tokens", 2);
+  expect_refusal(run({"x", "-n", "-3"}), "--max-tokens: -3 is not a whole number from 0", 2);
+  expect_refusal(run({"x", "-n", "3", "-n", "4"}), "--max-tokens is given more than once", 2);
+  expect_refusal(run({"x", "--method", "exact", "--method", "h2o"}),
+                 "--method is given more than once", 2);
   expect_refusal(run_with({"run", "x"}), "--model is required", 2);
   expect_refusal(run_with({"run", "-m", path("absent"), "x"}), path("absent"));
   expect_refusal(run_with({"run", "-m", path("context"), "x"}), path("context"));
