@@ -35,6 +35,14 @@ BALLAST_INLINE __m128 four_f16(Bytes p) {
   return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
 
+/// The float at p in every lane, broadcast as an integer: as a float, Zen 4 would take the unit of
+/// shuffles for it.
+BALLAST_INLINE __m512 everywhere(const float* p) {
+  __m512i v;
+  asm("vpbroadcastd %1, %0" : "=v"(v) : "m"(*p));
+  return (__m512)v;
+}
+
 /// Sixteen bytes as words.
 BALLAST_INLINE __m256i words(Bytes p) { return _mm256_cvtepu8_epi16(load_16(p)); }
 
@@ -43,61 +51,39 @@ BALLAST_INLINE __m512i round_pair(__m512 a, __m512 b) { return (__m512i)_mm512_c
 BALLAST_INLINE __m256i round_pair(__m256 a, __m256 b) { return (__m256i)_mm256_cvtne2ps_pbh(b, a); }
 
 /// first, first + 1, …
-BALLAST_INLINE __m256 count_from(float first) {
+BALLAST_INLINE __m256 eight_from(float first) {
   return _mm256_add_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_ps(first));
+}
+BALLAST_INLINE __m512 sixteen_from(float first) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(eight_from(first)), eight_from(first + 8), 1);
 }
 
 /// The float16 at p in every lane.
-BALLAST_INLINE __m256 broadcast_f16(Bytes p) {
+BALLAST_INLINE __m256 half_of_f16(Bytes p) {
   return _mm256_cvtph_ps(_mm_set1_epi16(load<std::int16_t>(p)));
 }
-
-BALLAST_INLINE __m512 sixteen_from(float first) {
-  return _mm512_insertf32x8(_mm512_castps256_ps512(count_from(first)), count_from(first + 8), 1);
+BALLAST_INLINE __m512 all_of_f16(Bytes p) {
+  return _mm512_cvtph_ps(_mm256_set1_epi16(load<std::int16_t>(p)));
 }
 
 /// Small integers times the float16 at `factor`.
 BALLAST_INLINE __m512 scaled(__m512i integers, Bytes factor) {
-  const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(load<std::int16_t>(factor)));
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(integers), scale);
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(integers), all_of_f16(factor));
 }
 
-/// 32 numbers in two registers. Tables in half registers take twice as many instructions of half
-/// the cost each, nothing in them is computed twice, and a factor is broadcast into a half while it
-/// is loaded, where a whole register would take the unit of shuffles besides.
-struct Halves {
-  __m256i low, high;
-};
-
-/// 32 entries, rounded; a look-up sees the low five bits of an index, or of a table of sixteen the
-/// low four.
-struct Table32 {
-  __m256i low, high;
-};
-BALLAST_INLINE __m256i look_up(const Table32& table, __m256i index) {
-  return _mm256_permutex2var_epi16(table.low, index, table.high);
+/// Entry index % 32 (or 16) of a table, for each index.
+BALLAST_INLINE __m512i look_up(__m512i table, __m512i index) {
+  return _mm512_permutexvar_epi16(index, table);
 }
 BALLAST_INLINE __m256i look_up(__m256i table, __m256i index) {
   return _mm256_permutexvar_epi16(index, table);
 }
 
-/// level · factors[0] + factors[at]; level · factors[0] for kScaleOnly; level · factors[0] -
-/// factors[at] for kMinus.
-enum class Rule { kScaleOnly, kPlus, kMinus };
-template <Rule rule>
-BALLAST_INLINE __m256 value_of(__m256 level, const float* factors, int at) {
-  const __m256 scale = _mm256_set1_ps(factors[0]);
-  if constexpr (rule == Rule::kScaleOnly) return _mm256_mul_ps(level, scale);
-  const __m256 offset = _mm256_set1_ps(factors[at]);
-  if constexpr (rule == Rule::kPlus) return _mm256_fmadd_ps(level, scale, offset);
-  return _mm256_fmsub_ps(level, scale, offset);
-}
-/// The values of the sixteen levels from `first` on.
-template <Rule rule>
-BALLAST_INLINE __m256i table_from(float first, const float* factors, int at) {
-  return round_pair(value_of<rule>(count_from(first), factors, at),
-                    value_of<rule>(count_from(first + 8), factors, at));
-}
+/// 32 numbers in two registers: for tables of sixteen values, twice as many instructions of half
+/// the cost, and nothing is computed twice.
+struct Halves {
+  __m256i low, high;
+};
 
 // A reader has: kNumbers and kBytes of a block; kStep, how many numbers it reads at a time, 32 in a
 // Numbers; and two functions. factors() writes the kFactors scales and offsets of a block as
@@ -133,38 +119,34 @@ struct ReadQ8_0 : NoFactors {
 template <class Type>
 struct ReadPlain : NoFactors {
   static constexpr int kNumbers = 32, kBytes = Type::kAt + 16, kStep = 32;
-  using Numbers = Halves;
-
- protected:
-  static BALLAST_INLINE __m256i table(__m256 low, __m256 high, Bytes block) {
-    const __m256 scale = broadcast_f16(block);
-    if constexpr (!Type::kOffset) {
-      return round_pair(_mm256_mul_ps(low, scale), _mm256_mul_ps(high, scale));
-    }
-    const __m256 offset = broadcast_f16(block + 2);
-    return round_pair(_mm256_fmadd_ps(low, scale, offset), _mm256_fmadd_ps(high, scale, offset));
-  }
 };
 
 template <class Type>
 struct ReadFourBits : ReadPlain<Type> {
-  static BALLAST_INLINE void read(Bytes block, const float*, int, Halves* out) {
-    const __m256i table = ReadPlain<Type>::table(Type::low(), Type::high(), block);
+  using Numbers = Halves;
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
+    const __m256i table = round_pair(value(Type::low(), block), value(Type::high(), block));
     const __m256i both = words(block + Type::kAt);
     out[0] = {look_up(table, both), look_up(table, _mm256_srli_epi16(both, 4))};
+  }
+
+ private:
+  static BALLAST_INLINE __m256 value(__m256 level, Bytes block) {
+    if constexpr (!Type::kOffset) return _mm256_mul_ps(level, half_of_f16(block));
+    return _mm256_fmadd_ps(level, half_of_f16(block), half_of_f16(block + 2));
   }
 };
 struct TypeQ4_0 {
   static constexpr int kAt = 2;
   static constexpr bool kOffset = false;
-  static BALLAST_INLINE __m256 low() { return count_from(-8); }
-  static BALLAST_INLINE __m256 high() { return count_from(0); }
+  static BALLAST_INLINE __m256 low() { return eight_from(-8); }
+  static BALLAST_INLINE __m256 high() { return eight_from(0); }
 };
 struct TypeQ4_1 {
   static constexpr int kAt = 4;
   static constexpr bool kOffset = true;
-  static BALLAST_INLINE __m256 low() { return count_from(0); }
-  static BALLAST_INLINE __m256 high() { return count_from(8); }
+  static BALLAST_INLINE __m256 low() { return eight_from(0); }
+  static BALLAST_INLINE __m256 high() { return eight_from(8); }
 };
 struct TypeIq4Nl {
   static constexpr int kAt = 2;
@@ -177,21 +159,23 @@ struct TypeIq4Nl {
 
 template <class Type>
 struct ReadFiveBits : ReadPlain<Type> {
-  static BALLAST_INLINE void read(Bytes block, const float*, int, Halves* out) {
-    const Table32 table = {from(Type::kFirst, block), from(Type::kFirst + 16, block)};
-    const __m256i both = words(block + Type::kAt);
+  using Numbers = __m512i;
+  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
+    const __m512i table = round_pair(value(sixteen_from(Type::kFirst), block),
+                                     value(sixteen_from(Type::kFirst + 16), block));
+    // Low halves of the bytes first.
+    const __m512i both =
+        _mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(load_16(block + Type::kAt)));
+    const __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
+    const __m512i four = _mm512_and_si512(_mm512_srlv_epi16(both, shift), _mm512_set1_epi16(15));
     const auto fifth = load<std::uint32_t>(block + Type::kAt - 4);
-    out[0] = {look_up(table, five(both, fifth)),
-              look_up(table, five(_mm256_srli_epi16(both, 4), fifth >> 16))};
+    out[0] = look_up(table, _mm512_mask_add_epi16(four, fifth, four, _mm512_set1_epi16(16)));
   }
 
  private:
-  static BALLAST_INLINE __m256i from(float first, Bytes block) {
-    return ReadPlain<Type>::table(count_from(first), count_from(first + 8), block);
-  }
-  static BALLAST_INLINE __m256i five(__m256i four, std::uint32_t fifth) {
-    const __m256i low = _mm256_and_si256(four, _mm256_set1_epi16(15));
-    return _mm256_mask_add_epi16(low, static_cast<__mmask16>(fifth), low, _mm256_set1_epi16(16));
+  static BALLAST_INLINE __m512 value(__m512 level, Bytes block) {
+    if constexpr (!Type::kOffset) return _mm512_mul_ps(level, all_of_f16(block));
+    return _mm512_fmadd_ps(level, all_of_f16(block), all_of_f16(block + 2));
   }
 };
 struct TypeQ5_0 {
@@ -230,12 +214,18 @@ struct ReadQ4_K : SixBitFactors {
   static constexpr int kNumbers = 256, kBytes = 144, kStep = 64;
   using Numbers = Halves;
   static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
-    const __m256i low = table_from<Rule::kMinus>(0, factors + 2 * step, 8);
-    const __m256i high = table_from<Rule::kMinus>(0, factors + 2 * step + 1, 8);
+    const __m256i low = table(factors + 2 * step), high = table(factors + 2 * step + 1);
     const Bytes p = block + 16 + step * 32;
     const __m256i a = words(p), b = words(p + 16);
     out[0] = {look_up(low, a), look_up(low, b)};
     out[1] = {look_up(high, _mm256_srli_epi16(a, 4)), look_up(high, _mm256_srli_epi16(b, 4))};
+  }
+
+ private:
+  static BALLAST_INLINE __m256i table(const float* factors) {
+    const __m256 scale = _mm256_set1_ps(factors[0]), offset = _mm256_set1_ps(factors[8]);
+    return round_pair(_mm256_fmsub_ps(eight_from(0), scale, offset),
+                      _mm256_fmsub_ps(eight_from(8), scale, offset));
   }
 };
 
@@ -243,7 +233,7 @@ struct ReadQ5_K : SixBitFactors {
   static constexpr int kNumbers = 256, kBytes = 176, kStep = 32;
   using Numbers = __m512i;
   static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
-    const __m512 scale = _mm512_set1_ps(factors[g]), offset = _mm512_set1_ps(factors[8 + g]);
+    const __m512 scale = everywhere(factors + g), offset = everywhere(factors + 8 + g);
     const __m512i table = round_pair(_mm512_fmsub_ps(sixteen_from(0), scale, offset),
                                      _mm512_fmsub_ps(sixteen_from(16), scale, offset));
     const __m256i four = load_32(block + 48 + g / 2 * 32), top = load_32(block + 16);
@@ -251,16 +241,17 @@ struct ReadQ5_K : SixBitFactors {
     const __m256i fifth = g < 4 ? _mm256_slli_epi16(top, 4 - g) : _mm256_srli_epi16(top, g - 4);
     // Bit 4 of `fifth`, the others of `low`.
     const __m256i five = _mm256_ternarylogic_epi32(_mm256_set1_epi8(16), fifth, low, 0xca);
-    out[0] = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(five), table);
+    out[0] = look_up(table, _mm512_cvtepu8_epi16(five));
   }
 };
 
 struct ReadQ6_K {
-  static constexpr int kNumbers = 256, kBytes = 210, kStep = 64, kFactors = 16;
+  static constexpr int kNumbers = 256, kBytes = 210, kStep = 64, kFactors = 32;
   using Numbers = __m512i;
   static BALLAST_INLINE void factors(Bytes block, float* out) {
     const __m512 scales = scaled(_mm512_cvtepi8_epi32(load_16(block + 192)), block + 208);
     _mm512_store_ps(out, _mm512_mul_ps(scales, _mm512_set1_ps(128)));
+    _mm512_store_ps(out + 16, _mm512_mul_ps(scales, _mm512_set1_ps(128 + 32)));
   }
   static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
     __m512i low = _mm512_loadu_si512(block + step / 2 * 64);
@@ -294,24 +285,14 @@ struct ReadQ6_K {
                                             lane(12), lane(13), lane(14), lane(15));
     const __m512i bits = _mm512_mask_permutexvar_epi8(_mm512_set1_epi32(0x3f000000),
                                                       0x4444444444444444ull, index, third);
-    const __m512 numbers = _mm512_sub_ps((__m512)bits, _mm512_set1_ps(1.25f));
-    return _mm512_mul_ps(numbers, _mm512_set1_ps(*factor));
+    return _mm512_fmsub_ps((__m512)bits, everywhere(factor), everywhere(factor + 16));
   }
 };
 
 // Q2_K and Q3_K: sixteen numbers of a scale. What stands above their bits is no matter: a table
 // repeats its values.
 
-/// One table for each of two groups.
-struct TwoTables {
-  __m256i low, high;
-};
-template <Rule rule>
-BALLAST_INLINE TwoTables tables_of(__m256 levels, const float* factors) {
-  const __m256 low = value_of<rule>(levels, factors, 16);
-  const __m256 high = value_of<rule>(levels, factors + 1, 16);
-  return {round_pair(low, low), round_pair(high, high)};
-}
+BALLAST_INLINE __m256i repeated(__m256 values) { return round_pair(values, values); }
 
 struct ReadQ2_K {
   static constexpr int kNumbers = 256, kBytes = 84, kStep = 32, kFactors = 32;
@@ -323,11 +304,16 @@ struct ReadQ2_K {
     _mm512_store_ps(out + 16, scaled(_mm512_srli_epi32(both, 4), block + 82));
   }
   static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
-    const __m256 levels = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
-    const TwoTables table = tables_of<Rule::kMinus>(levels, factors + 2 * g);
     const Bytes p = block + 16 + g / 4 * 32;
-    out[0] = {look_up(table.low, _mm256_srli_epi16(words(p), g % 4 * 2)),
-              look_up(table.high, _mm256_srli_epi16(words(p + 16), g % 4 * 2))};
+    out[0] = {look_up(table(factors + 2 * g), _mm256_srli_epi16(words(p), g % 4 * 2)),
+              look_up(table(factors + 2 * g + 1), _mm256_srli_epi16(words(p + 16), g % 4 * 2))};
+  }
+
+ private:
+  static BALLAST_INLINE __m256i table(const float* factors) {
+    const __m256 levels = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
+    return repeated(
+        _mm256_fmsub_ps(levels, _mm256_set1_ps(factors[0]), _mm256_set1_ps(factors[16])));
   }
 };
 
@@ -348,7 +334,9 @@ struct ReadQ3_K {
     _mm512_store_ps(out, scaled(integers, block + 108));
   }
   static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
-    const TwoTables table = tables_of<Rule::kScaleOnly>(count_from(-4), factors + 2 * g);
+    auto table = [&](int group) __attribute__((always_inline)) {
+      return repeated(_mm256_mul_ps(eight_from(-4), _mm256_set1_ps(factors[group])));
+    };
     auto index = [&](int first) __attribute__((always_inline)) {
       const Bytes p = block + 32 + g / 4 * 32;
       const __m256i low = _mm256_srli_epi16(words(p + first), g % 4 * 2),
@@ -356,7 +344,7 @@ struct ReadQ3_K {
       const __m256i third = g < 2 ? _mm256_slli_epi16(top, 2 - g) : _mm256_srli_epi16(top, g - 2);
       return _mm256_ternarylogic_epi32(_mm256_set1_epi16(4), third, low, 0xca);
     };
-    out[0] = {look_up(table.low, index(0)), look_up(table.high, index(16))};
+    out[0] = {look_up(table(2 * g), index(0)), look_up(table(2 * g + 1), index(16))};
   }
 };
 
