@@ -145,12 +145,17 @@ class Scales {
   alignas(64) std::uint32_t bits_[2 * kMaxGroups * kEntryBlock];
 };
 
-// The rows that will be read next, which are asked for while the present ones are worked on.
+// The rows that will be read next, which are asked for while the present ones are worked on; their
+// scales at once.
 class Upcoming {
  public:
   explicit Upcoming(const RowsView* rows) {
     if (rows != nullptr) rows_ = *rows;
     bytes_ = row_bytes(rows_.type, rows_.dim);
+    const std::size_t scales = rows_.rows * row_scales(rows_.type, rows_.dim);
+    for (std::size_t i = 0; i < scales; i += 64 / sizeof(std::uint16_t)) {
+      __builtin_prefetch(rows_.scales + i, 0, 2);
+    }
   }
   void fetch(std::size_t first, std::size_t count) const {
     for (std::size_t r = first; r < std::min(first + count, rows_.rows); ++r) {
