@@ -119,6 +119,10 @@ class Cache {
   /// head: rows of tokens, `group` a token. Both have seen the same tokens. Throws Error otherwise.
   Matrix answer_latest(const Cache& other, std::size_t layer, std::size_t head) const;
 
+  /// The shares of attention that each query it has noted of one KV head, for its method or as
+  /// options().notes say, gives the entries of segments(): a row a query, none if it notes none.
+  Matrix latest_attention(std::size_t layer, std::size_t head) const;
+
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
   void reserve(std::size_t tokens);

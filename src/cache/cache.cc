@@ -156,6 +156,11 @@ Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t h
   return layers_[layer]->answer_latest(*other.layers_[layer], head);
 }
 
+Matrix Cache::latest_attention(std::size_t layer, std::size_t head) const {
+  require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
+  return layers_.at(layer)->latest_attention(head);
+}
+
 void Cache::reserve(std::size_t tokens) {
   for (auto& layer : layers_) layer->reserve(tokens);
 }

@@ -28,6 +28,7 @@ class LayerCache {
 
   /// See Cache::answer_latest.
   Matrix answer_latest(const LayerCache& other, std::size_t head) const;
+  Matrix latest_attention(std::size_t head) const;
   void reserve(std::size_t tokens);
 
   std::size_t tokens() const { return tokens_; }

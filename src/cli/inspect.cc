@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "ballast/cache.h"
 #include "base/fail.h"
@@ -28,6 +29,101 @@ bool begins_with(const std::string& path, std::string_view magic) {
          std::memcmp(file.bytes().data(), magic.data(), magic.size()) == 0;
 }
 
+// --- what layers hold ---
+
+using LayerNumbers = std::vector<std::size_t>;
+
+Json to_json(const Moments& m) {
+  return {{"mean", m.mean}, {"sd", m.deviation}, {"max", m.largest}};
+}
+
+Json to_json(const KvLayerStats& s) {
+  Json radius = Json::object();
+  for (std::size_t i = 0; i < s.radius.size(); ++i) {
+    radius[std::to_string(KvLayerStats::kCentres[i])] = s.radius[i];
+  }
+  Json out = {{"key_norm", to_json(s.key_norm)},
+              {"shifted_key_norm", to_json(s.shifted_norm)},
+              {"value_norm", to_json(s.value_norm)},
+              {"k_centre_radius", std::move(radius)}};
+  if (s.query_norm.mean > 0) out["query_norm"] = to_json(s.query_norm);
+  if (s.queries > 0) {
+    out["attention"] = {{"first_4", s.first4},
+                        {"last_256", s.last256},
+                        {"top_1_percent", s.top1},
+                        {"largest", s.largest},
+                        {"effective_tokens", s.effective}};
+  }
+  return out;
+}
+
+void print_norms(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
+  Table table({{"layer", Align::right},
+               {"vectors"},
+               {"mean norm", Align::right},
+               {"sd", Align::right},
+               {"max", Align::right}});
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    if (l > 0) table.add_gap();
+    auto add = [&](const char* name, const Moments& m) {
+      table.add({std::to_string(numbers[l]), name, format_number(m.mean),
+                 format_number(m.deviation), format_number(m.largest)});
+    };
+    if (stats[l].query_norm.mean > 0) add("queries", stats[l].query_norm);
+    add("keys", stats[l].key_norm);
+    add("keys - mean", stats[l].shifted_norm);
+    add("values", stats[l].value_norm);
+  }
+  print(table.to_string() + "\n");
+}
+
+void print_clusters(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
+  std::vector<Table::Column> columns = {{"layer", Align::right}};
+  for (std::size_t k : KvLayerStats::kCentres) {
+    columns.push_back({fmt::format("radius, {} centre{}", k, k == 1 ? "" : "s"), Align::right});
+  }
+  Table table(columns);
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    std::vector<std::string> row = {std::to_string(numbers[l])};
+    for (double r : stats[l].radius) row.push_back(format_number(r));
+    table.add(std::move(row));
+  }
+  print(table.to_string());
+  print(
+      "farthest key from its nearest centre (greedy k-centre), as a multiple of the mean norm of "
+      "keys - mean\n\n");
+}
+
+void print_attention(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats,
+                     const char* queries) {
+  Table table({{"layer", Align::right},
+               {"first 4", Align::right},
+               {"last 256", Align::right},
+               {"top 1%", Align::right},
+               {"top token", Align::right},
+               {"effective tokens", Align::right}});
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    const KvLayerStats& s = stats[l];
+    table.add({std::to_string(numbers[l]), format_percent(s.first4), format_percent(s.last256),
+               format_percent(s.top1), format_percent(s.largest), format_number(s.effective)});
+  }
+  print(table.to_string());
+  print(
+      fmt::format("share of attention that falls on these tokens, mean over {};\n"
+                  "effective tokens: e^entropy of the attention weights\n",
+                  queries));
+}
+
+Json to_json(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
+  Json layers = Json::array();
+  for (std::size_t l = 0; l < stats.size(); ++l) {
+    Json layer = {{"layer", numbers[l]}};
+    layer.update(to_json(stats[l]));
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
 // --- a saved cache ---
 
 void inspect_cache(const std::string& path, JsonOption& json) {
@@ -41,6 +137,10 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     fewest = std::min(fewest, cache.entries(l));
     most = std::max(most, cache.entries(l));
   }
+  LayerNumbers numbers(s.layers);
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  std::vector<KvLayerStats> stats;
+  for (std::size_t l : numbers) stats.push_back(measure_layer(cache, l));
   if (json.text()) {
     Table table({{"saved cache"}, {path}});
     table.add({"method", o.policy.to_string()});
@@ -63,7 +163,14 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     }
     table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
     if (!note.empty()) table.add({"note", note});
-    print(table.to_string());
+    print(table.to_string() + "\n");
+    print_norms(numbers, stats);
+    print_clusters(numbers, stats);
+    if (stats[0].queries > 0) {
+      print_attention(numbers, stats, "the last queries, as the cache answers them");
+    } else {
+      print(fmt::format("attention: not known, as {} keeps no queries\n", o.policy.info().name));
+    }
     for (const std::string& report : cache.reports()) print(report + "\n");
   }
   json.write({{"kind", "cache"},
@@ -87,93 +194,18 @@ void inspect_cache(const std::string& path, JsonOption& json) {
                 {"watch", bytes.watch},
                 {"rotary", bytes.rotary},
                 {"total", bytes.total()}}},
+              {"by_layer", to_json(numbers, stats)},
               {"note", note},
               {"reports", cache.reports()}});
 }
 
 // --- queries, keys and values ---
 
-Json to_json(const Moments& m) {
-  return {{"mean", m.mean}, {"sd", m.deviation}, {"max", m.largest}};
-}
-
-Json to_json(const KvLayerStats& s) {
-  Json radius = Json::object();
-  for (std::size_t i = 0; i < s.radius.size(); ++i) {
-    radius[std::to_string(KvLayerStats::kCentres[i])] = s.radius[i];
-  }
-  return {{"query_norm", to_json(s.query_norm)},
-          {"key_norm", to_json(s.key_norm)},
-          {"shifted_key_norm", to_json(s.shifted_norm)},
-          {"value_norm", to_json(s.value_norm)},
-          {"k_centre_radius", std::move(radius)},
-          {"attention",
-           {{"first_4", s.first4},
-            {"last_256", s.last256},
-            {"top_1_percent", s.top1},
-            {"largest", s.largest},
-            {"effective_tokens", s.effective}}}};
-}
-
-void print_norms(const KvSource& source, const std::vector<KvLayerStats>& stats) {
-  Table table({{"layer", Align::right},
-               {"vectors"},
-               {"mean norm", Align::right},
-               {"sd", Align::right},
-               {"max", Align::right}});
-  for (std::size_t l = 0; l < stats.size(); ++l) {
-    if (l > 0) table.add_gap();
-    auto add = [&](const char* name, const Moments& m) {
-      table.add({std::to_string(source.layer_number(l)), name, format_number(m.mean),
-                 format_number(m.deviation), format_number(m.largest)});
-    };
-    add("queries", stats[l].query_norm);
-    add("keys", stats[l].key_norm);
-    add("keys - mean", stats[l].shifted_norm);
-    add("values", stats[l].value_norm);
-  }
-  print(table.to_string() + "\n");
-}
-
-void print_clusters(const KvSource& source, const std::vector<KvLayerStats>& stats) {
-  std::vector<Table::Column> columns = {{"layer", Align::right}};
-  for (std::size_t k : KvLayerStats::kCentres) {
-    columns.push_back({fmt::format("radius, {} centre{}", k, k == 1 ? "" : "s"), Align::right});
-  }
-  Table table(columns);
-  for (std::size_t l = 0; l < stats.size(); ++l) {
-    std::vector<std::string> row = {std::to_string(source.layer_number(l))};
-    for (double r : stats[l].radius) row.push_back(format_number(r));
-    table.add(std::move(row));
-  }
-  print(table.to_string());
-  print(
-      "farthest key from its nearest centre (greedy k-centre), as a multiple of the mean norm of "
-      "keys - mean\n\n");
-}
-
-void print_attention(const KvSource& source, const std::vector<KvLayerStats>& stats) {
-  Table table({{"layer", Align::right},
-               {"first 4", Align::right},
-               {"last 256", Align::right},
-               {"top 1%", Align::right},
-               {"top token", Align::right},
-               {"effective tokens", Align::right}});
-  for (std::size_t l = 0; l < stats.size(); ++l) {
-    const KvLayerStats& s = stats[l];
-    table.add({std::to_string(source.layer_number(l)), format_percent(s.first4),
-               format_percent(s.last256), format_percent(s.top1), format_percent(s.largest),
-               format_number(s.effective)});
-  }
-  print(table.to_string());
-  print(
-      "share of attention that falls on these tokens, mean over sampled queries of the second "
-      "half;\neffective tokens: e^entropy of the attention weights\n");
-}
-
 void inspect_tensors(const std::string& path, JsonOption& json) {
   const KvFile source(path);
   const KvShape& s = source.shape();
+  LayerNumbers numbers;
+  for (std::size_t l = 0; l < s.layers; ++l) numbers.push_back(source.layer_number(l));
   std::vector<KvLayerStats> stats;
   {
     Progress progress("inspect");
@@ -187,15 +219,9 @@ void inspect_tensors(const std::string& path, JsonOption& json) {
     print(fmt::format("{}: {} layer{}, {} query and {} KV heads, {} tokens, dimension {}\n\n", path,
                       s.layers, s.layers == 1 ? "" : "s", s.heads, s.kv_heads,
                       format_count(s.tokens), s.key_dim));
-    print_norms(source, stats);
-    print_clusters(source, stats);
-    print_attention(source, stats);
-  }
-  Json layers = Json::array();
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    Json layer = {{"layer", source.layer_number(l)}};
-    layer.update(to_json(stats[l]));
-    layers.push_back(std::move(layer));
+    print_norms(numbers, stats);
+    print_clusters(numbers, stats);
+    print_attention(numbers, stats, "sampled queries of the second half");
   }
   json.write({{"kind", "tensors"},
               {"file", path},
@@ -204,7 +230,7 @@ void inspect_tensors(const std::string& path, JsonOption& json) {
               {"tokens", s.tokens},
               {"key_dim", s.key_dim},
               {"value_dim", s.value_dim},
-              {"layers", std::move(layers)}});
+              {"layers", to_json(numbers, stats)}});
 }
 
 /// Kinds of files, in the order in which they are tried; the last takes what is left and says what

@@ -43,21 +43,20 @@ struct Attention {
   }
 };
 
-/// Of one query's softmax weights.
-Attention describe(std::vector<float> weights) {
+/// Of one query's softmax weights, for entries at these positions, of which there may be more.
+Attention describe(std::vector<float> weights, std::span<const Position> positions) {
   Attention out;
-  auto share = [](auto begin, auto end) { return std::accumulate(begin, end, 0.0); };
   const std::size_t n = weights.size();
-  out.first4 =
-      share(weights.begin(), weights.begin() + static_cast<long>(std::min<std::size_t>(n, 4)));
-  out.last256 =
-      share(weights.end() - static_cast<long>(std::min<std::size_t>(n, 256)), weights.end());
-  for (float w : weights) {
-    if (w > 0) out.entropy -= w * std::log(double{w});
+  const Position last = n == 0 ? 0 : *std::ranges::max_element(positions.first(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    if (positions[i] < 4) out.first4 += weights[i];
+    if (positions[i] > last - 256) out.last256 += weights[i];
+    if (weights[i] > 0) out.entropy -= weights[i] * std::log(double{weights[i]});
   }
   std::ranges::sort(weights, std::greater<>());
-  out.largest = weights[0];
-  out.top1 = share(weights.begin(), weights.begin() + static_cast<long>((n + 99) / 100));
+  const auto hundredth = weights.begin() + static_cast<long>((n + 99) / 100);
+  out.top1 = std::accumulate(weights.begin(), hundredth, 0.0);
+  if (n > 0) out.largest = weights[0];
   return out;
 }
 
@@ -69,7 +68,8 @@ struct HeadStats {
 };
 
 /// The queries of one KV head's group at a token each.
-void ask(const HeadAttention& head, std::size_t t, HeadStats& out) {
+void ask(const HeadAttention& head, std::size_t t, std::span<const Position> positions,
+         HeadStats& out) {
   GroupQueries queries = head.queries(t, 1);
   Segment seen;
   seen.keys = view_f32(head.keys().view().slice(0, t + 1));
@@ -79,7 +79,7 @@ void ask(const HeadAttention& head, std::size_t t, HeadStats& out) {
     std::vector<float> weights(t + 1, 0.0f);
     attend_with_mass({queries.rows.view().slice(g, 1), {}, {}}, {&seen, 1}, head.logits(),
                      unused.view(), weights);
-    out.attention.add(describe(std::move(weights)));
+    out.attention.add(describe(std::move(weights), positions));
     out.queries += 1;
   }
 }
@@ -91,7 +91,76 @@ HeadStats measure_head(const KvSource& source, std::size_t layer, std::size_t kv
   out.norms = measure_norms(source, layer, kv_head);
   out.radius = centre_radii(head.keys());
   const std::size_t half = s.tokens / 2, asked = std::min(s.tokens - half, kSampledQueries);
-  for (std::size_t i = 1; i <= asked; ++i) ask(head, half + i * (s.tokens - half) / asked - 1, out);
+  std::vector<Position> positions(s.tokens);
+  std::iota(positions.begin(), positions.end(), 0);
+  for (std::size_t i = 1; i <= asked; ++i) {
+    ask(head, half + i * (s.tokens - half) / asked - 1, positions, out);
+  }
+  return out;
+}
+
+/// Rows of several segments, one after the other.
+Matrix gather(const std::vector<Segment>& segments, RowsView Segment::*part, std::size_t dim) {
+  std::size_t count = 0;
+  for (const Segment& segment : segments) count += (segment.*part).rows;
+  Matrix out(count, dim);
+  std::size_t done = 0;
+  for (const Segment& segment : segments) {
+    const RowsView& rows = segment.*part;
+    for (std::size_t i = 0; i < rows.rows; ++i) rows.decode(i, out[done++]);
+  }
+  return out;
+}
+
+HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_head) {
+  const std::vector<Segment> segments = cache.segments(layer, kv_head);
+  HeadStats out;
+  const Matrix keys = gather(segments, &Segment::keys, cache.shape().key_dim);
+  if (keys.rows() == 0) return out;
+  out.norms = measure_norms({}, keys, gather(segments, &Segment::values, cache.shape().value_dim));
+  out.radius = centre_radii(keys);
+  std::vector<Position> positions;
+  for (const Segment& segment : segments) {
+    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+      positions.push_back(segment.positions != nullptr
+                              ? segment.positions[i]
+                              : segment.first_position + static_cast<Position>(i));
+    }
+  }
+  const Matrix attention = cache.latest_attention(layer, kv_head);
+  for (std::size_t q = 0; q < attention.rows(); ++q) {
+    out.attention.add(describe({attention[q].begin(), attention[q].end()}, positions));
+    out.queries += 1;
+  }
+  return out;
+}
+
+/// Of a layer, from its heads.
+KvLayerStats combine(const std::vector<HeadStats>& of_head) {
+  HeadStats all;
+  for (const HeadStats& head : of_head) {
+    all.norms.add(head.norms);
+    all.attention.add(head.attention);
+    all.queries += head.queries;
+    for (std::size_t k = 0; k < all.radius.size(); ++k) {
+      all.radius[k] += head.radius[k] / static_cast<double>(of_head.size());
+    }
+  }
+  KvLayerStats out;
+  out.query_norm = all.norms.query.moments();
+  out.key_norm = all.norms.key.moments();
+  out.shifted_norm = all.norms.shifted.moments();
+  out.value_norm = all.norms.value.moments();
+  for (std::size_t k = 0; k < out.radius.size(); ++k) {
+    out.radius[k] = out.shifted_norm.mean > 0 ? all.radius[k] / out.shifted_norm.mean : 0;
+  }
+  out.queries = all.queries;
+  if (all.queries == 0) return out;
+  out.first4 = all.attention.first4 / all.queries;
+  out.last256 = all.attention.last256 / all.queries;
+  out.top1 = all.attention.top1 / all.queries;
+  out.largest = all.attention.largest / all.queries;
+  out.effective = std::exp(all.attention.entropy / all.queries);
   return out;
 }
 
@@ -107,29 +176,13 @@ KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Adva
     std::lock_guard lock(mutex);
     if (advance) advance(++done / static_cast<double>(heads));
   });
-  HeadStats all;
-  for (const HeadStats& head : of_head) {
-    all.norms.add(head.norms);
-    all.attention.add(head.attention);
-    all.queries += head.queries;
-    for (std::size_t k = 0; k < all.radius.size(); ++k) {
-      all.radius[k] += head.radius[k] / static_cast<double>(heads);
-    }
-  }
-  KvLayerStats out;
-  out.query_norm = all.norms.query.moments();
-  out.key_norm = all.norms.key.moments();
-  out.shifted_norm = all.norms.shifted.moments();
-  out.value_norm = all.norms.value.moments();
-  for (std::size_t k = 0; k < out.radius.size(); ++k) {
-    out.radius[k] = out.shifted_norm.mean > 0 ? all.radius[k] / out.shifted_norm.mean : 0;
-  }
-  out.first4 = all.attention.first4 / all.queries;
-  out.last256 = all.attention.last256 / all.queries;
-  out.top1 = all.attention.top1 / all.queries;
-  out.largest = all.attention.largest / all.queries;
-  out.effective = std::exp(all.attention.entropy / all.queries);
-  return out;
+  return combine(of_head);
+}
+
+KvLayerStats measure_layer(const Cache& cache, std::size_t layer) {
+  std::vector<HeadStats> of_head(cache.shape().kv_heads);
+  parallel_for(of_head.size(), [&](std::size_t h) { of_head[h] = measure_head(cache, layer, h); });
+  return combine(of_head);
 }
 
 }  // namespace ballast

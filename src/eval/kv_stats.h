@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "ballast/cache.h"
 #include "eval/kv_source.h"
 #include "eval/norms.h"
 
@@ -22,15 +23,20 @@ struct KvLayerStats {
   static constexpr std::array<std::size_t, 4> kCentres = {1, 16, 64, 256};
   std::array<double, 4> radius{};
 
-  /// Softmax weights (causal, scale 1/sqrt(d)) of 32 queries of each query head, evenly spaced
-  /// over the second half of the text; means over queries.
+  /// Softmax weights of some queries, means over them; see measure_layer().
+  double queries = 0;    ///< how many; 0: the rest says nothing
   double first4 = 0;     ///< share of the first 4 tokens
-  double last256 = 0;    ///< share of the query's own and the 255 tokens before it
+  double last256 = 0;    ///< share of the last 256 tokens that the query could see
   double top1 = 0;       ///< share of the hundredth of tokens with the most
   double largest = 0;    ///< share of the token with the most
   double effective = 0;  ///< e^entropy, geometric mean: as many tokens share equally
 };
 
+/// Attention (causal, scale 1/sqrt(d)) is that of 32 queries of each query head, evenly spaced over
+/// the second half of the text.
 KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Advance& advance = {});
+/// Of the entries that a cache holds. Queries are the last ones, where its method notes them;
+/// tokens that are not held get no attention.
+KvLayerStats measure_layer(const Cache& cache, std::size_t layer);
 
 }  // namespace ballast

@@ -10,12 +10,12 @@
 namespace ballast {
 namespace {
 
-MomentSums norms(const Matrix& rows, std::span<const double> shift) {
+MomentSums norms(const Matrix& rows, std::span<const double> shift = {}) {
   MomentSums out;
   for (std::size_t t = 0; t < rows.rows(); ++t) {
     double squares = 0;
     for (std::size_t c = 0; c < rows.cols(); ++c) {
-      const double x = double{rows[t][c]} - shift[c];
+      const double x = double{rows[t][c]} - (shift.empty() ? 0.0 : shift[c]);
       squares += x * x;
     }
     out.add(std::sqrt(squares));
@@ -65,18 +65,18 @@ void KvNorms::add(const KvNorms& other) {
   value.add(other.value);
 }
 
+KvNorms measure_norms(const Matrix& queries, const Matrix& keys, const Matrix& values) {
+  return {norms(queries), norms(keys), norms(keys, mean_row(keys)), norms(values)};
+}
+
 KvNorms measure_norms(const KvSource& source, std::size_t layer, std::size_t kv_head) {
   const KvShape& s = source.shape();
-  const std::vector<double> none(std::max(s.key_dim, s.value_dim), 0.0);
-  KvNorms out;
+  KvNorms out = measure_norms({}, source.read(KvSource::Part::key, layer, kv_head, 0, s.tokens),
+                              source.read(KvSource::Part::value, layer, kv_head, 0, s.tokens));
   for (std::size_t g = 0; g < s.group(); ++g) {
     const std::size_t head = kv_head * s.group() + g;
-    out.query.add(norms(source.read(KvSource::Part::query, layer, head, 0, s.tokens), none));
+    out.query.add(norms(source.read(KvSource::Part::query, layer, head, 0, s.tokens)));
   }
-  const Matrix keys = source.read(KvSource::Part::key, layer, kv_head, 0, s.tokens);
-  out.key = norms(keys, none);
-  out.shifted = norms(keys, mean_row(keys));
-  out.value = norms(source.read(KvSource::Part::value, layer, kv_head, 0, s.tokens), none);
   return out;
 }
 

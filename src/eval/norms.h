@@ -31,6 +31,8 @@ struct KvNorms {
   void add(const KvNorms& other);
 };
 
+/// Of rows of one head.
+KvNorms measure_norms(const Matrix& queries, const Matrix& keys, const Matrix& values);
 /// Of one KV head, with the query heads of its group.
 KvNorms measure_norms(const KvSource& source, std::size_t layer, std::size_t kv_head);
 /// Of several heads of a layer; the same numbers for any number of threads.

@@ -20,6 +20,7 @@ using nlohmann::json;
 using test::Program;
 using test::ProgramResult;
 using test::run;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -191,6 +192,29 @@ TEST_F(Cli, CompressesAndInspects) {
   EXPECT_EQ(parsed.at("kind"), "cache");
   EXPECT_EQ(parsed.at("tokens"), 300);
   EXPECT_EQ(parsed.at("bytes").at("total"), Cache::load(path("cache")).bytes().total());
+  EXPECT_THAT(cache.out, AllOf(HasSubstr("keys - mean"), HasSubstr("radius, 64 centres"),
+                               HasSubstr("balancekv keeps no queries")));
+  // Of the entries: the exact cache's are those of the tensors.
+  ASSERT_EQ(run({"compress", stream(), "--method", "exact", "--save-cache", path("all")}).exit_code,
+            0);
+  const auto all = json::parse(run({"inspect", path("all"), "--json"}).out).at("by_layer");
+  const auto whole = json::parse(run({"inspect", stream(), "--json"}).out).at("layers");
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (const char* what : {"key_norm", "shifted_key_norm", "value_norm", "k_centre_radius"}) {
+      EXPECT_EQ(all[l].at(what), whole[l].at(what)) << what;
+    }
+    EXPECT_FALSE(all[l].contains("attention"));
+  }
+  // SnapKV notes queries: without what it dropped, attention has fewer effective tokens.
+  ASSERT_EQ(run({"compress", stream(), "--method", "snapkv:rate=0.5", "--save-cache", path("snap")})
+                .exit_code,
+            0);
+  EXPECT_THAT(run({"inspect", path("snap")}).out, HasSubstr("effective tokens"));
+  const auto snap = json::parse(run({"inspect", path("snap"), "--json"}).out).at("by_layer");
+  const auto attention = snap[1].at("attention");
+  EXPECT_LE(attention.at("effective_tokens").get<double>(), Cache::load(path("snap")).entries());
+  EXPECT_GE(attention.at("effective_tokens").get<double>(), 1);
+  EXPECT_LE(attention.at("largest").get<double>(), attention.at("top_1_percent").get<double>());
 
   const auto tensors = run({"inspect", stream()});
   EXPECT_EQ(tensors.exit_code, 0) << tensors.err;
