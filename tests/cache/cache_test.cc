@@ -121,6 +121,33 @@ TEST(Cache, AnswersTheLatestQueriesAgain) {
   EXPECT_THAT(error_of([&] { shorter.answer_latest(exact, 0, 0); }), HasSubstr("same text"));
 }
 
+TEST(Cache, LatestAttentionIsTheShareOfEachEntry) {
+  const Stream s = make_stream(200, 3);
+  Cache cache(s.shape, options_of("snapkv:budget=64", Protocol::prefill));
+  feed(cache, s, 0, 150, 50, 150);
+  for (std::size_t head = 0; head < 2; ++head) {
+    const Matrix shares = cache.latest_attention(1, head);
+    const Matrix answers = cache.answer_latest(cache, 1, head);
+    ASSERT_EQ(shares.rows(), 32u * 2);
+    ASSERT_EQ(shares.cols(), 64u);
+    for (std::size_t q = 0; q < shares.rows(); ++q) {
+      std::vector<double> z(24, 0.0);
+      std::vector<float> value(24);
+      std::size_t entry = 0;
+      for (const Segment& segment : cache.segments(1, head)) {
+        for (std::size_t i = 0; i < segment.keys.rows; ++i, ++entry) {
+          segment.values.decode(i, value);
+          for (std::size_t c = 0; c < 24; ++c) z[c] += double{shares[q][entry]} * value[c];
+        }
+      }
+      EXPECT_LT(relative_error(answers[q], z), 1e-5);
+    }
+  }
+  Cache other(s.shape, options_of("balancekv:budget=100", Protocol::prefill));
+  feed(other, s, 0, 150, 50, 150);
+  EXPECT_EQ(other.latest_attention(1, 0).rows(), 0u) << "its method notes no queries";
+}
+
 TEST(Cache, MismatchedRowsAreNamed) {
   Stream s = make_stream(4, 3);
   Cache cache(s.shape, options_of("exact", Protocol::prefill));
