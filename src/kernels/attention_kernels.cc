@@ -385,14 +385,6 @@ void AddColumns(const float* weights, const float* factors, std::size_t count, f
 
 // ---- weighted sums
 
-// As an integer, since Zen 4 broadcasts floats into its widest vectors with the unit of shuffles,
-// which conversions keep busy.
-HWY_INLINE FloatVec broadcast(const float* number) {
-  std::int32_t bits;
-  std::memcpy(&bits, number, sizeof(bits));
-  return hn::BitCast(FloatTag(), hn::Set(IntTag(), bits));
-}
-
 // Columns of `S` steps of the weighted sum for Q queries. As with the dot products, each column of
 // each query has one accumulator.
 template <class Read, std::size_t Q, std::size_t S, bool kRest>
@@ -409,7 +401,7 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t st
     const std::byte* row = reader.row(e);
     const float* scales = reader.scales(e);
     FloatVec w[Q];
-    for (std::size_t q = 0; q < Q; ++q) w[q] = broadcast(weights + q * kEntryBlock + e);
+    for (std::size_t q = 0; q < Q; ++q) w[q] = hn::Set(d, weights[q * kEntryBlock + e]);
     for (std::size_t s = 0; s < S; ++s) {
       FloatVec a, b;
       if constexpr (kRest) {
