@@ -232,6 +232,8 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
   if (pyramid_layers && total > exact) {
     total = exact + pyramid(total - exact, tokens > exact ? tokens - exact : 0, layer, layers);
   }
+  // What slides needs an entry to slide by, however little a rate leaves of a short text.
+  if (slides && !by_budget) total = std::max(total, exact + 1);
   if (slides) {
     out.step = size_or("step", info_->step);
     // The step is paid from the summary's share and may not eat it up.

@@ -86,6 +86,23 @@ TEST(Shares, AlwaysAddUpToTheBudget) {
   }
 }
 
+/// However little a rate leaves of a short text, in any layer: without a step a stream would grow.
+TEST(Shares, AStreamHasRoomToSlide) {
+  for (const MethodInfo* method : methods()) {
+    if (method->share == WindowShare::all) continue;
+    for (const char* more : {"", ",window=0,sink=0"}) {
+      const std::string text = std::string(method->name) + ":rate=0.02" + more;
+      for (std::size_t tokens : {1u, 2u, 19u, 40u, 100u}) {
+        for (int layer = 0; layer < 4; ++layer) {
+          const Shares s = Policy::parse(text).shares(tokens, Protocol::stream, layer, 4);
+          EXPECT_GE(s.step, 1u) << text << ", " << tokens << " tokens, layer " << layer;
+          EXPECT_LE(s.total(), tokens + 1) << text;
+        }
+      }
+    }
+  }
+}
+
 TEST(Shares, PyramidFollowsItsFormula) {
   // B = 2048 - 32 beside the window; min = B/20 = 100, max = 2B - 100 = 3932.
   const char* text = "balancekv:budget=2048,sink=0,window=32,layers=pyramid";
