@@ -72,6 +72,56 @@ TEST(Uniform, MergedShardsAreTheSampleOfTheWhole) {
   }
 }
 
+/// BalanceKV's Table 5: 2m tokens are halved to lose m.
+TEST(Uniform, FromOldestHalvesThe2mOldestAndKeepsTheRest) {
+  const Stream stream = random_stream(100, 8, 1);
+  for (std::size_t capacity : {std::size_t{80}, std::size_t{95}, std::size_t{50}}) {
+    const std::size_t lost = 100 - capacity;
+    auto summary =
+        make_summary(setup_of("uniform:from=oldest,rate=0.5", capacity, 8, Protocol::prefill, 100));
+    summary->absorb(stream.block(0, 100));
+    const auto kept = sorted_kept(*summary);
+    ASSERT_EQ(kept.size(), capacity);
+    for (std::size_t i = 0; i < capacity; ++i) {
+      const bool old = i < lost;
+      EXPECT_EQ(kept[i].weight, old ? 2.0f : 1.0f);
+      EXPECT_EQ(kept[i].weight, kept[i].normaliser_weight);
+      if (old) {
+        EXPECT_LT(kept[i].position, static_cast<Position>(2 * lost));
+      } else {
+        EXPECT_EQ(kept[i].position, static_cast<Position>(i + lost));
+      }
+    }
+    // What comes later is drawn with the sample, and a saved summary goes on alike.
+    auto copy =
+        make_summary(setup_of("uniform:from=oldest,rate=0.5", capacity, 8, Protocol::prefill, 100));
+    const auto bytes = saved(*summary);
+    ByteReader in(bytes);
+    copy->load(in);
+    const Stream later = random_stream(40, 8, 2, 100);
+    summary->absorb(later.block(0, 40));
+    copy->absorb(later.block(0, 40));
+    expect_same_kept(*summary, *copy);
+    EXPECT_EQ(summary->entries(), capacity);
+    double all = 0;
+    for (const KeptEntry& e : summary->kept()) all += e.weight;
+    EXPECT_NEAR(all, 140, 1e-3);
+  }
+}
+
+TEST(Uniform, FromOldestIsTheWholeSampleWhereHalfIsLostAndNeedsAPrompt) {
+  const Stream stream = random_stream(100, 8, 1);
+  auto oldest =
+      make_summary(setup_of("uniform:from=oldest,rate=0.5", 20, 8, Protocol::prefill, 100));
+  auto all = make_summary(setup_of("uniform:rate=0.5", 20, 8, Protocol::prefill, 100));
+  oldest->absorb(stream.block(0, 100));
+  all->absorb(stream.block(0, 100));
+  expect_same_kept(*oldest, *all);
+  EXPECT_THAT(error_of([] { make_summary(setup_of("uniform:from=oldest,budget=64", 20, 8)); }),
+              testing::HasSubstr("use the prefill protocol"));
+  EXPECT_THAT(error_of([&] { oldest->merge(*oldest); }), testing::HasSubstr("do not unite"));
+}
+
 TEST(Uniform, RefusesToUniteWithAnotherSetup) {
   auto a = make_summary(setup_of("uniform:budget=64", 32, 8));
   auto b = make_summary(setup_of("uniform:budget=64", 31, 8));
