@@ -160,6 +160,7 @@ Json to_json(std::span<const ThroughputRow> rows) {
                    {"prompt", r.prompt},
                    {"generated", r.generated},
                    {"batch", r.batch},
+                   {"entries", r.entries},
                    {"sequence_bytes", r.sequence_bytes},
                    {"reading_bytes", r.reading_bytes},
                    {"prompt_seconds", r.prompt_seconds},

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
+#include "eval/mean_entries.h"
 #include "report/units.h"
 #include "text/question_form.h"
 
@@ -156,7 +157,7 @@ class Chat {
   }
 
   void report(std::size_t made, double seconds) const {
-    const CacheReport cache{sequence_->tokens(), sequence_->cache().entries(),
+    const CacheReport cache{sequence_->tokens(), mean_entries(sequence_->cache()),
                             sequence_->cache().bytes(), m_.model.exact_bytes(sequence_->cache())};
     flush_output();
     fmt::print(stderr,

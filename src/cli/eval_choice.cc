@@ -9,10 +9,11 @@ namespace ballast::cli {
 namespace {
 
 /// The paper's methods, each with and without heavy hitters. h2o is local with them; with no recent
-/// tokens it is heavy hitters alone.
+/// tokens it is heavy hitters alone. SpAtten has no recent tokens either; our default of 32 would
+/// be most of a short question.
 constexpr const char* kMethods =
     "exact;local;h2o;h2o:window=0;strided;strided:heavy=0.5;fixed;fixed:heavy=0.5;topk;"
-    "topk:heavy=0.5;spatten";
+    "topk:heavy=0.5;spatten:window=0";
 
 std::vector<Sample> read_samples(ChoiceFlags& o) {
   o.choice.shots_file = o.shots_file;

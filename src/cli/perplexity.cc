@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
+#include "eval/mean_entries.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -47,7 +48,7 @@ class Scorer {
       }
     });
     done_ += piece.size();
-    entries = sequence.cache().entries();
+    entries = mean_entries(sequence.cache());
     bytes = sequence.cache().bytes();
     exact = m_.model.exact_bytes(sequence.cache());
   }

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
+#include "eval/mean_entries.h"
 #include "text/question_form.h"
 
 namespace ballast::cli {
@@ -169,7 +170,7 @@ class Runner {
   }
 
   CacheReport cache_report(const Sequence& sequence) const {
-    return {sequence.tokens(), sequence.cache().entries(), sequence.cache().bytes(),
+    return {sequence.tokens(), mean_entries(sequence.cache()), sequence.cache().bytes(),
             m_.model.exact_bytes(sequence.cache())};
   }
 

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/stopwatch.h"
 #include "eval/head_attention.h"
+#include "eval/mean_entries.h"
 #include "eval/samples.h"
 #include "text/question_form.h"
 
@@ -113,12 +114,13 @@ class Question {
     sequence.finish_prompt();
     out.compress_seconds = compressing.seconds();
     if (exact != nullptr) {
-      attempt(out, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
+      Answered unused;  // without a value it stays NaN; the answer may have one
+      attempt(unused, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
     }
     const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds = read_seconds + reading.seconds();
-    out.entries = sequence.cache().entries();
+    out.entries = mean_entries(sequence.cache());
     out.bytes = sequence.cache().bytes().total();
     out.exact_bytes = engine_.model().exact_bytes(sequence.cache());
     const Stopwatch answering;
@@ -130,7 +132,10 @@ class Question {
       }
     });
     out.answer_seconds = answering.seconds();
-    if (!out.failure.empty()) out.choices.assign(sample_.choices.size(), -1e300);
+    if (!out.failure.empty()) {
+      out.text.clear();
+      out.choices.assign(sample_.choices.size(), -1e300);
+    }
     return out;
   }
 
@@ -346,7 +351,7 @@ Json Answered::to_json() const {
                {"entries", entries},
                {"bytes", bytes},
                {"exact_bytes", exact_bytes},
-               {"attention_error", attention_error},
+               {"attention_error", std::isfinite(attention_error) ? Json(attention_error) : Json()},
                {"made", made},
                {"read_seconds", read_seconds},
                {"compress_seconds", compress_seconds},
@@ -364,7 +369,9 @@ Answered Answered::from_json(const Json& json) {
   json.at("entries").get_to(out.entries);
   json.at("bytes").get_to(out.bytes);
   json.at("exact_bytes").get_to(out.exact_bytes);
-  json.at("attention_error").get_to(out.attention_error);
+  if (const Json& error = json.at("attention_error"); !error.is_null()) {
+    error.get_to(out.attention_error);
+  }
   json.at("made").get_to(out.made);
   json.at("read_seconds").get_to(out.read_seconds);
   json.at("compress_seconds").get_to(out.compress_seconds);

@@ -230,6 +230,7 @@ void add_answer(Answered& to, const Answered& part) {
   to.choices.insert(to.choices.end(), part.choices.begin(), part.choices.end());
   to.tokens += part.tokens;
   to.cut = to.cut || part.cut;
+  if (to.failure.empty()) to.failure = part.failure;
   to.entries = std::max(to.entries, part.entries);
   to.bytes = std::max(to.bytes, part.bytes);
   to.exact_bytes = std::max(to.exact_bytes, part.exact_bytes);

@@ -23,7 +23,7 @@ struct Cell {
     entries.add(static_cast<double>(a.entries));
     bytes.add(static_cast<double>(a.bytes));
     exact.add(static_cast<double>(a.exact_bytes));
-    if (a.failure.empty()) error.add(a.attention_error);
+    if (std::isfinite(a.attention_error)) error.add(a.attention_error);
     failures += !a.failure.empty();
     read.add(a.read_seconds);
     compress.add(a.compress_seconds);
@@ -191,7 +191,8 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::vector<RunningMean> over_seeds(variants.size());
     for (std::size_t v = 0; v < variants.size(); ++v) {
-      over_seeds[first[v]].add(scorer(samples[i], answers[i][v]));
+      const Answered& answer = answers[i][v];
+      over_seeds[first[v]].add(answer.failure.empty() ? scorer(samples[i], answer) : 0.0);
       cells[group_of[i]][first[v]].add(answers[i][v]);
       all[first[v]].add(answers[i][v]);
     }

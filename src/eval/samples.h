@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,13 +86,14 @@ struct Answered {
   std::size_t bytes = 0;        ///< of the cache then
   std::size_t exact_bytes = 0;  ///< of an exact cache then
   /// Of attention, to the queries of the prompt's last 32 tokens, from what is kept once the text
-  /// is summarised: ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. In prefill only.
-  double attention_error = 0;
+  /// is summarised: ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. NaN: it has no
+  /// value, or was not measured (in stream).
+  double attention_error = std::numeric_limits<double>::quiet_NaN();
   std::size_t made = 0;         ///< tokens of the answer
   double read_seconds = 0;      ///< to read the prompt; shared by all methods in prefill
   double compress_seconds = 0;  ///< to summarise it
   double answer_seconds = 0;    ///< to make the answer
-  std::string failure;          ///< why the estimate had no value; empty: it had
+  std::string failure;          ///< why there is no answer (it counts as wrong); empty: there is
 
   Json to_json() const;
   static Answered from_json(const Json& json);
@@ -127,7 +129,8 @@ std::vector<std::vector<Answered>> ask_all(Asker& asker, const std::vector<Sampl
 
 /// Rows of a result: a group and a method in one memory each, in the order of the samples, then of
 /// the variants: the group's columns, method, rate or budget or share, samples, score and its
-/// standard error over samples (seeds averaged first), entries, cache_bytes, exact_bytes, ratio,
+/// standard error over samples (seeds averaged first; what has no answer counts 0), failures (of
+/// these, where there are any), entries, cache_bytes, exact_bytes, ratio,
 /// attention_error, read_seconds, compress_seconds, seconds_per_token. `overall`: another group of
 /// all, its columns saying "all"; scores are then the mean of the groups' means, as benchmarks
 /// average tasks.

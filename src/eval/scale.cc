@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "base/stopwatch.h"
+#include "eval/mean_entries.h"
 #include "eval/timed_batch.h"
 
 namespace ballast {
@@ -25,7 +26,7 @@ void measure_method(const Model& model, const ScaleOptions& o, const Policy& pol
     row.tokens = length;
     row.prompt_rate = static_cast<double>(reading) / text.read(reading);
     row.token_seconds = text.generate(o.generate) / static_cast<double>(o.generate);
-    row.entries = text.cache().entries();
+    row.entries = mean_entries(text.cache());
     row.cache_bytes = text.cache().bytes().total();
     row.peak_memory = peak_memory();
     rows.push_back(row);

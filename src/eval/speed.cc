@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/peak_memory.h"
+#include "eval/mean_entries.h"
 #include "eval/timed_batch.h"
 
 namespace ballast {
@@ -85,7 +86,7 @@ SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& p
   const double attended = (before + attended_bytes(batch.cache())) / 2;
   row.prompt_floor = cost.prompt_flops(prompt) / machine.flops();
   row.decode_floor = static_cast<double>(o.generate) * step_floor(cost, machine, o.batch, attended);
-  row.entries = batch.cache().entries();
+  row.entries = mean_entries(batch.cache());
   row.cache_bytes = batch.cache().bytes().total();
   row.exact_bytes = model.exact_bytes(batch.cache());
   row.peak_memory = peak_memory();

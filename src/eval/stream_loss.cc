@@ -5,6 +5,7 @@
 #include "ballast/sampler.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
+#include "eval/mean_entries.h"
 
 namespace ballast {
 
@@ -53,7 +54,7 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
   require(out.tokens > 0, "the model has no position for a first token");
   if (in_part > 0) end_part();
   out.mean = sum / static_cast<double>(out.tokens);
-  out.entries = sequence.cache().entries();
+  out.entries = mean_entries(sequence.cache());
   out.seconds = watch.seconds();
   return out;
 }

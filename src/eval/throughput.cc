@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "eval/mean_entries.h"
 #include "eval/timed_batch.h"
 
 namespace ballast {
@@ -41,6 +42,7 @@ ThroughputRow measure(const Model& model, const ThroughputOptions& o, const Poli
   const double reading = batch.read(prompt);
   row.reading_bytes = batch.cache().bytes().total();
   const double compressing = batch.finish_prompt();
+  row.entries = mean_entries(batch.cache());
   row.sequence_bytes = batch.cache().bytes().total();
   row.batch = largest_batch(model, o, row);
   if (row.batch == 0) return row;

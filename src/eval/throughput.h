@@ -23,6 +23,7 @@ struct ThroughputRow {
   std::size_t prompt = 0;
   std::size_t generated = 0;       ///< tokens of each sequence
   std::size_t batch = 0;           ///< 0: not even one sequence fits
+  std::size_t entries = 0;         ///< kept of the prompt, per KV head
   std::size_t sequence_bytes = 0;  ///< a cache, with room for what is generated
   std::size_t reading_bytes = 0;   ///< the most that a cache takes while its prompt is read
   double prompt_seconds = 0;       ///< of the whole batch, summaries included

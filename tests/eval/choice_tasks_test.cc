@@ -105,12 +105,15 @@ TEST_F(ChoiceTasks, WinograndeScoresWhatFollowsTheBlank) {
     answers[i][0].bytes = 10 * i;
     answers[i][0].read_seconds = 1;
   }
+  answers[3][0].failure = "no value";
   unite_choices(samples, answers);
   ASSERT_EQ(samples.size(), 2u);
   EXPECT_EQ(answers[0][0].choices, (std::vector<double>{-2, -1}));
   EXPECT_EQ(answers[0][0].bytes, 10u);
   EXPECT_EQ(answers[1][0].bytes, 30u);
   EXPECT_DOUBLE_EQ(answers[1][0].read_seconds, 2);
+  EXPECT_EQ(answers[0][0].failure, "");
+  EXPECT_EQ(answers[1][0].failure, "no value");  // of one half is of the whole
   EXPECT_DOUBLE_EQ(score_choice(samples[0], answers[0][0]), 0.0);
   EXPECT_DOUBLE_EQ(score_choice(samples[1], answers[1][0]), 1.0);  // a tie goes to the first
 }

@@ -84,6 +84,50 @@ TEST(Scores, RowsAreMeansOverSeedsThenSamplesThenGroups) {
   EXPECT_THAT(rows[5]["score_error"].get<double>(), DoubleNear(0.25 / std::sqrt(2.0), 1e-12));
 }
 
+/// A method whose sample misses what counts has no answer, which is wrong whatever the scorer says.
+TEST(Scores, WhatHasNoAnswerIsWrongAndCounted) {
+  const auto cases = variants({"exact", "clustergen"}, {.rates = {0.5}});
+  std::vector<Sample> samples(2);
+  std::vector<std::vector<Answered>> answers(2, std::vector<Answered>(2));
+  for (std::size_t i = 0; i < 2; ++i) {
+    samples[i].id = std::to_string(i);
+    for (Answered& a : answers[i]) a.attention_error = 0.25;
+  }
+  answers[1][1].failure = "the normaliser is 0";
+  answers[1][1].attention_error = std::numeric_limits<double>::quiet_NaN();
+  const auto always = [](const Sample&, const Answered&) { return 1.0; };
+  auto rows = score_rows(samples, cases, answers, always);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["score"], 1.0);
+  EXPECT_FALSE(rows[0].contains("failures"));
+  EXPECT_EQ(rows[1]["score"], 0.5);
+  EXPECT_EQ(rows[1]["failures"], 1);
+  EXPECT_EQ(rows[1]["attention_error"], 0.25);  // of the one that has a value
+  answers[0][1] = answers[1][1];
+  rows = score_rows(samples, cases, answers, always);
+  EXPECT_EQ(rows[1]["score"], 0.0);
+  EXPECT_EQ(rows[1]["failures"], 2);
+  EXPECT_TRUE(rows[1]["attention_error"].is_null());
+}
+
+TEST(Answers, ComeBackFromJsonWithTheirFailures) {
+  Answered a;
+  a.text = "7 ";
+  a.entries = 5;
+  a.choices = {-1e300, -2.5};
+  a.failure = "no value";
+  Answered b = Answered::from_json(Json::parse(a.to_json().dump()));
+  EXPECT_EQ(b.failure, "no value");
+  EXPECT_EQ(b.choices, a.choices);
+  EXPECT_TRUE(std::isnan(b.attention_error));
+  a.attention_error = 0.125;
+  a.failure.clear();
+  b = Answered::from_json(Json::parse(a.to_json().dump()));
+  EXPECT_EQ(b.attention_error, 0.125);
+  EXPECT_EQ(b.failure, "");
+  EXPECT_EQ(b.to_json(), a.to_json());
+}
+
 /// A model of 128 positions; a token a character, nearly.
 class AskModel : public testing::Test {
  protected:
