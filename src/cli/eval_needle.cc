@@ -56,15 +56,13 @@ double found(const Sample& sample, const Answered& answer) {
   return hits / static_cast<double>(sample.expected.size());
 }
 
-/// A map a method, a few to a plot. `rows`: by length and depth.
+/// A plot a method. `rows`: by length and depth.
 std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& rows,
                             const std::vector<std::size_t>& lengths,
                             const std::vector<double>& depths,
                             const std::vector<Variant>& variants) {
-  constexpr std::size_t kAcross = 5;
   Plot empty;
   empty.kind = Plot::Kind::heat;
-  empty.title = title;
   empty.x_title = "tokens";
   empty.y_title = "depth";
   for (std::size_t length : lengths) empty.x_labels.push_back(format_count(length));
@@ -72,8 +70,9 @@ std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& r
   std::vector<Plot> plots;
   for (const Variant& variant : variants) {
     if (variant.seed != variants[0].seed) continue;
-    if (plots.empty() || plots.back().maps.size() == kAcross) plots.push_back(empty);
-    Plot::Map map{variant.name(), {}};
+    Plot& plot = plots.emplace_back(empty);
+    plot.title = title + ": " + variant.name();
+    Plot::Map map{"", {}};
     map.cells.assign(depths.size(), std::vector<double>(lengths.size(), std::nan("")));
     for (const Json& row : rows) {
       const bool mine = row["method"] == variant.method && row.value("rate", 0.0) == variant.rate &&
@@ -85,7 +84,7 @@ std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& r
       map.cells[static_cast<std::size_t>(y - depths.begin())]
                [static_cast<std::size_t>(x - lengths.begin())] = row["score"];
     }
-    plots.back().maps.push_back(std::move(map));
+    plot.maps.push_back(std::move(map));
   }
   return plots;
 }
@@ -94,6 +93,8 @@ void run(Options& o) {
   require(o.flags.limit == 0, "--limit: use --repeat, the questions for each length and depth");
   require(o.repeat > 0, "--repeat: 0 questions a place are none");
   require(o.flags.variants.types.size() < 2, "eval needle: one --cache-type at a time");
+  // A map of texts without their middles would lie about its lengths.
+  o.flags.ask.refuse_long = o.flags.ask.longest == 0;
   SampleRun run(o.flags);
   const Tokenizer& tokenizer = run.model().tokenizer;
   std::vector<std::size_t> lengths = o.lengths;
@@ -106,8 +107,8 @@ void run(Options& o) {
   for (std::size_t length : lengths) {
     for (double depth : depths) {
       for (std::size_t i = 0; i < o.repeat; ++i) {
-        // The answer has its place in the length too.
-        const std::uint64_t seed = o.flags.variants.seed * 1000003 + i;
+        // The answer has its place in the length too. Each question hides a needle of its own.
+        const std::uint64_t seed = o.flags.variants.seed * 1000003 + samples.size();
         samples.push_back(
             o.passkey
                 ? passkey_sample(haystack, length - std::min<std::size_t>(length, 16), depth, seed)
@@ -148,7 +149,9 @@ void add_eval_needle(CLI::App& parent, std::function<void()>& task) {
   Options& o = *options;
   CLI::App* app =
       parent.add_subcommand("needle", "Find a sentence in a long text: depth against length");
-  o.flags.add_to(*app, "exact;balancekv;h2o;snapkv;streaming-llm;uniform", {0.25});
+  o.flags.add_to(*app,
+                 "exact;balancekv;balancekv:outliers=yes;snapkv;pyramidkv;streaming-llm;uniform",
+                 {0.25});
   auto list = [&](const char* name, auto& value, const char* help) {
     app->add_option(name, value, help)->delimiter(',')->allow_extra_args(false)->type_name("LIST");
   };

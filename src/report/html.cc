@@ -33,6 +33,8 @@ th, td { padding: .2rem .8rem; text-align: left; white-space: nowrap; }
 td { border-bottom: 1px solid var(--line); }
 .n { text-align: right; } .gap td { border-top: 3px double var(--line); }
 figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; max-width: 60rem; }
+.maps { display: flex; flex-wrap: wrap; gap: .5rem 1rem; } .maps figure { margin: 0;
+  flex: 0 1 23rem; }
 ul.notes { color: var(--quiet); font-size: .92rem; padding-left: 1.2rem; }
 )";
 
@@ -99,7 +101,11 @@ std::string plots_html(const Result& result) {
            "installed where this page was made (Debian's package: gnuplot-nox).</p>\n";
   }
   std::string out;
+  bool maps = false;  // maps are many and small, and compared: side by side
   for (const Plot& plot : result.plots) {
+    const bool map = plot.kind == Plot::Kind::heat && plot.maps.size() == 1;
+    if (map != maps) out += map ? "<div class=\"maps\">\n" : "</div>\n";
+    maps = map;
     try {
       out += "<figure>" + plot_svg(plot) + "</figure>\n";
     } catch (const Error& error) {
@@ -107,6 +113,7 @@ std::string plots_html(const Result& result) {
                          escape(error.what()));
     }
   }
+  if (maps) out += "</div>\n";
   return out;
 }
 

@@ -39,7 +39,8 @@ Size size_of(const Plot& plot) {
   const auto fit = [](std::size_t n, std::size_t each, std::size_t low, std::size_t high) {
     return static_cast<int>(std::clamp(std::min(n, high) * each + 220, low, high));
   };
-  return {fit(columns, 38, 600, 2400), fit(rows, 26, 340, 1600)};
+  // One map alone leaves room for its title.
+  return {fit(columns, 38, plot.maps.size() == 1 ? 460 : 600, 2400), fit(rows, 26, 340, 1600)};
 }
 
 std::string terminal_of(const Plot& plot, const fs::path& path) {

@@ -187,8 +187,10 @@ std::vector<std::string> append_heat(std::string& out, const Plot& plot) {
       x_tic.push_back(tic(label_of(plot.x_labels, x), static_cast<double>(left + x)));
     }
     // Labels may stand outside of the axes, drawn text may not.
-    names += fmt::format("set label {} at first {}, graph 1.03 center\n", literal(map.name),
-                         static_cast<double>(left) + (static_cast<double>(columns) - 1) / 2);
+    if (!map.name.empty()) {
+      names += fmt::format("set label {} at first {}, graph 1.03 center\n", literal(map.name),
+                           static_cast<double>(left) + (static_cast<double>(columns) - 1) / 2);
+    }
     rows = std::max(rows, map.cells.size());
     left += columns + 1;
   }
@@ -202,8 +204,8 @@ std::vector<std::string> append_heat(std::string& out, const Plot& plot) {
                      static_cast<double>(rows) - 0.5);
   out += fmt::format("set xtics rotate by -45 scale 0 ({})\nset ytics scale 0 ({})\n",
                      fmt::join(x_tic, ", "), fmt::join(y_tic, ", "));
-  out += "unset grid\nunset key\nunset border\nset tmargin 5\nset title offset 0,1\n";
-  out += names;
+  out += "unset grid\nunset key\nunset border\n";
+  if (!names.empty()) out += "set tmargin 5\nset title offset 0,1\n" + names;
   out += fmt::format("$cells << EOD\n{}EOD\n$texts << EOD\n{}EOD\n", cells, texts);
   std::vector<std::string> items = {
       "$cells using 1:2:3:4:5:6:7 with boxxyerror lc palette fs solid 1 noborder notitle"};

@@ -87,6 +87,11 @@ TEST(PlotScript, MapsStandSideBySide) {
                                 "1 2 0.5 1.5 1.5 2.5 1\n3 0 2.5 3.5 -0.5 0.5 1\n"));
   EXPECT_THAT(script, HasSubstr("1 2 7.00 0\n"));  // but the text is the number
   EXPECT_THAT(script, HasSubstr("(\"4K\" 0, \"50%%\" 1, \"4K\" 3, \"50%%\" 4)"));
+  EXPECT_THAT(script, HasSubstr("set label \"h2o\""));
+  Plot alone = heat_plot();
+  alone.maps.resize(1);
+  alone.maps[0].name.clear();  // the plot's title says it
+  EXPECT_THAT(plot_script(alone, "svg"), Not(HasSubstr("set label")));
   Plot empty = heat_plot();
   for (Plot::Map& map : empty.maps) map.cells = {{NAN}, {}};
   EXPECT_EQ(error_of([&] { plot_script(empty, "svg"); }),

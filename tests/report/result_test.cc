@@ -169,6 +169,27 @@ TEST(HtmlPage, TextIsNeverMarkup) {
   EXPECT_NO_THROW(Json(page).dump());  // UTF-8 throughout
 }
 
+TEST(HtmlPage, MapsStandSideBySide) {
+  if (!can_draw()) GTEST_SKIP() << "gnuplot is not installed";
+  Result r = small_result();
+  Plot map;
+  map.kind = Plot::Kind::heat;
+  map.title = "A map";
+  map.maps = {{"", {{0.5, 1}}}};
+  const Plot line = r.plots[0];
+  r.plots = {map, map, line, map};
+  const std::string page = html_page("t", {r});
+  const std::string figures = page.substr(page.find("<div class=\"maps\">"));
+  std::string order;
+  for (std::size_t at = 0; (at = figures.find('<', at)) != std::string::npos; ++at) {
+    const std::string_view rest = std::string_view(figures).substr(at);
+    if (rest.starts_with("<div class=\"maps\">")) order += '[';
+    if (rest.starts_with("</div>")) order += ']';
+    if (rest.starts_with("<figure>")) order += 'f';
+  }
+  EXPECT_EQ(order, "[ff]f[f]");
+}
+
 TEST(HtmlPage, APlotThatCannotBeDrawnIsNamed) {
   if (!can_draw()) GTEST_SKIP() << "gnuplot is not installed";
   Result r = small_result();
