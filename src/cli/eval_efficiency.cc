@@ -79,7 +79,7 @@ void run(Options& o) {
   const Model model(file.path());
   ResultLog log = o.output.log(
       {{"experiment", "efficiency"},
-       {"model", o.model.shape.empty() ? model_identity(o.model.path) : Json(o.model.shape)},
+       {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
        {"prompt", o.speed.prompts[0]},
        {"generate", o.speed.generate},
        {"repeat", o.speed.repeat}});

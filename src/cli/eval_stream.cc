@@ -84,7 +84,7 @@ void run(Options& o) {
                      {"seeds", o.variants.seeds},
                      {"first_seed", o.variants.seed}};
   Json identity = result.settings;
-  identity["model_file"] = model_identity(o.model);
+  identity["model_file"] = model_identity(m.model);
   ResultLog log = o.output.log(identity);
   Plot plot;
   plot.title = result.title;

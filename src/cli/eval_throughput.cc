@@ -87,7 +87,7 @@ void run(Options& o) {
   const Model model(file.path());
   ResultLog log = o.output.log(
       {{"experiment", "throughput"},
-       {"model", o.model.shape.empty() ? model_identity(o.model.path) : Json(o.model.shape)},
+       {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
        {"memory", o.throughput.memory},
        {"generate", o.throughput.generate},
        {"most_batch", o.throughput.most_batch}});

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "ballast/context_file.h"
 #include "base/fail.h"
 #include "report/progress.h"
 
@@ -38,6 +39,8 @@ ResultLog ResultOutput::log(const Json& identity) {
 
 void ResultOutput::write(Result result, ResultLog& log) {
   result.command = command_line();
+  // Rows of many files are put together; each says where it came from.
+  for (Json& row : result.rows) row["command"] = result.command;
   if (json_.text()) print(result.to_text());
   json_.write(result.to_json());
   if (!plot_.empty()) write_plots(result.plots, plot_);
@@ -131,10 +134,9 @@ void SampleFlags::add_to(CLI::App& app, const std::string& methods,
   output.add_to(app);
 }
 
-Json model_identity(const std::string& path) {
-  std::error_code ignored;
-  const auto size = std::filesystem::file_size(path, ignored);
-  return {{"path", path}, {"bytes", ignored ? 0 : size}};
+Json model_identity(const Model& model) {
+  return {{"path", model.file().path().string()},
+          {"fingerprint", fmt::format("{:016x}", fingerprint(model))}};
 }
 
 SampleRun::SampleRun(SampleFlags& flags)
@@ -162,7 +164,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
                    {"samples", samples_.size()}};
   settings.update(experiment.settings);
   Json identity = {{"experiment", experiment.name},
-                   {"model_file", model_identity(flags_.model)},
+                   {"model_file", model_identity(model_.model)},
                    {"samples_fingerprint", fingerprint(samples_)},
                    {"raw", flags_.ask.raw}};
   identity.update(settings);

@@ -108,7 +108,7 @@ class SampleRun {
   std::vector<std::vector<Answered>> answers_;
 };
 
-/// What identifies a model file: its path and size.
-Json model_identity(const std::string& path);
+/// What identifies a model: its path and a number of its weights, for it may be trained further.
+Json model_identity(const Model& model);
 
 }  // namespace ballast::cli

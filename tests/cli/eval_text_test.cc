@@ -4,11 +4,9 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <thread>
 
-#include "../model/reference_case.h"
-#include "model_run.h"
+#include "eval_tiny.h"
 #include "program.h"
 
 namespace ballast {
@@ -16,7 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::copa;
 using test::expect_refusal;
+using test::kTwoMethods;
 using test::run_with;
 using test::Said;
 using test::Words;
@@ -25,65 +25,7 @@ using test::operator+;
 
 const fs::path kShared = BALLAST_SHARED_DATA;
 
-/// The tiny model of `ballast run`'s tests, told that it has more positions.
-void copy_with_positions(const fs::path& from, const fs::path& to, std::uint32_t positions) {
-  std::string bytes = read_text(from);
-  const std::string key = "llama.context_length";
-  const std::size_t at = bytes.find(key) + key.size() + 4;  // its type comes first
-  ASSERT_LT(at + 4, bytes.size());
-  std::memcpy(bytes.data() + at, &positions, sizeof positions);
-  write_text(to, bytes);
-}
-
-class EvalText : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    case_ = new test::ReferenceCase("llama");
-    if (case_->made()) copy_with_positions(case_->gguf(), model(), 2048);
-  }
-  static void TearDownTestSuite() { delete case_; }
-  void SetUp() override {
-    if (!case_->made()) GTEST_SKIP() << "tests/model/reference.py needs python3 with numpy";
-  }
-  static std::string model() { return (case_->dir() / "long.gguf").string(); }
-
-  std::string file(const std::string& name, const std::string& content) const {
-    std::filesystem::create_directories((dir_ / name).parent_path());
-    write_text(dir_ / name, content);
-    return (dir_ / name).string();
-  }
-  Said eval(const std::string& name, const Words& more) const {
-    Words words = {"eval", name, "-m", model(), "-q"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_with(words);
-  }
-  /// The JSON of a run that succeeds, without what is measured or names this run.
-  json result(const std::string& name, Words more) const {
-    more.push_back("--json");
-    const Said said = eval(name, more);
-    EXPECT_EQ(said.exit_code, 0) << said.err;
-    if (said.exit_code != 0) return {{"results", json::array()}};
-    json all = said.json();
-    EXPECT_THAT(all.at("command").get<std::string>(), HasSubstr("eval " + name));
-    for (json& row : all["results"]) {
-      for (const char* key : {"entries", "cache_bytes", "ratio", "score"}) {
-        EXPECT_TRUE(row.contains(key)) << key << " in " << row;
-      }
-      for (const char* key : {"read_seconds", "compress_seconds", "seconds_per_token"}) {
-        EXPECT_TRUE(row.contains(key)) << key << " in " << row;
-        row.erase(key);
-      }
-    }
-    return all;
-  }
-  std::string path(const char* name) const { return (dir_ / name).string(); }
-
-  static test::ReferenceCase* case_;
-  TempDir dir_;
-};
-test::ReferenceCase* EvalText::case_ = nullptr;
-
-const Words kTwoMethods = {"--methods", "exact;local", "--rates", "0.5"};
+class EvalText : public test::EvalTiny {};
 
 TEST_F(EvalText, LinesGiveTheSameRowsEachTime) {
   const Words words = kTwoMethods + Words{"--lines", "2,5", "--repeat", "2", "--max-tokens", "4"};
@@ -208,20 +150,6 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
   }
 }
 
-std::string copa(int count) {
-  std::string out;
-  for (int i = 0; i < count; ++i) {
-    out += json{{"premise", "It rained " + std::to_string(i) + "."},
-                {"choice1", "I got wet."},
-                {"choice2", "I sang."},
-                {"question", i % 2 == 0 ? "effect" : "cause"},
-                {"label", i % 2}}
-               .dump() +
-           "\n";
-  }
-  return out;
-}
-
 TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
   const json all =
       result("choice", {"--data", file("copa.jsonl", copa(4)), "--shots", "1", "--rates", "0.5"});
@@ -232,6 +160,11 @@ TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
     const double score = row["score"];
     EXPECT_EQ(score * 4, std::round(score * 4));
   }
+  // Hardly anything is kept, and nothing breaks.
+  EXPECT_EQ(result("choice", {"--data", file("copa.jsonl", copa(2)), "--shots", "0", "--rates",
+                              "0.01"})["results"]
+                .size(),
+            11u);
 }
 
 TEST_F(EvalText, ChoiceUnitesWinograndesHalves) {
