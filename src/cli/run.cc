@@ -106,15 +106,13 @@ class Runner {
                   : QuestionForm::raw(std::string(context));
   }
 
-  /// Refuses now what could not be finished. `prompt`: tokens to be summarised, or that a saved
-  /// cache is of; `more`: the most that follow before the answer; `several`: questions go on from
-  /// copies.
-  void plan(std::size_t prompt, std::size_t more, bool loaded = false, bool several = false) {
+  bool rolling() const { return cache_options_.positions == Positions::rolling; }
+
+  void check_positions(std::size_t prompt, std::size_t more) const {
     const std::size_t positions = config().max_positions;
-    const bool rolling = cache_options_.positions == Positions::rolling;
     const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
                                        : fmt::format("context and question have {}", prompt + more);
-    require(rolling || prompt + more <= positions,
+    require(rolling() || prompt + more <= positions,
             "{}: {} tokens, but the model has {} positions; a budget in --protocol stream with "
             "--positions rolling reads texts of any length",
             o_.model, what, positions);
@@ -122,8 +120,15 @@ class Runner {
       fmt::print(stderr, "ballast: note: {} tokens, more than the model's {} positions: {}\n", what,
                  positions, "what the cache keeps must fit into them");
     }
+  }
+
+  /// Refuses now what could not be finished. `prompt`: tokens to be summarised, or that a saved
+  /// cache is of; `more`: the most that follow before the answer; `several`: questions go on from
+  /// copies.
+  void plan(std::size_t prompt, std::size_t more, bool loaded = false, bool several = false) {
+    check_positions(prompt, more);
     const std::size_t answer = generate_.max_tokens;
-    const std::size_t room = rolling ? answer : positions - prompt - more;
+    const std::size_t room = rolling() ? answer : config().max_positions - prompt - more;
     // An answer of any length gets room as it grows, but some models want to know beforehand how
     // long a text may become.
     const bool open = answer == 0 && config().rope.long_divisors.empty();
@@ -138,7 +143,9 @@ class Runner {
                                                 std::max<std::size_t>(chunk, 1));
     if (loaded) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
-    require_memory(estimate, available_memory(), "this run");
+    MemoryEstimate missing = estimate;
+    if (loaded) missing.cache -= estimate.kept;  // there already
+    require_memory(missing, available_memory(), "this run");
     note_program();
     if (estimate.total() > report_.estimate.total()) report_.estimate = estimate;
     if (!report_.answers.empty()) return;

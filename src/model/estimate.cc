@@ -41,7 +41,7 @@ std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
     const std::size_t row = tensor->data.size() / tensor->shape[0];
     const std::size_t apart = table == Weight::token_embedding ? kAround : 0;
     if (tokens >= tensor->data.size() / (row + apart)) continue;
-    bytes -= tensor->data.size() - tokens * (row + apart);
+    bytes -= std::min(bytes, tensor->data.size() - tokens * (row + apart));
   }
   return bytes;
 }
@@ -52,7 +52,7 @@ std::size_t busy_threads(const ModelConfig& c) {
 }
 
 /// What one layer's heads hold, in bytes: at most, while the prompt is read; once it is summarised;
-/// and what a head takes while it is.
+/// and what all of them would take beside that while they are.
 struct LayerNeed {
   std::size_t entries = 0;  ///< of a head, at most
   std::size_t most = 0;
@@ -93,7 +93,8 @@ class Sizes {
     LayerNeed need = whole(stream ? total : all);
     need.kept = held(kept, shares.summary);
     need.most = std::max(need.most, need.kept);
-    need.summarising = held(kept, shares.summary) + (stream ? total : prompt) * kWorking;
+    need.summarising =
+        held(kept, shares.summary) + c_.kv_heads * (stream ? total : prompt) * kWorking;
     return need;
   }
 
