@@ -18,7 +18,7 @@ ballast=${BALLAST:-build/ballast}
 out=results/experiments
 
 all='exact;balancekv;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
-# Without the two whose sums are samples of their own: they have no value on a model as sharp as this.
+# Without the two whose sums are samples of their own: they take seconds a question and find no more.
 most=${all/balancekv-stream;clustergen;/}
 
 quick='' names=()

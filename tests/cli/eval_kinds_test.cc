@@ -1,5 +1,4 @@
-// Needles, types of storage, and answers without a value, on a tiny model.
-#include "ballast/gguf.h"
+// Needles and types of storage, on a tiny model.
 #include "eval_tiny.h"
 
 namespace ballast {
@@ -100,62 +99,6 @@ TEST_F(EvalKinds, QuantisedComparesTypesOfStorage) {
   EXPECT_EQ(result("quantised", words), all);
   const Said table = eval("quantised", words);
   EXPECT_THAT(table.out, HasSubstr("storage"));
-}
-
-/// The model with queries many times as long: attention looks at one entry only, so an estimate
-/// whose normaliser's sample misses that one divides by zero.
-void copy_sharpened(const fs::path& from, const fs::path& to) {
-  std::string bytes = read_text(from);
-  const Gguf file(from);
-  for (const TensorView& tensor : file.tensors()) {
-    if (tensor.name.find("attn_q.weight") == std::string::npos) continue;
-    const auto* data = reinterpret_cast<const char*>(tensor.data.data());
-    const std::size_t at = bytes.find(std::string_view(data, tensor.data.size()));
-    ASSERT_NE(at, std::string::npos);
-    for (std::size_t i = at; i < at + tensor.data.size(); i += sizeof(float)) {
-      float x = 0;
-      std::memcpy(&x, bytes.data() + i, sizeof x);
-      x *= 300;
-      std::memcpy(bytes.data() + i, &x, sizeof x);
-    }
-  }
-  write_text(to, bytes);
-}
-
-TEST_F(EvalKinds, WhatHasNoValueIsWrongShownAndNotAskedAgain) {
-  const std::string sharp = path("sharp.gguf"), out = path("r.json"), progress = out + ".progress";
-  copy_sharpened(model(), sharp);
-  const Words words = {"-m",      sharp,  "--methods",    "exact;clustergen:sink=1,window=1",
-                       "--rates", "0.25", "--json=" + out};
-  const Words lines =
-      Words{"eval", "lines", "--lines", "5", "--repeat", "3", "--max-tokens", "4"} + words;
-  write_text(progress, "");
-  fs::create_hard_link(progress, path("findings"));
-  const Said said = run_with(lines);
-  ASSERT_EQ(said.exit_code, 0) << said.err;
-  EXPECT_THAT(said.out, HasSubstr("no value for 3 of 3 samples, counted as wrong: "));
-  const std::string once = read_text(out);
-  const json row = json::parse(once)["results"][1];
-  EXPECT_EQ(row["failures"], 3);
-  EXPECT_EQ(row["score"], 0.0);
-  EXPECT_TRUE(row["attention_error"].is_null());
-  EXPECT_GT(row["entries"], 0);
-  EXPECT_FALSE(json::parse(once)["results"][0].contains("failures"));
-  // With all findings there, failures among them, nothing is left to ask: times are the same too.
-  write_text(progress, read_text(path("findings")));
-  EXPECT_THAT(run_with(lines).err, HasSubstr("which has 6 findings"));
-  EXPECT_EQ(read_text(out), once);
-
-  // The first of choices without a value is not the answer, though all are equally unlikely.
-  std::string data;
-  for (int i = 0; i < 2; ++i) data += copa(1);  // the first choice is right
-  const Said choice = run_with(Words{"eval", "choice", "--protocol", "prefill", "--shots", "0",
-                                     "--data", file("copa.jsonl", data)} +
-                               words);
-  ASSERT_EQ(choice.exit_code, 0) << choice.err;
-  const json answers = json::parse(read_text(out))["results"];
-  EXPECT_EQ(answers[1]["failures"], 2);
-  EXPECT_EQ(answers[1]["score"], 0.0);
 }
 
 TEST_F(EvalKinds, TypesOfStorageAreComparedInAnyExperiment) {
