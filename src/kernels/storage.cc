@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "base/huge_pages.h"
 #include "kernels/round.h"
 
 namespace ballast {
@@ -265,7 +264,6 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
 void Rows::grow(std::size_t capacity, std::size_t used) {
   auto data = allocate_aligned<std::byte>(checked_product(capacity, stride_));
   auto scales = allocate_aligned<std::uint16_t>(checked_product(capacity, scales_per_row_));
-  prefer_huge_pages(data.get(), capacity * stride_);
   if (used > 0) {
     std::memcpy(data.get(), data_.get(), used * stride_);
     if (scales_per_row_ > 0) {
