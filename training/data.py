@@ -120,6 +120,15 @@ def register(rng):
     return str(rng.randint(1, 50000))
 
 
+def alike(rng, value):
+    """Another number that begins as `value` does: only the key of its line tells where to read on."""
+    while True:
+        kept = value[:rng.randint(1, len(value))]
+        other = kept + digits(rng, 0, 5 - len(kept))
+        if other != value:
+            return other
+
+
 def uuid(rng):
     value = f"{rng.getrandbits(128):032x}"
     return "-".join((value[:8], value[8:12], value[12:16], value[16:20], value[20:]))
@@ -176,11 +185,13 @@ def lines(rng, encoder, room, share, questions=None):
         out.add(fixed(*HEADER, "\n", "\n"))
     record = []
     keys = set()
+    tangled = questions is None and rng.random() < 0.6
     while out.size < share * room - 16:
         key = line_key(rng)
         if key not in keys:
             keys.add(key)
-            record.append((key, register(rng)))
+            value = alike(rng, rng.choice(record)[1]) if tangled and record and rng.random() < 0.7 else register(rng)
+            record.append((key, value))
             out.add(register_line(*record[-1]))
     if not record:
         return out.parts

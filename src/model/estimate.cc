@@ -177,6 +177,7 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
 std::size_t Model::exact_bytes(const Cache& cache) const {
   CacheOptions exact = cache.options();
   exact.policy = Policy();
+  exact.notes = {};  // what an experiment notes for other methods is not the exact cache's
   return estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
 }
 
