@@ -77,12 +77,12 @@ void run(Options& o) {
   o.output.open();
   const BenchModel file(o.model);
   const Model model(file.path());
-  ResultLog log = o.output.log(
-      {{"experiment", "efficiency"},
-       {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
-       {"prompt", o.speed.prompts[0]},
-       {"generate", o.speed.generate},
-       {"repeat", o.speed.repeat}});
+  ResultLog log =
+      o.output.log({{"experiment", "efficiency"},
+                    {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
+                    {"prompt", o.speed.prompts[0]},
+                    {"generate", o.speed.generate},
+                    {"repeat", o.speed.repeat}});
   const Machine machine = measure_machine();
   std::vector<Json> rows;
   {

@@ -85,12 +85,12 @@ void run(Options& o) {
   o.output.open();
   const BenchModel file(o.model);
   const Model model(file.path());
-  ResultLog log = o.output.log(
-      {{"experiment", "throughput"},
-       {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
-       {"memory", o.throughput.memory},
-       {"generate", o.throughput.generate},
-       {"most_batch", o.throughput.most_batch}});
+  ResultLog log =
+      o.output.log({{"experiment", "throughput"},
+                    {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
+                    {"memory", o.throughput.memory},
+                    {"generate", o.throughput.generate},
+                    {"most_batch", o.throughput.most_batch}});
   std::vector<Json> rows;
   {
     Progress progress("throughput");
