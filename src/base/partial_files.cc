@@ -10,9 +10,13 @@
 namespace ballast {
 namespace {
 
-// Whoever takes a pointer out of its slot owns it: the handler unlinks what it takes and leaks it,
-// since it may not free; forget_partial_file frees what it takes.
-std::array<std::atomic<char*>, 16> partial_files{};
+// Whoever takes a path out of its slot owns it. The handler may not free: it puts what it has
+// unlinked aside, for whoever uses the slot next.
+struct Slot {
+  std::atomic<char*> path{};
+  std::atomic<char*> removed{};
+};
+std::array<Slot, 16> partial_files;
 static_assert(std::atomic<char*>::is_always_lock_free, "a signal handler uses it");
 
 }  // namespace
@@ -20,20 +24,24 @@ static_assert(std::atomic<char*>::is_always_lock_free, "a signal handler uses it
 int note_partial_file(const std::string& path) {
   char* copy = ::strdup(path.c_str());
   for (std::size_t i = 0; copy != nullptr && i < partial_files.size(); ++i) {
+    std::free(partial_files[i].removed.exchange(nullptr));
     char* empty = nullptr;
-    if (partial_files[i].compare_exchange_strong(empty, copy)) return static_cast<int>(i);
+    if (partial_files[i].path.compare_exchange_strong(empty, copy)) return static_cast<int>(i);
   }
   std::free(copy);
   return -1;
 }
 
 void forget_partial_file(int note) {
-  if (note >= 0) std::free(partial_files[static_cast<std::size_t>(note)].exchange(nullptr));
+  if (note >= 0) std::free(partial_files[static_cast<std::size_t>(note)].path.exchange(nullptr));
 }
 
 void remove_partial_files() noexcept {
-  for (auto& slot : partial_files) {
-    if (char* path = slot.exchange(nullptr)) ::unlink(path);
+  for (Slot& slot : partial_files) {
+    if (char* path = slot.path.exchange(nullptr)) {
+      ::unlink(path);
+      slot.removed.store(path);
+    }
   }
 }
 
