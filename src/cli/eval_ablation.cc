@@ -100,22 +100,29 @@ void run(Options& o) {
   const std::vector<std::size_t> layers = o.source.selected_layers(*source);
   o.output.open();
   Result result = make_result(o, *source, layers.size());
+  const AttentionErrorOptions& e = o.experiment;
+  ResultLog log = o.output.log({{"experiment", "ablation"},
+                                {"source", o.source.identity(*source)},
+                                {"method", o.method},
+                                {"blocks", o.blocks},
+                                {"rates", e.rates},
+                                {"seeds", {e.seeds, e.first_seed}},
+                                {"ends", {e.sink, e.window, e.queries}}});
   {
     Progress progress("eval ablation");
     for (std::size_t l = 0; l < layers.size(); ++l) {
+      const auto advance = [&](double done) {
+        const auto count = static_cast<double>(layers.size());
+        if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
+      };
       o.experiment.layers = {layers[l]};
-      const AttentionErrors found =
-          measure_attention_errors(*source, o.experiment, [&](double done) {
-            const auto count = static_cast<double>(layers.size());
-            if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
-          });
+      const AttentionErrors found = measure_attention_errors(*source, o.experiment, advance, &log);
       add_layer(o, source->layer_number(layers[l]), found, result);
     }
   }
   result.plots = {make_plot(result, "error", "error_sd_seeds", "relative error"),
                   make_plot(result, "compress_seconds", nullptr, "seconds per KV head")};
-  ResultLog nothing;
-  o.output.write(std::move(result), nothing);
+  o.output.write(std::move(result), log);
 }
 
 }  // namespace

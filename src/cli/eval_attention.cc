@@ -108,6 +108,19 @@ Result make_result(const Options& o, const KvSource& source, const AttentionErro
   return out;
 }
 
+Json identity(const Options& o, const KvSource& source) {
+  const AttentionErrorOptions& e = o.experiment;
+  Json methods = Json::array();
+  for (const Policy& policy : e.policies) methods.push_back(policy.to_string());
+  return {{"experiment", "attention"},
+          {"source", o.source.identity(source)},
+          {"methods", methods},
+          {"rates", e.rates},
+          {"seeds", {e.seeds, e.first_seed}},
+          {"ends", {e.sink, e.window, e.queries}},
+          {"types", {o.key_type, o.value_type}}};
+}
+
 void run(Options& o) {
   for (const std::string& method : split_methods(o.methods)) {
     o.experiment.policies.push_back(Policy::parse(method));
@@ -119,15 +132,16 @@ void run(Options& o) {
   o.experiment.layers = o.source.selected_layers(*source);
   o.experiment.kv_heads = o.source.selected_kv_heads(*source);
   o.output.open();
+  ResultLog log = o.output.log(identity(o, *source));
   AttentionErrors result;
   {
     Progress progress("eval attention");
-    result = measure_attention_errors(*source, o.experiment, [&](double done) {
+    const auto advance = [&](double done) {
       if (!o.output.quiet()) progress.update(done);
-    });
+    };
+    result = measure_attention_errors(*source, o.experiment, advance, &log);
   }
-  ResultLog nothing;  // short enough to begin again
-  o.output.write(make_result(o, *source, result), nothing);
+  o.output.write(make_result(o, *source, result), log);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <numeric>
 
 #include "base/fail.h"
@@ -69,6 +70,18 @@ Json KvOptions::settings(const KvSource& source) const {
     out["synth"] = {{"seed", synth_options.seed},
                     {"clusters", synth_options.clusters},
                     {"needle", synth_options.needle}};
+  }
+  return out;
+}
+
+Json KvOptions::identity(const KvSource& source) const {
+  Json out = settings(source);
+  if (synth) {
+    const SynthOptions& s = synth_options;
+    out["norms"] = {s.query_norm, s.key_norm, s.value_norm};
+  } else {
+    out["bytes"] = std::filesystem::file_size(file);
+    out["written"] = std::filesystem::last_write_time(file).time_since_epoch().count();
   }
   return out;
 }

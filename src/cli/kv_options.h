@@ -29,6 +29,8 @@ struct KvOptions {
   std::vector<std::size_t> selected_kv_heads(const KvSource& source) const;
   /// What decides the source's numbers.
   Json settings(const KvSource& source) const;
+  /// The same, and which state of the file it is.
+  Json identity(const KvSource& source) const;
 };
 
 /// "stream.safetensors: 8,192 tokens, 2 layers, 8 of 8 query heads, dimension 128".

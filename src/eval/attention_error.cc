@@ -1,5 +1,7 @@
 #include "eval/attention_error.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,6 +38,29 @@ struct Outcome {
   std::string report;
 };
 
+Json to_json(const std::vector<Outcome>& outcomes) {
+  Json out = Json::array();
+  for (const Outcome& o : outcomes) {
+    out.push_back({o.entries, o.bytes, o.seconds, o.errors, o.report});
+  }
+  return out;
+}
+
+std::vector<Outcome> outcomes_from_json(const Json& json) {
+  std::vector<Outcome> out;
+  for (const Json& one : json) {
+    Outcome& o = out.emplace_back();
+    one.at(0).get_to(o.entries);
+    one.at(1).get_to(o.bytes);
+    one.at(2).get_to(o.seconds);
+    for (const Json& error : one.at(3)) {  // NaN, where an answer had no value, is written as null
+      o.errors.push_back(error.is_null() ? NAN : error.get<double>());
+    }
+    one.at(4).get_to(o.report);
+  }
+  return out;
+}
+
 Policy plain_policy(const Policy& method) {
   for (std::string_view key : {"rate", "budget", "sink"}) {
     require(!method.has(key),
@@ -59,8 +84,9 @@ std::vector<std::size_t> selected(std::vector<std::size_t> wanted, std::size_t c
 
 class Experiment {
  public:
-  Experiment(const KvSource& source, const AttentionErrorOptions& options, const Advance& advance)
-      : source_(source), options_(options), advance_(advance) {
+  Experiment(const KvSource& source, const AttentionErrorOptions& options, const Advance& advance,
+             ResultLog* log)
+      : source_(source), options_(options), advance_(advance), log_(log) {
     check();
     const std::size_t n = source.shape().tokens;
     prompt_ = n - options.window;
@@ -79,7 +105,13 @@ class Experiment {
     outcomes_.resize(plans_.size());
     for (auto& of_plan : outcomes_) of_plan.resize(options_.seeds);
     make_shared_states();
-    for (std::size_t l = 0; l < result_.layers.size(); ++l) run_layer(l);
+    for (std::size_t l = 0; l < result_.layers.size(); ++l) {
+      const std::vector<Outcome> made = find_layer(l);
+      const std::size_t heads = result_.kv_heads.size(), per_plan = options_.seeds * heads;
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        outcomes_[i / per_plan][i % per_plan / heads].push_back(made[i]);
+      }
+    }
     for (std::size_t p = 0; p < plans_.size(); ++p) result_.cells.push_back(sum_up(p));
     return std::move(result_);
   }
@@ -97,7 +129,9 @@ class Experiment {
   void check() const;
   void make_plans();
   void make_shared_states();
-  void run_layer(std::size_t l);
+  /// By plan, seed and KV head: from the log, or made.
+  std::vector<Outcome> find_layer(std::size_t l);
+  std::vector<Outcome> run_layer(std::size_t l);
   void prepare(Work& work, std::size_t layer, std::size_t kv_head, bool selected) const;
   Outcome run_head(const Plan& plan, std::size_t l, std::size_t kv_head, const Work& work,
                    const std::map<std::size_t, std::vector<float>>& layer_masses,
@@ -111,6 +145,7 @@ class Experiment {
   const KvSource& source_;
   const AttentionErrorOptions& options_;
   const Advance& advance_;
+  ResultLog* log_;
   std::size_t prompt_ = 0;  ///< tokens before the exact ones at the end
   AttentionErrors result_;
   std::vector<Plan> plans_;
@@ -206,7 +241,23 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
   }
 }
 
-void Experiment::run_layer(std::size_t l) {
+std::vector<Outcome> Experiment::find_layer(std::size_t l) {
+  // What methods share between layers is not noted: with one of those, every layer is run.
+  const bool apart = std::ranges::all_of(shared_, [](const auto& of_plan) {
+    return std::ranges::all_of(of_plan, [](const auto& state) { return state == nullptr; });
+  });
+  if (log_ == nullptr || !apart) return run_layer(l);
+  const std::string key = fmt::format("layer {}", source_.layer_number(result_.layers[l]));
+  if (const Json* found = log_->find(key)) {
+    step(1);
+    return outcomes_from_json(*found);
+  }
+  std::vector<Outcome> made = run_layer(l);
+  log_->add(key, to_json(made));
+  return made;
+}
+
+std::vector<Outcome> Experiment::run_layer(std::size_t l) {
   const std::size_t layer = result_.layers[l];
   // Methods that decide for all heads at once need the attention of every one of them.
   const bool whole =
@@ -244,9 +295,7 @@ void Experiment::run_layer(std::size_t l) {
                        options_.first_seed + seed, shared_[p][seed].get());
     step((1 - kPrepare) / static_cast<double>(made.size()));
   });
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    outcomes_[i / per_plan][i % per_plan / works.size()].push_back(std::move(made[i]));
-  }
+  return made;
 }
 
 Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_head, const Work& work,
@@ -397,8 +446,8 @@ Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept) {
 
 AttentionErrors measure_attention_errors(const KvSource& source,
                                          const AttentionErrorOptions& options,
-                                         const Advance& advance) {
-  return Experiment(source, options, advance).run();
+                                         const Advance& advance, ResultLog* log) {
+  return Experiment(source, options, advance, log).run();
 }
 
 }  // namespace ballast

@@ -15,6 +15,7 @@
 #include "ballast/method.h"
 #include "ballast/storage.h"
 #include "eval/kv_source.h"
+#include "eval/result_log.h"
 
 namespace ballast {
 
@@ -61,9 +62,10 @@ struct AttentionErrors {
 
 /// The same numbers (but for seconds) for any number of threads. Throws Error on options that do
 /// not fit the source, before anything long is begun.
+/// `log`: where the findings of each layer are noted and looked for, or null.
 AttentionErrors measure_attention_errors(const KvSource& source,
                                          const AttentionErrorOptions& options,
-                                         const Advance& advance = {});
+                                         const Advance& advance = {}, ResultLog* log = nullptr);
 
 /// The policy that keeps `kept` entries of the middle, the sink beside them: what the experiment
 /// gives each method. Throws Error when the policy says something of that itself.
