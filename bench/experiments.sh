@@ -2,7 +2,7 @@
 # The papers' experiments on the model that is shipped (or another: MODEL=model.gguf), one after
 # another: tables here, results/experiments/NAME.json, and at the end one page of all of them.
 #
-#   ./bench/experiments.sh            all, in about twenty minutes on one core
+#   ./bench/experiments.sh            all, in about twelve minutes on one core
 #   ./bench/experiments.sh needle …   some of them
 #   ./bench/experiments.sh --quick    all, so small that only the commands are tried
 #

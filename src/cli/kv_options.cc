@@ -79,6 +79,7 @@ Json KvOptions::identity(const KvSource& source) const {
   if (synth) {
     const SynthOptions& s = synth_options;
     out["norms"] = {s.query_norm, s.key_norm, s.value_norm};
+    out["sink"] = s.sink;
   } else {
     out["bytes"] = std::filesystem::file_size(file);
     out["written"] = std::filesystem::last_write_time(file).time_since_epoch().count();

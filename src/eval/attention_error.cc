@@ -231,6 +231,11 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
     }
   }
   if (!selected) return;
+  // Every query is read, which refuses what is no number, whether a method looks at it or not.
+  constexpr std::size_t kRun = 256;
+  for (std::size_t t = 0; t < s.tokens; t += kRun) {
+    work.attention->queries(t, std::min(kRun, s.tokens - t));
+  }
   work.queries = work.attention->queries(s.tokens - options_.queries, options_.queries);
   work.exact = work.attention->exact(work.queries, s.tokens);
   work.keys = Rows(options_.key_type, s.key_dim, s.tokens);

@@ -286,6 +286,12 @@ TEST_F(Cli, NamesWhatIsWrongWithAFile) {
   test::write_tensors(bad, tensors);
   expect_failure(run({"compress", bad, "--method", "balancekv:rate=0.5"}), 1,
                  "tensor 'layer.0.q', head 1, token 39, number 2 is nan");
+  // A query at which no method looks is refused as well.
+  tensors["layer.0.q"].set = {{4, std::numeric_limits<float>::quiet_NaN()}};
+  test::write_tensors(bad, tensors);
+  expect_failure(run({"eval", "attention", bad, "--methods", "streaming-llm", "--sink", "4",
+                      "--window", "8", "--queries", "4", "--rates", "0.5"}),
+                 1, "tensor 'layer.0.q', head 0, token 1, number 1 is nan");
   test::write_tensors(bad, test::layer(5, 2, 40, 3));
   error("which is no multiple of the 2 heads");
   test::write_tensors(bad, test::layer(4, 2, 0, 3));

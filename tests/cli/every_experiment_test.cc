@@ -332,6 +332,22 @@ void check_methods(const Case& c) {
 TEST_F(EveryExperiment, GivesTheSameBytesAgainButForTimes) { check_all(check_bytes); }
 TEST_F(EveryExperiment, SaysInEveryRowWhatItCostAndWhereItCameFrom) { check_all(check_rows); }
 TEST_F(EveryExperiment, GoesOnAfterAnInterruptionAnywhere) { check_all(check_going_on); }
+/// Layers of which a later one needs an earlier one's state are not skipped.
+TEST_F(EveryExperiment, WhatLayersShareIsMadeAgain) {
+  for (const char* methods : {"spatten", "uniform;balancekv:block=16,outliers=yes"}) {
+    const TempDir dir;
+    const std::string progress = (dir / "r.json.progress").string();
+    write_text(progress, "");
+    fs::create_hard_link(progress, dir / "findings");
+    const List words = join({{"eval", "attention", "--methods", methods, "--rates", "0.5",
+                              "--seeds", "2", "--json=" + (dir / "r.json").string()},
+                             kEnds,
+                             kStream});
+    ASSERT_EQ(run_with(words).exit_code, 0);
+    const std::string findings = read_text(dir / "findings");
+    EXPECT_EQ(std::count(findings.begin(), findings.end(), '\n'), 1) << findings;
+  }
+}
 TEST_F(EveryExperiment, NamesBadDataBeforeAnythingRuns) { check_all(check_bad_data); }
 TEST_F(EveryExperiment, RefusesMethodsThatAreNone) { check_all(check_methods); }
 
