@@ -231,9 +231,9 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
     }
   }
   if (!selected) return;
-  // Every query is read, which refuses what is no number, whether a method looks at it or not.
+  // Every query of a file is read, which refuses what is no number, whether a method looks or not.
   constexpr std::size_t kRun = 256;
-  for (std::size_t t = 0; t < s.tokens; t += kRun) {
+  for (std::size_t t = 0; t < s.tokens && !source_.made_up(); t += kRun) {
     work.attention->queries(t, std::min(kRun, s.tokens - t));
   }
   work.queries = work.attention->queries(s.tokens - options_.queries, options_.queries);

@@ -35,6 +35,8 @@ class KvSource {
   const std::string& name() const { return name_; }
   /// What layer i (counted from 0) is called in the model.
   virtual std::size_t layer_number(std::size_t i) const { return i; }
+  /// Whether its numbers are made by this program, and so are finite.
+  virtual bool made_up() const { return false; }
 
   /// Tokens first, first + 1, … of one head into the rows of `out`. Safe to call concurrently.
   /// Throws Error naming the place of a number that is not finite.

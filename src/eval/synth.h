@@ -47,6 +47,7 @@ class Synth : public KvSource {
 
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
             MutableMatrix out) const override;
+  bool made_up() const override { return true; }
 
   const SynthOptions& options() const { return options_; }
   /// The needle's position; tokens if there is none.
