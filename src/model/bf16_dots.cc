@@ -28,7 +28,7 @@ bool multiplies_bf16(TensorType type) {
 #include <immintrin.h>
 
 // Everything from here on may only run where has_avx512_bf16() says so.
-HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c,bmi2")
 #include "model/bf16_readers-inl.h"
 
 #ifdef __clang__
@@ -124,11 +124,11 @@ class Prefetch {
         ahead_(kAhead / row_bytes * kRows * row_bytes + kAhead % row_bytes) {}
 
   /// For rows that are read up to byte `at`: what is read kAhead bytes later.
-  template <class Read>
-  BALLAST_INLINE void rows(const Bytes (&rows)[kRows], std::size_t at) const {
+  template <class Read, std::size_t R>
+  BALLAST_INLINE void rows(Bytes p, std::size_t at) const {
     const std::size_t ahead = ahead_ + (at < beyond_ ? 0 : (kRows - 1) * row_bytes_);
     BALLAST_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) prefetch_from<Read>(rows[r] + ahead);
+    for (std::size_t r = 0; r < R; ++r) prefetch_from<Read>(p + r * row_bytes_ + ahead);
   }
 
  private:
@@ -137,104 +137,139 @@ class Prefetch {
   std::size_t ahead_;
 };
 
-/// The factors of a span of one row, made while the span before it is worked on.
-template <class Read>
-class Factors {
+/// R rows of blocks, `stride` bytes apart, gone over in spans. While one span is worked on, between
+/// its steps, the factors of the next are made: the processor sees some hundred instructions ahead.
+template <class Read, std::size_t R>
+class Spans {
  public:
-  BALLAST_INLINE void make(Bytes row, std::size_t blocks) {
-    if (blocks == kSpanBlocks<Read>) return make_blocks(row, kSpanBlocks<Read>);
-    make_blocks(row, blocks);
+  /// Begins with `blocks` blocks of the rows at `first`.
+  BALLAST_INLINE Spans(Bytes first, std::size_t stride, std::size_t blocks) : stride_(stride) {
+    for (std::size_t b = 0; b < blocks; ++b) make(first + b * Read::kBytes, factors_[0] + b * kMade);
   }
-  BALLAST_INLINE const float* block(std::size_t b) const { return all_ + b * Read::kFactors; }
 
- private:
-  BALLAST_INLINE void make_blocks(Bytes row, std::size_t blocks) {
-    BALLAST_UNROLL
+  /// Goes over the `blocks` blocks at p, a step of all rows at a time, and gives the numbers of each
+  /// to `use`: row, how many numbers were before them, numbers. The next call will be for the
+  /// `next_blocks` > 0 blocks at `next`.
+  template <class Use>
+  BALLAST_INLINE void go(Bytes p, std::size_t blocks, Bytes next, std::size_t next_blocks,
+                         const Use& use) {
+    const float* factors = factors_[turn_];
+    turn_ = 1 - turn_;
+    float* made = factors_[turn_];
     for (std::size_t b = 0; b < blocks; ++b) {
-      Read::factors(row + b * Read::kBytes, all_ + b * Read::kFactors);
+      read_block(p, factors, next, made, b * Read::kNumbers, use);
+      p += Read::kBytes;
+      factors += kMade;
+      made += kMade;
+      // A shorter span's last block is looked at again.
+      next += b + 1 < next_blocks ? Read::kBytes : 0;
+    }
+    for (std::size_t b = blocks; b < next_blocks; ++b, next += Read::kBytes, made += kMade) {
+      make(next, made);
     }
   }
-  alignas(64) float all_[std::max<std::size_t>(1, kSpanBlocks<Read>* Read::kFactors)];
-};
 
-/// Goes over `blocks` blocks of R rows, a step of all rows at a time, and gives the numbers of each
-/// to `use`: row, how many numbers were before them, numbers.
-template <class Read, std::size_t R, class Use>
-BALLAST_INLINE void for_each_step(const Bytes (&rows)[R], const Factors<Read>* factors,
-                                  std::size_t blocks, const Use& use) {
-  for (std::size_t b = 0; b < blocks; ++b) {
+ private:
+  static constexpr std::size_t kMade = R * Read::kFactors;
+
+  BALLAST_INLINE void make(Bytes p, float* out) const {
     BALLAST_UNROLL
-    for (int step = 0; step < Read::kNumbers / Read::kStep; ++step) {
-      const std::size_t before = b * Read::kNumbers + static_cast<std::size_t>(step) * Read::kStep;
+    for (std::size_t r = 0; r < R; ++r) Read::factors(p + r * stride_, out + r * Read::kFactors);
+  }
+
+  template <class Use>
+  BALLAST_INLINE void read_block(Bytes p, const float* factors, Bytes next, float* made,
+                                 std::size_t before, const Use& use) const {
+    constexpr int kSteps = Read::kNumbers / Read::kStep;
+    BALLAST_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      typename Read::Parts parts[R];
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < R; ++r) {
+        Read::begin(p + r * stride_, factors + r * Read::kFactors, step, parts[r]);
+      }
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < R; ++r) Read::middle(parts[r]);
       BALLAST_UNROLL
       for (std::size_t r = 0; r < R; ++r) {
         typename Read::Numbers numbers[Read::kStep / 32];
-        Read::read(rows[r] + b * Read::kBytes, factors[r].block(b), step, numbers);
-        use(r, before, numbers);
+        Read::end(parts[r], numbers);
+        use(r, before + static_cast<std::size_t>(step * Read::kStep), numbers);
+      }
+      BALLAST_UNROLL
+      for (std::size_t r = 0; r < R; ++r) {
+        // Row r's after step r, where there are as many steps.
+        if (step == static_cast<int>(r) % kSteps) {
+          Read::factors(next + r * stride_, made + r * Read::kFactors);
+        }
       }
     }
   }
+
+  std::size_t stride_;
+  int turn_ = 0;
+  alignas(64) float factors_[2][std::max<std::size_t>(1, kSpanBlocks<Read>* kMade)];
+};
+
+/// The dots of rows [i, end), R at a time; returns how far it came.
+template <class Read, std::size_t R>
+BALLAST_INLINE std::size_t dots_of(Bytes first, std::size_t stride, std::size_t i, std::size_t end,
+                                   std::size_t n, const std::uint16_t* x, float* out) {
+  if (end - i < R) return i;
+  const Prefetch prefetch(std::max<std::size_t>(1, stride));
+  const std::size_t blocks = n / Read::kNumbers;
+  const std::size_t full = std::min(kSpanBlocks<Read>, blocks);
+  Spans<Read, R> spans(first + i * stride, stride, full);
+  for (; i + R <= end; i += R) {
+    decltype(sums_for(typename Read::Numbers())) sums[kRows] = {};
+    const Bytes row = first + i * stride;
+    for (std::size_t block = 0; block < blocks; block += kSpanBlocks<Read>) {
+      const Bytes p = row + block * Read::kBytes;
+      prefetch.rows<Read, R>(p, block * Read::kBytes);
+      const std::size_t left = blocks - block;
+      const bool last = left <= kSpanBlocks<Read>;
+      // After the last rows there is nothing; these are looked at again.
+      const Bytes next = !last ? p + kSpanBytes<Read> : i + 2 * R <= end ? row + R * stride : row;
+      const std::uint16_t* numbers_x = x + block * Read::kNumbers;
+      auto add = [&](std::size_t r, std::size_t at, const typename Read::Numbers* numbers)
+          __attribute__((always_inline)) {
+        BALLAST_UNROLL
+        for (std::size_t i = 0; i < Read::kStep; i += 32) {
+          add_dots(sums[r], numbers[i / 32], numbers_x + at + i);
+        }
+      };
+      spans.go(p, std::min(kSpanBlocks<Read>, left), next,
+               last ? full : std::min(kSpanBlocks<Read>, left - kSpanBlocks<Read>), add);
+    }
+    if constexpr (std::is_same_v<Read, ReadBf16>) {
+      const std::size_t done = blocks * Read::kNumbers;
+      BALLAST_UNROLL
+      for (std::size_t r = 0; done < n && r < R; ++r) {
+        add_dots(sums[r], read_rest(row + r * stride + done * 2, n - done), x + done);
+      }
+    }
+    _mm_mask_storeu_ps(out + i, static_cast<__mmask8>((1u << R) - 1), unite(sums));
+  }
+  return i;
 }
 
 template <class Read>
 void dots(Bytes first, std::size_t row_bytes, std::size_t count, std::size_t n,
           const std::uint16_t* x, float* out) {
-  if (count == 0) return;
-  const Prefetch prefetch(std::max<std::size_t>(1, row_bytes));
-  const std::size_t blocks = n / Read::kNumbers;
-  auto span = [&](std::size_t block) { return std::min(kSpanBlocks<Read>, blocks - block); };
-  auto row = [&](std::size_t i) { return first + std::min(i, count - 1) * row_bytes; };
-  Factors<Read> factors[2][kRows];
-  bool turn = false;
-  for (std::size_t r = 0; r < kRows; ++r) factors[turn][r].make(row(r), span(0));
-  for (std::size_t i = 0; i < count; i += kRows) {
-    Bytes rows[kRows];
-    decltype(sums_for(typename Read::Numbers())) sums[kRows] = {};
-    BALLAST_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) rows[r] = row(i + r);
-    for (std::size_t block = 0; block < blocks; block += kSpanBlocks<Read>) {
-      const bool last = blocks - block <= kSpanBlocks<Read>;
-      prefetch.rows<Read>(rows, block * Read::kBytes);
-      for (std::size_t r = 0; r < kRows; ++r) {
-        const Bytes next = last ? row(i + kRows + r) : rows[r] + kSpanBytes<Read>;
-        factors[!turn][r].make(next, span(last ? 0 : block + kSpanBlocks<Read>));
-      }
-      auto add = [&](std::size_t r, std::size_t at, const typename Read::Numbers* numbers)
-          __attribute__((always_inline)) {
-        BALLAST_UNROLL
-        for (std::size_t i = 0; i < Read::kStep; i += 32) {
-          add_dots(sums[r], numbers[i / 32], x + block * Read::kNumbers + at + i);
-        }
-      };
-      for_each_step<Read, kRows>(rows, factors[turn], span(block), add);
-      BALLAST_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r) rows[r] += span(block) * Read::kBytes;
-      turn = !turn;
-    }
-    if constexpr (std::is_same_v<Read, ReadBf16>) {
-      const std::size_t done = blocks * Read::kNumbers;
-      BALLAST_UNROLL
-      for (std::size_t r = 0; done < n && r < kRows; ++r) {
-        add_dots(sums[r], read_rest(rows[r], n - done), x + done);
-      }
-    }
-    const __m128 sum = unite(sums);
-    _mm_mask_storeu_ps(out + i, static_cast<__mmask8>((1u << std::min(kRows, count - i)) - 1), sum);
-  }
+  const std::size_t done = dots_of<Read, kRows>(first, row_bytes, 0, count, n, x, out);
+  dots_of<Read, 1>(first, row_bytes, done, count, n, x, out);
 }
 
 template <class Read>
-void unpack(Bytes row, std::size_t n, std::uint16_t* out) {
+void unpack(Bytes first, std::size_t n, std::uint16_t* out) {
+  Bytes row = first;
   const std::size_t blocks = n / Read::kNumbers;
   auto span = [&](std::size_t block) {
     return std::min(kSpanBlocks<Read>, blocks - std::min(blocks, block));
   };
-  Factors<Read> factors[2];
-  bool turn = false;
-  factors[turn].make(row, span(0));
+  Spans<Read, 1> spans(row, 0, span(0));
   for (std::size_t block = 0; block < blocks; block += kSpanBlocks<Read>) {
     prefetch_from<Read>(row + kAhead);
-    factors[!turn].make(row + kSpanBytes<Read>, span(block + kSpanBlocks<Read>));
     auto store = [&](std::size_t, std::size_t at, const typename Read::Numbers* numbers)
         __attribute__((always_inline)) {
       BALLAST_UNROLL
@@ -242,12 +277,13 @@ void unpack(Bytes row, std::size_t n, std::uint16_t* out) {
         store_numbers(numbers[i / 32], out + block * Read::kNumbers + at + i);
       }
     };
-    for_each_step<Read, 1>({row}, &factors[turn], span(block), store);
-    row += span(block) * Read::kBytes;
-    turn = !turn;
+    const std::size_t next = span(block + kSpanBlocks<Read>);
+    const Bytes following = row + kSpanBytes<Read>;
+    spans.go(row, span(block), next != 0 ? following : row, std::max<std::size_t>(1, next), store);
+    row = following;
   }
   const std::size_t done = blocks * Read::kNumbers;
-  if (done < n) _mm512_storeu_si512(out + done, read_rest(row, n - done));
+  if (done < n) _mm512_storeu_si512(out + done, read_rest(first + done * 2, n - done));
 }
 
 void round_numbers(const float* x, std::size_t n, std::uint16_t* out) {

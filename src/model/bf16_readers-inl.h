@@ -42,6 +42,11 @@ BALLAST_INLINE __m512 everywhere(const float* p) {
   asm("vpbroadcastd %1, %0" : "=v"(v) : "m"(*p));
   return (__m512)v;
 }
+BALLAST_INLINE __m256 half_of(const float* p) {
+  __m256i v;
+  asm("vpbroadcastd %1, %0" : "=v"(v) : "m"(*p));
+  return (__m256)v;
+}
 
 /// Sixteen bytes as words.
 BALLAST_INLINE __m256i words(Bytes p) { return _mm256_cvtepu8_epi16(load_16(p)); }
@@ -96,7 +101,41 @@ struct NoFactors {
   static BALLAST_INLINE void factors(Bytes, float*) {}
 };
 
-struct ReadBf16 : NoFactors {
+/// Writes the float16 at p as a float, by integer instructions: the units of vectors are what binds.
+BALLAST_INLINE void one_f16(Bytes p, float* out) {
+  const std::uint32_t bits = load<std::uint16_t>(p);
+  // Sign, exponent and fraction to their places; the exponent's bias grows from 15 to 127.
+  std::uint32_t value = _pdep_u32(bits, 0x8fffe000u) + (112u << 23);
+  if ((bits & 0x7c00) == 0) [[unlikely]] {
+    const __m128i half = _mm_cvtsi32_si128(static_cast<int>(bits));
+    value = static_cast<std::uint32_t>(_mm_cvtsi128_si32((__m128i)_mm_cvtph_ps(half)));
+  }
+  std::memcpy(out, &value, sizeof(value));
+}
+
+template <class Self>
+struct AtOnce {
+  struct Parts {
+    Bytes block;
+    const float* factors;
+    int step;
+  };
+  static BALLAST_INLINE void begin(Bytes block, const float* factors, int step, Parts& parts) {
+    parts = {block, factors, step};
+  }
+  static BALLAST_INLINE void middle(Parts&) {}
+  template <class Numbers>
+  static BALLAST_INLINE void end(const Parts& p, Numbers* out) {
+    Self::read(p.block, p.factors, p.step, out);
+  }
+};
+
+struct ScaleFactor {
+  static constexpr int kFactors = 1;
+  static BALLAST_INLINE void factors(Bytes block, float* out) { one_f16(block, out); }
+};
+
+struct ReadBf16 : NoFactors, AtOnce<ReadBf16> {
   static constexpr int kNumbers = 32, kBytes = 64, kStep = 32;
   using Numbers = __m512i;
   static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
@@ -104,12 +143,26 @@ struct ReadBf16 : NoFactors {
   }
 };
 
-struct ReadQ8_0 : NoFactors {
+struct ReadQ8_0 : ScaleFactor {
   static constexpr int kNumbers = 32, kBytes = 34, kStep = 32;
   using Numbers = __m512i;
-  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
-    out[0] = round_pair(scaled(_mm512_cvtepi8_epi32(load_16(block + 2)), block),
-                        scaled(_mm512_cvtepi8_epi32(load_16(block + 18)), block));
+  struct Parts {
+    __m512 a, b;
+    const float* scale;
+  };
+  static BALLAST_INLINE void begin(Bytes block, const float* factors, int, Parts& parts) {
+    parts = {integers(block + 2), integers(block + 18), factors};
+  }
+  static BALLAST_INLINE void middle(Parts& p) {
+    const __m512 scale = everywhere(p.scale);
+    p.a = _mm512_mul_ps(p.a, scale);
+    p.b = _mm512_mul_ps(p.b, scale);
+  }
+  static BALLAST_INLINE void end(const Parts& p, Numbers* out) { out[0] = round_pair(p.a, p.b); }
+
+ private:
+  static BALLAST_INLINE __m512 integers(Bytes p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(p)));
   }
 };
 
@@ -117,23 +170,36 @@ struct ReadQ8_0 : NoFactors {
 // low halves lie.
 
 template <class Type>
-struct ReadPlain : NoFactors {
+struct ReadPlain {
   static constexpr int kNumbers = 32, kBytes = Type::kAt + 16, kStep = 32;
+  static constexpr int kFactors = Type::kOffset ? 2 : 1;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
+    one_f16(block, out);
+    if constexpr (Type::kOffset) one_f16(block + 2, out + 1);
+  }
 };
 
 template <class Type>
 struct ReadFourBits : ReadPlain<Type> {
   using Numbers = Halves;
-  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
-    const __m256i table = round_pair(value(Type::low(), block), value(Type::high(), block));
-    const __m256i both = words(block + Type::kAt);
-    out[0] = {look_up(table, both), look_up(table, _mm256_srli_epi16(both, 4))};
+  struct Parts {
+    __m256 low, high;
+    __m256i both, table;
+  };
+  static BALLAST_INLINE void begin(Bytes block, const float* factors, int, Parts& parts) {
+    parts.low = value(Type::low(), factors);
+    parts.high = value(Type::high(), factors);
+    parts.both = words(block + Type::kAt);
+  }
+  static BALLAST_INLINE void middle(Parts& p) { p.table = round_pair(p.low, p.high); }
+  static BALLAST_INLINE void end(const Parts& p, Numbers* out) {
+    out[0] = {look_up(p.table, p.both), look_up(p.table, _mm256_srli_epi16(p.both, 4))};
   }
 
  private:
-  static BALLAST_INLINE __m256 value(__m256 level, Bytes block) {
-    if constexpr (!Type::kOffset) return _mm256_mul_ps(level, half_of_f16(block));
-    return _mm256_fmadd_ps(level, half_of_f16(block), half_of_f16(block + 2));
+  static BALLAST_INLINE __m256 value(__m256 level, const float* factors) {
+    if constexpr (!Type::kOffset) return _mm256_mul_ps(level, half_of(factors));
+    return _mm256_fmadd_ps(level, half_of(factors), half_of(factors + 1));
   }
 };
 struct TypeQ4_0 {
@@ -158,11 +224,11 @@ struct TypeIq4Nl {
 };
 
 template <class Type>
-struct ReadFiveBits : ReadPlain<Type> {
+struct ReadFiveBits : ReadPlain<Type>, AtOnce<ReadFiveBits<Type>> {
   using Numbers = __m512i;
-  static BALLAST_INLINE void read(Bytes block, const float*, int, Numbers* out) {
-    const __m512i table = round_pair(value(sixteen_from(Type::kFirst), block),
-                                     value(sixteen_from(Type::kFirst + 16), block));
+  static BALLAST_INLINE void read(Bytes block, const float* factors, int, Numbers* out) {
+    const __m512i table = round_pair(value(sixteen_from(Type::kFirst), factors),
+                                     value(sixteen_from(Type::kFirst + 16), factors));
     // Low halves of the bytes first.
     const __m512i both =
         _mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(load_16(block + Type::kAt)));
@@ -173,9 +239,9 @@ struct ReadFiveBits : ReadPlain<Type> {
   }
 
  private:
-  static BALLAST_INLINE __m512 value(__m512 level, Bytes block) {
-    if constexpr (!Type::kOffset) return _mm512_mul_ps(level, all_of_f16(block));
-    return _mm512_fmadd_ps(level, all_of_f16(block), all_of_f16(block + 2));
+  static BALLAST_INLINE __m512 value(__m512 level, const float* factors) {
+    if constexpr (!Type::kOffset) return _mm512_mul_ps(level, everywhere(factors));
+    return _mm512_fmadd_ps(level, everywhere(factors), everywhere(factors + 1));
   }
 };
 struct TypeQ5_0 {
@@ -213,23 +279,36 @@ struct SixBitFactors {
 struct ReadQ4_K : SixBitFactors {
   static constexpr int kNumbers = 256, kBytes = 144, kStep = 64;
   using Numbers = Halves;
-  static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
-    const __m256i low = table(factors + 2 * step), high = table(factors + 2 * step + 1);
+  struct Parts {
+    __m256 low[2], high[2];
+    __m256i low_table, high_table, a, b;
+  };
+  static BALLAST_INLINE void begin(Bytes block, const float* factors, int step, Parts& parts) {
+    levels(factors + 2 * step, parts.low);
+    levels(factors + 2 * step + 1, parts.high);
     const Bytes p = block + 16 + step * 32;
-    const __m256i a = words(p), b = words(p + 16);
-    out[0] = {look_up(low, a), look_up(low, b)};
-    out[1] = {look_up(high, _mm256_srli_epi16(a, 4)), look_up(high, _mm256_srli_epi16(b, 4))};
+    parts.a = words(p);
+    parts.b = words(p + 16);
+  }
+  static BALLAST_INLINE void middle(Parts& p) {
+    p.low_table = round_pair(p.low[0], p.low[1]);
+    p.high_table = round_pair(p.high[0], p.high[1]);
+  }
+  static BALLAST_INLINE void end(const Parts& p, Numbers* out) {
+    out[0] = {look_up(p.low_table, p.a), look_up(p.low_table, p.b)};
+    out[1] = {look_up(p.high_table, _mm256_srli_epi16(p.a, 4)),
+              look_up(p.high_table, _mm256_srli_epi16(p.b, 4))};
   }
 
  private:
-  static BALLAST_INLINE __m256i table(const float* factors) {
-    const __m256 scale = _mm256_set1_ps(factors[0]), offset = _mm256_set1_ps(factors[8]);
-    return round_pair(_mm256_fmsub_ps(eight_from(0), scale, offset),
-                      _mm256_fmsub_ps(eight_from(8), scale, offset));
+  static BALLAST_INLINE void levels(const float* factors, __m256 (&out)[2]) {
+    const __m256 scale = half_of(factors), offset = half_of(factors + 8);
+    out[0] = _mm256_fmsub_ps(eight_from(0), scale, offset);
+    out[1] = _mm256_fmsub_ps(eight_from(8), scale, offset);
   }
 };
 
-struct ReadQ5_K : SixBitFactors {
+struct ReadQ5_K : SixBitFactors, AtOnce<ReadQ5_K> {
   static constexpr int kNumbers = 256, kBytes = 176, kStep = 32;
   using Numbers = __m512i;
   static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
@@ -253,7 +332,12 @@ struct ReadQ6_K {
     _mm512_store_ps(out, _mm512_mul_ps(scales, _mm512_set1_ps(128)));
     _mm512_store_ps(out + 16, _mm512_mul_ps(scales, _mm512_set1_ps(128 + 32)));
   }
-  static BALLAST_INLINE void read(Bytes block, const float* factors, int step, Numbers* out) {
+  struct Parts {
+    __m512i third;
+    __m512 part[4];
+    const float* group;
+  };
+  static BALLAST_INLINE void begin(Bytes block, const float* factors, int step, Parts& parts) {
     __m512i low = _mm512_loadu_si512(block + step / 2 * 64);
     __m512i high = _mm512_broadcast_i64x4(load_32(block + 128 + step / 2 * 32));
     if (step % 2 != 0) {
@@ -265,11 +349,19 @@ struct ReadQ6_K {
     // The low four bits of `low` below two of `high`, and above these what makes q the third byte
     // of the float 1 + q/128.
     const __m512i six = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);
-    const __m512i third =
+    parts.third =
         _mm512_ternarylogic_epi32(_mm512_set1_epi8(63), six, _mm512_set1_epi8(-128), 0xca);
-    const float* group = factors + 4 * step;
-    out[0] = round_pair(part<0>(third, group), part<16>(third, group + 1));
-    out[1] = round_pair(part<32>(third, group + 2), part<48>(third, group + 3));
+    parts.group = factors + 4 * step;
+  }
+  static BALLAST_INLINE void middle(Parts& p) {
+    p.part[0] = part<0>(p.third, p.group);
+    p.part[1] = part<16>(p.third, p.group + 1);
+    p.part[2] = part<32>(p.third, p.group + 2);
+    p.part[3] = part<48>(p.third, p.group + 3);
+  }
+  static BALLAST_INLINE void end(const Parts& p, Numbers* out) {
+    out[0] = round_pair(p.part[0], p.part[1]);
+    out[1] = round_pair(p.part[2], p.part[3]);
   }
 
  private:
@@ -294,7 +386,7 @@ struct ReadQ6_K {
 
 BALLAST_INLINE __m256i repeated(__m256 values) { return round_pair(values, values); }
 
-struct ReadQ2_K {
+struct ReadQ2_K : AtOnce<ReadQ2_K> {
   static constexpr int kNumbers = 256, kBytes = 84, kStep = 32, kFactors = 32;
   using Numbers = Halves;
   static BALLAST_INLINE void factors(Bytes block, float* out) {
@@ -313,12 +405,12 @@ struct ReadQ2_K {
   static BALLAST_INLINE __m256i table(const float* factors) {
     const __m256 levels = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
     return repeated(
-        _mm256_fmsub_ps(levels, _mm256_set1_ps(factors[0]), _mm256_set1_ps(factors[16])));
+        _mm256_fmsub_ps(levels, half_of(factors), half_of(factors + 16)));
   }
 };
 
 /// Sixteen scales of six bits: four in the first eight bytes, two in the last four.
-struct ReadQ3_K {
+struct ReadQ3_K : AtOnce<ReadQ3_K> {
   static constexpr int kNumbers = 256, kBytes = 110, kStep = 32, kFactors = 16;
   using Numbers = Halves;
   static BALLAST_INLINE void factors(Bytes block, float* out) {
@@ -335,7 +427,7 @@ struct ReadQ3_K {
   }
   static BALLAST_INLINE void read(Bytes block, const float* factors, int g, Numbers* out) {
     auto table = [&](int group) __attribute__((always_inline)) {
-      return repeated(_mm256_mul_ps(eight_from(-4), _mm256_set1_ps(factors[group])));
+      return repeated(_mm256_mul_ps(eight_from(-4), half_of(factors + group)));
     };
     auto index = [&](int first) __attribute__((always_inline)) {
       const Bytes p = block + 32 + g / 4 * 32;

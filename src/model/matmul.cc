@@ -21,7 +21,7 @@ constexpr std::size_t kAhead = 24 * 1024;
 constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
 /// Multiplications that are worth a task.
-constexpr std::size_t kTaskWork = 128 * 1024;
+constexpr std::size_t kTaskWork = 32 * 1024;
 
 /// Room that grows and is kept: a decoding step allocates nothing.
 template <typename T>
@@ -174,7 +174,7 @@ Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
   std::uint16_t* data = room.at_least(x.rows * stride);
   parallel_for(
       x.rows, [&](std::size_t i) { round_to_bf16(x.row(i), x.cols, data + i * stride); },
-      x.rows * x.cols >= kTaskWork);
+      x.rows * x.cols >= 4 * kTaskWork);
   return {data, x.rows, x.cols, stride};
 }
 
@@ -209,28 +209,33 @@ std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
   const Bf16Matrix x16 = rounded(x, products);
-  // Enough tasks for threads to share fairly, each worth its start.
-  constexpr std::size_t kMostTasks = 256, kTasksOfThread = 16;
+  // Long tasks first and short ones at the end, so that threads finish together.
+  constexpr std::size_t kMostTasks = 1024;
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
-  const std::size_t most = std::min(kMostTasks / 2 - 2 * products.size(),
-                                    kTasksOfThread * static_cast<std::size_t>(threads()));
-  const std::size_t size = std::max(kTaskWork, work / most + 1);
+  const auto workers = static_cast<std::size_t>(threads());
+  // Whole panels may take half of the rows; the limit of tasks allows for it.
+  const std::size_t least =
+      std::max(kTaskWork, work / (kMostTasks / 2 - 2 * products.size()) + 1);
+  std::size_t left = work;
   for (const Product& p : products) {
     const Linear& w = *p.linear;
-    std::size_t rows = round_to_tiles(size / std::max<std::size_t>(1, w.cols * x.rows) + kTileRows);
-    // Whole panels; half of the rows is left or more, which the limit of tasks allows for.
-    if (rows > kBf16Rows) rows = rows / kBf16Rows * kBf16Rows;
-    for (std::size_t begin = 0; begin < w.rows; begin += rows) {
+    const std::size_t row_work = std::max<std::size_t>(1, w.cols * x.rows);
+    for (std::size_t begin = 0; begin < w.rows;) {
+      const std::size_t size = std::max(least, left / (2 * workers));
+      std::size_t rows = round_to_tiles(size / row_work + kTileRows);
+      if (rows > kBf16Rows) rows = rows / kBf16Rows * kBf16Rows;
       tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
+      left -= (tasks[count - 1].end - begin) * row_work;
+      begin = tasks[count - 1].end;
     }
   }
   auto run = [&](std::size_t i) {
     if (multiplies_bf16(tasks[i].product->linear->type)) return run_bf16(tasks[i], x16);
     run_float(tasks[i], x);
   };
-  parallel_for(count, run, work >= 4 * kTaskWork);
+  parallel_for(count, run, work >= 8 * kTaskWork);
 }
 
 }  // namespace ballast
