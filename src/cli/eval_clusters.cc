@@ -64,8 +64,9 @@ Matrix read_rows(const Options& o, const KvSource& source, Part part, std::size_
 }
 
 /// Rows of one layer: a part and a number of centres each.
-void add_layer(const Options& o, const KvSource& source, std::size_t layer,
-               const std::vector<std::size_t>& kv_heads, Result& out) {
+Json layer_rows(const Options& o, const KvSource& source, std::size_t layer,
+                const std::vector<std::size_t>& kv_heads) {
+  Json rows = Json::array();
   for (Part part : kParts) {
     std::vector<Head> heads(kv_heads.size());
     parallel_for(kv_heads.size(), [&](std::size_t h) {
@@ -77,14 +78,15 @@ void add_layer(const Options& o, const KvSource& source, std::size_t layer,
         radius.add(head.radii[i]);
         relative.add(head.spread > 0 ? head.radii[i] / head.spread : 0);
       }
-      out.rows.push_back({{"layer", source.layer_number(layer)},
-                          {"part", plural(part)},
-                          {"centres", o.centres[i]},
-                          {"radius", radius.moments().mean},
-                          {"relative_radius", relative.moments().mean},
-                          {"relative_radius_sd", relative.moments().deviation}});
+      rows.push_back({{"layer", source.layer_number(layer)},
+                      {"part", plural(part)},
+                      {"centres", o.centres[i]},
+                      {"radius", radius.moments().mean},
+                      {"relative_radius", relative.moments().mean},
+                      {"relative_radius_sd", relative.moments().deviation}});
     }
   }
+  return rows;
 }
 
 Plot radius_plot(const Result& result) {
@@ -132,6 +134,10 @@ void run(Options& o) {
   const std::vector<std::size_t> layers = o.source.selected_layers(*source);
   const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);
   o.output.open();
+  ResultLog log = o.output.log({{"experiment", "clusters"},
+                                {"source", o.source.identity(*source)},
+                                {"centres", o.centres},
+                                {"sample", o.sample}});
   Result result;
   result.experiment = "clusters";
   result.title =
@@ -141,7 +147,10 @@ void run(Options& o) {
   {
     Progress progress("eval clusters");
     for (std::size_t l = 0; l < layers.size(); ++l) {
-      add_layer(o, *source, layers[l], kv_heads, result);
+      const std::string key = fmt::format("layer {}", source->layer_number(layers[l]));
+      const Json rows =
+          log.find_or_make(key, [&] { return layer_rows(o, *source, layers[l], kv_heads); });
+      result.rows.insert(result.rows.end(), rows.begin(), rows.end());
       const auto count = static_cast<double>(layers.size());
       if (!o.output.quiet()) progress.update(static_cast<double>(l + 1) / count);
     }
@@ -164,8 +173,7 @@ void run(Options& o) {
       fmt::format("The maps show principal components of layer {}, KV head {}; the paper's are "
                   "made by t-SNE.",
                   source->layer_number(layers[0]), kv_heads[0])};
-  ResultLog nothing;
-  o.output.write(std::move(result), nothing);
+  o.output.write(std::move(result), log);
 }
 
 }  // namespace

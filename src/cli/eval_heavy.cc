@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "ballast/sampler.h"
 #include "base/fail.h"
@@ -47,6 +48,27 @@ void add_layer(std::size_t number, const HeavyStats& found, Result& out) {
   out.plots[1].lines.push_back(std::move(line));
 }
 
+Json to_json(const HeavyStats& s) {
+  return {{"sparsity", {s.sparsity, s.sparsity_deviation}},
+          {"shares", s.shares},
+          {"ranks", s.ranks},
+          {"scores", s.scores},
+          {"slope", s.slope}};
+}
+
+HeavyStats stats_from(const Json& json) {
+  HeavyStats s;
+  s.sparsity = number_of(json.at("sparsity").at(0));
+  s.sparsity_deviation = number_of(json.at("sparsity").at(1));
+  for (std::size_t i = 0; i < s.shares.size(); ++i) {
+    s.shares[i] = number_of(json.at("shares").at(i));
+  }
+  json.at("ranks").get_to(s.ranks);
+  for (const Json& score : json.at("scores")) s.scores.push_back(number_of(score));
+  s.slope = number_of(json.at("slope"));
+  return s;
+}
+
 /// Mean loss in nats of the second half of a text, the first half being summarised.
 RunningMean score(LoadedModel& m, std::span<const Token> tokens, const std::string& method) {
   CacheOptions options;
@@ -71,15 +93,22 @@ RunningMean score(LoadedModel& m, std::span<const Token> tokens, const std::stri
   return losses;
 }
 
+/// A model and the text that it reads.
+struct Reader {
+  explicit Reader(const Options& o) : loaded(o.model) {
+    tokens = loaded.tokenizer.encode(read_input(o.text));
+    const std::size_t positions = loaded.model.config().max_positions;
+    const std::size_t most = o.length > 0 ? o.length : positions;
+    require(most <= positions, "--length {}: the model has {} positions", o.length, positions);
+    if (tokens.size() > most) tokens.resize(most);
+    require(tokens.size() >= 8, "{}: {} tokens, at least 8 are needed", o.text, tokens.size());
+  }
+  LoadedModel loaded;
+  std::vector<Token> tokens;
+};
+
 /// The model with a part of the first half's tokens removed: the heaviest, the lightest, any.
-void add_model(const Options& o, Result& out) {
-  LoadedModel m(o.model);
-  std::vector<Token> tokens = m.tokenizer.encode(read_input(o.text));
-  const std::size_t most = o.length > 0 ? o.length : m.model.config().max_positions;
-  require(most <= m.model.config().max_positions, "--length {}: the model has {} positions",
-          o.length, m.model.config().max_positions);
-  if (tokens.size() > most) tokens.resize(most);
-  require(tokens.size() >= 8, "{}: {} tokens, at least 8 are needed", o.text, tokens.size());
+void add_model(const Options& o, Reader& reader, ResultLog& log, Result& out) {
   const double kept = 1 - o.removed;
   const std::pair<std::string, std::string> methods[] = {
       {"everything", "exact"},
@@ -92,7 +121,12 @@ void add_model(const Options& o, Result& out) {
   plot.y_title = "perplexity";
   plot.lines = {{"", {}}};
   for (const auto& [name, method] : methods) {
-    const RunningMean losses = score(m, tokens, method);
+    const Json found = log.find_or_make(method, [&] {
+      const RunningMean made = score(reader.loaded, reader.tokens, method);
+      return Json{made.count, made.sum, made.squares};
+    });
+    const RunningMean losses{found.at(0).get<std::size_t>(), number_of(found.at(1)),
+                             number_of(found.at(2))};
     const double mean = losses.mean();
     out.rows.push_back({{"of", name},
                         {"method", method},
@@ -108,7 +142,7 @@ void add_model(const Options& o, Result& out) {
   out.columns.push_back({"nats_per_token", "nats/token", Unit::number, "nats_standard_error"});
   out.settings.update(Json{{"model", o.model},
                            {"text", o.text},
-                           {"text_tokens", tokens.size()},
+                           {"text_tokens", reader.tokens.size()},
                            {"removed", o.removed}});
   out.notes.push_back(fmt::format(
       "perplexity   of the second half of the text, {:g}% of the first half's tokens being removed "
@@ -159,22 +193,34 @@ void run(Options& o) {
   const auto source = o.source.open("eval heavy");
   const std::vector<std::size_t> layers = o.source.selected_layers(*source);
   const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);
+  std::optional<Reader> reader;
+  if (!o.model.empty()) reader.emplace(o);
   o.output.open();
+  Json identity = {
+      {"experiment", "heavy"}, {"source", o.source.identity(*source)}, {"queries", o.queries}};
+  if (reader) {
+    identity["model_file"] = model_identity(reader->loaded.model);
+    identity["text"] = {o.text, fingerprint(reader->tokens)};
+    identity["removed"] = o.removed;
+  }
+  ResultLog log = o.output.log(identity);
   Result result = empty_result(o, *source, layers.size(), kv_heads.size());
   {
     Progress progress("eval heavy");
     const auto count = static_cast<double>(layers.size());
     for (std::size_t l = 0; l < layers.size(); ++l) {
-      const HeavyStats found =
-          measure_heavy(*source, layers[l], kv_heads, o.queries, [&](double done) {
-            if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
-          });
-      add_layer(source->layer_number(layers[l]), found, result);
+      const auto advance = [&](double done) {
+        if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
+      };
+      const std::size_t number = source->layer_number(layers[l]);
+      const Json found = log.find_or_make(fmt::format("layer {}", number), [&] {
+        return to_json(measure_heavy(*source, layers[l], kv_heads, o.queries, advance));
+      });
+      add_layer(number, stats_from(found), result);
     }
   }
-  if (!o.model.empty()) add_model(o, result);
-  ResultLog nothing;
-  o.output.write(std::move(result), nothing);
+  if (reader) add_model(o, *reader, log, result);
+  o.output.write(std::move(result), log);
 }
 
 }  // namespace

@@ -101,15 +101,27 @@ void run(Options& o) {
   o.synth.tokens = needed_tokens(o.experiment);
   const Synth source(o.synth);
   o.output.open();
+  const SynthOptions& synth = o.synth;
+  const MemoryErrorOptions& e = o.experiment;
+  Json methods = Json::array();
+  for (const Policy& policy : e.policies) methods.push_back(policy.to_string());
+  ResultLog log = o.output.log({{"experiment", "memory"},
+                                {"methods", methods},
+                                {"lengths", e.lengths},
+                                {"budgets", e.budgets},
+                                {"seeds", {e.seeds, e.first_seed}},
+                                {"ends", {e.sink, e.queries}},
+                                {"shape", {synth.kv_heads, synth.dim, synth.clusters}},
+                                {"norms", {synth.query_norm, synth.key_norm}}});
   std::vector<MemoryErrorRow> rows;
   {
     Progress progress("eval memory");
-    rows = measure_memory_errors(source, o.experiment, [&](double done) {
+    const auto advance = [&](double done) {
       if (!o.output.quiet()) progress.update(done);
-    });
+    };
+    rows = measure_memory_errors(source, e, advance, &log);
   }
-  ResultLog nothing;  // short enough to begin again
-  o.output.write(make_result(o, rows), nothing);
+  o.output.write(make_result(o, rows), log);
 }
 
 }  // namespace

@@ -31,6 +31,23 @@ Json row_of(const Json& layer, std::size_t tokens, const KvNorms& norms) {
   return row;
 }
 
+Json to_json(const KvNorms& norms) {
+  Json out = Json::array();
+  for (const MomentSums* s : {&norms.query, &norms.shifted, &norms.value, &norms.key}) {
+    out.push_back({s->count, s->sum, s->squares, s->largest});
+  }
+  return out;
+}
+
+KvNorms norms_from(const Json& json) {
+  auto sums = [&](std::size_t i) {
+    const Json& s = json.at(i);
+    return MomentSums{number_of(s.at(0)), number_of(s.at(1)), number_of(s.at(2)),
+                      number_of(s.at(3))};
+  };
+  return {.query = sums(0), .key = sums(3), .shifted = sums(1), .value = sums(2)};
+}
+
 Plot make_plot(const std::vector<Json>& rows) {
   Plot plot;
   plot.kind = Plot::Kind::bars;
@@ -54,6 +71,7 @@ void run(Options& o) {
   const std::vector<std::size_t> layers = o.source.selected_layers(*source);
   const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);
   o.output.open();
+  ResultLog log = o.output.log({{"experiment", "norms"}, {"source", o.source.identity(*source)}});
   Result result;
   result.experiment = "norms";
   result.title = "Norms, " + describe(*source, layers.size(), kv_heads.size());
@@ -63,12 +81,16 @@ void run(Options& o) {
     Progress progress("eval norms");
     KvNorms all;
     for (std::size_t l = 0; l < layers.size(); ++l) {
-      const KvNorms norms = measure_norms(*source, layers[l], kv_heads, [&](double done) {
+      const auto advance = [&](double done) {
         const auto count = static_cast<double>(layers.size());
         if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
-      });
+      };
+      const std::size_t number = source->layer_number(layers[l]);
+      const KvNorms norms = norms_from(log.find_or_make(fmt::format("layer {}", number), [&] {
+        return to_json(measure_norms(*source, layers[l], kv_heads, advance));
+      }));
       all.add(norms);
-      result.rows.push_back(row_of(source->layer_number(layers[l]), tokens, norms));
+      result.rows.push_back(row_of(number, tokens, norms));
     }
     if (layers.size() > 1) result.rows.push_back(row_of("all", tokens, all));
   }
@@ -87,8 +109,7 @@ void run(Options& o) {
       "heads, taken as independent",
       "key, shifted   less the mean of the head's keys, which attention does not notice",
       "bars in the plot: one deviation"};
-  ResultLog nothing;
-  o.output.write(std::move(result), nothing);
+  o.output.write(std::move(result), log);
 }
 
 }  // namespace

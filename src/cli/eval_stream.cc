@@ -85,6 +85,7 @@ void run(Options& o) {
                      {"first_seed", o.variants.seed}};
   Json identity = result.settings;
   identity["model_file"] = model_identity(m.model);
+  identity["text"] = fingerprint(tokens);
   ResultLog log = o.output.log(identity);
   Plot plot;
   plot.title = result.title;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -137,6 +138,11 @@ void SampleFlags::add_to(CLI::App& app, const std::string& methods,
 Json model_identity(const Model& model) {
   return {{"path", model.file().path().string()},
           {"fingerprint", fmt::format("{:016x}", fingerprint(model))}};
+}
+
+std::string fingerprint(std::span<const Token> tokens) {
+  const auto* bytes = reinterpret_cast<const Bytef*>(tokens.data());
+  return fmt::format("{:08x}", crc32_z(0, bytes, tokens.size_bytes()));
 }
 
 SampleRun::SampleRun(SampleFlags& flags)

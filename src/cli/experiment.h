@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,5 +111,7 @@ class SampleRun {
 
 /// What identifies a model: its path and a number of its weights, for it may be trained further.
 Json model_identity(const Model& model);
+/// What identifies a text.
+std::string fingerprint(std::span<const Token> tokens);
 
 }  // namespace ballast::cli

@@ -53,9 +53,7 @@ std::vector<Outcome> outcomes_from_json(const Json& json) {
     one.at(0).get_to(o.entries);
     one.at(1).get_to(o.bytes);
     one.at(2).get_to(o.seconds);
-    for (const Json& error : one.at(3)) {  // NaN, where an answer had no value, is written as null
-      o.errors.push_back(error.is_null() ? NAN : error.get<double>());
-    }
+    for (const Json& error : one.at(3)) o.errors.push_back(number_of(error));
     one.at(4).get_to(o.report);
   }
   return out;

@@ -1,5 +1,7 @@
 #include "eval/memory_error.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -115,8 +117,10 @@ double log_slope(const std::vector<double>& x, const std::vector<double>& y) {
 
 std::vector<MemoryErrorRow> measure_memory_errors(const KvSource& source,
                                                   const MemoryErrorOptions& o,
-                                                  const Advance& advance) {
+                                                  const Advance& advance, ResultLog* log) {
   check(source, o);
+  ResultLog nothing;
+  ResultLog& findings = log != nullptr ? *log : nothing;
   const KvShape& shape = source.shape();
   std::vector<MemoryErrorRow> rows;
   for (const Policy& policy : o.policies) {
@@ -152,15 +156,24 @@ std::vector<MemoryErrorRow> measure_memory_errors(const KvSource& source,
       parallel_for(o.policies.size() * o.seeds, [&](std::size_t job) {
         const std::size_t p = job / o.seeds, s = job % o.seeds;
         const std::size_t r = p * o.lengths.size() + i;
+        const std::string key =
+            fmt::format("head {}, {} tokens, {}, seed {}", h, n, rows[r].method, s);
+        const Json found = findings.find_or_make(key, [&] {
+          Json runs = Json::array();
+          for (std::size_t budget : rows[r].budgets) {
+            const SummarySetup setup =
+                setup_of(head, o.policies[p], h, n, budget, o.first_seed + s, o);
+            const Run run = run_once(head, setup, n, asked, exact);
+            runs.push_back({run.error, run.entries, run.bytes, run.seconds});
+          }
+          return runs;
+        });
         for (std::size_t b = 0; b < rows[r].budgets.size(); ++b) {
-          const SummarySetup setup =
-              setup_of(head, o.policies[p], h, n, rows[r].budgets[b], o.first_seed + s, o);
-          const Run run = run_once(head, setup, n, asked, exact);
           Run& sum = results[r][b][s];
-          sum.error += run.error / heads;
-          sum.entries += run.entries / heads;
-          sum.bytes += run.bytes / heads;
-          sum.seconds += run.seconds / heads;
+          sum.error += number_of(found.at(b).at(0)) / heads;
+          sum.entries += number_of(found.at(b).at(1)) / heads;
+          sum.bytes += number_of(found.at(b).at(2)) / heads;
+          sum.seconds += number_of(found.at(b).at(3)) / heads;
         }
         if (advance) advance(static_cast<double>(++done) / all);
       });

@@ -9,6 +9,7 @@
 
 #include "ballast/method.h"
 #include "eval/kv_source.h"
+#include "eval/result_log.h"
 
 namespace ballast {
 
@@ -40,9 +41,11 @@ std::size_t needed_tokens(const MemoryErrorOptions& options);
 
 /// All KV heads of layer 0. The same numbers (but for seconds) for any number of threads. Throws
 /// Error on options that do not fit, before anything long is begun.
+/// `log`: where the findings of each stream, method and seed are noted and looked for, or null.
 std::vector<MemoryErrorRow> measure_memory_errors(const KvSource& source,
                                                   const MemoryErrorOptions& options,
-                                                  const Advance& advance = {});
+                                                  const Advance& advance = {},
+                                                  ResultLog* log = nullptr);
 
 /// The slope of the least-squares line through (ln x, ln y); 0 for fewer than two points.
 double log_slope(const std::vector<double>& x, const std::vector<double>& y);

@@ -31,6 +31,14 @@ class ResultLog {
   const Json* find(const std::string& key) const;
   /// Throws Error if it cannot be written. Safe to call from any thread.
   void add(const std::string& key, const Json& finding);
+  /// The finding that was there, else what `make` returns, which is added.
+  template <typename Make>
+  Json find_or_make(const std::string& key, const Make& make) {
+    if (const Json* found = find(key)) return *found;
+    Json made = make();
+    add(key, made);
+    return made;
+  }
   /// Removes the file, once the findings are elsewhere.
   void finish();
 

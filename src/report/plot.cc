@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/fail.h"
@@ -88,10 +87,6 @@ std::uint64_t fingerprint(std::string_view text) {
 }
 
 Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
-double number_of(const Json& json) {
-  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-}
 
 Json point_json(const Plot::Point& p) {
   Json out = {number_json(p.x), number_json(p.y)};
