@@ -144,11 +144,12 @@ class Spans {
  public:
   /// Begins with `blocks` blocks of the rows at `first`.
   BALLAST_INLINE Spans(Bytes first, std::size_t stride, std::size_t blocks) : stride_(stride) {
-    for (std::size_t b = 0; b < blocks; ++b) make(first + b * Read::kBytes, factors_[0] + b * kMade);
+    for (std::size_t b = 0; b < blocks; ++b)
+      make(first + b * Read::kBytes, factors_[0] + b * kMade);
   }
 
-  /// Goes over the `blocks` blocks at p, a step of all rows at a time, and gives the numbers of each
-  /// to `use`: row, how many numbers were before them, numbers. The next call will be for the
+  /// Goes over the `blocks` blocks at p, a step of all rows at a time, and gives the numbers of
+  /// each to `use`: row, how many numbers were before them, numbers. The next call will be for the
   /// `next_blocks` > 0 blocks at `next`.
   template <class Use>
   BALLAST_INLINE void go(Bytes p, std::size_t blocks, Bytes next, std::size_t next_blocks,

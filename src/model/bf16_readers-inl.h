@@ -101,7 +101,8 @@ struct NoFactors {
   static BALLAST_INLINE void factors(Bytes, float*) {}
 };
 
-/// Writes the float16 at p as a float, by integer instructions: the units of vectors are what binds.
+/// Writes the float16 at p as a float, by integer instructions: the units of vectors are what
+/// binds.
 BALLAST_INLINE void one_f16(Bytes p, float* out) {
   const std::uint32_t bits = load<std::uint16_t>(p);
   // Sign, exponent and fraction to their places; the exponent's bias grows from 15 to 127.
@@ -404,8 +405,7 @@ struct ReadQ2_K : AtOnce<ReadQ2_K> {
  private:
   static BALLAST_INLINE __m256i table(const float* factors) {
     const __m256 levels = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
-    return repeated(
-        _mm256_fmsub_ps(levels, half_of(factors), half_of(factors + 16)));
+    return repeated(_mm256_fmsub_ps(levels, half_of(factors), half_of(factors + 16)));
   }
 };
 

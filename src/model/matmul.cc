@@ -216,8 +216,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
   const auto workers = static_cast<std::size_t>(threads());
   // Whole panels may take half of the rows; the limit of tasks allows for it.
-  const std::size_t least =
-      std::max(kTaskWork, work / (kMostTasks / 2 - 2 * products.size()) + 1);
+  const std::size_t least = std::max(kTaskWork, work / (kMostTasks / 2 - 2 * products.size()) + 1);
   std::size_t left = work;
   for (const Product& p : products) {
     const Linear& w = *p.linear;
