@@ -24,6 +24,8 @@
 #include <vector>
 
 #include "ballast/attention.h"
+#include "ballast/threads.h"
+#include "base/parallel.h"
 
 namespace ballast {
 namespace {
@@ -31,11 +33,11 @@ namespace {
 constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;
 
-// Processor time: other programs on the machine take turns with this one. Waiting for memory
-// counts.
-double now() {
+// Of one thread, processor time: other programs on the machine take turns with this one. Waiting
+// for memory counts. Of several, time.
+double now(std::size_t threads = 1) {
   timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -92,6 +94,8 @@ void decode(benchmark::State& state, StorageType type) {
   const auto dim = static_cast<std::size_t>(state.range(0));
   const auto group = static_cast<std::size_t>(state.range(1));
   const bool weighted = state.range(2) != 0;
+  const auto threads = static_cast<std::size_t>(state.range(3));
+  set_threads(static_cast<int>(threads));
   const std::vector<Head> heads = make_heads(type, dim);
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
@@ -109,30 +113,29 @@ void decode(benchmark::State& state, StorageType type) {
     attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
     benchmark::DoNotOptimize(out.data());
   };
-  const double bytes = static_cast<double>(heads[0].keys.bytes() + heads[0].values.bytes());
+  const double bytes = static_cast<double>(threads) *
+                       static_cast<double>(heads[0].keys.bytes() + heads[0].values.bytes());
+  // A head a thread; the least time that the threads took together, and the time of all.
+  const auto pass = [&](double& least, const auto& body) {
+    double total = 0.0;
+    for (std::size_t h = 0; h + threads <= heads.size(); h += threads) {
+      const double start = now(threads);
+      parallel_for(threads, [&](std::size_t t) { body(h + t); });
+      const double seconds = now(threads) - start;
+      total += seconds;
+      least = std::min(least, seconds);
+    }
+    return total;
+  };
   double best = std::numeric_limits<double>::infinity();
   double floor = best, quarter = best;
   for (auto _ : state) {
-    double total = 0.0;
-    for (std::size_t h = 0; h < heads.size(); ++h) {
-      const auto start = now();
-      attend_to(h, kEntries);
-      const double seconds = seconds_since(start);
-      total += seconds;
-      best = std::min(best, seconds);
-    }
-    state.SetIterationTime(total);
-    for (std::size_t h = 0; h < heads.size(); ++h) {
-      const auto start = now();
-      attend_to(h, kEntries / 4);
-      quarter = std::min(quarter, seconds_since(start));
-    }
-    for (const Head& head : heads) {
-      const auto start = now();
-      std::uint64_t sum = read_all(head.keys) + read_all(head.values);
+    state.SetIterationTime(pass(best, [&](std::size_t h) { attend_to(h, kEntries); }));
+    pass(quarter, [&](std::size_t h) { attend_to(h, kEntries / 4); });
+    pass(floor, [&](std::size_t h) {
+      std::uint64_t sum = read_all(heads[h].keys) + read_all(heads[h].values);
       benchmark::DoNotOptimize(sum);
-      floor = std::min(floor, seconds_since(start));
-    }
+    });
   }
   state.counters["GB/s"] = bytes / best * 1e-9;
   state.counters["read_GB/s"] = bytes / floor * 1e-9;
@@ -208,11 +211,13 @@ void prompt(benchmark::State& state, StorageType type) {
 }
 
 void decode_arguments(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"dim", "group", "weighted"});
-  for (int dim : {128, 64}) {
-    for (int group : {1, 4}) bench->Args({dim, group, 0});
+  bench->ArgNames({"dim", "group", "weighted", "threads"});
+  for (int threads : {1, 2}) {
+    for (int dim : {128, 64}) {
+      for (int group : {1, 4}) bench->Args({dim, group, 0, threads});
+    }
+    bench->Args({128, 1, 1, threads});
   }
-  bench->Args({128, 1, 1});
   bench->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.3);
 }
 
