@@ -11,9 +11,11 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <immintrin.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -48,20 +50,29 @@ Matrix random_matrix(std::size_t rows, std::size_t cols, unsigned seed) {
   return m;
 }
 
-/// Copies of one encoded matrix, enough to exceed the caches.
+/// Copies of one encoded matrix, enough to exceed the caches, in pages of 2 MiB or 4 KiB: a model's
+/// file has the large ones where the system gives them.
 struct Weights {
-  Weights(TensorType type, std::size_t rows, std::size_t cols, std::size_t beyond) {
+  Weights(TensorType type, std::size_t rows, std::size_t cols, std::size_t beyond, bool large) {
     const Matrix numbers = random_matrix(rows, cols, 1);
     const std::vector<std::byte> one = encode(type, {numbers.data(), rows * cols});
     const std::size_t copies = beyond / one.size() + 1;
-    bytes.reserve(copies * one.size());
-    for (std::size_t i = 0; i < copies; ++i) bytes.insert(bytes.end(), one.begin(), one.end());
+    bytes = static_cast<std::byte*>(std::aligned_alloc(kPage, up(copies * one.size())));
+    ::madvise(bytes, up(copies * one.size()), large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     for (std::size_t i = 0; i < copies; ++i) {
-      const std::span<const std::byte> at(bytes.data() + i * one.size(), one.size());
-      linears.emplace_back(TensorView{"w", type, {rows, cols}, at});
+      std::byte* at = bytes + i * one.size();
+      std::memcpy(at, one.data(), one.size());
+      linears.emplace_back(TensorView{"w", type, {rows, cols}, {at, one.size()}});
     }
   }
-  std::vector<std::byte> bytes;
+  ~Weights() { std::free(bytes); }
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  static constexpr std::size_t kPage = std::size_t{2} << 20;
+  static std::size_t up(std::size_t n) { return (n + kPage - 1) / kPage * kPage; }
+
+  std::byte* bytes;
   std::vector<Linear> linears;
 };
 
@@ -86,7 +97,7 @@ void decode(benchmark::State& state, TensorType type) {
   const auto m = static_cast<std::size_t>(state.range(1));
   set_threads(static_cast<int>(state.range(2)));
   const std::size_t rows = cols == 768 ? 2048 : 4096;
-  const Weights weights(type, rows, cols, kBytesBeyondCaches);
+  const Weights weights(type, rows, cols, kBytesBeyondCaches, state.range(3) != 4);
   const Matrix x = random_matrix(m, cols, 2);
   Matrix out(m, rows);
   const std::size_t bytes = weights.linears[0].row_bytes * rows;
@@ -151,7 +162,7 @@ void prompt(benchmark::State& state, TensorType type) {
   const auto m = static_cast<std::size_t>(state.range(1));
   set_threads(static_cast<int>(state.range(2)));
   const std::size_t rows = cols == 768 ? 2048 : 4096;
-  const Weights weights(type, rows, cols, 0);
+  const Weights weights(type, rows, cols, 0, true);
   const Matrix x = random_matrix(m, cols, 2);
   Matrix out(m, rows);
   double best = kNever, peak = 0.0;
@@ -170,20 +181,24 @@ void prompt(benchmark::State& state, TensorType type) {
 void register_all() {
   for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q5_k, TensorType::q6_k,
                           TensorType::q8_0, TensorType::bf16, TensorType::f16, TensorType::f32}) {
-    auto add = [&](const char* kind, auto function, std::initializer_list<int> ms, double least) {
+    auto add = [&](const char* kind, auto function, std::initializer_list<int> ms,
+                   std::initializer_list<int> pages, double least) {
       const std::string name = fmt::format("{}/{}", kind, to_string(type));
       auto* bench = benchmark::RegisterBenchmark(
           name.c_str(), [=](benchmark::State& state) { function(state, type); });
-      bench->ArgNames({"width", "m", "threads"})->UseManualTime()->MinTime(least);
+      bench->ArgNames({"width", "m", "threads", "pages_KiB"})->UseManualTime()->MinTime(least);
       bench->Unit(benchmark::kMillisecond);
       for (int width : {768, 4096}) {
         for (int m : ms) {
-          for (int threads : {1, 2}) bench->Args({width, m, threads});
+          for (int threads : {1, 2}) {
+            for (int size : pages) bench->Args({width, m, threads, size});
+          }
         }
       }
     };
-    add("decode", decode, {1, 4}, 0.1);
-    add("prompt", prompt, {256}, 0.2);
+    add("decode", decode, {1}, {4, 2048}, 0.1);
+    add("decode", decode, {4}, {2048}, 0.1);
+    add("prompt", prompt, {256}, {2048}, 0.2);
   }
 }
 
