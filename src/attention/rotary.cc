@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/rotate.h"
+
 namespace ballast {
 
 void rotation_at(const Rotary& rotary, double position, std::span<float> table) {
@@ -16,16 +18,12 @@ void rotation_at(const Rotary& rotary, double position, std::span<float> table) 
 void rotate(const Rotary& rotary, std::span<const float> table, std::size_t head_dim,
             std::span<float> row) {
   const std::size_t half = rotary.frequencies.size();
-  // The partners of a rotation are `apart` numbers from each other.
-  const std::size_t apart = rotary.pairs ? 1 : half;
-  const std::size_t step = rotary.pairs ? 2 : 1;
-  for (std::size_t head = 0; head < row.size(); head += head_dim) {
-    for (std::size_t i = 0; i < half; ++i) {
-      float& a = row[head + i * step];
-      float& b = row[head + i * step + apart];
-      const float cos = table[2 * i], sin = table[2 * i + 1], turned = a * cos - b * sin;
-      b = b * cos + a * sin;
-      a = turned;
+  for (std::size_t at = 0; at < row.size(); at += head_dim) {
+    float* head = row.data() + at;
+    if (rotary.pairs) {
+      kernels::rotate_adjacent(table.data(), half, head);
+    } else {
+      kernels::rotate_apart(table.data(), half, head, head + half);
     }
   }
 }

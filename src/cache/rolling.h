@@ -23,7 +23,7 @@ class RolledEntries {
   void place(std::span<Position> positions, MutableMatrix queries) const;
 
  private:
-  Position place_of(Position position) const;
+  void find_places(std::span<const Segment> segments);
   void roll(Segment& segment, std::size_t first);
 
   RotaryTable& table_;
