@@ -55,7 +55,8 @@ bool is_shown(const Plot& plot, const Plot::Point& p) {
          (!plot.log_y || p.y > 0);
 }
 
-/// A range that fits the points; gnuplot would go to the next power of ten.
+/// A range that fits the points; gnuplot would go to the next power of ten. What hardly changes
+/// looks flat: the range is no less than eightfold.
 void append_log_y(std::string& out, const Plot& plot) {
   double low = HUGE_VAL, high = 0;
   for (const Plot::Line& line : plot.lines) {
@@ -67,7 +68,8 @@ void append_log_y(std::string& out, const Plot& plot) {
   }
   if (high == 0) return;  // no points: no logarithms either
   out += fmt::format("set logscale y {}\nset format y '%g'\n", high / low < 100 ? 2 : 10);
-  out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / 1.3, high * 1.3);
+  const double margin = std::max(1.3, std::sqrt(8 * low / high));
+  out += fmt::format("set yrange [{:.6g}:{:.6g}]\n", low / margin, high * margin);
 }
 
 /// "x y low high", the ends of the bar through the point.
@@ -84,7 +86,7 @@ bool has_bars(const Plot::Line& line) {
 
 /// Lines and scattered points. Every item of the result is one of gnuplot's plots.
 std::vector<std::string> append_curves(std::string& out, const Plot& plot) {
-  if (plot.log_x) out += "set logscale x 2\n";
+  if (plot.log_x) out += "set logscale x 2\nset format x '%.10g'\n";
   std::vector<std::string> items;
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
     const Plot::Line& line = plot.lines[i];

@@ -61,6 +61,15 @@ TEST(PlotScript, LeavesOutWhatHasNoPlaceOnTheAxes) {
             "there is nothing to draw: no line has a point on these axes");
 }
 
+TEST(PlotScript, WhatHardlyChangesLooksFlatOnALogarithmicAxis) {
+  Plot plot = small_plot();
+  plot.lines = {{"one", {{1024, 2, 0}, {1048576, 4, 0}}}};
+  // From 2√2 down and up by √8.
+  EXPECT_THAT(plot_script(plot, "svg"), HasSubstr("set yrange [1:8]\n"));
+  plot.lines[0].points[1].y = 2000;
+  EXPECT_THAT(plot_script(plot, "svg"), HasSubstr("set yrange [1.53846:2600]\n"));
+}
+
 TEST(PlotScript, TextIsNeverACommand) {
   Plot plot = small_plot();
   plot.lines[0].name = "a\"; system(\"false\")\n`id`_x";
