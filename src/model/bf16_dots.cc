@@ -244,9 +244,11 @@ BALLAST_INLINE std::size_t dots_of(Bytes first, std::size_t stride, std::size_t 
     }
     if constexpr (std::is_same_v<Read, ReadBf16>) {
       const std::size_t done = blocks * Read::kNumbers;
-      BALLAST_UNROLL
-      for (std::size_t r = 0; done < n && r < R; ++r) {
-        add_dots(sums[r], read_rest(row + r * stride + done * 2, n - done), x + done);
+      if (done < n) {
+        BALLAST_UNROLL
+        for (std::size_t r = 0; r < R; ++r) {
+          add_dots(sums[r], read_rest(row + r * stride + done * 2, n - done), x + done);
+        }
       }
     }
     _mm_mask_storeu_ps(out + i, static_cast<__mmask8>((1u << R) - 1), unite(sums));
