@@ -2,7 +2,8 @@
 # Builds and runs the benchmarks; each prints ratios to what this machine can do, measured in the
 # same run, and leaves its figures as JSON in results/.
 #
-#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node
+#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node;
+#                          about twenty minutes
 #   ./bench.sh --quick     the same on shorter texts, in a few minutes
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
 #   ./bench.sh models      whole models alone; options after -- go to ballast bench
@@ -39,8 +40,9 @@ kernels() {
 # Random weights: the same model on every machine, none to be downloaded.
 models() {
   cmake --build --preset bench --target ballast_program
-  local model=results/bench-model.gguf prompts=512,4096,16384 scale=1k..64k peer=()
-  [ -n "$quick" ] && prompts=512,2048 scale=1k..8k
+  local model=results/bench-model.gguf prompts=512,4096,16384 long=16384 scale=1k..64k far=1k..1M
+  local others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25' peer=()
+  [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k
   if command -v node >/dev/null && command -v npm >/dev/null; then
     peer=(--against bench/peers/node-llama-cpp)
   else
@@ -50,12 +52,18 @@ models() {
   echo "== Whole model: speed"
   build/ballast bench -m "$model" --prompt "$prompts" "${peer[@]}" \
     --json=results/bench-speed.json "$@"
+  echo "== Whole model: what other methods add to a prompt"
+  build/ballast bench -m "$model" --prompt "$long" --generate 16 --methods "$others" \
+    --json=results/bench-methods.json
   echo "== Whole model: tokens a second in a given memory"
-  build/ballast bench -m "$model" --memory 256M ${quick:+--generate 64} \
+  build/ballast bench -m "$model" --memory 160M ${quick:+--generate 64} \
     --json=results/bench-throughput.json
   echo "== Whole model: time and memory against length"
   build/ballast bench -m "$model" --scale "$scale" --plot results/bench-scale.svg \
     --json=results/bench-scale.json
+  echo "== The model that is shipped, far beyond its positions"
+  build/ballast bench -m models/ballast-mini.gguf --positions rolling --scale "$far" \
+    --plot results/bench-far.svg --json=results/bench-far.json
 }
 
 for name in "${names[@]}"; do
