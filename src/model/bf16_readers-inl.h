@@ -64,9 +64,6 @@ BALLAST_INLINE __m512 sixteen_from(float first) {
 }
 
 /// The float16 at p in every lane.
-BALLAST_INLINE __m256 half_of_f16(Bytes p) {
-  return _mm256_cvtph_ps(_mm_set1_epi16(load<std::int16_t>(p)));
-}
 BALLAST_INLINE __m512 all_of_f16(Bytes p) {
   return _mm512_cvtph_ps(_mm256_set1_epi16(load<std::int16_t>(p)));
 }
@@ -91,10 +88,11 @@ struct Halves {
 };
 
 // A reader has: kNumbers and kBytes of a block; kStep, how many numbers it reads at a time, 32 in a
-// Numbers; and two functions. factors() writes the kFactors scales and offsets of a block as
+// Numbers; and four functions. factors() writes the kFactors scales and offsets of a block as
 // floats, well before they are wanted: to broadcast them from memory is cheap, but not right after
-// they were written. read() reads the step-th kStep numbers. A block of 32 numbers has too few for
-// that to pay: it makes its factors itself.
+// they were written. begin(), middle() and end() read the step-th kStep numbers, in stages that are
+// gone through for several rows side by side, so that little waits for what was just begun; what
+// one leaves to the next is in Parts.
 
 struct NoFactors {
   static constexpr int kFactors = 0;
@@ -107,13 +105,15 @@ BALLAST_INLINE void one_f16(Bytes p, float* out) {
   const std::uint32_t bits = load<std::uint16_t>(p);
   // Sign, exponent and fraction to their places; the exponent's bias grows from 15 to 127.
   std::uint32_t value = _pdep_u32(bits, 0x8fffe000u) + (112u << 23);
-  if ((bits & 0x7c00) == 0) [[unlikely]] {
+  // Exponents 0 and 31, of subnormal numbers, infinity and NaN, are not of that kind.
+  if (((bits + 0x400) & 0x7800) == 0) [[unlikely]] {
     const __m128i half = _mm_cvtsi32_si128(static_cast<int>(bits));
     value = static_cast<std::uint32_t>(_mm_cvtsi128_si32((__m128i)_mm_cvtph_ps(half)));
   }
   std::memcpy(out, &value, sizeof(value));
 }
 
+/// For a type whose read() does all in one stage.
 template <class Self>
 struct AtOnce {
   struct Parts {

@@ -201,6 +201,37 @@ TEST(Matmul, Bfloat16ReadersRoundWhatTheFormatsDecode) {
   }
 }
 
+/// Zero, the smallest, the largest, and what no file should hold.
+TEST(Matmul, Bfloat16ReadersTakeEveryScale) {
+  for (TensorType type : kTypes) {
+    if (!multiplies_bf16(type) || block_size(type) == 1) continue;
+    const std::size_t cols = 3 * block_size(type), bytes = tensor_bytes(type, cols) / 3;
+    const Weights w(type, 1, cols, 11);
+    std::vector<float> decoded(cols);
+    std::vector<std::uint16_t> row(padded_bf16(cols));
+    for (std::uint16_t scale : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x8400, 0x3c00, 0x7bff,
+                                0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01}) {
+      // Every type has its scales first or last.
+      for (std::size_t at : {std::size_t{0}, std::size_t{2}, bytes - 4, bytes - 2}) {
+        std::vector<std::byte> block(w.linear.row(0), w.linear.row(0) + 3 * bytes);
+        std::memcpy(block.data() + bytes + at, &scale, sizeof scale);
+        decode(type, block, decoded);
+        unpack_bf16(type, block.data(), cols, row.data());
+        for (std::size_t c = 0; c < cols; ++c) {
+          const float made = std::bit_cast<float>(std::uint32_t{row[c]} << 16);
+          if (!std::isfinite(decoded[c])) {  // infinity may become NaN: logits refuse both
+            ASSERT_FALSE(std::isfinite(made))
+                << to_string(type) << " scale " << scale << " at " << at;
+          } else {
+            ASSERT_EQ(made, round_bf16(decoded[c]))
+                << to_string(type) << " scale " << scale << " at " << at << " number " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Matmul, RoundsActivationsToTheNearest) {
   if (!multiplies_bf16(TensorType::bf16)) GTEST_SKIP() << "needs AVX512_BF16";
   for (std::size_t n : {1, 31, 32, 33, 111}) {
