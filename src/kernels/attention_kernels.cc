@@ -306,7 +306,32 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
+// A whole block of logits that are only scaled, and weighted: as FinishLogits() would do it, but
+// nothing is asked for every vector.
+template <bool kWeighted>
+float finish_plain(const LogitRule& rule, float* logits) {
+  const FloatTag d;
+  const auto scale = hn::Set(d, rule.scale);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+  auto max = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto is_nan = hn::IsNaN(max);
+  for (std::size_t e = 0; e < kEntryBlock; e += kLanes) {
+    const auto dot = hn::LoadU(d, logits + e);
+    is_nan = hn::Or(is_nan, hn::IsNaN(dot));
+    auto s = hn::Max(hn::Neg(largest), hn::Min(largest, hn::Mul(dot, scale)));
+    if constexpr (kWeighted) s = hn::Add(s, hn::LoadU(d, rule.log_weights + e));
+    hn::StoreU(s, d, logits + e);
+    max = hn::Max(max, s);
+  }
+  if (!hn::AllFalse(d, is_nan)) return std::numeric_limits<float>::quiet_NaN();
+  return hn::GetLane(hn::MaxOfLanes(d, max));
+}
+
 float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
+  if (count == kEntryBlock && !(rule.softcap > 0.0f) && rule.positions == nullptr) {
+    return rule.log_weights == nullptr ? finish_plain<false>(rule, logits)
+                                       : finish_plain<true>(rule, logits);
+  }
   const FloatTag d;
   const IntTag di;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

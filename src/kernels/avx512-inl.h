@@ -17,6 +17,7 @@
 #include "ballast/storage.h"
 #include "kernels/attention_kernels.h"
 
+#define BALLAST_INLINE inline __attribute__((always_inline))
 #define BALLAST_AVX512_TARGET \
   "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni,avx512bf16"
 
@@ -28,7 +29,32 @@ constexpr std::size_t kWide = 16;   // floats of a vector
 constexpr std::size_t kChunk = 16;  // bytes: rows begin at multiples of it and end at one
 constexpr std::size_t kMaxGroups = kMaxDim / kQuantGroup;
 
+// For lambdas.
+#define BALLAST_HERE __attribute__((always_inline))
+
+// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers.
+template <std::size_t N, typename Action>
+BALLAST_INLINE void times(const Action& action) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) BALLAST_HERE {
+    (action(std::integral_constant<std::size_t, I>()), ...);
+  }
+  (std::make_index_sequence<N>());
+}
+
 constexpr std::size_t up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Hides how a value was made. What is computed from it is computed anew: of many rows GCC else
+// keeps a pointer to each, most of them in memory, and counts them all up.
+template <typename T>
+inline T opaque(T value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// Keeps what makes a vector apart from what uses it, and such pairs in their order. The processor
+// sees a hundred vectors ahead, less than a chunk of rows takes: what loads the next chunk has to
+// stand between the products of this one.
+BALLAST_INLINE void in_order(__m512i& vector) { asm volatile("" : "+v"(vector)); }
 
 // Sixteen rows, or four, at equal distances.
 struct RowSet {
@@ -62,32 +88,50 @@ inline __m128i load_chunk(const std::byte* at, __mmask16 valid) {
 }
 
 // 16 bytes of each of four rows, one row a lane.
-template <typename... Valid>
-inline __m512i four_chunks(const std::byte* at, std::size_t apart, Valid... valid) {
-  const auto low = _mm256_inserti128_si256(_mm256_castsi128_si256(load_chunk(at, valid...)),
-                                           load_chunk(at + apart, valid...), 1);
-  const auto high =
-      _mm256_inserti128_si256(_mm256_castsi128_si256(load_chunk(at + 2 * apart, valid...)),
-                              load_chunk(at + 3 * apart, valid...), 1);
+BALLAST_INLINE __m512i four_chunks(__m128i a, __m128i b, __m128i c, __m128i d) {
+  const auto low = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+  const auto high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// out[i] = 32-bit word i of the chunk at byte `at` of 16 rows.
-template <typename... Valid>
-inline void transpose_chunk(const RowSet& rows, std::size_t at, __m512i* out, Valid... valid) {
-  const std::byte* data = rows.data + at;
-  const std::size_t next = rows.stride, apart = 4 * rows.stride;
-  const auto r0 = four_chunks(data, apart, valid...);
-  const auto r1 = four_chunks(data + next, apart, valid...);
-  const auto r2 = four_chunks(data + 2 * next, apart, valid...);
-  const auto r3 = four_chunks(data + 3 * next, apart, valid...);
-  const auto low01 = _mm512_unpacklo_epi32(r0, r1), high01 = _mm512_unpackhi_epi32(r0, r1);
-  const auto low23 = _mm512_unpacklo_epi32(r2, r3), high23 = _mm512_unpackhi_epi32(r2, r3);
-  out[0] = _mm512_unpacklo_epi64(low01, low23);
-  out[1] = _mm512_unpackhi_epi64(low01, low23);
-  out[2] = _mm512_unpacklo_epi64(high01, high23);
-  out[3] = _mm512_unpackhi_epi64(high01, high23);
+// Bytes `at` … of rows 0 to 3.
+BALLAST_INLINE __m512i first_rows(const RowSet& rows, std::size_t at) {
+  const std::byte* data = opaque(rows.data + at);
+  const std::size_t stride = opaque(rows.stride);
+  return four_chunks(load_chunk(data), load_chunk(data + stride), load_chunk(data + 2 * stride),
+                     load_chunk(data + 2 * stride + stride));
 }
+
+// Bytes `at` … of rows r, r + 4, r + 8 and r + 12.
+template <typename... Valid>
+BALLAST_INLINE __m512i four_rows(const RowSet& rows, std::size_t at, std::size_t r,
+                                 Valid... valid) {
+  const std::size_t stride = opaque(rows.stride);
+  const std::byte* data = opaque(rows.data + at + r * stride);
+  const std::byte* other = opaque(data + 4 * stride);
+  return four_chunks(load_chunk(data, valid...), load_chunk(other, valid...),
+                     load_chunk(data + 8 * stride, valid...),
+                     load_chunk(other + 8 * stride, valid...));
+}
+
+// 32-bit words of a chunk of 16 rows, of which four[r] holds rows r, r + 4, …: half way, …
+struct HalfWords {
+  __m512i low01, high01, low23, high23;
+
+  HalfWords() = default;
+  explicit BALLAST_INLINE HalfWords(const __m512i (&four)[4])
+      : low01(_mm512_unpacklo_epi32(four[0], four[1])),
+        high01(_mm512_unpackhi_epi32(four[0], four[1])),
+        low23(_mm512_unpacklo_epi32(four[2], four[3])),
+        high23(_mm512_unpackhi_epi32(four[2], four[3])) {}
+  // … and word i of all rows.
+  BALLAST_INLINE __m512i word(std::size_t i) const {
+    if (i == 0) return _mm512_unpacklo_epi64(low01, low23);
+    if (i == 1) return _mm512_unpackhi_epi64(low01, low23);
+    if (i == 2) return _mm512_unpacklo_epi64(high01, high23);
+    return _mm512_unpackhi_epi64(high01, high23);
+  }
+};
 
 // Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e].
 class Scales {
@@ -134,9 +178,10 @@ class Scales {
       return;
     }
     for (std::size_t w = 0; w < words_; w += 8) {
-      __m512i out[4];
-      transpose_chunk(RowSet{first, words_ * 2}, w * 2, out);
-      for (std::size_t i = 0; i < 4; ++i) put_pair(w + 2 * i, e, out[i]);
+      __m512i four[4];
+      for (std::size_t r = 0; r < 4; ++r) four[r] = four_rows({first, words_ * 2}, w * 2, r);
+      const HalfWords half(four);
+      for (std::size_t i = 0; i < 4; ++i) put_pair(w + 2 * i, e, half.word(i));
     }
   }
 
@@ -145,28 +190,48 @@ class Scales {
   alignas(64) std::uint32_t bits_[2 * kMaxGroups * kEntryBlock];
 };
 
-// The rows that will be read next, which are asked for while the present ones are worked on; their
-// scales at once.
+// The rows that will be read next, which are asked for while the present ones are worked on, a part
+// of `parts` after another; their scales at once.
 class Upcoming {
  public:
-  explicit Upcoming(const RowsView* rows) {
-    if (rows != nullptr) rows_ = *rows;
-    bytes_ = row_bytes(rows_.type, rows_.dim);
-    const std::size_t scales = rows_.rows * row_scales(rows_.type, rows_.dim);
-    for (std::size_t i = 0; i < scales; i += 64 / sizeof(std::uint16_t)) {
-      __builtin_prefetch(rows_.scales + i, 0, 2);
+  Upcoming(const RowsView* rows, std::size_t parts) {
+    if (rows == nullptr || rows->rows == 0) return;
+    at_ = rows->data;
+    stride_ = rows->stride;
+    bytes_ = row_bytes(rows->type, rows->dim);
+    left_ = rows->rows;
+    if (stride_ < bytes_ + kLine) {  // all in one
+      bytes_ += (left_ - 1) * stride_;
+      left_ = 1;
+    }
+    share_ = up(left_ * lines(bytes_), parts) / parts;
+    const std::size_t scales = rows->rows * row_scales(rows->type, rows->dim);
+    for (std::size_t i = 0; i < scales; i += kLine / sizeof(std::uint16_t)) {
+      __builtin_prefetch(rows->scales + i, 0, 2);
     }
   }
-  void fetch(std::size_t first, std::size_t count) const {
-    for (std::size_t r = first; r < std::min(first + count, rows_.rows); ++r) {
-      const std::byte* row = rows_.data + r * rows_.stride;
-      for (std::size_t i = 0; i < bytes_; i += 64) __builtin_prefetch(row + i, 0, 2);
+  BALLAST_INLINE void next_part() {
+    for (std::size_t i = 0; i < share_; ++i) {
+      __builtin_prefetch(at_ + done_, 0, 2);
+      done_ += kLine;
+      if (done_ < bytes_) continue;
+      if (--left_ == 0) {
+        share_ = 0;
+        return;
+      }
+      done_ = 0;
+      at_ += stride_;
     }
   }
 
  private:
-  RowsView rows_;
-  std::size_t bytes_;
+  static constexpr std::size_t kLine = 64;
+  static std::size_t lines(std::size_t bytes) { return up(bytes, kLine) / kLine; }
+
+  const std::byte* at_ = nullptr;
+  std::size_t stride_ = 0, bytes_ = 0;
+  std::size_t left_ = 0, done_ = 0;  // rows; bytes of the first of them
+  std::size_t share_ = 0;
 };
 
 inline __m512i broadcast(const std::uint32_t* word) {

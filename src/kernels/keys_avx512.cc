@@ -44,21 +44,31 @@ class Keys {
     if ((group + 1) * kWide > keys_.rows) return last_.rows();
     return {keys_.data + group * kWide * keys_.stride, keys_.stride};
   }
-  void read(const RowSet& rows, std::size_t chunk, __m512i* out) const {
-    if (chunk < whole_) {
-      transpose_chunk(rows, chunk * kChunk, out);
+  // A chunk, half way to words.
+  BALLAST_INLINE HalfWords half(const RowSet& rows, std::size_t chunk) const {
+    __m512i four[4];
+    times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(rows, chunk * kChunk, r); });
+    return cleared(rows, chunk, HalfWords(four));
+  }
+  // The same from what is loaded already, where padding may be part of it.
+  BALLAST_INLINE HalfWords cleared(const RowSet& rows, std::size_t chunk, HalfWords half) const {
+    if (type != StorageType::bf16 || chunk < whole_) [[likely]]
+      return half;
+    __m512i four[4];
+    times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(rows, chunk * kChunk, r, rest_); });
+    return HalfWords(four);
+  }
+  // Word i of a chunk.
+  BALLAST_INLINE static __m512i word(const HalfWords& half, std::size_t i) {
+    if constexpr (type == StorageType::int8) {
+      return _mm512_xor_si512(half.word(i), _mm512_set1_epi8(static_cast<char>(0x80)));
+    } else if constexpr (type == StorageType::int4) {
+      // Byte j of a group holds numbers j and 16 + j.
+      const auto low = _mm512_set1_epi8(15);
+      if (i < 4) return _mm512_and_si512(half.word(i), low);
+      return _mm512_and_si512(_mm512_srli_epi16(half.word(i - 4), 4), low);
     } else {
-      transpose_chunk(rows, chunk * kChunk, out, rest_);
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      if constexpr (type == StorageType::int8) {
-        out[i] = _mm512_xor_si512(out[i], _mm512_set1_epi8(static_cast<char>(0x80)));
-      } else if constexpr (type == StorageType::int4) {
-        // Byte j of a group holds numbers j and 16 + j.
-        const auto low = _mm512_set1_epi8(15);
-        out[i + 4] = _mm512_and_si512(_mm512_srli_epi16(out[i], 4), low);
-        out[i] = _mm512_and_si512(out[i], low);
-      }
+      return half.word(i);
     }
   }
 
@@ -69,30 +79,57 @@ class Keys {
   FilledUp last_;
 };
 
-// The words of G groups of keys, chunk by chunk: made on the way, …
+// The words of G groups of keys at a time, chunk by chunk: made on the way, …
 template <StorageType type, std::size_t G>
 class FreshWords {
  public:
-  FreshWords(const Keys<type>& keys, std::size_t first, const Upcoming& upcoming)
-      : keys_(keys),
-        upcoming_(upcoming),
-        next_(first * kWide),
-        share_(up(G * kWide, keys.chunks()) / keys.chunks()) {
-    for (std::size_t g = 0; g < G; ++g) rows_[g] = keys.rows(first + g);
+  BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Upcoming& upcoming)
+      : keys_(keys), upcoming_(upcoming), first_(first) {
+    set_rows();
+    times<4>([&](auto r) BALLAST_HERE { load(r); });
   }
-  void chunk(std::size_t c) {
-    // A few at a time: what is asked for at once waits in line.
-    if (c * share_ < G * kWide) upcoming_.fetch(next_ + c * share_, share_);
-    for (std::size_t g = 0; g < G; ++g) keys_.read(rows_[g], c, words_[g]);
+  // The next chunk; after the last one the first of the next G groups.
+  BALLAST_INLINE void chunk(std::size_t c) {
+    times<G>([&](auto g) BALLAST_HERE {
+      upcoming_.next_part();
+      half_[g] = keys_.cleared(rows_[g], c, HalfWords(four_[g]));
+    });
+    if (++loaded_ < keys_.chunks()) return;
+    loaded_ = 0;
+    // After the last groups there is nothing; these are loaded again.
+    if (first_ + 2 * G <= keys_.groups()) first_ += G;
+    set_rows();
   }
-  __m512i word(std::size_t g, std::size_t i) const { return words_[g][i]; }
+  BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
+    return Keys<type>::word(half_[g], i);
+  }
+  // To be called when word i of all has been added to these sums.
+  template <std::size_t Q>
+  BALLAST_INLINE void after(std::size_t i, __m512i (&sums)[Q][G]) {
+    times<Q>([&](auto q)
+                 BALLAST_HERE { times<G>([&](auto g) BALLAST_HERE { in_order(sums[q][g]); }); });
+    constexpr std::size_t kShare = Keys<type>::kWords / 4;
+    if (i % kShare == kShare - 1) load(i / kShare);
+  }
 
  private:
+  BALLAST_INLINE void set_rows() {
+    times<G>([&](auto g) BALLAST_HERE { rows_[g] = keys_.rows(first_ + g); });
+  }
+  BALLAST_INLINE void load(std::size_t r) {
+    times<G>([&](auto g) BALLAST_HERE {
+      four_[g][r] = four_rows(rows_[g], loaded_ * kChunk, r);
+      in_order(four_[g][r]);
+    });
+  }
+
   const Keys<type>& keys_;
-  const Upcoming& upcoming_;
-  std::size_t next_, share_;
+  Upcoming& upcoming_;
+  std::size_t first_;
+  std::size_t loaded_ = 0;  // chunk
   RowSet rows_[G];
-  __m512i words_[G][Keys<type>::kWords];
+  __m512i four_[G][4];
+  HalfWords half_[G];
 };
 
 // … or kept for many queries.
@@ -101,9 +138,11 @@ class KeptWords {
  public:
   KeptWords(const __m512i* words, std::size_t count) : words_(words), at_(words), count_(count) {}
   void chunk(std::size_t c) { at_ = words_ + c * Keys<type>::kWords; }
-  __m512i word(std::size_t g, std::size_t i) const {
+  BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
     return _mm512_load_si512(at_ + g * count_ + i);
   }
+  template <typename Sums>
+  void after(std::size_t, Sums&) {}
 
  private:
   const __m512i* words_;
@@ -136,26 +175,32 @@ struct Tile;
 template <std::size_t Q, std::size_t G>
 struct Tile<StorageType::bf16, Q, G> {
   template <typename Words>
-  static void run(Words words, const Asked& asked) {
-    __m512 sums[Q][G];
-    for (auto& of_query : sums) {
-      for (auto& sum : of_query) sum = _mm512_setzero_ps();
-    }
+  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
+    __m512i sums[Q][G];
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<G>([&](auto g) BALLAST_HERE { sums[q][g] = _mm512_setzero_si512(); });
+    });
     const auto* queries = reinterpret_cast<const std::uint32_t*>(asked.queries);
     for (std::size_t c = 0; c < asked.chunks; ++c) {
       words.chunk(c);
-      for (std::size_t i = 0; i < 4; ++i) {
-        for (std::size_t q = 0; q < Q; ++q) {
-          const auto query = broadcast(queries + q * asked.stride + c * 4 + i);
-          for (std::size_t g = 0; g < G; ++g) {
-            sums[q][g] = _mm512_dpbf16_ps(sums[q][g], (__m512bh)words.word(g, i), (__m512bh)query);
-          }
-        }
-      }
+      const std::uint32_t* at = opaque(queries + c * 4);
+      times<4>([&](auto i) BALLAST_HERE {
+        const std::size_t stride = opaque(asked.stride);
+        __m512i word[G];
+        times<G>([&](auto g) BALLAST_HERE { word[g] = words.word(g, i); });
+        times<Q>([&](auto q) BALLAST_HERE {
+          const auto query = broadcast(at + q * stride + i);
+          times<G>([&](auto g) BALLAST_HERE {
+            sums[q][g] =
+                (__m512i)_mm512_dpbf16_ps((__m512)sums[q][g], (__m512bh)word[g], (__m512bh)query);
+          });
+        });
+        words.after(i, sums);
+      });
     }
-    for (std::size_t q = 0; q < Q; ++q) {
-      for (std::size_t g = 0; g < G; ++g) asked.store(q, g, sums[q][g]);
-    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<G>([&](auto g) BALLAST_HERE { asked.store(q, g, (__m512)sums[q][g]); });
+    });
   }
 };
 
@@ -202,23 +247,23 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
   static constexpr std::size_t kGroupChunks = kGroupWords / Keys<type>::kWords;
 
   template <typename Words>
-  static void run(Words words, const Asked& asked) {
+  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
     __m512 sums[Q][G];
-    for (auto& of_query : sums) {
-      for (auto& sum : of_query) sum = _mm512_setzero_ps();
-    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<G>([&](auto g) BALLAST_HERE { sums[q][g] = _mm512_setzero_ps(); });
+    });
     const std::size_t groups = asked.stride / kQuantGroup;
     for (std::size_t group = 0; group < groups; ++group) {
       __m512i high[Q][G], low[Q][G];
-      for (std::size_t q = 0; q < Q; ++q) {
+      times<Q>([&](auto q) BALLAST_HERE {
         const float* start = Codes<type>::sums(asked.query(q), asked.stride) + group;
-        for (std::size_t g = 0; g < G; ++g) {
+        times<G>([&](auto g) BALLAST_HERE {
           low[q][g] = _mm512_setzero_si512();
           if constexpr (kWideCodes) {
             high[q][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
           }
-        }
-      }
+        });
+      });
       for (std::size_t c = 0; c < kGroupChunks; ++c) {
         if (group * kGroupChunks + c < asked.chunks) {
           words.chunk(group * kGroupChunks + c);
@@ -227,44 +272,48 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       }
       scale(asked, group, high, low, sums);
     }
-    for (std::size_t q = 0; q < Q; ++q) {
+    times<Q>([&](auto q) BALLAST_HERE {
       const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
-      for (std::size_t g = 0; g < G; ++g) {
+      times<G>([&](auto g) BALLAST_HERE {
         asked.store(q, g, kWideCodes ? _mm512_mul_ps(sums[q][g], unit) : sums[q][g]);
-      }
-    }
+      });
+    });
   }
 
  private:
   template <typename Words>
-  static void multiply(const Words& words, const Asked& asked, std::size_t group, std::size_t c,
-                       __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
-    for (std::size_t i = 0; i < Keys<type>::kWords; ++i) {
-      for (std::size_t q = 0; q < Q; ++q) {
-        const std::uint32_t* codes =
-            Codes<type>::group(asked.query(q), group) + c * Keys<type>::kWords + i;
+  BALLAST_INLINE static void multiply(Words& words, const Asked& asked, std::size_t group,
+                                      std::size_t c, __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
+    const std::uint32_t* at =
+        opaque(Codes<type>::group(asked.query(0), group) + c * Keys<type>::kWords);
+    times<Keys<type>::kWords>([&](auto i) BALLAST_HERE {
+      const std::size_t stride = opaque(asked.stride);
+      __m512i word[G];
+      times<G>([&](auto g) BALLAST_HERE { word[g] = words.word(g, i); });
+      times<Q>([&](auto q) BALLAST_HERE {
+        const std::uint32_t* codes = at + q * stride + i;
         if constexpr (kWideCodes) {
           const auto h = broadcast(codes);
           codes += kGroupWords;
-          for (std::size_t g = 0; g < G; ++g) {
-            high[q][g] = _mm512_dpbusd_epi32(high[q][g], words.word(g, i), h);
-          }
+          times<G>([&](auto g)
+                       BALLAST_HERE { high[q][g] = _mm512_dpbusd_epi32(high[q][g], word[g], h); });
         }
         const auto l = broadcast(codes);
-        for (std::size_t g = 0; g < G; ++g) {
-          low[q][g] = _mm512_dpbusd_epi32(low[q][g], words.word(g, i), l);
-        }
-      }
-    }
+        times<G>([&](auto g)
+                     BALLAST_HERE { low[q][g] = _mm512_dpbusd_epi32(low[q][g], word[g], l); });
+      });
+      words.after(i, low);
+    });
   }
 
-  static void scale(const Asked& asked, std::size_t group, const __m512i (&high)[Q][G],
-                    const __m512i (&low)[Q][G], __m512 (&sums)[Q][G]) {
+  BALLAST_INLINE static void scale(const Asked& asked, std::size_t group,
+                                   const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
+                                   __m512 (&sums)[Q][G]) {
     const std::size_t groups = asked.stride / kQuantGroup;
-    for (std::size_t g = 0; g < G; ++g) {
+    times<G>([&](auto g) BALLAST_HERE {
       const std::size_t key = (asked.first + g) * kWide;
       const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
-      for (std::size_t q = 0; q < Q; ++q) {
+      times<Q>([&](auto q) BALLAST_HERE {
         if constexpr (kWideCodes) {
           const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
           sums[q][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sums[q][g]);
@@ -276,8 +325,8 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
               _mm512_fmadd_ps(_mm512_cvtepi32_ps(low[q][g]), scale, _mm512_mul_ps(offset, sum));
           sums[q][g] = _mm512_fmadd_ps(dot, unit, sums[q][g]);
         }
-      }
-    }
+      });
+    });
   }
 };
 
@@ -343,32 +392,36 @@ template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
-// other.
+// other; of int8, which has two of each, one group if queries are more than two.
 template <StorageType type>
-void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const Upcoming& upcoming) {
+void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
+  Upcoming upcoming(next, keys.groups() * keys.chunks());
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
+    if (asked.first + G > keys.groups()) return;
+    FreshWords<type, G> words(keys, asked.first, upcoming);
     for (; asked.first + G <= keys.groups(); asked.first += G) {
-      Tile<type, Q, G>::run(FreshWords<type, G>(keys, asked.first, upcoming), asked);
+      Tile<type, Q, G>::run(words, asked);
     }
   };
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
-    if constexpr (Q < 3) of_groups.template operator()<2, Q>();
+    if constexpr (type != StorageType::int8 || Q < 3) of_groups.template operator()<2, Q>();
     of_groups.template operator()<1, Q>();
   });
 }
 
 template <StorageType type>
-void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Upcoming& upcoming) {
+void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
+  Upcoming upcoming(next, keys.groups());
   const std::size_t words = keys.words();
   __m512i kept[kKeyGroups * kMaxDim / 2];
   for (std::size_t g = 0; g < keys.groups(); ++g) {
-    upcoming.fetch(g * kWide, kWide);
+    upcoming.next_part();
     const RowSet rows = keys.rows(g);
     for (std::size_t c = 0; c < keys.chunks(); ++c) {
-      __m512i out[Keys<type>::kWords];
-      keys.read(rows, c, out);
+      const HalfWords half = keys.half(rows, c);
       for (std::size_t i = 0; i < Keys<type>::kWords; ++i) {
-        _mm512_store_si512(kept + g * words + c * Keys<type>::kWords + i, out[i]);
+        _mm512_store_si512(kept + g * words + c * Keys<type>::kWords + i,
+                           Keys<type>::word(half, i));
       }
     }
   }
@@ -379,7 +432,8 @@ void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Upco
       in_tiles<kMostQueries<type>>(count, [&]<std::size_t Q>(std::size_t q) {
         asked.queries = all.query(q);
         asked.logits = all.logits + q * kEntryBlock;
-        Tile<type, Q, G>::run(KeptWords<type>(kept + asked.first * words, words), asked);
+        KeptWords<type> of_groups(kept + asked.first * words, words);
+        Tile<type, Q, G>::run(of_groups, asked);
       });
     }
   };
@@ -393,9 +447,8 @@ void ask(const RowsView& rows, const float* queries, std::size_t count, float* l
   const Keys<type> keys(rows);
   const Scales scales(rows);
   const Asked asked{keys.chunks(), &scales, queries, packed_size(rows.dim), 0, logits};
-  const Upcoming upcoming(next);
-  if (count <= kFewQueries) return ask_few(keys, asked, count, upcoming);
-  ask_many(keys, asked, count, upcoming);
+  if (count <= kFewQueries) return ask_few(keys, asked, count, next);
+  ask_many(keys, asked, count, next);
 }
 
 }  // namespace

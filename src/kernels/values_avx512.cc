@@ -2,6 +2,8 @@
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
+#include <array>
+
 #include "kernels/attention_avx512.h"
 #include "kernels/attention_kernels.h"
 
@@ -32,46 +34,79 @@ class Values {
 
   std::size_t steps() const { return steps_; }
   std::size_t columns() const { return columns_; }  // vectors
+  std::size_t whole_columns() const { return values_.dim / kWide; }
   RowSet rows(std::size_t step) const {
     if ((step + 1) * kEntries > values_.rows) return last_.rows();
     return {values_.data + step * kEntries * values_.stride, values_.stride};
   }
-  // Columns first … first + C − 1; of int4 an even number of them, from an even one on.
+  // C columns from the first on, of 16 numbers each; of int4, and of int8 unless C is 1, both of a
+  // group. Of bf16 all 16, unless C is 1. What column() makes them of, …
+  static constexpr std::size_t raw(std::size_t columns) {
+    return type == StorageType::int4 ? columns / 2 : columns;
+  }
   template <std::size_t C>
-  void read(const RowSet& rows, std::size_t first, __m512i* out) const {
+  BALLAST_INLINE void load(const RowSet& rows, std::size_t first, std::size_t i,
+                           __m512i* out) const {
     if constexpr (type == StorageType::bf16) {
-      for (std::size_t c = 0; c < C; ++c) out[c] = interleave_pair(rows, first + c);
-    } else if constexpr (type == StorageType::int8) {
-      for (std::size_t c = 0; c < C; ++c) out[c] = interleave_four(rows, (first + c) * kChunk);
+      *out = load_pair<C == 1>(rows, first + i);
+    } else if constexpr (type == StorageType::int4) {
+      *out = first_rows(rows, (first / 2 + i) * kChunk);
+    } else if constexpr (C == 1) {
+      *out = first_rows(rows, first * kChunk);
     } else {
-      const auto low = _mm512_set1_epi8(15);
-      for (std::size_t c = 0; c < C; c += 2) {
-        const auto both = interleave_four(rows, (first + c) / 2 * kChunk);
-        out[c] = _mm512_and_si512(both, low);
-        out[c + 1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-      }
+      // Both columns of two rows.
+      const std::byte* at = opaque(rows.data + first * kChunk) + i * 2 * rows.stride;
+      const auto a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+      const auto b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + rows.stride));
+      *out = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+    }
+  }
+  // … and column c of them.
+  template <std::size_t C>
+  BALLAST_INLINE static __m512i column(const __m512i* raw, std::size_t c) {
+    if constexpr (type == StorageType::bf16) {
+      return interleave_pair(raw[c]);
+    } else if constexpr (type == StorageType::int4) {
+      const auto four = interleave_four(raw[c / 2]);
+      return _mm512_and_si512(c % 2 == 0 ? four : _mm512_srli_epi16(four, 4), _mm512_set1_epi8(15));
+    } else if constexpr (C == 1) {
+      return interleave_four(raw[0]);
+    } else {
+      return interleave_two(raw[0], raw[1], c);
     }
   }
 
  private:
-  static __m512i interleave_four(const RowSet& rows, std::size_t at) {
-    // Byte j of word i is byte i of row j.
+  // Byte j of word i: of the i-th number, entry j.
+  static __m512i words(int apart) {
     const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const auto order = _mm512_add_epi8(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x01010101)),
-                                       _mm512_set1_epi32(0x30201000));
-    return _mm512_permutexvar_epi8(order, four_chunks(rows.data + at, rows.stride));
+    return _mm512_add_epi8(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x01010101)),
+                           _mm512_set1_epi32(apart * 0x03020100));
+  }
+  BALLAST_INLINE static __m512i interleave_four(__m512i rows) {
+    return _mm512_permutexvar_epi8(words(16), rows);
+  }
+  // Column c of two, of rows 0 and 1 and of rows 2 and 3.
+  BALLAST_INLINE static __m512i interleave_two(__m512i a, __m512i b, std::size_t c) {
+    const auto from = _mm512_set1_epi8(static_cast<char>(c * 16));
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(words(32), from), b);
   }
 
-  __m512i interleave_pair(const RowSet& rows, std::size_t column) const {
+  template <bool kMaybeRest>
+  BALLAST_INLINE __m512i load_pair(const RowSet& rows, std::size_t column) const {
+    const std::byte* at = opaque(rows.data) + column * 2 * kWide;
+    const bool rest = kMaybeRest && (column + 1) * kWide > values_.dim;
+    const auto row = [&](const std::byte* data) BALLAST_HERE {
+      if (rest) return _mm256_maskz_loadu_epi16(rest_, data);
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+    };
+    return _mm512_inserti64x4(_mm512_castsi256_si512(row(at)), row(at + rows.stride), 1);
+  }
+  BALLAST_INLINE static __m512i interleave_pair(__m512i pair) {
     const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const auto order = _mm512_add_epi16(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x00010001)),
                                         _mm512_set1_epi32(0x00100000));
-    const std::byte* at = rows.data + column * 2 * kWide;
-    const bool whole = (column + 1) * kWide <= values_.dim;
-    const auto mask = whole ? static_cast<__mmask16>(0xFFFF) : rest_;
-    const auto a = _mm256_maskz_loadu_epi16(mask, at);
-    const auto b = _mm256_maskz_loadu_epi16(mask, at + rows.stride);
-    return _mm512_permutexvar_epi16(order, _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1));
+    return _mm512_permutexvar_epi16(order, pair);
   }
 
   RowsView values_;
@@ -84,24 +119,50 @@ class Values {
 template <StorageType type, std::size_t C>
 class FreshColumns {
  public:
-  FreshColumns(const Values<type>& values, std::size_t first, const Upcoming& upcoming)
-      : values_(values), upcoming_(upcoming), first_(first) {
-    // All passes over the entries share the rows of what comes next.
-    const std::size_t passes = up(values.columns(), C) / C;
-    share_ = up(Values<type>::kEntries, passes) / passes;
-    next_ = first / C * values.steps() * share_;
+  BALLAST_INLINE FreshColumns(const Values<type>& values, std::size_t first, Upcoming& upcoming)
+      : values_(values), upcoming_(upcoming), first_(first), rows_(values.rows(0)) {
+    load();
   }
-  void step(std::size_t s) {
-    upcoming_.fetch(next_ + s * share_, share_);
-    values_.template read<C>(values_.rows(s), first_, columns_);
+  BALLAST_INLINE void step(std::size_t s) {
+    upcoming_.next_part();
+    // After the last step there is nothing; its rows are loaded again.
+    if (s + 1 < values_.steps()) rows_ = values_.rows(s + 1);
+    if constexpr (kAtOnce) make();
   }
-  __m512i column(std::size_t c) const { return columns_[c]; }
+  BALLAST_INLINE __m512i column(std::size_t c) const { return columns_[c]; }
+  // Before the first product with column c, …
+  BALLAST_INLINE void before(std::size_t c) {
+    if constexpr (!kAtOnce) columns_[c] = Values<type>::template column<1>(raw_ + c, 0);
+  }
+  // … and after it: loads what the next step needs.
+  BALLAST_INLINE void after(std::size_t c) {
+    if constexpr (kAtOnce) {
+      if (c + 1 == C) load();
+    } else {
+      load(c);
+    }
+  }
 
  private:
+  // Columns that are made of the same rows' bytes.
+  static constexpr bool kAtOnce = type != StorageType::bf16;
+
+  BALLAST_INLINE void make() {
+    times<C>([&](auto c) BALLAST_HERE { columns_[c] = Values<type>::template column<C>(raw_, c); });
+  }
+  BALLAST_INLINE void load(std::size_t i) {
+    values_.template load<C>(rows_, first_, i, &raw_[i]);
+    in_order(raw_[i]);
+  }
+  BALLAST_INLINE void load() {
+    times<Values<type>::raw(C)>([&](auto i) BALLAST_HERE { load(i); });
+  }
+
   const Values<type>& values_;
-  const Upcoming& upcoming_;
-  std::size_t first_, next_, share_;
-  __m512i columns_[C];
+  Upcoming& upcoming_;
+  std::size_t first_;
+  RowSet rows_;
+  __m512i raw_[Values<type>::raw(C)], columns_[C];
 };
 
 // … or kept for many queries.
@@ -111,6 +172,8 @@ class KeptColumns {
       : columns_(columns), at_(columns), count_(count) {}
   void step(std::size_t s) { at_ = columns_ + s * count_; }
   __m512i column(std::size_t c) const { return _mm512_load_si512(at_ + c); }
+  void before(std::size_t) {}
+  void after(std::size_t) {}
 
  private:
   const __m512i* columns_;
@@ -119,17 +182,19 @@ class KeptColumns {
 };
 
 template <StorageType type>
-void keep(const Values<type>& values, const Upcoming& upcoming, __m512i* kept) {
+void keep(const Values<type>& values, const RowsView* next, __m512i* kept) {
+  Upcoming upcoming(next, values.steps());
   for (std::size_t s = 0; s < values.steps(); ++s) {
-    upcoming.fetch(s * Values<type>::kEntries, Values<type>::kEntries);
+    upcoming.next_part();
     const RowSet rows = values.rows(s);
     constexpr std::size_t C = type == StorageType::int4 ? 2 : 1;
     for (std::size_t c = 0; c < values.columns(); c += C) {
-      __m512i out[C];
-      values.template read<C>(rows, c, out);
-      for (std::size_t i = 0; i < C; ++i) {
-        _mm512_store_si512(kept + s * values.columns() + c + i, out[i]);
-      }
+      __m512i raw;
+      values.template load<C>(rows, c, 0, &raw);
+      times<C>([&](auto i) BALLAST_HERE {
+        _mm512_store_si512(kept + s * values.columns() + c + i,
+                           Values<type>::template column<C>(&raw, i));
+      });
     }
   }
 }
@@ -151,32 +216,35 @@ struct Added {
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
 template <std::size_t Q, std::size_t C, typename Columns>
-inline void bf16_tile(Columns columns, const std::uint32_t* weights, std::size_t first,
-                      const Added& added) {
-  __m512 part[Q][C];
-  for (auto& of_query : part) {
-    for (auto& column : of_query) column = _mm512_setzero_ps();
-  }
+BALLAST_INLINE void bf16_tile(Columns columns, const std::uint32_t* weights, std::size_t first,
+                              const Added& added) {
+  __m512i part[Q][C];
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<C>([&](auto c) BALLAST_HERE { part[q][c] = _mm512_setzero_si512(); });
+  });
   for (std::size_t s = 0; s < added.steps; ++s) {
     columns.step(s);
-    __m512i value[C];
-    for (std::size_t c = 0; c < C; ++c) value[c] = columns.column(c);
-    for (std::size_t q = 0; q < Q; ++q) {
+    times<Q>([&](auto q) BALLAST_HERE {
       const auto w = broadcast(weights + q * kPairs + s);
-      for (std::size_t c = 0; c < C; ++c) {
-        part[q][c] = _mm512_dpbf16_ps(part[q][c], (__m512bh)value[c], (__m512bh)w);
-      }
-    }
+      times<C>([&](auto c) BALLAST_HERE {
+        if constexpr (q == 0) columns.before(c);
+        part[q][c] =
+            (__m512i)_mm512_dpbf16_ps((__m512)part[q][c], (__m512bh)columns.column(c), (__m512bh)w);
+        in_order(part[q][c]);
+        if constexpr (q == 0) columns.after(c);
+      });
+    });
   }
-  for (std::size_t q = 0; q < Q; ++q) {
-    for (std::size_t c = 0; c < C; ++c) {
-      add_scaled(added.sums + q * added.stride + (first + c) * kWide, added.factors[q], part[q][c]);
-    }
-  }
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<C>([&](auto c) BALLAST_HERE {
+      add_scaled(added.sums + q * added.stride + (first + c) * kWide, added.factors[q],
+                 (__m512)part[q][c]);
+    });
+  });
 }
 
 void bf16_sums(const Values<StorageType::bf16>& values, const float* weights, std::size_t count,
-               const Added& added, const Upcoming& upcoming) {
+               const Added& added, const RowsView* next) {
   alignas(64) std::uint32_t rounded[kMostQueries * kPairs];
   for (std::size_t i = 0; i < count * kEntryBlock; i += kWide) {
     const auto words = _mm512_cvtneps_pbh(_mm512_loadu_ps(weights + i));
@@ -184,21 +252,23 @@ void bf16_sums(const Values<StorageType::bf16>& values, const float* weights, st
   }
   std::size_t first = 0;
   if (count <= kFewQueries) {
+    const std::size_t whole = values.whole_columns();
+    const std::size_t passes = whole / 4 + values.columns() - whole / 4 * 4;
+    Upcoming upcoming(next, passes * values.steps());
     in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
       const auto of_columns = [&]<std::size_t C>() {
-        for (; first + C <= values.columns(); first += C) {
+        for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
           bf16_tile<Q, C>(FreshColumns<StorageType::bf16, C>(values, first, upcoming), rounded,
                           first, added);
         }
       };
-      if constexpr (Q < 3) of_columns.template operator()<8>();
       of_columns.template operator()<4>();
       of_columns.template operator()<1>();
     });
     return;
   }
   __m512i kept[kPairs * kMaxDim / kWide];
-  keep(values, upcoming, kept);
+  keep(values, next, kept);
   // Columns outside, so that their values stay in the first-level cache.
   const auto of_columns = [&]<std::size_t C>() {
     for (; first + C <= values.columns(); first += C) {
@@ -225,99 +295,117 @@ struct Codes {
   alignas(64) std::uint8_t high[kTile][kEntryBlock];
   alignas(64) std::uint8_t low[kTile][kEntryBlock];
 
-  void set(std::size_t q, const float* weights, const float* scales, std::size_t vectors);
-  void set_offset(std::size_t q, const float* weights, const float* offsets, std::size_t vectors);
+  // Of Q queries; offsets may be null.
+  template <std::size_t Q>
+  void set(const float* weights, const float* scales, const float* offsets, std::size_t vectors);
 };
 
-void Codes::set(std::size_t q, const float* weights, const float* scales, std::size_t vectors) {
-  __m512 product[kEntryBlock / kWide];
-  auto most = _mm512_setzero_ps();
-  for (std::size_t v = 0; v < kEntryBlock / kWide; ++v) {
-    product[v] = v < vectors ? _mm512_mul_ps(_mm512_loadu_ps(weights + v * kWide),
-                                             _mm512_load_ps(scales + v * kWide))
-                             : _mm512_setzero_ps();
-    most = _mm512_max_ps(most, product[v]);
-  }
-  const float largest = _mm512_reduce_max_ps(most);
-  unit[q] = largest / 65535.0f;
-  // Below, the inverse would overflow: such values count as zeros.
-  const auto inverse = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
-  const auto order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-  const auto byte = _mm512_set1_epi16(255);
-  for (std::size_t v = 0; v < kEntryBlock / kWide; v += 4) {
-    __m512i code[4];
-    for (std::size_t i = 0; i < 4; ++i) {
-      code[i] = _mm512_cvtps_epi32(_mm512_mul_ps(product[v + i], inverse));
-    }
-    const auto a = _mm512_packus_epi32(code[0], code[1]);
-    const auto b = _mm512_packus_epi32(code[2], code[3]);
-    const auto lows = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
-    const auto highs = _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
-    _mm512_store_si512(low[q] + v * kWide, _mm512_permutexvar_epi32(order, lows));
-    _mm512_store_si512(high[q] + v * kWide, _mm512_permutexvar_epi32(order, highs));
-  }
-}
-
-void Codes::set_offset(std::size_t q, const float* weights, const float* offsets,
-                       std::size_t vectors) {
-  auto sum = _mm512_setzero_ps();
+template <std::size_t Q>
+void Codes::set(const float* weights, const float* scales, const float* offsets,
+                std::size_t vectors) {
+  const auto at = [&](std::size_t q, std::size_t v) BALLAST_HERE {
+    return _mm512_loadu_ps(weights + q * kEntryBlock + v * kWide);
+  };
+  __m512 most[Q], sum[Q];
+  times<Q>([&](auto q) BALLAST_HERE { most[q] = sum[q] = _mm512_setzero_ps(); });
   for (std::size_t v = 0; v < vectors; ++v) {
-    sum = _mm512_fmadd_ps(_mm512_loadu_ps(weights + v * kWide), _mm512_load_ps(offsets + v * kWide),
-                          sum);
+    const auto scale = _mm512_load_ps(scales + v * kWide);
+    times<Q>([&](auto q) BALLAST_HERE {
+      most[q] = _mm512_max_ps(most[q], _mm512_mul_ps(at(q, v), scale));
+    });
+    if (offsets == nullptr) continue;
+    const auto offset = _mm512_load_ps(offsets + v * kWide);
+    times<Q>([&](auto q) BALLAST_HERE { sum[q] = _mm512_fmadd_ps(at(q, v), offset, sum[q]); });
   }
-  offset[q] = _mm512_reduce_add_ps(sum);
+  __m512 inverse[Q];
+  times<Q>([&](auto q) BALLAST_HERE {
+    const float largest = _mm512_reduce_max_ps(most[q]);
+    unit[q] = largest / 65535.0f;
+    // Below, the inverse would overflow: such values count as zeros.
+    inverse[q] = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
+    offset[q] = offsets == nullptr ? 0.0f : _mm512_reduce_add_ps(sum[q]);
+  });
+  // A number below 2²³ added to it is rounded, and in the lowest bits.
+  const auto round = _mm512_set1_ps(0x1p23f);
+  // Bytes 0 of 32 words, then bytes 1.
+  alignas(64) static constexpr auto kOrder = [] {
+    std::array<std::uint8_t, 64> order{};
+    for (std::size_t i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(i % 32 * 4 + i / 32);
+    return order;
+  }();
+  const auto order = _mm512_load_si512(kOrder.data());
+  for (std::size_t v = 0; v < vectors; v += 2) {
+    const bool two = v + 1 < vectors;
+    const auto scale = _mm512_load_ps(scales + v * kWide);
+    const auto next = two ? _mm512_load_ps(scales + (v + 1) * kWide) : _mm512_setzero_ps();
+    times<Q>([&](auto q) BALLAST_HERE {
+      const auto code = [&](__m512 w, __m512 s) BALLAST_HERE {
+        return (__m512i)_mm512_fmadd_ps(_mm512_mul_ps(w, s), inverse[q], round);
+      };
+      const auto bytes =
+          _mm512_permutex2var_epi8(code(at(q, v), scale), order, code(at(q, v + 1), next));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(low[q] + v * kWide),
+                         _mm512_castsi512_si256(bytes));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(high[q] + v * kWide),
+                         _mm512_extracti64x4_epi64(bytes, 1));
+    });
+  }
 }
 
 template <std::size_t Q, std::size_t C, typename Columns>
-inline void integer_tile(Columns columns, const Codes& codes, std::size_t first,
-                         const Added& added) {
+BALLAST_INLINE void integer_tile(Columns columns, const Codes& codes, std::size_t first,
+                                 const Added& added) {
   __m512i high[Q][C], low[Q][C];
-  for (std::size_t q = 0; q < Q; ++q) {
-    for (std::size_t c = 0; c < C; ++c) high[q][c] = low[q][c] = _mm512_setzero_si512();
-  }
-  for (std::size_t s = 0; s < added.steps; ++s) {
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<C>([&](auto c) BALLAST_HERE { high[q][c] = low[q][c] = _mm512_setzero_si512(); });
+  });
+  const std::uint8_t* at = codes.high[0];
+  constexpr std::size_t kLow = kTile * kEntryBlock;  // bytes from high to low
+  for (std::size_t s = 0; s < added.steps; ++s, at += 4) {
     columns.step(s);
-    __m512i value[C];
-    for (std::size_t c = 0; c < C; ++c) value[c] = columns.column(c);
-    for (std::size_t q = 0; q < Q; ++q) {
-      const auto h = broadcast(reinterpret_cast<const std::uint32_t*>(codes.high[q]) + s);
-      const auto l = broadcast(reinterpret_cast<const std::uint32_t*>(codes.low[q]) + s);
-      for (std::size_t c = 0; c < C; ++c) {
-        high[q][c] = _mm512_dpbusd_epi32(high[q][c], h, value[c]);
-        low[q][c] = _mm512_dpbusd_epi32(low[q][c], l, value[c]);
-      }
-    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      const auto h = broadcast(reinterpret_cast<const std::uint32_t*>(at + q * kEntryBlock));
+      times<C>([&](auto c) BALLAST_HERE {
+        if constexpr (q == 0) columns.before(c);
+        high[q][c] = _mm512_dpbusd_epi32(high[q][c], h, columns.column(c));
+        if constexpr (q == 0) {
+          in_order(high[q][c]);
+          columns.after(c);
+        }
+      });
+      const auto l = broadcast(reinterpret_cast<const std::uint32_t*>(at + kLow + q * kEntryBlock));
+      times<C>([&](auto c) BALLAST_HERE {
+        low[q][c] = _mm512_dpbusd_epi32(low[q][c], l, columns.column(c));
+      });
+    });
   }
-  for (std::size_t q = 0; q < Q; ++q) {
+  times<Q>([&](auto q) BALLAST_HERE {
     const auto unit = _mm512_set1_ps(codes.unit[q]);
     const auto offset = _mm512_set1_ps(codes.offset[q]);
-    for (std::size_t c = 0; c < C; ++c) {
+    times<C>([&](auto c) BALLAST_HERE {
       const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][c], 8), low[q][c]);
       add_scaled(added.sums + q * added.stride + (first + c) * kWide, added.factors[q],
                  _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), unit, offset));
-    }
-  }
+    });
+  });
 }
 
 template <StorageType type>
 void integer_sums(const RowsView& rows, const float* weights, std::size_t count, const Added& added,
-                  const Upcoming& upcoming) {
+                  const RowsView* next) {
   const Values<type> values(rows);
   const Scales scales(rows);
   const std::size_t vectors = up(rows.rows, kWide) / kWide;
   const std::size_t groups = up(values.columns(), 2) / 2;
   const bool few = count <= kFewQueries;
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
-  if (!few) keep(values, upcoming, kept);
+  if (!few) keep(values, next, kept);
+  Upcoming upcoming(few ? next : nullptr, groups * values.steps());
   Codes codes;
   for (std::size_t group = 0; group < groups; ++group) {
     in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
-      for (std::size_t i = 0; i < Q; ++i) {
-        const float* w = weights + (q + i) * kEntryBlock;
-        codes.set(i, w, scales.at(group), vectors);
-        codes.offset[i] = 0.0f;
-        if (type == StorageType::int4) codes.set_offset(i, w, scales.at(groups + group), vectors);
-      }
+      codes.set<Q>(weights + q * kEntryBlock, scales.at(group),
+                   type == StorageType::int4 ? scales.at(groups + group) : nullptr, vectors);
       const Added part{added.steps, added.factors + q, added.sums + q * added.stride, added.stride};
       const auto run = [&]<std::size_t C>() {
         if (few) {
@@ -342,19 +430,18 @@ void integer_sums(const RowsView& rows, const float* weights, std::size_t count,
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
                       const float* factors, float* sums, const RowsView* next) {
   if (values.rows == 0) return;
-  const Upcoming upcoming(next);
   const std::size_t entries = values.type == StorageType::bf16 ? 2 : 4;
   const Added added{up(values.rows, entries) / entries, factors, sums, packed_size(values.dim)};
   if (values.type == StorageType::int8) {
-    return integer_sums<StorageType::int8>(values, weights, count, added, upcoming);
+    return integer_sums<StorageType::int8>(values, weights, count, added, next);
   }
   if (values.type == StorageType::int4) {
-    return integer_sums<StorageType::int4>(values, weights, count, added, upcoming);
+    return integer_sums<StorageType::int4>(values, weights, count, added, next);
   }
   const Values<StorageType::bf16> pairs(values);
   for (std::size_t q = 0; q < count; q += kMostQueries) {
     const Added part{added.steps, factors + q, sums + q * added.stride, added.stride};
-    bf16_sums(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q), part, upcoming);
+    bf16_sums(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q), part, next);
   }
 }
 
