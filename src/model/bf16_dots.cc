@@ -157,8 +157,17 @@ class Spans {
     const float* factors = factors_[turn_];
     turn_ = 1 - turn_;
     float* made = factors_[turn_];
+    if constexpr (kAtOnce) {
+      if (next_blocks == 8) [[likely]] {
+        Read::factors_of_eight(next, made);
+        for (std::size_t b = 0; b < blocks; ++b, p += Read::kBytes, factors += kMade) {
+          read_block<false>(p, factors, next, made, b * Read::kNumbers, use);
+        }
+        return;
+      }
+    }
     for (std::size_t b = 0; b < blocks; ++b) {
-      read_block(p, factors, next, made, b * Read::kNumbers, use);
+      read_block<true>(p, factors, next, made, b * Read::kNumbers, use);
       p += Read::kBytes;
       factors += kMade;
       made += kMade;
@@ -172,13 +181,17 @@ class Spans {
 
  private:
   static constexpr std::size_t kMade = R * Read::kFactors;
+  /// One row leaves the units of vectors time to make factors of eight blocks at once.
+  static constexpr bool kAtOnce = R == 1 && requires(Bytes p, float* out) {
+    Read::factors_of_eight(p, out);
+  };
 
   BALLAST_INLINE void make(Bytes p, float* out) const {
     BALLAST_UNROLL
     for (std::size_t r = 0; r < R; ++r) Read::factors(p + r * stride_, out + r * Read::kFactors);
   }
 
-  template <class Use>
+  template <bool kMakes, class Use>
   BALLAST_INLINE void read_block(Bytes p, const float* factors, Bytes next, float* made,
                                  std::size_t before, const Use& use) const {
     constexpr int kSteps = Read::kNumbers / Read::kStep;
@@ -200,7 +213,7 @@ class Spans {
       BALLAST_UNROLL
       for (std::size_t r = 0; r < R; ++r) {
         // Row r's after step r, where there are as many steps.
-        if (step == static_cast<int>(r) % kSteps) {
+        if (kMakes && step == static_cast<int>(r) % kSteps) {
           Read::factors(next + r * stride_, made + r * Read::kFactors);
         }
       }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #define BALLAST_INLINE inline __attribute__((always_inline))
 
@@ -30,11 +31,6 @@ BALLAST_INLINE __m128i load_16(Bytes p) {
 BALLAST_INLINE __m256i load_32(Bytes p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
-/// Four float16 at p.
-BALLAST_INLINE __m128 four_f16(Bytes p) {
-  return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-}
-
 /// The float at p in every lane, broadcast as an integer: as a float, Zen 4 would take the unit of
 /// shuffles for it.
 BALLAST_INLINE __m512 everywhere(const float* p) {
@@ -92,7 +88,8 @@ struct Halves {
 // floats, well before they are wanted: to broadcast them from memory is cheap, but not right after
 // they were written. begin(), middle() and end() read the step-th kStep numbers, in stages that are
 // gone through for several rows side by side, so that little waits for what was just begun; what
-// one leaves to the next is in Parts.
+// one leaves to the next is in Parts. A type of short blocks may make the factors of eight of them
+// at a time, with factors_of_eight(): fewer instructions, but more for the units of vectors.
 
 struct NoFactors {
   static constexpr int kFactors = 0;
@@ -113,6 +110,41 @@ BALLAST_INLINE void one_f16(Bytes p, float* out) {
   std::memcpy(out, &value, sizeof(value));
 }
 
+/// The float16 numbers, one (a scale) or two (and an offset) of them, that blocks of `bytes` bytes
+/// begin with.
+template <int bytes, int count>
+struct LeadingFactors {
+  static constexpr int kFactors = count;
+  static BALLAST_INLINE void factors(Bytes block, float* out) {
+    one_f16(block, out);
+    if constexpr (count == 2) one_f16(block + 2, out + 1);
+  }
+  static BALLAST_INLINE void factors_of_eight(Bytes first, float* out) {
+    if constexpr (count == 1) {
+      _mm256_storeu_ps(out, _mm256_cvtph_ps(eight<1>(first)));
+    } else {
+      _mm256_storeu_ps(out, _mm256_cvtph_ps(eight<2>(first)));
+      _mm256_storeu_ps(out + 8, _mm256_cvtph_ps(eight<2>(first + 4 * bytes)));
+    }
+  }
+
+ private:
+  /// The first `words` words of each of 8 / words blocks, each loaded so far before its block that
+  /// they lie where they have to.
+  template <int words>
+  static BALLAST_INLINE __m128i eight(Bytes first) {
+    __m128i all = load_16(first);
+    auto add = [&]<int... k>(std::integer_sequence<int, k...>) __attribute__((always_inline)) {
+      constexpr int kEach = (1 << words) - 1;
+      ((all = _mm_blend_epi16(all, load_16(first + (k + 1) * (bytes - 2 * words)),
+                              kEach << ((k + 1) * words))),
+       ...);
+    };
+    add(std::make_integer_sequence<int, 8 / words - 1>());
+    return all;
+  }
+};
+
 /// For a type whose read() does all in one stage.
 template <class Self>
 struct AtOnce {
@@ -131,11 +163,6 @@ struct AtOnce {
   }
 };
 
-struct ScaleFactor {
-  static constexpr int kFactors = 1;
-  static BALLAST_INLINE void factors(Bytes block, float* out) { one_f16(block, out); }
-};
-
 struct ReadBf16 : NoFactors, AtOnce<ReadBf16> {
   static constexpr int kNumbers = 32, kBytes = 64, kStep = 32;
   using Numbers = __m512i;
@@ -144,7 +171,7 @@ struct ReadBf16 : NoFactors, AtOnce<ReadBf16> {
   }
 };
 
-struct ReadQ8_0 : ScaleFactor {
+struct ReadQ8_0 : LeadingFactors<34, 1> {
   static constexpr int kNumbers = 32, kBytes = 34, kStep = 32;
   using Numbers = __m512i;
   struct Parts {
@@ -171,13 +198,8 @@ struct ReadQ8_0 : ScaleFactor {
 // low halves lie.
 
 template <class Type>
-struct ReadPlain {
+struct ReadPlain : LeadingFactors<Type::kAt + 16, Type::kOffset ? 2 : 1> {
   static constexpr int kNumbers = 32, kBytes = Type::kAt + 16, kStep = 32;
-  static constexpr int kFactors = Type::kOffset ? 2 : 1;
-  static BALLAST_INLINE void factors(Bytes block, float* out) {
-    one_f16(block, out);
-    if constexpr (Type::kOffset) one_f16(block + 2, out + 1);
-  }
 };
 
 template <class Type>
@@ -267,7 +289,8 @@ struct SixBitFactors {
                                          eight(a & kSix, (c & kLow) | ((a >> 2) & kHigh)));
     const __m512 integers = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
     const __m512i which = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m512 both = _mm512_permutexvar_ps(which, _mm512_castps128_ps512(four_f16(block)));
+    const __m128 scales = _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(block)));
+    const __m512 both = _mm512_permutexvar_ps(which, _mm512_castps128_ps512(scales));
     _mm512_store_ps(out, _mm512_mul_ps(integers, both));
   }
 
@@ -277,35 +300,32 @@ struct SixBitFactors {
   }
 };
 
+/// Its tables hold their sixteen values twice, so that what stands above an index's four bits is no
+/// matter: whole registers, for half as many instructions.
 struct ReadQ4_K : SixBitFactors {
   static constexpr int kNumbers = 256, kBytes = 144, kStep = 64;
-  using Numbers = Halves;
+  using Numbers = __m512i;
   struct Parts {
-    __m256 low[2], high[2];
-    __m256i low_table, high_table, a, b;
+    __m512 low, high;
+    __m512i low_table, high_table, both;
   };
   static BALLAST_INLINE void begin(Bytes block, const float* factors, int step, Parts& parts) {
-    levels(factors + 2 * step, parts.low);
-    levels(factors + 2 * step + 1, parts.high);
-    const Bytes p = block + 16 + step * 32;
-    parts.a = words(p);
-    parts.b = words(p + 16);
+    parts.low = levels(factors + 2 * step);
+    parts.high = levels(factors + 2 * step + 1);
+    parts.both = _mm512_cvtepu8_epi16(load_32(block + 16 + step * 32));
   }
   static BALLAST_INLINE void middle(Parts& p) {
-    p.low_table = round_pair(p.low[0], p.low[1]);
-    p.high_table = round_pair(p.high[0], p.high[1]);
+    p.low_table = round_pair(p.low, p.low);
+    p.high_table = round_pair(p.high, p.high);
   }
   static BALLAST_INLINE void end(const Parts& p, Numbers* out) {
-    out[0] = {look_up(p.low_table, p.a), look_up(p.low_table, p.b)};
-    out[1] = {look_up(p.high_table, _mm256_srli_epi16(p.a, 4)),
-              look_up(p.high_table, _mm256_srli_epi16(p.b, 4))};
+    out[0] = look_up(p.low_table, p.both);
+    out[1] = look_up(p.high_table, _mm512_srli_epi16(p.both, 4));
   }
 
  private:
-  static BALLAST_INLINE void levels(const float* factors, __m256 (&out)[2]) {
-    const __m256 scale = half_of(factors), offset = half_of(factors + 8);
-    out[0] = _mm256_fmsub_ps(eight_from(0), scale, offset);
-    out[1] = _mm256_fmsub_ps(eight_from(8), scale, offset);
+  static BALLAST_INLINE __m512 levels(const float* factors) {
+    return _mm512_fmsub_ps(everywhere(factors), sixteen_from(0), everywhere(factors + 8));
   }
 };
 
