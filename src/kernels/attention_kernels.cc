@@ -154,13 +154,15 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
     for (auto& of_query : sums) {
       for (auto& sum : of_query) sum = hn::Zero(d);
     }
-    FloatVec a[kKeys], b[kKeys];
+    // Numbers of their own for the rest: shared ones would go through memory in every step.
     std::size_t s = 0;
     for (; s < reader.whole_steps(); ++s) {
+      FloatVec a[kKeys], b[kKeys];
       for (std::size_t k = 0; k < kKeys; ++k) reader.whole(row[k], scales[k], s, a[k], b[k]);
       multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
     }
     if (s < reader.steps()) {
+      FloatVec a[kKeys], b[kKeys];
       for (std::size_t k = 0; k < kKeys; ++k) reader.rest(row[k], scales[k], a[k], b[k]);
       multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
     }
