@@ -3,6 +3,7 @@
 #include <hwy/detect_targets.h>
 
 #include <array>
+#include <type_traits>
 
 #include "kernels/attention_avx512.h"
 #include "kernels/attention_kernels.h"
@@ -123,10 +124,11 @@ class FreshColumns {
       : values_(values), upcoming_(upcoming), first_(first), rows_(values.rows(0)) {
     load();
   }
-  BALLAST_INLINE void step(std::size_t s) {
+  /// The step whose rows are loaded, before `next`. After the last one there is nothing; its rows
+  /// are loaded again.
+  BALLAST_INLINE void step(std::size_t, std::size_t next) {
     upcoming_.next_part();
-    // After the last step there is nothing; its rows are loaded again.
-    if (s + 1 < values_.steps()) rows_ = values_.rows(s + 1);
+    if (next < values_.steps()) rows_ = values_.rows(next);
     if constexpr (kAtOnce) make();
   }
   BALLAST_INLINE __m512i column(std::size_t c) const { return columns_[c]; }
@@ -170,7 +172,7 @@ class KeptColumns {
  public:
   KeptColumns(const __m512i* columns, std::size_t count)
       : columns_(columns), at_(columns), count_(count) {}
-  void step(std::size_t s) { at_ = columns_ + s * count_; }
+  void step(std::size_t s, std::size_t) { at_ = columns_ + s * count_; }
   __m512i column(std::size_t c) const { return _mm512_load_si512(at_ + c); }
   void before(std::size_t) {}
   void after(std::size_t) {}
@@ -223,7 +225,7 @@ BALLAST_INLINE void bf16_tile(Columns columns, const std::uint32_t* weights, std
     times<C>([&](auto c) BALLAST_HERE { part[q][c] = _mm512_setzero_si512(); });
   });
   for (std::size_t s = 0; s < added.steps; ++s) {
-    columns.step(s);
+    columns.step(s, s + 1);
     times<Q>([&](auto q) BALLAST_HERE {
       const auto w = broadcast(weights + q * kPairs + s);
       times<C>([&](auto c) BALLAST_HERE {
@@ -285,76 +287,97 @@ void bf16_sums(const Values<StorageType::bf16>& values, const float* weights, st
 }
 
 // ---- int8 and int4
+//
+// Weights times the scales of a group of columns become integers, of a tile's queries at a time: a
+// weighted sum is then one of integers, exact, times their unit. Those of int8 have 16 bits and a
+// unit for the block. Where values are int4 8 bits do, with a unit for 32 entries: by estimate that
+// rounds a tenth of what storage has where one entry outweighs the others, and less elsewhere (the
+// test AddsLittleToWhatStorageLost measures it).
 
 constexpr std::size_t kTile = 4;
 
-// The weights of a tile's queries times the scales of one group of columns, in 16 bits.
-struct Codes {
-  float unit[kTile];
-  float offset[kTile];  // Σ w o, of int4
-  alignas(64) std::uint8_t high[kTile][kEntryBlock];
-  alignas(64) std::uint8_t low[kTile][kEntryBlock];
+// Tiles are functions of their own: sums that share a function with all that makes codes would be
+// kept in memory.
+#define BALLAST_TILE __attribute__((noinline))
 
-  // Of Q queries; offsets may be null.
-  template <std::size_t Q>
-  void set(const float* weights, const float* scales, const float* offsets, std::size_t vectors);
-};
+// A number below 2²³ added to it is rounded, and in the lowest bits.
+inline __m512i rounded(__m512 x, __m512 factor) {
+  return (__m512i)_mm512_fmadd_ps(x, factor, _mm512_set1_ps(0x1p23f));
+}
 
-template <std::size_t Q>
-void Codes::set(const float* weights, const float* scales, const float* offsets,
-                std::size_t vectors) {
-  const auto at = [&](std::size_t q, std::size_t v) BALLAST_HERE {
-    return _mm512_loadu_ps(weights + q * kEntryBlock + v * kWide);
-  };
-  __m512 most[Q], sum[Q];
-  times<Q>([&](auto q) BALLAST_HERE { most[q] = sum[q] = _mm512_setzero_ps(); });
-  for (std::size_t v = 0; v < vectors; ++v) {
-    const auto scale = _mm512_load_ps(scales + v * kWide);
-    times<Q>([&](auto q) BALLAST_HERE {
-      most[q] = _mm512_max_ps(most[q], _mm512_mul_ps(at(q, v), scale));
-    });
-    if (offsets == nullptr) continue;
-    const auto offset = _mm512_load_ps(offsets + v * kWide);
-    times<Q>([&](auto q) BALLAST_HERE { sum[q] = _mm512_fmadd_ps(at(q, v), offset, sum[q]); });
-  }
-  __m512 inverse[Q];
-  times<Q>([&](auto q) BALLAST_HERE {
-    const float largest = _mm512_reduce_max_ps(most[q]);
-    unit[q] = largest / 65535.0f;
-    // Below, the inverse would overflow: such values count as zeros.
-    inverse[q] = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
-    offset[q] = offsets == nullptr ? 0.0f : _mm512_reduce_add_ps(sum[q]);
-  });
-  // A number below 2²³ added to it is rounded, and in the lowest bits.
-  const auto round = _mm512_set1_ps(0x1p23f);
-  // Bytes 0 of 32 words, then bytes 1.
+// Bytes 0 of 32 words, then bytes 1.
+inline __m512i low_bytes(__m512i a, __m512i b) {
   alignas(64) static constexpr auto kOrder = [] {
     std::array<std::uint8_t, 64> order{};
     for (std::size_t i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(i % 32 * 4 + i / 32);
     return order;
   }();
-  const auto order = _mm512_load_si512(kOrder.data());
+  return _mm512_permutex2var_epi8(a, _mm512_load_si512(kOrder.data()), b);
+}
+
+// Vector v of the weights of query q.
+inline __m512 weights_at(const float* weights, std::size_t q, std::size_t v) {
+  return _mm512_loadu_ps(weights + q * kEntryBlock + v * kWide);
+}
+
+inline void store_half(std::uint8_t* at, __m256i bytes) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(at), bytes);
+}
+
+inline const std::uint32_t* four_codes(const std::uint8_t* at) {
+  return reinterpret_cast<const std::uint32_t*>(at);
+}
+
+// Gives products of weights and scales to `use`, two vectors at a time: query, the first's number,
+// both.
+template <std::size_t Q, typename Use>
+BALLAST_INLINE void for_pairs(const float* weights, const float* scales, std::size_t vectors,
+                              const Use& use) {
   for (std::size_t v = 0; v < vectors; v += 2) {
-    const bool two = v + 1 < vectors;
     const auto scale = _mm512_load_ps(scales + v * kWide);
+    const bool two = v + 1 < vectors;
     const auto next = two ? _mm512_load_ps(scales + (v + 1) * kWide) : _mm512_setzero_ps();
     times<Q>([&](auto q) BALLAST_HERE {
-      const auto code = [&](__m512 w, __m512 s) BALLAST_HERE {
-        return (__m512i)_mm512_fmadd_ps(_mm512_mul_ps(w, s), inverse[q], round);
-      };
-      const auto bytes =
-          _mm512_permutex2var_epi8(code(at(q, v), scale), order, code(at(q, v + 1), next));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(low[q] + v * kWide),
-                         _mm512_castsi512_si256(bytes));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(high[q] + v * kWide),
-                         _mm512_extracti64x4_epi64(bytes, 1));
+      use(q, v, _mm512_mul_ps(weights_at(weights, q, v), scale),
+          _mm512_mul_ps(weights_at(weights, q, v + 1), next));
     });
   }
 }
 
-template <std::size_t Q, std::size_t C, typename Columns>
-BALLAST_INLINE void integer_tile(Columns columns, const Codes& codes, std::size_t first,
-                                 const Added& added) {
+struct WideCodes {
+  float unit[kTile];
+  alignas(64) std::uint8_t high[kTile][kEntryBlock];
+  alignas(64) std::uint8_t low[kTile][kEntryBlock];
+
+  template <std::size_t Q>
+  void set(const float* weights, const float* scales, const float*, std::size_t vectors) {
+    __m512 most[Q], inverse[Q];
+    times<Q>([&](auto q) BALLAST_HERE { most[q] = _mm512_setzero_ps(); });
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const auto scale = _mm512_load_ps(scales + v * kWide);
+      times<Q>([&](auto q) BALLAST_HERE {
+        most[q] = _mm512_max_ps(most[q], _mm512_mul_ps(weights_at(weights, q, v), scale));
+      });
+    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      const float largest = _mm512_reduce_max_ps(most[q]);
+      unit[q] = largest / 65535.0f;
+      // Below, the inverse would overflow: such values count as zeros.
+      inverse[q] = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
+    });
+    for_pairs<Q>(weights, scales, vectors,
+                 [&](auto q, std::size_t v, __m512 a, __m512 b) BALLAST_HERE {
+                   const auto bytes = low_bytes(rounded(a, inverse[q]), rounded(b, inverse[q]));
+                   store_half(low[q] + v * kWide, _mm512_castsi512_si256(bytes));
+                   store_half(high[q] + v * kWide, _mm512_extracti64x4_epi64(bytes, 1));
+                 });
+  }
+};
+
+template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
+BALLAST_TILE void integer_tile(const WideCodes& codes, std::size_t first, const Added& added,
+                               Where&... where) {
+  Columns columns(where...);
   __m512i high[Q][C], low[Q][C];
   times<Q>([&](auto q) BALLAST_HERE {
     times<C>([&](auto c) BALLAST_HERE { high[q][c] = low[q][c] = _mm512_setzero_si512(); });
@@ -362,9 +385,9 @@ BALLAST_INLINE void integer_tile(Columns columns, const Codes& codes, std::size_
   const std::uint8_t* at = codes.high[0];
   constexpr std::size_t kLow = kTile * kEntryBlock;  // bytes from high to low
   for (std::size_t s = 0; s < added.steps; ++s, at += 4) {
-    columns.step(s);
+    columns.step(s, s + 1);
     times<Q>([&](auto q) BALLAST_HERE {
-      const auto h = broadcast(reinterpret_cast<const std::uint32_t*>(at + q * kEntryBlock));
+      const auto h = broadcast(four_codes(at + q * kEntryBlock));
       times<C>([&](auto c) BALLAST_HERE {
         if constexpr (q == 0) columns.before(c);
         high[q][c] = _mm512_dpbusd_epi32(high[q][c], h, columns.column(c));
@@ -373,7 +396,7 @@ BALLAST_INLINE void integer_tile(Columns columns, const Codes& codes, std::size_
           columns.after(c);
         }
       });
-      const auto l = broadcast(reinterpret_cast<const std::uint32_t*>(at + kLow + q * kEntryBlock));
+      const auto l = broadcast(four_codes(at + kLow + q * kEntryBlock));
       times<C>([&](auto c) BALLAST_HERE {
         low[q][c] = _mm512_dpbusd_epi32(low[q][c], l, columns.column(c));
       });
@@ -381,11 +404,108 @@ BALLAST_INLINE void integer_tile(Columns columns, const Codes& codes, std::size_
   }
   times<Q>([&](auto q) BALLAST_HERE {
     const auto unit = _mm512_set1_ps(codes.unit[q]);
-    const auto offset = _mm512_set1_ps(codes.offset[q]);
     times<C>([&](auto c) BALLAST_HERE {
       const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][c], 8), low[q][c]);
       add_scaled(added.sums + q * added.stride + (first + c) * kWide, added.factors[q],
-                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), unit, offset));
+                 _mm512_mul_ps(_mm512_cvtepi32_ps(all), unit));
+    });
+  });
+}
+
+// Part p of a block are its steps p, p + 4, …: so the largest product of a part is found without
+// going across vectors. Values s n + o are taken as s (n − 8) + (o + 8 s), so that what is rounded
+// of small weights does not add up; the second term keeps the weights as they are.
+struct ByteCodes {
+  static constexpr std::size_t kParts = 4;
+  alignas(64) float unit[kTile][kWide];          // of part p in lanes 4 p …
+  alignas(64) std::int32_t start[kTile][kWide];  // −8 Σ codes, likewise
+  float offset[kTile];                           // Σ w (o + 8 s)
+  alignas(64) std::uint8_t code[kTile][kEntryBlock];
+
+  template <std::size_t Q>
+  void set(const float* weights, const float* scales, const float* offsets, std::size_t vectors) {
+    __m512 most[Q], sum[Q], inverse[Q];
+    __m512i total[Q];
+    times<Q>([&](auto q) BALLAST_HERE {
+      most[q] = sum[q] = _mm512_setzero_ps();
+      total[q] = _mm512_setzero_si512();
+    });
+    const auto eight = _mm512_set1_ps(8.0f);
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const auto scale = _mm512_load_ps(scales + v * kWide);
+      const auto centre = _mm512_fmadd_ps(scale, eight, _mm512_load_ps(offsets + v * kWide));
+      times<Q>([&](auto q) BALLAST_HERE {
+        const auto w = weights_at(weights, q, v);
+        most[q] = _mm512_max_ps(most[q], _mm512_mul_ps(w, scale));
+        sum[q] = _mm512_fmadd_ps(w, centre, sum[q]);
+      });
+    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      most[q] = _mm512_max_ps(most[q], _mm512_permute_ps(most[q], 0xB1));
+      most[q] = _mm512_max_ps(most[q], _mm512_permute_ps(most[q], 0x4E));
+      // Below, the inverse would overflow: such values count as zeros.
+      const auto large = _mm512_cmp_ps_mask(most[q], _mm512_set1_ps(1e-33f), _CMP_GT_OQ);
+      inverse[q] = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most[q]);
+      _mm512_store_ps(unit[q], _mm512_mul_ps(most[q], _mm512_set1_ps(1.0f / 255.0f)));
+      offset[q] = _mm512_reduce_add_ps(sum[q]);
+    });
+    for_pairs<Q>(
+        weights, scales, vectors, [&](auto q, std::size_t v, __m512 a, __m512 b) BALLAST_HERE {
+          const auto first = rounded(a, inverse[q]), second = rounded(b, inverse[q]);
+          total[q] = _mm512_add_epi32(total[q], _mm512_add_epi32(first, second));
+          store_half(code[q] + v * kWide, _mm512_castsi512_si256(low_bytes(first, second)));
+        });
+    // What is not the code in each of them, a part's four lanes of all vectors.
+    const auto others = _mm512_set1_epi32(static_cast<int>(0x4B000000u * 4 * up(vectors, 2)));
+    times<Q>([&](auto q) BALLAST_HERE {
+      auto sums = total[q];
+      sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
+      sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC));
+      _mm512_store_si512(start[q], _mm512_slli_epi32(_mm512_sub_epi32(others, sums), 3));
+    });
+  }
+};
+
+template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
+BALLAST_TILE void integer_tile(const ByteCodes& codes, std::size_t first, const Added& added,
+                               Where&... where) {
+  Columns columns(where...);
+  constexpr std::size_t kParts = ByteCodes::kParts;
+  __m512 sums[Q][C];
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<C>([&](auto c) BALLAST_HERE { sums[q][c] = _mm512_set1_ps(codes.offset[q]); });
+  });
+  times<kParts>([&](auto p) BALLAST_HERE {
+    __m512i part[Q][C];
+    times<Q>([&](auto q) BALLAST_HERE {
+      const auto start = _mm512_set1_epi32(codes.start[q][4 * p]);
+      times<C>([&](auto c) BALLAST_HERE { part[q][c] = start; });
+    });
+    const std::uint8_t* at = codes.code[0] + 4 * p;
+    for (std::size_t s = p; s < added.steps; s += kParts, at += 4 * kParts) {
+      std::size_t next = s + kParts;
+      if (next >= added.steps) next = p + 1 < kParts ? p + 1 : added.steps;
+      columns.step(s, next);
+      times<Q>([&](auto q) BALLAST_HERE {
+        const auto code = broadcast(four_codes(at + q * kEntryBlock));
+        times<C>([&](auto c) BALLAST_HERE {
+          if constexpr (q == 0) columns.before(c);
+          part[q][c] = _mm512_dpbusd_epi32(part[q][c], code, columns.column(c));
+          in_order(part[q][c]);
+          if constexpr (q == 0) columns.after(c);
+        });
+      });
+    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      const auto unit = _mm512_set1_ps(codes.unit[q][4 * p]);
+      times<C>([&](auto c) BALLAST_HERE {
+        sums[q][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(part[q][c]), unit, sums[q][c]);
+      });
+    });
+  });
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<C>([&](auto c) BALLAST_HERE {
+      add_scaled(added.sums + q * added.stride + (first + c) * kWide, added.factors[q], sums[q][c]);
     });
   });
 }
@@ -401,19 +521,21 @@ void integer_sums(const RowsView& rows, const float* weights, std::size_t count,
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
   if (!few) keep(values, next, kept);
   Upcoming upcoming(few ? next : nullptr, groups * values.steps());
-  Codes codes;
+  std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes;
   for (std::size_t group = 0; group < groups; ++group) {
     in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
-      codes.set<Q>(weights + q * kEntryBlock, scales.at(group),
-                   type == StorageType::int4 ? scales.at(groups + group) : nullptr, vectors);
+      codes.template set<Q>(weights + q * kEntryBlock, scales.at(group),
+                            type == StorageType::int4 ? scales.at(groups + group) : nullptr,
+                            vectors);
       const Added part{added.steps, added.factors + q, added.sums + q * added.stride, added.stride};
+      const std::size_t first = 2 * group;
       const auto run = [&]<std::size_t C>() {
         if (few) {
-          integer_tile<Q, C>(FreshColumns<type, C>(values, 2 * group, upcoming), codes, 2 * group,
-                             part);
+          integer_tile<FreshColumns<type, C>, Q, C>(codes, first, part, values, first, upcoming);
         } else {
-          integer_tile<Q, C>(KeptColumns(kept + 2 * group, values.columns()), codes, 2 * group,
-                             part);
+          const __m512i* at = kept + first;
+          const std::size_t columns = values.columns();
+          integer_tile<KeptColumns, Q, C>(codes, first, part, at, columns);
         }
       };
       if (type == StorageType::int4 || 2 * group + 2 <= values.columns()) {
