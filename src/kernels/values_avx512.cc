@@ -334,12 +334,12 @@ template <std::size_t Q, typename Use>
 BALLAST_INLINE void for_pairs(const float* weights, const float* scales, std::size_t vectors,
                               const Use& use) {
   for (std::size_t v = 0; v < vectors; v += 2) {
+    const __mmask16 both = v + 1 < vectors ? 0xFFFF : 0;
     const auto scale = _mm512_load_ps(scales + v * kWide);
-    const bool two = v + 1 < vectors;
-    const auto next = two ? _mm512_load_ps(scales + (v + 1) * kWide) : _mm512_setzero_ps();
+    const auto next = _mm512_maskz_load_ps(both, scales + (v + 1) * kWide);
     times<Q>([&](auto q) BALLAST_HERE {
       use(q, v, _mm512_mul_ps(weights_at(weights, q, v), scale),
-          _mm512_mul_ps(weights_at(weights, q, v + 1), next));
+          _mm512_maskz_mul_ps(both, weights_at(weights, q, v + 1), next));
     });
   }
 }
