@@ -428,7 +428,7 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t st
     const std::byte* row = reader.row(e);
     const float* scales = reader.scales(e);
     FloatVec w[Q];
-    for (std::size_t q = 0; q < Q; ++q) w[q] = hn::Set(d, weights[q * kEntryBlock + e]);
+    for (std::size_t q = 0; q < Q; ++q) w[q] = everywhere(weights + q * kEntryBlock + e);
     for (std::size_t s = 0; s < S; ++s) {
       FloatVec a, b;
       if constexpr (kRest) {

@@ -100,6 +100,14 @@ HWY_INLINE void store_four_sums(D d, V v0, V v1, V v2, V v3, float* out) {
 #endif
 }
 
+/// The number at p in every lane, broadcast as an integer: as a float, Zen 4 would take the unit of
+/// shuffles for it.
+HWY_INLINE FloatVec everywhere(const float* p) {
+  std::int32_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return hn::BitCast(FloatTag(), hn::Set(IntTag(), bits));
+}
+
 /// The sum of the lanes.
 HWY_INLINE float sum_lanes(FloatVec v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 
