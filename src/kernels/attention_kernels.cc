@@ -308,39 +308,18 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
-// A whole block of logits that are only scaled, and weighted: as FinishLogits() would do it, but
-// nothing is asked for every vector.
-template <bool kWeighted>
-float finish_plain(const LogitRule& rule, float* logits) {
-  const FloatTag d;
-  const auto scale = hn::Set(d, rule.scale);
-  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
-  auto max = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto is_nan = hn::IsNaN(max);
-  for (std::size_t e = 0; e < kEntryBlock; e += kLanes) {
-    const auto dot = hn::LoadU(d, logits + e);
-    is_nan = hn::Or(is_nan, hn::IsNaN(dot));
-    auto s = hn::Max(hn::Neg(largest), hn::Min(largest, hn::Mul(dot, scale)));
-    if constexpr (kWeighted) s = hn::Add(s, hn::LoadU(d, rule.log_weights + e));
-    hn::StoreU(s, d, logits + e);
-    max = hn::Max(max, s);
-  }
-  if (!hn::AllFalse(d, is_nan)) return std::numeric_limits<float>::quiet_NaN();
-  return hn::GetLane(hn::MaxOfLanes(d, max));
-}
-
-float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
-  if (count == kEntryBlock && !(rule.softcap > 0.0f) && rule.positions == nullptr) {
-    return rule.log_weights == nullptr ? finish_plain<false>(rule, logits)
-                                       : finish_plain<true>(rule, logits);
-  }
+// Plain: a whole block of logits without softcap and positions, so that nothing of that is asked
+// for every vector.
+template <bool kPlain>
+float finish(const LogitRule& rule, std::size_t count, float* logits) {
   const FloatTag d;
   const IntTag di;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto scale = hn::Set(d, rule.scale);
   const auto largest = hn::Set(d, std::numeric_limits<float>::max());
   const auto nothing = hn::Set(d, -kInfinity);
-  const std::size_t end = std::min(kEntryBlock, (count + kLanes - 1) / kLanes * kLanes);
+  const std::size_t end =
+      kPlain ? kEntryBlock : std::min(kEntryBlock, (count + kLanes - 1) / kLanes * kLanes);
   for (std::size_t e = count; e < kEntryBlock; ++e) logits[e] = -kInfinity;
   auto max = nothing;
   auto is_nan = hn::IsNaN(max);
@@ -349,11 +328,11 @@ float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
     is_nan = hn::Or(is_nan, hn::IsNaN(dot));
     // Overflowed products stay finite, so that they can be compared and subtracted.
     auto s = hn::Max(hn::Neg(largest), hn::Min(largest, hn::Mul(dot, scale)));
-    if (rule.softcap > 0.0f) {
+    if (!kPlain && rule.softcap > 0.0f) {
       s = hn::Mul(hn::Set(d, rule.softcap), tanh(hn::Div(s, hn::Set(d, rule.softcap))));
     }
     if (rule.log_weights != nullptr) s = hn::Add(s, hn::LoadU(d, rule.log_weights + e));
-    if (rule.positions != nullptr) {
+    if (!kPlain && rule.positions != nullptr) {
       const auto position = hn::LoadU(di, rule.positions + e);
       if (rule.slope != 0.0f) {
         const auto distance = hn::Sub(hn::Set(di, rule.query_position), position);
@@ -361,12 +340,17 @@ float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
       }
       if (rule.hide) s = hn::IfThenElse(hidden(rule, position), nothing, s);
     }
-    if (e + kLanes > count) s = hn::IfThenElse(hn::FirstN(d, count - e), s, nothing);
+    if (!kPlain && e + kLanes > count) s = hn::IfThenElse(hn::FirstN(d, count - e), s, nothing);
     hn::StoreU(s, d, logits + e);
     max = hn::Max(max, s);
   }
   if (!hn::AllFalse(d, is_nan)) return std::numeric_limits<float>::quiet_NaN();
   return hn::GetLane(hn::MaxOfLanes(d, max));
+}
+
+float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
+  const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && rule.positions == nullptr;
+  return plain ? finish<true>(rule, count, logits) : finish<false>(rule, count, logits);
 }
 
 double Exponentiate(float max, float* logits) {

@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "ballast/storage.h"
+#include "base/inline.h"
 #include "kernels/attention_kernels.h"
 
-#define BALLAST_INLINE inline __attribute__((always_inline))
 #define BALLAST_AVX512_TARGET \
   "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni,avx512bf16"
 
@@ -52,7 +52,7 @@ inline T opaque(T value) {
 }
 
 // Keeps what makes a vector apart from what uses it, and such pairs in their order. The processor
-// sees a hundred vectors ahead, less than a chunk of rows takes: what loads the next chunk has to
+// sees some 160 vectors ahead, less than a chunk of rows takes: what loads the next chunk has to
 // stand between the products of this one.
 BALLAST_INLINE void in_order(__m512i& vector) { asm volatile("" : "+v"(vector)); }
 

@@ -432,8 +432,8 @@ void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Rows
       in_tiles<kMostQueries<type>>(count, [&]<std::size_t Q>(std::size_t q) {
         asked.queries = all.query(q);
         asked.logits = all.logits + q * kEntryBlock;
-        KeptWords<type> of_groups(kept + asked.first * words, words);
-        Tile<type, Q, G>::run(of_groups, asked);
+        KeptWords<type> kept_words(kept + asked.first * words, words);
+        Tile<type, Q, G>::run(kept_words, asked);
       });
     }
   };

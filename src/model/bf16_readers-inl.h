@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#define BALLAST_INLINE inline __attribute__((always_inline))
+#include "base/inline.h"
 
 namespace ballast::bf16 {
 
