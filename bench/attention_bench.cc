@@ -6,6 +6,9 @@
 // (`quarter`: how many times as fast) and by a plain read of the same bytes; the best head of each
 // counts, which keeps other programs on the machine out of the ratios.
 //
+// Cached: the same over 512 entries again and again, on one thread: what arithmetic alone allows;
+// the best pass counts.
+//
 // Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing; `mass`
 // is what observing the attention of every entry adds.
 #include <benchmark/benchmark.h>
@@ -143,6 +146,35 @@ void decode(benchmark::State& state, StorageType type) {
   state.counters["quarter"] = best / quarter;
 }
 
+void cached(benchmark::State& state, StorageType type) {
+  const auto dim = static_cast<std::size_t>(state.range(0));
+  const auto group = static_cast<std::size_t>(state.range(1));
+  constexpr std::size_t kFew = 512;
+  set_threads(1);
+  std::mt19937 random(1);
+  const Rows keys = random_rows(type, kFew, dim, random),
+             values = random_rows(type, kFew, dim, random);
+  std::normal_distribution<float> normal;
+  Matrix queries(group, dim), out(group, dim);
+  for (std::size_t i = 0; i < group * dim; ++i) queries.data()[i] = normal(random);
+  Segment segment;
+  segment.keys = keys.view(0, kFew);
+  segment.values = values.view(0, kFew);
+  Logits logits;
+  logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  constexpr int kPasses = 16;
+  double best = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    const double start = now();
+    for (int i = 0; i < kPasses; ++i)
+      attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
+    benchmark::DoNotOptimize(out.data());
+    best = std::min(best, seconds_since(start));
+  }
+  state.counters["GB/s"] =
+      kPasses * static_cast<double>(keys.bytes() + values.bytes()) / best * 1e-9;
+}
+
 // The rate of multiply-adds that wait for nothing: of float32, and of bf16 in pairs.
 #if defined(__x86_64__)
 __attribute__((target("avx512f,avx512bf16"), noinline)) double spin(bool pairs) {
@@ -226,11 +258,20 @@ void prompt_arguments(benchmark::internal::Benchmark* bench) {
   bench->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.3);
 }
 
+void cached_arguments(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"dim", "group"})->ArgsProduct({{128, 64}, {1, 4}})->MinTime(0.2);
+}
+
 BENCHMARK_CAPTURE(decode, f32, StorageType::f32)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, bf16, StorageType::bf16)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, f16, StorageType::f16)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, int8, StorageType::int8)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, int4, StorageType::int4)->Apply(decode_arguments);
+BENCHMARK_CAPTURE(cached, f32, StorageType::f32)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, bf16, StorageType::bf16)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, f16, StorageType::f16)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, int8, StorageType::int8)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, int4, StorageType::int4)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(prompt, f32, StorageType::f32)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, bf16, StorageType::bf16)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, f16, StorageType::f16)->Apply(prompt_arguments);
