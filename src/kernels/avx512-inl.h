@@ -22,24 +22,13 @@
   "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni,avx512bf16"
 
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
+#include "base/times-inl.h"
 namespace ballast::kernels::avx512 {
 namespace {
 
 constexpr std::size_t kWide = 16;   // floats of a vector
 constexpr std::size_t kChunk = 16;  // bytes: rows begin at multiples of it and end at one
 constexpr std::size_t kMaxGroups = kMaxDim / kQuantGroup;
-
-// For lambdas.
-#define BALLAST_HERE __attribute__((always_inline))
-
-// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers.
-template <std::size_t N, typename Action>
-BALLAST_INLINE void times(const Action& action) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) BALLAST_HERE {
-    (action(std::integral_constant<std::size_t, I>()), ...);
-  }
-  (std::make_index_sequence<N>());
-}
 
 constexpr std::size_t up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 

@@ -1,11 +1,9 @@
-// Products of bfloat16 numbers, for processors that have an instruction for them: eight times the
-// plain rate of an FMA's two, and weights that take half the cache.
+// Products with BF16 weights, for processors that multiply bfloat16 numbers in pairs.
 //
-// A dot <w, x> is made of w and x rounded to bfloat16 (weights after decoding, with their scales),
-// their products exact, and added up in float32: sixteen sums, of numbers 2i and 2i + 1 of each 32
-// in sum i, united at the end in one fixed order. Each rounding changes a number by at most 2⁻⁸ of
-// it, so a dot by at most (2⁻⁷ + 2⁻¹⁶) · Σ|wᵢxᵢ|, and by a tenth of that and less when errors of
-// many terms cancel. BF16 weights are exact.
+// A dot <w, x> is made of w, exact, and x rounded to bfloat16, their products exact, and added up
+// in float32: sixteen sums, of numbers 2i and 2i + 1 of each 32 in sum i, united at the end in one
+// fixed order. Rounding changes a number by at most 2⁻⁸ of it, so a dot by at most 2⁻⁸ · Σ|wᵢxᵢ|,
+// and by a tenth of that and less when errors of many terms cancel.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +13,8 @@
 
 namespace ballast {
 
-/// Whether products with weights of this type are made here: BF16 and the quantised types, on
-/// processors with AVX512_BF16. F32 and F16 are not: their users expect their precision.
+/// Whether products with weights of this type are made here: BF16, on processors with AVX512_BF16.
+/// F32 and F16 are not: their users expect their precision.
 bool multiplies_bf16(TensorType type);
 
 /// Numbers of a bfloat16 row with zeros up to the next multiple of 32.
@@ -25,14 +23,14 @@ constexpr std::size_t padded_bf16(std::size_t n) { return (n + 31) / 32 * 32; }
 /// Rounds n numbers; writes padded_bf16(n).
 void round_to_bf16(const float* x, std::size_t n, std::uint16_t* out);
 
-/// Decodes a row of n weights and rounds it; writes padded_bf16(n).
-void unpack_bf16(TensorType type, const std::byte* row, std::size_t n, std::uint16_t* out);
+/// Copies a row of n weights; writes padded_bf16(n).
+void pad_bf16(const std::byte* row, std::size_t n, std::uint16_t* out);
 
 /// out[r] = <row r, x> for `count` rows of n weights, the first at `rows`. x is padded.
-void bf16_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-               std::size_t n, const std::uint16_t* x, float* out);
+void bf16_dots(const std::byte* rows, std::size_t row_bytes, std::size_t count, std::size_t n,
+               const std::uint16_t* x, float* out);
 
-/// A block of dots of unpacked rows with activations, both padded.
+/// A block of dots of rows with activations, both padded.
 struct Bf16Tile {
   static constexpr std::size_t kRows = 4;
   static constexpr std::size_t kColumns = 6;

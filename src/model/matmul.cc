@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "model/bf16_dots.h"
+#include "model/integer_dots.h"
 #include "model/row_dots.h"
 
 namespace ballast {
@@ -41,6 +42,10 @@ class Room {
 };
 
 using Bf16Matrix = MatrixView<const std::uint16_t>;
+
+std::size_t tiles_of(std::size_t rows) {
+  return (rows + IntegerTile::kColumns - 1) / IntegerTile::kColumns;
+}
 
 /// Rows [begin, end) of one product.
 struct Task {
@@ -145,7 +150,7 @@ void run_bf16(const Task& task, Bf16Matrix x) {
   const std::size_t count = task.end - task.begin;
   if (x.rows == 1) {
     float* out = task.product->out.row(0) + task.begin;
-    bf16_dots(w.type, w.row(task.begin), w.row_bytes, count, w.cols, x.row(0), out);
+    bf16_dots(w.row(task.begin), w.row_bytes, count, w.cols, x.row(0), out);
     for (std::size_t i = 0; w.bias != nullptr && i < count; ++i) out[i] += w.bias[task.begin + i];
     return;
   }
@@ -158,17 +163,62 @@ void run_bf16(const Task& task, Bf16Matrix x) {
   for (std::size_t done = 0; done < count; done += at_once) {
     const std::size_t now = std::min(at_once, count - done);
     for (std::size_t i = 0; i < now; ++i) {
-      unpack_bf16(w.type, w.row(task.begin + done + i), w.cols, panel + i * x.stride);
+      pad_bf16(w.row(task.begin + done + i), w.cols, panel + i * x.stride);
     }
     bf16_panel(*task.product, task.begin + done, now, panel, x, lanes);
   }
 }
 
-/// The activations rounded, when a product wants them so.
+/// Activations as integers: one alone, or tiles of several, tile t of span s at s · tiles + t.
+struct IntegerMatrix {
+  std::size_t rows = 0, tiles = 0;
+  const IntegerSpan* alone = nullptr;
+  const IntegerTile* several = nullptr;
+};
+
+void run_integers(const Task& task, const IntegerMatrix& x) {
+  constexpr std::size_t kRows = IntegerPanel::kRows, kColumns = IntegerTile::kColumns;
+  const Linear& w = *task.product->linear;
+  const MutableMatrix& out = task.product->out;
+  const std::size_t count = task.end - task.begin;
+  if (x.rows == 1) {
+    float* sums = out.row(0) + task.begin;
+    integer_dots(w.type, w.row(task.begin), w.row_bytes, count, w.cols, x.alone, sums);
+    for (std::size_t i = 0; w.bias != nullptr && i < count; ++i) sums[i] += w.bias[task.begin + i];
+    return;
+  }
+  thread_local IntegerPanel panel;
+  thread_local Room<float> totals_room;
+  auto* totals =
+      reinterpret_cast<float(*)[kRows]>(totals_room.at_least(x.tiles * kColumns * kRows));
+  for (std::size_t begin = task.begin; begin < task.end; begin += kRows) {
+    const std::size_t rows = std::min(kRows, task.end - begin);
+    std::fill_n(totals[0], x.tiles * kColumns * kRows, 0.0f);
+    // The panel of a span stays in the first-level cache while activations pass by.
+    for (std::size_t span = 0; span < spans_of(w.cols); ++span) {
+      fill_panel(w.type, w.row(begin), w.row_bytes, rows, w.cols, span, panel);
+      for (std::size_t t = 0; t < x.tiles; ++t) {
+        multiply_panel(w.type, panel, x.several[span * x.tiles + t],
+                       std::min(kColumns, x.rows - t * kColumns), totals + t * kColumns);
+      }
+    }
+    for (std::size_t j = 0; j < x.rows; ++j) {
+      for (std::size_t r = 0; r < rows; ++r) {
+        const float sum = totals[j][r];
+        out.row(j)[begin + r] = w.bias == nullptr ? sum : sum + w.bias[begin + r];
+      }
+    }
+  }
+}
+
+bool wanted(std::span<const Product> products, bool (*multiplies)(TensorType)) {
+  return std::ranges::any_of(products,
+                             [&](const Product& p) { return multiplies(p.linear->type); });
+}
+
+/// The activations rounded to bfloat16, when a product wants them so.
 Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
-  const bool wanted = std::ranges::any_of(
-      products, [](const Product& p) { return multiplies_bf16(p.linear->type); });
-  if (!wanted) return {};
+  if (!wanted(products, multiplies_bf16)) return {};
   thread_local Room<std::uint16_t> room;
   const std::size_t stride = bf16_stride(x.cols);
   std::uint16_t* data = room.at_least(x.rows * stride);
@@ -176,6 +226,34 @@ Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
       x.rows, [&](std::size_t i) { round_to_bf16(x.row(i), x.cols, data + i * stride); },
       x.rows * x.cols >= 4 * kTaskWork);
   return {data, x.rows, x.cols, stride};
+}
+
+/// The activations as integers, when a product wants them so.
+IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
+  if (!wanted(products, multiplies_integers)) return {};
+  constexpr std::size_t kColumns = IntegerTile::kColumns;
+  thread_local Room<IntegerSpan> alone;
+  thread_local Room<IntegerTile> several;
+  const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
+  if (x.rows == 1) {
+    IntegerSpan* data = alone.at_least(spans);
+    round_to_integers(x.row(0), x.cols, data);
+    return {x.rows, 0, data, nullptr};
+  }
+  IntegerTile* data = several.at_least(spans * tiles);
+  parallel_for(
+      tiles,
+      [&](std::size_t t) {
+        const std::size_t first = t * kColumns;
+        round_to_tiles(x.slice(first, std::min(kColumns, x.rows - first)), data + t, tiles);
+      },
+      x.rows * x.cols >= kTaskWork);
+  return {x.rows, tiles, nullptr, data};
+}
+
+/// Rows of a task in several of which a thread works at a time.
+std::size_t rows_at_once(TensorType type) {
+  return multiplies_integers(type) ? IntegerPanel::kRows : kBf16Rows;
 }
 
 }  // namespace
@@ -197,6 +275,12 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 
 std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
   const auto workers = static_cast<std::size_t>(threads());
+  if (multiplies_integers(type)) {
+    if (rows <= 1) return rows * spans_of(cols) * sizeof(IntegerSpan);
+    constexpr std::size_t kTotals = IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
+    return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
+           workers * sizeof(IntegerPanel);
+  }
   if (!multiplies_bf16(type)) {
     return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
   }
@@ -209,6 +293,7 @@ std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
   const Bf16Matrix x16 = rounded(x, products);
+  const IntegerMatrix integers = in_integers(x, products);
   // Long tasks first and short ones at the end, so that threads finish together.
   constexpr std::size_t kMostTasks = 1024;
   Task tasks[kMostTasks];
@@ -224,14 +309,17 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     for (std::size_t begin = 0; begin < w.rows;) {
       const std::size_t size = std::max(least, left / (2 * workers));
       std::size_t rows = round_to_tiles(size / row_work + kTileRows);
-      if (rows > kBf16Rows) rows = rows / kBf16Rows * kBf16Rows;
+      const std::size_t unit = rows_at_once(w.type);
+      if (rows > unit) rows = rows / unit * unit;
       tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
       left -= (tasks[count - 1].end - begin) * row_work;
       begin = tasks[count - 1].end;
     }
   }
   auto run = [&](std::size_t i) {
-    if (multiplies_bf16(tasks[i].product->linear->type)) return run_bf16(tasks[i], x16);
+    const TensorType type = tasks[i].product->linear->type;
+    if (multiplies_integers(type)) return run_integers(tasks[i], integers);
+    if (multiplies_bf16(type)) return run_bf16(tasks[i], x16);
     run_float(tasks[i], x);
   };
   parallel_for(count, run, work >= 8 * kTaskWork);

@@ -5,9 +5,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/forced_target.h"
 #include "model/bf16_dots.h"
+#include "model/integer_dots.h"
 #include "model/row_dots.h"
 #include "support.h"
 
@@ -43,27 +45,50 @@ float round_bf16(float x) {
   return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
 }
 
-/// Against float64 sums: of the rounded numbers where products are made of bfloat16, closely; and
-/// of the numbers themselves, within what rounding may do.
+/// What an activation is multiplied as, and by how much that may differ from what it is.
+struct RoundedNumber {
+  double value;
+  double error;
+};
+
+std::vector<RoundedNumber> rounded(TensorType type, std::span<const float> x) {
+  std::vector<RoundedNumber> out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    out[i] = {x[i], 0.0};
+    if (multiplies_bf16(type)) out[i] = {round_bf16(x[i]), 0x1p-8 * std::abs(double{x[i]})};
+    if (!multiplies_integers(type)) continue;
+    const std::size_t begin = i / 256 * 256, end = std::min(x.size(), begin + 256);
+    float most = 0.0f;
+    for (std::size_t k = begin; k < end; ++k) most = std::max(most, std::abs(x[k]));
+    if (most == 0.0f) continue;
+    const double integer = std::nearbyint(x[i] * (4095.0f / most));
+    out[i] = {integer * (double{most} / 4095.0), double{most} * (1 + 1e-3) / 8190.0};
+  }
+  return out;
+}
+
+/// Against float64 sums: of the rounded numbers, closely; and of the numbers themselves, within
+/// what rounding may do.
 void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
   const std::size_t cols = w.linear.cols;
-  const bool rounds = multiplies_bf16(w.linear.type);
   for (std::size_t i = 0; i < x.rows; ++i) {
+    const auto numbers = rounded(w.linear.type, {x.row(i), cols});
     for (std::size_t r = 0; r < w.linear.rows; ++r) {
       const double bias = w.linear.bias == nullptr ? 0.0 : w.linear.bias[r];
-      double sum = bias, made = bias, size = 0.0;
+      double sum = bias, made = bias, size = 0.0, error = 0.0;
       for (std::size_t c = 0; c < cols; ++c) {
-        const float weight = w.decoded[r * cols + c], number = x.row(i)[c];
-        sum += double{weight} * number;
-        size += std::abs(double{weight} * number);
-        made += rounds ? double{round_bf16(weight)} * round_bf16(number) : double{weight} * number;
+        const double weight = w.decoded[r * cols + c], number = x.row(i)[c];
+        sum += weight * number;
+        size += std::abs(weight * number);
+        made += weight * numbers[c].value;
+        error += std::abs(weight) * numbers[c].error;
       }
       const std::string where =
           fmt::format("{} row {} of {} × {}, activation {} of {}", to_string(w.linear.type), r,
                       w.linear.rows, cols, i, x.rows);
-      ASSERT_NEAR(out.row(i)[r], made, 1e-6 * size + 1e-6) << where;
-      const double error = rounds ? 0x1p-7 + 0x1p-15 : 1e-6;
-      ASSERT_NEAR(out.row(i)[r], sum, error * size + 1e-6) << where;
+      const double least = 1e-6 * size + 1e-6;
+      ASSERT_NEAR(out.row(i)[r], made, least) << where;
+      ASSERT_NEAR(out.row(i)[r], sum, error + least) << where;
     }
   }
 }
@@ -183,57 +208,162 @@ TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
   }
 }
 
-/// Blocks of a row in which readers go all their ways: short blocks are read eight at a time, with
-/// factors made before, and the rest one by one.
-std::size_t blocks_to_read(TensorType type) { return block_size(type) == 32 ? 27 : 3; }
-
-TEST(Matmul, Bfloat16ReadersRoundWhatTheFormatsDecode) {
+/// Products of integers with activations of which one number is not zero: what each weight is
+/// multiplied as.
+TEST(Matmul, IntegerProductsTakeEveryWeightAsItIs) {
   for (TensorType type : kTypes) {
-    if (!multiplies_bf16(type)) continue;
-    const std::size_t cols = block_size(type) == 1 ? 103 : blocks_to_read(type) * block_size(type);
-    const Weights w(type, 40, cols, 9);
-    std::vector<std::uint16_t> row(padded_bf16(cols), 1);
-    for (std::size_t r = 0; r < 40; ++r) {
-      unpack_bf16(type, w.linear.row(r), cols, row.data());
-      for (std::size_t c = 0; c < row.size(); ++c) {
-        const float expected = c < cols ? round_bf16(w.decoded[r * cols + c]) : 0.0f;
-        // Zeros may differ in sign.
-        ASSERT_EQ(std::bit_cast<float>(std::uint32_t{row[c]} << 16), expected)
-            << to_string(type) << " number " << c;
+    if (!multiplies_integers(type)) continue;
+    const std::size_t cols = 27 * 32 / block_size(type) * block_size(type);
+    const Weights w(type, 37, cols, 9);
+    Matrix x(cols, cols), out(cols, 37);
+    std::fill_n(x.data(), cols * cols, 0.0f);
+    for (std::size_t c = 0; c < cols; ++c) x[c][c] = 1.0f;
+    multiply(x.view(), w.linear, out.view());
+    for (std::size_t r = 0; r < 37; ++r) {
+      float most = 0.0f;
+      for (std::size_t c = 0; c < cols; ++c) {
+        most = std::max(most, std::abs(w.decoded[r * cols + c]));
+      }
+      for (std::size_t c = 0; c < cols; ++c) {
+        ASSERT_NEAR(out[c][r], w.decoded[r * cols + c], 1e-6f * most)
+            << to_string(type) << " row " << r << " number " << c;
       }
     }
   }
 }
 
+/// The dots of a row with several activations must agree to the bit with each alone, and with
+/// float64, or be no numbers if what is decoded is none.
+void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matrix& x,
+                 const std::string& where) {
+  const std::size_t cols = x.cols();
+  std::vector<float> decoded(cols);
+  decode(type, row, decoded);
+  Linear linear(TensorView{"w", type, {1, cols}, row});
+  Matrix together(x.rows(), 1);
+  multiply(x.view(), linear, together.view());
+  for (std::size_t i = 0; i < x.rows(); ++i) {
+    Matrix alone(1, 1);
+    multiply(x.view().slice(i, 1), linear, alone.view());
+    const float out = alone[0][0];
+    const auto numbers = rounded(type, x[i]);
+    double sum = 0.0, size = 0.0, largest = 0.0;
+    for (std::size_t c = 0; c < cols; ++c) {
+      sum += double{decoded[c]} * numbers[c].value;
+      size += std::abs(double{decoded[c]} * numbers[c].value);
+      largest = std::max(largest, std::abs(numbers[c].value));
+    }
+    if (!std::isfinite(sum)) {
+      EXPECT_FALSE(std::isfinite(out)) << where;
+      EXPECT_FALSE(std::isfinite(together[i][0])) << where;
+      continue;
+    }
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(out), std::bit_cast<std::uint32_t>(together[i][0]))
+        << where;
+    // Scale and offset of a group may cancel, but what they cancel to is no more exact than they.
+    EXPECT_NEAR(out, sum, 1e-6 * (size + 64.0 * largest)) << where;
+  }
+}
+
 /// Zero, the smallest, the largest, and what no file should hold.
-TEST(Matmul, Bfloat16ReadersTakeEveryScale) {
+TEST(Matmul, IntegerProductsTakeEveryScale) {
   for (TensorType type : kTypes) {
-    if (!multiplies_bf16(type) || block_size(type) == 1) continue;
-    const std::size_t blocks = blocks_to_read(type), cols = blocks * block_size(type);
+    if (!multiplies_integers(type)) continue;
+    const std::size_t blocks = block_size(type) == 32 ? 19 : 3, cols = blocks * block_size(type);
     const std::size_t bytes = tensor_bytes(type, cols) / blocks;
     const Weights w(type, 1, cols, 11);
-    std::vector<float> decoded(cols);
-    std::vector<std::uint16_t> row(padded_bf16(cols));
+    const Matrix x = test::random_matrix(3, cols, 12);
     for (std::uint16_t scale : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x8400, 0x3c00, 0x7bff,
                                 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01}) {
       // Every type has its scales first or last.
       for (std::size_t at : {std::size_t{0}, std::size_t{2}, bytes - 4, bytes - 2}) {
-        std::vector<std::byte> all(w.linear.row(0), w.linear.row(0) + blocks * bytes);
+        std::vector<std::byte> row(w.linear.row(0), w.linear.row(0) + blocks * bytes);
         for (std::size_t b = 1; b < blocks; b += 4) {
-          std::memcpy(all.data() + b * bytes + at, &scale, sizeof scale);
+          std::memcpy(row.data() + b * bytes + at, &scale, sizeof scale);
         }
-        decode(type, all, decoded);
-        unpack_bf16(type, all.data(), cols, row.data());
-        for (std::size_t c = 0; c < cols; ++c) {
-          const float made = std::bit_cast<float>(std::uint32_t{row[c]} << 16);
-          if (!std::isfinite(decoded[c])) {  // infinity may become NaN: logits refuse both
-            ASSERT_FALSE(std::isfinite(made))
-                << to_string(type) << " scale " << scale << " at " << at;
-          } else {
-            ASSERT_EQ(made, round_bf16(decoded[c]))
-                << to_string(type) << " scale " << scale << " at " << at << " number " << c;
+        expect_dots(type, row, x, fmt::format("{} scale {:x} at {}", to_string(type), scale, at));
+      }
+    }
+  }
+}
+
+/// The largest sums: every number and every group's scale at an end of its range, and activations
+/// too, all of one sign or each of its weight's.
+TEST(Matmul, IntegerProductsDoNotOverflow) {
+  for (TensorType type : kTypes) {
+    if (!multiplies_integers(type)) continue;
+    const std::size_t blocks = 512 / block_size(type);
+    const std::size_t bytes = tensor_bytes(type, 512) / blocks;
+    const std::uint16_t one = 0x3c00;
+    for (int value : {0x00, 0xff, 0x80, 0x7f, 0x55, 0xaa}) {
+      for (int scales : {0x00, 0xff, 0x80, 0x7f}) {
+        std::vector<std::byte> row(blocks * bytes, static_cast<std::byte>(value));
+        for (std::size_t b = 0; b < blocks; ++b) {
+          std::byte* block = row.data() + b * bytes;
+          // Where K types have the integers of their groups, and where all have their scales.
+          const auto set = [&](std::size_t begin, std::size_t end) {
+            std::fill(block + begin, block + end, static_cast<std::byte>(scales));
+          };
+          if (type == TensorType::q2_k) set(0, 16);
+          if (type == TensorType::q3_k) set(96, 108);
+          if (type == TensorType::q4_k || type == TensorType::q5_k) set(4, 16);
+          if (type == TensorType::q6_k) set(192, 208);
+          const bool last =
+              type == TensorType::q2_k || type == TensorType::q3_k || type == TensorType::q6_k;
+          const bool two = type == TensorType::q4_1 || type == TensorType::q5_1 ||
+                           type == TensorType::q2_k || type == TensorType::q4_k ||
+                           type == TensorType::q5_k;
+          std::byte* at = last ? block + bytes - (two ? 4 : 2) : block;
+          std::memcpy(at, &one, sizeof one);
+          if (two) std::memcpy(at + 2, &one, sizeof one);
+        }
+        std::vector<float> decoded(512);
+        decode(type, row, decoded);
+        Matrix x(3, 512);
+        for (std::size_t c = 0; c < 512; ++c) {
+          x[0][c] = 1.0f;
+          x[1][c] = -1.0f;
+          x[2][c] = decoded[c] < 0 ? -1.0f : 1.0f;
+        }
+        expect_dots(type, row, x,
+                    fmt::format("{} bytes {:x} scales {:x}", to_string(type), value, scales));
+      }
+    }
+  }
+}
+
+TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
+  if (!multiplies_integers(TensorType::q8_0)) GTEST_SKIP() << "needs AVX-512";
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q6_k}) {
+    const Weights w(type, 5, 768, 1);
+    for (float size : {1e-30f, 1e-10f, 1e10f, 1e30f}) {
+      Matrix x = test::random_matrix(3, 768, 2, size), out(3, 5);
+      // A span of zeros, and one of which one number is far larger than the others.
+      std::fill_n(x[1].data() + 256, 256, 0.0f);
+      x[2][300] = 1e4f * size;
+      multiply(x.view(), w.linear, out.view());
+      for (std::size_t i = 0; i < 3; ++i) {
+        const auto numbers = rounded(type, x[i]);
+        for (std::size_t r = 0; r < 5; ++r) {
+          double sum = 0.0, magnitude = 0.0;
+          for (std::size_t c = 0; c < 768; ++c) {
+            sum += w.decoded[r * 768 + c] * numbers[c].value;
+            magnitude += std::abs(w.decoded[r * 768 + c] * numbers[c].value);
           }
+          EXPECT_NEAR(out[i][r], sum, 1e-6 * magnitude) << to_string(type) << " size " << size;
         }
+      }
+    }
+    for (float wrong : {infinity, -infinity, std::nanf("")}) {
+      Matrix x = test::random_matrix(2, 768, 2), out(2, 5), alone(1, 5);
+      x[1][700] = wrong;
+      multiply(x.view(), w.linear, out.view());
+      multiply(x.view().slice(1, 1), w.linear, alone.view());
+      for (std::size_t r = 0; r < 5; ++r) {
+        EXPECT_TRUE(std::isfinite(out[0][r]));
+        EXPECT_FALSE(std::isfinite(out[1][r]));
+        EXPECT_FALSE(std::isfinite(alone[0][r]));
       }
     }
   }

@@ -1,0 +1,24 @@
+// Included within a region of target attributes, which what it calls has to share.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "base/inline.h"
+
+// For lambdas.
+#define BALLAST_HERE __attribute__((always_inline))
+
+namespace ballast {
+
+/// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers.
+template <std::size_t N, typename Action>
+BALLAST_INLINE void times(const Action& action) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) BALLAST_HERE {
+    (action(std::integral_constant<std::size_t, I>()), ...);
+  }
+  (std::make_index_sequence<N>());
+}
+
+}  // namespace ballast

@@ -1,0 +1,89 @@
+// Products with quantised weights as the integers that they are, for processors with AVX-512 VNNI.
+//
+// A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
+// from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.
+// Weights are not rounded. A dot is then, in this order and no other:
+//
+//   total = 0
+//   for each span:  t = 0
+//     for each fold of the span:    t = fma(float32(Σ wᵢxᵢ), scale of the fold, t)
+//     for each offset of the span:  t = fma(float32(Σ mᵍXᵍ), scale of the offsets, t)
+//     total = fma(t, the activations' scale, total)
+//
+// Folds and offsets are what a type gives one float scale to (docs/design.md lists them): wᵢ, in a
+// K type, is the number times its group's integer scale, mᵍ an integer offset of a group, Xᵍ the
+// sum of its activations. The sums are exact in 32 bits. So every way to make them gives the same
+// bits, and each is made where it is fastest: one activation from the bytes as they lie, a prompt
+// from panels of sixteen rows side by side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ballast/matrix.h"
+#include "ballast/tensor.h"
+
+namespace ballast {
+
+/// Whether products with weights of this type are made here: the quantised types, on processors
+/// with has_avx512_bf16().
+bool multiplies_integers(TensorType type);
+
+constexpr std::size_t kSpan = 256;
+constexpr std::size_t spans_of(std::size_t n) { return (n + kSpan - 1) / kSpan; }
+
+/// A span of one activation: x = 64·high + low, with high from -64 to 64 and low from -32 to 31.
+struct alignas(64) IntegerSpan {
+  /// Sixty-four numbers in an order in which a type's bytes lie.
+  struct Digits {
+    std::int8_t high[64], low[64];
+  };
+  Digits blocks[4];        ///< first halves of blocks 0 to 3 of 32, second halves; of 4 to 7
+  Digits chunks[4];        ///< of the eight chunks of 32: 0 and 4, 1 and 5, 2 and 6, 3 and 7
+  Digits pairs[4];         ///< 0 and 2, 1 and 3, 4 and 6, 5 and 7
+  std::int32_t quads[64];  ///< 32 times the sum of each four of `chunks`
+  std::int32_t sums[8];    ///< of 32 numbers
+  /// Sums of 32 and of 16 numbers: sum = 4·high + low.
+  std::int16_t high32[8], low32[8], high16[16], low16[16];
+  float scale;
+};
+
+/// Rounds n numbers; writes spans_of(n), zeros after the end. A span with an infinity or a NaN gets
+/// a scale that is NaN.
+void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);
+
+/// out[r] = <row r, x> for `count` rows of n weights, the first at `rows`.
+void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                  std::size_t n, const IntegerSpan* x, float* out);
+
+/// A span of six activations, for products with a panel. `pairs`: of each four numbers 0 and 2, 1
+/// and 3; then the sums of 32 numbers and of 16, high and low.
+struct alignas(64) IntegerTile {
+  static constexpr std::size_t kColumns = 6;
+  static constexpr std::size_t kSums32 = kSpan / 2, kSums16 = kSums32 + 8, kPairs = kSums16 + 16;
+  std::int16_t pairs[kPairs][kColumns][2];
+  float scale[kColumns];
+};
+
+/// Rounds up to kColumns rows of x as round_to_integers() does; writes spans_of(x.cols) tiles,
+/// `stride` apart.
+void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride);
+
+/// A span of 32 rows, unpacked: in two halves of sixteen rows that lie side by side.
+struct alignas(64) IntegerPanel {
+  static constexpr std::size_t kRows = 32;
+  /// Pairs of int16 for `pairs` of IntegerTile, then float32 scales of folds, then of offsets.
+  static constexpr std::size_t kLines = kSpan / 2 + 24;
+  std::int32_t lines[2][kLines][kRows / 2];
+};
+
+/// Unpacks span `span` of rows of n weights, the first at `rows`; if `count` is less than kRows,
+/// the last of them is repeated.
+void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                std::size_t n, std::size_t span, IntegerPanel& out);
+
+/// totals[c][r] += what the span adds to <row r, activation c>, for the first `columns`.
+void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
+                    std::size_t columns, float (*totals)[IntegerPanel::kRows]);
+
+}  // namespace ballast

@@ -1,0 +1,46 @@
+// Asking for weights ahead, for products of one activation: included within regions of target
+// attributes.
+#pragma once
+
+#include <xmmintrin.h>
+
+#include <cstddef>
+
+#include "base/inline.h"
+#include "base/times-inl.h"
+
+namespace ballast {
+
+/// Asks for weights in the order in which they will be read: four rows side by side, too short for
+/// the processor to see where they lead, then the four behind them. Into the second-level cache:
+/// the first one cannot wait for as many lines as memory needs to be busy.
+class Prefetch {
+ public:
+  static constexpr std::size_t kRows = 4;
+  static constexpr std::size_t kAhead = 8192;  ///< bytes
+
+  /// For rows `stride` bytes apart; 0, one row four times, asks for what will not be read.
+  explicit BALLAST_INLINE Prefetch(std::size_t stride)
+      : stride_(stride),
+        beyond_(stride == 0 ? 0 : stride - kAhead % stride),
+        ahead_(stride == 0 ? 0 : kAhead / stride * kRows * stride + kAhead % stride) {}
+
+  /// Asks for what is read kAhead bytes after `bytes` bytes of the rows whose first is at p, which
+  /// is byte `at` of its row.
+  template <std::size_t bytes, typename Byte>
+  BALLAST_INLINE void rows(const Byte* p, std::size_t at) const {
+    const Byte* next = p + ahead_ + (at < beyond_ ? 0 : (kRows - 1) * stride_);
+    times<kRows>([&](auto r) BALLAST_HERE {
+      times<(bytes + 63) / 64>([&](auto i) BALLAST_HERE {
+        _mm_prefetch(reinterpret_cast<const char*>(next + r * stride_ + 64 * i), _MM_HINT_T1);
+      });
+    });
+  }
+
+ private:
+  std::size_t stride_;
+  std::size_t beyond_;  ///< where in a row the place ahead is in one of the next four rows
+  std::size_t ahead_;
+};
+
+}  // namespace ballast
