@@ -157,33 +157,81 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   store_16(out.low32, lower(high_low_32.low));
 }
 
-/// Column c of a tile.
-void round_column(const float* x, std::size_t n, IntegerTile& out, std::size_t c) {
+/// Sums of sixteen vectors.
+BALLAST_INLINE __m512i sums_of_vectors(const __m512i (&v)[16]) {
+  __m512i four[4];
+  for (int i = 0; i < 4; ++i) {
+    four[i] = add_four({v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]});
+  }
+  // Quarters of each have still to be added up.
+  const __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(four[0], four[1], 0x44),
+                                     _mm512_shuffle_i32x4(four[0], four[1], 0xee));
+  const __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(four[2], four[3], 0x44),
+                                     _mm512_shuffle_i32x4(four[2], four[3], 0xee));
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/// Writes the pairs of a span; returns its scale.
+float round_column(const float* x, std::size_t n, std::int32_t* pairs) {
   const Rounded rounded = round_span(x, n);
-  out.scale[c] = rounded.scale;
-  constexpr std::size_t kSums32 = IntegerTile::kSums32, kSums16 = IntegerTile::kSums16;
-  alignas(64) std::int32_t pairs[IntegerTile::kPairs];
-  const __m512i low_words = _mm512_set1_epi32(0xffff);
-  alignas(64) std::int32_t sums[16];
   for (std::size_t i = 0; i < 16; ++i) {
     // Of each four, numbers 0 and 2 in the first pair, 1 and 3 in the second.
     const __m512i swapped = _mm512_shuffle_epi32(rounded.v[i], static_cast<_MM_PERM_ENUM>(0xd8));
-    const __m512i even = _mm512_and_si512(swapped, low_words);
+    const __m512i even = _mm512_and_si512(swapped, _mm512_set1_epi32(0xffff));
     const __m512i odd = _mm512_slli_epi64(_mm512_srli_epi64(swapped, 32), 16);
-    const __m512i both = _mm512_or_si512(even, odd);
-    store_32(pairs + 8 * i, _mm512_cvtepi64_epi32(both));
-    sums[i] = _mm512_reduce_add_epi32(rounded.v[i]);
+    store_32(pairs + 8 * i, _mm512_cvtepi64_epi32(_mm512_or_si512(even, odd)));
   }
-  auto high_low_pair = [](std::int32_t sum) {
-    return static_cast<std::int32_t>((static_cast<std::uint32_t>(sum >> 2) & 0xffff) |
-                                     static_cast<std::uint32_t>(sum & 3) << 16);
+  const __m512i of_16 = sums_of_vectors(rounded.v);
+  auto pair = [](__m512i sums, __m512i& out) BALLAST_HERE {
+    const HighLow parts = high_low(sums);
+    out = _mm512_or_si512(_mm512_and_si512(parts.high, _mm512_set1_epi32(0xffff)),
+                          _mm512_slli_epi32(parts.low, 16));
   };
-  for (std::size_t g = 0; g < 8; ++g) {
-    pairs[kSums32 + g] = high_low_pair(sums[2 * g] + sums[2 * g + 1]);
+  __m512i pairs_of_32, pairs_of_16;
+  pair(_mm512_castsi256_si512(sums_of_32(of_16)), pairs_of_32);
+  pair(of_16, pairs_of_16);
+  store_32(pairs + IntegerTile::kSums32, _mm512_castsi512_si256(pairs_of_32));
+  _mm512_storeu_si512(pairs + IntegerTile::kSums16, pairs_of_16);
+  return rounded.scale;
+}
+
+/// Transposes eight rows of eight.
+BALLAST_INLINE void transpose_eight(__m256i (&v)[8]) {
+  __m256i two[8], four[8];
+  times<4>([&](auto i) BALLAST_HERE {
+    two[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+    two[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+  });
+  times<2>([&](auto i) BALLAST_HERE {
+    times<2>([&](auto k) BALLAST_HERE {
+      const __m256i a = two[4 * i + k], b = two[4 * i + 2 + k];
+      four[4 * i + 2 * k] = _mm256_unpacklo_epi64(a, b);
+      four[4 * i + 2 * k + 1] = _mm256_unpackhi_epi64(a, b);
+    });
+  });
+  times<4>([&](auto i) BALLAST_HERE {
+    v[i] = _mm256_permute2x128_si256(four[i], four[4 + i], 0x20);
+    v[4 + i] = _mm256_permute2x128_si256(four[i], four[4 + i], 0x31);
+  });
+}
+
+void round_tile(ConstMatrix x, std::size_t begin, IntegerTile& out) {
+  constexpr std::size_t kColumns = IntegerTile::kColumns, kPairs = IntegerTile::kPairs;
+  alignas(64) std::int32_t columns[kColumns][kPairs] = {};
+  for (std::size_t c = 0; c < x.rows; ++c) {
+    out.scale[c] = round_column(x.row(c) + begin, std::min(kSpan, x.cols - begin), columns[c]);
   }
-  for (std::size_t g = 0; g < 16; ++g) pairs[kSums16 + g] = high_low_pair(sums[g]);
-  for (std::size_t k = 0; k < IntegerTile::kPairs; ++k) {
-    std::memcpy(out.pairs[k][c], pairs + k, sizeof(pairs[k]));
+  for (std::size_t k = 0; k < kPairs; k += 8) {
+    __m256i v[8];
+    times<8>([&](auto c) BALLAST_HERE {
+      v[c] = c < kColumns ? _mm256_load_si256(reinterpret_cast<const __m256i*>(columns[c] + k))
+                          : _mm256_setzero_si256();
+    });
+    transpose_eight(v);
+    times<8>([&](auto i) BALLAST_HERE {
+      const auto mask = static_cast<__mmask8>((1 << kColumns) - 1);
+      _mm256_mask_storeu_epi32(out.pairs[k + i], mask, v[i]);
+    });
   }
 }
 
@@ -217,14 +265,14 @@ struct FifthOfBlocks {
   }
 };
 
-/// What the span at p adds to the dots of four rows, of a plain type.
-template <typename Type>
-requires(Type::kPlain) BALLAST_INLINE __m128
-    span_of(const Bytes (&p)[kRows], const IntegerSpan& x) {
-  __m128 t = _mm_setzero_ps();
+/// t[c] = what the span at p adds to the dots of four rows with activation c, of a plain type.
+template <typename Type, std::size_t M>
+requires(Type::kPlain) BALLAST_INLINE
+    void span_of(const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
+  times<M>([&](auto c) BALLAST_HERE { t[c] = _mm_setzero_ps(); });
   times<2>([&](auto part) BALLAST_HERE {
     constexpr int kFirst = 4 * part;
-    __m512i v[kRows];
+    __m512i first[kRows], second[kRows];
     times<kRows>([&](auto r) BALLAST_HERE {
       const Bytes q = p[r] + kFirst * Type::kBytes;
       Bytes64<1> raw[kRaws<Type>];
@@ -234,37 +282,44 @@ requires(Type::kPlain) BALLAST_INLINE __m128
         raw[i] = {{in_quarters(at, at + kNext, at + 2 * kNext, at + 3 * kNext)}};
       });
       const FifthOfBlocks<Type> fifth{q};
-      const __m512i first = Type::template numbers<0>(raw, fifth).v[0];
-      const __m512i second = Type::template numbers<1>(raw, fifth).v[0];
-      const auto &x_first = x.blocks[kFirst / 2], &x_second = x.blocks[kFirst / 2 + 1];
-      __m512i sums =
-          _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, _mm512_load_si512(x_first.high));
-      sums = _mm512_dpbusd_epi32(sums, second, _mm512_load_si512(x_second.high));
-      sums = _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, kDigit), first,
-                                 _mm512_load_si512(x_first.low));
-      v[r] = _mm512_dpbusd_epi32(sums, second, _mm512_load_si512(x_second.low));
+      first[r] = Type::template numbers<0>(raw, fifth).v[0];
+      second[r] = Type::template numbers<1>(raw, fifth).v[0];
     });
-    // 128 bits for each block, in them a lane for each row.
-    __m512i sums = add_four(v);
-    if constexpr (Type::kZero != 0) {
-      const __m512i of_x = _mm512_permutexvar_epi32(
-          _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-          _mm512_castsi128_si512(load_16(reinterpret_cast<Bytes>(x.sums + kFirst))));
-      sums = _mm512_sub_epi32(sums, _mm512_mullo_epi32(of_x, _mm512_set1_epi32(Type::kZero)));
-    }
-    const __m512 numbers = _mm512_cvtepi32_ps(sums);
-    times<4>([&](auto b) BALLAST_HERE {
-      const __m128 scales = f16_of_four((kFirst + b) * Type::kBytes, p);
-      t = _mm_fmadd_ps(_mm512_extractf32x4_ps(numbers, b), scales, t);
+    __m128 scales[4];
+    times<4>([&](auto b) BALLAST_HERE { scales[b] = f16_of_four((kFirst + b) * Type::kBytes, p); });
+    times<M>([&](auto c) BALLAST_HERE {
+      const auto &x_first = x[c]->blocks[kFirst / 2], &x_second = x[c]->blocks[kFirst / 2 + 1];
+      __m512i v[kRows];
+      times<kRows>([&](auto r) BALLAST_HERE {
+        v[r] =
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), first[r], _mm512_load_si512(x_first.high));
+        v[r] = _mm512_dpbusd_epi32(v[r], second[r], _mm512_load_si512(x_second.high));
+        v[r] = _mm512_dpbusd_epi32(_mm512_slli_epi32(v[r], kDigit), first[r],
+                                   _mm512_load_si512(x_first.low));
+        v[r] = _mm512_dpbusd_epi32(v[r], second[r], _mm512_load_si512(x_second.low));
+      });
+      // 128 bits for each block, in them a lane for each row.
+      __m512i sums = add_four(v);
+      if constexpr (Type::kZero != 0) {
+        const __m512i of_x = _mm512_permutexvar_epi32(
+            _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+            _mm512_castsi128_si512(load_16(reinterpret_cast<Bytes>(x[c]->sums + kFirst))));
+        sums = _mm512_sub_epi32(sums, _mm512_mullo_epi32(of_x, _mm512_set1_epi32(Type::kZero)));
+      }
+      const __m512 numbers = _mm512_cvtepi32_ps(sums);
+      times<4>([&](auto b) BALLAST_HERE {
+        t[c] = _mm_fmadd_ps(_mm512_extractf32x4_ps(numbers, b), scales[b], t[c]);
+      });
     });
   });
   if constexpr (Type::kOffset) {
     for (std::size_t b = 0; b < 8; ++b) {
       const __m128 offsets = f16_of_four(b * Type::kBytes + 2, p);
-      t = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x.sums[b])), offsets, t);
+      times<M>([&](auto c) BALLAST_HERE {
+        t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums[b])), offsets, t[c]);
+      });
     }
   }
-  return t;
 }
 
 /// What a row's span of a K type is made of: chunks 0 to 3 below those of 4 to 7.
@@ -388,90 +443,138 @@ requires(Type::kGroup == 32) class RowScales<Type> {
   __m128 scale_, offset_scale_;
 };
 
-/// What the span at p adds to the dots of four rows, of a K type.
-template <typename Type>
-requires(!Type::kPlain) BALLAST_INLINE __m128
-    span_of(const Bytes (&p)[kRows], const IntegerSpan& x) {
+/// t[c] = what the span at p adds to the dots of four rows with activation c, of a K type.
+template <typename Type, std::size_t M>
+requires(!Type::kPlain) BALLAST_INLINE
+    void span_of(const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
   const RowScales<Type> scales(p);
-  const IntegerSpan::Digits(&digits)[4] = Type::kDistance == 4 ? x.chunks : x.pairs;
-  __m512i v[kRows];
   RawOfRow<Type> raw[kRows];
   times<kRows>([&](auto r) BALLAST_HERE {
     times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[r].load(p[r], i); });
   });
+  __m512i v[M][kRows];
   // Step by step for all rows: what waits for the step before would fill the processor's queues.
   times<4>([&](auto j) BALLAST_HERE {
-    __m512i numbers[kRows], sums[kRows];
-    times<kRows>([&](auto r) BALLAST_HERE {
-      numbers[r] = Type::template numbers<j>(raw[r]).v[0];
-      sums[r] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), numbers[r],
-                                    _mm512_load_si512(digits[j].high));
+    __m512i numbers[kRows], scale[kRows];
+    times<kRows>([&](auto r) BALLAST_HERE { numbers[r] = Type::template numbers<j>(raw[r]).v[0]; });
+    times<M>([&](auto c) BALLAST_HERE {
+      const auto& digits = (Type::kDistance == 4 ? x[c]->chunks : x[c]->pairs)[j];
+      __m512i sums[kRows];
+      times<kRows>([&](auto r) BALLAST_HERE {
+        sums[r] =
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), numbers[r], _mm512_load_si512(digits.high));
+      });
+      times<kRows>([&](auto r) BALLAST_HERE { sums[r] = _mm512_slli_epi32(sums[r], kDigit); });
+      times<kRows>([&](auto r) BALLAST_HERE {
+        sums[r] = _mm512_dpbusd_epi32(sums[r], numbers[r], _mm512_load_si512(digits.low));
+      });
+      if constexpr (Type::kZero != 0) {
+        __m512i of_x = _mm512_load_si512(x[c]->quads + 16 * j);
+        if (Type::kZero == 4) of_x = _mm512_srai_epi32(of_x, 3);
+        times<kRows>([&](auto r) BALLAST_HERE { sums[r] = _mm512_sub_epi32(sums[r], of_x); });
+      }
+      if constexpr (c == 0) {
+        times<kRows>([&](auto r) BALLAST_HERE { scale[r] = scales.template of_chunks<j, r>(); });
+      }
+      times<kRows>([&](auto r) BALLAST_HERE {
+        sums[r] = _mm512_mullo_epi32(sums[r], scale[r]);
+        v[c][r] = j == 0 ? sums[r] : _mm512_add_epi32(v[c][r], sums[r]);
+      });
     });
-    times<kRows>([&](auto r) BALLAST_HERE { sums[r] = _mm512_slli_epi32(sums[r], kDigit); });
-    times<kRows>([&](auto r) BALLAST_HERE {
-      sums[r] = _mm512_dpbusd_epi32(sums[r], numbers[r], _mm512_load_si512(digits[j].low));
-    });
-    if constexpr (Type::kZero != 0) {
-      __m512i of_x = _mm512_load_si512(x.quads + 16 * j);
-      if (Type::kZero == 4) of_x = _mm512_srai_epi32(of_x, 3);
-      times<kRows>([&](auto r) BALLAST_HERE { sums[r] = _mm512_sub_epi32(sums[r], of_x); });
-    }
-    times<kRows>([&](auto r) BALLAST_HERE {
-      sums[r] = _mm512_mullo_epi32(sums[r], scales.template of_chunks<j, r>());
-    });
-    times<kRows>([&](auto r)
-                     BALLAST_HERE { v[r] = j == 0 ? sums[r] : _mm512_add_epi32(v[r], sums[r]); });
   });
-  const __m512i sums = add_four(v);
-  const __m128 scale = scales.scale();
-  __m128 t;
-  if constexpr (Type::kFolds == 1) {
-    t = _mm_mul_ps(_mm_cvtepi32_ps(add_quarters(sums)), scale);
-  } else {
-    const __m128i second = add_halves(_mm512_extracti64x4_epi64(sums, 1));
-    t = _mm_mul_ps(_mm_cvtepi32_ps(add_halves(_mm512_castsi512_si256(sums))), scale);
-    t = _mm_fmadd_ps(_mm_cvtepi32_ps(second), scale, t);
-  }
-  if constexpr (Type::kOffset) {
-    t = _mm_fnmadd_ps(_mm_cvtepi32_ps(scales.offsets(x)), scales.offset_scale(), t);
-  }
-  return t;
+  times<M>([&](auto c) BALLAST_HERE {
+    const __m512i sums = add_four(v[c]);
+    if constexpr (Type::kFolds == 1) {
+      t[c] = _mm_mul_ps(_mm_cvtepi32_ps(add_quarters(sums)), scales.scale());
+    } else {
+      const __m128i first = add_halves(_mm512_castsi512_si256(sums));
+      const __m128i second = add_halves(_mm512_extracti64x4_epi64(sums, 1));
+      t[c] = _mm_mul_ps(_mm_cvtepi32_ps(first), scales.scale());
+      t[c] = _mm_fmadd_ps(_mm_cvtepi32_ps(second), scales.scale(), t[c]);
+    }
+    if constexpr (Type::kOffset) {
+      const __m128 offsets = _mm_cvtepi32_ps(scales.offsets(*x[c]));
+      t[c] = _mm_fnmadd_ps(offsets, scales.offset_scale(), t[c]);
+    }
+  });
 }
 
-/// The dots of four rows, `stride` bytes apart.
-template <typename Type>
-BALLAST_INLINE __m128 four_dots(Bytes first, std::size_t stride, std::size_t n,
-                                const IntegerSpan* x) {
+/// The dots of four rows, `stride` bytes apart, with M activations.
+template <typename Type, std::size_t M>
+BALLAST_INLINE void four_dots(Bytes first, std::size_t stride, std::size_t n,
+                              const IntegerSpan* activations, __m128 (&total)[M]) {
   const Prefetch prefetch(stride);
-  __m128 total = _mm_setzero_ps();
-  const std::size_t bytes =
-      n / 32 * (Type::kPlain ? Type::kBytes : 0) + n / kSpan * (Type::kPlain ? 0 : Type::kBytes);
+  const std::size_t bytes = n / Type::kNumbers * Type::kBytes;
+  const IntegerSpan* x[M];
+  times<M>([&](auto c) BALLAST_HERE {
+    x[c] = activations + c * spans_of(n);
+    total[c] = _mm_setzero_ps();
+  });
+  auto add = [&](const Bytes(&p)[kRows]) BALLAST_HERE {
+    __m128 t[M];
+    span_of<Type>(p, x, t);
+    times<M>([&](auto c) BALLAST_HERE {
+      total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
+      ++x[c];
+    });
+  };
   std::size_t at = 0;
-  for (; at + kSpanBytes<Type> <= bytes; at += kSpanBytes<Type>, ++x) {
-    const Bytes p[kRows] = {first + at, first + at + stride, first + at + 2 * stride,
-                            first + at + 3 * stride};
-    prefetch.rows<kSpanBytes<Type>>(p[0], at);
-    total = _mm_fmadd_ps(span_of<Type>(p, *x), _mm_set1_ps(x->scale), total);
+  for (; at + kSpanBytes<Type> <= bytes; at += kSpanBytes<Type>) {
+    const Bytes q = first + at;
+    prefetch.rows<kSpanBytes<Type>>(q, at);
+    add({q, q + stride, q + 2 * stride, q + 3 * stride});
   }
   if (Type::kPlain && at < bytes) {
     std::uint8_t padded[kRows][kSpanBytes<Type>] = {};
     for (std::size_t r = 0; r < kRows; ++r) {
       std::memcpy(padded[r], first + r * stride + at, bytes - at);
     }
-    const Bytes p[kRows] = {padded[0], padded[1], padded[2], padded[3]};
-    total = _mm_fmadd_ps(span_of<Type>(p, *x), _mm_set1_ps(x->scale), total);
+    add({padded[0], padded[1], padded[2], padded[3]});
   }
-  return total;
+}
+
+/// Writes the dots of `count` rows, at most four, with M activations.
+template <typename Type, std::size_t M>
+void few_dots(Bytes first, std::size_t stride, std::size_t count, std::size_t n,
+              const IntegerSpan* x, float* out, std::size_t out_stride) {
+  __m128 total[M];
+  if (count == kRows) {
+    four_dots<Type>(first, stride, n, x, total);
+    times<M>([&](auto c) BALLAST_HERE { _mm_storeu_ps(out + c * out_stride, total[c]); });
+    return;
+  }
+  for (std::size_t r = 0; r < count; ++r) {
+    four_dots<Type>(first + r * stride, 0, n, x, total);
+    times<M>([&](auto c) BALLAST_HERE { _mm_store_ss(out + c * out_stride + r, total[c]); });
+  }
 }
 
 template <typename Type>
 void all_dots(Bytes first, std::size_t stride, std::size_t count, std::size_t n,
-              const IntegerSpan* x, float* out) {
-  std::size_t i = 0;
-  for (; i + kRows <= count; i += kRows) {
-    _mm_storeu_ps(out + i, four_dots<Type>(first + i * stride, stride, n, x));
+              const IntegerSpan* x, std::size_t columns, float* out, std::size_t out_stride) {
+  for (std::size_t i = 0; i < count; i += kRows) {
+    const Bytes rows = first + i * stride;
+    const std::size_t now = std::min<std::size_t>(kRows, count - i);
+    // Four activations or three at a time are as many as registers hold.
+    for (std::size_t c = 0; c < columns;) {
+      const std::size_t left = columns - c;
+      const IntegerSpan* x_c = x + c * spans_of(n);
+      float* out_c = out + c * out_stride + i;
+      if (left == 1) {
+        few_dots<Type, 1>(rows, stride, now, n, x_c, out_c, out_stride);
+        c += 1;
+      } else if (left == 2) {
+        few_dots<Type, 2>(rows, stride, now, n, x_c, out_c, out_stride);
+        c += 2;
+      } else if (left == 4 || left > 6) {
+        few_dots<Type, 4>(rows, stride, now, n, x_c, out_c, out_stride);
+        c += 4;
+      } else {
+        few_dots<Type, 3>(rows, stride, now, n, x_c, out_c, out_stride);
+        c += 3;
+      }
+    }
   }
-  for (; i < count; ++i) _mm_store_ss(out + i, four_dots<Type>(first + i * stride, 0, n, x));
 }
 
 // ---- Panels ---------------------------------------------------------------------------------
@@ -522,6 +625,14 @@ BALLAST_INLINE void store_words(__m512i bytes, __m512i scale, std::int32_t (*out
   _mm512_store_si512(out[1], _mm512_mullo_epi16(_mm512_srai_epi16(bytes, 8), scale));
 }
 
+/// Asks for a span of row r of those that come after a panel.
+BALLAST_INLINE void ask_for_row(const IntegerPanel& panel, std::size_t r) {
+  const std::byte* row = panel.next.first + r * panel.next.row_bytes;
+  for (std::size_t i = 0; i < panel.next.bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T1);
+  }
+}
+
 BALLAST_INLINE __m512 f16_of_lanes(const Bytes (&p)[kLanes], std::size_t at) {
   alignas(32) std::uint16_t bits[kLanes];
   for (int r = 0; r < kLanes; ++r) bits[r] = load<std::uint16_t>(p[r] + at);
@@ -550,10 +661,12 @@ struct FifthOfLanes {
 
 template <typename Type>
 requires(Type::kPlain) BALLAST_INLINE
-    void fill(const Bytes (&p)[kLanes], std::int32_t (*lines)[kLanes]) {
+    void fill(const Bytes (&p)[kLanes], std::size_t half, IntegerPanel& panel) {
   constexpr Folding kFolding = folding<Type>();
+  std::int32_t(*lines)[kLanes] = panel.lines[half];
   auto* scales = lines + kFolding.all_pairs();
   for (std::size_t b = 0; b < 8; ++b) {
+    ask_for_row(panel, 8 * half + b);
     const std::size_t at = b * Type::kBytes;
     Bytes64<4> raw[kRaws<Type>];
     times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[i] = transposed(p, at + Type::kRaw[i]); });
@@ -609,8 +722,9 @@ BALLAST_INLINE __m512i byte_of_lanes(const Bytes64<4>& bytes) {
 
 template <typename Type>
 requires(!Type::kPlain) BALLAST_INLINE
-    void fill(const Bytes (&p)[kLanes], std::int32_t (*lines)[kLanes]) {
+    void fill(const Bytes (&p)[kLanes], std::size_t half, IntegerPanel& panel) {
   constexpr Folding kFolding = folding<Type>();
+  std::int32_t(*lines)[kLanes] = panel.lines[half];
   alignas(64) std::uint8_t scale_bytes[kLanes][16], offset_bytes[kLanes][16];
   Bytes scale_rows[kLanes], offset_rows[kLanes];
   for (int r = 0; r < kLanes; ++r) {
@@ -622,14 +736,16 @@ requires(!Type::kPlain) BALLAST_INLINE
   }
   const Bytes64<4> scales = transposed(scale_rows, 0);
   times<4>([&](auto part) BALLAST_HERE {
-    constexpr int half = part / 2, piece = part % 2;
+    constexpr int kLatter = part / 2, piece = part % 2;
+    ask_for_row(panel, 8 * half + 2 * part);
+    ask_for_row(panel, 8 * half + 2 * part + 1);
     Bytes64<4> raw[kRaws<Type>];
     times<kRaws<Type>>(
-        [&](auto i) BALLAST_HERE { raw[i] = transposed(p, Type::kRaw[i][half] + 16 * piece); });
+        [&](auto i) BALLAST_HERE { raw[i] = transposed(p, Type::kRaw[i][kLatter] + 16 * piece); });
     times<4>([&](auto j) BALLAST_HERE {
-      constexpr int kChunk = chunk<Type>(j) + Type::kDistance * half;
+      constexpr int kChunk = chunk<Type>(j) + Type::kDistance * kLatter;
       constexpr int group = Type::kGroup == 32 ? kChunk : 2 * kChunk + piece;
-      const Bytes64<4> numbers = Type::template numbers<j>(RawOfLanes<Type, half>{raw});
+      const Bytes64<4> numbers = Type::template numbers<j>(RawOfLanes<Type, kLatter>{raw});
       const __m512i scale = _mm512_srai_epi16(byte_of_lanes<group, true>(scales), 8);
       times<4>([&](auto d) BALLAST_HERE {
         const __m512i bytes = _mm512_sub_epi8(numbers.v[d], _mm512_set1_epi8(Type::kZero));
@@ -651,32 +767,25 @@ requires(!Type::kPlain) BALLAST_INLINE
   }
 }
 
+/// Fills half `half` with `count` rows, the first at `first`; `numbers` of the span are there.
 template <typename Type>
-void fill_lanes(Bytes first, std::size_t stride, std::size_t count, std::size_t n, std::size_t span,
-                std::int32_t (*lines)[kLanes]) {
-  const std::size_t numbers = std::min(kSpan, n - span * kSpan);
+void fill_half(Bytes first, std::size_t stride, std::size_t count, std::size_t numbers,
+               std::size_t half, IntegerPanel& panel) {
   Bytes p[kLanes];
-  for (std::size_t r = 0; r < kLanes; ++r) {
-    p[r] = first + std::min(r, count - 1) * stride + span * kSpanBytes<Type>;
-    // The next rows' span comes soon after this one.
-    for (std::size_t i = 0; i < kSpanBytes<Type>; i += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(p[r] + IntegerPanel::kRows * stride + i),
-                   _MM_HINT_T1);
-    }
-  }
-  if (numbers == kSpan) return fill<Type>(p, lines);
+  for (std::size_t r = 0; r < kLanes; ++r) p[r] = first + std::min(r, count - 1) * stride;
+  if (numbers == kSpan) return fill<Type>(p, half, panel);
   std::uint8_t padded[kLanes][kSpanBytes<Type>] = {};
   for (std::size_t r = 0; r < kLanes; ++r) {
-    std::memcpy(padded[r], p[r], numbers / 32 * Type::kBytes);
+    std::memcpy(padded[r], p[r], numbers / Type::kNumbers * Type::kBytes);
     p[r] = padded[r];
   }
-  fill<Type>(p, lines);
+  fill<Type>(p, half, panel);
 }
 
 /// Adds a span to the totals of 32 rows and M activations.
 template <int M>
 void multiply_tile(const Folding& folding, const IntegerPanel& panel, const IntegerTile& x,
-                   float (*totals)[IntegerPanel::kRows]) {
+                   bool ask, float (*totals)[IntegerPanel::kRows]) {
   constexpr std::size_t kColumns = IntegerTile::kColumns;
   alignas(64) float sums[2][M][kLanes];
   const std::int32_t(*first)[kLanes] = panel.lines[0], (*second)[kLanes] = panel.lines[1];
@@ -684,12 +793,14 @@ void multiply_tile(const Folding& folding, const IntegerPanel& panel, const Inte
   const std::int32_t(*second_scale)[kLanes] = second + folding.all_pairs();
   const std::int16_t(*pairs)[kColumns][2] = x.pairs;
   const int folds = folding.folds + folding.offsets;
+  std::size_t asked = IntegerPanel::kRows / 2;
   for (int f = 0; f < folds; ++f) {
     if (f == folding.folds) pairs = x.pairs + folding.sums;
     __m512i a[M], b[M];
     times<M>([&](auto c) BALLAST_HERE { a[c] = b[c] = _mm512_setzero_si512(); });
     const int count = f < folding.folds ? folding.pairs : folding.offset_pairs;
     for (int k = 0; k < count; ++k) {
+      if (ask && k % 8 == 0 && f < folding.folds) ask_for_row(panel, asked++);
       const __m512i u = _mm512_load_si512(first + k), v = _mm512_load_si512(second + k);
       times<M>([&](auto c) BALLAST_HERE {
         __m512i pair;
@@ -768,16 +879,16 @@ void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
 
 void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride) {
   for (std::size_t i = 0; i < x.cols; i += kSpan, out += stride) {
-    for (std::size_t c = 0; c < x.rows; ++c) {
-      integers::round_column(x.row(c) + i, std::min(kSpan, x.cols - i), *out, c);
-    }
+    integers::round_tile(x, i, *out);
   }
 }
 
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const IntegerSpan* x, float* out) {
+                  std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride) {
   integers::with_type(type, [&](auto t) {
-    integers::all_dots<decltype(t)>(integers::bytes(rows), row_bytes, count, n, x, out);
+    integers::all_dots<decltype(t)>(integers::bytes(rows), row_bytes, count, n, x, columns, out,
+                                    out_stride);
   });
 }
 
@@ -786,31 +897,34 @@ void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, s
   constexpr std::size_t kLanes = integers::kLanes;
   integers::with_type(type, [&](auto t) {
     using Type = decltype(t);
-    const auto p = integers::bytes(rows);
-    integers::fill_lanes<Type>(p, row_bytes, std::min(count, kLanes), n, span, out.lines[0]);
+    const std::size_t numbers = std::min(kSpan, n - span * kSpan);
+    const integers::Bytes first = integers::bytes(rows) + span * integers::kSpanBytes<Type>;
+    out.next = {rows + IntegerPanel::kRows * row_bytes + span * integers::kSpanBytes<Type>,
+                row_bytes, integers::kSpanBytes<Type>};
+    integers::fill_half<Type>(first, row_bytes, std::min(count, kLanes), numbers, 0, out);
     if (count <= kLanes) return;
-    integers::fill_lanes<Type>(p + kLanes * row_bytes, row_bytes, count - kLanes, n, span,
-                               out.lines[1]);
+    integers::fill_half<Type>(first + kLanes * row_bytes, row_bytes, count - kLanes, numbers, 1,
+                              out);
   });
 }
 
 void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
-                    std::size_t columns, float (*totals)[IntegerPanel::kRows]) {
+                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
   const integers::Folding folding =
       integers::with_type(type, [](auto t) { return integers::folding<decltype(t)>(); });
   switch (columns) {
     case 1:
-      return integers::multiply_tile<1>(folding, panel, x, totals);
+      return integers::multiply_tile<1>(folding, panel, x, ask, totals);
     case 2:
-      return integers::multiply_tile<2>(folding, panel, x, totals);
+      return integers::multiply_tile<2>(folding, panel, x, ask, totals);
     case 3:
-      return integers::multiply_tile<3>(folding, panel, x, totals);
+      return integers::multiply_tile<3>(folding, panel, x, ask, totals);
     case 4:
-      return integers::multiply_tile<4>(folding, panel, x, totals);
+      return integers::multiply_tile<4>(folding, panel, x, ask, totals);
     case 5:
-      return integers::multiply_tile<5>(folding, panel, x, totals);
+      return integers::multiply_tile<5>(folding, panel, x, ask, totals);
     default:
-      return integers::multiply_tile<6>(folding, panel, x, totals);
+      return integers::multiply_tile<6>(folding, panel, x, ask, totals);
   }
 }
 
@@ -825,14 +939,14 @@ namespace ballast {
 void round_to_integers(const float*, std::size_t, IntegerSpan*) { fail("no integer products"); }
 void round_to_tiles(ConstMatrix, IntegerTile*, std::size_t) { fail("no integer products"); }
 void integer_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                  const IntegerSpan*, float*) {
+                  const IntegerSpan*, std::size_t, float*, std::size_t) {
   fail("no integer products");
 }
 void fill_panel(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t, std::size_t,
                 IntegerPanel&) {
   fail("no integer products");
 }
-void multiply_panel(TensorType, const IntegerPanel&, const IntegerTile&, std::size_t,
+void multiply_panel(TensorType, const IntegerPanel&, const IntegerTile&, std::size_t, bool,
                     float (*)[IntegerPanel::kRows]) {
   fail("no integer products");
 }

@@ -52,9 +52,11 @@ struct alignas(64) IntegerSpan {
 /// a scale that is NaN.
 void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);
 
-/// out[r] = <row r, x> for `count` rows of n weights, the first at `rows`.
+/// out[c · out_stride + r] = <row r, activation c> for `count` rows of n weights, the first at
+/// `rows`, and `columns` activations of spans_of(n) spans each.
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const IntegerSpan* x, float* out);
+                  std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride);
 
 /// A span of six activations, for products with a panel. `pairs`: of each four numbers 0 and 2, 1
 /// and 3; then the sums of 32 numbers and of 16, high and low.
@@ -75,15 +77,23 @@ struct alignas(64) IntegerPanel {
   /// Pairs of int16 for `pairs` of IntegerTile, then float32 scales of folds, then of offsets.
   static constexpr std::size_t kLines = kSpan / 2 + 24;
   std::int32_t lines[2][kLines][kRows / 2];
+
+  /// The same span of the next rows, in memory: asked for ahead.
+  struct {
+    const std::byte* first = nullptr;
+    std::size_t row_bytes = 0, bytes = 0;
+  } next;
 };
 
 /// Unpacks span `span` of rows of n weights, the first at `rows`; if `count` is less than kRows,
-/// the last of them is repeated.
+/// the last of them is repeated. Meanwhile it asks for half of the next panel's rows.
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                 std::size_t n, std::size_t span, IntegerPanel& out);
 
-/// totals[c][r] += what the span adds to <row r, activation c>, for the first `columns`.
+/// totals[c][r] += what the span adds to <row r, activation c>, for the first `columns`. Meanwhile,
+/// if `ask`, it asks for the other half of the next panel's rows: memory is to be busy all the
+/// time.
 void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
-                    std::size_t columns, float (*totals)[IntegerPanel::kRows]);
+                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]);
 
 }  // namespace ballast

@@ -88,6 +88,7 @@ BALLAST_INLINE Bytes64<N> look_up(__m128i table, const Bytes64<N>& index) {
 
 struct PlainType {
   static constexpr bool kPlain = true;
+  static constexpr std::size_t kNumbers = 32;
   static constexpr int kFolds = 8, kZero = 0, kFifth = 0;
   static constexpr bool kOffset = false;
 };
@@ -148,6 +149,7 @@ struct TypeIq4Nl : PlainType {
 
 struct KType {
   static constexpr bool kPlain = false, kOffset = false;
+  static constexpr std::size_t kNumbers = 256;
   static constexpr int kFolds = 1, kZero = 0, kDistance = 4;
 };
 

@@ -21,6 +21,9 @@ constexpr std::size_t kAhead = 24 * 1024;
 /// Panels in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
 constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
+/// Activations up to which quantised weights are multiplied as they lie; for more, panels of them
+/// are made.
+constexpr std::size_t kFew = 4;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
@@ -169,22 +172,25 @@ void run_bf16(const Task& task, Bf16Matrix x) {
   }
 }
 
-/// Activations as integers: one alone, or tiles of several, tile t of span s at s · tiles + t.
+/// Activations as integers: a few, row after row, or tiles of many, tile t of span s at
+/// s · tiles + t.
 struct IntegerMatrix {
   std::size_t rows = 0, tiles = 0;
-  const IntegerSpan* alone = nullptr;
-  const IntegerTile* several = nullptr;
+  const IntegerSpan* few = nullptr;
+  const IntegerTile* many = nullptr;
 };
 
 void run_integers(const Task& task, const IntegerMatrix& x) {
   constexpr std::size_t kRows = IntegerPanel::kRows, kColumns = IntegerTile::kColumns;
   const Linear& w = *task.product->linear;
   const MutableMatrix& out = task.product->out;
-  const std::size_t count = task.end - task.begin;
-  if (x.rows == 1) {
+  if (x.few != nullptr) {
     float* sums = out.row(0) + task.begin;
-    integer_dots(w.type, w.row(task.begin), w.row_bytes, count, w.cols, x.alone, sums);
-    for (std::size_t i = 0; w.bias != nullptr && i < count; ++i) sums[i] += w.bias[task.begin + i];
+    integer_dots(w.type, w.row(task.begin), w.row_bytes, task.end - task.begin, w.cols, x.few,
+                 x.rows, sums, out.stride);
+    for (std::size_t j = 0; w.bias != nullptr && j < x.rows; ++j) {
+      for (std::size_t i = task.begin; i < task.end; ++i) out.row(j)[i] += w.bias[i];
+    }
     return;
   }
   thread_local IntegerPanel panel;
@@ -198,15 +204,14 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
     for (std::size_t span = 0; span < spans_of(w.cols); ++span) {
       fill_panel(w.type, w.row(begin), w.row_bytes, rows, w.cols, span, panel);
       for (std::size_t t = 0; t < x.tiles; ++t) {
-        multiply_panel(w.type, panel, x.several[span * x.tiles + t],
-                       std::min(kColumns, x.rows - t * kColumns), totals + t * kColumns);
+        multiply_panel(w.type, panel, x.many[span * x.tiles + t],
+                       std::min(kColumns, x.rows - t * kColumns), t == 0, totals + t * kColumns);
       }
     }
     for (std::size_t j = 0; j < x.rows; ++j) {
-      for (std::size_t r = 0; r < rows; ++r) {
-        const float sum = totals[j][r];
-        out.row(j)[begin + r] = w.bias == nullptr ? sum : sum + w.bias[begin + r];
-      }
+      float* sums = out.row(j) + begin;
+      std::copy_n(totals[j], rows, sums);
+      for (std::size_t r = 0; w.bias != nullptr && r < rows; ++r) sums[r] += w.bias[begin + r];
     }
   }
 }
@@ -232,15 +237,17 @@ Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
 IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   if (!wanted(products, multiplies_integers)) return {};
   constexpr std::size_t kColumns = IntegerTile::kColumns;
-  thread_local Room<IntegerSpan> alone;
-  thread_local Room<IntegerTile> several;
+  thread_local Room<IntegerSpan> few;
+  thread_local Room<IntegerTile> many;
   const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
-  if (x.rows == 1) {
-    IntegerSpan* data = alone.at_least(spans);
-    round_to_integers(x.row(0), x.cols, data);
+  if (x.rows <= kFew) {
+    IntegerSpan* data = few.at_least(x.rows * spans);
+    for (std::size_t i = 0; i < x.rows; ++i) {
+      round_to_integers(x.row(i), x.cols, data + i * spans);
+    }
     return {x.rows, 0, data, nullptr};
   }
-  IntegerTile* data = several.at_least(spans * tiles);
+  IntegerTile* data = many.at_least(spans * tiles);
   parallel_for(
       tiles,
       [&](std::size_t t) {
@@ -276,7 +283,7 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
   const auto workers = static_cast<std::size_t>(threads());
   if (multiplies_integers(type)) {
-    if (rows <= 1) return rows * spans_of(cols) * sizeof(IntegerSpan);
+    if (rows <= kFew) return rows * spans_of(cols) * sizeof(IntegerSpan);
     constexpr std::size_t kTotals = IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
     return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
            workers * sizeof(IntegerPanel);
