@@ -555,24 +555,17 @@ void all_dots(Bytes first, std::size_t stride, std::size_t count, std::size_t n,
   for (std::size_t i = 0; i < count; i += kRows) {
     const Bytes rows = first + i * stride;
     const std::size_t now = std::min<std::size_t>(kRows, count - i);
-    // Four activations or three at a time are as many as registers hold.
+    // As many activations at a time as registers hold sums of.
+    constexpr std::size_t kMost = Type::kPlain ? 6 : 4;
     for (std::size_t c = 0; c < columns;) {
-      const std::size_t left = columns - c;
-      const IntegerSpan* x_c = x + c * spans_of(n);
-      float* out_c = out + c * out_stride + i;
-      if (left == 1) {
-        few_dots<Type, 1>(rows, stride, now, n, x_c, out_c, out_stride);
-        c += 1;
-      } else if (left == 2) {
-        few_dots<Type, 2>(rows, stride, now, n, x_c, out_c, out_stride);
-        c += 2;
-      } else if (left == 4 || left > 6) {
-        few_dots<Type, 4>(rows, stride, now, n, x_c, out_c, out_stride);
-        c += 4;
-      } else {
-        few_dots<Type, 3>(rows, stride, now, n, x_c, out_c, out_stride);
-        c += 3;
-      }
+      const std::size_t left = columns - c, turns = (left + kMost - 1) / kMost;
+      const std::size_t at_once = (left + turns - 1) / turns;
+      times<kMost>([&](auto m) {
+        if (at_once != m + 1) return;
+        few_dots<Type, m + 1>(rows, stride, now, n, x + c * spans_of(n), out + c * out_stride + i,
+                              out_stride);
+      });
+      c += at_once;
     }
   }
 }

@@ -23,7 +23,7 @@ constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
 /// Activations up to which quantised weights are multiplied as they lie; for more, panels of them
 /// are made.
-constexpr std::size_t kFew = 4;
+constexpr std::size_t kFew = 6;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
