@@ -499,74 +499,69 @@ requires(!Type::kPlain) BALLAST_INLINE
   });
 }
 
-/// The dots of four rows, `stride` bytes apart, with M activations.
+/// sums[c][r] += what `spans` spans of four rows, `stride` bytes apart, add to the dots with M
+/// activations, which are `x_stride` spans apart.
 template <typename Type, std::size_t M>
-BALLAST_INLINE void four_dots(Bytes first, std::size_t stride, std::size_t n,
-                              const IntegerSpan* activations, __m128 (&total)[M]) {
+__attribute__((noinline)) void add_spans(Bytes first, std::size_t stride, std::size_t spans,
+                                         const IntegerSpan* activations, std::size_t x_stride,
+                                         float (*sums)[kRows]) {
   const Prefetch prefetch(stride);
-  const std::size_t bytes = n / Type::kNumbers * Type::kBytes;
   const IntegerSpan* x[M];
+  __m128 total[M];
   times<M>([&](auto c) BALLAST_HERE {
-    x[c] = activations + c * spans_of(n);
-    total[c] = _mm_setzero_ps();
+    x[c] = activations + c * x_stride;
+    total[c] = _mm_loadu_ps(sums[c]);
   });
-  auto add = [&](const Bytes(&p)[kRows]) BALLAST_HERE {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < spans; ++i, at += kSpanBytes<Type>) {
+    const Bytes q = first + at;
+    prefetch.rows<kSpanBytes<Type>>(q, at);
     __m128 t[M];
-    span_of<Type>(p, x, t);
+    span_of<Type>({q, q + stride, q + 2 * stride, q + 3 * stride}, x, t);
     times<M>([&](auto c) BALLAST_HERE {
       total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
       ++x[c];
     });
-  };
-  std::size_t at = 0;
-  for (; at + kSpanBytes<Type> <= bytes; at += kSpanBytes<Type>) {
-    const Bytes q = first + at;
-    prefetch.rows<kSpanBytes<Type>>(q, at);
-    add({q, q + stride, q + 2 * stride, q + 3 * stride});
   }
-  if (Type::kPlain && at < bytes) {
-    std::uint8_t padded[kRows][kSpanBytes<Type>] = {};
-    for (std::size_t r = 0; r < kRows; ++r) {
-      std::memcpy(padded[r], first + r * stride + at, bytes - at);
-    }
-    add({padded[0], padded[1], padded[2], padded[3]});
-  }
+  times<M>([&](auto c) BALLAST_HERE { _mm_storeu_ps(sums[c], total[c]); });
 }
 
-/// Writes the dots of `count` rows, at most four, with M activations.
+/// sums[c][r] = the dot of row r of four with activation c of M.
 template <typename Type, std::size_t M>
-void few_dots(Bytes first, std::size_t stride, std::size_t count, std::size_t n,
-              const IntegerSpan* x, float* out, std::size_t out_stride) {
-  __m128 total[M];
-  if (count == kRows) {
-    four_dots<Type>(first, stride, n, x, total);
-    times<M>([&](auto c) BALLAST_HERE { _mm_storeu_ps(out + c * out_stride, total[c]); });
-    return;
+void four_dots(Bytes first, std::size_t stride, std::size_t n, const IntegerSpan* x,
+               float (*sums)[kRows]) {
+  std::fill_n(sums[0], M * kRows, 0.0f);
+  const std::size_t whole = n / kSpan, rest = n % kSpan / Type::kNumbers * Type::kBytes;
+  add_spans<Type, M>(first, stride, whole, x, spans_of(n), sums);
+  if (rest == 0) return;
+  std::uint8_t padded[kRows][kSpanBytes<Type>] = {};
+  for (std::size_t r = 0; r < kRows; ++r) {
+    std::memcpy(padded[r], first + r * stride + whole * kSpanBytes<Type>, rest);
   }
-  for (std::size_t r = 0; r < count; ++r) {
-    four_dots<Type>(first + r * stride, 0, n, x, total);
-    times<M>([&](auto c) BALLAST_HERE { _mm_store_ss(out + c * out_stride + r, total[c]); });
-  }
+  add_spans<Type, M>(padded[0], sizeof(padded[0]), 1, x + whole, spans_of(n), sums);
 }
 
 template <typename Type>
-void all_dots(Bytes first, std::size_t stride, std::size_t count, std::size_t n,
+void all_dots(Bytes rows, std::size_t stride, std::size_t count, std::size_t n,
               const IntegerSpan* x, std::size_t columns, float* out, std::size_t out_stride) {
-  for (std::size_t i = 0; i < count; i += kRows) {
-    const Bytes rows = first + i * stride;
-    const std::size_t now = std::min<std::size_t>(kRows, count - i);
-    // As many activations at a time as registers hold sums of.
-    constexpr std::size_t kMost = Type::kPlain ? 6 : 4;
+  // As many activations at a time as registers hold sums of.
+  constexpr std::size_t kMost = Type::kPlain ? 6 : 4;
+  float sums[kMost][kRows];
+  for (std::size_t i = 0; i < count;) {
+    // The last rows one by one, each as if it were four.
+    const bool four = count - i >= kRows;
     for (std::size_t c = 0; c < columns;) {
       const std::size_t left = columns - c, turns = (left + kMost - 1) / kMost;
       const std::size_t at_once = (left + turns - 1) / turns;
       times<kMost>([&](auto m) {
         if (at_once != m + 1) return;
-        few_dots<Type, m + 1>(rows, stride, now, n, x + c * spans_of(n), out + c * out_stride + i,
-                              out_stride);
+        four_dots<Type, m + 1>(rows + i * stride, four ? stride : 0, n, x + c * spans_of(n), sums);
       });
-      c += at_once;
+      for (std::size_t k = 0; k < at_once; ++k, ++c) {
+        std::copy_n(sums[k], four ? kRows : 1, out + c * out_stride + i);
+      }
     }
+    i += four ? kRows : 1;
   }
 }
 
@@ -739,7 +734,7 @@ requires(!Type::kPlain) BALLAST_INLINE
       constexpr int kChunk = chunk<Type>(j) + Type::kDistance * kLatter;
       constexpr int group = Type::kGroup == 32 ? kChunk : 2 * kChunk + piece;
       const Bytes64<4> numbers = Type::template numbers<j>(RawOfLanes<Type, kLatter>{raw});
-      const __m512i scale = _mm512_srai_epi16(byte_of_lanes<group, true>(scales), 8);
+      const __m512i scale = _mm512_srai_epi16((byte_of_lanes<group, true>(scales)), 8);
       times<4>([&](auto d) BALLAST_HERE {
         const __m512i bytes = _mm512_sub_epi8(numbers.v[d], _mm512_set1_epi8(Type::kZero));
         store_words(bytes, scale, lines + 16 * kChunk + 8 * piece + 2 * d);

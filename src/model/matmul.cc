@@ -301,7 +301,8 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
   const Bf16Matrix x16 = rounded(x, products);
   const IntegerMatrix integers = in_integers(x, products);
-  // Long tasks first and short ones at the end, so that threads finish together.
+  // Long tasks first, for at the start of each nothing has been asked for; and short ones at the
+  // end, so that threads finish together.
   constexpr std::size_t kMostTasks = 1024;
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
@@ -314,7 +315,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     const Linear& w = *p.linear;
     const std::size_t row_work = std::max<std::size_t>(1, w.cols * x.rows);
     for (std::size_t begin = 0; begin < w.rows;) {
-      const std::size_t size = std::max(least, left / (2 * workers));
+      const std::size_t size = std::max(least, left * 2 / (3 * workers));
       std::size_t rows = round_to_tiles(size / row_work + kTileRows);
       const std::size_t unit = rows_at_once(w.type);
       if (rows > unit) rows = rows / unit * unit;

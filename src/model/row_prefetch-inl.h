@@ -17,7 +17,7 @@ namespace ballast {
 class Prefetch {
  public:
   static constexpr std::size_t kRows = 4;
-  static constexpr std::size_t kAhead = 8192;  ///< bytes
+  static constexpr std::size_t kAhead = 4096;  ///< bytes
 
   /// For rows `stride` bytes apart; 0, one row four times, asks for what will not be read.
   explicit BALLAST_INLINE Prefetch(std::size_t stride)
