@@ -18,12 +18,22 @@ namespace {
 HWY_EXPORT(IsAvx512);
 }
 
+// Highway remembers its choice. Asking for what is supported would take microseconds each time.
+
+bool has_avx512_vnni() {
+#if defined(__x86_64__)
+  static const bool has =
+      __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
+  return has && HWY_DYNAMIC_DISPATCH(IsAvx512)();
+#else
+  return false;
+#endif
+}
+
 bool has_avx512_bf16() {
 #if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512bf16") != 0 &&
-                          __builtin_cpu_supports("avx512vnni") != 0 &&
-                          __builtin_cpu_supports("avx512vbmi") != 0;
-  // Highway remembers its choice. Asking for what is supported would take microseconds each time.
+  static const bool has =
+      __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
   return has && HWY_DYNAMIC_DISPATCH(IsAvx512)();
 #else
   return false;

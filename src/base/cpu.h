@@ -7,4 +7,8 @@ namespace ballast {
 /// parts of AVX-512 (F, BW, DQ, VL, VBMI), and Highway's switch of targets does not forbid AVX-512.
 bool has_avx512_bf16();
 
+/// Whether dot products of bytes and of words (vpdpbusd, vpdpwssd) may be used, with the same parts
+/// of AVX-512.
+bool has_avx512_vnni();
+
 }  // namespace ballast

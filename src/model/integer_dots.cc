@@ -17,7 +17,7 @@
 
 namespace ballast {
 
-bool multiplies_integers(TensorType type) { return is_quantised(type) && has_avx512_bf16(); }
+bool multiplies_integers(TensorType type) { return is_quantised(type) && has_avx512_vnni(); }
 
 }  // namespace ballast
 
@@ -25,7 +25,7 @@ bool multiplies_integers(TensorType type) { return is_quantised(type) && has_avx
 
 #include <immintrin.h>
 
-// Everything from here on may only run where has_avx512_bf16() says so.
+// Everything from here on may only run where has_avx512_vnni() says so.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")
 #include "model/integer_types-inl.h"
 #include "model/row_prefetch-inl.h"
@@ -171,7 +171,7 @@ BALLAST_INLINE __m512i sums_of_vectors(const __m512i (&v)[16]) {
   return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/// Writes the pairs of a span; returns its scale.
+/// Writes a column of a tile's pairs; returns its scale.
 float round_column(const float* x, std::size_t n, std::int32_t* pairs) {
   const Rounded rounded = round_span(x, n);
   for (std::size_t i = 0; i < 16; ++i) {
@@ -235,7 +235,7 @@ void round_tile(ConstMatrix x, std::size_t begin, IntegerTile& out) {
   }
 }
 
-// ---- One activation -------------------------------------------------------------------------
+// ---- A few activations ----------------------------------------------------------------------
 
 BALLAST_INLINE __m128 f16_of_four(std::size_t at, const Bytes (&p)[kRows]) {
   auto bits = [&](int r) { return load<short>(p[r] + at); };

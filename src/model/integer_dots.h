@@ -13,8 +13,8 @@
 // Folds and offsets are what a type gives one float scale to (docs/design.md lists them): wᵢ, in a
 // K type, is the number times its group's integer scale, mᵍ an integer offset of a group, Xᵍ the
 // sum of its activations. The sums are exact in 32 bits. So every way to make them gives the same
-// bits, and each is made where it is fastest: one activation from the bytes as they lie, a prompt
-// from panels of sixteen rows side by side.
+// bits, and each is made where it is fastest: a few activations from the bytes as they lie, a
+// prompt from panels of sixteen rows side by side.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 namespace ballast {
 
 /// Whether products with weights of this type are made here: the quantised types, on processors
-/// with has_avx512_bf16().
+/// with has_avx512_vnni().
 bool multiplies_integers(TensorType type);
 
 constexpr std::size_t kSpan = 256;
@@ -49,7 +49,7 @@ struct alignas(64) IntegerSpan {
 };
 
 /// Rounds n numbers; writes spans_of(n), zeros after the end. A span with an infinity or a NaN gets
-/// a scale that is NaN.
+/// a scale that is NaN; one whose numbers are all below 2⁻¹¹⁰ counts as zeros.
 void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);
 
 /// out[c · out_stride + r] = <row r, activation c> for `count` rows of n weights, the first at

@@ -21,9 +21,6 @@ constexpr std::size_t kAhead = 24 * 1024;
 /// Panels in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
 constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
-/// Activations up to which quantised weights are multiplied as they lie; for more, panels of them
-/// are made.
-constexpr std::size_t kFew = 6;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
@@ -45,6 +42,10 @@ class Room {
 };
 
 using Bf16Matrix = MatrixView<const std::uint16_t>;
+
+/// Activations up to which quantised weights are multiplied as they lie; for more, panels of them
+/// are made.
+std::size_t few(TensorType type) { return block_size(type) == 32 ? 6 : 4; }
 
 std::size_t tiles_of(std::size_t rows) {
   return (rows + IntegerTile::kColumns - 1) / IntegerTile::kColumns;
@@ -237,17 +238,21 @@ Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
 IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   if (!wanted(products, multiplies_integers)) return {};
   constexpr std::size_t kColumns = IntegerTile::kColumns;
-  thread_local Room<IntegerSpan> few;
-  thread_local Room<IntegerTile> many;
+  thread_local Room<IntegerSpan> few_room;
+  thread_local Room<IntegerTile> many_room;
   const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
-  if (x.rows <= kFew) {
-    IntegerSpan* data = few.at_least(x.rows * spans);
+  // All products of a call share them.
+  const bool lie = std::ranges::all_of(products, [&](const Product& p) {
+    return !multiplies_integers(p.linear->type) || x.rows <= few(p.linear->type);
+  });
+  if (lie) {
+    IntegerSpan* data = few_room.at_least(x.rows * spans);
     for (std::size_t i = 0; i < x.rows; ++i) {
       round_to_integers(x.row(i), x.cols, data + i * spans);
     }
     return {x.rows, 0, data, nullptr};
   }
-  IntegerTile* data = many.at_least(spans * tiles);
+  IntegerTile* data = many_room.at_least(spans * tiles);
   parallel_for(
       tiles,
       [&](std::size_t t) {
@@ -283,7 +288,7 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
   const auto workers = static_cast<std::size_t>(threads());
   if (multiplies_integers(type)) {
-    if (rows <= kFew) return rows * spans_of(cols) * sizeof(IntegerSpan);
+    if (rows <= few(type)) return rows * spans_of(cols) * sizeof(IntegerSpan);
     constexpr std::size_t kTotals = IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
     return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
            workers * sizeof(IntegerPanel);

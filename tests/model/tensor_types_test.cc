@@ -71,7 +71,8 @@ TEST(TensorTypes, ComputeWithTheDecodedWeights) {
        {TensorType::f16, TensorType::bf16, TensorType::q4_0, TensorType::q4_1, TensorType::q5_0,
         TensorType::q5_1, TensorType::q8_0, TensorType::q2_k, TensorType::q3_k, TensorType::q4_k,
         TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl}) {
-    // The logits of this model, which have a deviation of 3 to 7, move by what docs/models.md lists.
+    // The logits of this model, which have a deviation of 3 to 7, move by what docs/models.md
+    // lists.
     const double most = multiplies_bf16(type) ? 0.6 : multiplies_integers(type) ? 0.1 : 1e-4;
     const double difference = difference_from_decoded(reference, original, type);
     RecordProperty(std::string(to_string(type)), std::to_string(difference));
