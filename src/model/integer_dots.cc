@@ -881,14 +881,14 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
 }
 
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                std::size_t n, std::size_t span, IntegerPanel& out) {
+                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
   constexpr std::size_t kLanes = integers::kLanes;
   integers::with_type(type, [&](auto t) {
     using Type = decltype(t);
     const std::size_t numbers = std::min(kSpan, n - span * kSpan);
     const integers::Bytes first = integers::bytes(rows) + span * integers::kSpanBytes<Type>;
-    out.next = {rows + IntegerPanel::kRows * row_bytes + span * integers::kSpanBytes<Type>,
-                row_bytes, integers::kSpanBytes<Type>};
+    out.next = {rows + ahead * row_bytes + span * integers::kSpanBytes<Type>, row_bytes,
+                integers::kSpanBytes<Type>};
     integers::fill_half<Type>(first, row_bytes, std::min(count, kLanes), numbers, 0, out);
     if (count <= kLanes) return;
     integers::fill_half<Type>(first + kLanes * row_bytes, row_bytes, count - kLanes, numbers, 1,
@@ -931,7 +931,7 @@ void integer_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::s
   fail("no integer products");
 }
 void fill_panel(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t, std::size_t,
-                IntegerPanel&) {
+                std::size_t, IntegerPanel&) {
   fail("no integer products");
 }
 void multiply_panel(TensorType, const IntegerPanel&, const IntegerTile&, std::size_t, bool,

@@ -78,7 +78,7 @@ struct alignas(64) IntegerPanel {
   static constexpr std::size_t kLines = kSpan / 2 + 24;
   std::int32_t lines[2][kLines][kRows / 2];
 
-  /// The same span of the next rows, in memory: asked for ahead.
+  /// The same span of rows that will be wanted: asked for ahead.
   struct {
     const std::byte* first = nullptr;
     std::size_t row_bytes = 0, bytes = 0;
@@ -86,12 +86,13 @@ struct alignas(64) IntegerPanel {
 };
 
 /// Unpacks span `span` of rows of n weights, the first at `rows`; if `count` is less than kRows,
-/// the last of them is repeated. Meanwhile it asks for half of the next panel's rows.
+/// the last of them is repeated. Meanwhile it asks for half of the rows that are `ahead` rows
+/// behind.
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                std::size_t n, std::size_t span, IntegerPanel& out);
+                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out);
 
 /// totals[c][r] += what the span adds to <row r, activation c>, for the first `columns`. Meanwhile,
-/// if `ask`, it asks for the other half of the next panel's rows: memory is to be busy all the
+/// if `ask`, it asks for the other half of those rows: memory is to be busy all the
 /// time.
 void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
                     std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]);

@@ -21,6 +21,9 @@ constexpr std::size_t kAhead = 24 * 1024;
 /// Panels in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
 constexpr std::size_t kBf16Rows = 48;
 constexpr std::size_t kBf16Depth = 1024;
+/// Panels of quantised weights that share what is read of the activations, which need not fit the
+/// caches of a core.
+constexpr std::size_t kPanels = 2;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
@@ -194,25 +197,37 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
     }
     return;
   }
-  thread_local IntegerPanel panel;
+  thread_local IntegerPanel panels[kPanels];
   thread_local Room<float> totals_room;
-  auto* totals =
-      reinterpret_cast<float(*)[kRows]>(totals_room.at_least(x.tiles * kColumns * kRows));
-  for (std::size_t begin = task.begin; begin < task.end; begin += kRows) {
-    const std::size_t rows = std::min(kRows, task.end - begin);
-    std::fill_n(totals[0], x.tiles * kColumns * kRows, 0.0f);
-    // The panel of a span stays in the first-level cache while activations pass by.
+  const std::size_t columns = x.tiles * kColumns;
+  auto* totals = reinterpret_cast<float(*)[kRows]>(totals_room.at_least(kPanels * columns * kRows));
+  for (std::size_t begin = task.begin; begin < task.end; begin += kPanels * kRows) {
+    const std::size_t count = std::min(kPanels * kRows, task.end - begin);
+    const std::size_t used = (count + kRows - 1) / kRows;
+    auto rows_of = [&](std::size_t p) { return std::min(kRows, count - p * kRows); };
+    std::fill_n(totals[0], used * columns * kRows, 0.0f);
     for (std::size_t span = 0; span < spans_of(w.cols); ++span) {
-      fill_panel(w.type, w.row(begin), w.row_bytes, rows, w.cols, span, panel);
+      for (std::size_t p = 0; p < used; ++p) {
+        fill_panel(w.type, w.row(begin + p * kRows), w.row_bytes, rows_of(p), w.cols, span,
+                   kPanels * kRows, panels[p]);
+      }
       for (std::size_t t = 0; t < x.tiles; ++t) {
-        multiply_panel(w.type, panel, x.many[span * x.tiles + t],
-                       std::min(kColumns, x.rows - t * kColumns), t == 0, totals + t * kColumns);
+        for (std::size_t p = 0; p < used; ++p) {
+          multiply_panel(w.type, panels[p], x.many[span * x.tiles + t],
+                         std::min(kColumns, x.rows - t * kColumns), t == 0,
+                         totals + p * columns + t * kColumns);
+        }
       }
     }
-    for (std::size_t j = 0; j < x.rows; ++j) {
-      float* sums = out.row(j) + begin;
-      std::copy_n(totals[j], rows, sums);
-      for (std::size_t r = 0; w.bias != nullptr && r < rows; ++r) sums[r] += w.bias[begin + r];
+    for (std::size_t p = 0; p < used; ++p) {
+      const std::size_t first = begin + p * kRows;
+      for (std::size_t j = 0; j < x.rows; ++j) {
+        float* sums = out.row(j) + first;
+        std::copy_n(totals[p * columns + j], rows_of(p), sums);
+        for (std::size_t r = 0; w.bias != nullptr && r < rows_of(p); ++r) {
+          sums[r] += w.bias[first + r];
+        }
+      }
     }
   }
 }
@@ -265,7 +280,7 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
 
 /// Rows of a task in several of which a thread works at a time.
 std::size_t rows_at_once(TensorType type) {
-  return multiplies_integers(type) ? IntegerPanel::kRows : kBf16Rows;
+  return multiplies_integers(type) ? kPanels * IntegerPanel::kRows : kBf16Rows;
 }
 
 }  // namespace
@@ -289,9 +304,10 @@ std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows
   const auto workers = static_cast<std::size_t>(threads());
   if (multiplies_integers(type)) {
     if (rows <= few(type)) return rows * spans_of(cols) * sizeof(IntegerSpan);
-    constexpr std::size_t kTotals = IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
+    constexpr std::size_t kTotals =
+        kPanels * IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
     return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
-           workers * sizeof(IntegerPanel);
+           workers * kPanels * sizeof(IntegerPanel);
   }
   if (!multiplies_bf16(type)) {
     return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
