@@ -87,12 +87,18 @@ BALLAST_INLINE __m512i add_four(const __m512i (&v)[4]) {
   return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-/// Sums of the sixteen groups of 16 numbers, from sums of four of the chunks 0 and 4, 1 and 5, ….
-BALLAST_INLINE __m512i sums_of_16(const __m512i (&quads)[4]) {
-  // Lane j of 128 bits 0 to 3: chunk j's first and second half, chunk j + 4's.
-  const __m512i sums = add_four(quads);
-  const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-  return _mm512_permutexvar_epi32(order, sums);
+/// Sums of sixteen vectors.
+BALLAST_INLINE __m512i sums_of_vectors(const __m512i (&v)[16]) {
+  __m512i four[4];
+  for (int i = 0; i < 4; ++i) {
+    four[i] = add_four({v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]});
+  }
+  // Quarters of each have still to be added up.
+  const __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(four[0], four[1], 0x44),
+                                     _mm512_shuffle_i32x4(four[0], four[1], 0xee));
+  const __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(four[2], four[3], 0x44),
+                                     _mm512_shuffle_i32x4(four[2], four[3], 0xee));
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
 /// Sums of the eight groups of 32 numbers from those of 16.
@@ -137,16 +143,15 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
     store_16(of_block.high + chunk % 4 * 16, highs);
     store_16(of_block.low + chunk % 4 * 16, lows);
   }
-  __m512i quads[4];
   for (int j = 0; j < 4; ++j) {
     const __m512i ones = _mm512_set1_epi8(1);
     const __m512i high =
         _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, _mm512_load_si512(out.chunks[j].high));
-    quads[j] = _mm512_dpbusd_epi32(_mm512_slli_epi32(high, kDigit), ones,
-                                   _mm512_load_si512(out.chunks[j].low));
-    _mm512_store_si512(out.quads + 16 * j, _mm512_slli_epi32(quads[j], 5));
+    const __m512i quads = _mm512_dpbusd_epi32(_mm512_slli_epi32(high, kDigit), ones,
+                                              _mm512_load_si512(out.chunks[j].low));
+    _mm512_store_si512(out.quads + 16 * j, _mm512_slli_epi32(quads, 5));
   }
-  const __m512i of_16 = sums_of_16(quads);
+  const __m512i of_16 = sums_of_vectors(rounded.v);
   const __m256i of_32 = sums_of_32(of_16);
   store_32(out.sums, of_32);
   const auto high_low_16 = high_low(of_16), high_low_32 = high_low(_mm512_castsi256_si512(of_32));
@@ -155,20 +160,6 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   auto lower = [](__m512i v) { return _mm256_cvtepi32_epi16(_mm512_castsi512_si256(v)); };
   store_16(out.high32, lower(high_low_32.high));
   store_16(out.low32, lower(high_low_32.low));
-}
-
-/// Sums of sixteen vectors.
-BALLAST_INLINE __m512i sums_of_vectors(const __m512i (&v)[16]) {
-  __m512i four[4];
-  for (int i = 0; i < 4; ++i) {
-    four[i] = add_four({v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]});
-  }
-  // Quarters of each have still to be added up.
-  const __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(four[0], four[1], 0x44),
-                                     _mm512_shuffle_i32x4(four[0], four[1], 0xee));
-  const __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(four[2], four[3], 0x44),
-                                     _mm512_shuffle_i32x4(four[2], four[3], 0xee));
-  return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
 /// Writes a column of a tile's pairs; returns its scale.
