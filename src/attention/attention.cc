@@ -216,24 +216,34 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
 }
 
 // Finishes the logits of each query and turns them into weights relative to its running maximum.
+// One after the other for a few queries, so that none waits for its maximum.
 void update_weights(const Queries& queries, const EntryBlock& block, const Logits& logits,
                     bool normalises, float* weights, Workspace& work) {
-  for (std::size_t q = 0; q < queries.rows.rows; ++q) {
-    float* row = weights + q * kEntryBlock;
-    const float largest =
-        kernels::finish_logits(block.rule(queries, q, logits), block.count(), row);
-    work.factors[q] = 1.0f;
-    if (largest == -kInfinity) {
-      std::fill_n(row, kEntryBlock, 0.0f);
-      continue;
+  constexpr std::size_t kTogether = 8;
+  kernels::FinishedLogits finished[kTogether];
+  const std::size_t m = queries.rows.rows;
+  for (std::size_t first = 0; first < m; first += kTogether) {
+    const std::size_t end = std::min(m, first + kTogether);
+    for (std::size_t q = first; q < end; ++q) {
+      finished[q - first] = kernels::finish_logits(block.rule(queries, q, logits), block.count(),
+                                                   weights + q * kEntryBlock);
     }
-    if (!(largest <= work.max[q])) {
-      work.factors[q] = std::exp(work.max[q] - largest);
-      work.max[q] = largest;
+    for (std::size_t q = first; q < end; ++q) {
+      float* row = weights + q * kEntryBlock;
+      const auto [largest, scale] = finished[q - first];
+      work.factors[q] = 1.0f;
+      if (largest == -kInfinity) {
+        std::fill_n(row, kEntryBlock, 0.0f);
+        continue;
+      }
+      if (!(largest <= work.max[q])) {
+        work.factors[q] = std::exp(work.max[q] - largest);
+        work.max[q] = largest;
+      }
+      const double sum = kernels::exponentiate(scale, work.max[q], row);
+      const double older = work.normaliser[q] * work.factors[q];
+      work.normaliser[q] = normalises ? older + sum : older;
     }
-    const double sum = kernels::exponentiate(work.max[q], row);
-    const double older = work.normaliser[q] * work.factors[q];
-    work.normaliser[q] = normalises ? older + sum : older;
   }
 }
 

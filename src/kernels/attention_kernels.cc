@@ -308,6 +308,25 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
+// The largest of a whole block of logits to which nothing but the scale is applied; infinite or NaN
+// if it cannot be told so simply.
+float largest_product(float scale, const float* products) {
+  const FloatTag d;
+  // A sum shows what a maximum can miss: NaN and infinities.
+  auto max = hn::LoadU(d, products);
+  auto sum = max;
+  for (std::size_t e = kLanes; e < kEntryBlock; e += kLanes) {
+    const auto product = hn::LoadU(d, products + e);
+    max = hn::Max(max, product);
+    sum = hn::Add(sum, product);
+  }
+  const auto nothing = hn::Sub(sum, sum);
+  if (!hn::AllTrue(d, hn::Eq(nothing, hn::Zero(d)))) {
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  return scale * hn::GetLane(hn::MaxOfLanes(d, max));
+}
+
 // Plain: a whole block of logits without softcap and positions, so that nothing of that is asked
 // for every vector.
 template <bool kPlain>
@@ -348,13 +367,20 @@ float finish(const LogitRule& rule, std::size_t count, float* logits) {
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
-float FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
-  const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && rule.positions == nullptr;
-  return plain ? finish<true>(rule, count, logits) : finish<false>(rule, count, logits);
+FinishedLogits FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
+  const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
+  const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && !distances;
+  if (!plain) return {finish<false>(rule, count, logits), 1.0f};
+  if (rule.log_weights == nullptr) {
+    const float largest = largest_product(rule.scale, logits);
+    if (std::isfinite(largest)) return {largest, rule.scale};
+  }
+  return {finish<true>(rule, count, logits), 1.0f};
 }
 
-double Exponentiate(float max, float* logits) {
+double Exponentiate(float scale, float max, float* logits) {
   const FloatTag d;
+  const auto a = hn::Set(d, scale);
   const auto m = hn::Set(d, max);
   // Always 16 partial sums, whatever the width of the vectors.
   constexpr std::size_t kSums = 16 / kLanes;
@@ -363,7 +389,8 @@ double Exponentiate(float max, float* logits) {
   for (std::size_t e = 0; e < kEntryBlock; e += 16) {
     for (std::size_t i = 0; i < kSums; ++i) {
       float* at = logits + e + i * kLanes;
-      const auto w = exp(hn::Sub(hn::LoadU(d, at), m));
+      // The logit is rounded as finish_logits() would, and as the largest is.
+      const auto w = exp_of_small(hn::Sub(hn::Mul(hn::LoadU(d, at), a), m));
       hn::StoreU(w, d, at);
       sums[i] = hn::Add(sums[i], w);
     }
@@ -539,11 +566,11 @@ void dot_block(const RowsView& keys, const float* queries, std::size_t count, fl
   }
   HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits, upcoming);
 }
-float finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
+FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
   return HWY_DYNAMIC_DISPATCH(FinishLogits)(rule, count, logits);
 }
-double exponentiate(float max, float* logits) {
-  return HWY_DYNAMIC_DISPATCH(Exponentiate)(max, logits);
+double exponentiate(float scale, float max, float* logits) {
+  return HWY_DYNAMIC_DISPATCH(Exponentiate)(scale, max, logits);
 }
 void add_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> sums) {

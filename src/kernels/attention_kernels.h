@@ -53,13 +53,19 @@ struct LogitRule {
   float slope = 0.0f;
 };
 
-/// Turns `count` dot products into logits, hidden ones -infinity, and fills the row up to
-/// kEntryBlock with -infinity. Returns the largest; NaN if any is NaN. Reads log weights and
-/// positions up to count rounded up to 16, as far as kEntryBlock.
-float finish_logits(const LogitRule& rule, std::size_t count, float* logits);
+/// The logits of a row: `scale` times the numbers in it. The largest of them; NaN if any is NaN.
+struct FinishedLogits {
+  float largest, scale;
+};
 
-/// Replaces the kEntryBlock logits x by e^(x - max); returns their sum.
-double exponentiate(float max, float* logits);
+/// Turns `count` dot products into logits, hidden ones -infinity, and fills the row up to
+/// kEntryBlock with -infinity. Where nothing but the scale is asked for, the products stay as they
+/// are. Reads log weights and positions up to count rounded up to 16, as far as kEntryBlock.
+FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* logits);
+
+/// Replaces kEntryBlock numbers x by e^(scale · x - max), relative to a max of at least the largest
+/// logit; returns their sum.
+double exponentiate(float scale, float max, float* logits);
 
 /// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e.
 /// sums: packed for values.type, packed_size() apart. upcoming: as for dot_block().

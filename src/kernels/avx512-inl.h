@@ -45,10 +45,16 @@ inline T opaque(T value) {
 // stand between the products of this one.
 BALLAST_INLINE void in_order(__m512i& vector) { asm volatile("" : "+v"(vector)); }
 
-// Sixteen rows, or four, at equal distances.
+// Rows at equal distances. Multiples of the distance are kept, so that a row's address is a part of
+// the instruction that loads it; GCC would rather compute them anew.
 struct RowSet {
   const std::byte* data;
   std::size_t stride;
+  std::size_t thrice;
+
+  RowSet() = default;
+  BALLAST_INLINE RowSet(const std::byte* data, std::size_t stride)
+      : data(data), stride(stride), thrice(opaque(3 * stride)) {}
 };
 
 // Rows that are fewer than a kernel takes at a time, with zeros behind them.
@@ -86,21 +92,18 @@ BALLAST_INLINE __m512i four_chunks(__m128i a, __m128i b, __m128i c, __m128i d) {
 // Bytes `at` … of rows 0 to 3.
 BALLAST_INLINE __m512i first_rows(const RowSet& rows, std::size_t at) {
   const std::byte* data = opaque(rows.data + at);
-  const std::size_t stride = opaque(rows.stride);
-  return four_chunks(load_chunk(data), load_chunk(data + stride), load_chunk(data + 2 * stride),
-                     load_chunk(data + 2 * stride + stride));
+  return four_chunks(load_chunk(data), load_chunk(data + rows.stride),
+                     load_chunk(data + 2 * rows.stride), load_chunk(data + rows.thrice));
 }
 
 // Bytes `at` … of rows r, r + 4, r + 8 and r + 12.
 template <typename... Valid>
 BALLAST_INLINE __m512i four_rows(const RowSet& rows, std::size_t at, std::size_t r,
                                  Valid... valid) {
-  const std::size_t stride = opaque(rows.stride);
-  const std::byte* data = opaque(rows.data + at + r * stride);
-  const std::byte* other = opaque(data + 4 * stride);
-  return four_chunks(load_chunk(data, valid...), load_chunk(other, valid...),
-                     load_chunk(data + 8 * stride, valid...),
-                     load_chunk(other + 8 * stride, valid...));
+  const std::size_t apart = rows.stride * 4, thrice = rows.thrice * 4;
+  const std::byte* data = opaque(rows.data + at + (r == 3 ? rows.thrice : r * rows.stride));
+  return four_chunks(load_chunk(data, valid...), load_chunk(data + apart, valid...),
+                     load_chunk(data + 2 * apart, valid...), load_chunk(data + thrice, valid...));
 }
 
 // 32-bit words of a chunk of 16 rows, of which four[r] holds rows r, r + 4, …: half way, …
@@ -185,42 +188,41 @@ class Upcoming {
  public:
   Upcoming(const RowsView* rows, std::size_t parts) {
     if (rows == nullptr || rows->rows == 0) return;
+    const std::size_t bytes = row_bytes(rows->type, rows->dim);
+    const bool in_one = rows->stride < bytes + kLine;
     at_ = rows->data;
-    stride_ = rows->stride;
-    bytes_ = row_bytes(rows->type, rows->dim);
-    left_ = rows->rows;
-    if (stride_ < bytes_ + kLine) {  // all in one
-      bytes_ += (left_ - 1) * stride_;
-      left_ = 1;
-    }
-    share_ = up(left_ * lines(bytes_), parts) / parts;
+    bytes_ = in_one ? (rows->rows - 1) * rows->stride + bytes : bytes;
+    end_ = at_ + bytes_;
+    to_next_ = rows->stride - bytes_;
+    left_ = in_one ? 1 : rows->rows;
+    share_ = up(left_ * (up(bytes_, kLine) / kLine), parts) / parts;
     const std::size_t scales = rows->rows * row_scales(rows->type, rows->dim);
     for (std::size_t i = 0; i < scales; i += kLine / sizeof(std::uint16_t)) {
       __builtin_prefetch(rows->scales + i, 0, 2);
     }
   }
   BALLAST_INLINE void next_part() {
-    for (std::size_t i = 0; i < share_; ++i) {
-      __builtin_prefetch(at_ + done_, 0, 2);
-      done_ += kLine;
-      if (done_ < bytes_) continue;
-      if (--left_ == 0) {
-        share_ = 0;
-        return;
+    for (std::size_t i = share_; i > 0; --i) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += kLine;
+      if (at_ >= end_) [[unlikely]] {
+        if (--left_ == 0) {
+          share_ = 0;
+          return;
+        }
+        at_ = end_ + to_next_;
+        end_ = at_ + bytes_;
       }
-      done_ = 0;
-      at_ += stride_;
     }
   }
 
  private:
   static constexpr std::size_t kLine = 64;
-  static std::size_t lines(std::size_t bytes) { return up(bytes, kLine) / kLine; }
 
   const std::byte* at_ = nullptr;
-  std::size_t stride_ = 0, bytes_ = 0;
-  std::size_t left_ = 0, done_ = 0;  // rows; bytes of the first of them
-  std::size_t share_ = 0;
+  const std::byte* end_ = nullptr;  // of the row, or of all rows where nothing is between them
+  std::size_t bytes_ = 0, to_next_ = 0;
+  std::size_t left_ = 0, share_ = 0;  // rows; lines of a part
 };
 
 inline __m512i broadcast(const std::uint32_t* word) {

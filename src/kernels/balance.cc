@@ -142,7 +142,7 @@ double signed_sum(float* HWY_RESTRICT logits, const float* HWY_RESTRICT values,
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < kVectors; ++v) {
       const std::size_t at = i + v * kLanes;
-      const auto e = exp(hn::MulSub(hn::Load(d, logits + at), vscale, vtop));
+      const auto e = exp_of_small(hn::MulSub(hn::Load(d, logits + at), vscale, vtop));
       const auto product = values == nullptr ? hn::Zero(d) : hn::Load(d, values + at);
       y[v] = hn::Mul(e, hn::MulAdd(voffset, hn::Load(d, offsets + at), product));
       sum = hn::MulAdd(y[v], hn::Load(d, signs + at), sum);

@@ -84,10 +84,13 @@ template <StorageType type, std::size_t G>
 class FreshWords {
  public:
   BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Upcoming& upcoming)
-      : keys_(keys), upcoming_(upcoming), first_(first) {
+      : keys_(keys), rest_(upcoming), upcoming_(upcoming), first_(first) {
     set_rows();
     times<4>([&](auto r) BALLAST_HERE { load(r); });
   }
+  BALLAST_INLINE ~FreshWords() { rest_ = upcoming_; }
+  FreshWords(const FreshWords&) = delete;
+  FreshWords& operator=(const FreshWords&) = delete;
   // The next chunk; after the last one the first of the next G groups.
   BALLAST_INLINE void chunk(std::size_t c) {
     times<G>([&](auto g) BALLAST_HERE {
@@ -124,7 +127,8 @@ class FreshWords {
   }
 
   const Keys<type>& keys_;
-  Upcoming& upcoming_;
+  Upcoming& rest_;
+  Upcoming upcoming_;  // a copy, which stays in registers
   std::size_t first_;
   std::size_t loaded_ = 0;  // chunk
   RowSet rows_[G];

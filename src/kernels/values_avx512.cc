@@ -36,8 +36,11 @@ class Values {
   std::size_t steps() const { return steps_; }
   std::size_t columns() const { return columns_; }  // vectors
   std::size_t whole_columns() const { return values_.dim / kWide; }
+  std::size_t whole_steps() const { return values_.rows / kEntries; }
+  RowSet all_rows() const { return {values_.data, values_.stride}; }
+  RowSet last_rows() const { return last_.rows(); }
   RowSet rows(std::size_t step) const {
-    if ((step + 1) * kEntries > values_.rows) return last_.rows();
+    if (step >= whole_steps()) return last_rows();
     return {values_.data + step * kEntries * values_.stride, values_.stride};
   }
   // C columns from the first on, of 16 numbers each; of int4, and of int8 unless C is 1, both of a
@@ -121,14 +124,29 @@ template <StorageType type, std::size_t C>
 class FreshColumns {
  public:
   BALLAST_INLINE FreshColumns(const Values<type>& values, std::size_t first, Upcoming& upcoming)
-      : values_(values), upcoming_(upcoming), first_(first), rows_(values.rows(0)) {
+      : values_(values),
+        whole_(values.whole_steps()),
+        steps_(values.steps()),
+        all_(values.all_rows()),
+        rest_(upcoming),
+        upcoming_(upcoming),
+        first_(first),
+        rows_(values.rows(0)) {
     load();
   }
+  BALLAST_INLINE ~FreshColumns() { rest_ = upcoming_; }
+  FreshColumns(const FreshColumns&) = delete;
+  FreshColumns& operator=(const FreshColumns&) = delete;
   /// The step whose rows are loaded, before `next`. After the last one there is nothing; its rows
   /// are loaded again.
   BALLAST_INLINE void step(std::size_t, std::size_t next) {
     upcoming_.next_part();
-    if (next < values_.steps()) rows_ = values_.rows(next);
+    if (next < whole_) [[likely]] {
+      rows_ = all_;
+      rows_.data += next * Values<type>::kEntries * all_.stride;
+    } else if (next < steps_) {
+      rows_ = values_.last_rows();
+    }
     if constexpr (kAtOnce) make();
   }
   BALLAST_INLINE __m512i column(std::size_t c) const { return columns_[c]; }
@@ -161,7 +179,10 @@ class FreshColumns {
   }
 
   const Values<type>& values_;
-  Upcoming& upcoming_;
+  std::size_t whole_, steps_;
+  RowSet all_;
+  Upcoming& rest_;
+  Upcoming upcoming_;  // a copy, which stays in registers
   std::size_t first_;
   RowSet rows_;
   __m512i raw_[Values<type>::raw(C)], columns_[C];
@@ -218,7 +239,7 @@ struct Added {
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
 template <std::size_t Q, std::size_t C, typename Columns>
-BALLAST_INLINE void bf16_tile(Columns columns, const std::uint32_t* weights, std::size_t first,
+BALLAST_INLINE void bf16_tile(Columns& columns, const std::uint32_t* weights, std::size_t first,
                               const Added& added) {
   __m512i part[Q][C];
   times<Q>([&](auto q) BALLAST_HERE {
@@ -260,8 +281,8 @@ void bf16_sums(const Values<StorageType::bf16>& values, const float* weights, st
     in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
       const auto of_columns = [&]<std::size_t C>() {
         for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
-          bf16_tile<Q, C>(FreshColumns<StorageType::bf16, C>(values, first, upcoming), rounded,
-                          first, added);
+          FreshColumns<StorageType::bf16, C> columns(values, first, upcoming);
+          bf16_tile<Q, C>(columns, rounded, first, added);
         }
       };
       of_columns.template operator()<4>();
@@ -277,8 +298,8 @@ void bf16_sums(const Values<StorageType::bf16>& values, const float* weights, st
       in_tiles<6>(count, [&]<std::size_t Q>(std::size_t q) {
         const Added part{added.steps, added.factors + q, added.sums + q * added.stride,
                          added.stride};
-        bf16_tile<Q, C>(KeptColumns(kept + first, values.columns()), rounded + q * kPairs, first,
-                        part);
+        KeptColumns columns(kept + first, values.columns());
+        bf16_tile<Q, C>(columns, rounded + q * kPairs, first, part);
       });
     }
   };

@@ -1,0 +1,198 @@
+// Logits and the weights made of them, a row of a block at a time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/attention_kernels.h"
+#include "kernels/forced_target.h"
+
+namespace ballast {
+namespace {
+
+using kernels::kEntryBlock;
+using test::ForcedTarget;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class AttentionWeights : public testing::TestWithParam<std::int64_t> {
+ protected:
+  std::vector<float> row(float size) {
+    std::normal_distribution<float> normal(0.0f, size);
+    std::vector<float> row(kEntryBlock);
+    for (float& x : row) x = normal(random_);
+    return row;
+  }
+
+  ForcedTarget forced_{GetParam()};
+  std::mt19937 random_{11};
+};
+
+// The rule in float64.
+std::vector<double> logits_of(const kernels::LogitRule& rule, std::size_t count,
+                              const std::vector<float>& products) {
+  std::vector<double> logits(kEntryBlock, -INFINITY);
+  for (std::size_t e = 0; e < count; ++e) {
+    double x = double{products[e]} * rule.scale;
+    if (rule.softcap > 0.0f) x = rule.softcap * std::tanh(x / rule.softcap);
+    if (rule.log_weights != nullptr) x += rule.log_weights[e];
+    if (rule.positions != nullptr) {
+      const int distance = rule.query_position - rule.positions[e];
+      x -= double{rule.slope} * distance;
+      const bool old = rule.sliding_window > 0 && distance >= rule.sliding_window;
+      if (rule.hide && (distance < 0 || old)) x = -INFINITY;
+    }
+    logits[e] = x;
+  }
+  return logits;
+}
+
+TEST_P(AttentionWeights, MatchFloat64) {
+  const std::vector<float> log_weights = row(1.0f);
+  std::vector<std::int32_t> positions(kEntryBlock);
+  for (std::size_t e = 0; e < kEntryBlock; ++e) positions[e] = static_cast<std::int32_t>(3 * e);
+  double worst = 0.0;
+  for (std::size_t count : {1, 2, 15, 16, 17, 127, 128}) {
+    for (float size : {0.0f, 1e-3f, 1.0f, 30.0f, 1e4f, 1e30f}) {
+      for (int kind = 0; kind < 6; ++kind) {
+        kernels::LogitRule rule;
+        rule.scale = 0.37f;
+        if (kind == 1) rule.log_weights = log_weights.data();
+        if (kind == 2) rule.softcap = 5.0f;
+        if (kind >= 3) {
+          rule.positions = positions.data();
+          rule.query_position = 200;
+        }
+        if (kind == 4) rule.slope = 0.03f;
+        if (kind == 5) {
+          rule.hide = true;
+          rule.sliding_window = 150;
+        }
+        std::vector<float> numbers = row(size);
+        const std::vector<double> exact = logits_of(rule, count, numbers);
+        const double most = *std::max_element(exact.begin(), exact.end());
+        const auto [largest, scale] = kernels::finish_logits(rule, count, numbers.data());
+        if (most == -INFINITY) {
+          EXPECT_EQ(largest, -kInfinity);
+          continue;
+        }
+        const double rounding = 2.5e-7 * (std::abs(most) + 5.0);
+        EXPECT_NEAR(largest, most, rounding) << count << " " << size << " " << kind;
+        const float above = kind == 0 ? 0.0f : 0.5f;  // an earlier block may have had a larger one
+        const double sum = kernels::exponentiate(scale, largest + above, numbers.data());
+        double total = 0.0;
+        for (std::size_t e = 0; e < kEntryBlock; ++e) {
+          const double x = exact[e] - most - double{above};
+          const double weight = std::exp(x);
+          total += double{numbers[e]};
+          if (x < -87.0) {
+            EXPECT_LE(numbers[e], 2e-38f);
+            continue;
+          }
+          // Of logits and of their difference, and what the exponential adds.
+          const double bound = 2.0 * rounding + 5e-7 + 2e-7 * std::abs(x);
+          worst = std::max(worst, std::abs(numbers[e] / weight - 1.0) / bound);
+        }
+        EXPECT_NEAR(sum, total, 1e-6 * total);
+      }
+    }
+  }
+  RecordProperty("worst_of_bound", std::to_string(worst));
+  EXPECT_LE(worst, 1.0);
+}
+
+TEST_P(AttentionWeights, ExponentialsOfWhatIsNearAreExactToTwoUnits) {
+  std::vector<float> numbers(kEntryBlock);
+  double worst = 0.0;
+  for (float begin = 0.0f; begin > -8.0f; begin -= 0.0371f) {
+    for (std::size_t e = 0; e < kEntryBlock; ++e) {
+      numbers[e] = begin - 2e-4f * static_cast<float>(e);
+    }
+    const std::vector<float> x = numbers;
+    kernels::exponentiate(1.0f, 0.0f, numbers.data());
+    for (std::size_t e = 0; e < kEntryBlock; ++e) {
+      const double exact = std::exp(double{x[e]});
+      worst = std::max(worst, std::abs(numbers[e] / exact - 1.0) / (2e-7 + 1e-7 * std::abs(x[e])));
+    }
+  }
+  RecordProperty("worst_of_bound", std::to_string(worst));
+  EXPECT_LE(worst, 1.0);
+}
+
+TEST_P(AttentionWeights, NothingButTheScaleLeavesTheProducts) {
+  std::vector<float> products = row(1.0f);
+  const std::vector<float> before = products;
+  std::vector<std::int32_t> positions(kEntryBlock, 3);
+  kernels::LogitRule rule;
+  rule.scale = 0.5f;
+  for (const bool known : {false, true}) {
+    rule.positions = known ? positions.data() : nullptr;  // none is hidden
+    rule.query_position = 7;
+    const auto finished = kernels::finish_logits(rule, kEntryBlock, products.data());
+    EXPECT_EQ(products, before);
+    EXPECT_EQ(finished.scale, 0.5f);
+    EXPECT_EQ(finished.largest, 0.5f * *std::max_element(before.begin(), before.end()));
+  }
+}
+
+TEST_P(AttentionWeights, OverflowedProductsStayComparable) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (float scale : {1.0f, 10.0f, 1e30f}) {
+    for (float huge : {kInfinity, kLargest}) {
+      std::vector<float> products = row(1.0f);
+      products[77] = huge;
+      products[78] = -huge;
+      kernels::LogitRule rule;
+      rule.scale = scale;
+      const auto finished = kernels::finish_logits(rule, kEntryBlock, products.data());
+      EXPECT_EQ(finished.largest, kLargest);
+      const double sum = kernels::exponentiate(finished.scale, finished.largest, products.data());
+      EXPECT_EQ(sum, 1.0);
+      for (std::size_t e = 0; e < kEntryBlock; ++e) {
+        EXPECT_EQ(products[e], e == 77 ? 1.0f : 0.0f) << e;
+      }
+    }
+  }
+  std::vector<float> lowest(kEntryBlock, -kInfinity);
+  const auto finished = kernels::finish_logits({}, kEntryBlock, lowest.data());
+  EXPECT_EQ(finished.largest, -kLargest);
+  EXPECT_EQ(kernels::exponentiate(finished.scale, finished.largest, lowest.data()), kEntryBlock);
+}
+
+TEST_P(AttentionWeights, NanIsSeenWhereverItIs) {
+  for (std::size_t e = 0; e < kEntryBlock; ++e) {
+    std::vector<float> products = row(1.0f);
+    products[e] = NAN;
+    const auto finished = kernels::finish_logits({}, kEntryBlock, products.data());
+    EXPECT_TRUE(std::isnan(finished.largest)) << e;
+    EXPECT_TRUE(
+        std::isnan(kernels::exponentiate(finished.scale, finished.largest, products.data())));
+  }
+}
+
+TEST_P(AttentionWeights, AreTheSameBitsHoweverTheScaleIsApplied) {
+  const std::vector<float> none(kEntryBlock, 0.0f);
+  for (float size : {1.0f, 1e3f, 1e20f}) {
+    std::vector<float> a = row(size), b = a;
+    kernels::LogitRule rule;
+    rule.scale = 0.37f;
+    const auto left = kernels::finish_logits(rule, kEntryBlock, a.data());
+    rule.log_weights = none.data();
+    const auto applied = kernels::finish_logits(rule, kEntryBlock, b.data());
+    EXPECT_EQ(left.scale, 0.37f);
+    EXPECT_EQ(applied.scale, 1.0f);
+    EXPECT_EQ(left.largest, applied.largest);
+    EXPECT_EQ(kernels::exponentiate(left.scale, left.largest, a.data()),
+              kernels::exponentiate(applied.scale, applied.largest, b.data()));
+    EXPECT_EQ(a, b);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionWeights, testing::ValuesIn(test::kernel_targets()),
+                         [](const auto& info) { return hwy::TargetName(info.param); });
+
+}  // namespace
+}  // namespace ballast
