@@ -542,21 +542,25 @@ void integer_sums(const RowsView& rows, const float* weights, std::size_t count,
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
   if (!few) keep(values, next, kept);
   Upcoming upcoming(few ? next : nullptr, groups * values.steps());
-  std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes;
-  for (std::size_t group = 0; group < groups; ++group) {
-    in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
-      codes.template set<Q>(weights + q * kEntryBlock, scales.at(group),
-                            type == StorageType::int4 ? scales.at(groups + group) : nullptr,
-                            vectors);
-      const Added part{added.steps, added.factors + q, added.sums + q * added.stride, added.stride};
+  std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes[kMaxGroups];
+  in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
+    // Of all groups, before the first sum: none waits for codes.
+    for (std::size_t group = 0; group < groups; ++group) {
+      codes[group].template set<Q>(weights + q * kEntryBlock, scales.at(group),
+                                   type == StorageType::int4 ? scales.at(groups + group) : nullptr,
+                                   vectors);
+    }
+    const Added part{added.steps, added.factors + q, added.sums + q * added.stride, added.stride};
+    for (std::size_t group = 0; group < groups; ++group) {
       const std::size_t first = 2 * group;
       const auto run = [&]<std::size_t C>() {
         if (few) {
-          integer_tile<FreshColumns<type, C>, Q, C>(codes, first, part, values, first, upcoming);
+          integer_tile<FreshColumns<type, C>, Q, C>(codes[group], first, part, values, first,
+                                                    upcoming);
         } else {
           const __m512i* at = kept + first;
           const std::size_t columns = values.columns();
-          integer_tile<KeptColumns, Q, C>(codes, first, part, at, columns);
+          integer_tile<KeptColumns, Q, C>(codes[group], first, part, at, columns);
         }
       };
       if (type == StorageType::int4 || 2 * group + 2 <= values.columns()) {
@@ -564,8 +568,8 @@ void integer_sums(const RowsView& rows, const float* weights, std::size_t count,
       } else if constexpr (type == StorageType::int8) {
         run.template operator()<1>();
       }
-    });
-  }
+    }
+  });
 }
 
 }  // namespace
