@@ -23,6 +23,10 @@
 #include "ballast/matrix.h"
 #include "ballast/tensor.h"
 
+// The instructions that these products are made of: what has_avx512_vnni() asks for.
+#define BALLAST_INTEGERS_TARGET \
+  "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
+
 namespace ballast {
 
 /// Whether products with weights of this type are made here: the quantised types, on processors
@@ -31,6 +35,8 @@ bool multiplies_integers(TensorType type);
 
 constexpr std::size_t kSpan = 256;
 constexpr std::size_t spans_of(std::size_t n) { return (n + kSpan - 1) / kSpan; }
+
+constexpr int kLowDigit = 6;  ///< bits
 
 /// A span of one activation: x = 64·high + low, with high from -64 to 64 and low from -32 to 31.
 struct alignas(64) IntegerSpan {

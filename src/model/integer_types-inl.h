@@ -1,5 +1,5 @@
-// The quantised types, for products of integers: one struct each. Included by integer_dots.cc
-// alone, inside its region of AVX-512 code. The layouts are described in formats/quant.h.
+// The quantised types, for products of integers: one struct each. Included inside regions of
+// BALLAST_INTEGERS_TARGET. The layouts are described in formats/quant.h.
 //
 // A type says where its bytes lie and how numbers are made of them, for sixty-four numbers of one
 // row or for four of each of sixteen rows: the operations are the same, on vectors that were loaded
@@ -10,9 +10,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
+#include "base/fail.h"
 #include "base/inline.h"
 #include "base/times-inl.h"
+#include "model/integer_dots.h"
 
 namespace ballast::integers {
 
@@ -31,10 +34,34 @@ BALLAST_INLINE __m256i load_32(Bytes p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
+BALLAST_INLINE void store_16(void* out, __m128i v) {
+  _mm_storeu_si128(static_cast<__m128i*>(out), v);
+}
+BALLAST_INLINE void store_32(void* out, __m256i v) {
+  _mm256_storeu_si256(static_cast<__m256i*>(out), v);
+}
+
 template <int N>
 struct Bytes64 {
   __m512i v[N];
 };
+
+/// 16 bytes at each of four places.
+BALLAST_INLINE __m512i in_quarters(Bytes a, Bytes b, Bytes c, Bytes d) {
+  __m512i v = _mm512_castsi128_si512(load_16(a));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_16(b));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_16(c));
+  return _mm512_mask_broadcast_i32x4(v, 0xf000, load_16(d));
+}
+
+/// Four vectors of partial sums: lane k of each 128 bits sums up vector k's.
+BALLAST_INLINE __m512i add_four(const __m512i (&v)[4]) {
+  const __m512i a =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+  const __m512i b =
+      _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
 
 /// Bits [at, at + bits) of every byte. What the shift brings in from the byte beside is cut off.
 template <int at, int bits, int N>
@@ -252,5 +279,44 @@ struct TypeQ6_K : KType {
   }
   static BALLAST_INLINE Integers scales(Bytes p) { return {load_16(p + 192), _mm_setzero_si128()}; }
 };
+
+template <typename Type>
+constexpr int kRaws = static_cast<int>(std::size(Type::kRaw));
+/// Bytes of a row's span.
+template <typename Type>
+constexpr std::size_t kSpanBytes = (Type::kPlain ? 8 : 1) * Type::kBytes;
+
+/// Calls `action` with the type.
+template <typename Action>
+auto with_type(TensorType type, Action&& action) {
+  switch (type) {
+    case TensorType::q4_0:
+      return action(TypeQ4_0());
+    case TensorType::q4_1:
+      return action(TypeQ4_1());
+    case TensorType::q5_0:
+      return action(TypeQ5_0());
+    case TensorType::q5_1:
+      return action(TypeQ5_1());
+    case TensorType::q8_0:
+      return action(TypeQ8_0());
+    case TensorType::q2_k:
+      return action(TypeQ2_K());
+    case TensorType::q3_k:
+      return action(TypeQ3_K());
+    case TensorType::q4_k:
+      return action(TypeQ4_K());
+    case TensorType::q5_k:
+      return action(TypeQ5_K());
+    case TensorType::q6_k:
+      return action(TypeQ6_K());
+    case TensorType::iq4_nl:
+      return action(TypeIq4Nl());
+    default:
+      fail("weights of type {} are not multiplied as integers", to_string(type));
+  }
+}
+
+inline Bytes bytes(const std::byte* p) { return reinterpret_cast<Bytes>(p); }
 
 }  // namespace ballast::integers
