@@ -64,6 +64,13 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
 
+/// The same, kLaneRows rows at a time, of the types in blocks of 32 and for at most
+/// kMostLaneColumns activations: faster from three on.
+constexpr std::size_t kLaneRows = 16, kMostLaneColumns = 32;
+void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
+                       std::size_t count, std::size_t n, const IntegerSpan* x, std::size_t columns,
+                       float* out, std::size_t out_stride);
+
 /// A span of six activations, for products with a panel. `pairs`: of each four numbers 0 and 2, 1
 /// and 3; then the sums of 32 numbers and of 16, high and low.
 struct alignas(64) IntegerTile {

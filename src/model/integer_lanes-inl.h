@@ -6,7 +6,7 @@
 
 namespace ballast::integers {
 
-constexpr int kLanes = 16;
+constexpr int kLanes = kLaneRows;
 
 /// Sixteen bytes of sixteen rows: vector d has bytes 4d to 4d + 3 of each.
 BALLAST_INLINE Bytes64<4> transposed(const Bytes (&p)[kLanes], std::size_t at) {
@@ -42,5 +42,17 @@ struct FifthOfLanes {
     return out;
   }
 };
+
+/// Those of the blocks at `at`; of types that have none, nothing.
+template <typename Type>
+BALLAST_INLINE FifthOfLanes fifth_of_lanes(const Bytes (&p)[kLanes], std::size_t at) {
+  FifthOfLanes fifth;
+  if constexpr (Type::kFifth != 0) {
+    alignas(64) std::uint32_t bits[kLanes];
+    for (int r = 0; r < kLanes; ++r) bits[r] = load<std::uint32_t>(p[r] + at + Type::kFifth);
+    fifth.bits = _mm512_load_si512(bits);
+  }
+  return fifth;
+}
 
 }  // namespace ballast::integers

@@ -79,12 +79,7 @@ requires(Type::kPlain) BALLAST_INLINE
     const std::size_t at = b * Type::kBytes;
     Bytes64<4> raw[kRaws<Type>];
     times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[i] = transposed(p, at + Type::kRaw[i]); });
-    FifthOfLanes fifth;
-    if constexpr (Type::kFifth != 0) {
-      alignas(64) std::uint32_t bits[kLanes];
-      for (int r = 0; r < kLanes; ++r) bits[r] = load<std::uint32_t>(p[r] + at + Type::kFifth);
-      fifth.bits = _mm512_load_si512(bits);
-    }
+    const FifthOfLanes fifth = fifth_of_lanes<Type>(p, at);
     times<2>([&](auto h) BALLAST_HERE {
       const Bytes64<4> numbers = Type::template numbers<h>(raw, fifth);
       times<4>([&](auto d) BALLAST_HERE {

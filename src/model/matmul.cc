@@ -46,9 +46,13 @@ class Room {
 
 using Bf16Matrix = MatrixView<const std::uint16_t>;
 
-/// Activations up to which quantised weights are multiplied as they lie; for more, panels of them
-/// are made.
-std::size_t few(TensorType type) { return block_size(type) == 32 ? 6 : 4; }
+/// Activations up to which quantised weights are multiplied as they lie, of types in blocks of 32
+/// and of K types; for more, panels of them are made.
+std::size_t few(TensorType type) { return block_size(type) == 32 ? kMostLaneColumns : 4; }
+/// Whether that many are multiplied with kLaneRows rows of the former side by side.
+bool in_lanes(TensorType type, std::size_t columns) {
+  return columns >= 3 && columns <= kMostLaneColumns && block_size(type) == 32;
+}
 
 std::size_t tiles_of(std::size_t rows) {
   return (rows + IntegerTile::kColumns - 1) / IntegerTile::kColumns;
@@ -190,8 +194,9 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
   const MutableMatrix& out = task.product->out;
   if (x.few != nullptr) {
     float* sums = out.row(0) + task.begin;
-    integer_dots(w.type, w.row(task.begin), w.row_bytes, task.end - task.begin, w.cols, x.few,
-                 x.rows, sums, out.stride);
+    const auto dots = in_lanes(w.type, x.rows) ? integer_lane_dots : integer_dots;
+    dots(w.type, w.row(task.begin), w.row_bytes, task.end - task.begin, w.cols, x.few, x.rows, sums,
+         out.stride);
     for (std::size_t j = 0; w.bias != nullptr && j < x.rows; ++j) {
       for (std::size_t i = task.begin; i < task.end; ++i) out.row(j)[i] += w.bias[i];
     }
@@ -262,9 +267,9 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   });
   if (lie) {
     IntegerSpan* data = few_room.at_least(x.rows * spans);
-    for (std::size_t i = 0; i < x.rows; ++i) {
-      round_to_integers(x.row(i), x.cols, data + i * spans);
-    }
+    parallel_for(
+        x.rows, [&](std::size_t i) { round_to_integers(x.row(i), x.cols, data + i * spans); },
+        x.rows * x.cols >= kTaskWork / 4);
     return {x.rows, 0, data, nullptr};
   }
   IntegerTile* data = many_room.at_least(spans * tiles);
@@ -278,9 +283,11 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   return {x.rows, tiles, nullptr, data};
 }
 
-/// Rows of a task in several of which a thread works at a time.
-std::size_t rows_at_once(TensorType type) {
-  return multiplies_integers(type) ? kPanels * IntegerPanel::kRows : kBf16Rows;
+/// Rows of a task, or a multiple of them, where `columns` activations share what is unpacked.
+std::size_t rows_at_once(TensorType type, std::size_t columns) {
+  if (!multiplies_integers(type)) return kBf16Rows;
+  if (columns > few(type)) return kPanels * IntegerPanel::kRows;
+  return in_lanes(type, columns) ? 2 * kLaneRows : kTileRows;
 }
 
 }  // namespace
@@ -338,8 +345,9 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     for (std::size_t begin = 0; begin < w.rows;) {
       const std::size_t size = std::max(least, left * 2 / (3 * workers));
       std::size_t rows = round_to_tiles(size / row_work + kTileRows);
-      const std::size_t unit = rows_at_once(w.type);
+      const std::size_t unit = rows_at_once(w.type, x.rows);
       if (rows > unit) rows = rows / unit * unit;
+      if (in_lanes(w.type, x.rows)) rows = std::max(rows, unit);
       tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
       left -= (tasks[count - 1].end - begin) * row_work;
       begin = tasks[count - 1].end;

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "kernels/forced_target.h"
 #include "model/bf16_dots.h"
@@ -114,7 +116,7 @@ TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
       for (std::size_t cols : widths) {
         for (std::size_t rows : {0, 1, 4, 9, 70}) {
           const Weights w(type, rows, cols, ++seed);
-          for (std::size_t m : {0, 1, 2, 5, 7, 25}) {
+          for (std::size_t m : {0, 1, 2, 3, 5, 7, 25, 33}) {
             if (cols > 1000 && (rows != 9 || (m != 1 && m != 7))) continue;
             const Matrix x = test::random_matrix(m, cols, ++seed);
             Matrix out(m, rows);
@@ -153,17 +155,19 @@ TEST(Matmul, DotsOfEveryTypeAsFloats) {
 
 void expect_rows_alike(TensorType type, std::size_t cols) {
   const Weights w(type, 131, cols, 77);
-  const Matrix x = test::random_matrix(40, cols, 78);
-  Matrix together(40, 131);
+  const std::size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 13, 32};
+  const std::size_t all = std::accumulate(std::begin(counts), std::end(counts), std::size_t{0});
+  const Matrix x = test::random_matrix(all, cols, 78);
+  Matrix together(all, 131);
   multiply(x.view(), w.linear, together.view());
-  // Up to six are multiplied in ways of their own, more in panels.
-  for (std::size_t i = 0, count = 0; i < 40;) {
-    count = std::min<std::size_t>(1 + count % 7, 40 - i);
+  // One or two, a few and a batch are multiplied in ways of their own, more in panels.
+  std::size_t first = 0;
+  for (std::size_t count : counts) {
     Matrix some(count, 131);
-    multiply(x.view().slice(i, count), w.linear, some.view());
-    EXPECT_EQ(0, std::memcmp(some.data(), together[i].data(), count * 131 * sizeof(float)))
-        << to_string(type) << " of " << cols;
-    i += count;
+    multiply(x.view().slice(first, count), w.linear, some.view());
+    EXPECT_EQ(0, std::memcmp(some.data(), together[first].data(), count * 131 * sizeof(float)))
+        << to_string(type) << ": " << count << " of " << cols;
+    first += count;
   }
 }
 
@@ -182,7 +186,7 @@ TEST(Matmul, SeveralProductsOfOneInput) {
       c(TensorType::q5_1, 65, 96, 3);
   const Matrix bias = test::random_matrix(1, 300, 4);
   a.linear.bias = bias.data();
-  for (std::size_t m : {1, 50}) {
+  for (std::size_t m : {1, 9, 50}) {
     const Matrix x = test::random_matrix(m, 96, 5);
     Matrix out_a(m, 300), out_b(m, 7), out_c(m, 65);
     const Linear nothing;
