@@ -1,9 +1,13 @@
 // Parallel loops that let exceptions out.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+
+#include "ballast/threads.h"
 
 namespace ballast {
 
@@ -35,6 +39,64 @@ void parallel_for(std::size_t count, Body&& body, bool parallel = true) {
       count, [](void* context, std::size_t i) { (*static_cast<decltype(safe)*>(context))(i); },
       &safe);
   if (failure) std::rethrow_exception(failure);
+}
+
+/// Neighbours of which one thread takes the first, in order, and the others the last.
+class Share {
+ public:
+  /// begin <= end < 2³².
+  void set(std::size_t begin, std::size_t end) { left_ = begin | std::uint64_t{end} << 32; }
+  bool take_first(std::size_t& i) {
+    return take([&](std::uint64_t left) {
+      i = left & kLow;
+      return left + 1;
+    });
+  }
+  bool take_last(std::size_t& i) {
+    return take([&](std::uint64_t left) {
+      i = (left >> 32) - 1;
+      return left - (std::uint64_t{1} << 32);
+    });
+  }
+
+ private:
+  static constexpr std::uint64_t kLow = 0xffffffff;
+
+  template <typename Taken>
+  bool take(const Taken& taken) {
+    std::uint64_t left = left_.load(std::memory_order_relaxed);
+    do {
+      if ((left & kLow) == left >> 32) return false;
+    } while (!left_.compare_exchange_weak(left, taken(left), std::memory_order_relaxed));
+    return true;
+  }
+
+  alignas(64) std::atomic<std::uint64_t> left_ = 0;  ///< the first; in the upper half the end
+};
+
+/// As parallel_for(), for equal amounts of work: each thread goes over neighbours, in order, as
+/// what it has asked of memory ahead is near; once through, it takes the last ones of others. After
+/// an exception some may be left out.
+template <typename Body>
+void parallel_shares(std::size_t count, Body&& body, bool parallel = true) {
+  constexpr std::size_t kMost = 64;
+  const std::size_t workers =
+      parallel ? std::min({static_cast<std::size_t>(threads()), count, kMost}) : 1;
+  if (workers < 2) {
+    for (std::size_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  Share shares[kMost];
+  for (std::size_t w = 0; w < workers; ++w) {
+    shares[w].set(count * w / workers, count * (w + 1) / workers);
+  }
+  parallel_for(workers, [&](std::size_t w) {
+    std::size_t i = 0;
+    while (shares[w].take_first(i)) body(i);
+    for (std::size_t other = 1; other < workers; ++other) {
+      while (shares[(w + other) % workers].take_last(i)) body(i);
+    }
+  });
 }
 
 }  // namespace ballast

@@ -67,12 +67,12 @@ BALLAST_INLINE void add_quad(__m512i& sums, __m512i quads, const std::int8_t* x,
   }
 }
 
-/// The same span of the rows that come next, which is asked for during products: while rows are
-/// unpacked, memory could not keep up.
+/// The same span of the rows that come next, be it in another call, which is asked for during
+/// products: while rows are unpacked, memory could not keep up.
 struct Ahead {
-  Bytes first = nullptr;  ///< or null
-  std::size_t stride = 0;
-  std::size_t rows = 0;  ///< for each block of the span
+  Bytes first;
+  std::size_t stride;
+  std::size_t rows;  ///< for each block of the span
 
   template <typename Type>
   BALLAST_INLINE void ask() {
@@ -156,8 +156,7 @@ void all_dots(Bytes rows, std::size_t stride, std::size_t count, std::size_t n,
       unpack<Type>(p, span);
       // In the first two turns, or in the only one.
       const std::size_t turns = (columns + kMostColumns - 1) / kMostColumns;
-      Ahead ahead;
-      if (i + kLanes < count) ahead = {first + kLanes * stride + at, stride, turns == 1 ? 2u : 1u};
+      Ahead ahead{first + kLanes * stride + at, stride, turns == 1 ? 2u : 1u};
       for (std::size_t c = 0, turn = 0; turn < turns; ++turn) {
         const std::size_t at_once = (columns - c + turns - turn - 1) / (turns - turn);
         times<kMostColumns>([&](auto m) {

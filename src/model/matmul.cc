@@ -329,28 +329,21 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
   const Bf16Matrix x16 = rounded(x, products);
   const IntegerMatrix integers = in_integers(x, products);
-  // Long tasks first, for at the start of each nothing has been asked for; and short ones at the
-  // end, so that threads finish together.
-  constexpr std::size_t kMostTasks = 1024;
+  // Enough tasks that threads finish together, and no more: each begins with a call or two.
+  constexpr std::size_t kMostTasks = 1024, kOfAThread = 16;
   Task tasks[kMostTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
   const auto workers = static_cast<std::size_t>(threads());
-  // Whole panels may take half of the rows; the limit of tasks allows for it.
-  const std::size_t least = std::max(kTaskWork, work / (kMostTasks / 2 - 2 * products.size()) + 1);
-  std::size_t left = work;
+  const std::size_t most = std::min(kOfAThread * workers, kMostTasks / 2 - 2 * products.size());
+  const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
-    const std::size_t row_work = std::max<std::size_t>(1, w.cols * x.rows);
-    for (std::size_t begin = 0; begin < w.rows;) {
-      const std::size_t size = std::max(least, left * 2 / (3 * workers));
-      std::size_t rows = round_to_tiles(size / row_work + kTileRows);
-      const std::size_t unit = rows_at_once(w.type, x.rows);
-      if (rows > unit) rows = rows / unit * unit;
-      if (in_lanes(w.type, x.rows)) rows = std::max(rows, unit);
-      tasks[count++] = {&p, begin, std::min(w.rows, begin + rows)};
-      left -= (tasks[count - 1].end - begin) * row_work;
-      begin = tasks[count - 1].end;
+    const std::size_t unit = rows_at_once(w.type, x.rows);
+    const std::size_t rows = size / std::max<std::size_t>(1, w.cols * x.rows);
+    const std::size_t step = std::max<std::size_t>(1, (rows + unit / 2) / unit) * unit;
+    for (std::size_t begin = 0; begin < w.rows; begin += step) {
+      tasks[count++] = {&p, begin, std::min(w.rows, begin + step)};
     }
   }
   auto run = [&](std::size_t i) {
@@ -359,7 +352,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     if (multiplies_bf16(type)) return run_bf16(tasks[i], x16);
     run_float(tasks[i], x);
   };
-  parallel_for(count, run, work >= 8 * kTaskWork);
+  parallel_shares(count, run, work >= 8 * kTaskWork);
 }
 
 }  // namespace ballast

@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -64,6 +67,85 @@ TEST_F(Parallel, ThreadsTakePartAndNoMoreThanAllowed) {
     most = std::max(most, ids.size());
   }
   EXPECT_EQ(most, 3u);
+}
+
+TEST(Share, FirstOnesInOrderLastOnesBackwards) {
+  Share share;
+  std::size_t i = 7;
+  EXPECT_FALSE(share.take_first(i));
+  EXPECT_FALSE(share.take_last(i));
+  share.set(3, 8);
+  for (std::size_t expected : {3u, 4u}) {
+    ASSERT_TRUE(share.take_first(i));
+    EXPECT_EQ(i, expected);
+  }
+  for (std::size_t expected : {7u, 6u}) {
+    ASSERT_TRUE(share.take_last(i));
+    EXPECT_EQ(i, expected);
+  }
+  ASSERT_TRUE(share.take_last(i));
+  EXPECT_EQ(i, 5u);
+  EXPECT_FALSE(share.take_first(i));
+  EXPECT_FALSE(share.take_last(i));
+}
+
+TEST(Share, ThreadsAtBothEndsTakeEachOnce) {
+  constexpr std::size_t kCount = 20000;
+  Share share;
+  share.set(0, kCount);
+  std::vector<std::atomic<int>> seen(kCount);
+  std::vector<std::thread> all;
+  for (int t = 0; t < 4; ++t) {
+    all.emplace_back([&, t] {
+      std::size_t i = 0;
+      while (t % 2 == 0 ? share.take_first(i) : share.take_last(i)) ++seen[i];
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(seen[i], 1) << i;
+}
+
+TEST_F(Parallel, OfSharesEveryIndexComesOnce) {
+  for (int count : {1, 2, 3, 8, 100}) {
+    set_threads(count);
+    for (std::size_t size : {0u, 1u, 2u, 7u, 1000u}) {
+      std::vector<int> seen(size);  // each written by one thread
+      parallel_shares(size, [&](std::size_t i) { ++seen[i]; });
+      EXPECT_EQ(seen, std::vector<int>(size, 1));
+    }
+  }
+}
+
+TEST_F(Parallel, WhoIsThroughTakesTheLastOnesOfOthers) {
+  set_threads(2);
+  std::vector<std::thread::id> by(40);
+  std::vector<std::size_t> order;
+  std::mutex mutex;
+  parallel_shares(by.size(), [&](std::size_t i) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      by[i] = std::this_thread::get_id();
+      order.push_back(i);
+    }
+    // Whoever has number 0 does nothing else until all others are done.
+    while (i == 0) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (order.size() == by.size()) break;
+    }
+  });
+  EXPECT_EQ(std::count(by.begin(), by.end(), by[0]), 1);
+  order.erase(std::find(order.begin(), order.end(), 0u));
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(order[i], 20 + i);
+  for (std::size_t i = 0; i < 19; ++i) EXPECT_EQ(order[20 + i], 19 - i);
+}
+
+TEST_F(Parallel, AnExceptionComesOutOfShares) {
+  set_threads(4);
+  EXPECT_THROW(parallel_shares(100,
+                               [](std::size_t i) {
+                                 if (i == 50) throw std::runtime_error("here");
+                               }),
+               std::runtime_error);
 }
 
 TEST_F(Parallel, TheFirstExceptionComesOutAndTheRestIsDone) {
