@@ -1,9 +1,3 @@
-// GCC 12 takes the undefined operands of its own intrinsics for mistakes (its bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
 // Products of many activations with weights that are unpacked first.
 #include <hwy/base.h>
 

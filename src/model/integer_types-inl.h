@@ -6,6 +6,11 @@
 // in another way. `Bytes64<N>` is N such vectors.
 #pragma once
 
+// GCC 12 takes the undefined operands of its own intrinsics for mistakes (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <cstdint>
