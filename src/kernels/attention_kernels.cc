@@ -308,8 +308,8 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
-// The largest of a whole block of logits to which nothing but the scale is applied; infinite or NaN
-// if it cannot be told so simply.
+// The largest of a whole block of logits to which nothing but the scale, 0 or more, is applied;
+// infinite or NaN if it cannot be told so simply.
 float largest_product(float scale, const float* products) {
   const FloatTag d;
   // A sum shows what a maximum can miss: NaN and infinities.
@@ -371,7 +371,7 @@ FinishedLogits FinishLogits(const LogitRule& rule, std::size_t count, float* log
   const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
   const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && !distances;
   if (!plain) return {finish<false>(rule, count, logits), 1.0f};
-  if (rule.log_weights == nullptr) {
+  if (rule.log_weights == nullptr && rule.scale >= 0.0f) {
     const float largest = largest_product(rule.scale, logits);
     if (std::isfinite(largest)) return {largest, rule.scale};
   }
