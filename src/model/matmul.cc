@@ -283,11 +283,11 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   return {x.rows, tiles, nullptr, data};
 }
 
-/// Rows of a task, or a multiple of them, where `columns` activations share what is unpacked.
-std::size_t rows_at_once(TensorType type, std::size_t columns) {
+/// Rows of a task are these or a multiple of them.
+std::size_t rows_at_once(TensorType type, const IntegerMatrix& x) {
   if (!multiplies_integers(type)) return kBf16Rows;
-  if (columns > few(type)) return kPanels * IntegerPanel::kRows;
-  return in_lanes(type, columns) ? 2 * kLaneRows : kTileRows;
+  if (x.few == nullptr) return kPanels * IntegerPanel::kRows;
+  return in_lanes(type, x.rows) ? 2 * kLaneRows : kTileRows;
 }
 
 }  // namespace
@@ -339,7 +339,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
-    const std::size_t unit = rows_at_once(w.type, x.rows);
+    const std::size_t unit = rows_at_once(w.type, integers);
     const std::size_t rows = size / std::max<std::size_t>(1, w.cols * x.rows);
     const std::size_t step = std::max<std::size_t>(1, (rows + unit / 2) / unit) * unit;
     for (std::size_t begin = 0; begin < w.rows; begin += step) {

@@ -201,6 +201,23 @@ TEST(Matmul, SeveralProductsOfOneInput) {
   }
 }
 
+/// Of activations that all share, K types make panels before types in blocks of 32 do.
+TEST(Matmul, TypesOfOneInputGiveWhatEachGivesAlone) {
+  const Weights a(TensorType::q8_0, 131, 768, 1), b(TensorType::q4_k, 67, 768, 2);
+  for (std::size_t m : {1, 2, 3, 4, 5, 9, 32, 33}) {
+    const Matrix x = test::random_matrix(m, 768, 3);
+    Matrix both_a(m, 131), both_b(m, 67), alone_a(m, 131), alone_b(m, 67);
+    const Product products[] = {{&a.linear, both_a.view()}, {&b.linear, both_b.view()}};
+    multiply(x.view(), products);
+    multiply(x.view(), a.linear, alone_a.view());
+    multiply(x.view(), b.linear, alone_b.view());
+    expect_product(a, x.view(), both_a.view());
+    expect_product(b, x.view(), both_b.view());
+    EXPECT_EQ(0, std::memcmp(both_a.data(), alone_a.data(), m * 131 * sizeof(float))) << m;
+    EXPECT_EQ(0, std::memcmp(both_b.data(), alone_b.data(), m * 67 * sizeof(float))) << m;
+  }
+}
+
 TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
   for (TensorType type : kTypes) {
     if (!has_row_reader(type)) continue;
