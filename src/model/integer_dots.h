@@ -64,11 +64,27 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
 
-/// The same, kLaneRows rows at a time, of the types in blocks of 32 and for at most
-/// kMostLaneColumns activations: faster from three on.
+/// A span of one of several activations, for rows that lie side by side.
+struct LaneSpan {
+  struct {
+    std::int8_t high[32], low[32];  ///< x = 64·high + low
+  } blocks[8];
+  std::int32_t sums32[8], sums16[16];  ///< of 32 numbers and of 16
+  float scale;
+  /// Where a span is this long, the same numbers of neighbours lie in different banks of a
+  /// first-level cache, which can be read at once.
+  float unused;
+};
+static_assert(sizeof(LaneSpan) % 64 == 40);
+
+/// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
+void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
+
+/// The same dots, kLaneRows rows at a time, for at most kMostLaneColumns activations: span s of
+/// activation c is x[s · columns + c].
 constexpr std::size_t kLaneRows = 16, kMostLaneColumns = 32;
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                       std::size_t count, std::size_t n, const IntegerSpan* x, std::size_t columns,
+                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
                        float* out, std::size_t out_stride);
 
 /// A span of six activations, for products with a panel. `pairs`: of each four numbers 0 and 2, 1

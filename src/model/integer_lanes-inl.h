@@ -8,22 +8,30 @@ namespace ballast::integers {
 
 constexpr int kLanes = kLaneRows;
 
-/// Sixteen bytes of sixteen rows: vector d has bytes 4d to 4d + 3 of each.
-BALLAST_INLINE Bytes64<4> transposed(const Bytes (&p)[kLanes], std::size_t at) {
-  __m512i v[4];
-  times<4>([&](auto a) BALLAST_HERE {
-    v[a] = in_quarters(p[a] + at, p[a + 4] + at, p[a + 8] + at, p[a + 12] + at);
-  });
+/// Bytes 4d to 4d + 3 of each 16 in vector d.
+BALLAST_INLINE Bytes64<4> transposed(const __m512i (&v)[4]) {
   const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
   const __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
   return {{_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d),
            _mm512_unpackhi_epi64(b, d)}};
 }
 
+/// Sixteen bytes of sixteen rows: vector d has bytes 4d to 4d + 3 of each.
+BALLAST_INLINE Bytes64<4> transposed(const Bytes (&p)[kLanes], std::size_t at) {
+  __m512i v[4];
+  times<4>([&](auto a) BALLAST_HERE {
+    v[a] = in_quarters(p[a] + at, p[a + 4] + at, p[a + 8] + at, p[a + 12] + at);
+  });
+  return transposed(v);
+}
+
+BALLAST_INLINE __m512 f16_of(const std::uint16_t (&bits)[kLanes]) {
+  return _mm512_cvtph_ps(load_32(reinterpret_cast<Bytes>(bits)));
+}
 BALLAST_INLINE __m512 f16_of_lanes(const Bytes (&p)[kLanes], std::size_t at) {
   alignas(32) std::uint16_t bits[kLanes];
   for (int r = 0; r < kLanes; ++r) bits[r] = load<std::uint16_t>(p[r] + at);
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(bits)));
+  return f16_of(bits);
 }
 
 /// The fifth bits of a block of sixteen rows.
@@ -33,13 +41,22 @@ struct FifthOfLanes {
   BALLAST_INLINE Bytes64<4> at() const {
     Bytes64<4> out;
     times<4>([&](auto d) BALLAST_HERE {
-      const __m512i four =
-          _mm512_and_si512(_mm512_srli_epi32(bits, 16 * h + 4 * d), _mm512_set1_epi32(15));
-      // Four copies of the four bits, 7 apart: bit i of copy i is bit 8i.
-      const __m512i spread = _mm512_mullo_epi32(four, _mm512_set1_epi32(0x00204081));
-      out.v[d] = _mm512_slli_epi32(_mm512_and_si512(spread, _mm512_set1_epi32(0x01010101)), 4);
+      constexpr std::int64_t kFrom = from(16 * h + 4 * d);
+      out.v[d] = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(kFrom), bits);
     });
     return out;
+  }
+
+ private:
+  /// For both lanes of 64 bits, where the eight bits begin of which bits first to first + 3 are the
+  /// fifth.
+  static constexpr std::int64_t from(int first) {
+    std::uint64_t out = 0;
+    for (int i = 0; i < 8; ++i) {
+      const auto begin = static_cast<std::uint64_t>(first - 4 + i % 4 + i / 4 * 32);
+      out |= (begin & 63) << (8 * i);
+    }
+    return static_cast<std::int64_t>(out);
   }
 };
 

@@ -90,15 +90,22 @@ BALLAST_INLINE HighLow high_low(__m512i sums) {
   return {high, _mm512_and_si512(sums, _mm512_set1_epi32(3))};
 }
 
+/// v = 64·high + low, as bytes.
+struct Digits {
+  __m128i high, low;
+};
+BALLAST_INLINE Digits digits_of(__m512i v) {
+  const __m512i high =
+      _mm512_srai_epi32(_mm512_add_epi32(v, _mm512_set1_epi32(1 << (kLowDigit - 1))), kLowDigit);
+  return {_mm512_cvtepi32_epi8(high),
+          _mm512_cvtepi32_epi8(_mm512_sub_epi32(v, _mm512_slli_epi32(high, kLowDigit)))};
+}
+
 void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   const Rounded rounded = round_span(x, n);
   out.scale = rounded.scale;
   for (int i = 0; i < 16; ++i) {
-    const __m512i high = _mm512_srai_epi32(
-        _mm512_add_epi32(rounded.v[i], _mm512_set1_epi32(1 << (kLowDigit - 1))), kLowDigit);
-    const __m128i highs = _mm512_cvtepi32_epi8(high);
-    const __m128i lows =
-        _mm512_cvtepi32_epi8(_mm512_sub_epi32(rounded.v[i], _mm512_slli_epi32(high, kLowDigit)));
+    const auto [highs, lows] = digits_of(rounded.v[i]);
     const int chunk = i / 2, half = i % 2;
     auto& of_chunk = out.chunks[chunk % 4];
     store_16(of_chunk.high + chunk / 4 * 32 + half * 16, highs);
@@ -127,6 +134,20 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   auto lower = [](__m512i v) { return _mm256_cvtepi32_epi16(_mm512_castsi512_si256(v)); };
   store_16(out.high32, lower(high_low_32.high));
   store_16(out.low32, lower(high_low_32.low));
+}
+
+void round_lane(const float* x, std::size_t n, LaneSpan& out) {
+  const Rounded rounded = round_span(x, n);
+  out.scale = rounded.scale;
+  for (int i = 0; i < 16; ++i) {
+    const Digits digits = digits_of(rounded.v[i]);
+    auto& block = out.blocks[i / 2];
+    store_16(block.high + i % 2 * 16, digits.high);
+    store_16(block.low + i % 2 * 16, digits.low);
+  }
+  const __m512i of_16 = sums_of_vectors(rounded.v);
+  store_32(out.sums32, sums_of_32(of_16));
+  _mm512_storeu_si512(out.sums16, of_16);
 }
 
 /// Writes a column of a tile's pairs; returns its scale.
@@ -202,6 +223,12 @@ void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
   }
 }
 
+void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride) {
+  for (std::size_t i = 0; i < n; i += kSpan, out += stride) {
+    integers::round_lane(x + i, std::min(kSpan, n - i), *out);
+  }
+}
+
 void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride) {
   for (std::size_t i = 0; i < x.cols; i += kSpan, out += stride) {
     integers::round_tile(x, i, *out);
@@ -217,6 +244,9 @@ namespace ballast {
 
 // multiplies_integers() is false everywhere else.
 void round_to_integers(const float*, std::size_t, IntegerSpan*) { fail("no integer products"); }
+void round_to_lanes(const float*, std::size_t, LaneSpan*, std::size_t) {
+  fail("no integer products");
+}
 void round_to_tiles(ConstMatrix, IntegerTile*, std::size_t) { fail("no integer products"); }
 
 }  // namespace ballast

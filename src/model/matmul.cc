@@ -46,12 +46,13 @@ class Room {
 
 using Bf16Matrix = MatrixView<const std::uint16_t>;
 
-/// Activations up to which quantised weights are multiplied as they lie, of types in blocks of 32
-/// and of K types; for more, panels of them are made.
-std::size_t few(TensorType type) { return block_size(type) == 32 ? kMostLaneColumns : 4; }
-/// Whether that many are multiplied with kLaneRows rows of the former side by side.
-bool in_lanes(TensorType type, std::size_t columns) {
-  return columns >= 3 && columns <= kMostLaneColumns && block_size(type) == 32;
+/// How quantised weights are multiplied: as they lie, rows by themselves or kLaneRows side by side,
+/// or from panels.
+enum class Way { rows, lanes, panels };
+Way way_of(TensorType type, std::size_t columns) {
+  const bool k_type = block_size(type) != 32;
+  if (columns <= (k_type ? 4 : 2)) return Way::rows;
+  return columns <= kMostLaneColumns && !k_type ? Way::lanes : Way::panels;
 }
 
 std::size_t tiles_of(std::size_t rows) {
@@ -182,9 +183,11 @@ void run_bf16(const Task& task, Bf16Matrix x) {
 
 /// Activations as integers: a few, row after row, or tiles of many, tile t of span s at
 /// s · tiles + t.
+/// Activations as integers, for those ways that a product of the call wants.
 struct IntegerMatrix {
   std::size_t rows = 0, tiles = 0;
-  const IntegerSpan* few = nullptr;
+  const IntegerSpan* spans = nullptr;    ///< of an activation, then of the next
+  const LaneSpan* lane_spans = nullptr;  ///< of all activations, then the next of all
   const IntegerTile* many = nullptr;
 };
 
@@ -192,11 +195,17 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
   constexpr std::size_t kRows = IntegerPanel::kRows, kColumns = IntegerTile::kColumns;
   const Linear& w = *task.product->linear;
   const MutableMatrix& out = task.product->out;
-  if (x.few != nullptr) {
+  const Way way = way_of(w.type, x.rows);
+  if (way != Way::panels) {
+    const std::size_t count = task.end - task.begin;
+    const std::byte* rows = w.row(task.begin);
     float* sums = out.row(0) + task.begin;
-    const auto dots = in_lanes(w.type, x.rows) ? integer_lane_dots : integer_dots;
-    dots(w.type, w.row(task.begin), w.row_bytes, task.end - task.begin, w.cols, x.few, x.rows, sums,
-         out.stride);
+    if (way == Way::rows) {
+      integer_dots(w.type, rows, w.row_bytes, count, w.cols, x.spans, x.rows, sums, out.stride);
+    } else {
+      integer_lane_dots(w.type, rows, w.row_bytes, count, w.cols, x.lane_spans, x.rows, sums,
+                        out.stride);
+    }
     for (std::size_t j = 0; w.bias != nullptr && j < x.rows; ++j) {
       for (std::size_t i = task.begin; i < task.end; ++i) out.row(j)[i] += w.bias[i];
     }
@@ -254,40 +263,60 @@ Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
   return {data, x.rows, x.cols, stride};
 }
 
-/// The activations as integers, when a product wants them so.
+/// The activations as integers, when products want them so.
 IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
-  if (!wanted(products, multiplies_integers)) return {};
   constexpr std::size_t kColumns = IntegerTile::kColumns;
-  thread_local Room<IntegerSpan> few_room;
-  thread_local Room<IntegerTile> many_room;
+  thread_local Room<IntegerSpan> span_room;
+  thread_local Room<LaneSpan> lane_room;
+  thread_local Room<IntegerTile> tile_room;
+  auto wanted = [&](Way way) {
+    return std::ranges::any_of(products, [&](const Product& p) {
+      return multiplies_integers(p.linear->type) && way_of(p.linear->type, x.rows) == way;
+    });
+  };
   const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
-  // All products of a call share them.
-  const bool lie = std::ranges::all_of(products, [&](const Product& p) {
-    return !multiplies_integers(p.linear->type) || x.rows <= few(p.linear->type);
-  });
-  if (lie) {
-    IntegerSpan* data = few_room.at_least(x.rows * spans);
+  IntegerMatrix out;
+  out.rows = x.rows;
+  if (wanted(Way::rows)) {
+    IntegerSpan* to = span_room.at_least(x.rows * spans);
     parallel_for(
-        x.rows, [&](std::size_t i) { round_to_integers(x.row(i), x.cols, data + i * spans); },
+        x.rows, [&](std::size_t i) { round_to_integers(x.row(i), x.cols, to + i * spans); },
         x.rows * x.cols >= kTaskWork / 4);
-    return {x.rows, 0, data, nullptr};
+    out.spans = to;
   }
-  IntegerTile* data = many_room.at_least(spans * tiles);
-  parallel_for(
-      tiles,
-      [&](std::size_t t) {
-        const std::size_t first = t * kColumns;
-        round_to_tiles(x.slice(first, std::min(kColumns, x.rows - first)), data + t, tiles);
-      },
-      x.rows * x.cols >= kTaskWork);
-  return {x.rows, tiles, nullptr, data};
+  if (wanted(Way::lanes)) {
+    LaneSpan* to = lane_room.at_least(x.rows * spans);
+    parallel_for(
+        x.rows, [&](std::size_t i) { round_to_lanes(x.row(i), x.cols, to + i, x.rows); },
+        x.rows * x.cols >= kTaskWork / 4);
+    out.lane_spans = to;
+  }
+  if (wanted(Way::panels)) {
+    IntegerTile* to = tile_room.at_least(spans * tiles);
+    parallel_for(
+        tiles,
+        [&](std::size_t t) {
+          const std::size_t first = t * kColumns;
+          round_to_tiles(x.slice(first, std::min(kColumns, x.rows - first)), to + t, tiles);
+        },
+        x.rows * x.cols >= kTaskWork);
+    out.many = to;
+    out.tiles = tiles;
+  }
+  return out;
 }
 
 /// Rows of a task are these or a multiple of them.
-std::size_t rows_at_once(TensorType type, const IntegerMatrix& x) {
+std::size_t rows_at_once(TensorType type, std::size_t columns) {
   if (!multiplies_integers(type)) return kBf16Rows;
-  if (x.few == nullptr) return kPanels * IntegerPanel::kRows;
-  return in_lanes(type, x.rows) ? 2 * kLaneRows : kTileRows;
+  switch (way_of(type, columns)) {
+    case Way::rows:
+      return kTileRows;
+    case Way::lanes:
+      return 2 * kLaneRows;
+    default:
+      return kPanels * IntegerPanel::kRows;
+  }
 }
 
 }  // namespace
@@ -310,7 +339,10 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
   const auto workers = static_cast<std::size_t>(threads());
   if (multiplies_integers(type)) {
-    if (rows <= few(type)) return rows * spans_of(cols) * sizeof(IntegerSpan);
+    const std::size_t spans = rows * spans_of(cols);
+    const Way way = way_of(type, rows);
+    if (way == Way::rows) return spans * sizeof(IntegerSpan);
+    if (way == Way::lanes) return spans * sizeof(LaneSpan);
     constexpr std::size_t kTotals =
         kPanels * IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
     return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
@@ -339,7 +371,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
-    const std::size_t unit = rows_at_once(w.type, integers);
+    const std::size_t unit = rows_at_once(w.type, x.rows);
     const std::size_t rows = size / std::max<std::size_t>(1, w.cols * x.rows);
     const std::size_t step = std::max<std::size_t>(1, (rows + unit / 2) / unit) * unit;
     for (std::size_t begin = 0; begin < w.rows; begin += step) {
