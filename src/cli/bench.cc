@@ -23,7 +23,7 @@ struct Options {
   std::size_t batch = 1;
   std::size_t repeat = 1;
   CacheFlags cache;
-  std::string memory;
+  std::vector<std::string> memory;
   std::string scale;
   double limit = 0;
   std::string against;
@@ -101,7 +101,7 @@ void run_throughput(const Task& t) {
   s.generate = t.o.generate.value_or(s.generate);
   s.policies = t.policies;
   s.cache = t.cache;
-  s.memory = parse_amount(t.o.memory, "--memory");
+  for (const std::string& size : t.o.memory) s.memory.push_back(parse_amount(size, "--memory"));
   if (t.o.batch > 1) s.most_batch = t.o.batch;
   std::vector<ThroughputRow> rows;
   {
@@ -110,12 +110,13 @@ void run_throughput(const Task& t) {
   }
   if (t.o.json.text()) {
     t.print_model();
-    print(fmt::format("{} for weights, caches and scratch; {} tokens generated a sequence\n\n",
-                      format_bytes(static_cast<double>(s.memory)), s.generate));
+    print(fmt::format("{} tokens generated a sequence\n\n", s.generate));
     print(throughput_table(rows));
     print(
-        "\nbatch     the most sequences that fit, read one after another, continued together\n"
-        "tokens/s  generated tokens / (prompts + decode); ratio: against the first method\n");
+        "\nmemory    for weights, caches and scratch\n"
+        "batch     the most sequences that fit, read one after another, continued together\n"
+        "decode/s  generated tokens / decode; with prompts: / (prompts + decode)\n"
+        "ratio     of it, against the first method\n");
   }
   Json json = t.head("throughput");
   json["memory"] = s.memory;
@@ -207,8 +208,10 @@ void add_measurements(CLI::App& app, Options& o) {
       ->type_name("CMD");
   app.add_option("--memory", o.memory,
                  "Instead: tokens a second of the largest batch that fits, 512 tokens after "
-                 "prompts of 512 and 2048")
-      ->type_name("SIZE");
+                 "prompts of 512 and 2048; or one after another in several sizes")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("SIZES");
   app.add_option("--scale", o.scale,
                  "Instead: time and memory against length in the stream protocol, such as 1k..1M")
       ->type_name("RANGE");

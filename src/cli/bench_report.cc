@@ -126,29 +126,36 @@ Json to_json(const Peer& peer) {
 }
 
 std::string throughput_table(std::span<const ThroughputRow> rows) {
-  Table table({{"prompt", Align::right},
+  Table table({{"memory", Align::right},
+               {"prompt", Align::right},
                {"method"},
                {"cache", Align::right},
                {"batch", Align::right},
                {"prompts", Align::right},
                {"decode", Align::right},
-               {"decode tokens/s", Align::right},
-               {"tokens/s", Align::right},
+               {"decode/s", Align::right},
+               {"ratio", Align::right},
+               {"with prompts/s", Align::right},
                {"ratio", Align::right}});
-  double first = 0;
+  double decode = 0, all = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ThroughputRow& r = rows[i];
-    gap(table, rows, i, &ThroughputRow::prompt);
-    if (i == 0 || rows[i - 1].prompt != r.prompt) first = r.rate();
+    if (i == 0 || rows[i - 1].prompt != r.prompt || rows[i - 1].memory != r.memory) {
+      if (i > 0) table.add_gap();
+      decode = r.decode_rate();
+      all = r.rate();
+    }
+    const std::string memory = bytes_text(r.memory);
     if (r.batch == 0) {
-      table.add({format_count(r.prompt), r.method, bytes_text(r.sequence_bytes), "does not fit", "",
-                 "", "", "", ""});
+      table.add({memory, format_count(r.prompt), r.method, bytes_text(r.sequence_bytes),
+                 "does not fit", "", "", "", "", "", ""});
       continue;
     }
-    table.add({format_count(r.prompt), r.method, bytes_text(r.sequence_bytes),
+    table.add({memory, format_count(r.prompt), r.method, bytes_text(r.sequence_bytes),
                format_count(r.batch), format_seconds(r.prompt_seconds),
                format_seconds(r.decode_seconds), format_number(r.decode_rate()),
-               format_number(r.rate()), first > 0 ? times(r.rate() / first) : ""});
+               decode > 0 ? times(r.decode_rate() / decode) : "", format_number(r.rate()),
+               all > 0 ? times(r.rate() / all) : ""});
   }
   return table.to_string();
 }
@@ -156,7 +163,8 @@ std::string throughput_table(std::span<const ThroughputRow> rows) {
 Json to_json(std::span<const ThroughputRow> rows) {
   Json out = Json::array();
   for (const ThroughputRow& r : rows) {
-    out.push_back({{"method", r.method},
+    out.push_back({{"memory", r.memory},
+                   {"method", r.method},
                    {"prompt", r.prompt},
                    {"generated", r.generated},
                    {"batch", r.batch},

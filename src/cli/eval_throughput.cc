@@ -53,9 +53,9 @@ Result describe(const Options& o, std::vector<Json> rows) {
   r.experiment = "throughput";
   r.title =
       fmt::format("Tokens a second in {}, {} generated a sequence",
-                  format_bytes(static_cast<double>(o.throughput.memory)), o.throughput.generate);
+                  format_bytes(static_cast<double>(o.throughput.memory[0])), o.throughput.generate);
   r.settings = {{"model", o.model.name()},
-                {"memory", o.throughput.memory},
+                {"memory", o.throughput.memory[0]},
                 {"generate", o.throughput.generate},
                 {"most_batch", o.throughput.most_batch}};
   r.columns = {{"prompt", "prompt", Unit::count},
@@ -81,14 +81,14 @@ void run(Options& o) {
   require(o.variants.memory.shares.empty(),
           "eval throughput: --shares depend on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();
-  o.throughput.memory = parse_amount(o.memory, "--memory");
+  o.throughput.memory = {parse_amount(o.memory, "--memory")};
   o.output.open();
   const BenchModel file(o.model);
   const Model model(file.path());
   ResultLog log =
       o.output.log({{"experiment", "throughput"},
                     {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
-                    {"memory", o.throughput.memory},
+                    {"memory", o.throughput.memory[0]},
                     {"generate", o.throughput.generate},
                     {"most_batch", o.throughput.most_batch}});
   std::vector<Json> rows;

@@ -23,15 +23,16 @@ std::size_t largest_batch(const Model& model, const ThroughputOptions& o,
         e.weights + e.scratch + batch * model.config().vocabulary * sizeof(float);
     const std::size_t caches =
         (batch - 1) * row.sequence_bytes + std::max(row.reading_bytes, row.sequence_bytes);
-    if (fixed + caches > o.memory) break;
+    if (fixed + caches > row.memory) break;
     best = batch;
   }
   return best;
 }
 
-ThroughputRow measure(const Model& model, const ThroughputOptions& o, const Policy& policy,
-                      std::size_t prompt) {
+ThroughputRow measure(const Model& model, const ThroughputOptions& o, std::size_t memory,
+                      std::size_t prompt, const Policy& policy) {
   ThroughputRow row;
+  row.memory = memory;
   row.method = policy.to_string();
   row.prompt = prompt;
   row.generated = o.generate;
@@ -65,18 +66,21 @@ double ThroughputRow::decode_rate() const {
 
 std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& o,
                                               const Advance& advance) {
-  require(!o.policies.empty() && !o.prompts.empty() && o.generate > 0,
-          "nothing to measure: no method, no prompt or no token to generate");
-  require(o.memory <= available_memory(), "{:.2f} GiB are asked for, {:.2f} GiB are available",
-          static_cast<double>(o.memory) / (1 << 30),
+  require(!o.policies.empty() && !o.prompts.empty() && o.generate > 0 && !o.memory.empty(),
+          "nothing to measure: no method, no prompt, no memory or no token to generate");
+  const std::size_t most = std::ranges::max(o.memory);
+  require(most <= available_memory(), "{:.2f} GiB are asked for, {:.2f} GiB are available",
+          static_cast<double>(most) / (1 << 30),
           static_cast<double>(available_memory()) / (1 << 30));
   check_lengths(model, o.cache, o.prompts, o.generate);
   std::vector<ThroughputRow> rows;
-  const auto total = static_cast<double>(o.policies.size() * o.prompts.size());
-  for (std::size_t prompt : o.prompts) {
-    for (const Policy& policy : o.policies) {
-      rows.push_back(measure(model, o, policy, prompt));
-      if (advance) advance(static_cast<double>(rows.size()) / total);
+  const auto total = static_cast<double>(o.memory.size() * o.prompts.size() * o.policies.size());
+  for (std::size_t memory : o.memory) {
+    for (std::size_t prompt : o.prompts) {
+      for (const Policy& policy : o.policies) {
+        rows.push_back(measure(model, o, memory, prompt, policy));
+        if (advance) advance(static_cast<double>(rows.size()) / total);
+      }
     }
   }
   return rows;

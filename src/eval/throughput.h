@@ -12,14 +12,16 @@ struct ThroughputOptions {
   std::vector<std::size_t> prompts = {512, 2048};
   std::size_t generate = 512;
   std::vector<Policy> policies;
-  CacheOptions cache;      ///< all but the policy and the length
-  std::size_t memory = 0;  ///< bytes for weights, caches and scratch together
+  CacheOptions cache;               ///< all but the policy and the length
+  std::vector<std::size_t> memory;  ///< bytes for weights, caches and scratch together
   std::size_t most_batch = 256;
 };
 
-/// One method at one length of prompt, with the largest batch that fits. Times in seconds.
+/// One method at one length of prompt in one of the memories, with the largest batch that fits.
+/// Times in seconds.
 struct ThroughputRow {
   std::string method;
+  std::size_t memory = 0;
   std::size_t prompt = 0;
   std::size_t generated = 0;       ///< tokens of each sequence
   std::size_t batch = 0;           ///< 0: not even one sequence fits
@@ -34,8 +36,9 @@ struct ThroughputRow {
   double decode_rate() const;
 };
 
-/// Every sequence of a batch has the same prompt: it is read once and its cache copied, and the
-/// time counts for each. Sequences read one after another, so that one at a time is uncompressed.
+/// In the order memory, prompt, policy. Every sequence of a batch has the same prompt: it is read
+/// once and its cache copied, and the time counts for each. Sequences read one after another, so
+/// that one at a time is uncompressed.
 std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& options,
                                               const Advance& advance = {});
 

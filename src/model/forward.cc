@@ -135,13 +135,17 @@ void Forward::attend(std::size_t layer, std::span<const Run> runs) {
                                   scratch_.query.view().slice(begin, answers),
                                   scratch_.attended.view().slice(begin, answers));
   };
-  // Several sequences: a thread each. One: its heads share the threads.
-  parallel_for(runs.size(), [&](std::size_t r) {
+  const auto attend_run = [&](std::size_t r) {
     const std::size_t end = at[r] + runs[r].tokens.size();
     const std::size_t asked = std::clamp(from_, at[r], end);
     if (asked > at[r]) forward(runs[r], at[r], asked, false);
     if (asked < end) forward(runs[r], asked, end, true);
-  });
+  };
+  // A sequence for each thread, as long as there are enough; the heads of the others share threads.
+  const auto workers = static_cast<std::size_t>(threads());
+  const std::size_t alone = runs.size() / workers * workers;
+  parallel_for(alone, attend_run, workers > 1);
+  for (std::size_t r = alone; r < runs.size(); ++r) attend_run(r);
 }
 
 void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_t first) {

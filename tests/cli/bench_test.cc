@@ -99,13 +99,15 @@ TEST(Bench, ComparesWithAnotherProgram) {
 }
 
 TEST(Bench, FillsAGivenMemory) {
-  const Said said = bench({"--memory", "4M", "--prompt", "64", "--generate", "8", "--methods",
+  const Said said = bench({"--memory", "4M,5M", "--prompt", "64", "--generate", "8", "--methods",
                            "exact;streaming-llm:budget=16,sink=2", "--batch", "4", "--json"});
   ASSERT_EQ(said.exit_code, 0) << said.err;
   const json all = said.json();
   EXPECT_EQ(all.at("benchmark"), "throughput");
-  EXPECT_EQ(all.at("memory"), 4 << 20);
-  ASSERT_EQ(all.at("results").size(), 2u);
+  EXPECT_EQ(all.at("memory"), json::array({4 << 20, 5 << 20}));
+  ASSERT_EQ(all.at("results").size(), 4u);
+  EXPECT_EQ(all.at("results").at(1).at("memory"), 4 << 20);
+  EXPECT_EQ(all.at("results").at(2).at("memory"), 5 << 20);
   for (const json& row : all.at("results")) {
     EXPECT_EQ(row.at("batch"), 4);
     expect_positive(row, {"prompt_seconds", "decode_seconds", "decode_tokens_per_second",

@@ -166,9 +166,10 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   const std::size_t fixed = e.weights + e.scratch + 3 * 300 * sizeof(float);
   const std::size_t exact = (160 + 8) * 2 * 2 * 2 * 32 * sizeof(float);
   // Three sequences of 168 tokens, a little less than four.
-  options.memory = fixed + 4 * exact - 1;
+  options.memory = {fixed + 4 * exact - 1, fixed};
   const std::vector<ThroughputRow> rows = measure_throughput(*model_, options);
-  ASSERT_EQ(rows.size(), 4u);
+  ASSERT_EQ(rows.size(), 8u);
+  EXPECT_EQ(rows[0].memory, options.memory[0]);
   EXPECT_EQ(rows[0].prompt, 96u);
   EXPECT_EQ(rows[2].prompt, 160u);
   EXPECT_EQ(rows[2].method, "exact");
@@ -178,8 +179,8 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   EXPECT_LT(rows[3].sequence_bytes, exact / 3);
   EXPECT_EQ(rows[3].reading_bytes, exact);
   EXPECT_NEAR(rows[3].rate(), 6 * 8 / (rows[3].prompt_seconds + rows[3].decode_seconds), 1e-6);
-  options.memory = fixed;
-  for (const ThroughputRow& row : measure_throughput(*model_, options)) {
+  for (const ThroughputRow& row : std::span(rows).subspan(4)) {
+    EXPECT_EQ(row.memory, fixed);
     EXPECT_EQ(row.batch, 0u);
     EXPECT_EQ(row.rate(), 0.0);
   }
