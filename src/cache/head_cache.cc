@@ -67,7 +67,9 @@ std::vector<Block> Window::blocks(std::size_t i, std::size_t count, Position now
 }
 
 void Window::add_mass(std::span<const float> mass) {
-  for (std::size_t i = 0; i < size_; ++i) mass_[(begin_ + i) % capacity()] += mass[i];
+  const std::size_t first = std::min(size_, capacity() - begin_);
+  for (std::size_t i = 0; i < first; ++i) mass_[begin_ + i] += mass[i];
+  for (std::size_t i = first; i < size_; ++i) mass_[i - first] += mass[i];
 }
 
 void Window::save(ByteWriter& out) const {

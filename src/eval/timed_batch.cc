@@ -1,5 +1,6 @@
 #include "eval/timed_batch.h"
 
+#include "base/parallel.h"
 #include "base/stopwatch.h"
 
 namespace ballast {
@@ -16,6 +17,7 @@ std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary) {
 TimedBatch::TimedBatch(const Model& model, const CacheOptions& options)
     : model_(model), engine_(model), logits_(1, engine_.vocabulary()) {
   sequences_.emplace_back(model, options);
+  samplers_.emplace_back(SamplingOptions{});
   next_ = {0};
 }
 
@@ -26,7 +28,7 @@ double TimedBatch::read(std::size_t tokens) {
   options.finish_prompt = false;
   const Stopwatch watch;
   const std::vector<float> logits = engine_.prefill(sequences_[0], text, options);
-  next_[0] = sampler_.sample(logits, {}).token;
+  next_[0] = samplers_[0].sample(logits, {}).token;
   return watch.seconds();
 }
 
@@ -43,6 +45,7 @@ void TimedBatch::copy_to(std::size_t batch) {
     Cache copy = Cache::parse(bytes, "a copied sequence");
     copy.reserve(copy.options().expected_tokens);
     sequences_.emplace_back(model_, std::move(copy));
+    samplers_.emplace_back(SamplingOptions{});
     next_.push_back((next_[0] + static_cast<Token>(sequences_.size())) %
                     static_cast<Token>(engine_.vocabulary()));
   }
@@ -55,7 +58,8 @@ double TimedBatch::generate(std::size_t tokens) {
   const Stopwatch watch;
   for (std::size_t t = 0; t < tokens; ++t) {
     engine_.decode(pointers_, next_, logits_.view());
-    for (std::size_t i = 0; i < next_.size(); ++i) next_[i] = sampler_.sample(logits_[i], {}).token;
+    parallel_for(next_.size(),
+                 [&](std::size_t i) { next_[i] = samplers_[i].sample(logits_[i], {}).token; });
   }
   return watch.seconds();
 }

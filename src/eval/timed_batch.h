@@ -38,7 +38,7 @@ class TimedBatch {
   std::vector<Token> next_;  ///< of each sequence, not read yet
   std::vector<Sequence*> pointers_;
   Matrix logits_;
-  Sampler sampler_{SamplingOptions{}};  ///< always the likeliest, as programs choose it
+  std::vector<Sampler> samplers_;  ///< always the likeliest, as programs choose it
 };
 
 }  // namespace ballast

@@ -17,19 +17,23 @@ bool likelier(const TokenChance& a, const TokenChance& b) {
                                                 : a.token < b.token;
 }
 
-/// The first of the largest. There is one, and no number is NaN.
-std::size_t argmax(std::span<const float> logits) {
-  return static_cast<std::size_t>(std::ranges::find(logits, kernels::largest(logits)) -
-                                  logits.begin());
+/// The first that is `top`, the largest. There is one.
+std::size_t first_of(std::span<const float> logits, float top) {
+  return static_cast<std::size_t>(std::ranges::find(logits, top) - logits.begin());
 }
 
-/// Throws unless every logit is a number and the largest is finite.
-void check_logits(std::span<const float> logits) {
+double log_sum_exp(std::span<const float> logits, float top) {
+  return top + std::log(kernels::sum_exp(logits, top));
+}
+
+/// The largest. Throws unless every logit is a number and it is finite.
+float checked_top(std::span<const float> logits) {
   const float top = kernels::largest(logits);
   for (std::size_t i = 0; std::isnan(top) && i < logits.size(); ++i) {
     require(!std::isnan(logits[i]), "the logit of token {} is not a number", i);
   }
   require(std::isfinite(top), "no logit is finite");
+  return top;
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) {
 double log_sum_exp(std::span<const float> logits) {
   const float top = kernels::largest(logits);
   if (!std::isfinite(top)) return top;
-  return top + std::log(kernels::sum_exp(logits, top));
+  return log_sum_exp(logits, top);
 }
 
 double token_loss(std::span<const float> logits, Token token) {
@@ -55,7 +59,7 @@ double token_loss(std::span<const float> logits, Token token) {
 }
 
 TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
-  check_logits(logits);
+  const float largest = checked_top(logits);
   const bool penalised = options_.repetition_penalty != 1.0f;
   if (penalised || options_.temperature > 0.0f) logits_.assign(logits.begin(), logits.end());
   if (penalised) {
@@ -71,7 +75,7 @@ TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token
   const std::uint64_t draw = drawn_++;
   std::size_t chosen = 0;
   if (options_.temperature == 0.0f) {
-    chosen = argmax(penalised ? std::span<const float>(logits_) : logits);
+    chosen = penalised ? first_of(logits_, kernels::largest(logits_)) : first_of(logits, largest);
   } else {
     keep_likely();
     const float top = choices_[0].log_probability;
@@ -92,7 +96,7 @@ TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token
     }
   }
   return {static_cast<Token>(chosen),
-          static_cast<float>(double{logits[chosen]} - log_sum_exp(logits))};
+          static_cast<float>(double{logits[chosen]} - log_sum_exp(logits, largest))};
 }
 
 void Sampler::keep_likely() {
@@ -130,8 +134,8 @@ void Sampler::keep_top_p(float top) {
 }
 
 std::vector<TokenChance> likeliest(std::span<const float> logits, std::size_t count) {
-  check_logits(logits);
-  const auto total = static_cast<float>(log_sum_exp(logits));
+  const float largest = checked_top(logits);
+  const auto total = static_cast<float>(log_sum_exp(logits, largest));
   std::vector<TokenChance> all(logits.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = {static_cast<Token>(i), logits[i] - total};
   count = std::min(count, all.size());

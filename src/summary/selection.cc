@@ -114,8 +114,11 @@ void Selection::take_in(const Block& block) {
 // One token comes in, one goes; both by attention alone.
 void Selection::choose_one(const Block& block) {
   const std::size_t newcomer = store_.size();
+  const bool by_sum = !options_.mean && !options_.lightest;
   std::size_t least = newcomer;
   for (std::size_t i = 0; i < newcomer; ++i) {
+    // Most are told by a glance.
+    if (by_sum && mass_[i] > mass_[least]) continue;
     if (heavier(block, least, i)) least = i;
   }
   if (least == newcomer) return;
