@@ -80,9 +80,13 @@ static_assert(sizeof(LaneSpan) % 64 == 40);
 /// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
 
-/// The same dots, kLaneRows rows at a time, for at most kMostLaneColumns activations: span s of
-/// activation c is x[s · columns + c].
-constexpr std::size_t kLaneRows = 16, kMostLaneColumns = 32;
+/// Activations up to which weights are multiplied with rows side by side: with more, of K types
+/// with more than are multiplied at once, panels are faster.
+inline std::size_t most_lane_columns(TensorType type) { return block_size(type) == 32 ? 32 : 8; }
+
+/// The same dots, kLaneRows rows at a time, for three activations or more: span s of activation c
+/// is x[s · columns + c].
+constexpr std::size_t kLaneRows = 16;
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                        std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
                        float* out, std::size_t out_stride);

@@ -72,4 +72,18 @@ BALLAST_INLINE FifthOfLanes fifth_of_lanes(const Bytes (&p)[kLanes], std::size_t
   return fifth;
 }
 
+/// The former chunks of a K type, or the latter.
+template <typename Type, int half>
+struct RawOfLanes {
+  const Bytes64<4>* v;
+  BALLAST_INLINE const Bytes64<4>& operator[](int i) const { return v[i]; }
+  BALLAST_INLINE Bytes64<4> upper(int i) const {
+    if constexpr (half == 0) return v[i];
+    Bytes64<4> out;
+    times<4>([&](auto d)
+                 BALLAST_HERE { out.v[d] = _mm512_srli_epi16(v[i].v[d], Type::kDistance); });
+    return out;
+  }
+};
+
 }  // namespace ballast::integers

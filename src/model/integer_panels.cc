@@ -90,20 +90,6 @@ requires(Type::kPlain) BALLAST_INLINE
   }
 }
 
-/// The former chunks of a K type, or the latter.
-template <typename Type, int half>
-struct RawOfLanes {
-  const Bytes64<4>* v;
-  BALLAST_INLINE const Bytes64<4>& operator[](int i) const { return v[i]; }
-  BALLAST_INLINE Bytes64<4> upper(int i) const {
-    if constexpr (half == 0) return v[i];
-    Bytes64<4> out;
-    times<4>([&](auto d)
-                 BALLAST_HERE { out.v[d] = _mm512_srli_epi16(v[i].v[d], Type::kDistance); });
-    return out;
-  }
-};
-
 /// Byte g of sixteen rows in both words of their lanes, in the upper byte of each or in the lower.
 template <int g, bool upper>
 BALLAST_INLINE __m512i byte_of_lanes(const Bytes64<4>& bytes) {

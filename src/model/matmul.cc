@@ -50,9 +50,8 @@ using Bf16Matrix = MatrixView<const std::uint16_t>;
 /// or from panels.
 enum class Way { rows, lanes, panels };
 Way way_of(TensorType type, std::size_t columns) {
-  const bool k_type = block_size(type) != 32;
-  if (columns <= (k_type ? 4 : 2)) return Way::rows;
-  return columns <= kMostLaneColumns && !k_type ? Way::lanes : Way::panels;
+  if (columns <= 2) return Way::rows;
+  return columns <= most_lane_columns(type) ? Way::lanes : Way::panels;
 }
 
 std::size_t tiles_of(std::size_t rows) {

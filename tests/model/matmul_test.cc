@@ -155,7 +155,7 @@ TEST(Matmul, DotsOfEveryTypeAsFloats) {
 
 void expect_rows_alike(TensorType type, std::size_t cols) {
   const Weights w(type, 131, cols, 77);
-  const std::size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 13, 32};
+  const std::size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 19, 32};
   const std::size_t all = std::accumulate(std::begin(counts), std::end(counts), std::size_t{0});
   const Matrix x = test::random_matrix(all, cols, 78);
   Matrix together(all, 131);
