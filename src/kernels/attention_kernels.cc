@@ -428,14 +428,14 @@ void AddColumns(const float* weights, const float* factors, std::size_t count, f
 template <class Read, std::size_t Q, std::size_t S, bool kRest>
 HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t step,
                                    const float* weights, const float* factors, float* sums,
-                                   std::size_t stride, const Upcoming& upcoming) {
+                                   std::size_t stride, Upcoming upcoming) {
   const FloatTag d;
   FloatVec part[Q][S][2];
   for (auto& of_query : part) {
     for (auto& of_step : of_query) of_step[0] = of_step[1] = hn::Zero(d);
   }
   for (std::size_t e = 0; e < reader.rows(); ++e) {
-    upcoming.fetch(e, 1);
+    upcoming.next_row();
     const std::byte* row = reader.row(e);
     const float* scales = reader.scales(e);
     FloatVec w[Q];
@@ -469,18 +469,20 @@ HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weig
                                 const float* factors, float* sums, std::size_t stride,
                                 Upcoming upcoming) {
   constexpr std::size_t S = kManyRegisters ? (Q == 1 ? 4 : 2) : (Q == 1 ? 2 : 1);
-  std::size_t s = 0;
+  // Memory is to be busy in every pass over the rows.
+  const std::size_t passes = reader.steps() - reader.whole_steps() / S * (S - 1);
+  std::size_t pass = 0, s = 0;
   for (; s + S <= reader.whole_steps(); s += S) {
+    upcoming.begin_pass(pass++, passes);
     accumulate_columns<Read, Q, S, false>(reader, s, weights, factors, sums, stride, upcoming);
-    upcoming = Upcoming(nullptr);
   }
   for (; s < reader.whole_steps(); ++s) {
+    upcoming.begin_pass(pass++, passes);
     accumulate_columns<Read, Q, 1, false>(reader, s, weights, factors, sums, stride, upcoming);
-    upcoming = Upcoming(nullptr);
   }
   if (s < reader.steps()) {
+    upcoming.begin_pass(pass++, passes);
     accumulate_columns<Read, Q, 1, true>(reader, s, weights, factors, sums, stride, upcoming);
-    upcoming = Upcoming(nullptr);
   }
 }
 

@@ -160,9 +160,26 @@ class Upcoming {
     }
   }
 
+  // In one of several passes over as many rows: all of them together ask for each row once, in
+  // equal parts.
+  void begin_pass(std::size_t pass, std::size_t passes) {
+    next_ = (rows_.rows + passes - 1) / passes * pass;
+    others_ = passes - 1;
+    until_ = 0;
+  }
+  HWY_INLINE void next_row() {
+    if (until_ > 0) {
+      --until_;
+      return;
+    }
+    fetch(next_++, 1);
+    until_ = others_;
+  }
+
  private:
   RowsView rows_;
   std::size_t bytes_;
+  std::size_t next_ = 0, others_ = 0, until_ = 0;
 };
 
 }  // namespace HWY_NAMESPACE
