@@ -41,8 +41,8 @@ kernels() {
 models() {
   cmake --build --preset bench --target ballast_program
   local model=results/bench-model.gguf prompts=512,4096,16384 long=16384 scale=1k..64k far=1k..1M
-  local others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25' peer=()
-  [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k
+  local repeat=2 others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25' peer=()
+  [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k repeat=1
   if command -v node >/dev/null && command -v npm >/dev/null; then
     peer=(--against bench/peers/node-llama-cpp)
   else
@@ -56,8 +56,9 @@ models() {
   build/ballast bench -m "$model" --prompt "$long" --generate 16 --methods "$others" \
     --json=results/bench-methods.json
   echo "== Whole model: tokens a second in a given memory"
-  build/ballast bench -m "$model" --memory 160M ${quick:+--generate 64} \
-    --json=results/bench-throughput.json
+  # Of uncompressed sequences, the first holds one with a prompt of 512, the second one with 2,048.
+  build/ballast bench -m "$model" --protocol stream --memory 134M,170M --repeat $repeat \
+    ${quick:+--generate 64} --json=results/bench-throughput.json
   echo "== Whole model: time and memory against length"
   build/ballast bench -m "$model" --scale "$scale" --plot results/bench-scale.svg \
     --json=results/bench-scale.json

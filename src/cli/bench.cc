@@ -103,6 +103,7 @@ void run_throughput(const Task& t) {
   s.cache = t.cache;
   for (const std::string& size : t.o.memory) s.memory.push_back(parse_amount(size, "--memory"));
   if (t.o.batch > 1) s.most_batch = t.o.batch;
+  s.repeat = t.o.repeat;
   std::vector<ThroughputRow> rows;
   {
     Progress progress("bench");

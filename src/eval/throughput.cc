@@ -66,20 +66,32 @@ double ThroughputRow::decode_rate() const {
 
 std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& o,
                                               const Advance& advance) {
-  require(!o.policies.empty() && !o.prompts.empty() && o.generate > 0 && !o.memory.empty(),
-          "nothing to measure: no method, no prompt, no memory or no token to generate");
+  require(!o.policies.empty() && !o.prompts.empty() && o.generate > 0 && !o.memory.empty() &&
+              o.repeat > 0,
+          "nothing to measure: no method, no prompt, no memory, no run or no token to generate");
   const std::size_t most = std::ranges::max(o.memory);
   require(most <= available_memory(), "{:.2f} GiB are asked for, {:.2f} GiB are available",
           static_cast<double>(most) / (1 << 30),
           static_cast<double>(available_memory()) / (1 << 30));
   check_lengths(model, o.cache, o.prompts, o.generate);
   std::vector<ThroughputRow> rows;
-  const auto total = static_cast<double>(o.memory.size() * o.prompts.size() * o.policies.size());
+  const std::size_t policies = o.policies.size();
+  const auto total = static_cast<double>(o.memory.size() * o.prompts.size() * o.repeat * policies);
+  std::size_t done = 0;
   for (std::size_t memory : o.memory) {
     for (std::size_t prompt : o.prompts) {
-      for (const Policy& policy : o.policies) {
-        rows.push_back(measure(model, o, memory, prompt, policy));
-        if (advance) advance(static_cast<double>(rows.size()) / total);
+      for (std::size_t run = 0; run < o.repeat; ++run) {
+        for (std::size_t p = 0; p < policies; ++p) {
+          const ThroughputRow row = measure(model, o, memory, prompt, o.policies[p]);
+          if (run == 0) {
+            rows.push_back(row);
+          } else {
+            ThroughputRow& best = rows[rows.size() - policies + p];
+            best.prompt_seconds = std::min(best.prompt_seconds, row.prompt_seconds);
+            best.decode_seconds = std::min(best.decode_seconds, row.decode_seconds);
+          }
+          if (advance) advance(static_cast<double>(++done) / total);
+        }
       }
     }
   }

@@ -15,6 +15,7 @@ struct ThroughputOptions {
   CacheOptions cache;               ///< all but the policy and the length
   std::vector<std::size_t> memory;  ///< bytes for weights, caches and scratch together
   std::size_t most_batch = 256;
+  std::size_t repeat = 1;  ///< runs of each, methods in turn; the least times count
 };
 
 /// One method at one length of prompt in one of the memories, with the largest batch that fits.

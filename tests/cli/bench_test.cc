@@ -99,8 +99,9 @@ TEST(Bench, ComparesWithAnotherProgram) {
 }
 
 TEST(Bench, FillsAGivenMemory) {
-  const Said said = bench({"--memory", "4M,5M", "--prompt", "64", "--generate", "8", "--methods",
-                           "exact;streaming-llm:budget=16,sink=2", "--batch", "4", "--json"});
+  const Said said =
+      bench({"--memory", "4M,5M", "--prompt", "64", "--generate", "8", "--methods",
+             "exact;streaming-llm:budget=16,sink=2", "--batch", "4", "--repeat", "2", "--json"});
   ASSERT_EQ(said.exit_code, 0) << said.err;
   const json all = said.json();
   EXPECT_EQ(all.at("benchmark"), "throughput");

@@ -162,6 +162,7 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   options.generate = 8;
   options.policies = policies({"exact", "streaming-llm:budget=32,sink=2"});
   options.most_batch = 6;
+  options.repeat = 2;
   const MemoryEstimate e = model_->estimate({}, 8);
   const std::size_t fixed = e.weights + e.scratch + 3 * 300 * sizeof(float);
   const std::size_t exact = (160 + 8) * 2 * 2 * 2 * 32 * sizeof(float);
