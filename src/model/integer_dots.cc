@@ -321,9 +321,8 @@ void four_dots(Bytes first, std::size_t stride, std::size_t n, const IntegerSpan
 template <typename Type>
 void all_dots(Bytes rows, std::size_t stride, std::size_t count, std::size_t n,
               const IntegerSpan* x, std::size_t columns, float* out, std::size_t out_stride) {
-  // Activations at a time: as many as registers hold sums of. More than two with plain types are
-  // for integer_lane_dots().
-  constexpr std::size_t kMost = Type::kPlain ? 2 : 4;
+  // Activations at a time: more are for integer_lane_dots().
+  constexpr std::size_t kMost = 2;
   float sums[kMost][kRows];
   for (std::size_t i = 0; i < count;) {
     // The last rows one by one, each as if it were four.

@@ -71,11 +71,7 @@ struct LaneSpan {
   } blocks[8];
   std::int32_t sums32[8], sums16[16];  ///< of 32 numbers and of 16
   float scale;
-  /// Where a span is this long, the same numbers of neighbours lie in different banks of a
-  /// first-level cache, which can be read at once.
-  float unused;
 };
-static_assert(sizeof(LaneSpan) % 64 == 40);
 
 /// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);

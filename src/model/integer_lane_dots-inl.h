@@ -2,7 +2,8 @@
 // types and K types share. Included inside regions of BALLAST_INTEGERS_TARGET.
 //
 // Weights are unpacked where they are used: the processor does it while it waits for products, of
-// which one starts in each cycle.
+// which one starts in each cycle. Loads and products are instructions with their addresses: GCC
+// would compute these in vector registers, and broadcast by instructions of their own.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 // Operands 1 to 4 of an instruction that reads the bytes `at` from here in row r of LaneRows, which
 // are %c4(%1,%2,%c3).
 #define BALLAST_ROW(r) \
-  "r"(p_[kBase[r]]), "r"(kTimes[r] == 0 ? none_ : stride_), "i"(std::max(1, kTimes[r])), "i"(at)
+  "r"(p_[kBase[r]]), "r"(kTimes[r] == 0 ? none_ : stride_), "i"(kScale[r]), "i"(at)
 
 namespace ballast::integers {
 
@@ -26,8 +27,7 @@ constexpr std::size_t kLeastColumns = 3, kMostColumns = 8;
 class LaneRows {
  public:
   LaneRows(Bytes first, std::size_t stride) : stride_(stride) {
-    // The loads do not tell what memory they read: it has to be written by now.
-    asm volatile("" : "+r"(first), "+r"(none_) : : "memory");
+    asm("" : "+r"(none_));
     constexpr std::size_t kRows[] = {0, 3, 5, 10, 15};
     times<5>([&](auto i) BALLAST_HERE { p_[i] = first + kRows[i] * stride; });
   }
@@ -46,8 +46,8 @@ class LaneRows {
   BALLAST_INLINE Bytes64<4> quarters() const {
     Bytes64<4> out;
     times<4>([&](auto a) BALLAST_HERE {
-      const __m256i rest = _mm512_castsi512_si256(two_of_16<a + 8, at>());
-      out.v[a] = _mm512_inserti64x4(two_of_16<a, at>(), rest, 1);
+      const __m512i former = two_of_16<a, at>(), latter = two_of_16<a + 8, at>();
+      out.v[a] = _mm512_inserti64x4(former, _mm512_castsi512_si256(latter), 1);
     });
     return out;
   }
@@ -91,6 +91,7 @@ class LaneRows {
   // Row r is kTimes[r] strides behind p_[kBase[r]].
   static constexpr int kBase[kLanes] = {0, 0, 0, 1, 0, 2, 2, 1, 0, 2, 3, 1, 3, 2, 3, 4};
   static constexpr int kTimes[kLanes] = {0, 1, 2, 0, 4, 0, 1, 4, 8, 4, 0, 8, 2, 8, 4, 0};
+  static constexpr int kScale[kLanes] = {1, 1, 2, 1, 4, 1, 1, 4, 8, 4, 1, 8, 2, 8, 4, 1};
 
   /// Rows r and r + 4.
   template <int r, int at>
@@ -180,9 +181,10 @@ BALLAST_INLINE void add_quads(__m512i (&dots)[M], const __m512i (&quads)[N], con
   });
 }
 
-constexpr std::size_t kLowDigits = 32;  ///< bytes from high digits to low ones
+constexpr std::size_t kLowDigits = 32;  ///< bytes from a block's high digits to its low ones
 
-/// out[c · out_stride + r] = <row r, activation c> for M activations.
+/// out[c · out_stride + r] = <row r, activation c> for M activations. What a span adds is
+/// add_span()'s, of plain types in integer_lanes.cc, of K types in integer_lanes_k.cc.
 template <typename Type, std::size_t M>
 __attribute__((noinline)) void multiply_rows(const Turn& turn, const LaneSpan* x, float* out,
                                              std::size_t out_stride) {
@@ -191,12 +193,17 @@ __attribute__((noinline)) void multiply_rows(const Turn& turn, const LaneSpan* x
   __m512 totals[M];
   for (std::size_t c = 0; c < M; ++c) totals[c] = _mm512_setzero_ps();
   for (std::size_t s = 0; s < spans_of(turn.n); ++s, x += turn.columns) {
-    const Bytes first = turn.first + s * kBytes;
+    Bytes first = turn.first + s * kBytes;
     const std::size_t numbers = std::min(kSpan, turn.n - s * kSpan);
     std::uint8_t padded[kLanes][kBytes];
     const bool whole = turn.count == kLanes && numbers == kSpan;
-    if (!whole) pad<Type>(first, turn.stride, turn.count, numbers, padded);
-    LaneRows rows(whole ? first : padded[0], whole ? turn.stride : kBytes);
+    if (!whole) {
+      pad<Type>(first, turn.stride, turn.count, numbers, padded);
+      first = padded[0];
+      // LaneRows' loads do not tell what memory they read: it has to be written by now.
+      asm volatile("" : "+r"(first) : : "memory");
+    }
+    LaneRows rows(first, whole ? turn.stride : kBytes);
     __m512 t[M];
     times<M>([&](auto c) BALLAST_HERE { t[c] = _mm512_setzero_ps(); });
     add_span<Type>(rows, x, ahead, t);

@@ -235,13 +235,13 @@ struct TypeQ3_K : KType {
 /// scales and eight offsets of six bits. The same bits of four at a time, for as many blocks as
 /// begin in the vector's quarters: scales 0 to 7, then offsets.
 BALLAST_INLINE __m512i six_bits(__m512i first) {
-  auto order = [](int code) { return static_cast<_MM_PERM_ENUM>(code); };
+  constexpr auto kAbcc = static_cast<_MM_PERM_ENUM>(0xf9), kCccc = static_cast<_MM_PERM_ENUM>(0xff);
   // a: low four scales, with the upper bits of the high four above them; b: so the offsets; c: the
   // lower bits of the high four of both.
-  const __m512i ab = _mm512_shuffle_epi32(first, order(0xf9));  // a, b, c, c
+  const __m512i ab = _mm512_shuffle_epi32(first, kAbcc);  // a, b, c, c
   const __m512i low = _mm512_and_si512(ab, _mm512_set1_epi8(63));
   const __m512i upper = _mm512_and_si512(_mm512_srli_epi32(ab, 2), _mm512_set1_epi8(48));
-  const __m512i c = _mm512_srlv_epi32(_mm512_shuffle_epi32(first, order(0xff)),
+  const __m512i c = _mm512_srlv_epi32(_mm512_shuffle_epi32(first, kCccc),
                                       _mm512_set1_epi64(std::int64_t{4} << 32));
   // (c & 15) | upper
   const __m512i high = _mm512_ternarylogic_epi32(c, _mm512_set1_epi8(15), upper, 0xea);
