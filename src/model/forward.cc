@@ -141,9 +141,12 @@ void Forward::attend(std::size_t layer, std::span<const Run> runs) {
     if (asked > at[r]) forward(runs[r], at[r], asked, false);
     if (asked < end) forward(runs[r], asked, end, true);
   };
-  // A sequence for each thread, as long as there are enough; the heads of the others share threads.
+  // A sequence for each thread. The last ones, too few for that, are taken one after another where
+  // they are through sooner when their heads share the threads.
   const auto workers = static_cast<std::size_t>(threads());
-  const std::size_t alone = runs.size() / workers * workers;
+  const std::size_t rest = runs.size() % workers, heads = config_.kv_heads;
+  const bool share = rest * ((heads + workers - 1) / workers) < heads;
+  const std::size_t alone = share ? runs.size() - rest : runs.size();
   parallel_for(alone, attend_run, workers > 1);
   for (std::size_t r = alone; r < runs.size(); ++r) attend_run(r);
 }
