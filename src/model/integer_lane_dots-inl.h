@@ -1,5 +1,6 @@
 // Products of several activations with weights as they lie, sixteen rows side by side: what plain
-// types and K types share. Included inside regions of BALLAST_INTEGERS_TARGET.
+// types and K types share. Included inside regions of BALLAST_INTEGERS_TARGET, which the standard
+// library's headers have to stand before.
 //
 // Weights are unpacked where they are used: the processor does it while it waits for products, of
 // which one starts in each cycle. Loads and products are instructions with their addresses: GCC
@@ -73,7 +74,8 @@ class LaneRows {
       std::uint32_t word;
       asm("movzwl %c4(%1,%2,%c3), %0" : "=r"(word) : BALLAST_ROW(r));
       // GCC would pack them in vector registers, in more and in slower instructions.
-      asm("movw %w1, %0" : "=m"(out[r]) : "r"(word));
+      std::uint16_t& to = out[r];
+      asm("movw %w1, %0" : "=m"(to) : "r"(word));
     });
   }
   template <int at>
@@ -82,7 +84,8 @@ class LaneRows {
     times<kLanes>([&](auto r) BALLAST_HERE {
       std::uint32_t four;
       asm("movl %c4(%1,%2,%c3), %0" : "=r"(four) : BALLAST_ROW(r));
-      asm("movl %1, %0" : "=m"(out[r]) : "r"(four));
+      std::uint32_t& to = out[r];
+      asm("movl %1, %0" : "=m"(to) : "r"(four));
     });
     return _mm512_load_si512(out);
   }

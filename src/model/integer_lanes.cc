@@ -2,6 +2,10 @@
 // side.
 #include <hwy/base.h>
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
 #include "base/fail.h"
 #include "model/integer_dots.h"
 
@@ -38,6 +42,7 @@ struct Zeros {
 template <typename Type, std::size_t M>
 BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zeros<Type, M>& zeros,
                               std::size_t b, const char* ask, __m512 (&t)[M]) {
+  constexpr bool kHigh = Zeros<Type, M>::kHigh;
   // As many lines as sixteen blocks have, or a part of one more.
   constexpr int kLines = (kLanes * Type::kBytes + 63) / 64, kSteps = 16;
   alignas(32) std::uint16_t scale_bits[kLanes];
@@ -58,12 +63,12 @@ BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zer
   });
   __m512i dots[M];
   times<M>([&](auto c) BALLAST_HERE {
-    dots[c] = zeros.kHigh ? _mm512_set1_epi32(zeros.of[c][b]) : _mm512_setzero_si512();
+    dots[c] = kHigh ? _mm512_set1_epi32(zeros.of[c][b]) : _mm512_setzero_si512();
   });
   add_quads<0, 0, kSteps, kLines>(dots, quads, x->blocks + b, ask);
   times<M>([&](auto c) BALLAST_HERE {
     dots[c] = _mm512_slli_epi32(dots[c], kLowDigit);
-    if constexpr (Type::kZero != 0 && !zeros.kHigh) {
+    if constexpr (Type::kZero != 0 && !kHigh) {
       dots[c] = _mm512_add_epi32(dots[c], _mm512_set1_epi32(zeros.of[c][b]));
     }
   });

@@ -1,6 +1,11 @@
 // Products of several activations with weights of K types, sixteen rows side by side.
 #include <hwy/base.h>
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+
 #include "base/fail.h"
 #include "model/integer_dots.h"
 
