@@ -103,6 +103,7 @@ BALLAST_INLINE void add_span(LaneRows& rows, const LaneSpan* x, Ahead& ahead, __
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                        std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
                        float* out, std::size_t out_stride) {
+  if (columns < integers::kLeastColumns) fail("{} activations are for integer_dots()", columns);
   const integers::LaneDots dots = {
       integers::bytes(rows), row_bytes, count, n, x, columns, out, out_stride};
   integers::with_type(type, [&](auto t) {

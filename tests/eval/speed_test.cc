@@ -168,7 +168,15 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   const std::size_t exact = (160 + 8) * 2 * 2 * 2 * 32 * sizeof(float);
   // Three sequences of 168 tokens, a little less than four.
   options.memory = {fixed + 4 * exact - 1, fixed};
-  const std::vector<ThroughputRow> rows = measure_throughput(*model_, options);
+  std::size_t runs = 0;
+  double done = 0;
+  const std::vector<ThroughputRow> rows = measure_throughput(*model_, options, [&](double part) {
+    ++runs;
+    EXPECT_GT(part, done);
+    done = part;
+  });
+  EXPECT_EQ(runs, 16u);  // each of eight rows twice
+  EXPECT_EQ(done, 1.0);
   ASSERT_EQ(rows.size(), 8u);
   EXPECT_EQ(rows[0].memory, options.memory[0]);
   EXPECT_EQ(rows[0].prompt, 96u);
