@@ -67,7 +67,8 @@ FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* lo
 /// logit; returns their sum.
 double exponentiate(float scale, float max, float* logits);
 
-/// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e.
+/// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e. A query has
+/// kEntryBlock weights, 0 behind the last entry.
 /// sums: packed for values.type, packed_size() apart. upcoming: as for dot_block().
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
                       const float* factors, float* sums, const RowsView* upcoming = nullptr);

@@ -28,6 +28,7 @@ namespace {
 
 constexpr std::size_t kWide = 16;   // floats of a vector
 constexpr std::size_t kChunk = 16;  // bytes: rows begin at multiples of it and end at one
+constexpr std::size_t kLine = 64;   // bytes that memory moves at once
 constexpr std::size_t kMaxGroups = kMaxDim / kQuantGroup;
 
 constexpr std::size_t up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -54,25 +55,29 @@ struct RowSet {
 
   RowSet() = default;
   BALLAST_INLINE RowSet(const std::byte* data, std::size_t stride)
-      : data(data), stride(stride), thrice(opaque(3 * stride)) {}
+      : RowSet(data, stride, opaque(3 * stride)) {}
+  BALLAST_INLINE RowSet(const std::byte* data, std::size_t stride, std::size_t thrice)
+      : data(data), stride(stride), thrice(thrice) {}
 };
 
-// Rows that are fewer than a kernel takes at a time, with zeros behind them.
+// The rows from `begin` on, where a kernel would read past the last one: with zeros behind them, up
+// to sixteen rows of whole lines.
 class FilledUp {
  public:
   FilledUp(const RowsView& rows, std::size_t begin) {
     if (begin == rows.rows) return;
     const std::size_t bytes = row_bytes(rows.type, rows.dim);
-    std::fill(std::begin(bytes_), std::end(bytes_), std::byte{0});
+    stride_ = up(bytes, kLine);
+    std::fill_n(bytes_, kWide * stride_, std::byte{0});
     for (std::size_t r = begin; r < rows.rows; ++r) {
-      std::copy_n(rows.data + r * rows.stride, bytes, bytes_ + (r - begin) * kMostBytes);
+      std::copy_n(rows.data + r * rows.stride, bytes, bytes_ + (r - begin) * stride_);
     }
   }
-  RowSet rows() const { return {bytes_, kMostBytes}; }
+  RowSet rows() const { return {bytes_, stride_}; }
 
  private:
-  static constexpr std::size_t kMostBytes = 2 * kMaxDim;
-  alignas(64) std::byte bytes_[kWide * kMostBytes];
+  std::size_t stride_ = 0;
+  alignas(64) std::byte bytes_[kWide * 2 * kMaxDim];
 };
 
 inline __m128i load_chunk(const std::byte* at) {
@@ -125,7 +130,7 @@ struct HalfWords {
   }
 };
 
-// Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e].
+// Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e]; 0 behind the last one.
 class Scales {
  public:
   explicit Scales(const RowsView& rows)
@@ -139,8 +144,17 @@ class Scales {
     for (; e < count_; ++e) {
       for (std::size_t w = 0; w < words_; ++w) put(w, e, rows.scales[e * words_ + w]);
     }
-    for (; e < up(count_, kWide); ++e) {
-      for (std::size_t w = 0; w < words_; ++w) put(w, e, 0);
+    for (std::size_t w = 0; w < words_; ++w) {
+      std::fill(bits_ + w * kEntryBlock + e, bits_ + (w + 1) * kEntryBlock, 0u);
+    }
+  }
+  // Of int4 the values in the middle, s · 8 + o, in place of the offsets.
+  void centre(std::size_t groups) {
+    auto* floats = reinterpret_cast<float*>(bits_);
+    for (std::size_t i = 0; i < groups * kEntryBlock; i += kWide) {
+      float* offset = floats + groups * kEntryBlock + i;
+      const auto eights = _mm512_mul_ps(_mm512_load_ps(floats + i), _mm512_set1_ps(8.0f));
+      _mm512_store_ps(offset, _mm512_add_ps(eights, _mm512_load_ps(offset)));
     }
   }
   const float* at(std::size_t word) const {
@@ -169,6 +183,23 @@ class Scales {
       put_pair(2, e, _mm512_permutex2var_epi32(a, odd, b));
       return;
     }
+    if (words_ == 8) {
+      // Words in pairs: two pairs of eight entries, then one of sixteen.
+      const auto low = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
+      const auto high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
+      __m512i first[4];
+      for (std::size_t i = 0; i < 2; ++i) {
+        const auto a = _mm512_loadu_si512(at + 2 * i), b = _mm512_loadu_si512(at + 2 * i + 1);
+        first[i] = _mm512_permutex2var_epi32(a, low, b);
+        first[2 + i] = _mm512_permutex2var_epi32(a, high, b);
+      }
+      for (std::size_t i = 0; i < 2; ++i) {
+        const auto a = first[2 * i], b = first[2 * i + 1];
+        put_pair(4 * i, e, _mm512_shuffle_i64x2(a, b, 0x44));
+        put_pair(4 * i + 2, e, _mm512_shuffle_i64x2(a, b, 0xEE));
+      }
+      return;
+    }
     for (std::size_t w = 0; w < words_; w += 8) {
       __m512i four[4];
       for (std::size_t r = 0; r < 4; ++r) four[r] = four_rows({first, words_ * 2}, w * 2, r);
@@ -182,47 +213,44 @@ class Scales {
   alignas(64) std::uint32_t bits_[2 * kMaxGroups * kEntryBlock];
 };
 
-// The rows that will be read next, which are asked for while the present ones are worked on, a part
-// of `parts` after another; their scales at once.
+// The rows that will be read next. They are asked for while the present ones are worked on, a line
+// for each line of work; what is more than that at once, and so are scales.
 class Upcoming {
  public:
-  Upcoming(const RowsView* rows, std::size_t parts) {
+  // work: lines of the present rows. Without rows to come, what is asked for is here already.
+  Upcoming(const RowsView* rows, std::size_t work) {
+    at_ = last_ = reinterpret_cast<std::uintptr_t>(this);
     if (rows == nullptr || rows->rows == 0) return;
+    ask_all(rows->scales, rows->rows * row_scales(rows->type, rows->dim) * sizeof(std::uint16_t));
     const std::size_t bytes = row_bytes(rows->type, rows->dim);
-    const bool in_one = rows->stride < bytes + kLine;
-    at_ = rows->data;
-    bytes_ = in_one ? (rows->rows - 1) * rows->stride + bytes : bytes;
-    end_ = at_ + bytes_;
-    to_next_ = rows->stride - bytes_;
-    left_ = in_one ? 1 : rows->rows;
-    share_ = up(left_ * (up(bytes_, kLine) / kLine), parts) / parts;
-    const std::size_t scales = rows->rows * row_scales(rows->type, rows->dim);
-    for (std::size_t i = 0; i < scales; i += kLine / sizeof(std::uint16_t)) {
-      __builtin_prefetch(rows->scales + i, 0, 2);
+    if (rows->stride >= bytes + kLine) {
+      for (std::size_t r = 0; r < rows->rows; ++r) ask_all(rows->data + r * rows->stride, bytes);
+      return;
     }
+    const std::size_t all = (rows->rows - 1) * rows->stride + bytes;
+    const std::size_t at_once = all - std::min(all, work * kLine);
+    ask_all(rows->data, at_once);
+    at_ = reinterpret_cast<std::uintptr_t>(rows->data) + at_once;
+    last_ = reinterpret_cast<std::uintptr_t>(rows->data) + all - 1;
   }
-  BALLAST_INLINE void next_part() {
-    for (std::size_t i = share_; i > 0; --i) {
-      __builtin_prefetch(at_, 0, 2);
-      at_ += kLine;
-      if (at_ >= end_) [[unlikely]] {
-        if (--left_ == 0) {
-          share_ = 0;
-          return;
-        }
-        at_ = end_ + to_next_;
-        end_ = at_ + bytes_;
-      }
-    }
+  // The next n lines. They should be asked for one by one, evenly over the work: memory rests
+  // between bursts, and all that reads waits for a burst.
+  BALLAST_INLINE std::uintptr_t lines(std::size_t n) {
+    const std::uintptr_t at = at_, next = at + n * kLine;
+    at_ = next < last_ ? next : last_;
+    return at;
+  }
+  BALLAST_INLINE static void ask(std::uintptr_t lines, std::size_t i) {
+    __builtin_prefetch(reinterpret_cast<const void*>(lines + i * kLine), 0, 2);
   }
 
  private:
-  static constexpr std::size_t kLine = 64;
+  static void ask_all(const void* data, std::size_t bytes) {
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    for (std::size_t i = 0; i * kLine < bytes; ++i) ask(at, i);
+  }
 
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;  // of the row, or of all rows where nothing is between them
-  std::size_t bytes_ = 0, to_next_ = 0;
-  std::size_t left_ = 0, share_ = 0;  // rows; lines of a part
+  std::uintptr_t at_, last_;
 };
 
 inline __m512i broadcast(const std::uint32_t* word) {

@@ -18,122 +18,182 @@ namespace {
 
 constexpr std::size_t kKeyGroups = kEntryBlock / kWide;
 constexpr std::size_t kGroupWords = kQuantGroup / 4;  // 32-bit words of a group of bytes
+constexpr std::size_t kPiece = 2 * kChunk;            // bytes of a row that are loaded at a time
+constexpr std::size_t kPieceLines = kPiece * kWide / kLine;  // of sixteen rows
 
-// The keys of a block, 16 by 16: a chunk of their rows is some vectors of words, word by word, a
-// word of each key. A word holds two numbers of bf16; or four of int8, plus 128; or four of int4.
+// Both chunks of a piece of 16 rows, transposed within lanes: word i of the chunks of rows 0 to 7
+// in first[i], of rows 8 to 15 in second[i].
+struct PieceWords {
+  __m512i first[4], second[4];
+
+  PieceWords() = default;
+  // Of pieces j: rows j and j + 4, and 8 + j and 12 + j.
+  BALLAST_INLINE PieceWords(const __m512i (&low)[4], const __m512i (&high)[4]) {
+    const HalfWords a(low), b(high);
+    times<4>([&](auto i) BALLAST_HERE {
+      first[i] = a.word(i);
+      second[i] = b.word(i);
+    });
+  }
+  // Of all rows.
+  BALLAST_INLINE __m512i word(std::size_t chunk, std::size_t i) const {
+    return chunk == 0 ? _mm512_shuffle_i64x2(first[i], second[i], 0x88)
+                      : _mm512_shuffle_i64x2(first[i], second[i], 0xDD);
+  }
+};
+
+// The keys of a block, 16 by 16: a piece of their rows is some vectors of words, a word of each
+// key. A word holds two numbers of bf16; or four of int8, plus 128; or four of int4.
 template <StorageType type>
 class Keys {
  public:
-  static constexpr std::size_t kWords = type == StorageType::int4 ? 8 : 4;  // of a chunk
+  static constexpr std::size_t kWords = type == StorageType::int4 ? 16 : 8;  // of a piece
 
   explicit Keys(const RowsView& keys)
-      : keys_(keys), groups_(up(keys.rows, kWide) / kWide), last_(keys, keys.rows / kWide * kWide) {
-    const std::size_t used = type == StorageType::bf16   ? 2 * keys.dim
-                             : type == StorageType::int8 ? keys.dim
-                                                         : up(keys.dim, kQuantGroup) / 2;
-    chunks_ = up(used, kChunk) / kChunk;
+      : keys_(keys),
+        groups_(up(keys.rows, kWide) / kWide),
+        used_(type == StorageType::bf16   ? 2 * keys.dim
+              : type == StorageType::int8 ? keys.dim
+                                          : up(keys.dim, kQuantGroup) / 2),
+        pieces_(up(used_, kPiece) / kPiece),
+        // A piece that ends behind its row's last chunk must not be the last one there is.
+        in_place_(up(used_, kChunk) % kPiece == 0 ? keys.rows / kWide : groups_ - 1),
+        last_(keys, in_place_ * kWide) {
     // What pads a row could be a NaN. In integers it meets zeros.
-    whole_ = type == StorageType::bf16 ? used / kChunk : chunks_;
-    rest_ = static_cast<__mmask16>((1u << (used % kChunk)) - 1);
+    whole_ = type == StorageType::bf16 ? used_ / kPiece : pieces_;
+    rest_ = static_cast<__mmask32>((std::uint64_t{1} << (used_ % kPiece)) - 1);
   }
 
   std::size_t groups() const { return groups_; }
-  std::size_t chunks() const { return chunks_; }
-  std::size_t words() const { return chunks_ * kWords; }
+  std::size_t pieces() const { return pieces_; }
+  std::size_t words() const { return pieces_ * kWords; }
   RowSet rows(std::size_t group) const {
-    if ((group + 1) * kWide > keys_.rows) return last_.rows();
+    if (group >= in_place_) return last_.rows();
     return {keys_.data + group * kWide * keys_.stride, keys_.stride};
   }
-  // A chunk, half way to words.
-  BALLAST_INLINE HalfWords half(const RowSet& rows, std::size_t chunk) const {
-    __m512i four[4];
-    times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(rows, chunk * kChunk, r); });
-    return cleared(rows, chunk, HalfWords(four));
+  // Bytes `at` … of rows j and j + 4, or 8 + j and 12 + j.
+  template <typename... Valid>
+  BALLAST_INLINE static __m512i two_rows(const RowSet& rows, std::size_t at, std::size_t j,
+                                         std::size_t half, Valid... valid) {
+    const std::size_t apart = rows.stride * 4;
+    const std::byte* data = opaque(rows.data + at + (j == 3 ? rows.thrice : j * rows.stride));
+    const auto piece = [&](std::size_t offset) BALLAST_HERE {
+      if constexpr (sizeof...(Valid) > 0) return _mm256_maskz_loadu_epi8(valid..., data + offset);
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + offset));
+    };
+    const auto a = piece(half == 0 ? 0 : 2 * apart);
+    const auto b = piece(half == 0 ? apart : rows.thrice * 4);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+  }
+  // A piece, transposed within lanes.
+  BALLAST_INLINE PieceWords piece(const RowSet& rows, std::size_t number) const {
+    __m512i low[4], high[4];
+    times<4>([&](auto j) BALLAST_HERE {
+      low[j] = two_rows(rows, number * kPiece, j, 0);
+      high[j] = two_rows(rows, number * kPiece, j, 1);
+    });
+    return cleared(rows, number, PieceWords(low, high));
   }
   // The same from what is loaded already, where padding may be part of it.
-  BALLAST_INLINE HalfWords cleared(const RowSet& rows, std::size_t chunk, HalfWords half) const {
-    if (type != StorageType::bf16 || chunk < whole_) [[likely]]
-      return half;
-    __m512i four[4];
-    times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(rows, chunk * kChunk, r, rest_); });
-    return HalfWords(four);
+  BALLAST_INLINE PieceWords cleared(const RowSet& rows, std::size_t number,
+                                    PieceWords words) const {
+    if (type != StorageType::bf16 || number < whole_) [[likely]]
+      return words;
+    __m512i low[4], high[4];
+    times<4>([&](auto j) BALLAST_HERE {
+      low[j] = two_rows(rows, number * kPiece, j, 0, rest_);
+      high[j] = two_rows(rows, number * kPiece, j, 1, rest_);
+    });
+    return PieceWords(low, high);
   }
-  // Word i of a chunk.
-  BALLAST_INLINE static __m512i word(const HalfWords& half, std::size_t i) {
-    if constexpr (type == StorageType::int8) {
-      return _mm512_xor_si512(half.word(i), _mm512_set1_epi8(static_cast<char>(0x80)));
-    } else if constexpr (type == StorageType::int4) {
-      // Byte j of a group holds numbers j and 16 + j.
+  // Word i of a piece. Of int4 both halves of a word's bytes follow each other.
+  BALLAST_INLINE static __m512i word(const PieceWords& words, std::size_t i) {
+    if constexpr (type == StorageType::int4) {
       const auto low = _mm512_set1_epi8(15);
-      if (i < 4) return _mm512_and_si512(half.word(i), low);
-      return _mm512_and_si512(_mm512_srli_epi16(half.word(i - 4), 4), low);
+      const auto both = words.word(i / 8, i % 8 / 2);
+      return _mm512_and_si512(i % 2 == 0 ? both : _mm512_srli_epi16(both, 4), low);
+    } else if constexpr (type == StorageType::int8) {
+      return _mm512_xor_si512(words.word(i / 4, i % 4), _mm512_set1_epi8(static_cast<char>(0x80)));
     } else {
-      return half.word(i);
+      return words.word(i / 4, i % 4);
     }
+  }
+  // What it is multiplied with, of the words of a query's piece. Byte j of a group of int4 holds
+  // numbers j and 16 + j.
+  static constexpr std::size_t place(std::size_t i) {
+    return type == StorageType::int4 ? i / 8 * 8 + i % 8 / 2 + i % 2 * 4 : i;
   }
 
  private:
   RowsView keys_;
-  std::size_t groups_, chunks_, whole_;
-  __mmask16 rest_;
+  std::size_t groups_, used_, pieces_, in_place_, whole_;
+  __mmask32 rest_;
   FilledUp last_;
 };
 
-// The words of G groups of keys at a time, chunk by chunk: made on the way, …
+// The words of G groups of keys at a time, piece by piece: made on the way, …
 template <StorageType type, std::size_t G>
 class FreshWords {
  public:
   BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Upcoming& upcoming)
       : keys_(keys), rest_(upcoming), upcoming_(upcoming), first_(first) {
     set_rows();
-    times<4>([&](auto r) BALLAST_HERE { load(r); });
+    times<4>([&](auto j) BALLAST_HERE { load(j); });
   }
   BALLAST_INLINE ~FreshWords() { rest_ = upcoming_; }
   FreshWords(const FreshWords&) = delete;
   FreshWords& operator=(const FreshWords&) = delete;
-  // The next chunk; after the last one the first of the next G groups.
-  BALLAST_INLINE void chunk(std::size_t c) {
+  // The next piece; after the last one the first of the next G groups.
+  BALLAST_INLINE void piece(std::size_t p) {
+    lines_ = upcoming_.lines(kPieceLines * G);
     times<G>([&](auto g) BALLAST_HERE {
-      upcoming_.next_part();
-      half_[g] = keys_.cleared(rows_[g], c, HalfWords(four_[g]));
+      words_[g] = keys_.cleared(rows_[g], p, PieceWords(low_[g], high_[g]));
     });
-    if (++loaded_ < keys_.chunks()) return;
+    if (++loaded_ < keys_.pieces()) return;
     loaded_ = 0;
     // After the last groups there is nothing; these are loaded again.
     if (first_ + 2 * G <= keys_.groups()) first_ += G;
     set_rows();
   }
   BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
-    return Keys<type>::word(half_[g], i);
+    return Keys<type>::word(words_[g], i);
   }
   // To be called when word i of all has been added to these sums.
   template <std::size_t Q>
   BALLAST_INLINE void after(std::size_t i, __m512i (&sums)[Q][G]) {
     times<Q>([&](auto q)
                  BALLAST_HERE { times<G>([&](auto g) BALLAST_HERE { in_order(sums[q][g]); }); });
-    constexpr std::size_t kShare = Keys<type>::kWords / 4;
-    if (i % kShare == kShare - 1) load(i / kShare);
+    constexpr std::size_t kEvery = Keys<type>::kWords / kPieceLines;
+    if (i % kEvery == 0) {
+      times<G>([&](auto g) BALLAST_HERE { Upcoming::ask(lines_, i / kEvery * G + g); });
+    }
+    // Rows are loaded into the registers of words that are not needed any more.
+    constexpr std::size_t kHalf = Keys<type>::kWords / 2, kShare = kHalf / 4;
+    if (i >= kHalf && i % kShare == kShare - 1) load((i - kHalf) / kShare);
   }
 
  private:
   BALLAST_INLINE void set_rows() {
     times<G>([&](auto g) BALLAST_HERE { rows_[g] = keys_.rows(first_ + g); });
   }
-  BALLAST_INLINE void load(std::size_t r) {
+  BALLAST_INLINE void load(std::size_t j) {
     times<G>([&](auto g) BALLAST_HERE {
-      four_[g][r] = four_rows(rows_[g], loaded_ * kChunk, r);
-      in_order(four_[g][r]);
+      low_[g][j] = Keys<type>::two_rows(rows_[g], loaded_ * kPiece, j, 0);
+      high_[g][j] = Keys<type>::two_rows(rows_[g], loaded_ * kPiece, j, 1);
+      in_order(low_[g][j]);
+      in_order(high_[g][j]);
     });
   }
 
   const Keys<type>& keys_;
   Upcoming& rest_;
   Upcoming upcoming_;  // a copy, which stays in registers
+  std::uintptr_t lines_ = 0;
   std::size_t first_;
-  std::size_t loaded_ = 0;  // chunk
+  std::size_t loaded_ = 0;  // piece
   RowSet rows_[G];
-  __m512i four_[G][4];
-  HalfWords half_[G];
+  __m512i low_[G][4], high_[G][4];
+  PieceWords words_[G];
 };
 
 // … or kept for many queries.
@@ -141,12 +201,17 @@ template <StorageType type>
 class KeptWords {
  public:
   KeptWords(const __m512i* words, std::size_t count) : words_(words), at_(words), count_(count) {}
-  void chunk(std::size_t c) { at_ = words_ + c * Keys<type>::kWords; }
+  void piece(std::size_t p) { at_ = words_ + p * Keys<type>::kWords; }
   BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
-    return _mm512_load_si512(at_ + g * count_ + i);
+    auto word = _mm512_load_si512(at_ + g * count_ + i);
+    in_order(word);  // else GCC loads it anew for each query
+    return word;
   }
-  template <typename Sums>
-  void after(std::size_t, Sums&) {}
+  template <std::size_t Q, std::size_t G>
+  BALLAST_INLINE void after(std::size_t, __m512i (&sums)[Q][G]) {
+    times<Q>([&](auto q)
+                 BALLAST_HERE { times<G>([&](auto g) BALLAST_HERE { in_order(sums[q][g]); }); });
+  }
 
  private:
   const __m512i* words_;
@@ -156,7 +221,7 @@ class KeptWords {
 
 // What a tile needs beside its words.
 struct Asked {
-  std::size_t chunks;
+  std::size_t pieces;
   const Scales* scales;
   const float* queries;
   std::size_t stride;
@@ -164,8 +229,8 @@ struct Asked {
   float* logits;
 
   const float* query(std::size_t q) const { return queries + q * stride; }
-  void store(std::size_t q, std::size_t g, __m512 sum) const {
-    _mm512_storeu_ps(logits + q * kEntryBlock + (first + g) * kWide, sum);
+  float* logit(std::size_t q, std::size_t g) const {
+    return logits + q * kEntryBlock + (first + g) * kWide;
   }
 };
 
@@ -185,10 +250,10 @@ struct Tile<StorageType::bf16, Q, G> {
       times<G>([&](auto g) BALLAST_HERE { sums[q][g] = _mm512_setzero_si512(); });
     });
     const auto* queries = reinterpret_cast<const std::uint32_t*>(asked.queries);
-    for (std::size_t c = 0; c < asked.chunks; ++c) {
-      words.chunk(c);
-      const std::uint32_t* at = opaque(queries + c * 4);
-      times<4>([&](auto i) BALLAST_HERE {
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      const std::uint32_t* at = opaque(queries + p * 8);
+      times<8>([&](auto i) BALLAST_HERE {
         const std::size_t stride = opaque(asked.stride);
         __m512i word[G];
         times<G>([&](auto g) BALLAST_HERE { word[g] = words.word(g, i); });
@@ -203,7 +268,8 @@ struct Tile<StorageType::bf16, Q, G> {
       });
     }
     times<Q>([&](auto q) BALLAST_HERE {
-      times<G>([&](auto g) BALLAST_HERE { asked.store(q, g, (__m512)sums[q][g]); });
+      times<G>([&](auto g)
+                   BALLAST_HERE { _mm512_storeu_ps(asked.logit(q, g), (__m512)sums[q][g]); });
     });
   }
 };
@@ -222,16 +288,16 @@ void pack_bf16(std::span<const float> row, float* out) {
 // signed bytes h and l where the keys are int8, which enter as k + 128:
 //   Σ c k = 128 (Σ h (k + 128) − Σ c) + Σ l (k + 128),  times the query's unit and the key's scale.
 // Where the keys are s n + o (int4), c is one byte, with a unit u for each group:
-//   u (s Σ c n + o Σ c).
+//   u s Σ c n + o u Σ c.
 
-// A packed query: codes, group by group (those of h, then those of l), then numbers of each group.
+// A packed query: codes, group by group (those of h, then those of l), then numbers of each group:
+// of int8 −Σ c, of int4 u Σ c, and units.
 template <StorageType type>
 struct Codes {
   static constexpr std::size_t kBytes = type == StorageType::int8 ? 2 : 1;  // of a code
   static const std::uint32_t* group(const float* packed, std::size_t g) {
     return reinterpret_cast<const std::uint32_t*>(packed) + kBytes * kGroupWords * g;
   }
-  // The sum of a group's codes: of int8 an integer, negative; of int4 a float.
   static float* sums(float* packed, std::size_t size) { return packed + kBytes * size / 4; }
   static const float* sums(const float* packed, std::size_t size) {
     return packed + kBytes * size / 4;
@@ -248,7 +314,7 @@ struct Codes {
 template <StorageType type, std::size_t Q, std::size_t G>
 requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<type, Q, G> {
   static constexpr bool kWideCodes = type == StorageType::int8;
-  static constexpr std::size_t kGroupChunks = kGroupWords / Keys<type>::kWords;
+  static constexpr std::size_t kGroups = kWideCodes ? 1 : 2;  // of a piece
 
   template <typename Words>
   BALLAST_INLINE static void run(Words& words, const Asked& asked) {
@@ -257,45 +323,45 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       times<G>([&](auto g) BALLAST_HERE { sums[q][g] = _mm512_setzero_ps(); });
     });
     const std::size_t groups = asked.stride / kQuantGroup;
-    for (std::size_t group = 0; group < groups; ++group) {
-      __m512i high[Q][G], low[Q][G];
-      times<Q>([&](auto q) BALLAST_HERE {
-        const float* start = Codes<type>::sums(asked.query(q), asked.stride) + group;
-        times<G>([&](auto g) BALLAST_HERE {
-          low[q][g] = _mm512_setzero_si512();
-          if constexpr (kWideCodes) {
-            high[q][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
-          }
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      times<kGroups>([&](auto half) BALLAST_HERE {
+        const std::size_t group = p * kGroups + half;
+        __m512i high[Q][G], low[Q][G];
+        times<Q>([&](auto q) BALLAST_HERE {
+          const float* start = Codes<type>::sums(asked.query(q), asked.stride) + group;
+          times<G>([&](auto g) BALLAST_HERE {
+            low[q][g] = _mm512_setzero_si512();
+            if constexpr (kWideCodes) {
+              high[q][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
+            }
+          });
         });
+        multiply<half>(words, asked, group, high, low);
+        if (half == 0 || group < groups) scale(asked, group, high, low, sums);
       });
-      for (std::size_t c = 0; c < kGroupChunks; ++c) {
-        if (group * kGroupChunks + c < asked.chunks) {
-          words.chunk(group * kGroupChunks + c);
-          multiply(words, asked, group, c, high, low);
-        }
-      }
-      scale(asked, group, high, low, sums);
     }
     times<Q>([&](auto q) BALLAST_HERE {
       const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
       times<G>([&](auto g) BALLAST_HERE {
-        asked.store(q, g, kWideCodes ? _mm512_mul_ps(sums[q][g], unit) : sums[q][g]);
+        _mm512_storeu_ps(asked.logit(q, g),
+                         kWideCodes ? _mm512_mul_ps(sums[q][g], unit) : sums[q][g]);
       });
     });
   }
 
  private:
-  template <typename Words>
+  template <std::size_t kHalf, typename Words>
   BALLAST_INLINE static void multiply(Words& words, const Asked& asked, std::size_t group,
-                                      std::size_t c, __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
-    const std::uint32_t* at =
-        opaque(Codes<type>::group(asked.query(0), group) + c * Keys<type>::kWords);
-    times<Keys<type>::kWords>([&](auto i) BALLAST_HERE {
+                                      __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
+    const std::uint32_t* at = opaque(Codes<type>::group(asked.query(0), group));
+    times<kGroupWords>([&](auto i) BALLAST_HERE {
+      constexpr std::size_t kWord = kHalf * kGroupWords + i;
       const std::size_t stride = opaque(asked.stride);
       __m512i word[G];
-      times<G>([&](auto g) BALLAST_HERE { word[g] = words.word(g, i); });
+      times<G>([&](auto g) BALLAST_HERE { word[g] = words.word(g, kWord); });
       times<Q>([&](auto q) BALLAST_HERE {
-        const std::uint32_t* codes = at + q * stride + i;
+        const std::uint32_t* codes = at + q * stride + Keys<type>::place(i);
         if constexpr (kWideCodes) {
           const auto h = broadcast(codes);
           codes += kGroupWords;
@@ -306,7 +372,7 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
         times<G>([&](auto g)
                      BALLAST_HERE { low[q][g] = _mm512_dpbusd_epi32(low[q][g], word[g], l); });
       });
-      words.after(i, low);
+      words.after(kWord, low);
     });
   }
 
@@ -318,37 +384,63 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       const std::size_t key = (asked.first + g) * kWide;
       const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
       times<Q>([&](auto q) BALLAST_HERE {
+        auto& sum = sums[q][g];
         if constexpr (kWideCodes) {
           const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
-          sums[q][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sums[q][g]);
+          sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sum);
         } else {
           const auto offset = _mm512_load_ps(asked.scales->at(groups + group) + key);
-          const auto sum = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
           const auto unit = _mm512_set1_ps(Codes<type>::units(asked.query(q), asked.stride)[group]);
-          const auto dot =
-              _mm512_fmadd_ps(_mm512_cvtepi32_ps(low[q][g]), scale, _mm512_mul_ps(offset, sum));
-          sums[q][g] = _mm512_fmadd_ps(dot, unit, sums[q][g]);
+          const auto share = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
+          const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(low[q][g]), scale);
+          sum = _mm512_fmadd_ps(dot, unit, _mm512_fmadd_ps(offset, share, sum));
         }
       });
     });
   }
 };
 
-// The largest magnitude; NaN if any number is not finite.
-float magnitude(std::span<const float> row) {
-  float largest = 0.0f, finite = 0.0f;
-  for (float x : row) {
-    largest = std::max(largest, std::abs(x));
-    finite += x * 0.0f;
-  }
-  return largest + finite;
+// Lanes of the sixteen numbers from `begin` that a row has.
+inline __mmask16 lanes_of(std::span<const float> row, std::size_t begin) {
+  const std::size_t count = row.size() - std::min(begin, row.size());
+  return static_cast<__mmask16>((1u << std::min(count, kWide)) - 1);
 }
 
-// round(x · most / largest); zeros if the largest is 0 or NaN, and then the unit says the rest.
-std::int32_t code_of(float x, float largest, double most) {
-  if (!(largest > 0.0f)) return 0;
-  return static_cast<std::int32_t>(
-      std::lrint(static_cast<double>(x) * (most / static_cast<double>(largest))));
+// The largest magnitude; NaN if any number is not finite.
+float magnitude(std::span<const float> row) {
+  auto largest = _mm512_setzero_ps(), finite = largest;
+  for (std::size_t i = 0; i < row.size(); i += kWide) {
+    const auto x = _mm512_maskz_loadu_ps(lanes_of(row, i), row.data() + i);
+    largest = _mm512_max_ps(largest, _mm512_abs_ps(x));
+    finite = _mm512_fmadd_ps(x, _mm512_setzero_ps(), finite);
+  }
+  return _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(finite);
+}
+
+// What turns numbers x into codes round(x · most / largest): zeros if the largest is 0 or NaN, and
+// then the unit says the rest.
+class Coder {
+ public:
+  Coder(float largest, double most)
+      : any_(largest > 0.0f), factor_(_mm512_set1_pd(most / static_cast<double>(largest))) {}
+  // Of the sixteen numbers from `begin`; 0 behind the end of the row.
+  __m512i codes(std::span<const float> row, std::size_t begin) const {
+    const __mmask16 lanes = any_ ? lanes_of(row, begin) : __mmask16{0};
+    const auto x = _mm512_maskz_loadu_ps(lanes, row.data() + begin);
+    const auto eight = [&](__m256 numbers) {
+      return _mm512_cvtpd_epi32(_mm512_mul_pd(_mm512_cvtps_pd(numbers), factor_));
+    };
+    const auto low = eight(_mm512_castps512_ps256(x)), high = eight(_mm512_extractf32x8_ps(x, 1));
+    return _mm512_maskz_inserti32x8(lanes, _mm512_castsi256_si512(low), high, 1);
+  }
+
+ private:
+  bool any_;
+  __m512d factor_;
+};
+
+inline void store_bytes(std::int8_t* at, __m512i codes) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(codes));
 }
 
 void pack_int8(std::span<const float> row, float* out) {
@@ -357,15 +449,18 @@ void pack_int8(std::span<const float> row, float* out) {
   const float largest = magnitude(row);
   *Codes<StorageType::int8>::units(out, size) = largest / static_cast<float>(kMost);
   auto* starts = reinterpret_cast<std::int32_t*>(Codes<StorageType::int8>::sums(out, size));
-  std::fill_n(starts, size / kQuantGroup, 0);
-  auto* bytes = reinterpret_cast<std::int8_t*>(out);
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::int32_t code = i < row.size() ? code_of(row[i], largest, kMost) : 0;
-    const std::int32_t high = (code + 64) >> 7;
-    std::int8_t* group = bytes + i / kQuantGroup * 2 * kQuantGroup + i % kQuantGroup;
-    group[0] = static_cast<std::int8_t>(high);
-    group[kQuantGroup] = static_cast<std::int8_t>(code - 128 * high);
-    starts[i / kQuantGroup] -= code;
+  auto* group = reinterpret_cast<std::int8_t*>(out);
+  const Coder coder(largest, kMost);
+  for (std::size_t g = 0; g < size / kQuantGroup; ++g, group += 2 * kQuantGroup) {
+    std::int32_t sum = 0;
+    for (std::size_t i = 0; i < kQuantGroup; i += kWide) {
+      const auto codes = coder.codes(row, g * kQuantGroup + i);
+      const auto high = _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(64)), 7);
+      store_bytes(group + i, high);
+      store_bytes(group + kQuantGroup + i, _mm512_sub_epi32(codes, _mm512_slli_epi32(high, 7)));
+      sum += _mm512_reduce_add_epi32(codes);
+    }
+    starts[g] = -sum;
   }
 }
 
@@ -375,15 +470,14 @@ void pack_int4(std::span<const float> row, float* out) {
   for (std::size_t g = 0; g < size / kQuantGroup; ++g) {
     const std::size_t begin = g * kQuantGroup;
     const auto group = row.subspan(begin, std::min(kQuantGroup, row.size() - begin));
-    const float largest = magnitude(group);
-    std::int32_t sum = 0;
-    for (std::size_t i = 0; i < kQuantGroup; ++i) {
-      const std::int32_t code = i < group.size() ? code_of(group[i], largest, 127.0) : 0;
-      codes[begin + i] = static_cast<std::int8_t>(code);
-      sum += code;
-    }
-    Codes<StorageType::int4>::sums(out, size)[g] = static_cast<float>(sum);
-    Codes<StorageType::int4>::units(out, size)[g] = largest / 127.0f;
+    const float largest = magnitude(group), unit = largest / 127.0f;
+    const Coder coder(largest, 127.0);
+    const auto first = coder.codes(group, 0), second = coder.codes(group, kWide);
+    store_bytes(codes + begin, first);
+    store_bytes(codes + begin + kWide, second);
+    const std::int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(first, second));
+    Codes<StorageType::int4>::sums(out, size)[g] = static_cast<float>(sum) * unit;
+    Codes<StorageType::int4>::units(out, size)[g] = unit;
   }
 }
 
@@ -399,7 +493,7 @@ constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 // other; of int8, which has two of each, one group if queries are more than two.
 template <StorageType type>
 void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
-  Upcoming upcoming(next, keys.groups() * keys.chunks());
+  Upcoming upcoming(next, keys.groups() * keys.pieces() * kPieceLines);
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
     if (asked.first + G > keys.groups()) return;
     FreshWords<type, G> words(keys, asked.first, upcoming);
@@ -415,18 +509,19 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
 
 template <StorageType type>
 void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
-  Upcoming upcoming(next, keys.groups());
+  Upcoming upcoming(next, keys.groups() * keys.pieces() * kPieceLines);
   const std::size_t words = keys.words();
   __m512i kept[kKeyGroups * kMaxDim / 2];
   for (std::size_t g = 0; g < keys.groups(); ++g) {
-    upcoming.next_part();
     const RowSet rows = keys.rows(g);
-    for (std::size_t c = 0; c < keys.chunks(); ++c) {
-      const HalfWords half = keys.half(rows, c);
-      for (std::size_t i = 0; i < Keys<type>::kWords; ++i) {
-        _mm512_store_si512(kept + g * words + c * Keys<type>::kWords + i,
-                           Keys<type>::word(half, i));
-      }
+    for (std::size_t p = 0; p < keys.pieces(); ++p) {
+      const std::uintptr_t lines = upcoming.lines(kPieceLines);
+      const PieceWords piece = keys.piece(rows, p);
+      times<Keys<type>::kWords>([&](auto i) BALLAST_HERE {
+        _mm512_store_si512(kept + g * words + p * Keys<type>::kWords + i,
+                           Keys<type>::word(piece, i));
+        if constexpr (i < kPieceLines) Upcoming::ask(lines, i);
+      });
     }
   }
   // Groups outside, so that their keys stay in the first-level cache.
@@ -450,7 +545,7 @@ void ask(const RowsView& rows, const float* queries, std::size_t count, float* l
          const RowsView* next) {
   const Keys<type> keys(rows);
   const Scales scales(rows);
-  const Asked asked{keys.chunks(), &scales, queries, packed_size(rows.dim), 0, logits};
+  const Asked asked{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
   if (count <= kFewQueries) return ask_few(keys, asked, count, next);
   ask_many(keys, asked, count, next);
 }

@@ -247,14 +247,14 @@ TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
   }
 }
 
-// The same rows with all bits set in the bytes that pad them: NaNs, where a kernel takes them for
-// numbers.
-std::vector<std::byte> poisoned(RowsView& rows) {
+// The same rows, `apart` more bytes from each other, with all bits set in the bytes that pad them:
+// NaNs, where a kernel takes them for numbers.
+std::vector<std::byte> poisoned(RowsView& rows, std::size_t apart = 0) {
   std::size_t used = 2 * rows.dim;
   if (rows.type == StorageType::f32) used *= 2;
   if (rows.type == StorageType::int8) used /= 2;
   if (rows.type == StorageType::int4) used = row_bytes(rows.type, rows.dim);
-  const std::size_t stride = row_bytes(rows.type, rows.dim);
+  const std::size_t stride = row_bytes(rows.type, rows.dim) + apart;
   std::vector<std::byte> bytes(rows.rows * stride, std::byte{0xFF});
   for (std::size_t r = 0; r < rows.rows; ++r) {
     std::copy_n(rows.data + r * rows.stride, used, bytes.data() + r * stride);
@@ -266,12 +266,14 @@ std::vector<std::byte> poisoned(RowsView& rows) {
 
 TEST_P(Attention, WhatPadsRowsIsNoMatter) {
   for (std::size_t d : {1, 20, 33, 71, 100}) {
-    for (std::size_t n : {5, 128, 200}) {
+    for (std::size_t n : {5, 128, 200, 256}) {
       Cache cache;
       cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
       auto segments = cache.segments();
-      const auto keys = poisoned(segments[0].keys);
-      const auto values = poisoned(segments[0].values);
+      // Rows that follow each other, that nearly do, and that lie lines apart.
+      const std::size_t apart = n == 128 ? 16 : n == 200 ? 144 : 0;
+      const auto keys = poisoned(segments[0].keys, apart);
+      const auto values = poisoned(segments[0].values, apart);
       for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
         const Asked asked = make_queries(random_, m, d);
         const Matrix plain = answer(cache, asked, usual(d), d);
