@@ -138,9 +138,10 @@ class Scales {
     if (words_ == 0) return;
     // Whole chunks are transposed like rows; few words, and the last rows, are taken singly.
     std::size_t e = 0;
-    if (words_ % 8 == 0 || words_ == 4 || words_ == 2) {
-      for (; e + kWide <= count_; e += kWide) transpose(rows, e);
-    }
+    if (words_ == 2) e = transposed<2>(rows);
+    if (words_ == 4) e = transposed<4>(rows);
+    if (words_ == 8) e = transposed<8>(rows);
+    if (words_ == 16) e = transposed<16>(rows);
     for (; e < count_; ++e) {
       for (std::size_t w = 0; w < words_; ++w) put(w, e, rows.scales[e * words_ + w]);
     }
@@ -171,40 +172,48 @@ class Scales {
     _mm512_store_si512(at + kEntryBlock,
                        _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
-  void transpose(const RowsView& rows, std::size_t e) {
-    const auto* first = reinterpret_cast<const std::byte*>(rows.scales + e * words_);
-    const auto* at = reinterpret_cast<const __m512i*>(first);
-    if (words_ == 2) return put_pair(0, e, _mm512_loadu_si512(at));
-    if (words_ == 4) {
-      const auto a = _mm512_loadu_si512(at), b = _mm512_loadu_si512(at + 1);
+  // Returns how many entries that were.
+  template <std::size_t kWords>
+  std::size_t transposed(const RowsView& rows) {
+    std::size_t e = 0;
+    for (; e + kWide <= count_; e += kWide) transpose<kWords>(rows.scales + e * kWords, e);
+    return e;
+  }
+  template <std::size_t kWords>
+  BALLAST_INLINE void transpose(const std::uint16_t* scales, std::size_t e) {
+    const auto load = [&](std::size_t i)
+                          BALLAST_HERE { return _mm512_loadu_si512(scales + 32 * i); };
+    if constexpr (kWords == 2) {
+      put_pair(0, e, load(0));
+    } else if constexpr (kWords == 4) {
+      const auto a = load(0), b = load(1);
       const auto even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
       put_pair(0, e, _mm512_permutex2var_epi32(a, even, b));
       const auto odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
       put_pair(2, e, _mm512_permutex2var_epi32(a, odd, b));
-      return;
-    }
-    if (words_ == 8) {
+    } else if constexpr (kWords == 8) {
       // Words in pairs: two pairs of eight entries, then one of sixteen.
       const auto low = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
       const auto high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
       __m512i first[4];
-      for (std::size_t i = 0; i < 2; ++i) {
-        const auto a = _mm512_loadu_si512(at + 2 * i), b = _mm512_loadu_si512(at + 2 * i + 1);
+      times<2>([&](auto i) BALLAST_HERE {
+        const auto a = load(2 * i), b = load(2 * i + 1);
         first[i] = _mm512_permutex2var_epi32(a, low, b);
         first[2 + i] = _mm512_permutex2var_epi32(a, high, b);
-      }
-      for (std::size_t i = 0; i < 2; ++i) {
+      });
+      times<2>([&](auto i) BALLAST_HERE {
         const auto a = first[2 * i], b = first[2 * i + 1];
         put_pair(4 * i, e, _mm512_shuffle_i64x2(a, b, 0x44));
         put_pair(4 * i + 2, e, _mm512_shuffle_i64x2(a, b, 0xEE));
-      }
-      return;
-    }
-    for (std::size_t w = 0; w < words_; w += 8) {
-      __m512i four[4];
-      for (std::size_t r = 0; r < 4; ++r) four[r] = four_rows({first, words_ * 2}, w * 2, r);
-      const HalfWords half(four);
-      for (std::size_t i = 0; i < 4; ++i) put_pair(w + 2 * i, e, half.word(i));
+      });
+    } else {
+      const RowSet all(reinterpret_cast<const std::byte*>(scales), kWords * 2);
+      times<kWords / 8>([&](auto w) BALLAST_HERE {
+        __m512i four[4];
+        times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(all, w * 16, r); });
+        const HalfWords half(four);
+        times<4>([&](auto i) BALLAST_HERE { put_pair(8 * w + 2 * i, e, half.word(i)); });
+      });
     }
   }
 
