@@ -83,9 +83,6 @@ class FilledUp {
 inline __m128i load_chunk(const std::byte* at) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
 }
-inline __m128i load_chunk(const std::byte* at, __mmask16 valid) {
-  return _mm_maskz_loadu_epi8(valid, at);
-}
 
 // 16 bytes of each of four rows, one row a lane.
 BALLAST_INLINE __m512i four_chunks(__m128i a, __m128i b, __m128i c, __m128i d) {
@@ -102,20 +99,17 @@ BALLAST_INLINE __m512i first_rows(const RowSet& rows, std::size_t at) {
 }
 
 // Bytes `at` … of rows r, r + 4, r + 8 and r + 12.
-template <typename... Valid>
-BALLAST_INLINE __m512i four_rows(const RowSet& rows, std::size_t at, std::size_t r,
-                                 Valid... valid) {
+BALLAST_INLINE __m512i four_rows(const RowSet& rows, std::size_t at, std::size_t r) {
   const std::size_t apart = rows.stride * 4, thrice = rows.thrice * 4;
   const std::byte* data = opaque(rows.data + at + (r == 3 ? rows.thrice : r * rows.stride));
-  return four_chunks(load_chunk(data, valid...), load_chunk(data + apart, valid...),
-                     load_chunk(data + 2 * apart, valid...), load_chunk(data + thrice, valid...));
+  return four_chunks(load_chunk(data), load_chunk(data + apart), load_chunk(data + 2 * apart),
+                     load_chunk(data + thrice));
 }
 
 // 32-bit words of a chunk of 16 rows, of which four[r] holds rows r, r + 4, …: half way, …
 struct HalfWords {
   __m512i low01, high01, low23, high23;
 
-  HalfWords() = default;
   explicit BALLAST_INLINE HalfWords(const __m512i (&four)[4])
       : low01(_mm512_unpacklo_epi32(four[0], four[1])),
         high01(_mm512_unpackhi_epi32(four[0], four[1])),

@@ -198,24 +198,26 @@ TEST_P(Attention, MatchesFloat64OnALongContext) {
 // What kernels round beyond the stored numbers: queries and weights, to at most what a stored
 // number has lost itself.
 TEST_P(Attention, AddsLittleToWhatStorageLost) {
-  for (std::size_t n : {40, 1000}) {
+  // Of int4: scales in 4, 6, 8 and 16 words, and rows of an odd number of chunks.
+  for (const auto& [n, d] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {40, 128}, {1000, 128}, {300, 64}, {300, 96}, {300, 256}}) {
     Cache cache;
-    cache.parts.push_back(make_part(random_, n, 128, 128, type(), type()));
+    cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
     auto& part = cache.parts.back();
     // Values whose size has nothing to do with their weight, and one entry that has almost all.
     for (std::size_t i = 0; i < n; ++i) {
       for (float& x : part.values[i]) x *= std::exp2(static_cast<float>(i % 16) - 8.0f);
     }
-    const Asked asked = make_queries(random_, 5, 128);
-    for (std::size_t c = 0; c < 128; ++c) part.keys[3][c] = 0.6f * asked.numbers[0][c];
-    part.key_rows = store(type(), part.keys, 128);
-    part.value_rows = store(type(), part.values, 128);
+    const Asked asked = make_queries(random_, 5, d);
+    for (std::size_t c = 0; c < d; ++c) part.keys[3][c] = 0.6f * asked.numbers[0][c];
+    part.key_rows = store(type(), part.keys, d);
+    part.value_rows = store(type(), part.values, d);
     for (std::size_t i = 0; i < n; ++i) {
       part.key_rows.view(i, 1).decode(0, part.keys[i]);
       part.value_rows.view(i, 1).decode(0, part.values[i]);
     }
-    const double error = error_of(cache, asked, usual(128), 128);
-    RecordProperty(fmt::format("relative_error_{}", n), fmt::format("{:.2e}", error));
+    const double error = error_of(cache, asked, usual(d), d);
+    RecordProperty(fmt::format("relative_error_{}_{}", n, d), fmt::format("{:.2e}", error));
     EXPECT_LE(error, type() == StorageType::bf16   ? 5e-3
                      : type() == StorageType::int8 ? 5e-4
                      : type() == StorageType::int4 ? 2e-2
