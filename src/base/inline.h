@@ -2,3 +2,5 @@
 #pragma once
 
 #define BALLAST_INLINE inline __attribute__((always_inline))
+// The same for lambdas.
+#define BALLAST_HERE __attribute__((always_inline))

@@ -7,9 +7,6 @@
 
 #include "base/inline.h"
 
-// For lambdas.
-#define BALLAST_HERE __attribute__((always_inline))
-
 namespace ballast {
 
 /// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers.

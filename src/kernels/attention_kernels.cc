@@ -13,6 +13,7 @@
 
 #include "kernels/attention_avx512.h"
 #include "kernels/rows-inl.h"
+#include "kernels/upcoming.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -117,67 +118,102 @@ void Unpack(StorageType type, const float* packed, float* row, std::size_t dim) 
 }
 void DecodePacked(const RowsView& rows, float* out) { for_type<DecodeRows>(rows.type, &rows, out); }
 
+// What is asked for ahead while a kernel works, in steps of kBytes of the present rows and kParts
+// parts of a step: a line for each line of these; where a step has less, with every few steps.
+template <std::size_t kBytes, std::size_t kParts>
+class Pace {
+ public:
+  // steps: of all work.
+  Pace(const RowsView& present, const RowsView* next, std::size_t steps)
+      : upcoming_(present, next, (steps + kEvery - 1) / kEvery * kLines) {}
+  HWY_INLINE void step() {
+    if (++steps_ % kEvery == 0) lines_ = upcoming_.lines(kLines);
+  }
+  HWY_INLINE void part(std::size_t p) const {
+    for (std::size_t i = p * kLines / kParts; i < (p + 1) * kLines / kParts; ++i) {
+      Upcoming::ask(lines_, i);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLines = std::max<std::size_t>(kBytes / kLine, 1);
+  static constexpr std::size_t kEvery = std::max<std::size_t>(kLine / kBytes, 1);
+
+  Upcoming upcoming_;
+  std::size_t steps_ = kEvery - 1;
+  std::uintptr_t lines_ = 0;
+};
+
 // ---- dot products
+
+// Rows e … of a block; the last ones repeat its last row.
+template <class Read>
+HWY_INLINE void rows_from(const RowReader<Read>& reader, std::size_t e,
+                          const std::byte* (&rows)[kKeys], const float* (&scales)[kKeys]) {
+  const std::size_t last = reader.rows() - 1;
+  times<kKeys>([&](auto k) BALLAST_HERE {
+    rows[k] = reader.row(std::min(e + k, last));
+    scales[k] = reader.scales(std::min(e + k, last));
+  });
+}
 
 // One step of Q queries × kKeys keys. Each product has one accumulator, so its terms add up in the
 // same order whatever Q is.
-template <std::size_t Q>
+template <std::size_t Q, class AnyPace>
 HWY_INLINE void multiply_step(const FloatVec (&a)[kKeys], const FloatVec (&b)[kKeys],
-                              const float* queries, std::size_t stride,
+                              const float* queries, std::size_t stride, AnyPace& pace,
                               FloatVec (&sums)[Q][kKeys]) {
   const FloatTag d;
-  for (std::size_t q = 0; q < Q; ++q) {
+  pace.step();
+  times<Q>([&](auto q) BALLAST_HERE {
     const auto x = hn::LoadU(d, queries + q * stride);
-    for (std::size_t k = 0; k < kKeys; ++k) sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]);
-  }
-  for (std::size_t q = 0; q < Q; ++q) {
+    times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]); });
+    pace.part(q);
+  });
+  times<Q>([&](auto q) BALLAST_HERE {
     const auto x = hn::LoadU(d, queries + q * stride + kLanes);
-    for (std::size_t k = 0; k < kKeys; ++k) sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]);
-  }
+    times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]); });
+    pace.part(Q + q);
+  });
 }
 
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                         const Upcoming& upcoming, float* logits) {
+                         const RowsView* next, float* logits) {
   const FloatTag d;
-  const std::size_t rows = reader.rows();
-  for (std::size_t e = 0; e < rows; e += kKeys) {
-    upcoming.fetch(e, kKeys);
+  const std::size_t quads = (reader.rows() + kKeys - 1) / kKeys;
+  const Pace<kKeys * Read::bytes(kStep), 2 * Q> begun(reader.view(), next, quads * reader.steps());
+  auto pace = begun;  // a copy, which stays in registers
+  for (std::size_t e = 0; e < reader.rows(); e += kKeys) {
     const std::byte* row[kKeys];
     const float* scales[kKeys];
-    for (std::size_t k = 0; k < kKeys; ++k) {
-      const std::size_t r = std::min(e + k, rows - 1);  // the last block repeats its last key
-      row[k] = reader.row(r);
-      scales[k] = reader.scales(r);
-    }
+    rows_from(reader, e, row, scales);
     FloatVec sums[Q][kKeys];
-    for (auto& of_query : sums) {
-      for (auto& sum : of_query) sum = hn::Zero(d);
-    }
-    // Numbers of their own for the rest: shared ones would go through memory in every step.
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
+    });
+    FloatVec a[kKeys], b[kKeys];
     std::size_t s = 0;
     for (; s < reader.whole_steps(); ++s) {
-      FloatVec a[kKeys], b[kKeys];
-      for (std::size_t k = 0; k < kKeys; ++k) reader.whole(row[k], scales[k], s, a[k], b[k]);
-      multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
+      times<kKeys>([&](auto k) BALLAST_HERE { reader.whole(row[k], scales[k], s, a[k], b[k]); });
+      multiply_step<Q>(a, b, queries + s * kStep, stride, pace, sums);
     }
-    if (s < reader.steps()) {
-      FloatVec a[kKeys], b[kKeys];
-      for (std::size_t k = 0; k < kKeys; ++k) reader.rest(row[k], scales[k], a[k], b[k]);
-      multiply_step<Q>(a, b, queries + s * kStep, stride, sums);
+    if (s < reader.steps()) [[unlikely]] {
+      times<kKeys>([&](auto k) BALLAST_HERE { reader.rest(row[k], scales[k], a[k], b[k]); });
+      multiply_step<Q>(a, b, queries + s * kStep, stride, pace, sums);
     }
-    for (std::size_t q = 0; q < Q; ++q) {
+    times<Q>([&](auto q) BALLAST_HERE {
       store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
                       logits + q * kEntryBlock + e);
-    }
+    });
   }
 }
 
 // One group of Q queries × kKeys int8 keys.
-template <std::size_t Q>
+template <std::size_t Q, class AnyPace>
 HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
                                const float* const (&scales)[kKeys], std::size_t group,
-                               const float* queries, std::size_t stride,
+                               const float* queries, std::size_t stride, AnyPace& pace,
                                FloatVec (&sums)[Q][kKeys]) {
   const FloatTag d;
   hn::Vec<IntTag> products[Q][kKeys];
@@ -186,6 +222,7 @@ HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
   }
   for (std::size_t i = 0; i < kQuantGroup; i += kStep) {
     ShortVec key[kKeys];
+    pace.step();
     for (std::size_t k = 0; k < kKeys; ++k) key[k] = load_i8_as_i16(keys[k] + i);
     for (std::size_t q = 0; q < Q; ++q) {
       const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
@@ -193,6 +230,7 @@ HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
       for (std::size_t k = 0; k < kKeys; ++k) {
         products[q][k] = add_products(products[q][k], query, key[k]);
       }
+      pace.part(q);
     }
   }
   for (std::size_t k = 0; k < kKeys; ++k) {
@@ -205,26 +243,23 @@ HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
 
 template <std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries,
-                         std::size_t stride, const Upcoming& upcoming, float* logits) {
+                         std::size_t stride, const RowsView* next, float* logits) {
   const FloatTag d;
   const std::size_t rows = reader.rows();
   const std::size_t groups = reader.dim() / kQuantGroup;
   const std::size_t rest = reader.dim() % kQuantGroup;
+  const std::size_t quads = (rows + kKeys - 1) / kKeys;
+  Pace<kKeys * kStep, Q> pace(reader.view(), next, quads * reader.steps());
   for (std::size_t e = 0; e < rows; e += kKeys) {
-    upcoming.fetch(e, kKeys);
     const std::byte* keys[kKeys];
     const float* scales[kKeys];
-    for (std::size_t k = 0; k < kKeys; ++k) {
-      const std::size_t r = std::min(e + k, rows - 1);  // the last block repeats its last key
-      keys[k] = reader.row(r);
-      scales[k] = reader.scales(r);
-    }
+    rows_from(reader, e, keys, scales);
     FloatVec sums[Q][kKeys];
     for (auto& of_query : sums) {
       for (auto& sum : of_query) sum = hn::Zero(d);
     }
     for (std::size_t g = 0; g < groups; ++g) {
-      multiply_group<Q>(keys, scales, g, queries, stride, sums);
+      multiply_group<Q>(keys, scales, g, queries, stride, pace, sums);
       for (auto& key : keys) key += kQuantGroup;
     }
     if (rest > 0) {
@@ -233,7 +268,7 @@ HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries
         std::memcpy(buffer[k], keys[k], rest);
         keys[k] = buffer[k];
       }
-      multiply_group<Q>(keys, scales, groups, queries, stride, sums);
+      multiply_group<Q>(keys, scales, groups, queries, stride, pace, sums);
     }
     for (std::size_t q = 0; q < Q; ++q) {
       store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
@@ -252,11 +287,11 @@ HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries
 // The kernels of a type, or of int8.
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile_of(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                            const Upcoming& upcoming, float* logits) {
+                            const RowsView* next, float* logits) {
   if constexpr (std::is_same_v<Read, ReadInt8>) {
-    dot_tile<Q>(reader, queries, stride, upcoming, logits);
+    dot_tile<Q>(reader, queries, stride, next, logits);
   } else {
-    dot_tile<Read, Q>(reader, queries, stride, upcoming, logits);
+    dot_tile<Read, Q>(reader, queries, stride, next, logits);
   }
 }
 
@@ -265,25 +300,24 @@ struct DotBlock {
   static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits,
                   const RowsView* next) {
     const RowReader<Read> reader(*keys);
-    Upcoming upcoming(next);
     const std::size_t stride = packed_size(keys->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
-      dot_tile_of<Read, kTile>(reader, queries + q * stride, stride, upcoming,
+      dot_tile_of<Read, kTile>(reader, queries + q * stride, stride, next,
                                logits + q * kEntryBlock);
-      upcoming = Upcoming(nullptr);
+      next = nullptr;
     }
     queries += q * stride;
     logits += q * kEntryBlock;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3) dot_tile_of<Read, 3>(reader, queries, stride, upcoming, logits);
+        if constexpr (kTile > 3) dot_tile_of<Read, 3>(reader, queries, stride, next, logits);
         break;
       case 2:
-        if constexpr (kTile > 2) dot_tile_of<Read, 2>(reader, queries, stride, upcoming, logits);
+        if constexpr (kTile > 2) dot_tile_of<Read, 2>(reader, queries, stride, next, logits);
         break;
       case 1:
-        dot_tile_of<Read, 1>(reader, queries, stride, upcoming, logits);
+        dot_tile_of<Read, 1>(reader, queries, stride, next, logits);
         break;
       default:
         break;
@@ -423,66 +457,88 @@ void AddColumns(const float* weights, const float* factors, std::size_t count, f
 
 // ---- weighted sums
 
+// Some rows of a block, and the sums of those before them, if any: what is kept of one part of the
+// rows until the next.
+struct Part {
+  std::size_t begin, end;
+  bool last;
+  float* kept;  // like the sums of a tile
+};
+
 // Columns of `S` steps of the weighted sum for Q queries. As with the dot products, each column of
 // each query has one accumulator.
-template <class Read, std::size_t Q, std::size_t S, bool kRest>
-HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, std::size_t step,
-                                   const float* weights, const float* factors, float* sums,
-                                   std::size_t stride, Upcoming upcoming) {
+template <class Read, std::size_t Q, std::size_t S, bool kRest, class AnyPace>
+HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, const Part& part,
+                                   std::size_t step, const float* weights, const float* factors,
+                                   float* sums, std::size_t stride, AnyPace& shared) {
   const FloatTag d;
-  FloatVec part[Q][S][2];
-  for (auto& of_query : part) {
-    for (auto& of_step : of_query) of_step[0] = of_step[1] = hn::Zero(d);
-  }
-  for (std::size_t e = 0; e < reader.rows(); ++e) {
-    upcoming.next_row();
+  FloatVec total[Q][2 * S];
+  const auto all = [&](const auto& action) BALLAST_HERE {
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<2 * S>([&](auto i)
+                       BALLAST_HERE { action(q, i, q * stride + step * kStep + i * kLanes); });
+    });
+  };
+  all([&](auto q, auto i, std::size_t at) BALLAST_HERE {
+    total[q][i] = part.begin == 0 ? hn::Zero(d) : hn::LoadU(d, part.kept + at);
+  });
+  AnyPace pace = shared;  // a copy, which stays in registers
+  for (std::size_t e = part.begin; e < part.end; ++e) {
     const std::byte* row = reader.row(e);
     const float* scales = reader.scales(e);
     FloatVec w[Q];
-    for (std::size_t q = 0; q < Q; ++q) w[q] = everywhere(weights + q * kEntryBlock + e);
-    for (std::size_t s = 0; s < S; ++s) {
+    times<Q>([&](auto q) BALLAST_HERE { w[q] = everywhere(weights + q * kEntryBlock + e); });
+    times<S>([&](auto s) BALLAST_HERE {
+      pace.step();
       FloatVec a, b;
       if constexpr (kRest) {
         reader.rest(row, scales, a, b);
       } else {
         reader.whole(row, scales, step + s, a, b);
       }
-      for (std::size_t q = 0; q < Q; ++q) {
-        part[q][s][0] = hn::MulAdd(w[q], a, part[q][s][0]);
-        part[q][s][1] = hn::MulAdd(w[q], b, part[q][s][1]);
-      }
-    }
+      times<Q>([&](auto q) BALLAST_HERE {
+        total[q][2 * s] = hn::MulAdd(w[q], a, total[q][2 * s]);
+        total[q][2 * s + 1] = hn::MulAdd(w[q], b, total[q][2 * s + 1]);
+        pace.part(q);
+      });
+    });
   }
-  for (std::size_t q = 0; q < Q; ++q) {
-    const auto factor = hn::Set(d, factors[q]);
-    for (std::size_t s = 0; s < S; ++s) {
-      for (std::size_t half = 0; half < 2; ++half) {
-        float* at = sums + q * stride + (step + s) * kStep + half * kLanes;
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, at), factor, part[q][s][half]), d, at);
-      }
+  shared = pace;
+  all([&](auto q, auto i, std::size_t at) BALLAST_HERE {
+    if (part.last) {
+      const auto factor = hn::Set(d, factors[q]);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, sums + at), factor, total[q][i]), d, sums + at);
+    } else {
+      hn::StoreU(total[q][i], d, part.kept + at);
     }
-  }
+  });
 }
 
 template <class Read, std::size_t Q>
 HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weights,
                                 const float* factors, float* sums, std::size_t stride,
-                                Upcoming upcoming) {
+                                const RowsView* next) {
   constexpr std::size_t S = kManyRegisters ? (Q == 1 ? 4 : 2) : (Q == 1 ? 2 : 1);
-  // Memory is to be busy in every pass over the rows.
-  const std::size_t passes = reader.steps() - reader.whole_steps() / S * (S - 1);
-  std::size_t pass = 0, s = 0;
-  for (; s + S <= reader.whole_steps(); s += S) {
-    upcoming.begin_pass(pass++, passes);
-    accumulate_columns<Read, Q, S, false>(reader, s, weights, factors, sums, stride, upcoming);
-  }
-  for (; s < reader.whole_steps(); ++s) {
-    upcoming.begin_pass(pass++, passes);
-    accumulate_columns<Read, Q, 1, false>(reader, s, weights, factors, sums, stride, upcoming);
-  }
-  if (s < reader.steps()) {
-    upcoming.begin_pass(pass++, passes);
-    accumulate_columns<Read, Q, 1, true>(reader, s, weights, factors, sums, stride, upcoming);
+  Pace<Read::bytes(kStep), Q> pace(reader.view(), next, reader.rows() * reader.steps());
+  const std::size_t together =
+      next == nullptr ? kEntryBlock : Upcoming::rows_together(reader.view());
+  float kept[Q * kMaxDim];
+  for (std::size_t e = 0; e < reader.rows(); e += together) {
+    const std::size_t end = std::min(e + together, reader.rows());
+    const Part part{e, end, end == reader.rows(), kept};
+    std::size_t s = 0;
+    const auto whole = [&]<std::size_t N>(std::integral_constant<std::size_t, N>) {
+      for (; s + N <= reader.whole_steps(); s += N) {
+        accumulate_columns<Read, Q, N, false>(reader, part, s, weights, factors, sums, stride,
+                                              pace);
+      }
+    };
+    whole(std::integral_constant<std::size_t, S>());
+    if constexpr (S > 2) whole(std::integral_constant<std::size_t, 2>());
+    if constexpr (S > 1) whole(std::integral_constant<std::size_t, 1>());
+    if (s < reader.steps()) {
+      accumulate_columns<Read, Q, 1, true>(reader, part, s, weights, factors, sums, stride, pace);
+    }
   }
 }
 
@@ -491,13 +547,12 @@ struct AccumulateBlock {
   static void run(const RowsView* values, const float* weights, std::size_t count,
                   const float* factors, float* sums, const RowsView* next) {
     const RowReader<Read> reader(*values);
-    Upcoming upcoming(next);
     const std::size_t stride = packed_size(values->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
       accumulate_tile<Read, kTile>(reader, weights + q * kEntryBlock, factors + q,
-                                   sums + q * stride, stride, upcoming);
-      upcoming = Upcoming(nullptr);
+                                   sums + q * stride, stride, next);
+      next = nullptr;
     }
     weights += q * kEntryBlock;
     factors += q;
@@ -505,14 +560,14 @@ struct AccumulateBlock {
     switch (count - q) {
       case 3:
         if constexpr (kTile > 3)
-          accumulate_tile<Read, 3>(reader, weights, factors, sums, stride, upcoming);
+          accumulate_tile<Read, 3>(reader, weights, factors, sums, stride, next);
         break;
       case 2:
         if constexpr (kTile > 2)
-          accumulate_tile<Read, 2>(reader, weights, factors, sums, stride, upcoming);
+          accumulate_tile<Read, 2>(reader, weights, factors, sums, stride, next);
         break;
       case 1:
-        accumulate_tile<Read, 1>(reader, weights, factors, sums, stride, upcoming);
+        accumulate_tile<Read, 1>(reader, weights, factors, sums, stride, next);
         break;
       default:
         break;

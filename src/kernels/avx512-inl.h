@@ -17,6 +17,7 @@
 #include "ballast/storage.h"
 #include "base/inline.h"
 #include "kernels/attention_kernels.h"
+#include "kernels/upcoming.h"
 
 #define BALLAST_AVX512_TARGET \
   "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni,avx512bf16"
@@ -214,46 +215,6 @@ class Scales {
   std::size_t words_;
   std::size_t count_;
   alignas(64) std::uint32_t bits_[2 * kMaxGroups * kEntryBlock];
-};
-
-// The rows that will be read next. They are asked for while the present ones are worked on, a line
-// for each line of work; what is more than that at once, and so are scales.
-class Upcoming {
- public:
-  // work: lines of the present rows. Without rows to come, what is asked for is here already.
-  Upcoming(const RowsView* rows, std::size_t work) {
-    at_ = last_ = reinterpret_cast<std::uintptr_t>(this);
-    if (rows == nullptr || rows->rows == 0) return;
-    ask_all(rows->scales, rows->rows * row_scales(rows->type, rows->dim) * sizeof(std::uint16_t));
-    const std::size_t bytes = row_bytes(rows->type, rows->dim);
-    if (rows->stride >= bytes + kLine) {
-      for (std::size_t r = 0; r < rows->rows; ++r) ask_all(rows->data + r * rows->stride, bytes);
-      return;
-    }
-    const std::size_t all = (rows->rows - 1) * rows->stride + bytes;
-    const std::size_t at_once = all - std::min(all, work * kLine);
-    ask_all(rows->data, at_once);
-    at_ = reinterpret_cast<std::uintptr_t>(rows->data) + at_once;
-    last_ = reinterpret_cast<std::uintptr_t>(rows->data) + all - 1;
-  }
-  // The next n lines. They should be asked for one by one, evenly over the work: memory rests
-  // between bursts, and all that reads waits for a burst.
-  BALLAST_INLINE std::uintptr_t lines(std::size_t n) {
-    const std::uintptr_t at = at_, next = at + n * kLine;
-    at_ = next < last_ ? next : last_;
-    return at;
-  }
-  BALLAST_INLINE static void ask(std::uintptr_t lines, std::size_t i) {
-    __builtin_prefetch(reinterpret_cast<const void*>(lines + i * kLine), 0, 2);
-  }
-
- private:
-  static void ask_all(const void* data, std::size_t bytes) {
-    const auto at = reinterpret_cast<std::uintptr_t>(data);
-    for (std::size_t i = 0; i * kLine < bytes; ++i) ask(at, i);
-  }
-
-  std::uintptr_t at_, last_;
 };
 
 inline __m512i broadcast(const std::uint32_t* word) {

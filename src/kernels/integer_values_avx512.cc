@@ -373,7 +373,7 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
   if constexpr (type == StorageType::int4) scales.centre(groups);
   const bool few = count <= kFewQueries;
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
-  Upcoming upcoming(next, values.count() * lines_of<type>(values.columns()));
+  Upcoming upcoming(rows, next, values.count() * lines_of<type>(values.columns()));
   if (!few) keep(values, upcoming, kept);
   std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes[kMaxGroups];
   in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {

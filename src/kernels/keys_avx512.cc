@@ -64,6 +64,7 @@ class Keys {
     rest_ = static_cast<__mmask32>((std::uint64_t{1} << (used_ % kPiece)) - 1);
   }
 
+  const RowsView& view() const { return keys_; }
   std::size_t groups() const { return groups_; }
   std::size_t pieces() const { return pieces_; }
   std::size_t words() const { return pieces_ * kWords; }
@@ -493,7 +494,7 @@ constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 // other; of int8, which has two of each, one group if queries are more than two.
 template <StorageType type>
 void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
-  Upcoming upcoming(next, keys.groups() * keys.pieces() * kPieceLines);
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
     if (asked.first + G > keys.groups()) return;
     FreshWords<type, G> words(keys, asked.first, upcoming);
@@ -509,7 +510,7 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
 
 template <StorageType type>
 void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
-  Upcoming upcoming(next, keys.groups() * keys.pieces() * kPieceLines);
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   const std::size_t words = keys.words();
   __m512i kept[kKeyGroups * kMaxDim / 2];
   for (std::size_t g = 0; g < keys.groups(); ++g) {

@@ -113,6 +113,7 @@ class RowReader {
     }
   }
 
+  const RowsView& view() const { return rows_; }
   std::size_t rows() const { return rows_.rows; }
   std::size_t dim() const { return rows_.dim; }
   std::size_t whole_steps() const { return whole_steps_; }
@@ -142,44 +143,6 @@ class RowReader {
   std::size_t rest_bytes_;
   std::size_t scales_per_row_ = 0;
   float scale_buffer_[kBuffer];
-};
-
-/// The block that will be read next. Its rows are asked for, into the second-level cache, one with
-/// each row of the present block: so memory is never idle, whatever is being computed.
-class Upcoming {
- public:
-  explicit Upcoming(const RowsView* rows) {
-    if (rows != nullptr) rows_ = *rows;
-    bytes_ = row_bytes(rows_.type, rows_.dim);
-  }
-  HWY_INLINE void fetch(std::size_t first, std::size_t count) const {
-    if (first >= rows_.rows) return;
-    const std::byte* row = rows_.data + first * rows_.stride;
-    for (std::size_t r = 0; r < count; ++r, row += rows_.stride) {
-      for (std::size_t i = 0; i < bytes_; i += 64) __builtin_prefetch(row + i, 0, 2);
-    }
-  }
-
-  // In one of several passes over as many rows: all of them together ask for each row once, in
-  // equal parts.
-  void begin_pass(std::size_t pass, std::size_t passes) {
-    next_ = (rows_.rows + passes - 1) / passes * pass;
-    others_ = passes - 1;
-    until_ = 0;
-  }
-  HWY_INLINE void next_row() {
-    if (until_ > 0) {
-      --until_;
-      return;
-    }
-    fetch(next_++, 1);
-    until_ = others_;
-  }
-
- private:
-  RowsView rows_;
-  std::size_t bytes_;
-  std::size_t next_ = 0, others_ = 0, until_ = 0;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -19,6 +19,7 @@ class Steps {
         whole_(values.rows / kEntries),
         last_(values, whole_ * kEntries) {}
 
+  const RowsView& view() const { return values_; }
   std::size_t count() const { return count_; }
   std::size_t whole() const { return whole_; }
   std::size_t dim() const { return values_.dim; }

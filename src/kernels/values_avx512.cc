@@ -153,7 +153,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
   std::size_t first = 0;
   if (count <= kFewQueries) {
     const std::size_t whole = values.whole_columns();
-    Upcoming upcoming(next, values.columns() * values.count());
+    Upcoming upcoming(values.view(), next, values.columns() * values.count());
     in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
       const auto of_columns = [&]<std::size_t C>() {
         for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
@@ -167,7 +167,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
     return;
   }
   __m512i kept[kPairs * kMaxDim / kWide];
-  Upcoming upcoming(next, values.columns() * values.count());
+  Upcoming upcoming(values.view(), next, values.columns() * values.count());
   for (std::size_t s = 0; s < values.count(); ++s) {
     const RowSet rows = values.rows(s);
     for (std::size_t c = 0; c < values.columns(); ++c) {

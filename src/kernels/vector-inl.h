@@ -13,6 +13,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "base/inline.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -25,6 +29,16 @@ using FloatVec = hn::Vec<FloatTag>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(FloatTag());
 using IntTag = hn::RebindToSigned<FloatTag>;
 using WordTag = hn::RebindToUnsigned<FloatTag>;
+
+/// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers. Actions are
+/// lambdas with BALLAST_HERE.
+template <std::size_t N, typename Action>
+HWY_INLINE void times(const Action& action) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) BALLAST_HERE {
+    (action(std::integral_constant<std::size_t, I>()), ...);
+  }
+  (std::make_index_sequence<N>());
+}
 
 /// e^x within 1.5 units in the last place; 0 below the smallest normal number, +infinity above the
 /// largest, NaN for NaN; exactly 1 at 0.

@@ -1,0 +1,94 @@
+// Asking memory for rows ahead of their use, evenly.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "ballast/storage.h"
+#include "base/inline.h"
+#include "kernels/attention_kernels.h"
+
+namespace ballast::kernels {
+
+inline constexpr std::size_t kLine = 64;  // bytes that memory moves at once
+
+/// Asks for rows ahead of their use, a line for each line of work: all of the next block while the
+/// present one is worked on. float32 is worked on faster than memory brings it, and what is asked
+/// for a block ahead is then lost again in part: of such rows only kLead bytes are, and the others
+/// while the same block is worked on.
+class Upcoming {
+ public:
+  static constexpr std::size_t kLead = std::size_t{8} << 10;
+  /// Rows of a block that are here together, so that they may be gone over several times: of those
+  /// with a lead half of it, so that the next half is on its way meanwhile.
+  static std::size_t rows_together(const RowsView& rows) {
+    if (!has_lead(rows)) return kEntryBlock;
+    return std::max<std::size_t>(kLead / 2 / std::max<std::size_t>(rows.stride, 1), 1);
+  }
+
+  /// next: or null, when nothing is asked for: what is asked for is here already. work: lines of
+  /// the present rows; what is more than that is asked for at once, and so are scales.
+  Upcoming(const RowsView& present, const RowsView* next, std::size_t work) {
+    const auto here = reinterpret_cast<std::uintptr_t>(this);
+    now_ = then_ = {here, here};
+    if (next == nullptr) return;
+    ask_all(next->scales, next->rows * row_scales(next->type, next->dim) * sizeof(std::uint16_t));
+    if (apart(*next)) {
+      const std::size_t bytes = row_bytes(next->type, next->dim);
+      for (std::size_t r = 0; r < next->rows; ++r) ask_all(next->data + r * next->stride, bytes);
+    }
+    const std::size_t rest = size(present) - lead(present), first = lead(*next);
+    const std::size_t at_once =
+        std::min(first, rest + first - std::min(rest + first, work * kLine));
+    ask_all(next->data, at_once);
+    if (first > at_once) then_ = from(next->data, at_once, first);
+    now_ = rest > 0 ? from(present.data, lead(present), size(present)) : then_;
+  }
+  /// The next n lines. They should be asked for one by one, evenly over the work: memory rests
+  /// between bursts, and all that reads waits for a burst.
+  BALLAST_INLINE std::uintptr_t lines(std::size_t n) {
+    const std::uintptr_t begin = now_.begin;
+    now_.begin += n * kLine;
+    if (now_.begin >= now_.end) [[unlikely]] {
+      now_ = then_;
+      then_.begin = then_.end;
+    }
+    return begin;
+  }
+  /// Into the first-level cache: requests of the second one are dropped when it has many.
+  BALLAST_INLINE static void ask(std::uintptr_t lines, std::size_t i) {
+    __builtin_prefetch(reinterpret_cast<const void*>(lines + i * kLine));
+  }
+
+ private:
+  struct Bytes {
+    std::uintptr_t begin, end;
+  };
+
+  static Bytes from(const std::byte* data, std::size_t begin, std::size_t end) {
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    return {at + begin, at + end};
+  }
+  static bool has_lead(const RowsView& rows) { return rows.type == StorageType::f32; }
+  // Rows with lines between them are asked for at once, row by row.
+  static bool apart(const RowsView& rows) {
+    return rows.stride >= row_bytes(rows.type, rows.dim) + kLine;
+  }
+  // Bytes of a block.
+  static std::size_t size(const RowsView& rows) {
+    if (rows.rows == 0 || apart(rows)) return 0;
+    return (rows.rows - 1) * rows.stride + row_bytes(rows.type, rows.dim);
+  }
+  static std::size_t lead(const RowsView& rows) {
+    return has_lead(rows) ? std::min(size(rows), kLead) : size(rows);
+  }
+  static void ask_all(const void* data, std::size_t bytes) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    for (std::size_t i = 0; i * kLine < bytes; ++i) ask(begin, i);
+  }
+
+  Bytes now_, then_;
+};
+
+}  // namespace ballast::kernels
