@@ -70,15 +70,17 @@ class EntryBlock {
       log_weights_ = whole(segment.log_weights + begin, weight_copy_, 0.0f);
     }
     if (segment.positions != nullptr) {
-      positions_ = whole(segment.positions + begin, position_copy_, Position{0});
-      const auto [low, high] = std::minmax_element(positions_, positions_ + count);
-      first_ = *low;
-      last_ = *high;
+      const Position* positions = segment.positions + begin;
+      positions_ = whole(positions, position_copy_, positions[count - 1]);
+      const auto [first, last] = kernels::position_range(positions_);
+      first_ = first;
+      last_ = last;
     } else if (segment.first_position >= 0) {
       first_ = segment.first_position + static_cast<Position>(begin);
       last_ = first_ + static_cast<Position>(count) - 1;
-      for (std::size_t e = 0; e < kEntryBlock; ++e) {
-        position_copy_[e] = first_ + static_cast<Position>(std::min(e, count - 1));
+      // Those behind the last entry are not looked at, and may wrap around.
+      for (std::uint32_t e = 0; e < kEntryBlock; ++e) {
+        position_copy_[e] = static_cast<Position>(static_cast<std::uint32_t>(first_) + e);
       }
       positions_ = position_copy_;
     }
@@ -144,28 +146,41 @@ struct Record {
   std::vector<float> max;  // what the weights are relative to, for each query of a block
 };
 
-// Buffers for up to kQueryBlock queries of one call.
-struct Workspace {
-  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim)
-      : packed(allocate_aligned<float>(queries * packed_size(key_dim))),
-        sums(allocate_aligned<float>(queries * packed_size(value_dim))),
-        weights(allocate_aligned<float>(queries * kEntryBlock)),
-        max(queries),
-        factors(queries),
-        normaliser(queries) {
-    if (queries >= kUnpackFrom) {
-      unpacked = allocate_aligned<float>(kEntryBlock * packed_size(std::max(key_dim, value_dim)));
-    }
+// Buffers for up to kQueryBlock queries of one call: one piece of memory, as to ask for many costs
+// as much as a block of entries.
+class Workspace {
+ public:
+  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
+    const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
+    const std::size_t rows = queries >= kUnpackFrom ? kEntryBlock : 0;
+    const std::size_t floats =
+        queries * (keys + values + kEntryBlock + 2) + rows * std::max(keys, values);
+    memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + queries * sizeof(double));
+    std::byte* at = memory_.get();
+    const auto take = [&at]<typename T>(T*& array, std::size_t count) {
+      array = reinterpret_cast<T*>(at);
+      at += count * sizeof(T);
+    };
+    take(packed, queries * keys);
+    take(sums, queries * values);
+    take(weights, queries * kEntryBlock);
+    take(unpacked, rows * std::max(keys, values));
+    take(normaliser, queries);
+    take(max, queries);
+    take(factors, queries);
   }
 
-  AlignedArray<float> packed;   // queries in the order of the keys
-  AlignedArray<float> sums;     // weighted values in the order of the values
-  AlignedArray<float> weights;  // logits, then weights, kEntryBlock a query
-  Record* record = nullptr;     // or there, when they are to be kept
-  AlignedArray<float> unpacked;
-  std::vector<float> max;
-  std::vector<float> factors;  // by which older sums shrink when the maximum grows
-  std::vector<double> normaliser;
+  float* packed;             // queries in the order of the keys
+  float* sums;               // weighted values in the order of the values
+  float* weights;            // logits, then weights, kEntryBlock a query
+  Record* record = nullptr;  // or there, when they are to be kept
+  float* unpacked;           // rows of a block
+  double* normaliser;
+  float* max;
+  float* factors;  // by which older sums shrink when the maximum grows
+
+ private:
+  AlignedArray<std::byte> memory_;
 };
 
 // Rows as the kernels shall read them: unpacked into `buffer` when many queries share them.
@@ -189,7 +204,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   const std::size_t m = queries.rows.rows;
   const std::size_t stride = packed_size(segment.keys.dim);
   for (std::size_t q = 0; q < m; ++q) {
-    kernels::pack_query(segment.keys.type, queries.rows[q], work.packed.get() + q * stride);
+    kernels::pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
   }
   Position low = 0;
   Position high = std::numeric_limits<Position>::max();
@@ -203,14 +218,13 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     const RowsView stored = block_of(segment.keys, begin);
     const EntryBlock block(segment, begin, stored.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const RowsView keys =
-        prepared(stored, m, kernels::keys_as_stored(stored.type), work.unpacked.get());
+    const RowsView keys = prepared(stored, m, kernels::keys_as_stored(stored.type), work.unpacked);
     // Unpacked rows come from the cache and need no fetching ahead.
     const RowsView next = segment.role == Role::normaliser
                               ? block_of(segment.keys, begin + kEntryBlock)
                               : block_of(segment.values, begin);
-    float* weights = work.record != nullptr ? work.record->next(m) : work.weights.get();
-    kernels::dot_block(keys, work.packed.get(), m, weights, m < kUnpackFrom ? &next : nullptr);
+    float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
+    kernels::dot_block(keys, work.packed, m, weights, m < kUnpackFrom ? &next : nullptr);
     use(block, begin, weights);
   }
 }
@@ -272,7 +286,7 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
         not_vanished(older * old_factor + newer * new_factor, older > 0 || newer > 0);
     auto out = partial.numerator[r];
     if (has_values) {
-      kernels::unpack(segment.values.type, work.sums.get() + q * packed_size(value_dim),
+      kernels::unpack(segment.values.type, work.sums + q * packed_size(value_dim),
                       {row, value_dim});
       for (std::size_t i = 0; i < value_dim; ++i) {
         out[i] = out[i] * old_factor + row[i] * new_factor;
@@ -298,21 +312,20 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
                     PartialAttention& partial) {
   const std::size_t m = queries.rows.rows;
   const bool has_values = segment.role != Role::normaliser;
-  std::fill_n(work.max.begin(), m, -kInfinity);
-  std::fill_n(work.normaliser.begin(), m, 0.0);
-  std::fill_n(work.sums.get(), m * packed_size(partial.numerator.cols()), 0.0f);
+  std::fill_n(work.max, m, -kInfinity);
+  std::fill_n(work.normaliser, m, 0.0);
+  std::fill_n(work.sums, m * packed_size(partial.numerator.cols()), 0.0f);
   const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
     update_weights(queries, block, logits, segment.role != Role::numerator, weights, work);
     if (work.record != nullptr && segment.role != Role::numerator) {
       work.record->blocks.push_back({entries + begin, block.count()});
-      work.record->max.insert(work.record->max.end(), work.max.begin(), work.max.begin() + m);
+      work.record->max.insert(work.record->max.end(), work.max, work.max + m);
     }
     if (!has_values) return;
-    const RowsView values =
-        prepared(block_of(segment.values, begin), m, kernels::values_as_stored(segment.values.type),
-                 work.unpacked.get());
+    const RowsView values = prepared(block_of(segment.values, begin), m,
+                                     kernels::values_as_stored(segment.values.type), work.unpacked);
     const RowsView next_keys = block_of(segment.keys, begin + kEntryBlock);
-    kernels::accumulate_block(values, weights, m, work.factors.data(), work.sums.get(),
+    kernels::accumulate_block(values, weights, m, work.factors, work.sums,
                               m < kUnpackFrom ? &next_keys : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);

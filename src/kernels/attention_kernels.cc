@@ -332,6 +332,17 @@ void Dot(const RowsView& keys, const float* queries, std::size_t count, float* l
 
 // ---- logits and weights
 
+PositionRange RangeOf(const std::int32_t* positions) {
+  const IntTag d;
+  auto first = hn::LoadU(d, positions), last = first;
+  for (std::size_t e = kLanes; e < kEntryBlock; e += kLanes) {
+    const auto position = hn::LoadU(d, positions + e);
+    first = hn::Min(first, position);
+    last = hn::Max(last, position);
+  }
+  return {hn::GetLane(hn::MinOfLanes(d, first)), hn::GetLane(hn::MaxOfLanes(d, last))};
+}
+
 HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> position) {
   const IntTag di;
   auto mask = hn::Gt(position, hn::Set(di, rule.query_position));
@@ -591,6 +602,7 @@ HWY_EXPORT(Pack);
 HWY_EXPORT(Unpack);
 HWY_EXPORT(DecodePacked);
 HWY_EXPORT(Dot);
+HWY_EXPORT(RangeOf);
 HWY_EXPORT(FinishLogits);
 HWY_EXPORT(Exponentiate);
 HWY_EXPORT(AddColumns);
@@ -622,6 +634,9 @@ void dot_block(const RowsView& keys, const float* queries, std::size_t count, fl
     return avx512::dot_block(keys, queries, count, logits, upcoming);
   }
   HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits, upcoming);
+}
+PositionRange position_range(const std::int32_t* positions) {
+  return HWY_DYNAMIC_DISPATCH(RangeOf)(positions);
 }
 FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
   return HWY_DYNAMIC_DISPATCH(FinishLogits)(rule, count, logits);

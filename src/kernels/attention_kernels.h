@@ -41,6 +41,12 @@ void decode_packed(const RowsView& rows, float* out);
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
                const RowsView* upcoming = nullptr);
 
+/// The least and the largest of kEntryBlock positions.
+struct PositionRange {
+  std::int32_t first, last;
+};
+PositionRange position_range(const std::int32_t* positions);
+
 /// What turns dot products into logits for one query and one block.
 struct LogitRule {
   float scale = 1.0f;

@@ -275,12 +275,33 @@ struct Tile<StorageType::bf16, Q, G> {
   }
 };
 
+// Lanes of the sixteen numbers from `begin` that a row has.
+inline __mmask16 lanes_of(std::span<const float> row, std::size_t begin) {
+  const std::size_t count = row.size() - std::min(begin, row.size());
+  return static_cast<__mmask16>((1u << std::min(count, kWide)) - 1);
+}
+
+// bf16_encode(), except that every NaN becomes the same one.
+inline __m256i bf16_words(__m512 x) {
+  const auto bits = _mm512_castps_si512(x);
+  const auto magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
+  const auto odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const auto half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+  const auto rounded = _mm512_srli_epi32(_mm512_add_epi32(magnitude, half), 16);
+  const auto finite = _mm512_min_epu32(rounded, _mm512_set1_epi32(0x7F7F));
+  const auto sign = _mm512_srli_epi32(_mm512_xor_si512(bits, magnitude), 16);
+  const auto nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(
+      _mm512_mask_mov_epi32(_mm512_or_si512(sign, finite), nan, _mm512_set1_epi32(0x7FC0)));
+}
+
 void pack_bf16(std::span<const float> row, float* out) {
   auto* words = reinterpret_cast<std::uint16_t*>(out);
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    words[i] = std::isnan(row[i]) ? 0x7FC0 : bf16_encode(row[i]);
+  for (std::size_t i = 0; i < packed_size(row.size()); i += kWide) {
+    const auto numbers = _mm512_maskz_loadu_ps(lanes_of(row, i), row.data() + i);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + i), bf16_words(numbers));
   }
-  std::fill(words + row.size(), words + 2 * packed_size(row.size()), std::uint16_t{0});
+  std::fill(words + packed_size(row.size()), words + 2 * packed_size(row.size()), std::uint16_t{0});
 }
 
 // ---- int8 and int4
@@ -400,12 +421,6 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
     });
   }
 };
-
-// Lanes of the sixteen numbers from `begin` that a row has.
-inline __mmask16 lanes_of(std::span<const float> row, std::size_t begin) {
-  const std::size_t count = row.size() - std::min(begin, row.size());
-  return static_cast<__mmask16>((1u << std::min(count, kWide)) - 1);
-}
 
 // The largest magnitude; NaN if any number is not finite.
 float magnitude(std::span<const float> row) {

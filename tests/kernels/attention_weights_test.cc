@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "kernels/attention_avx512.h"
 #include "kernels/attention_kernels.h"
 #include "kernels/forced_target.h"
 
@@ -142,6 +145,19 @@ TEST_P(AttentionWeights, NothingButTheScaleLeavesTheProducts) {
   }
 }
 
+TEST_P(AttentionWeights, RangeOfPositionsIsFoundWhereverItsEndsAre) {
+  std::vector<std::int32_t> positions(kEntryBlock);
+  std::uniform_int_distribution<std::int32_t> some(-1000, 1000);
+  for (std::size_t e = 0; e < kEntryBlock; ++e) {
+    for (auto& position : positions) position = some(random_);
+    positions[e] = std::numeric_limits<std::int32_t>::min();
+    positions[kEntryBlock - 1 - e] = std::numeric_limits<std::int32_t>::max();
+    const auto range = kernels::position_range(positions.data());
+    EXPECT_EQ(range.first, std::numeric_limits<std::int32_t>::min()) << e;
+    EXPECT_EQ(range.last, std::numeric_limits<std::int32_t>::max()) << e;
+  }
+}
+
 TEST_P(AttentionWeights, OverflowedProductsStayComparable) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   for (float scale : {1.0f, 10.0f, 1e30f}) {
@@ -192,6 +208,54 @@ TEST_P(AttentionWeights, AreTheSameBitsHoweverTheScaleIsApplied) {
     EXPECT_EQ(kernels::exponentiate(left.scale, left.largest, a.data()),
               kernels::exponentiate(applied.scale, applied.largest, b.data()));
     EXPECT_EQ(a, b);
+  }
+}
+
+// Queries of bf16 keys, where the processor multiplies them as they are: to the nearest bfloat16,
+// of two equally near ones the even one, at most the largest; every NaN the same.
+TEST(PackedQuery, OfBf16KeysIsRoundedToTheNearest) {
+  if (!kernels::avx512::multiplies(StorageType::bf16)) GTEST_SKIP() << "not on this processor";
+  const auto number = [](std::uint32_t word) {
+    return static_cast<double>(std::bit_cast<float>(word << 16));
+  };
+  std::mt19937 random(5);
+  for (std::size_t dim : {1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 128, 255, 256}) {
+    std::vector<float> row(dim);
+    for (float& x : row) {
+      std::uint32_t bits = static_cast<std::uint32_t>(random());
+      if (random() % 2 == 0) bits = (bits & 0xFFFF0000u) | 0x8000u;  // half way
+      x = std::bit_cast<float>(bits);
+    }
+    const std::vector<float> special = {NAN,     -NAN,        kInfinity,  -kInfinity, 0.0f,
+                                        -0.0f,   1e-45f,      -1e-40f,    3.4e38f,    -3.4e38f,
+                                        1.0039f, 1.01171875f, 1.00390625f};
+    for (std::size_t i = 0; i < std::min(dim, special.size()); ++i) {
+      row[(i * 7) % dim] = special[i];
+    }
+    std::vector<float> packed(kernels::packed_size(dim), 1.0f);
+    kernels::pack_query(StorageType::bf16, row, packed.data());
+    const auto word_at = [&](std::size_t i) {
+      return std::uint32_t{reinterpret_cast<const std::uint16_t*>(packed.data())[i]};
+    };
+    for (std::size_t i = 0; i < 2 * packed.size(); ++i) {
+      const std::uint32_t word = word_at(i);
+      if (i >= dim) {
+        EXPECT_EQ(word, 0u) << i << " of " << dim;
+      } else if (std::isnan(row[i])) {
+        EXPECT_EQ(word, 0x7FC0u);
+      } else if (std::abs(row[i]) > number(0x7F7F)) {
+        EXPECT_EQ(word, row[i] < 0.0f ? 0xFF7Fu : 0x7F7Fu);
+      } else {
+        EXPECT_EQ(word >> 15, std::bit_cast<std::uint32_t>(row[i]) >> 31);
+        const std::uint32_t magnitude = word & 0x7FFFu;
+        const double x = std::abs(double{row[i]}), distance = std::abs(number(magnitude) - x);
+        for (std::uint32_t other : {magnitude - 1, magnitude + 1}) {
+          if (other > 0x7F7Fu) continue;  // -1, too
+          const double away = std::abs(number(other) - x);
+          EXPECT_TRUE(distance < away || (distance == away && magnitude % 2 == 0)) << row[i];
+        }
+      }
+    }
   }
 }
 
