@@ -506,7 +506,7 @@ template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
-// other; of int8, which has two of each, one group if queries are more than two.
+// other; of integers one if queries are more than two, as registers would not do.
 template <StorageType type>
 void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
@@ -518,7 +518,7 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
     }
   };
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
-    if constexpr (type != StorageType::int8 || Q < 3) of_groups.template operator()<2, Q>();
+    if constexpr (type == StorageType::bf16 || Q < 3) of_groups.template operator()<2, Q>();
     of_groups.template operator()<1, Q>();
   });
 }
