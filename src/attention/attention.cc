@@ -230,33 +230,34 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
 }
 
 // Finishes the logits of each query and turns them into weights relative to its running maximum.
-// One after the other for a few queries, so that none waits for its maximum.
 void update_weights(const Queries& queries, const EntryBlock& block, const Logits& logits,
                     bool normalises, float* weights, Workspace& work) {
   constexpr std::size_t kTogether = 8;
-  kernels::FinishedLogits finished[kTogether];
+  kernels::LogitRule rules[kTogether];
+  kernels::FinishedLogits rows[kTogether];
+  double sums[kTogether];
   const std::size_t m = queries.rows.rows;
   for (std::size_t first = 0; first < m; first += kTogether) {
-    const std::size_t end = std::min(m, first + kTogether);
-    for (std::size_t q = first; q < end; ++q) {
-      finished[q - first] = kernels::finish_logits(block.rule(queries, q, logits), block.count(),
-                                                   weights + q * kEntryBlock);
+    const std::size_t count = std::min(m - first, kTogether);
+    float* row = weights + first * kEntryBlock;
+    for (std::size_t i = 0; i < count; ++i) rules[i] = block.rule(queries, first + i, logits);
+    kernels::finish_logits({rules, count}, block.count(), row, rows);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float largest = rows[i].largest;
+      float& max = work.max[first + i];
+      float& factor = work.factors[first + i];
+      factor = 1.0f;
+      if (!(largest <= max)) {
+        factor = std::exp(max - largest);
+        max = largest;
+      }
+      // Where all is hidden so far, weights relative to any number are 0.
+      rows[i].largest = max == -kInfinity ? 0.0f : max;
     }
-    for (std::size_t q = first; q < end; ++q) {
-      float* row = weights + q * kEntryBlock;
-      const auto [largest, scale] = finished[q - first];
-      work.factors[q] = 1.0f;
-      if (largest == -kInfinity) {
-        std::fill_n(row, kEntryBlock, 0.0f);
-        continue;
-      }
-      if (!(largest <= work.max[q])) {
-        work.factors[q] = std::exp(work.max[q] - largest);
-        work.max[q] = largest;
-      }
-      const double sum = kernels::exponentiate(scale, work.max[q], row);
-      const double older = work.normaliser[q] * work.factors[q];
-      work.normaliser[q] = normalises ? older + sum : older;
+    kernels::exponentiate({rows, count}, row, sums);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double older = work.normaliser[first + i] * work.factors[first + i];
+      work.normaliser[first + i] = normalises ? older + sums[i] : older;
     }
   }
 }

@@ -353,24 +353,34 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
-// The largest of a whole block of logits to which nothing but the scale, 0 or more, is applied;
-// infinite or NaN if it cannot be told so simply.
-float largest_product(float scale, const float* products) {
+// Whole rows of logits to which nothing but the scale, 0 or more, is applied: the largest product
+// of each of Q of them, or false if that cannot be told so simply.
+template <std::size_t Q>
+HWY_INLINE bool largest_products(const float* products, float (&largest)[4]) {
   const FloatTag d;
   // A sum shows what a maximum can miss: NaN and infinities.
-  auto max = hn::LoadU(d, products);
-  auto sum = max;
+  FloatVec max[4], sum[Q];
+  times<Q>([&](auto q)
+               BALLAST_HERE { max[q] = sum[q] = hn::LoadU(d, products + q * kEntryBlock); });
   for (std::size_t e = kLanes; e < kEntryBlock; e += kLanes) {
-    const auto product = hn::LoadU(d, products + e);
-    max = hn::Max(max, product);
-    sum = hn::Add(sum, product);
+    times<Q>([&](auto q) BALLAST_HERE {
+      const auto product = hn::LoadU(d, products + q * kEntryBlock + e);
+      max[q] = hn::Max(max[q], product);
+      sum[q] = hn::Add(sum[q], product);
+    });
   }
-  const auto nothing = hn::Sub(sum, sum);
-  if (!hn::AllTrue(d, hn::Eq(nothing, hn::Zero(d)))) {
-    return std::numeric_limits<float>::quiet_NaN();
-  }
-  return scale * hn::GetLane(hn::MaxOfLanes(d, max));
+  auto nothing = hn::Sub(sum[0], sum[0]);
+  times<Q - 1>([&](auto q)
+                   BALLAST_HERE { nothing = hn::Add(nothing, hn::Sub(sum[q + 1], sum[q + 1])); });
+  if (!hn::AllTrue(d, hn::Eq(nothing, hn::Zero(d)))) return false;
+  times<4 - Q>([&](auto q) BALLAST_HERE { max[Q + q] = max[0]; });
+  const auto larger = [](auto a, auto b) BALLAST_HERE { return hn::Max(a, b); };
+  store_four_combined(d, max[0], max[1], max[2], max[3], larger, largest);
+  return true;
 }
+
+// Rows of which each has a vector of its own at work, so that none waits for itself alone.
+constexpr std::size_t kRows = kManyRegisters ? 4 : 1;
 
 // Plain: a whole block of logits without softcap and positions, so that nothing of that is asked
 // for every vector.
@@ -412,37 +422,83 @@ float finish(const LogitRule& rule, std::size_t count, float* logits) {
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
-FinishedLogits FinishLogits(const LogitRule& rule, std::size_t count, float* logits) {
+// Nothing but a scale of 0 or more.
+HWY_INLINE bool only_scales(const LogitRule& rule) {
+  const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
+  return !distances && !(rule.softcap > 0.0f) && rule.log_weights == nullptr && rule.scale >= 0.0f;
+}
+
+FinishedLogits finish_row(const LogitRule& rule, std::size_t count, float* logits) {
   const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
   const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && !distances;
   if (!plain) return {finish<false>(rule, count, logits), 1.0f};
-  if (rule.log_weights == nullptr && rule.scale >= 0.0f) {
-    const float largest = largest_product(rule.scale, logits);
-    if (std::isfinite(largest)) return {largest, rule.scale};
+  float largest[4];
+  if (only_scales(rule) && largest_products<1>(logits, largest)) {
+    const float scaled = rule.scale * largest[0];
+    if (std::isfinite(scaled)) return {scaled, rule.scale};
   }
   return {finish<true>(rule, count, logits), 1.0f};
 }
 
-double Exponentiate(float scale, float max, float* logits) {
+void FinishLogits(std::span<const LogitRule> rules, std::size_t count, float* logits,
+                  FinishedLogits* finished) {
+  std::size_t r = 0;
+  for (; kRows > 1 && count == kEntryBlock && r + kRows <= rules.size(); r += kRows) {
+    bool simple = true;
+    for (std::size_t i = 0; i < kRows; ++i) simple = simple && only_scales(rules[r + i]);
+    float largest[4];
+    if (!simple || !largest_products<kRows>(logits + r * kEntryBlock, largest)) break;
+    for (std::size_t i = 0; i < kRows; ++i) {
+      finished[r + i] = {rules[r + i].scale * largest[i], rules[r + i].scale};
+      simple = simple && std::isfinite(finished[r + i].largest);
+    }
+    if (!simple) break;
+  }
+  for (; r < rules.size(); ++r) {
+    finished[r] = finish_row(rules[r], count, logits + r * kEntryBlock);
+  }
+}
+
+// Q rows together.
+template <std::size_t Q>
+HWY_INLINE void exponentiate_rows(const FinishedLogits* rows, float* logits, double* sums) {
   const FloatTag d;
-  const auto a = hn::Set(d, scale);
-  const auto m = hn::Set(d, max);
   // Always 16 partial sums, whatever the width of the vectors.
   constexpr std::size_t kSums = 16 / kLanes;
-  FloatVec sums[kSums];
-  for (auto& sum : sums) sum = hn::Zero(d);
+  FloatVec part[kSums][4];
+  times<kSums>([&](auto i) BALLAST_HERE {
+    times<4>([&](auto q) BALLAST_HERE { part[i][q] = hn::Zero(d); });
+  });
   for (std::size_t e = 0; e < kEntryBlock; e += 16) {
-    for (std::size_t i = 0; i < kSums; ++i) {
-      float* at = logits + e + i * kLanes;
-      // The logit is rounded as finish_logits() would, and as the largest is.
-      const auto w = exp_of_small(hn::Sub(hn::Mul(hn::LoadU(d, at), a), m));
-      hn::StoreU(w, d, at);
-      sums[i] = hn::Add(sums[i], w);
-    }
+    times<kSums>([&](auto i) BALLAST_HERE {
+      times<Q>([&](auto q) BALLAST_HERE {
+        float* at = logits + q * kEntryBlock + e + i * kLanes;
+        // The logit is rounded as finish_logits() would, and as the largest is.
+        const auto logit = hn::Mul(hn::LoadU(d, at), hn::Set(d, rows[q].scale));
+        const auto w = exp_of_small(hn::Sub(logit, hn::Set(d, rows[q].largest)));
+        hn::StoreU(w, d, at);
+        part[i][q] = hn::Add(part[i][q], w);
+      });
+    });
   }
-  double total = 0.0;
-  for (const auto& sum : sums) total += sum_lanes(sum);
-  return total;
+  float totals[kSums][4];
+  times<kSums>([&](auto i) BALLAST_HERE {
+    store_four_sums(d, part[i][0], part[i][1], part[i][2], part[i][3], totals[i]);
+  });
+  for (std::size_t q = 0; q < Q; ++q) {
+    sums[q] = 0.0;
+    for (const auto& total : totals) sums[q] += total[q];
+  }
+}
+
+void Exponentiate(std::span<const FinishedLogits> rows, float* logits, double* sums) {
+  std::size_t r = 0;
+  for (; kRows > 1 && r + kRows <= rows.size(); r += kRows) {
+    exponentiate_rows<kRows>(rows.data() + r, logits + r * kEntryBlock, sums + r);
+  }
+  for (; r < rows.size(); ++r) {
+    exponentiate_rows<1>(rows.data() + r, logits + r * kEntryBlock, sums + r);
+  }
 }
 
 void AddColumns(const float* weights, const float* factors, std::size_t count, float* sums,
@@ -638,11 +694,12 @@ void dot_block(const RowsView& keys, const float* queries, std::size_t count, fl
 PositionRange position_range(const std::int32_t* positions) {
   return HWY_DYNAMIC_DISPATCH(RangeOf)(positions);
 }
-FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* logits) {
-  return HWY_DYNAMIC_DISPATCH(FinishLogits)(rule, count, logits);
+void finish_logits(std::span<const LogitRule> rules, std::size_t count, float* logits,
+                   FinishedLogits* finished) {
+  HWY_DYNAMIC_DISPATCH(FinishLogits)(rules, count, logits, finished);
 }
-double exponentiate(float scale, float max, float* logits) {
-  return HWY_DYNAMIC_DISPATCH(Exponentiate)(scale, max, logits);
+void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* sums) {
+  HWY_DYNAMIC_DISPATCH(Exponentiate)(rows, logits, sums);
 }
 void add_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> sums) {

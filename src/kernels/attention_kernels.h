@@ -64,14 +64,16 @@ struct FinishedLogits {
   float largest, scale;
 };
 
-/// Turns `count` dot products into logits, hidden ones -infinity, and fills the row up to
-/// kEntryBlock with -infinity. Where nothing but the scale is asked for, the products stay as they
-/// are. Reads log weights and positions up to count rounded up to 16, as far as kEntryBlock.
-FinishedLogits finish_logits(const LogitRule& rule, std::size_t count, float* logits);
+/// Of each row of products, one for each rule, turns the first `count` into logits, hidden ones
+/// -infinity, and fills the row up to kEntryBlock with -infinity. Where nothing but the scale is
+/// asked for, the products stay as they are. Reads log weights and positions up to count rounded up
+/// to 16, as far as kEntryBlock.
+void finish_logits(std::span<const LogitRule> rules, std::size_t count, float* logits,
+                   FinishedLogits* finished);
 
-/// Replaces kEntryBlock numbers x by e^(scale · x - max), relative to a max of at least the largest
-/// logit; returns their sum.
-double exponentiate(float scale, float max, float* logits);
+/// Replaces the kEntryBlock numbers x of each row by e^(scale · x - largest), `largest` being
+/// finite and at least the largest logit of the row; sums[row] = their sum.
+void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* sums);
 
 /// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e. A query has
 /// kEntryBlock weights, 0 behind the last entry.

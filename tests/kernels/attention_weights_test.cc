@@ -21,6 +21,19 @@ using test::ForcedTarget;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+// Of one row.
+kernels::FinishedLogits finish(const kernels::LogitRule& rule, std::size_t count, float* logits) {
+  kernels::FinishedLogits finished;
+  kernels::finish_logits({&rule, 1}, count, logits, &finished);
+  return finished;
+}
+double exponentiate(float scale, float largest, float* logits) {
+  const kernels::FinishedLogits row{largest, scale};
+  double sum = 0.0;
+  kernels::exponentiate({&row, 1}, logits, &sum);
+  return sum;
+}
+
 class AttentionWeights : public testing::TestWithParam<std::int64_t> {
  protected:
   std::vector<float> row(float size) {
@@ -77,7 +90,7 @@ TEST_P(AttentionWeights, MatchFloat64) {
         std::vector<float> numbers = row(size);
         const std::vector<double> exact = logits_of(rule, count, numbers);
         const double most = *std::max_element(exact.begin(), exact.end());
-        const auto [largest, scale] = kernels::finish_logits(rule, count, numbers.data());
+        const auto [largest, scale] = finish(rule, count, numbers.data());
         if (most == -INFINITY) {
           EXPECT_EQ(largest, -kInfinity);
           continue;
@@ -86,7 +99,7 @@ TEST_P(AttentionWeights, MatchFloat64) {
         EXPECT_NEAR(largest, most, rounding) << count << " " << size << " " << kind;
         const float above =
             kind == 0 || kind > 5 ? 0.0f : 0.5f;  // an earlier block may have had a larger one
-        const double sum = kernels::exponentiate(scale, largest + above, numbers.data());
+        const double sum = exponentiate(scale, largest + above, numbers.data());
         double total = 0.0;
         for (std::size_t e = 0; e < kEntryBlock; ++e) {
           const double x = exact[e] - most - double{above};
@@ -118,7 +131,7 @@ TEST_P(AttentionWeights, ExponentialsAreAsExactAsIsSaid) {
       numbers[e] = begin - 2e-4f * static_cast<float>(e);
     }
     const std::vector<float> x = numbers;
-    kernels::exponentiate(1.0f, 0.0f, numbers.data());
+    exponentiate(1.0f, 0.0f, numbers.data());
     for (std::size_t e = 0; e < kEntryBlock; ++e) {
       const double exact = std::exp(double{x[e]});
       const double bound = 2e-7 + of_size * std::abs(x[e]);
@@ -138,10 +151,61 @@ TEST_P(AttentionWeights, NothingButTheScaleLeavesTheProducts) {
   for (const bool known : {false, true}) {
     rule.positions = known ? positions.data() : nullptr;  // none is hidden
     rule.query_position = 7;
-    const auto finished = kernels::finish_logits(rule, kEntryBlock, products.data());
+    const auto finished = finish(rule, kEntryBlock, products.data());
     EXPECT_EQ(products, before);
     EXPECT_EQ(finished.scale, 0.5f);
     EXPECT_EQ(finished.largest, 0.5f * *std::max_element(before.begin(), before.end()));
+  }
+}
+
+// Some rows are simple, others not, one is not finite, one hidden: all as if alone.
+TEST_P(AttentionWeights, AreTheSameBitsInAnyCompany) {
+  std::vector<std::int32_t> positions(kEntryBlock, 100);
+  const std::vector<float> log_weights = row(2.0f);
+  for (std::size_t rows = 1; rows <= 9; ++rows) {
+    for (std::size_t odd = 0; odd < 6; ++odd) {
+      for (std::size_t count : {kEntryBlock, kEntryBlock - 3}) {
+        std::vector<kernels::LogitRule> rules(rows);
+        std::vector<float> together;
+        for (std::size_t r = 0; r < rows; ++r) {
+          rules[r].scale = 0.1f * static_cast<float>(r + 1);
+          const std::vector<float> one = row(3.0f);
+          together.insert(together.end(), one.begin(), one.end());
+        }
+        kernels::LogitRule& rule = rules[odd % rows];
+        float* numbers = together.data() + odd % rows * kEntryBlock;
+        if (odd == 1) rule.log_weights = log_weights.data();
+        if (odd == 2) numbers[17] = kInfinity;
+        if (odd == 3) rule.scale = 3e38f;
+        if (odd == 4) rule.scale = -1.0f;
+        if (odd == 5) {
+          rule.positions = positions.data();
+          rule.hide = true;
+          rule.query_position = 50;
+        }
+        std::vector<float> alone = together;
+        std::vector<kernels::FinishedLogits> finished(rows);
+        kernels::finish_logits(rules, count, together.data(), finished.data());
+        std::vector<double> sums(rows);
+        const auto limited = [](kernels::FinishedLogits& of) {
+          if (of.largest == -kInfinity) of.largest = 0.0f;
+        };
+        for (auto& of : finished) limited(of);
+        kernels::exponentiate(finished, together.data(), sums.data());
+        for (std::size_t r = 0; r < rows; ++r) {
+          float* own = alone.data() + r * kEntryBlock;
+          kernels::FinishedLogits of = finish(rules[r], count, own);
+          limited(of);
+          EXPECT_EQ(of.largest, finished[r].largest) << rows << " " << odd << " " << r;
+          EXPECT_EQ(of.scale, finished[r].scale);
+          EXPECT_EQ(exponentiate(of.scale, of.largest, own), sums[r]);
+        }
+        EXPECT_EQ(together, alone) << rows << " " << odd;
+        if (odd == 5) {
+          EXPECT_EQ(sums[5 % rows], 0.0);
+        }
+      }
+    }
   }
 }
 
@@ -167,9 +231,9 @@ TEST_P(AttentionWeights, OverflowedProductsStayComparable) {
       products[78] = -huge;
       kernels::LogitRule rule;
       rule.scale = scale;
-      const auto finished = kernels::finish_logits(rule, kEntryBlock, products.data());
+      const auto finished = finish(rule, kEntryBlock, products.data());
       EXPECT_EQ(finished.largest, kLargest);
-      const double sum = kernels::exponentiate(finished.scale, finished.largest, products.data());
+      const double sum = exponentiate(finished.scale, finished.largest, products.data());
       EXPECT_EQ(sum, 1.0);
       for (std::size_t e = 0; e < kEntryBlock; ++e) {
         EXPECT_EQ(products[e], e == 77 ? 1.0f : 0.0f) << e;
@@ -177,19 +241,18 @@ TEST_P(AttentionWeights, OverflowedProductsStayComparable) {
     }
   }
   std::vector<float> lowest(kEntryBlock, -kInfinity);
-  const auto finished = kernels::finish_logits({}, kEntryBlock, lowest.data());
+  const auto finished = finish({}, kEntryBlock, lowest.data());
   EXPECT_EQ(finished.largest, -kLargest);
-  EXPECT_EQ(kernels::exponentiate(finished.scale, finished.largest, lowest.data()), kEntryBlock);
+  EXPECT_EQ(exponentiate(finished.scale, finished.largest, lowest.data()), kEntryBlock);
 }
 
 TEST_P(AttentionWeights, NanIsSeenWhereverItIs) {
   for (std::size_t e = 0; e < kEntryBlock; ++e) {
     std::vector<float> products = row(1.0f);
     products[e] = NAN;
-    const auto finished = kernels::finish_logits({}, kEntryBlock, products.data());
+    const auto finished = finish({}, kEntryBlock, products.data());
     EXPECT_TRUE(std::isnan(finished.largest)) << e;
-    EXPECT_TRUE(
-        std::isnan(kernels::exponentiate(finished.scale, finished.largest, products.data())));
+    EXPECT_TRUE(std::isnan(exponentiate(finished.scale, finished.largest, products.data())));
   }
 }
 
@@ -199,14 +262,14 @@ TEST_P(AttentionWeights, AreTheSameBitsHoweverTheScaleIsApplied) {
     std::vector<float> a = row(size), b = a;
     kernels::LogitRule rule;
     rule.scale = 0.37f;
-    const auto left = kernels::finish_logits(rule, kEntryBlock, a.data());
+    const auto left = finish(rule, kEntryBlock, a.data());
     rule.log_weights = none.data();
-    const auto applied = kernels::finish_logits(rule, kEntryBlock, b.data());
+    const auto applied = finish(rule, kEntryBlock, b.data());
     EXPECT_EQ(left.scale, 0.37f);
     EXPECT_EQ(applied.scale, 1.0f);
     EXPECT_EQ(left.largest, applied.largest);
-    EXPECT_EQ(kernels::exponentiate(left.scale, left.largest, a.data()),
-              kernels::exponentiate(applied.scale, applied.largest, b.data()));
+    EXPECT_EQ(exponentiate(left.scale, left.largest, a.data()),
+              exponentiate(applied.scale, applied.largest, b.data()));
     EXPECT_EQ(a, b);
   }
 }
