@@ -422,16 +422,17 @@ float finish(const LogitRule& rule, std::size_t count, float* logits) {
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
+HWY_INLINE bool is_plain(const LogitRule& rule) {
+  const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
+  return !distances && !(rule.softcap > 0.0f);
+}
 // Nothing but a scale of 0 or more.
 HWY_INLINE bool only_scales(const LogitRule& rule) {
-  const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
-  return !distances && !(rule.softcap > 0.0f) && rule.log_weights == nullptr && rule.scale >= 0.0f;
+  return is_plain(rule) && rule.log_weights == nullptr && rule.scale >= 0.0f;
 }
 
 FinishedLogits finish_row(const LogitRule& rule, std::size_t count, float* logits) {
-  const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
-  const bool plain = count == kEntryBlock && !(rule.softcap > 0.0f) && !distances;
-  if (!plain) return {finish<false>(rule, count, logits), 1.0f};
+  if (count < kEntryBlock || !is_plain(rule)) return {finish<false>(rule, count, logits), 1.0f};
   float largest[4];
   if (only_scales(rule) && largest_products<1>(logits, largest)) {
     const float scaled = rule.scale * largest[0];
@@ -469,13 +470,17 @@ HWY_INLINE void exponentiate_rows(const FinishedLogits* rows, float* logits, dou
   times<kSums>([&](auto i) BALLAST_HERE {
     times<4>([&](auto q) BALLAST_HERE { part[i][q] = hn::Zero(d); });
   });
+  FloatVec scale[Q], largest[Q];
+  times<Q>([&](auto q) BALLAST_HERE {
+    scale[q] = hn::Set(d, rows[q].scale);
+    largest[q] = hn::Set(d, rows[q].largest);
+  });
   for (std::size_t e = 0; e < kEntryBlock; e += 16) {
     times<kSums>([&](auto i) BALLAST_HERE {
       times<Q>([&](auto q) BALLAST_HERE {
         float* at = logits + q * kEntryBlock + e + i * kLanes;
         // The logit is rounded as finish_logits() would, and as the largest is.
-        const auto logit = hn::Mul(hn::LoadU(d, at), hn::Set(d, rows[q].scale));
-        const auto w = exp_of_small(hn::Sub(logit, hn::Set(d, rows[q].largest)));
+        const auto w = exp_of_small(hn::Sub(hn::Mul(hn::LoadU(d, at), scale[q]), largest[q]));
         hn::StoreU(w, d, at);
         part[i][q] = hn::Add(part[i][q], w);
       });
