@@ -217,28 +217,28 @@ HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
                                FloatVec (&sums)[Q][kKeys]) {
   const FloatTag d;
   hn::Vec<IntTag> products[Q][kKeys];
-  for (auto& of_query : products) {
-    for (auto& product : of_query) product = hn::Zero(IntTag());
-  }
-  for (std::size_t i = 0; i < kQuantGroup; i += kStep) {
-    ShortVec key[kKeys];
+  times<Q>([&](auto q) BALLAST_HERE {
+    times<kKeys>([&](auto k) BALLAST_HERE { products[q][k] = hn::Zero(IntTag()); });
+  });
+  times<kQuantGroup / kStep>([&](auto s) BALLAST_HERE {
     pace.step();
-    for (std::size_t k = 0; k < kKeys; ++k) key[k] = load_i8_as_i16(keys[k] + i);
-    for (std::size_t q = 0; q < Q; ++q) {
+    ShortVec key[kKeys];
+    times<kKeys>([&](auto k) BALLAST_HERE { key[k] = load_i8_as_i16(keys[k] + s * kStep); });
+    times<Q>([&](auto q) BALLAST_HERE {
       const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
-      const auto query = load_i16(codes + group * kQuantGroup + i);
-      for (std::size_t k = 0; k < kKeys; ++k) {
+      const auto query = load_i16(codes + group * kQuantGroup + s * kStep);
+      times<kKeys>([&](auto k) BALLAST_HERE {
         products[q][k] = add_products(products[q][k], query, key[k]);
-      }
+      });
       pace.part(q);
-    }
-  }
-  for (std::size_t k = 0; k < kKeys; ++k) {
+    });
+  });
+  times<kKeys>([&](auto k) BALLAST_HERE {
     const auto scale = hn::Set(d, scales[k][group]);
-    for (std::size_t q = 0; q < Q; ++q) {
+    times<Q>([&](auto q) BALLAST_HERE {
       sums[q][k] = hn::MulAdd(hn::ConvertTo(d, products[q][k]), scale, sums[q][k]);
-    }
-  }
+    });
+  });
 }
 
 template <std::size_t Q>
@@ -249,31 +249,33 @@ HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries
   const std::size_t groups = reader.dim() / kQuantGroup;
   const std::size_t rest = reader.dim() % kQuantGroup;
   const std::size_t quads = (rows + kKeys - 1) / kKeys;
-  Pace<kKeys * kStep, Q> pace(reader.view(), next, quads * reader.steps());
+  const Pace<kKeys * kStep, Q> begun(reader.view(), next, quads * reader.steps());
+  auto pace = begun;  // a copy, which stays in registers
   for (std::size_t e = 0; e < rows; e += kKeys) {
     const std::byte* keys[kKeys];
     const float* scales[kKeys];
     rows_from(reader, e, keys, scales);
     FloatVec sums[Q][kKeys];
-    for (auto& of_query : sums) {
-      for (auto& sum : of_query) sum = hn::Zero(d);
-    }
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
+    });
     for (std::size_t g = 0; g < groups; ++g) {
       multiply_group<Q>(keys, scales, g, queries, stride, pace, sums);
-      for (auto& key : keys) key += kQuantGroup;
+      times<kKeys>([&](auto k) BALLAST_HERE { keys[k] += kQuantGroup; });
     }
-    if (rest > 0) {
+    if (rest > 0) [[unlikely]] {
       std::byte buffer[kKeys][kQuantGroup] = {};
+      const std::byte* copies[kKeys];
       for (std::size_t k = 0; k < kKeys; ++k) {
         std::memcpy(buffer[k], keys[k], rest);
-        keys[k] = buffer[k];
+        copies[k] = buffer[k];
       }
-      multiply_group<Q>(keys, scales, groups, queries, stride, pace, sums);
+      multiply_group<Q>(copies, scales, groups, queries, stride, pace, sums);
     }
-    for (std::size_t q = 0; q < Q; ++q) {
+    times<Q>([&](auto q) BALLAST_HERE {
       store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
                       logits + q * kEntryBlock + e);
-    }
+    });
   }
   for (std::size_t q = 0; q < Q; ++q) {
     const auto scale = hn::Set(d, queries[q * stride + packed_size(reader.dim()) / 2]);
