@@ -1,0 +1,95 @@
+// What is asked of memory ahead: addresses only, as nobody sees a request.
+#include "kernels/upcoming.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ballast {
+namespace {
+
+using kernels::kEntryBlock;
+using kernels::kLine;
+using kernels::Upcoming;
+
+std::size_t size_of(const RowsView& rows) { return rows.rows * rows.stride; }
+
+// Marks the lines that a kernel with so much work on the present rows asks for, `together` at a
+// time.
+void mark(std::vector<int>& asked, const std::byte* base, const RowsView& present,
+          const RowsView& next, std::size_t work, std::size_t together) {
+  Upcoming upcoming(present, &next, work);
+  for (std::size_t i = 0; i < work; i += together) {
+    const std::uintptr_t at = upcoming.lines(together) - reinterpret_cast<std::uintptr_t>(base);
+    for (std::size_t j = 0; j < together; ++j) {
+      // Behind the last line of a block is nothing of this one.
+      if (at / kLine + j < asked.size()) ++asked[at / kLine + j];
+    }
+  }
+}
+
+// Block after block of one run of rows: each line is asked for before its block begins, but for
+// those of float32 behind its lead, which are while it lasts.
+TEST(Upcoming, EveryLineIsAskedForInTime) {
+  for (StorageType type : {StorageType::f32, StorageType::bf16, StorageType::f16, StorageType::int8,
+                           StorageType::int4}) {
+    for (std::size_t dim : {64, 128, 256}) {
+      for (std::size_t together : {1, 2, 4}) {
+        const Rows rows(type, dim, 5 * kEntryBlock);
+        const std::byte* base = rows.view(0, 1).data;
+        std::vector<int> asked(size_of(rows.view(0, rows.capacity())) / kLine);
+        for (std::size_t b = 0; b + 1 < 5; ++b) {
+          const RowsView present = rows.view(b * kEntryBlock, kEntryBlock);
+          const RowsView next = rows.view((b + 1) * kEntryBlock, kEntryBlock);
+          const std::size_t lines = size_of(present) / kLine;
+          mark(asked, base, present, next, lines, together);
+          const auto missing = [&](std::size_t from, std::size_t count) {
+            return std::count(asked.begin() + static_cast<std::ptrdiff_t>(from),
+                              asked.begin() + static_cast<std::ptrdiff_t>(from + count), 0);
+          };
+          const bool has_lead = type == StorageType::f32;
+          const std::size_t lead = has_lead ? std::min(lines, Upcoming::kLead / kLine) : lines;
+          EXPECT_EQ(missing((b + 1) * lines, lead), 0) << int(type) << " " << dim << " " << b;
+          // Nobody asked for the first lead of all.
+          EXPECT_EQ(missing(b * lines + lead, lines - lead), 0) << int(type) << " " << dim;
+          if (has_lead && lead < lines) {
+            EXPECT_EQ(missing((b + 1) * lines + lead, lines - lead),
+                      static_cast<std::ptrdiff_t>(lines - lead));
+          }
+        }
+        EXPECT_EQ(*std::max_element(asked.begin(), asked.end()), 1) << "asked for twice";
+      }
+    }
+  }
+}
+
+TEST(Upcoming, WithoutRowsToComeNothingOfThemIsAskedFor) {
+  const Rows rows(StorageType::bf16, 64, kEntryBlock);
+  const RowsView present = rows.view(0, kEntryBlock), none = rows.view(kEntryBlock, 0);
+  const auto begin = reinterpret_cast<std::uintptr_t>(present.data);
+  for (const RowsView* next : {static_cast<const RowsView*>(nullptr), &none}) {
+    Upcoming upcoming(present, next, 256);
+    for (int i = 0; i < 300; ++i) {
+      const std::uintptr_t at = upcoming.lines(1);
+      EXPECT_TRUE(at < begin || at >= begin + size_of(present));
+    }
+  }
+}
+
+TEST(Upcoming, RowsOfAPartFitIntoHalfOfTheLead) {
+  for (std::size_t dim : {1, 64, 100, 256}) {
+    const Rows rows(StorageType::f32, dim, kEntryBlock);
+    const RowsView view = rows.view(0, kEntryBlock);
+    const std::size_t together = Upcoming::rows_together(view);
+    EXPECT_GE(together, 1u);
+    EXPECT_LE(together * view.stride, Upcoming::kLead / 2);
+  }
+  const Rows rows(StorageType::f16, 256, kEntryBlock);
+  EXPECT_EQ(Upcoming::rows_together(rows.view(0, kEntryBlock)), kEntryBlock);
+}
+
+}  // namespace
+}  // namespace ballast
