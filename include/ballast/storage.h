@@ -23,11 +23,25 @@ std::string_view to_string(StorageType type);
 /// Throws Error that lists the known names.
 StorageType parse_storage_type(std::string_view name);
 
+constexpr std::size_t quant_groups(std::size_t dim) {
+  return (dim + kQuantGroup - 1) / kQuantGroup;
+}
+
 /// Bytes of the payload of one row, padded to a multiple of 16 so that rows stay aligned.
-std::size_t row_bytes(StorageType type, std::size_t dim);
+constexpr std::size_t row_bytes(StorageType type, std::size_t dim) {
+  const std::size_t bytes = type == StorageType::f32    ? 4 * dim
+                            : type == StorageType::int8 ? dim
+                            : type == StorageType::int4 ? quant_groups(dim) * (kQuantGroup / 2)
+                                                        : 2 * dim;
+  return (bytes + 15) / 16 * 16;
+}
 
 /// bfloat16 words of scale (and offset) that go with one row: 0 for the float types.
-std::size_t row_scales(StorageType type, std::size_t dim);
+constexpr std::size_t row_scales(StorageType type, std::size_t dim) {
+  return type == StorageType::int8   ? quant_groups(dim)
+         : type == StorageType::int4 ? 2 * quant_groups(dim)
+                                     : 0;
+}
 
 /// Read-only view of consecutive stored rows. What lies in the padding of a row is never used as a
 /// number of it but may be read (not at f32, whose rows need no padding).
@@ -40,7 +54,13 @@ struct RowsView {
   const std::uint16_t* scales = nullptr;  ///< bfloat16, row_scales() a row, contiguous;
                                           ///< int4: all scales of a row, then all its offsets
 
-  RowsView slice(std::size_t begin, std::size_t count) const;
+  RowsView slice(std::size_t begin, std::size_t count) const {
+    RowsView part = *this;
+    part.rows = count;
+    part.data = data + begin * stride;
+    if (scales != nullptr) part.scales = scales + begin * row_scales(type, dim);
+    return part;
+  }
   /// Row i as float32; out holds dim numbers.
   void decode(std::size_t i, std::span<float> out) const;
   /// All rows as float32 into the rows of out.

@@ -21,8 +21,6 @@ constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8"
 // more as its scale is rounded up, must be finite itself.
 constexpr float kQuantLimit = 0x1.Cp126f;
 
-std::size_t groups_of(std::size_t dim) { return (dim + kQuantGroup - 1) / kQuantGroup; }
-
 float limited(float x) { return std::clamp(x, -kQuantLimit, kQuantLimit); }
 
 // To the nearest integer of a number of at most 2^22: adding 1.5·2^23 leaves it in the low bits.
@@ -84,7 +82,7 @@ void encode_row(StorageType type, std::span<const float> row, std::byte* data,
     case StorageType::int4:
       break;
   }
-  const std::size_t groups = groups_of(row.size());
+  const std::size_t groups = quant_groups(row.size());
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t begin = g * kQuantGroup;
     const auto group = row.subspan(begin, std::min(kQuantGroup, row.size() - begin));
@@ -131,7 +129,7 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
     case StorageType::int4:
       break;
   }
-  const std::size_t groups = groups_of(dim);
+  const std::size_t groups = quant_groups(dim);
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t begin = g * kQuantGroup;
     const auto group = out.subspan(begin, std::min(kQuantGroup, dim - begin));
@@ -160,45 +158,6 @@ StorageType parse_storage_type(std::string_view name) {
     if (kNames[i] == name) return static_cast<StorageType>(i);
   }
   fail("unknown storage type '{}': expected f32, bf16, f16, int8 or int4", name);
-}
-
-std::size_t row_bytes(StorageType type, std::size_t dim) {
-  std::size_t bytes = 0;
-  switch (type) {
-    case StorageType::f32:
-      bytes = 4 * dim;
-      break;
-    case StorageType::bf16:
-    case StorageType::f16:
-      bytes = 2 * dim;
-      break;
-    case StorageType::int8:
-      bytes = dim;
-      break;
-    case StorageType::int4:
-      bytes = groups_of(dim) * (kQuantGroup / 2);
-      break;
-  }
-  return (bytes + 15) / 16 * 16;
-}
-
-std::size_t row_scales(StorageType type, std::size_t dim) {
-  switch (type) {
-    case StorageType::int8:
-      return groups_of(dim);
-    case StorageType::int4:
-      return 2 * groups_of(dim);
-    default:
-      return 0;
-  }
-}
-
-RowsView RowsView::slice(std::size_t begin, std::size_t count) const {
-  RowsView part = *this;
-  part.rows = count;
-  part.data = data + begin * stride;
-  if (scales != nullptr) part.scales = scales + begin * row_scales(type, dim);
-  return part;
 }
 
 void RowsView::decode(std::size_t i, std::span<float> out) const {

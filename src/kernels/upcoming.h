@@ -38,12 +38,14 @@ class Upcoming {
       const std::size_t bytes = row_bytes(next->type, next->dim);
       for (std::size_t r = 0; r < next->rows; ++r) ask_all(next->data + r * next->stride, bytes);
     }
-    const std::size_t rest = size(present) - lead(present), first = lead(*next);
+    const std::size_t all = has_lead(present) ? size(present) : 0;
+    const std::size_t rest = all - std::min(all, kLead);
+    const std::size_t first = has_lead(*next) ? std::min(size(*next), kLead) : size(*next);
     const std::size_t at_once =
         std::min(first, rest + first - std::min(rest + first, work * kLine));
     ask_all(next->data, at_once);
     if (first > at_once) then_ = from(next->data, at_once, first);
-    now_ = rest > 0 ? from(present.data, lead(present), size(present)) : then_;
+    now_ = rest > 0 ? from(present.data, all - rest, all) : then_;
   }
   /// The next n lines. They should be asked for one by one, evenly over the work: memory rests
   /// between bursts, and all that reads waits for a burst.
@@ -80,12 +82,9 @@ class Upcoming {
     if (rows.rows == 0 || apart(rows)) return 0;
     return (rows.rows - 1) * rows.stride + row_bytes(rows.type, rows.dim);
   }
-  static std::size_t lead(const RowsView& rows) {
-    return has_lead(rows) ? std::min(size(rows), kLead) : size(rows);
-  }
   static void ask_all(const void* data, std::size_t bytes) {
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    for (std::size_t i = 0; i * kLine < bytes; ++i) ask(begin, i);
+    for (std::uintptr_t at = begin; at < begin + bytes; at += kLine) ask(at, 0);
   }
 
   Bytes now_, then_;
