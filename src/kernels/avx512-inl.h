@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -17,6 +18,7 @@
 #include "ballast/storage.h"
 #include "base/inline.h"
 #include "kernels/attention_kernels.h"
+#include "kernels/round.h"
 #include "kernels/upcoming.h"
 
 #define BALLAST_AVX512_TARGET \
@@ -128,8 +130,9 @@ struct HalfWords {
 // Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e]; 0 behind the last one.
 class Scales {
  public:
-  explicit Scales(const RowsView& rows)
-      : words_(row_scales(rows.type, rows.dim)), count_(rows.rows) {
+  // centred: of int4 the values in the middle, s · 8 + o, in place of the offsets.
+  explicit Scales(const RowsView& rows, bool centred = false)
+      : words_(row_scales(rows.type, rows.dim)), count_(rows.rows), centred_(centred) {
     if (words_ == 0) return;
     // Whole chunks are transposed like rows; few words, and the last rows, are taken singly.
     std::size_t e = 0;
@@ -138,56 +141,55 @@ class Scales {
     if (words_ == 8) e = transposed<8>(rows);
     if (words_ == 16) e = transposed<16>(rows);
     for (; e < count_; ++e) {
-      for (std::size_t w = 0; w < words_; ++w) put(w, e, rows.scales[e * words_ + w]);
+      for (std::size_t w = 0; w < words_; ++w) {
+        const float word = bf16_decode(rows.scales[e * words_ + w]);
+        const bool middle = centred_ && w >= words_ / 2;
+        floats_[w][e] = middle ? std::fma(floats_[w - words_ / 2][e], 8.0f, word) : word;
+      }
     }
-    for (std::size_t w = 0; w < words_; ++w) {
-      std::fill(bits_ + w * kEntryBlock + e, bits_ + (w + 1) * kEntryBlock, 0u);
-    }
+    for (std::size_t w = 0; w < words_; ++w) std::fill(floats_[w] + e, std::end(floats_[w]), 0.0f);
   }
-  // Of int4 the values in the middle, s · 8 + o, in place of the offsets.
-  void centre(std::size_t groups) {
-    auto* floats = reinterpret_cast<float*>(bits_);
-    for (std::size_t i = 0; i < groups * kEntryBlock; i += kWide) {
-      float* offset = floats + groups * kEntryBlock + i;
-      const auto eights = _mm512_mul_ps(_mm512_load_ps(floats + i), _mm512_set1_ps(8.0f));
-      _mm512_store_ps(offset, _mm512_add_ps(eights, _mm512_load_ps(offset)));
-    }
-  }
-  const float* at(std::size_t word) const {
-    return reinterpret_cast<const float*>(bits_ + word * kEntryBlock);
-  }
+  const float* at(std::size_t word) const { return floats_[word]; }
 
  private:
-  void put(std::size_t w, std::size_t e, std::uint16_t word) {
-    bits_[w * kEntryBlock + e] = std::uint32_t{word} << 16;
-  }
-  void put_pair(std::size_t w, std::size_t e, __m512i words) {
-    std::uint32_t* at = bits_ + w * kEntryBlock + e;
-    _mm512_store_si512(at, _mm512_slli_epi32(words, 16));
-    _mm512_store_si512(at + kEntryBlock,
-                       _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
-  }
   // Returns how many entries that were.
   template <std::size_t kWords>
   std::size_t transposed(const RowsView& rows) {
     std::size_t e = 0;
-    for (; e + kWide <= count_; e += kWide) transpose<kWords>(rows.scales + e * kWords, e);
+    for (; e + kWide <= count_; e += kWide) {
+      __m512i pairs[kWords / 2];
+      transpose(rows.scales + e * kWords, pairs);
+      __m512 words[kWords];
+      times<kWords / 2>([&](auto i) BALLAST_HERE {
+        const auto high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+        words[2 * i] = (__m512)_mm512_slli_epi32(pairs[i], 16);
+        words[2 * i + 1] = (__m512)_mm512_and_si512(pairs[i], high);
+      });
+      if (centred_) {
+        times<kWords / 2>([&](auto i) BALLAST_HERE {
+          auto& offset = words[kWords / 2 + i];
+          offset = _mm512_fmadd_ps(words[i], _mm512_set1_ps(8.0f), offset);
+        });
+      }
+      times<kWords>([&](auto w) BALLAST_HERE { _mm512_store_ps(floats_[w] + e, words[w]); });
+    }
     return e;
   }
-  template <std::size_t kWords>
-  BALLAST_INLINE void transpose(const std::uint16_t* scales, std::size_t e) {
+  // Words 2 i and 2 i + 1 of sixteen entries: pairs[i].
+  template <std::size_t kPairs>
+  BALLAST_INLINE static void transpose(const std::uint16_t* scales, __m512i (&pairs)[kPairs]) {
     const auto load = [&](std::size_t i)
                           BALLAST_HERE { return _mm512_loadu_si512(scales + 32 * i); };
-    if constexpr (kWords == 2) {
-      put_pair(0, e, load(0));
-    } else if constexpr (kWords == 4) {
+    if constexpr (kPairs == 1) {
+      pairs[0] = load(0);
+    } else if constexpr (kPairs == 2) {
       const auto a = load(0), b = load(1);
       const auto even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-      put_pair(0, e, _mm512_permutex2var_epi32(a, even, b));
+      pairs[0] = _mm512_permutex2var_epi32(a, even, b);
       const auto odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-      put_pair(2, e, _mm512_permutex2var_epi32(a, odd, b));
-    } else if constexpr (kWords == 8) {
-      // Words in pairs: two pairs of eight entries, then one of sixteen.
+      pairs[1] = _mm512_permutex2var_epi32(a, odd, b);
+    } else if constexpr (kPairs == 4) {
+      // Two pairs of eight entries, then one of sixteen.
       const auto low = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
       const auto high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
       __m512i first[4];
@@ -198,23 +200,23 @@ class Scales {
       });
       times<2>([&](auto i) BALLAST_HERE {
         const auto a = first[2 * i], b = first[2 * i + 1];
-        put_pair(4 * i, e, _mm512_shuffle_i64x2(a, b, 0x44));
-        put_pair(4 * i + 2, e, _mm512_shuffle_i64x2(a, b, 0xEE));
+        pairs[2 * i] = _mm512_shuffle_i64x2(a, b, 0x44);
+        pairs[2 * i + 1] = _mm512_shuffle_i64x2(a, b, 0xEE);
       });
     } else {
-      const RowSet all(reinterpret_cast<const std::byte*>(scales), kWords * 2);
-      times<kWords / 8>([&](auto w) BALLAST_HERE {
+      const RowSet all(reinterpret_cast<const std::byte*>(scales), kPairs * 4);
+      times<kPairs / 4>([&](auto c) BALLAST_HERE {
         __m512i four[4];
-        times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(all, w * 16, r); });
+        times<4>([&](auto r) BALLAST_HERE { four[r] = four_rows(all, c * kChunk, r); });
         const HalfWords half(four);
-        times<4>([&](auto i) BALLAST_HERE { put_pair(8 * w + 2 * i, e, half.word(i)); });
+        times<4>([&](auto i) BALLAST_HERE { pairs[4 * c + i] = half.word(i); });
       });
     }
   }
 
-  std::size_t words_;
-  std::size_t count_;
-  alignas(64) std::uint32_t bits_[2 * kMaxGroups * kEntryBlock];
+  std::size_t words_, count_;
+  bool centred_;
+  alignas(64) float floats_[2 * kMaxGroups][kEntryBlock];
 };
 
 inline __m512i broadcast(const std::uint32_t* word) {

@@ -31,27 +31,32 @@ class Integers : public Steps<4> {
   std::size_t columns() const {  // vectors
     return up(dim(), type == StorageType::int4 ? kQuantGroup : kWide) / kWide;
   }
-  // C columns of four rows, whose first begins at `rows.data`: two of a group, or one of int8.
+  // C columns of four rows, whose first begins at `rows.data`: of int8 one or two, of int4 those of
+  // one or two groups.
   template <std::size_t C>
   BALLAST_INLINE static void interleave(const RowSet& rows, __m512i (&columns)[C]) {
-    if constexpr (type == StorageType::int4) {
-      static_assert(C == 2);
-      const auto both = interleave_four(first_rows(rows, 0));
-      columns[0] = sixteen_times(_mm512_slli_epi16(both, 4));
-      columns[1] = sixteen_times(both);
-    } else if constexpr (C == 1) {
-      columns[0] = interleave_four(first_rows(rows, 0));
+    constexpr std::size_t kChunks = type == StorageType::int4 ? C / 2 : C;
+    __m512i chunks[kChunks];
+    if constexpr (kChunks == 1) {
+      chunks[0] = interleave_four(first_rows(rows, 0));
     } else {
-      static_assert(C == 2);
+      static_assert(kChunks == 2);
       const auto row = [&](std::size_t offset) BALLAST_HERE {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows.data + offset));
       };
       const auto a = _mm512_inserti64x4(_mm512_castsi256_si512(row(0)), row(rows.stride), 1);
       const auto b =
           _mm512_inserti64x4(_mm512_castsi256_si512(row(2 * rows.stride)), row(rows.thrice), 1);
-      columns[0] = interleave_two(a, b, 0);
-      columns[1] = interleave_two(a, b, 1);
+      times<2>([&](auto c) BALLAST_HERE { chunks[c] = interleave_two(a, b, c); });
     }
+    times<kChunks>([&](auto c) BALLAST_HERE {
+      if constexpr (type == StorageType::int4) {
+        columns[2 * c] = sixteen_times(_mm512_slli_epi16(chunks[c], 4));
+        columns[2 * c + 1] = sixteen_times(chunks[c]);
+      } else {
+        columns[c] = chunks[c];
+      }
+    });
   }
 
  private:
@@ -64,7 +69,7 @@ class Integers : public Steps<4> {
   BALLAST_INLINE static __m512i interleave_four(__m512i rows) {
     return _mm512_permutexvar_epi8(words(16), rows);
   }
-  // Column c of two, of rows 0 and 1 and of rows 2 and 3.
+  // Chunk c of two, of rows 0 and 1 and of rows 2 and 3.
   BALLAST_INLINE static __m512i interleave_two(__m512i a, __m512i b, std::size_t c) {
     const auto from = _mm512_set1_epi8(static_cast<char>(c * 16));
     return _mm512_permutex2var_epi8(a, _mm512_add_epi8(words(32), from), b);
@@ -188,7 +193,7 @@ constexpr std::size_t lines_of(std::size_t columns) {
   return type == StorageType::int4 ? columns / 2 : columns;
 }
 
-// The columns of a group, step by step: made on the way, …
+// Some columns, step by step: made on the way, …
 template <StorageType type, std::size_t C>
 class FreshColumns {
  public:
@@ -278,14 +283,14 @@ void keep(const Integers<type>& values, Upcoming& upcoming, __m512i* kept) {
 }
 
 template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
-BALLAST_TILE void add_tile(const WideCodes& codes, const Steps<4>& steps, std::size_t first,
+BALLAST_TILE void add_tile(const WideCodes* codes, const Steps<4>& steps, std::size_t first,
                            const Sums& sums, Where&... where) {
   Columns columns(where...);
   __m512i high[Q][C], low[Q][C];
   times<Q>([&](auto q) BALLAST_HERE {
     times<C>([&](auto c) BALLAST_HERE { high[q][c] = low[q][c] = _mm512_setzero_si512(); });
   });
-  const std::uint8_t* at = codes.high[0];
+  const std::uint8_t* at = codes->high[0];
   const auto multiply = [&](const __m512i(&column)[C]) BALLAST_HERE {
     constexpr std::size_t kLow = kTile * kEntryBlock;  // bytes from high to low
     times<Q>([&](auto q) BALLAST_HERE {
@@ -309,7 +314,7 @@ BALLAST_TILE void add_tile(const WideCodes& codes, const Steps<4>& steps, std::s
     multiply(column);
   }
   times<Q>([&](auto q) BALLAST_HERE {
-    const auto unit = _mm512_set1_ps(codes.unit[q]);
+    const auto unit = _mm512_set1_ps(codes->unit[q]);
     times<C>([&](auto c) BALLAST_HERE {
       const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][c], 8), low[q][c]);
       sums.add(q, first + c, _mm512_mul_ps(_mm512_cvtepi32_ps(all), unit));
@@ -317,27 +322,42 @@ BALLAST_TILE void add_tile(const WideCodes& codes, const Steps<4>& steps, std::s
   });
 }
 
+// codes: of the group that the first column belongs to; those of the next follow.
 template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
-BALLAST_TILE void add_tile(const ByteCodes& codes, const Steps<4>& steps, std::size_t first,
+BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::size_t first,
                            const Sums& sums, Where&... where) {
   Columns columns(where...);
-  constexpr std::size_t kParts = ByteCodes::kParts;
-  __m512 whole[Q][C];
+  constexpr std::size_t kParts = ByteCodes::kParts, kGroups = C / 2;
+  // Sums wait in memory between parts: the registers are those of a part.
+  const Sums of_tile = sums;
+  const auto sums_of = [&](std::size_t q)
+                           BALLAST_HERE { return opaque(of_tile.of(q) + first * kWide); };
   times<Q>([&](auto q) BALLAST_HERE {
-    times<C>([&](auto c) BALLAST_HERE { whole[q][c] = _mm512_set1_ps(codes.offset[q]); });
+    float* at = sums_of(q);
+    const auto factor = _mm512_set1_ps(of_tile.factors[q]);
+    times<kGroups>([&](auto g) BALLAST_HERE {
+      const auto offset = _mm512_set1_ps(codes[g].offset[q]);
+      times<2>([&](auto i) BALLAST_HERE {
+        float* sum = at + (2 * g + i) * kWide;
+        _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_loadu_ps(sum), factor, offset));
+      });
+    });
   });
   for (std::size_t p = 0; p < kParts; ++p) {
     __m512i part[Q][C], column[C];
     times<Q>([&](auto q) BALLAST_HERE {
       times<C>([&](auto c) BALLAST_HERE { part[q][c] = _mm512_setzero_si512(); });
     });
-    const std::uint8_t* at = codes.code[0] + 4 * p;
+    const std::uint8_t* at = codes->code[0] + 4 * p;
     const auto multiply = [&]() BALLAST_HERE {
       times<Q>([&](auto q) BALLAST_HERE {
-        const auto code = broadcast(four_codes(at + q * kEntryBlock));
-        times<C>([&](auto c) BALLAST_HERE {
-          part[q][c] = _mm512_dpbusd_epi32(part[q][c], code, column[c]);
-          in_order(part[q][c]);
+        times<kGroups>([&](auto g) BALLAST_HERE {
+          const auto code = broadcast(four_codes(at + g * sizeof(ByteCodes) + q * kEntryBlock));
+          times<2>([&](auto i) BALLAST_HERE {
+            auto& sum = part[q][2 * g + i];
+            sum = _mm512_dpbusd_epi32(sum, code, column[2 * g + i]);
+            in_order(sum);
+          });
         });
       });
       at += 4 * kParts;
@@ -353,24 +373,23 @@ BALLAST_TILE void add_tile(const ByteCodes& codes, const Steps<4>& steps, std::s
       multiply();
     }
     times<Q>([&](auto q) BALLAST_HERE {
-      const auto unit = _mm512_set1_ps(codes.unit[q][4 * p]);
+      float* all = sums_of(q);
       times<C>([&](auto c) BALLAST_HERE {
-        whole[q][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(part[q][c]), unit, whole[q][c]);
+        const auto unit = _mm512_set1_ps(codes[c / 2].unit[q][4 * p]);
+        float* sum = all + c * kWide;
+        const auto more = _mm512_cvtepi32_ps(part[q][c]);
+        _mm512_storeu_ps(sum, _mm512_fmadd_ps(more, unit, _mm512_loadu_ps(sum)));
       });
     });
   }
-  times<Q>([&](auto q) BALLAST_HERE {
-    times<C>([&](auto c) BALLAST_HERE { sums.add(q, first + c, whole[q][c]); });
-  });
 }
 
 template <StorageType type>
 void add_integers(const RowsView& rows, const float* weights, std::size_t count, const Sums& sums,
                   const RowsView* next) {
   const Integers<type> values(rows);
-  Scales scales(rows);
+  const Scales scales(rows, type == StorageType::int4);
   const std::size_t groups = up(values.columns(), 2) / 2;
-  if constexpr (type == StorageType::int4) scales.centre(groups);
   const bool few = count <= kFewQueries;
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
   Upcoming upcoming(rows, next, values.count() * lines_of<type>(values.columns()));
@@ -386,23 +405,25 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
       }
     }
     const Sums part = sums.from(q);
-    for (std::size_t group = 0; group < groups; ++group) {
+    // Two groups of int4 at a time: half of a line of a row, as of int8.
+    for (std::size_t group = 0, next_group = 0; group < groups; group = next_group) {
+      next_group = std::min(group + (type == StorageType::int4 ? 2 : 1), groups);
       const std::size_t first = 2 * group;
       const auto run = [&]<std::size_t C>() {
         if (few) {
-          add_tile<FreshColumns<type, C>, Q, C>(codes[group], values, first, part, values, first,
+          add_tile<FreshColumns<type, C>, Q, C>(codes + group, values, first, part, values, first,
                                                 upcoming);
         } else {
           const __m512i* at = kept + first;
           const std::size_t columns = values.columns();
           const std::size_t steps = values.count();
-          add_tile<KeptColumns<C>, Q, C>(codes[group], values, first, part, at, columns, steps);
+          add_tile<KeptColumns<C>, Q, C>(codes + group, values, first, part, at, columns, steps);
         }
       };
-      if (type == StorageType::int4 || 2 * group + 2 <= values.columns()) {
-        run.template operator()<2>();
-      } else if constexpr (type == StorageType::int8) {
-        run.template operator()<1>();
+      if constexpr (type == StorageType::int4) {
+        next_group - group == 2 ? run.template operator()<4>() : run.template operator()<2>();
+      } else {
+        first + 2 <= values.columns() ? run.template operator()<2>() : run.template operator()<1>();
       }
     }
   });

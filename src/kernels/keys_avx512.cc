@@ -371,6 +371,29 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       });
     });
   }
+  // What the keys' scales and offsets, and a query's units, make of sums of a group of numbers.
+  BALLAST_INLINE static void scale(const Asked& asked, std::size_t group,
+                                   const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
+                                   __m512 (&sums)[Q][G]) {
+    const std::size_t groups = asked.stride / kQuantGroup;
+    times<G>([&](auto g) BALLAST_HERE {
+      const std::size_t key = (asked.first + g) * kWide;
+      const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
+      times<Q>([&](auto q) BALLAST_HERE {
+        auto& sum = sums[q][g];
+        if constexpr (kWideCodes) {
+          const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
+          sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sum);
+        } else {
+          const auto offset = _mm512_load_ps(asked.scales->at(groups + group) + key);
+          const auto unit = _mm512_set1_ps(Codes<type>::units(asked.query(q), asked.stride)[group]);
+          const auto share = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
+          const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(low[q][g]), scale);
+          sum = _mm512_fmadd_ps(dot, unit, _mm512_fmadd_ps(offset, share, sum));
+        }
+      });
+    });
+  }
 
  private:
   template <std::size_t kHalf, typename Words>
@@ -397,29 +420,83 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       words.after(kWord, low);
     });
   }
+};
 
-  BALLAST_INLINE static void scale(const Asked& asked, std::size_t group,
-                                   const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
-                                   __m512 (&sums)[Q][G]) {
-    const std::size_t groups = asked.stride / kQuantGroup;
-    times<G>([&](auto g) BALLAST_HERE {
-      const std::size_t key = (asked.first + g) * kWide;
-      const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
-      times<Q>([&](auto q) BALLAST_HERE {
-        auto& sum = sums[q][g];
-        if constexpr (kWideCodes) {
-          const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
-          sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sum);
-        } else {
-          const auto offset = _mm512_load_ps(asked.scales->at(groups + group) + key);
-          const auto unit = _mm512_set1_ps(Codes<type>::units(asked.query(q), asked.stride)[group]);
-          const auto share = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
-          const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(low[q][g]), scale);
-          sum = _mm512_fmadd_ps(dot, unit, _mm512_fmadd_ps(offset, share, sum));
-        }
+// Few queries of int4. A piece of their codes stays in registers while all keys pass by, as they
+// are: the sums of a key stand side by side, two of each group, until the piece is done.
+template <std::size_t Q>
+class FewInt4 {
+  static constexpr StorageType kType = StorageType::int4;
+
+ public:
+  FewInt4(const Keys<kType>& keys, const Asked& asked, std::size_t piece)
+      : keys_(keys), asked_(asked), piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece) {
+    times<Q>([&](auto q) BALLAST_HERE {
+      // Of each group the words of first numbers, then those of second numbers.
+      const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
+      const auto all =
+          _mm512_maskz_loadu_epi32(valid, Codes<kType>::group(asked.query(q), 2 * piece));
+      times<4>([&](auto i) BALLAST_HERE {
+        const int first = i / 2 * 2 + i % 2 * 4, second = first + 8;
+        const auto words = _mm512_set_epi32(
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first,  //
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first);
+        codes_[q][i] = _mm512_permutexvar_epi32(words, all);
+        in_order(codes_[q][i]);
       });
     });
   }
+  // To the logits of sixteen keys. lines: what to ask for meanwhile.
+  BALLAST_INLINE void add(std::size_t group, std::uintptr_t lines) const {
+    const RowSet rows = keys_.rows(group);
+    __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
+    times<2>([&](auto half) BALLAST_HERE {
+      __m512i other[Q];
+      four_keys(rows, half, 0, lines, sums[half]);
+      four_keys(rows, half, 2, lines, other);
+      // Up to 16 · 15 · 127 each, so that they and pairs of them fit into 16 bits.
+      times<Q>([&](auto q) BALLAST_HERE {
+        const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
+        sums[half][q] = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+      });
+    });
+    __m512i first[Q][1], second[Q][1];
+    __m512 logits[Q][1];
+    times<Q>([&](auto q) BALLAST_HERE {
+      first[q][0] = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], 0x88);
+      second[q][0] = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], 0xDD);
+      logits[q][0] = piece_ == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(asked_.logit(q, group));
+    });
+    Asked here = asked_;
+    here.first = group;
+    Tile<kType, Q, 1>::scale(here, 2 * piece_, first, first, logits);
+    if (groups_ > 1) Tile<kType, Q, 1>::scale(here, 2 * piece_ + 1, second, second, logits);
+    times<Q>([&](auto q) BALLAST_HERE { _mm512_storeu_ps(asked_.logit(q, group), logits[q][0]); });
+  }
+
+ private:
+  // Rows j, j + 1, j + 4 and j + 5 of eight.
+  BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
+                                std::uintptr_t lines, __m512i (&sums)[Q]) const {
+    const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
+    const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
+    times<Q>([&](auto q) BALLAST_HERE { sums[q] = _mm512_setzero_si512(); });
+    times<4>([&](auto i) BALLAST_HERE {
+      const auto both = i < 2 ? _mm512_unpacklo_epi64(a, b) : _mm512_unpackhi_epi64(a, b);
+      const auto numbers =
+          _mm512_and_si512(i % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+      times<Q>([&](auto q) BALLAST_HERE {
+        sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes_[q][i]);
+        in_order(sums[q]);
+      });
+      if (i % 2 == 0) Upcoming::ask(lines, half * 4 + j + i / 2);
+    });
+  }
+
+  const Keys<kType>& keys_;
+  const Asked& asked_;
+  std::size_t piece_, groups_;  // in and behind the piece
+  __m512i codes_[Q][4];
 };
 
 // The largest magnitude; NaN if any number is not finite.
@@ -520,6 +597,18 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     if constexpr (type == StorageType::bf16 || Q < 3) of_groups.template operator()<2, Q>();
     of_groups.template operator()<1, Q>();
+  });
+}
+
+template <>
+void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count,
+             const RowsView* next) {
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+  in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
+    for (std::size_t p = 0; p < keys.pieces(); ++p) {
+      const FewInt4<Q> tile(keys, asked, p);
+      for (std::size_t g = 0; g < keys.groups(); ++g) tile.add(g, upcoming.lines(kPieceLines));
+    }
   });
 }
 

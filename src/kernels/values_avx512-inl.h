@@ -43,9 +43,10 @@ struct Sums {
   std::size_t stride;
 
   Sums from(std::size_t q) const { return {factors + q, sums + q * stride, stride}; }
+  BALLAST_INLINE float* of(std::size_t q) const { return sums + q * stride; }
   // To the 16 sums of a column.
   BALLAST_INLINE void add(std::size_t q, std::size_t column, __m512 more) const {
-    float* at = sums + q * stride + column * kWide;
+    float* at = of(q) + column * kWide;
     _mm512_storeu_ps(at, _mm512_fmadd_ps(_mm512_loadu_ps(at), _mm512_set1_ps(factors[q]), more));
   }
 };
