@@ -94,20 +94,20 @@ class EntryBlock {
            (first_ > high || (window > 0 && last_ <= std::int64_t{low} - window));
   }
 
-  kernels::LogitRule rule(const Queries& queries, std::size_t q, const Logits& logits) const {
-    kernels::LogitRule rule;
+  void set(kernels::LogitRule& rule, const Queries& queries, std::size_t q,
+           const Logits& logits) const {
     rule.scale = logits.scale;
     rule.softcap = logits.softcap;
     rule.log_weights = log_weights_;
-    if (queries.positions.empty() || !has_positions()) return rule;
+    rule.positions = nullptr;
+    if (queries.positions.empty() || !has_positions()) return;
     const Position position = queries.positions[q];
     rule.positions = positions_;
     rule.query_position = position;
     rule.sliding_window = logits.sliding_window;
     rule.hide = last_ > position || (logits.sliding_window > 0 &&
                                      first_ <= std::int64_t{position} - logits.sliding_window);
-    if (!queries.alibi_slopes.empty()) rule.slope = queries.alibi_slopes[q];
-    return rule;
+    rule.slope = queries.alibi_slopes.empty() ? 0.0f : queries.alibi_slopes[q];
   }
 
  private:
@@ -179,15 +179,20 @@ class Workspace {
   float* max;
   float* factors;  // by which older sums shrink when the maximum grows
 
+  // Queries whose weights are updated together. What their logits need is kept from block to block:
+  // to make it anew takes as long as a part of the exponentials.
+  static constexpr std::size_t kTogether = 8;
+  kernels::LogitRule rules[kTogether];
+
  private:
   AlignedArray<std::byte> memory_;
 };
 
-// Rows as the kernels shall read them: unpacked into `buffer` when many queries share them.
-RowsView prepared(const RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
-  if (queries < kUnpackFrom || as_stored) return rows;
+// Has the rows unpacked into `buffer` when many queries share them, as the kernels shall read them.
+void prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
+  if (queries < kUnpackFrom || as_stored) return;
   kernels::decode_packed(rows, buffer);
-  return view_f32({buffer, rows.rows, packed_size(rows.dim)});
+  rows = view_f32({buffer, rows.rows, packed_size(rows.dim)});
 }
 
 // The block of rows at `begin`: cut short, and empty past the end.
@@ -215,10 +220,10 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   }
   const Position window = queries.positions.empty() ? 0 : logits.sliding_window;
   for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
-    const RowsView stored = block_of(segment.keys, begin);
-    const EntryBlock block(segment, begin, stored.rows);
+    RowsView keys = block_of(segment.keys, begin);
+    const EntryBlock block(segment, begin, keys.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const RowsView keys = prepared(stored, m, kernels::keys_as_stored(stored.type), work.unpacked);
+    prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
     // Unpacked rows come from the cache and need no fetching ahead.
     const RowsView next = segment.role == Role::normaliser
                               ? block_of(segment.keys, begin + kEntryBlock)
@@ -232,16 +237,15 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
 // Finishes the logits of each query and turns them into weights relative to its running maximum.
 void update_weights(const Queries& queries, const EntryBlock& block, const Logits& logits,
                     bool normalises, float* weights, Workspace& work) {
-  constexpr std::size_t kTogether = 8;
-  kernels::LogitRule rules[kTogether];
+  constexpr std::size_t kTogether = Workspace::kTogether;
   kernels::FinishedLogits rows[kTogether];
   double sums[kTogether];
   const std::size_t m = queries.rows.rows;
   for (std::size_t first = 0; first < m; first += kTogether) {
     const std::size_t count = std::min(m - first, kTogether);
     float* row = weights + first * kEntryBlock;
-    for (std::size_t i = 0; i < count; ++i) rules[i] = block.rule(queries, first + i, logits);
-    kernels::finish_logits({rules, count}, block.count(), row, rows);
+    for (std::size_t i = 0; i < count; ++i) block.set(work.rules[i], queries, first + i, logits);
+    kernels::finish_logits({work.rules, count}, block.count(), row, rows);
     for (std::size_t i = 0; i < count; ++i) {
       const float largest = rows[i].largest;
       float& max = work.max[first + i];
@@ -323,8 +327,8 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
       work.record->max.insert(work.record->max.end(), work.max, work.max + m);
     }
     if (!has_values) return;
-    const RowsView values = prepared(block_of(segment.values, begin), m,
-                                     kernels::values_as_stored(segment.values.type), work.unpacked);
+    RowsView values = block_of(segment.values, begin);
+    prepare(values, m, kernels::values_as_stored(values.type), work.unpacked);
     const RowsView next_keys = block_of(segment.keys, begin + kEntryBlock);
     kernels::accumulate_block(values, weights, m, work.factors, work.sums,
                               m < kUnpackFrom ? &next_keys : nullptr);

@@ -147,6 +147,7 @@ class Scales {
         floats_[w][e] = middle ? std::fma(floats_[w - words_ / 2][e], 8.0f, word) : word;
       }
     }
+    if (e == kEntryBlock) return;
     for (std::size_t w = 0; w < words_; ++w) std::fill(floats_[w] + e, std::end(floats_[w]), 0.0f);
   }
   const float* at(std::size_t word) const { return floats_[word]; }

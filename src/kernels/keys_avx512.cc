@@ -454,7 +454,7 @@ class FewInt4 {
       __m512i other[Q];
       four_keys(rows, half, 0, lines, sums[half]);
       four_keys(rows, half, 2, lines, other);
-      // Up to 16 · 15 · 127 each, so that they and pairs of them fit into 16 bits.
+      // At most 16 · 15 · 127, which fits into 16 bits.
       times<Q>([&](auto q) BALLAST_HERE {
         const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
         sums[half][q] = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
