@@ -163,7 +163,7 @@ struct WideCodes {
 struct ByteCodes {
   static constexpr std::size_t kParts = 4;
   alignas(64) float unit[kTile][kWide];  // of part p in lanes 4 p …
-  float offset[kTile];                   // Σ w (o + 8 s)
+  alignas(64) float offset[kTile];       // Σ w (o + 8 s)
   alignas(64) std::uint8_t code[kTile][kEntryBlock];
 
   BALLAST_INLINE void set(std::size_t q, const Weights& weights, const float* scales,
@@ -180,11 +180,29 @@ struct ByteCodes {
     const auto inverse = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most);
     // Columns are 16 (n − 8).
     _mm512_store_ps(unit[q], _mm512_mul_ps(most, _mm512_set1_ps(1.0f / (16.0f * 255.0f))));
-    offset[q] = _mm512_reduce_add_ps(sum);
+    offsets[q] = sum;
     times<kVectors / 2>([&](auto i) BALLAST_HERE {
       store_half(code[q] + 2 * i * kWide, _mm512_castsi512_si256(products.codes(2 * i, inverse)));
     });
   }
+  // When Q queries are set: the lanes of all offsets are added up together.
+  template <std::size_t Q>
+  BALLAST_INLINE void finish() {
+    __m512 of[kTile];
+    times<kTile>([&](auto q) BALLAST_HERE { of[q] = q < Q ? offsets[q] : _mm512_setzero_ps(); });
+    const auto quads = added(added(of[0], of[2]), added(of[1], of[3]));
+    const auto halves =
+        _mm256_add_ps(_mm512_castps512_ps256(quads), _mm512_extractf32x8_ps(quads, 1));
+    _mm_store_ps(offset,
+                 _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  }
+
+ private:
+  BALLAST_INLINE static __m512 added(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  }
+
+  __m512 offsets[kTile];
 };
 
 // Lines of four rows of some columns.
@@ -403,6 +421,9 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
         codes[group].set(i, of_query, scales.at(group),
                          type == StorageType::int4 ? scales.at(groups + group) : nullptr);
       }
+    }
+    if constexpr (type == StorageType::int4) {
+      for (std::size_t group = 0; group < groups; ++group) codes[group].template finish<Q>();
     }
     const Sums part = sums.from(q);
     // Two groups of int4 at a time: half of a line of a row, as of int8.
