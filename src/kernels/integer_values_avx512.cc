@@ -215,6 +215,8 @@ constexpr std::size_t lines_of(std::size_t columns) {
 template <StorageType type, std::size_t C>
 class FreshColumns {
  public:
+  static constexpr bool kKept = false;
+
   BALLAST_INLINE FreshColumns(const Integers<type>& values, std::size_t first, Upcoming& upcoming)
       : rest_(upcoming),
         upcoming_(upcoming),
@@ -252,6 +254,8 @@ class FreshColumns {
 template <std::size_t C>
 class KeptColumns {
  public:
+  static constexpr bool kKept = true;
+
   KeptColumns(const __m512i* columns, std::size_t count, std::size_t steps)
       : columns_(columns), at_(columns), count_(count), steps_(steps) {}
   void begin(std::size_t step) { at_ = columns_ + step * count_; }
@@ -374,19 +378,19 @@ BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::s
           times<2>([&](auto i) BALLAST_HERE {
             auto& sum = part[q][2 * g + i];
             sum = _mm512_dpbusd_epi32(sum, code, column[2 * g + i]);
-            in_order(sum);
+            if constexpr (Columns::kKept) in_order(sum);
           });
         });
       });
       at += 4 * kParts;
     };
     columns.begin(p);
-    std::size_t s = p;
-    for (; s < steps.whole(); s += kParts) {
+    const std::size_t whole = (steps.whole() + kParts - 1 - p) / kParts;
+    for (std::size_t s = whole; s > 0; --s) {
       columns.next(kParts, column);
       multiply();
     }
-    if (s < steps.count()) {
+    if (p + whole * kParts < steps.count()) {
       columns.last(column);
       multiply();
     }
