@@ -2,10 +2,11 @@
 // bytes, prompts against the rate of fused multiply-adds.
 //
 // Decode: one token's queries over 16384 entries, on as many heads as exceed the caches, so that
-// every byte comes from memory. Each pass is followed by one over a quarter of the entries
-// (`quarter`: how many times as fast) and by a plain read of the same bytes. The median of the
-// heads of all passes counts: the best would be one that a cache had kept in part, or one of a
-// moment when memory gave more.
+// every byte comes from memory. By turns, each time with another head: all entries, a quarter of
+// them (`quarter`: how many times as fast), a plain read of the same bytes and, beside several
+// queries or weights, one query without weights (`cost`: how much longer than that). So all of them
+// see the same machine, which changes from one second to the next. Medians count: the best would be
+// a head that a cache had kept in part, or a moment when memory gave more.
 //
 // Cached: the same over 512 entries again and again, on one thread: what arithmetic alone allows;
 // the best pass counts.
@@ -114,43 +115,50 @@ void decode(benchmark::State& state, StorageType type) {
   const std::vector<float> log_weights(kEntries, 0.25f);
   Logits logits;
   logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
-  const auto attend_to = [&](std::size_t h, std::size_t entries) {
-    Matrix out(group, dim);
+  const auto attend_to = [&](std::size_t h, std::size_t entries, std::size_t count,
+                             bool with_weights) {
+    Matrix out(count, dim);
     Segment segment;
     segment.keys = heads[h].keys.view(0, entries);
     segment.values = heads[h].values.view(0, entries);
-    if (weighted) segment.log_weights = log_weights.data();
-    attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
+    if (with_weights) segment.log_weights = log_weights.data();
+    attend({queries.view().slice(0, count), {}, {}}, {&segment, 1}, logits, out.view());
     benchmark::DoNotOptimize(out.data());
   };
   const double bytes = static_cast<double>(threads) *
                        static_cast<double>(heads[0].keys.bytes() + heads[0].values.bytes());
-  // A head a thread; the times that the threads took together, and the time of all.
-  const auto pass = [&](std::vector<double>& times, const auto& body) {
-    double total = 0.0;
-    for (std::size_t h = 0; h + threads <= heads.size(); h += threads) {
-      const double start = now(threads);
-      parallel_for(threads, [&](std::size_t t) { body(h + t); });
-      const double seconds = now(threads) - start;
-      total += seconds;
-      times.push_back(seconds);
-    }
-    return total;
+  // Turn t of a pass: a head a thread.
+  const std::size_t turns = heads.size() / threads;
+  const auto time = [&](std::vector<double>& times, std::size_t turn, const auto& body) {
+    const std::size_t first = turn % turns * threads;
+    const double start = now(threads);
+    parallel_for(threads, [&](std::size_t t) { body(first + t); });
+    times.push_back(now(threads) - start);
+    return times.back();
   };
-  std::vector<double> all, quarter, plain;
+  const bool plain = group == 1 && !weighted;
+  std::vector<double> all, quarter, read, one;
   for (auto _ : state) {
-    state.SetIterationTime(pass(all, [&](std::size_t h) { attend_to(h, kEntries); }));
-    pass(quarter, [&](std::size_t h) { attend_to(h, kEntries / 4); });
-    pass(plain, [&](std::size_t h) {
-      std::uint64_t sum = read_all(heads[h].keys) + read_all(heads[h].values);
-      benchmark::DoNotOptimize(sum);
-    });
+    double total = 0.0;
+    for (std::size_t t = 0; t < turns; ++t) {
+      total += time(all, t, [&](std::size_t h) { attend_to(h, kEntries, group, weighted); });
+      time(quarter, t + turns / 4,
+           [&](std::size_t h) { attend_to(h, kEntries / 4, group, weighted); });
+      time(read, t + turns / 2, [&](std::size_t h) {
+        std::uint64_t sum = read_all(heads[h].keys) + read_all(heads[h].values);
+        benchmark::DoNotOptimize(sum);
+      });
+      if (plain) continue;
+      time(one, t + turns * 3 / 4, [&](std::size_t h) { attend_to(h, kEntries, 1, false); });
+    }
+    state.SetIterationTime(total);
   }
-  const double seconds = median(all), floor = median(plain);
+  const double seconds = median(all), floor = median(read);
   state.counters["GB/s"] = bytes / seconds * 1e-9;
   state.counters["read_GB/s"] = bytes / floor * 1e-9;
   state.counters["of_read"] = floor / seconds;
   state.counters["quarter"] = seconds / median(quarter);
+  if (!plain) state.counters["cost"] = seconds / median(one) - 1.0;
 }
 
 void cached(benchmark::State& state, StorageType type) {
