@@ -37,6 +37,7 @@ namespace {
 
 constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;
+constexpr std::size_t kBytesOfTurn = std::size_t{8} << 20;
 
 // Of one thread, processor time: other programs on the machine take turns with this one. Waiting
 // for memory counts. Of several, time.
@@ -125,17 +126,20 @@ void decode(benchmark::State& state, StorageType type) {
     attend({queries.view().slice(0, count), {}, {}}, {&segment, 1}, logits, out.view());
     benchmark::DoNotOptimize(out.data());
   };
-  const double bytes = static_cast<double>(threads) *
-                       static_cast<double>(heads[0].keys.bytes() + heads[0].values.bytes());
-  // Turn t of a pass: a head a thread.
-  const std::size_t turns = heads.size() / threads;
+  // A turn: so many heads a thread that its start, when threads are woken, does not count.
+  const std::size_t head_bytes = heads[0].keys.bytes() + heads[0].values.bytes();
+  const std::size_t together = std::max<std::size_t>(1, kBytesOfTurn / head_bytes);
+  const std::size_t turns = heads.size() / (threads * together);
   const auto time = [&](std::vector<double>& times, std::size_t turn, const auto& body) {
-    const std::size_t first = turn % turns * threads;
+    const std::size_t first = turn % turns * threads * together;
     const double start = now(threads);
-    parallel_for(threads, [&](std::size_t t) { body(first + t); });
+    parallel_for(threads, [&](std::size_t t) {
+      for (std::size_t i = 0; i < together; ++i) body(first + t * together + i);
+    });
     times.push_back(now(threads) - start);
     return times.back();
   };
+  const double bytes = static_cast<double>(threads * together * head_bytes);
   const bool plain = group == 1 && !weighted;
   std::vector<double> all, quarter, read, one;
   for (auto _ : state) {
