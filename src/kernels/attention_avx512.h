@@ -4,6 +4,7 @@
 //
 // Keys of a block are transposed first, so that a vector holds the same few coordinates of 16 keys:
 // no sum has to be added up across a vector, and what a group's scale costs is shared by 16 keys.
+// Up to four queries take keys of int4 as they are, and their sums are added up once a piece.
 // Values of a block are interleaved, so that a vector holds 16 coordinates of two or four entries.
 // Both are done once for all queries.
 #pragma once

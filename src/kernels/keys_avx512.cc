@@ -583,7 +583,7 @@ template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
-// other; of integers one if queries are more than two, as registers would not do.
+// other; of int8 one if queries are more than two, as registers would not do.
 template <StorageType type>
 void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
