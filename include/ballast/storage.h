@@ -23,6 +23,7 @@ std::string_view to_string(StorageType type);
 /// Throws Error that lists the known names.
 StorageType parse_storage_type(std::string_view name);
 
+/// Groups of a row in int8 and int4; the last one may be filled up.
 constexpr std::size_t quant_groups(std::size_t dim) {
   return (dim + kQuantGroup - 1) / kQuantGroup;
 }

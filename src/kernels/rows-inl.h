@@ -100,8 +100,7 @@ struct ReadInt4 {
 template <class Read>
 class RowReader {
  public:
-  explicit RowReader(const RowsView& rows)
-      : rows_(rows), groups_((rows.dim + kQuantGroup - 1) / kQuantGroup) {
+  explicit RowReader(const RowsView& rows) : rows_(rows), groups_(quant_groups(rows.dim)) {
     // Groups of int4 are always stored whole. A rest behind the whole steps takes the slow road.
     const std::size_t stored = rows.type == StorageType::int4 ? groups_ * kQuantGroup : rows.dim;
     whole_steps_ = stored / kStep;
