@@ -195,6 +195,35 @@ TEST_P(Attention, MatchesFloat64OnALongContext) {
   EXPECT_LE(error, allowed());
 }
 
+// Integer products add up in 32 bits, and on the way in 16: here all of them are the largest there
+// are, of one sign.
+TEST_P(Attention, LargestCodesAddUp) {
+  for (const std::size_t d : {32, 64, 96, 128, 256}) {
+    Cache cache;
+    cache.parts.push_back(make_part(random_, 200, d, d, type(), type()));
+    auto& part = cache.parts.back();
+    std::uniform_real_distribution<double> size(0.1, 1.0);
+    for (auto& key : part.keys) {
+      const double x = size(random_);
+      for (std::size_t c = 0; c < d; ++c) key[c] = c % kQuantGroup == 0 ? -x : x;
+    }
+    part.key_rows = store(type(), part.keys, d);
+    std::vector<float> row(d);
+    for (std::size_t i = 0; i < part.keys.size(); ++i) {
+      part.key_rows.view(i, 1).decode(0, row);
+      std::copy(row.begin(), row.end(), part.keys[i].begin());
+      part.value_rows.view(i, 1).decode(0, row);
+      std::copy(row.begin(), row.end(), part.values[i].begin());
+    }
+    for (const std::size_t m : {1, 4, 5}) {
+      Asked asked = make_queries(random_, m, d);
+      for (auto& query : asked.numbers) std::fill(query.begin(), query.end(), 0.75);
+      asked.rows = to_matrix(asked.numbers, d);
+      EXPECT_LE(error_of(cache, asked, usual(d), d), 0.02) << d << ", " << m << " queries";
+    }
+  }
+}
+
 // What kernels round beyond the stored numbers: queries and weights, to at most what a stored
 // number has lost itself.
 TEST_P(Attention, AddsLittleToWhatStorageLost) {
