@@ -10,13 +10,14 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/read_file.h"
 
 namespace ballast {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // Not blocking, so that a named pipe is refused below instead of waiting for its writer.
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) fail("{}: cannot open: {}", path.string(), std::strerror(errno));
+  if (file < 0) fail_to_open(path, errno);
   struct stat status;
   const char* problem = nullptr;
   if (::fstat(file, &status) != 0) {

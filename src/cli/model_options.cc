@@ -11,10 +11,10 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "base/fail.h"
+#include "base/read_file.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -147,14 +147,7 @@ std::string read_input(const std::string& path) {
     require(std::ferror(stdin) == 0, "cannot read standard input: {}", std::strerror(errno));
     return text;
   }
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), "{}: a folder, expected a text", path);
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  require(in.good(), "{}: cannot open: {}", path, std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  require(!in.bad(), "{}: cannot read: {}", path, std::strerror(errno));
-  return text;
+  return read_file(path);
 }
 
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,

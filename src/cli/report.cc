@@ -1,12 +1,10 @@
 // ballast report: results of experiments as one page.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/printable.h"
+#include "base/read_file.h"
 #include "cli/command.h"
 #include "report/result.h"
 
@@ -20,12 +18,7 @@ struct Options {
 };
 
 Result read_result(const std::string& path) {
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), "{}: is a folder, not a results file",
-          path);
-  std::ifstream in(path, std::ios::binary);
-  require(in.is_open(), "{}: cannot open it", path);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = read_file(path);
   Json json;
   try {
     json = Json::parse(text);

@@ -1,9 +1,11 @@
 #include "eval/json_lines.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/fail.h"
 #include "base/printable.h"
+#include "base/read_file.h"
 
 namespace ballast {
 namespace {
@@ -86,13 +88,12 @@ Record Record::object(const char* name) const {
 }
 
 JsonLines::JsonLines(const std::filesystem::path& path) : path_(path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  require(std::filesystem::exists(status), "{}: there is no such file", path.string());
-  require(!std::filesystem::is_directory(status), "{}: is a folder; expected a .jsonl file",
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), "{}: is a folder; expected a .jsonl file",
           path.string());
+  errno = 0;
   file_.open(path, std::ios::binary);
-  require(file_.is_open(), "{}: cannot be read", path.string());
+  if (!file_.is_open()) fail_to_open(path, errno);
 }
 
 std::optional<Record> JsonLines::next() {

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <set>
 
 #include "base/fail.h"
+#include "base/read_file.h"
 
 namespace ballast {
 namespace {
@@ -79,12 +76,6 @@ class Draws {
   std::mt19937_64 engine_;
 };
 
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  require(in.good(), "{}: cannot open: {}", path.string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 Json place(std::size_t tokens, double depth) { return {{"length", tokens}, {"depth", depth}}; }
 
 }  // namespace
@@ -109,7 +100,7 @@ Haystack::Haystack(const Tokenizer& tokenizer, const fs::path& path) : tokenizer
     files.push_back(path);
   }
   for (const fs::path& file : files) {
-    const std::string text = read_text(file);
+    const std::string text = read_file(file);
     // A sentence ends with its mark before a blank, or with a line.
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = begin;

@@ -1,5 +1,4 @@
 // Vocabularies of files and of Hugging Face folders.
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <unordered_map>
@@ -7,6 +6,7 @@
 #include "ballast/gguf.h"
 #include "ballast/tokenizer.h"
 #include "base/fail.h"
+#include "base/read_file.h"
 #include "text/pretokenizers.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_json.h"
@@ -20,21 +20,17 @@ using nlohmann::json;
 // Larger than any vocabulary.
 constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 30;
 
-std::string read_file(const fs::path& path) {
+std::string read_limited(const fs::path& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  require(!error, "{}: {}", path.string(), error.message());
+  if (error) fail_to_open(path, error.value());
   require(size <= kLargestFile, "{}: {} bytes; a vocabulary has at most {}", path.string(), size,
           kLargestFile);
-  std::ifstream in(path, std::ios::binary);
-  std::string content(size, '\0');
-  in.read(content.data(), static_cast<std::streamsize>(size));
-  require(in.good(), "{}: cannot be read", path.string());
-  return content;
+  return read_file(path);
 }
 
 Vocabulary read_sentencepiece(const fs::path& path) {
-  std::string serialized = read_file(path);
+  std::string serialized = read_limited(path);
   Vocabulary vocabulary = SentencePieceModel(serialized, path.string()).vocabulary();
   vocabulary.sentencepiece_model = std::move(serialized);
   // The file does not say; models that have a bos token in it are trained with it in front.
@@ -46,13 +42,13 @@ Vocabulary read_sentencepiece(const fs::path& path) {
 Vocabulary read_vocab_and_merges(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
   json merges = json::array();
-  std::istringstream lines(read_file(folder / "merges.txt"));
+  std::istringstream lines(read_limited(folder / "merges.txt"));
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
     if (!line.empty() && !(merges.empty() && line.starts_with("#version"))) merges.push_back(line);
   }
   const json model = {{"type", "BPE"},
-                      {"vocab", parse_json(read_file(path), path.string())},
+                      {"vocab", parse_json(read_limited(path), path.string())},
                       {"merges", std::move(merges)}};
   const json pre = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   return parse_tokenizer_json(json{{"model", model}, {"pre_tokenizer", pre}}.dump(), path.string());
@@ -61,7 +57,7 @@ Vocabulary read_vocab_and_merges(const fs::path& folder) {
 Vocabulary read_folder(const fs::path& folder) {
   if (fs::exists(folder / "tokenizer.json")) {
     const fs::path path = folder / "tokenizer.json";
-    return parse_tokenizer_json(read_file(path), path.string());
+    return parse_tokenizer_json(read_limited(path), path.string());
   }
   if (fs::exists(folder / "tokenizer.model")) return read_sentencepiece(folder / "tokenizer.model");
   if (fs::exists(folder / "vocab.json")) return read_vocab_and_merges(folder);
@@ -116,7 +112,7 @@ void set_chat_template(Vocabulary& vocabulary, const json& config) {
 }
 
 void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_tokens) {
-  const json config = parse_json(read_file(path), path.string());
+  const json config = parse_json(read_limited(path), path.string());
   try {
     if (with_added_tokens && config.contains("added_tokens_decoder")) {
       for (const auto& [id, token] : config.at("added_tokens_decoder").items()) {
@@ -144,14 +140,14 @@ Vocabulary read_vocabulary(const fs::path& path) {
   Vocabulary vocabulary = is_folder ? read_folder(path)
                           : path.extension() == ".model"
                               ? read_sentencepiece(path)
-                              : parse_tokenizer_json(read_file(path), path.string());
+                              : parse_tokenizer_json(read_limited(path), path.string());
   const fs::path folder = is_folder ? path : path.parent_path();
   const bool from_json = fs::path(vocabulary.source).filename() == "tokenizer.json";
   if (fs::exists(folder / "tokenizer_config.json")) {
     read_config(vocabulary, folder / "tokenizer_config.json", !from_json);
   }
   if (fs::exists(folder / "chat_template.jinja")) {
-    vocabulary.chat_template = read_file(folder / "chat_template.jinja");
+    vocabulary.chat_template = read_limited(folder / "chat_template.jinja");
   }
   return vocabulary;
 }

@@ -6,6 +6,7 @@
 
 #include "ballast/error.h"
 #include "base/mapped_file.h"
+#include "base/read_file.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -101,6 +102,24 @@ TEST(MappedFile, ShowsTheContent) {
             "content");
   write_text(dir / "empty", "");
   EXPECT_TRUE(MappedFile(dir / "empty").bytes().empty());
+}
+
+TEST(ReadFile, ReadsAllOrSaysWhyNotAndWhatToDo) {
+  TempDir dir;
+  write_text(dir / "a", std::string("one\0two\n", 8));
+  EXPECT_EQ(read_file(dir / "a"), std::string("one\0two\n", 8));
+  write_text(dir / "empty", "");
+  EXPECT_EQ(read_file(dir / "empty"), "");
+  EXPECT_EQ(error_of([&] { read_file(dir / "b"); }),
+            (dir / "b").string() + ": cannot open: No such file or directory; check the path");
+  EXPECT_EQ(error_of([] { read_file("not/here"); }),
+            "not/here: cannot open: No such file or directory; check the path, which starts from " +
+                std::filesystem::current_path().string());
+  EXPECT_THAT(error_of([&] { read_file(dir / "a" / "b"); }), HasSubstr("; check the path"));
+  EXPECT_EQ(error_of([] { fail_to_open("a", EACCES); }),
+            "a: cannot open: Permission denied; make it readable for you");
+  EXPECT_EQ(error_of([&] { read_file(dir.path()); }),
+            dir.path().string() + ": cannot read: it is a folder");
 }
 
 TEST(MappedFile, SaysWhyItCannotRead) {

@@ -269,7 +269,7 @@ TEST_F(Cli, NamesWhatIsWrongWithAFile) {
     expect_failure(run({"compress", bad, "--method", "balancekv:rate=0.5"}), 1, message);
     expect_failure(run(eval({bad, "--methods", "balancekv"})), 1, message);
   };
-  error(bad + ": cannot open: No such file or directory");
+  error(bad + ": cannot open: No such file or directory; check the path");
   write_text(bad, "");
   error(bad + ": not a safetensors file");
   write_text(bad, "this is a plain text file, and not a short one");
@@ -438,8 +438,9 @@ TEST_F(Cli, ResultsBecomeAPage) {
                  other + ": not the JSON of an experiment");
   expect_failure(run({"report", path("empty.json"), "-o", page}), 1,
                  "empty.json: not a whole JSON");
-  expect_failure(run({"report", path("none.json"), "-o", page}), 1, "none.json: cannot open it");
-  expect_failure(run({"report", path(""), "-o", page}), 1, "is a folder");
+  expect_failure(run({"report", path("none.json"), "-o", page}), 1,
+                 "none.json: cannot open: No such file or directory; check the path");
+  expect_failure(run({"report", path(""), "-o", page}), 1, "it is a folder");
   expect_failure(run({"report", "-o", page}), 2, "FILE is required");
   EXPECT_EQ(read_text(page), html);
 }

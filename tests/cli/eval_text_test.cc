@@ -108,7 +108,7 @@ TEST_F(EvalText, BadDataIsNamedBeforeAnythingRuns) {
   expect_refusal(eval("longbench", {"--data", file("c.jsonl", "")}), "holds no sample");
   expect_refusal(eval("longbench", {"--data", file("d.jsonl", good), "--tasks", "dureader"}),
                  "Chinese");
-  expect_refusal(eval("lines", {"--data", path("nothing.jsonl")}), "no such file");
+  expect_refusal(eval("lines", {"--data", path("nothing.jsonl")}), "No such file");
   expect_refusal(eval("ruler", {"--data", file("vt.jsonl", "{\"input\": \"x\"}")}),
                  "vt.jsonl:1: the field \"outputs\" is missing");
   expect_refusal(eval("summarise", {"--data", file("x.jsonl", "{\"article\": \"x\"}")}),

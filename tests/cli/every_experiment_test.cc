@@ -303,7 +303,7 @@ void check_bad_data(const Case& c) {
       refused_with(good + wrong.dump() + "\n", at + ":" + last + ": the ");
     }
     fs::remove(dir / bad);
-    expect_refusal(run_with(command(c, {"-q"}, dir.path().string())), "no such file");
+    expect_refusal(run_with(command(c, {"-q"}, dir.path().string())), "No such file");
   }
 }
 

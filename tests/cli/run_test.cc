@@ -229,7 +229,7 @@ TEST_F(RunModel, RefusesWhatItCannotDo) {
   expect_refusal(run({"--context", path("context"), "--question", std::string(90, 'x')}),
                  "but the model has 128 positions");
   expect_refusal(run({"--context", path("absent"), "--question", "x"}), path("absent"));
-  expect_refusal(run({"--prompt-file", dir_.path().string()}), "a folder, expected a text");
+  expect_refusal(run({"--prompt-file", dir_.path().string()}), "cannot read: it is a folder");
   expect_refusal(run({"x", "--method", "nonsense"}), "nonsense");
   expect_refusal(run({"x", "--protocol", "later"}), "later");
   expect_refusal(run({"x", "--cache-type", "f8"}), "f8");

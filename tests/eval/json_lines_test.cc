@@ -48,7 +48,7 @@ TEST_F(JsonLinesFile, NamesTheLineOfDamage) {
 }
 
 TEST_F(JsonLinesFile, NamesFilesThatAreNotThere) {
-  EXPECT_THAT(test::error_of([&] { JsonLines lines(dir_ / "none"); }), HasSubstr("no such file"));
+  EXPECT_THAT(test::error_of([&] { JsonLines lines(dir_ / "none"); }), HasSubstr("No such file"));
   EXPECT_THAT(test::error_of([&] { JsonLines lines(dir_.path()); }), HasSubstr("is a folder"));
   EXPECT_THAT(test::error_of([&] { json_lines_files(dir_.path()); }), HasSubstr("no .jsonl file"));
   write_text(dir_ / "b.jsonl", "");

@@ -1,0 +1,40 @@
+#include "base/read_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+std::string remedy(const std::filesystem::path& path, int error) {
+  if (error == EACCES) return "; make it readable for you";
+  if (error != ENOENT && error != ENOTDIR) return "";
+  std::error_code ignored;
+  const auto here = std::filesystem::current_path(ignored);
+  if (path.is_absolute() || here.empty()) return "; check the path";
+  return fmt::format("; check the path, which starts from {}", here.string());
+}
+
+}  // namespace
+
+void fail_to_open(const std::filesystem::path& path, int error) {
+  fail("{}: cannot open: {}{}", path.string(), std::strerror(error), remedy(path, error));
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), "{}: cannot read: it is a folder",
+          path.string());
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in.is_open()) fail_to_open(path, errno);
+  std::string content{std::istreambuf_iterator<char>(in), {}};
+  require(!in.bad(), "{}: cannot read: {}", path.string(), std::strerror(errno));
+  return content;
+}
+
+}  // namespace ballast
