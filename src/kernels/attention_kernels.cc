@@ -20,9 +20,11 @@ namespace HWY_NAMESPACE {
 
 // Registers limit a tile: 32 with AVX-512, 16 before.
 inline constexpr bool kManyRegisters = kLanes == 16;
-// Queries that share each row read.
-inline constexpr std::size_t kTile = kManyRegisters ? 4 : 2;
-inline constexpr std::size_t kKeys = 4;
+// Queries that share each row read, …
+inline constexpr std::size_t kTile = 4;
+// … and rows that Q of them are multiplied with at a time.
+template <std::size_t Q>
+inline constexpr std::size_t kKeys = kManyRegisters || Q <= 2 ? 4 : 2;
 
 template <template <class> class Work, class... Args>
 HWY_INLINE void for_type(StorageType type, Args... args) {
@@ -146,93 +148,109 @@ class Pace {
 // ---- dot products
 
 // Rows e … of a block; the last ones repeat its last row.
-template <class Read>
-HWY_INLINE void rows_from(const RowReader<Read>& reader, std::size_t e,
-                          const std::byte* (&rows)[kKeys], const float* (&scales)[kKeys]) {
+template <class Read, std::size_t K>
+HWY_INLINE void rows_from(const RowReader<Read>& reader, std::size_t e, const std::byte* (&rows)[K],
+                          const float* (&scales)[K]) {
   const std::size_t last = reader.rows() - 1;
-  times<kKeys>([&](auto k) BALLAST_HERE {
+  times<K>([&](auto k) BALLAST_HERE {
     rows[k] = reader.row(std::min(e + k, last));
     scales[k] = reader.scales(std::min(e + k, last));
   });
 }
 
-// One step of Q queries × kKeys keys. Each product has one accumulator, so its terms add up in the
+// One step of Q queries × K keys. Each product has one accumulator, so its terms add up in the
 // same order whatever Q is.
-template <std::size_t Q, class AnyPace>
-HWY_INLINE void multiply_step(const FloatVec (&a)[kKeys], const FloatVec (&b)[kKeys],
-                              const float* queries, std::size_t stride, AnyPace& pace,
-                              FloatVec (&sums)[Q][kKeys]) {
+template <std::size_t Q, std::size_t K, class AnyPace>
+HWY_INLINE void multiply_step(const FloatVec (&a)[K], const FloatVec (&b)[K], const float* queries,
+                              std::size_t stride, AnyPace& pace, FloatVec (&sums)[Q][K]) {
   const FloatTag d;
   pace.step();
   times<Q>([&](auto q) BALLAST_HERE {
     const auto x = hn::LoadU(d, queries + q * stride);
-    times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]); });
+    times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]); });
     pace.part(q);
   });
   times<Q>([&](auto q) BALLAST_HERE {
     const auto x = hn::LoadU(d, queries + q * stride + kLanes);
-    times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]); });
+    times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]); });
     pace.part(Q + q);
   });
+}
+
+// The lanes of each added up, to the logits of K keys.
+template <std::size_t Q, std::size_t K>
+HWY_INLINE void store_sums(const FloatVec (&sums)[Q][K], float* logits) {
+  const FloatTag d;
+  if constexpr (K == 4) {
+    times<Q>([&](auto q) BALLAST_HERE {
+      store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3], logits + q * kEntryBlock);
+    });
+  } else {
+    static_assert(K == 2);
+    // Two queries at a time; the last of three with itself.
+    times<(Q + 1) / 2>([&](auto i) BALLAST_HERE {
+      constexpr std::size_t q = 2 * i, other = std::min(q + 1, Q - 1);
+      float pairs[4];
+      store_four_sums(d, sums[q][0], sums[q][1], sums[other][0], sums[other][1], pairs);
+      std::memcpy(logits + q * kEntryBlock, pairs, K * sizeof(float));
+      std::memcpy(logits + other * kEntryBlock, pairs + K, K * sizeof(float));
+    });
+  }
 }
 
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
                          const RowsView* next, float* logits) {
   const FloatTag d;
-  const std::size_t quads = (reader.rows() + kKeys - 1) / kKeys;
-  const Pace<kKeys * Read::bytes(kStep), 2 * Q> begun(reader.view(), next, quads * reader.steps());
+  constexpr std::size_t K = kKeys<Q>;
+  const std::size_t quads = (reader.rows() + K - 1) / K;
+  const Pace<K * Read::bytes(kStep), 2 * Q> begun(reader.view(), next, quads * reader.steps());
   auto pace = begun;  // a copy, which stays in registers
-  for (std::size_t e = 0; e < reader.rows(); e += kKeys) {
-    const std::byte* row[kKeys];
-    const float* scales[kKeys];
+  for (std::size_t e = 0; e < reader.rows(); e += K) {
+    const std::byte* row[K];
+    const float* scales[K];
     rows_from(reader, e, row, scales);
-    FloatVec sums[Q][kKeys];
+    FloatVec sums[Q][K];
     times<Q>([&](auto q) BALLAST_HERE {
-      times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
+      times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
     });
-    FloatVec a[kKeys], b[kKeys];
+    FloatVec a[K], b[K];
     std::size_t s = 0;
     for (; s < reader.whole_steps(); ++s) {
-      times<kKeys>([&](auto k) BALLAST_HERE { reader.whole(row[k], scales[k], s, a[k], b[k]); });
-      multiply_step<Q>(a, b, queries + s * kStep, stride, pace, sums);
+      times<K>([&](auto k) BALLAST_HERE { reader.whole(row[k], scales[k], s, a[k], b[k]); });
+      multiply_step<Q, K>(a, b, queries + s * kStep, stride, pace, sums);
     }
     if (s < reader.steps()) [[unlikely]] {
-      times<kKeys>([&](auto k) BALLAST_HERE { reader.rest(row[k], scales[k], a[k], b[k]); });
-      multiply_step<Q>(a, b, queries + s * kStep, stride, pace, sums);
+      times<K>([&](auto k) BALLAST_HERE { reader.rest(row[k], scales[k], a[k], b[k]); });
+      multiply_step<Q, K>(a, b, queries + s * kStep, stride, pace, sums);
     }
-    times<Q>([&](auto q) BALLAST_HERE {
-      store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
-                      logits + q * kEntryBlock + e);
-    });
+    store_sums(sums, logits + e);
   }
 }
 
-// One group of Q queries × kKeys int8 keys.
-template <std::size_t Q, class AnyPace>
-HWY_INLINE void multiply_group(const std::byte* const (&keys)[kKeys],
-                               const float* const (&scales)[kKeys], std::size_t group,
-                               const float* queries, std::size_t stride, AnyPace& pace,
-                               FloatVec (&sums)[Q][kKeys]) {
+// One group of Q queries × K int8 keys.
+template <std::size_t Q, std::size_t K, class AnyPace>
+HWY_INLINE void multiply_group(const std::byte* const (&keys)[K], const float* const (&scales)[K],
+                               std::size_t group, const float* queries, std::size_t stride,
+                               AnyPace& pace, FloatVec (&sums)[Q][K]) {
   const FloatTag d;
-  hn::Vec<IntTag> products[Q][kKeys];
+  hn::Vec<IntTag> products[Q][K];
   times<Q>([&](auto q) BALLAST_HERE {
-    times<kKeys>([&](auto k) BALLAST_HERE { products[q][k] = hn::Zero(IntTag()); });
+    times<K>([&](auto k) BALLAST_HERE { products[q][k] = hn::Zero(IntTag()); });
   });
   times<kQuantGroup / kStep>([&](auto s) BALLAST_HERE {
     pace.step();
-    ShortVec key[kKeys];
-    times<kKeys>([&](auto k) BALLAST_HERE { key[k] = load_i8_as_i16(keys[k] + s * kStep); });
+    ShortVec key[K];
+    times<K>([&](auto k) BALLAST_HERE { key[k] = load_i8_as_i16(keys[k] + s * kStep); });
     times<Q>([&](auto q) BALLAST_HERE {
       const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
       const auto query = load_i16(codes + group * kQuantGroup + s * kStep);
-      times<kKeys>([&](auto k) BALLAST_HERE {
-        products[q][k] = add_products(products[q][k], query, key[k]);
-      });
+      times<K>([&](auto k)
+                   BALLAST_HERE { products[q][k] = add_products(products[q][k], query, key[k]); });
       pace.part(q);
     });
   });
-  times<kKeys>([&](auto k) BALLAST_HERE {
+  times<K>([&](auto k) BALLAST_HERE {
     const auto scale = hn::Set(d, scales[k][group]);
     times<Q>([&](auto q) BALLAST_HERE {
       sums[q][k] = hn::MulAdd(hn::ConvertTo(d, products[q][k]), scale, sums[q][k]);
@@ -244,37 +262,35 @@ template <std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries,
                          std::size_t stride, const RowsView* next, float* logits) {
   const FloatTag d;
+  constexpr std::size_t K = kKeys<Q>;
   const std::size_t rows = reader.rows();
   const std::size_t groups = reader.dim() / kQuantGroup;
   const std::size_t rest = reader.dim() % kQuantGroup;
-  const std::size_t quads = (rows + kKeys - 1) / kKeys;
-  const Pace<kKeys * kStep, Q> begun(reader.view(), next, quads * reader.steps());
+  const std::size_t quads = (rows + K - 1) / K;
+  const Pace<K * kStep, Q> begun(reader.view(), next, quads * reader.steps());
   auto pace = begun;  // a copy, which stays in registers
-  for (std::size_t e = 0; e < rows; e += kKeys) {
-    const std::byte* keys[kKeys];
-    const float* scales[kKeys];
+  for (std::size_t e = 0; e < rows; e += K) {
+    const std::byte* keys[K];
+    const float* scales[K];
     rows_from(reader, e, keys, scales);
-    FloatVec sums[Q][kKeys];
+    FloatVec sums[Q][K];
     times<Q>([&](auto q) BALLAST_HERE {
-      times<kKeys>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
+      times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
     });
     for (std::size_t g = 0; g < groups; ++g) {
-      multiply_group<Q>(keys, scales, g, queries, stride, pace, sums);
-      times<kKeys>([&](auto k) BALLAST_HERE { keys[k] += kQuantGroup; });
+      multiply_group<Q, K>(keys, scales, g, queries, stride, pace, sums);
+      times<K>([&](auto k) BALLAST_HERE { keys[k] += kQuantGroup; });
     }
     if (rest > 0) [[unlikely]] {
-      std::byte buffer[kKeys][kQuantGroup] = {};
-      const std::byte* copies[kKeys];
-      for (std::size_t k = 0; k < kKeys; ++k) {
+      std::byte buffer[K][kQuantGroup] = {};
+      const std::byte* copies[K];
+      for (std::size_t k = 0; k < K; ++k) {
         std::memcpy(buffer[k], keys[k], rest);
         copies[k] = buffer[k];
       }
-      multiply_group<Q>(copies, scales, groups, queries, stride, pace, sums);
+      multiply_group<Q, K>(copies, scales, groups, queries, stride, pace, sums);
     }
-    times<Q>([&](auto q) BALLAST_HERE {
-      store_four_sums(d, sums[q][0], sums[q][1], sums[q][2], sums[q][3],
-                      logits + q * kEntryBlock + e);
-    });
+    store_sums(sums, logits + e);
   }
   for (std::size_t q = 0; q < Q; ++q) {
     const auto scale = hn::Set(d, queries[q * stride + packed_size(reader.dim()) / 2]);
@@ -312,10 +328,10 @@ struct DotBlock {
     logits += q * kEntryBlock;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3) dot_tile_of<Read, 3>(reader, queries, stride, next, logits);
+        dot_tile_of<Read, 3>(reader, queries, stride, next, logits);
         break;
       case 2:
-        if constexpr (kTile > 2) dot_tile_of<Read, 2>(reader, queries, stride, next, logits);
+        dot_tile_of<Read, 2>(reader, queries, stride, next, logits);
         break;
       case 1:
         dot_tile_of<Read, 1>(reader, queries, stride, next, logits);
@@ -394,7 +410,7 @@ template <class Read, std::size_t Q>
 HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weights,
                                 const float* factors, float* sums, std::size_t stride,
                                 const RowsView* next) {
-  constexpr std::size_t S = kManyRegisters ? (Q == 1 ? 4 : 2) : (Q == 1 ? 2 : 1);
+  constexpr std::size_t S = Q == 1 ? 4 : kManyRegisters || Q == 2 ? 2 : 1;
   Pace<Read::bytes(kStep), Q> pace(reader.view(), next, reader.rows() * reader.steps());
   const std::size_t together =
       next == nullptr ? kEntryBlock : Upcoming::rows_together(reader.view());
@@ -435,12 +451,10 @@ struct AccumulateBlock {
     sums += q * stride;
     switch (count - q) {
       case 3:
-        if constexpr (kTile > 3)
-          accumulate_tile<Read, 3>(reader, weights, factors, sums, stride, next);
+        accumulate_tile<Read, 3>(reader, weights, factors, sums, stride, next);
         break;
       case 2:
-        if constexpr (kTile > 2)
-          accumulate_tile<Read, 2>(reader, weights, factors, sums, stride, next);
+        accumulate_tile<Read, 2>(reader, weights, factors, sums, stride, next);
         break;
       case 1:
         accumulate_tile<Read, 1>(reader, weights, factors, sums, stride, next);
