@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -54,10 +55,15 @@ struct PackQuery {
   }
 };
 
-// Queries of int8 keys become 16-bit integers with one scale, which stands behind them. That keeps
-// 15 bits where the keys have 7, and lets the products be added exactly, two in one instruction.
-template <>
-struct PackQuery<ReadInt8> {
+// Keys that are integers and their groups' scales. A query's numbers become 16-bit integers, too,
+// in the order of the row: 15 bits where the keys have 7 or 4, and products add up exactly, two in
+// one instruction. Behind them is their unit, and of int4, whose keys are s n + o, the sum of each
+// group's integers, for its o.
+template <class Read>
+concept Quantised = (Read::kScales > 0);
+
+template <Quantised Read>
+struct PackQuery<Read> {
   static void run(const float* row, std::size_t dim, float* out) {
     const std::size_t size = packed_size(dim);
     float largest = 0.0f, finite = 0.0f;
@@ -66,13 +72,27 @@ struct PackQuery<ReadInt8> {
       finite += row[i] * 0.0f;
     }
     // NaN unless all is finite, so that the logits are NaN too.
-    out[size / 2] = largest / 32767.0f + finite;
+    *unit(out, size) = largest / 32767.0f + finite;
     const double inverse = largest > 0.0f ? 32767.0 / static_cast<double>(largest) : 0.0;
     auto* codes = reinterpret_cast<std::int16_t*>(out);
     for (std::size_t i = 0; i < size; ++i) {
       const double code = i < dim && finite == 0.0f ? static_cast<double>(row[i]) * inverse : 0.0;
       codes[i] = static_cast<std::int16_t>(std::lrint(code));
     }
+    if constexpr (Read::kScales == 1) return;
+    for (std::size_t g = 0; g < size / kQuantGroup; ++g) {
+      const std::int16_t* group = codes + g * kQuantGroup;
+      sums(out, size)[g] = static_cast<float>(std::accumulate(group, group + kQuantGroup, 0));
+    }
+  }
+  // Of a packed query of `size` numbers.
+  template <class Float>
+  static Float* unit(Float* packed, std::size_t size) {
+    return packed + size / 2;
+  }
+  template <class Float>
+  static Float* sums(Float* packed, std::size_t size) {
+    return packed + size / 2 + 1;
   }
 };
 
@@ -228,46 +248,57 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
   }
 }
 
-// One group of Q queries × K int8 keys.
-template <std::size_t Q, std::size_t K, class AnyPace>
+// One group of Q queries × K keys. Many queries one by one, so that no sum waits in memory.
+template <Quantised Read, std::size_t Q, std::size_t K, class AnyPace>
 HWY_INLINE void multiply_group(const std::byte* const (&keys)[K], const float* const (&scales)[K],
                                std::size_t group, const float* queries, std::size_t stride,
                                AnyPace& pace, FloatVec (&sums)[Q][K]) {
   const FloatTag d;
+  constexpr std::size_t kSteps = kQuantGroup / kStep;
+  constexpr bool kOneByOne = Q > 2;
+  ShortVec key[kSteps][K];
   hn::Vec<IntTag> products[Q][K];
+  const auto multiply = [&](auto q, auto s) BALLAST_HERE {
+    const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
+    const auto query = load_i16(codes + group * kQuantGroup + s * kStep);
+    times<K>([&](auto k) BALLAST_HERE {
+      const auto before = s == 0 ? hn::Zero(IntTag()) : products[q][k];
+      products[q][k] = add_products(before, query, key[s][k]);
+    });
+  };
+  pace.step();
+  times<kSteps>([&](auto s) BALLAST_HERE {
+    times<K>([&](auto k) BALLAST_HERE { key[s][k] = Read::template integers<s>(keys[k]); });
+    if constexpr (!kOneByOne) times<Q>([&](auto q) BALLAST_HERE { multiply(q, s); });
+  });
+  FloatVec scale[K];
+  times<K>([&](auto k) BALLAST_HERE { scale[k] = hn::Set(d, scales[k][group]); });
   times<Q>([&](auto q) BALLAST_HERE {
-    times<K>([&](auto k) BALLAST_HERE { products[q][k] = hn::Zero(IntTag()); });
-  });
-  times<kQuantGroup / kStep>([&](auto s) BALLAST_HERE {
-    pace.step();
-    ShortVec key[K];
-    times<K>([&](auto k) BALLAST_HERE { key[k] = load_i8_as_i16(keys[k] + s * kStep); });
-    times<Q>([&](auto q) BALLAST_HERE {
-      const auto* codes = reinterpret_cast<const std::int16_t*>(queries + q * stride);
-      const auto query = load_i16(codes + group * kQuantGroup + s * kStep);
-      times<K>([&](auto k)
-                   BALLAST_HERE { products[q][k] = add_products(products[q][k], query, key[k]); });
-      pace.part(q);
+    if constexpr (kOneByOne) times<kSteps>([&](auto s) BALLAST_HERE { multiply(q, s); });
+    times<K>([&](auto k) BALLAST_HERE {
+      sums[q][k] = hn::MulAdd(hn::ConvertTo(d, products[q][k]), scale[k], sums[q][k]);
     });
-  });
-  times<K>([&](auto k) BALLAST_HERE {
-    const auto scale = hn::Set(d, scales[k][group]);
-    times<Q>([&](auto q) BALLAST_HERE {
-      sums[q][k] = hn::MulAdd(hn::ConvertTo(d, products[q][k]), scale, sums[q][k]);
-    });
+    pace.part(q);
   });
 }
 
-template <std::size_t Q>
-HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries,
-                         std::size_t stride, const RowsView* next, float* logits) {
+template <Quantised Read, std::size_t Q>
+HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
+                         const RowsView* next, float* logits) {
   const FloatTag d;
   constexpr std::size_t K = kKeys<Q>;
+  constexpr std::size_t kGroupBytes = Read::bytes(kQuantGroup);
+  constexpr bool kOffsets = Read::kScales > 1;
   const std::size_t rows = reader.rows();
-  const std::size_t groups = reader.dim() / kQuantGroup;
-  const std::size_t rest = reader.dim() % kQuantGroup;
-  const std::size_t quads = (rows + K - 1) / K;
-  const Pace<K * kStep, Q> begun(reader.view(), next, quads * reader.steps());
+  // Groups of int4 are stored whole.
+  const std::size_t groups = kOffsets ? reader.groups() : reader.dim() / kQuantGroup;
+  const std::size_t rest = kOffsets ? 0 : reader.dim() % kQuantGroup;
+  float group_sums[Q][std::max(kMaxDim / kQuantGroup, kLanes)] = {};
+  for (std::size_t q = 0; kOffsets && q < Q; ++q) {
+    std::copy_n(PackQuery<Read>::sums(queries + q * stride, stride), groups, group_sums[q]);
+  }
+  const std::size_t tiles = (rows + K - 1) / K;
+  const Pace<K * kGroupBytes, Q> begun(reader.view(), next, tiles * reader.groups());
   auto pace = begun;  // a copy, which stays in registers
   for (std::size_t e = 0; e < rows; e += K) {
     const std::byte* keys[K];
@@ -277,38 +308,35 @@ HWY_INLINE void dot_tile(const RowReader<ReadInt8>& reader, const float* queries
     times<Q>([&](auto q) BALLAST_HERE {
       times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::Zero(d); });
     });
+    for (std::size_t g = 0; kOffsets && g < groups; g += kLanes) {
+      times<K>([&](auto k) BALLAST_HERE {
+        const auto offsets = hn::LoadU(d, scales[k] + groups + g);
+        times<Q>([&](auto q) BALLAST_HERE {
+          sums[q][k] = hn::MulAdd(offsets, hn::LoadU(d, group_sums[q] + g), sums[q][k]);
+        });
+      });
+    }
     for (std::size_t g = 0; g < groups; ++g) {
-      multiply_group<Q, K>(keys, scales, g, queries, stride, pace, sums);
-      times<K>([&](auto k) BALLAST_HERE { keys[k] += kQuantGroup; });
+      multiply_group<Read, Q, K>(keys, scales, g, queries, stride, pace, sums);
+      times<K>([&](auto k) BALLAST_HERE { keys[k] += kGroupBytes; });
     }
     if (rest > 0) [[unlikely]] {
-      std::byte buffer[K][kQuantGroup] = {};
+      std::byte buffer[K][kGroupBytes] = {};
       const std::byte* copies[K];
       for (std::size_t k = 0; k < K; ++k) {
         std::memcpy(buffer[k], keys[k], rest);
         copies[k] = buffer[k];
       }
-      multiply_group<Q, K>(copies, scales, groups, queries, stride, pace, sums);
+      multiply_group<Read, Q, K>(copies, scales, groups, queries, stride, pace, sums);
     }
     store_sums(sums, logits + e);
   }
   for (std::size_t q = 0; q < Q; ++q) {
-    const auto scale = hn::Set(d, queries[q * stride + packed_size(reader.dim()) / 2]);
+    const auto unit = hn::Set(d, *PackQuery<Read>::unit(queries + q * stride, stride));
     for (std::size_t e = 0; e < kEntryBlock; e += kLanes) {
       float* at = logits + q * kEntryBlock + e;
-      hn::StoreU(hn::Mul(hn::LoadU(d, at), scale), d, at);
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), unit), d, at);
     }
-  }
-}
-
-// The kernels of a type, or of int8.
-template <class Read, std::size_t Q>
-HWY_INLINE void dot_tile_of(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                            const RowsView* next, float* logits) {
-  if constexpr (std::is_same_v<Read, ReadInt8>) {
-    dot_tile<Q>(reader, queries, stride, next, logits);
-  } else {
-    dot_tile<Read, Q>(reader, queries, stride, next, logits);
   }
 }
 
@@ -320,21 +348,20 @@ struct DotBlock {
     const std::size_t stride = packed_size(keys->dim);
     std::size_t q = 0;
     for (; q + kTile <= count; q += kTile) {
-      dot_tile_of<Read, kTile>(reader, queries + q * stride, stride, next,
-                               logits + q * kEntryBlock);
+      dot_tile<Read, kTile>(reader, queries + q * stride, stride, next, logits + q * kEntryBlock);
       next = nullptr;
     }
     queries += q * stride;
     logits += q * kEntryBlock;
     switch (count - q) {
       case 3:
-        dot_tile_of<Read, 3>(reader, queries, stride, next, logits);
+        dot_tile<Read, 3>(reader, queries, stride, next, logits);
         break;
       case 2:
-        dot_tile_of<Read, 2>(reader, queries, stride, next, logits);
+        dot_tile<Read, 2>(reader, queries, stride, next, logits);
         break;
       case 1:
-        dot_tile_of<Read, 1>(reader, queries, stride, next, logits);
+        dot_tile<Read, 1>(reader, queries, stride, next, logits);
         break;
       default:
         break;
@@ -485,7 +512,7 @@ HWY_EXPORT(Accumulate);
 }  // namespace
 
 bool keys_as_stored(StorageType type) {
-  return type == StorageType::int8 || avx512::multiplies(type);
+  return type == StorageType::int8 || type == StorageType::int4 || avx512::multiplies(type);
 }
 bool values_as_stored(StorageType type) { return avx512::multiplies(type); }
 

@@ -26,7 +26,7 @@ bool keys_as_stored(StorageType type);
 bool values_as_stored(StorageType type);
 
 /// Puts a query into the form that keys of `type` are multiplied with; out holds packed_size()
-/// floats: the packed order of the type, and for int8 rounded to 16 bits.
+/// floats: the packed order of the type, and for int8 and int4 rounded to integers.
 void pack_query(StorageType type, std::span<const float> row, float* out);
 /// Puts sums of values in the packed order of `type` back into the order of the row.
 void unpack(StorageType type, const float* packed, std::span<float> row);

@@ -1,8 +1,9 @@
 // Reading stored rows into vectors, one struct for each storage type.
 //
 // A row is read in steps of 2 kLanes numbers, two vectors a step, in the order that costs least:
-// the *packed order* of the type. A query is packed into the order of the keys once; sums of values
-// stay packed until the end. position(i) is the place in the row of packed number i.
+// the *packed order* of the type. A query is packed into the order of the keys once (of integers
+// into the order of the row); sums of values stay packed until the end. position(i) is the place in
+// the row of packed number i.
 #if defined(BALLAST_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BALLAST_KERNELS_ROWS_INL_H_
 #undef BALLAST_KERNELS_ROWS_INL_H_
@@ -73,6 +74,11 @@ struct ReadInt8 {
     a = hn::Mul(load_i8(at), scale);
     b = hn::Mul(load_i8(at + kLanes), scale);
   }
+  // Numbers s · kStep … of a group, in the order of the row.
+  template <std::size_t s>
+  static HWY_INLINE ShortVec integers(const std::byte* group) {
+    return load_i8_as_i16(group + s * kStep);
+  }
 };
 
 // Byte j of a group's 16 holds number j in its low half and number 16 + j in its high half.
@@ -94,6 +100,10 @@ struct ReadInt4 {
     a = hn::MulAdd(a, scale, offset);
     b = hn::MulAdd(b, scale, offset);
   }
+  template <std::size_t s>
+  static HWY_INLINE ShortVec integers(const std::byte* group) {
+    return load_nibbles_as_i16<s>(group);
+  }
 };
 
 /// A block of rows of one storage type, read step by step.
@@ -109,6 +119,7 @@ class RowReader {
     if constexpr (Read::kScales > 0) {
       scales_per_row_ = Read::kScales * groups_;
       decode_bf16(rows.scales, rows.rows * scales_per_row_, scale_buffer_);
+      std::fill_n(scale_buffer_ + rows.rows * scales_per_row_, kLanes, 0.0f);
     }
   }
 
@@ -118,7 +129,9 @@ class RowReader {
   std::size_t whole_steps() const { return whole_steps_; }
   std::size_t steps() const { return steps_; }
   const std::byte* row(std::size_t r) const { return rows_.data + r * rows_.stride; }
+  /// Behind those of the last row are kLanes zeros.
   const float* scales(std::size_t r) const { return scale_buffer_ + r * scales_per_row_; }
+  std::size_t groups() const { return groups_; }
 
   HWY_INLINE void whole(const std::byte* row, const float* scales, std::size_t step, FloatVec& a,
                         FloatVec& b) const {
@@ -133,7 +146,7 @@ class RowReader {
 
  private:
   static constexpr std::size_t kBuffer =
-      Read::kScales == 0 ? 1 : Read::kScales * kEntryBlock * (kMaxDim / kQuantGroup);
+      Read::kScales == 0 ? 1 : Read::kScales * kEntryBlock * (kMaxDim / kQuantGroup) + kLanes;
 
   RowsView rows_;
   std::size_t groups_;

@@ -229,6 +229,14 @@ HWY_INLINE ShortVec load_i8_as_i16(const std::byte* p) {
   return {static_cast<std::int8_t>(p[0]), static_cast<std::int8_t>(p[1])};
 }
 HWY_INLINE ShortVec load_i16(const std::int16_t* p) { return {p[0], p[1]}; }
+template <std::size_t kStep>
+HWY_INLINE ShortVec load_nibbles_as_i16(const std::byte* group) {
+  constexpr int kShift = kStep < 8 ? 0 : 4;
+  const auto number = [&](std::size_t i) {
+    return static_cast<std::int32_t>(group[kStep % 8 * 2 + i] >> kShift & std::byte{15});
+  };
+  return {number(0), number(1)};
+}
 HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVec b) {
   return hn::Add(sum, hn::Set(IntTag(), a.first * b.first + a.second * b.second));
 }
@@ -240,6 +248,23 @@ HWY_INLINE ShortVec load_i8_as_i16(const std::byte* p) {
   return hn::PromoteTo(ShortTag(), hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(p)));
 }
 HWY_INLINE ShortVec load_i16(const std::int16_t* p) { return hn::LoadU(ShortTag(), p); }
+// Step kStep of a group of 32 numbers in 16 bytes: the low four bits of all, then the high ones.
+template <std::size_t kStep>
+HWY_INLINE ShortVec load_nibbles_as_i16(const std::byte* group) {
+  constexpr std::size_t kCount = 2 * kLanes, kBytes = 16, kAt = kStep * kCount;
+  const auto load = [](auto d, const std::byte* at) BALLAST_HERE {
+    const hn::Rebind<std::uint8_t, decltype(d)> d8;
+    return hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(at)));
+  };
+  if constexpr (kCount > kBytes) {
+    const hn::Half<ShortTag> half;
+    const auto bytes = load(half, group);
+    return hn::Combine(ShortTag(), hn::ShiftRight<4>(bytes), hn::And(bytes, hn::Set(half, 15)));
+  } else {
+    const auto bytes = load(ShortTag(), group + kAt % kBytes);
+    return kAt < kBytes ? hn::And(bytes, hn::Set(ShortTag(), 15)) : hn::ShiftRight<4>(bytes);
+  }
+}
 HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVec b) {
   auto unused = hn::Zero(IntTag());
   return hn::ReorderWidenMulAccumulate(IntTag(), a, b, sum, unused);
