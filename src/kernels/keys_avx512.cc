@@ -133,6 +133,8 @@ class Keys {
 template <StorageType type, std::size_t G>
 class FreshWords {
  public:
+  static constexpr std::size_t kLines = kPieceLines * G;  // to ask for while a piece is multiplied
+
   BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Upcoming& upcoming)
       : keys_(keys), rest_(upcoming), upcoming_(upcoming), first_(first) {
     set_rows();
@@ -143,7 +145,7 @@ class FreshWords {
   FreshWords& operator=(const FreshWords&) = delete;
   // The next piece; after the last one the first of the next G groups.
   BALLAST_INLINE void piece(std::size_t p) {
-    lines_ = upcoming_.lines(kPieceLines * G);
+    lines_ = upcoming_.lines(kLines);
     times<G>([&](auto g) BALLAST_HERE {
       words_[g] = keys_.cleared(rows_[g], p, PieceWords(low_[g], high_[g]));
     });
@@ -163,17 +165,14 @@ class FreshWords {
                  BALLAST_HERE { times<G>([&](auto g) BALLAST_HERE { in_order(sums[q][g]); }); });
     constexpr std::size_t kEvery = Keys<type>::kWords / kPieceLines;
     if (i % kEvery == 0) {
-      times<G>([&](auto g) BALLAST_HERE { Upcoming::ask(lines_, i / kEvery * G + g); });
+      times<G>([&](auto g) BALLAST_HERE { ask(i / kEvery * G + g); });
     }
     // Rows are loaded into the registers of words that are not needed any more.
     constexpr std::size_t kHalf = Keys<type>::kWords / 2, kShare = kHalf / 4;
     if (i >= kHalf && i % kShare == kShare - 1) load((i - kHalf) / kShare);
   }
-
- private:
-  BALLAST_INLINE void set_rows() {
-    times<G>([&](auto g) BALLAST_HERE { rows_[g] = keys_.rows(first_ + g); });
-  }
+  BALLAST_INLINE void ask(std::size_t line) const { Upcoming::ask(lines_, line); }
+  // A quarter of the next piece: rows j, j + 4, …
   BALLAST_INLINE void load(std::size_t j) {
     times<G>([&](auto g) BALLAST_HERE {
       low_[g][j] = Keys<type>::two_rows(rows_[g], loaded_ * kPiece, j, 0);
@@ -181,6 +180,11 @@ class FreshWords {
       in_order(low_[g][j]);
       in_order(high_[g][j]);
     });
+  }
+
+ private:
+  BALLAST_INLINE void set_rows() {
+    times<G>([&](auto g) BALLAST_HERE { rows_[g] = keys_.rows(first_ + g); });
   }
 
   const Keys<type>& keys_;
@@ -304,12 +308,13 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
         if (half == 0 || group < groups) scale(asked, group, high, low, sums);
       });
     }
-    times<Q>([&](auto q) BALLAST_HERE {
-      const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
-      times<G>([&](auto g) BALLAST_HERE {
-        _mm512_storeu_ps(asked.logit(q, g),
-                         kWideCodes ? _mm512_mul_ps(sums[q][g], unit) : sums[q][g]);
-      });
+    times<Q>([&](auto q) BALLAST_HERE { store(asked, q, sums[q]); });
+  }
+  // The logits of query q.
+  BALLAST_INLINE static void store(const Asked& asked, std::size_t q, const __m512 (&sums)[G]) {
+    const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
+    times<G>([&](auto g) BALLAST_HERE {
+      _mm512_storeu_ps(asked.logit(q, g), kWideCodes ? _mm512_mul_ps(sums[g], unit) : sums[g]);
     });
   }
   // What the keys' scales and offsets, and a query's units, make of sums of a group of numbers.
@@ -360,6 +365,61 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
       });
       words.after(kWord, low);
     });
+  }
+};
+
+// Few queries of int8, but more than two. All words of a piece stay in registers while the queries
+// pass by, one after the other: so two groups of keys share each load of a query's word.
+template <std::size_t Q>
+struct FewInt8 {
+  static constexpr StorageType kType = StorageType::int8;
+  static constexpr std::size_t G = 2;
+
+  BALLAST_INLINE static void run(FreshWords<kType, G>& words, const Asked& asked) {
+    __m512 sums[Q][1][G];
+    times<Q>([&](auto q) BALLAST_HERE {
+      times<G>([&](auto g) BALLAST_HERE { sums[q][0][g] = _mm512_setzero_ps(); });
+    });
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      __m512i word[kGroupWords][G];
+      times<kGroupWords>([&](auto i) BALLAST_HERE {
+        times<G>([&](auto g) BALLAST_HERE {
+          word[i][g] = words.word(g, i);
+          in_order(word[i][g]);
+        });
+      });
+      const std::uint32_t* at = opaque(Codes<kType>::group(asked.query(0), p));
+      times<Q>([&](auto q) BALLAST_HERE {
+        const std::uint32_t* codes = at + q * opaque(asked.stride);
+        const float* start = Codes<kType>::sums(asked.query(q), asked.stride) + p;
+        __m512i high[1][G], low[1][G];
+        times<G>([&](auto g) BALLAST_HERE {
+          high[0][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
+          low[0][g] = _mm512_setzero_si512();
+        });
+        times<kGroupWords>([&](auto i) BALLAST_HERE {
+          add(high[0], word[i], codes + i);
+          add(low[0], word[i], codes + kGroupWords + i);
+          times<G>([&](auto g) BALLAST_HERE { in_order(low[0][g]); });
+          // Lines evenly over all; rows into the registers of words that are not needed any more.
+          constexpr std::size_t kLines = FreshWords<kType, G>::kLines, kAll = Q * kGroupWords;
+          constexpr std::size_t kLine = (q * kGroupWords + i) * kLines / kAll;
+          constexpr std::size_t kNext = (q * kGroupWords + i + 1) * kLines / kAll;
+          if constexpr (kLine != kNext) words.ask(kLine);
+          if constexpr (q == Q - 1 && i % 2 == 1) words.load(i / 2);
+        });
+        Tile<kType, 1, G>::scale(asked, p, high, low, sums[q]);
+      });
+    }
+    times<Q>([&](auto q) BALLAST_HERE { Tile<kType, 1, G>::store(asked, q, sums[q][0]); });
+  }
+
+ private:
+  BALLAST_INLINE static void add(__m512i (&sums)[G], const __m512i (&word)[G],
+                                 const std::uint32_t* codes) {
+    const auto query = broadcast(codes);
+    times<G>([&](auto g) BALLAST_HERE { sums[g] = _mm512_dpbusd_epi32(sums[g], word[g], query); });
   }
 };
 
@@ -449,7 +509,7 @@ template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
-// other; of int8 one if queries are more than two, as registers would not do.
+// other.
 template <StorageType type>
 void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
@@ -457,11 +517,15 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
     if (asked.first + G > keys.groups()) return;
     FreshWords<type, G> words(keys, asked.first, upcoming);
     for (; asked.first + G <= keys.groups(); asked.first += G) {
-      Tile<type, Q, G>::run(words, asked);
+      if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
+        FewInt8<Q>::run(words, asked);
+      } else {
+        Tile<type, Q, G>::run(words, asked);
+      }
     }
   };
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
-    if constexpr (type == StorageType::bf16 || Q < 3) of_groups.template operator()<2, Q>();
+    of_groups.template operator()<2, Q>();
     of_groups.template operator()<1, Q>();
   });
 }
