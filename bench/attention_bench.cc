@@ -13,6 +13,8 @@
 //
 // Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing; `mass`
 // is what observing the attention of every entry adds.
+//
+// BALLAST_TARGET=avx2 in the environment: as on a processor without AVX-512.
 #include <benchmark/benchmark.h>
 
 #if defined(__x86_64__)
@@ -24,16 +26,34 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "ballast/attention.h"
 #include "ballast/threads.h"
 #include "base/parallel.h"
+#include "kernels/forced_target.h"
 
 namespace ballast {
 namespace {
+
+#if HWY_ARCH_X86
+const auto target = []() -> std::unique_ptr<test::ForcedTarget> {
+  const char* name = std::getenv("BALLAST_TARGET");
+  if (name == nullptr) return nullptr;
+  if (std::string_view(name) != "avx2") {
+    std::fprintf(stderr, "BALLAST_TARGET=%s is unknown; known: avx2\n", name);
+    std::exit(2);
+  }
+  benchmark::AddCustomContext("target", name);
+  return std::make_unique<test::ForcedTarget>(HWY_AVX2);
+}();
+#endif
 
 constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;
