@@ -223,8 +223,8 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
                          const RowsView* next, float* logits) {
   const FloatTag d;
   constexpr std::size_t K = kKeys<Q>;
-  const std::size_t quads = (reader.rows() + K - 1) / K;
-  const Pace<K * Read::bytes(kStep), 2 * Q> begun(reader.view(), next, quads * reader.steps());
+  const std::size_t tiles = (reader.rows() + K - 1) / K;
+  const Pace<K * Read::bytes(kStep), 2 * Q> begun(reader.view(), next, tiles * reader.steps());
   auto pace = begun;  // a copy, which stays in registers
   for (std::size_t e = 0; e < reader.rows(); e += K) {
     const std::byte* row[K];
@@ -293,6 +293,7 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
   // Groups of int4 are stored whole.
   const std::size_t groups = kOffsets ? reader.groups() : reader.dim() / kQuantGroup;
   const std::size_t rest = kOffsets ? 0 : reader.dim() % kQuantGroup;
+  // Whole vectors, as scales are read in: zeros meet what is not an offset of the row.
   float group_sums[Q][std::max(kMaxDim / kQuantGroup, kLanes)] = {};
   for (std::size_t q = 0; kOffsets && q < Q; ++q) {
     std::copy_n(PackQuery<Read>::sums(queries + q * stride, stride), groups, group_sums[q]);
