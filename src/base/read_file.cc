@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "base/fail.h"
 
@@ -32,7 +31,12 @@ std::string read_file(const std::filesystem::path& path) {
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in.is_open()) fail_to_open(path, errno);
-  std::string content{std::istreambuf_iterator<char>(in), {}};
+  std::string content;
+  char part[1 << 16];
+  do {
+    in.read(part, sizeof(part));
+    content.append(part, static_cast<std::size_t>(in.gcount()));
+  } while (in.good());
   require(!in.bad(), "{}: cannot read: {}", path.string(), std::strerror(errno));
   return content;
 }

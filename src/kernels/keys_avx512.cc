@@ -2,8 +2,6 @@
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
-#include <atomic>
-
 #include "kernels/attention_avx512.h"
 #include "kernels/attention_kernels.h"
 
@@ -599,31 +597,10 @@ void dot_block(const RowsView& keys, const float* queries, std::size_t count, fl
 }  // namespace ballast::kernels::avx512
 HWY_POP_ATTRIBUTES
 
-namespace ballast::kernels::avx512 {
-
-namespace {
-std::atomic<bool> allowed = true;
-}
-
-bool multiplies(StorageType type) {
-  static const bool able =
-      __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vnni") != 0 &&
-      __builtin_cpu_supports("avx512vbmi") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
-  const bool floats = type == StorageType::f32 || type == StorageType::f16;
-  return !floats && able && allowed.load(std::memory_order_relaxed);
-}
-
-void allow_for_test(bool use) { allowed = use; }
-
-}  // namespace ballast::kernels::avx512
-
 #else
 
 namespace ballast::kernels::avx512 {
 
-bool multiplies(StorageType) { return false; }
-void allow_for_test(bool) {}
 void dot_block(const RowsView&, const float*, std::size_t, float*, const RowsView*) {}
 
 }  // namespace ballast::kernels::avx512
