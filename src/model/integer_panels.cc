@@ -166,6 +166,11 @@ void fill_half(Bytes first, std::size_t stride, std::size_t count, std::size_t n
   fill<Type>(p, half, panel);
 }
 
+/// sums += products of pairs. GCC would copy each sum before the product and after it.
+BALLAST_INLINE void add_products(__m512i& sums, __m512i a, __m512i b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+}
+
 /// Adds a span to the totals of 32 rows and M activations.
 template <int M>
 void multiply_tile(const Folding& folding, const IntegerPanel& panel, const IntegerTile& x,
@@ -178,24 +183,25 @@ void multiply_tile(const Folding& folding, const IntegerPanel& panel, const Inte
   const std::int16_t(*pairs)[kColumns][2] = x.pairs;
   const int folds = folding.folds + folding.offsets;
   std::size_t asked = IntegerPanel::kRows / 2;
-  for (int f = 0; f < folds; ++f) {
-    if (f == folding.folds) pairs = x.pairs + folding.sums;
+  // Fold f, of `count` pairs; a multiple of `together` are multiplied between two checks.
+  const auto fold = [&](int f, int count, auto together, bool asks) BALLAST_HERE {
     __m512i a[M], b[M];
     times<M>([&](auto c) BALLAST_HERE { a[c] = b[c] = _mm512_setzero_si512(); });
-    const int count = f < folding.folds ? folding.pairs : folding.offset_pairs;
-    for (int k = 0; k < count; ++k) {
-      if (ask && k % 8 == 0 && f < folding.folds) ask_for_row(panel, asked++);
-      const __m512i u = _mm512_load_si512(first + k), v = _mm512_load_si512(second + k);
-      times<M>([&](auto c) BALLAST_HERE {
-        __m512i pair;
-        asm("vpbroadcastd %1, %0" : "=v"(pair) : "m"(pairs[k][c]));
-        a[c] = _mm512_dpwssd_epi32(a[c], u, pair);
-        b[c] = _mm512_dpwssd_epi32(b[c], v, pair);
+    for (int k = 0; k < count; k += together) {
+      if (asks) ask_for_row(panel, asked++);
+      times<together>([&](auto i) BALLAST_HERE {
+        const __m512i u = _mm512_load_si512(first + i), v = _mm512_load_si512(second + i);
+        times<M>([&](auto c) BALLAST_HERE {
+          __m512i pair;
+          asm("vpbroadcastd %1, %0" : "=v"(pair) : "m"(pairs[i][c]));
+          add_products(a[c], u, pair);
+          add_products(b[c], v, pair);
+        });
       });
+      first += together;
+      second += together;
+      pairs += together;
     }
-    first += count;
-    second += count;
-    pairs += count;
     const __m512 u = _mm512_load_ps(first_scale++), v = _mm512_load_ps(second_scale++);
     const bool last = f + 1 == folds;
     times<M>([&](auto c) BALLAST_HERE {
@@ -217,6 +223,13 @@ void multiply_tile(const Folding& folding, const IntegerPanel& panel, const Inte
         _mm512_storeu_ps(out + kLanes, _mm512_fmadd_ps(t, scale, _mm512_loadu_ps(out + kLanes)));
       }
     });
+  };
+  for (int f = 0; f < folding.folds; ++f) {
+    fold(f, folding.pairs, std::integral_constant<int, 8>(), ask);
+  }
+  pairs = x.pairs + folding.sums;
+  for (int f = folding.folds; f < folds; ++f) {
+    fold(f, folding.offset_pairs, std::integral_constant<int, 1>(), false);
   }
 }
 
