@@ -123,13 +123,6 @@ struct RawOfRow {
   }
 };
 
-BALLAST_INLINE __m128i add_halves(__m256i v) {
-  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-}
-BALLAST_INLINE __m128i add_quarters(__m512i v) {
-  return add_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
-}
-
 /// Eight words in each 128 bits.
 BALLAST_INLINE __m512i words_in_quarters(const std::int16_t* words) {
   return _mm512_broadcast_i32x4(load_16(reinterpret_cast<Bytes>(words)));

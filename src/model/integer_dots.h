@@ -1,8 +1,11 @@
-// Products with quantised weights as the integers that they are, for processors with AVX-512 VNNI.
+// Products with weights as integers, for processors with AVX-512 VNNI: of quantised types those that
+// they are, of 16-bit floats words.
 //
 // A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
 // from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.
-// Weights are not rounded. A dot is then, in this order and no other:
+// Quantised weights are not rounded. 16-bit floats are: in each span to integers below 2¹³ in
+// magnitude, times the least power of two, so that each moves by at most 2⁻¹³ of the largest, and
+// not at all if its last bit is worth one or more. A dot is then, in this order and no other:
 //
 //   total = 0
 //   for each span:  t = 0
@@ -12,7 +15,8 @@
 //
 // Folds and offsets are what a type gives one float scale to (docs/design.md lists them): wᵢ, in a
 // K type, is the number times its group's integer scale, mᵍ an integer offset of a group, Xᵍ the
-// sum of its activations. The sums are exact in 32 bits. So every way to make them gives the same
+// sum of its activations. The sums are exact in 32 bits. (Beyond 2¹¹⁵, which only weights in BF16
+// reach, t may overflow where the dot would not.) So every way to make them gives the same
 // bits, and each is made where it is fastest: a few activations from the bytes as they lie, a
 // prompt from panels of sixteen rows side by side.
 #pragma once
@@ -29,8 +33,8 @@
 
 namespace ballast {
 
-/// Whether products with weights of this type are made here: the quantised types, on processors
-/// with has_avx512_vnni().
+/// Whether products with weights of this type are made here: the quantised types, F16 and BF16, on
+/// processors with has_avx512_vnni(). F32 is not: its users expect its precision.
 bool multiplies_integers(TensorType type);
 
 constexpr std::size_t kSpan = 256;
@@ -54,14 +58,25 @@ struct alignas(64) IntegerSpan {
   float scale;
 };
 
+/// The same for weights of 16-bit floating point, which become words, as pairs with zero.
+struct alignas(64) WordSpan {
+  std::int16_t words[kSpan][2];
+  float scale;
+};
+
 /// Rounds n numbers; writes spans_of(n), zeros after the end. A span with an infinity or a NaN gets
 /// a scale that is NaN; one whose numbers are all below 2⁻¹¹⁰ counts as zeros.
 void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);
+void round_to_integers(const float* x, std::size_t n, WordSpan* out);
 
 /// out[c · out_stride + r] = <row r, activation c> for `count` rows of n weights, the first at
 /// `rows`, and `columns` activations of spans_of(n) spans each.
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride);
+/// For types of 16-bit floating point; up to most_row_columns() activations.
+void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
 
 /// A span of one of several activations, for rows that lie side by side.
@@ -76,9 +91,13 @@ struct LaneSpan {
 /// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
 
-/// Activations up to which weights are multiplied with rows side by side: with more, of K types
-/// with more than are multiplied at once, panels are faster.
-inline std::size_t most_lane_columns(TensorType type) { return block_size(type) == 32 ? 32 : 8; }
+/// Activations up to which integer_dots() is fastest, and up to which, if that is more, weights are
+/// multiplied with rows side by side: with more, of K types with more than are multiplied at once,
+/// panels are faster.
+inline std::size_t most_row_columns(TensorType type) { return is_quantised(type) ? 2 : 4; }
+inline std::size_t most_lane_columns(TensorType type) {
+  return !is_quantised(type) ? 0 : block_size(type) == 32 ? 32 : 8;
+}
 
 /// The same dots, kLaneRows rows at a time, for three activations or more: span s of activation c
 /// is x[s · columns + c].
@@ -107,7 +126,7 @@ struct alignas(64) IntegerPanel {
   static constexpr std::size_t kLines = kSpan / 2 + 24;
   std::int32_t lines[2][kLines][kRows / 2];
 
-  /// The same span of rows that will be wanted: asked for ahead.
+  /// The span that will be wanted next: asked for ahead.
   struct {
     const std::byte* first = nullptr;
     std::size_t row_bytes = 0, bytes = 0;
@@ -115,8 +134,8 @@ struct alignas(64) IntegerPanel {
 };
 
 /// Unpacks span `span` of rows of n weights, the first at `rows`; if `count` is less than kRows,
-/// the last of them is repeated. Meanwhile it asks for half of the rows that are `ahead` rows
-/// behind.
+/// the last of them is repeated. Meanwhile it asks for half of the same rows' next span, or of the
+/// first of the rows that are `ahead` rows behind.
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                 std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out);
 

@@ -2,6 +2,7 @@
 #include <hwy/base.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/fail.h"
@@ -13,6 +14,7 @@
 
 // Everything from here on may only run where has_avx512_vnni() says so.
 HWY_PUSH_ATTRIBUTES(BALLAST_INTEGERS_TARGET)
+#include "model/integer_floats-inl.h"
 #include "model/integer_lanes-inl.h"
 
 namespace ballast {
@@ -57,6 +59,20 @@ BALLAST_INLINE void ask_for_row(const IntegerPanel& panel, std::size_t r) {
   for (std::size_t i = 0; i < panel.next.bytes; i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T1);
   }
+}
+
+/// Numbers 0 to 15 and 16 to 31, in the lower words of their lanes, in the order of IntegerTile's
+/// pairs.
+BALLAST_INLINE __m512i pairs_of_words(__m512i former, __m512i latter) {
+  alignas(64) static constexpr auto kOrder = [] {
+    std::array<std::int16_t, 32> order{};
+    for (std::size_t i = 0; i < 32; ++i) {
+      constexpr std::size_t kOfFour[] = {0, 2, 1, 3};
+      order[i] = static_cast<std::int16_t>(2 * (i / 4 * 4 + kOfFour[i % 4]));
+    }
+    return order;
+  }();
+  return _mm512_permutex2var_epi16(former, _mm512_load_si512(kOrder.data()), latter);
 }
 
 /// The pair of int16 that a sum, in its two parts, is multiplied with.
@@ -105,7 +121,38 @@ BALLAST_INLINE __m512i byte_of_lanes(const Bytes64<4>& bytes) {
 }
 
 template <typename Type>
-requires(!Type::kPlain) BALLAST_INLINE
+requires(Type::kFloat) BALLAST_INLINE
+    void fill(const Bytes (&p)[kLanes], std::size_t half, IntegerPanel& panel) {
+  std::int32_t(*lines)[kLanes] = panel.lines[half];
+  alignas(64) std::int16_t words[kLanes][kSpan];
+  alignas(64) float factors[kLanes], scales[kLanes];
+  for (std::size_t r = 0; r < kLanes; r += 4) {
+    const FloatScales of_four = float_scales<Type>({p[r], p[r + 1], p[r + 2], p[r + 3]});
+    _mm_store_ps(factors + r, of_four.factors);
+    _mm_store_ps(scales + r, of_four.scales);
+  }
+  Bytes rows[kLanes];
+  for (std::size_t r = 0; r < kLanes; ++r) {
+    if (r % 2 == 0) ask_for_row(panel, 8 * half + r / 2);
+    const __m512 factor = _mm512_set1_ps(factors[r]);
+    times<kSpan / 32>([&](auto b) BALLAST_HERE {
+      const __m512i former = float_words<Type>(p[r] + 64 * b, factor);
+      const __m512i latter = float_words<Type>(p[r] + 64 * b + 32, factor);
+      _mm512_store_si512(words[r] + 32 * b, pairs_of_words(former, latter));
+    });
+    rows[r] = reinterpret_cast<Bytes>(words[r]);
+  }
+  for (std::size_t i = 0; i < kSpan / 8; ++i) {
+    const Bytes64<4> pairs = transposed(rows, 16 * i);
+    times<4>([&](auto d) BALLAST_HERE { _mm512_store_si512(lines[4 * i + d], pairs.v[d]); });
+  }
+  times<Type::kFolds>([&](auto f) BALLAST_HERE {
+    _mm512_store_ps(lines[folding<Type>().all_pairs() + f], _mm512_load_ps(scales));
+  });
+}
+
+template <typename Type>
+requires(!Type::kPlain && !Type::kFloat) BALLAST_INLINE
     void fill(const Bytes (&p)[kLanes], std::size_t half, IntegerPanel& panel) {
   constexpr Folding kFolding = folding<Type>();
   std::int32_t(*lines)[kLanes] = panel.lines[half];
@@ -164,11 +211,6 @@ void fill_half(Bytes first, std::size_t stride, std::size_t count, std::size_t n
     p[r] = padded[r];
   }
   fill<Type>(p, half, panel);
-}
-
-/// sums += products of pairs. GCC would copy each sum before the product and after it.
-BALLAST_INLINE void add_products(__m512i& sums, __m512i a, __m512i b) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
 }
 
 /// Adds a span to the totals of 32 rows and M activations.
@@ -239,12 +281,13 @@ void multiply_tile(const Folding& folding, const IntegerPanel& panel, const Inte
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                 std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
   constexpr std::size_t kLanes = integers::kLanes;
-  integers::with_type(type, [&](auto t) {
+  integers::with_any_type(type, [&](auto t) {
     using Type = decltype(t);
     const std::size_t numbers = std::min(kSpan, n - span * kSpan);
     const integers::Bytes first = integers::bytes(rows) + span * integers::kSpanBytes<Type>;
-    out.next = {rows + ahead * row_bytes + span * integers::kSpanBytes<Type>, row_bytes,
-                integers::kSpanBytes<Type>};
+    constexpr std::size_t kBytes = integers::kSpanBytes<Type>;
+    const bool last = span + 1 == spans_of(n);
+    out.next = {rows + (last ? ahead * row_bytes : (span + 1) * kBytes), row_bytes, kBytes};
     integers::fill_half<Type>(first, row_bytes, std::min(count, kLanes), numbers, 0, out);
     if (count <= kLanes) return;
     integers::fill_half<Type>(first + kLanes * row_bytes, row_bytes, count - kLanes, numbers, 1,
@@ -255,7 +298,7 @@ void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, s
 void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
                     std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
   const integers::Folding folding =
-      integers::with_type(type, [](auto t) { return integers::folding<decltype(t)>(); });
+      integers::with_any_type(type, [](auto t) { return integers::folding<decltype(t)>(); });
   switch (columns) {
     case 1:
       return integers::multiply_tile<1>(folding, panel, x, ask, totals);

@@ -10,7 +10,10 @@
 
 namespace ballast {
 
-bool multiplies_integers(TensorType type) { return is_quantised(type) && has_avx512_vnni(); }
+bool multiplies_integers(TensorType type) {
+  const bool small = is_quantised(type) || type == TensorType::f16 || type == TensorType::bf16;
+  return small && has_avx512_vnni();
+}
 
 }  // namespace ballast
 
@@ -136,6 +139,15 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   store_16(out.low32, lower(high_low_32.low));
 }
 
+void round_row(const float* x, std::size_t n, WordSpan& out) {
+  const Rounded rounded = round_span(x, n);
+  out.scale = rounded.scale;
+  for (std::size_t i = 0; i < 16; ++i) {
+    _mm512_store_si512(out.words[16 * i],
+                       _mm512_and_si512(rounded.v[i], _mm512_set1_epi32(0xffff)));
+  }
+}
+
 void round_lane(const float* x, std::size_t n, LaneSpan& out) {
   const Rounded rounded = round_span(x, n);
   out.scale = rounded.scale;
@@ -223,6 +235,12 @@ void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
   }
 }
 
+void round_to_integers(const float* x, std::size_t n, WordSpan* out) {
+  for (std::size_t i = 0; i < n; i += kSpan) {
+    integers::round_row(x + i, std::min(kSpan, n - i), *out++);
+  }
+}
+
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride) {
   for (std::size_t i = 0; i < n; i += kSpan, out += stride) {
     integers::round_lane(x + i, std::min(kSpan, n - i), *out);
@@ -244,6 +262,7 @@ namespace ballast {
 
 // multiplies_integers() is false everywhere else.
 void round_to_integers(const float*, std::size_t, IntegerSpan*) { fail("no integer products"); }
+void round_to_integers(const float*, std::size_t, WordSpan*) { fail("no integer products"); }
 void round_to_lanes(const float*, std::size_t, LaneSpan*, std::size_t) {
   fail("no integer products");
 }

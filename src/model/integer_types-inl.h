@@ -59,6 +59,11 @@ BALLAST_INLINE __m512i in_quarters(Bytes a, Bytes b, Bytes c, Bytes d) {
   return _mm512_mask_broadcast_i32x4(v, 0xf000, load_16(d));
 }
 
+/// sums += products of words in pairs. GCC would copy each sum before the product and after it.
+BALLAST_INLINE void add_products(__m512i& sums, __m512i a, __m512i b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+}
+
 /// Four vectors of partial sums: lane k of each 128 bits sums up vector k's.
 BALLAST_INLINE __m512i add_four(const __m512i (&v)[4]) {
   const __m512i a =
@@ -66,6 +71,13 @@ BALLAST_INLINE __m512i add_four(const __m512i (&v)[4]) {
   const __m512i b =
       _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
   return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+BALLAST_INLINE __m128i add_halves(__m256i v) {
+  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+BALLAST_INLINE __m128i add_quarters(__m512i v) {
+  return add_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
 }
 
 /// Bits [at, at + bits) of every byte. What the shift brings in from the byte beside is cut off.
@@ -119,7 +131,7 @@ BALLAST_INLINE Bytes64<N> look_up(__m128i table, const Bytes64<N>& index) {
 // these as bit 4.
 
 struct PlainType {
-  static constexpr bool kPlain = true;
+  static constexpr bool kPlain = true, kFloat = false;
   static constexpr std::size_t kNumbers = 32;
   static constexpr int kFolds = 8, kZero = 0, kFifth = 0;
   static constexpr bool kOffset = false;
@@ -180,7 +192,7 @@ struct TypeIq4Nl : PlainType {
 // as few as sums of 32 bits allow.
 
 struct KType {
-  static constexpr bool kPlain = false, kOffset = false;
+  static constexpr bool kPlain = false, kFloat = false, kOffset = false;
   static constexpr std::size_t kNumbers = 256;
   static constexpr int kFolds = 1, kZero = 0, kDistance = 4;
 };
@@ -289,9 +301,9 @@ template <typename Type>
 constexpr int kRaws = static_cast<int>(std::size(Type::kRaw));
 /// Bytes of a row's span.
 template <typename Type>
-constexpr std::size_t kSpanBytes = (Type::kPlain ? 8 : 1) * Type::kBytes;
+constexpr std::size_t kSpanBytes = kSpan / Type::kNumbers* Type::kBytes;
 
-/// Calls `action` with the type.
+/// Calls `action` with the type, a quantised one.
 template <typename Action>
 auto with_type(TensorType type, Action&& action) {
   switch (type) {
@@ -318,7 +330,7 @@ auto with_type(TensorType type, Action&& action) {
     case TensorType::iq4_nl:
       return action(TypeIq4Nl());
     default:
-      fail("weights of type {} are not multiplied as integers", to_string(type));
+      fail("weights of type {} are not quantised", to_string(type));
   }
 }
 

@@ -5,7 +5,6 @@
 #include "ballast/threads.h"
 #include "base/fail.h"
 #include "base/parallel.h"
-#include "model/bf16_dots.h"
 #include "model/integer_dots.h"
 #include "model/row_dots.h"
 
@@ -14,14 +13,11 @@ namespace {
 
 /// Activations from which on rows are unpacked once instead of in every tile.
 constexpr std::size_t kUnpackFrom = 2 * kTileColumns;
-/// Floats of unpacked rows at a time: they stay in the second-level cache.
+/// Numbers of rows that are multiplied as floats at a time: they stay in the second-level cache.
 constexpr std::size_t kPanel = 64 * 1024;
 /// Bytes of weights that a decoding step asks for ahead, and what four rows more make of it.
 constexpr std::size_t kAhead = 24 * 1024;
-/// Panels in bfloat16: rows, and numbers of each that a tile goes over before the next tile.
-constexpr std::size_t kBf16Rows = 48;
-constexpr std::size_t kBf16Depth = 1024;
-/// Panels of quantised weights that share what is read of the activations, which need not fit the
+/// Panels of integers that share what is read of the activations, which need not fit the
 /// caches of a core.
 constexpr std::size_t kPanels = 2;
 /// Multiplications that are worth a task.
@@ -44,13 +40,11 @@ class Room {
   std::size_t size_ = 0;
 };
 
-using Bf16Matrix = MatrixView<const std::uint16_t>;
-
-/// How quantised weights are multiplied: as they lie, rows by themselves or kLaneRows side by side,
-/// or from panels.
-enum class Way { rows, lanes, panels };
+/// How weights are multiplied as integers: as they lie, rows by themselves (words: those of 16-bit
+/// floats) or kLaneRows rows side by side, or from panels.
+enum class Way { rows, words, lanes, panels };
 Way way_of(TensorType type, std::size_t columns) {
-  if (columns <= 2) return Way::rows;
+  if (columns <= most_row_columns(type)) return is_quantised(type) ? Way::rows : Way::words;
   return columns <= most_lane_columns(type) ? Way::lanes : Way::panels;
 }
 
@@ -100,83 +94,22 @@ void run_float(const Task& task, ConstMatrix x) {
   const std::size_t count = task.end - task.begin;
   const bool unpack =
       !has_row_reader(w.type) || (w.type != TensorType::f32 && x.rows >= kUnpackFrom);
-  if (!unpack) {
-    auto row = [&](std::size_t i) { return w.row(task.begin + i); };
-    return dot_rows(w.type, row, task.begin, count, x, *task.product);
-  }
-  thread_local Room<float> room;
   const std::size_t at_once =
       std::min(count, round_to_tiles(kPanel / std::max<std::size_t>(1, w.cols)));
-  float* panel = room.at_least(at_once * w.cols);
+  thread_local Room<float> room;
+  float* panel = unpack ? room.at_least(at_once * w.cols) : nullptr;
   for (std::size_t done = 0; done < count; done += at_once) {
-    const std::size_t now = std::min(at_once, count - done);
-    for (std::size_t i = 0; i < now; ++i) {
-      w.decode_row(task.begin + done + i, {panel + i * w.cols, w.cols});
+    const std::size_t first = task.begin + done, now = std::min(at_once, count - done);
+    if (!unpack) {
+      auto row = [&](std::size_t i) { return w.row(first + i); };
+      dot_rows(w.type, row, first, now, x, *task.product);
+      continue;
     }
+    for (std::size_t i = 0; i < now; ++i) w.decode_row(first + i, {panel + i * w.cols, w.cols});
     auto row = [&](std::size_t i) {
       return reinterpret_cast<const std::byte*>(panel + i * w.cols);
     };
-    dot_rows(TensorType::f32, row, task.begin + done, now, x, *task.product);
-  }
-}
-
-/// A row of bfloat16 numbers and the distance to the next: not a multiple of a page's length, for
-/// rows of a tile would then share few places of the first-level cache.
-std::size_t bf16_stride(std::size_t cols) { return padded_bf16(cols) + 32; }
-
-/// Rows [first, first + count) of the product, from rows unpacked at `panel`.
-void bf16_panel(const Product& product, std::size_t first, std::size_t count,
-                const std::uint16_t* panel, Bf16Matrix x, float* lanes) {
-  constexpr std::size_t kRows = Bf16Tile::kRows, kColumns = Bf16Tile::kColumns;
-  const float* bias = product.linear->bias;
-  const std::size_t n = padded_bf16(x.cols);
-  Bf16Tile tile;
-  for (std::size_t j = 0; j < x.rows; j += kColumns) {
-    const std::size_t columns = std::min(kColumns, x.rows - j);
-    // The activations' part stays in the first-level cache while rows pass by.
-    for (std::size_t k = 0; k < n || k == 0; k += kBf16Depth) {
-      const std::size_t depth = std::min(kBf16Depth, n - k);
-      const bool last = k + depth == n;
-      for (std::size_t c = 0; c < columns; ++c) tile.xs[c] = x.row(j + c) + k;
-      for (std::size_t i = 0; i < count; i += kRows) {
-        const std::size_t rows = std::min(kRows, count - i);
-        for (std::size_t r = 0; r < kRows; ++r) {
-          tile.rows[r] = panel + std::min(i + r, count - 1) * x.stride + k;
-        }
-        tile.lanes = lanes + i * kColumns * Bf16Tile::kLanes;
-        bf16_tile(tile, depth, columns, k == 0, last);
-        for (std::size_t c = 0; last && c < columns; ++c) {
-          float* out = product.out.row(j + c) + first + i;
-          for (std::size_t r = 0; r < rows; ++r) {
-            out[r] = bias == nullptr ? tile.sums[c][r] : tile.sums[c][r] + bias[first + i + r];
-          }
-        }
-      }
-    }
-  }
-}
-
-void run_bf16(const Task& task, Bf16Matrix x) {
-  const Linear& w = *task.product->linear;
-  const std::size_t count = task.end - task.begin;
-  if (x.rows == 1) {
-    float* out = task.product->out.row(0) + task.begin;
-    bf16_dots(w.row(task.begin), w.row_bytes, count, w.cols, x.row(0), out);
-    for (std::size_t i = 0; w.bias != nullptr && i < count; ++i) out[i] += w.bias[task.begin + i];
-    return;
-  }
-  thread_local Room<std::uint16_t> panel_room;
-  thread_local Room<float> lane_room;
-  const std::size_t at_once = std::min(count, kBf16Rows);
-  std::uint16_t* panel = panel_room.at_least(at_once * x.stride);
-  float* lanes =
-      lane_room.at_least((at_once + Bf16Tile::kRows) * Bf16Tile::kColumns * Bf16Tile::kLanes);
-  for (std::size_t done = 0; done < count; done += at_once) {
-    const std::size_t now = std::min(at_once, count - done);
-    for (std::size_t i = 0; i < now; ++i) {
-      pad_bf16(w.row(task.begin + done + i), w.cols, panel + i * x.stride);
-    }
-    bf16_panel(*task.product, task.begin + done, now, panel, x, lanes);
+    dot_rows(TensorType::f32, row, first, now, x, *task.product);
   }
 }
 
@@ -186,6 +119,7 @@ void run_bf16(const Task& task, Bf16Matrix x) {
 struct IntegerMatrix {
   std::size_t rows = 0, tiles = 0;
   const IntegerSpan* spans = nullptr;    ///< of an activation, then of the next
+  const WordSpan* word_spans = nullptr;  ///< likewise
   const LaneSpan* lane_spans = nullptr;  ///< of all activations, then the next of all
   const IntegerTile* many = nullptr;
 };
@@ -201,6 +135,9 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
     float* sums = out.row(0) + task.begin;
     if (way == Way::rows) {
       integer_dots(w.type, rows, w.row_bytes, count, w.cols, x.spans, x.rows, sums, out.stride);
+    } else if (way == Way::words) {
+      integer_dots(w.type, rows, w.row_bytes, count, w.cols, x.word_spans, x.rows, sums,
+                   out.stride);
     } else {
       integer_lane_dots(w.type, rows, w.row_bytes, count, w.cols, x.lane_spans, x.rows, sums,
                         out.stride);
@@ -245,27 +182,11 @@ void run_integers(const Task& task, const IntegerMatrix& x) {
   }
 }
 
-bool wanted(std::span<const Product> products, bool (*multiplies)(TensorType)) {
-  return std::ranges::any_of(products,
-                             [&](const Product& p) { return multiplies(p.linear->type); });
-}
-
-/// The activations rounded to bfloat16, when a product wants them so.
-Bf16Matrix rounded(ConstMatrix x, std::span<const Product> products) {
-  if (!wanted(products, multiplies_bf16)) return {};
-  thread_local Room<std::uint16_t> room;
-  const std::size_t stride = bf16_stride(x.cols);
-  std::uint16_t* data = room.at_least(x.rows * stride);
-  parallel_for(
-      x.rows, [&](std::size_t i) { round_to_bf16(x.row(i), x.cols, data + i * stride); },
-      x.rows * x.cols >= 4 * kTaskWork);
-  return {data, x.rows, x.cols, stride};
-}
-
 /// The activations as integers, when products want them so.
 IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   constexpr std::size_t kColumns = IntegerTile::kColumns;
   thread_local Room<IntegerSpan> span_room;
+  thread_local Room<WordSpan> word_room;
   thread_local Room<LaneSpan> lane_room;
   thread_local Room<IntegerTile> tile_room;
   auto wanted = [&](Way way) {
@@ -276,13 +197,15 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
   const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
   IntegerMatrix out;
   out.rows = x.rows;
-  if (wanted(Way::rows)) {
-    IntegerSpan* to = span_room.at_least(x.rows * spans);
+  const auto round_rows = [&](auto& room) {
+    auto* to = room.at_least(x.rows * spans);
     parallel_for(
         x.rows, [&](std::size_t i) { round_to_integers(x.row(i), x.cols, to + i * spans); },
         x.rows * x.cols >= kTaskWork / 4);
-    out.spans = to;
-  }
+    return to;
+  };
+  if (wanted(Way::rows)) out.spans = round_rows(span_room);
+  if (wanted(Way::words)) out.word_spans = round_rows(word_room);
   if (wanted(Way::lanes)) {
     LaneSpan* to = lane_room.at_least(x.rows * spans);
     parallel_for(
@@ -307,9 +230,10 @@ IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
 
 /// Rows of a task are these or a multiple of them.
 std::size_t rows_at_once(TensorType type, std::size_t columns) {
-  if (!multiplies_integers(type)) return kBf16Rows;
+  if (!multiplies_integers(type)) return kTileRows;
   switch (way_of(type, columns)) {
     case Way::rows:
+    case Way::words:
       return kTileRows;
     case Way::lanes:
       return 2 * kLaneRows;
@@ -341,24 +265,18 @@ std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows
     const std::size_t spans = rows * spans_of(cols);
     const Way way = way_of(type, rows);
     if (way == Way::rows) return spans * sizeof(IntegerSpan);
+    if (way == Way::words) return spans * sizeof(WordSpan);
     if (way == Way::lanes) return spans * sizeof(LaneSpan);
     constexpr std::size_t kTotals =
         kPanels * IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
     return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
            workers * kPanels * sizeof(IntegerPanel);
   }
-  if (!multiplies_bf16(type)) {
-    return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
-  }
-  const std::size_t row = bf16_stride(cols) * sizeof(std::uint16_t);
-  constexpr std::size_t kLanes =
-      (kBf16Rows + Bf16Tile::kRows) * Bf16Tile::kColumns * Bf16Tile::kLanes * sizeof(float);
-  return rows * row + (rows > 1 ? workers * (kBf16Rows * row + kLanes) : 0);
+  return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
 }
 
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
-  const Bf16Matrix x16 = rounded(x, products);
   const IntegerMatrix integers = in_integers(x, products);
   // Enough tasks that threads finish together, and no more: each begins with a call or two.
   constexpr std::size_t kMostTasks = 1024, kOfAThread = 16;
@@ -380,7 +298,6 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   auto run = [&](std::size_t i) {
     const TensorType type = tasks[i].product->linear->type;
     if (multiplies_integers(type)) return run_integers(tasks[i], integers);
-    if (multiplies_bf16(type)) return run_bf16(tasks[i], x16);
     run_float(tasks[i], x);
   };
   parallel_shares(count, run, work >= 8 * kTaskWork);

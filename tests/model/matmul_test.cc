@@ -8,9 +8,9 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "kernels/forced_target.h"
-#include "model/bf16_dots.h"
 #include "model/integer_dots.h"
 #include "model/row_dots.h"
 #include "support.h"
@@ -41,23 +41,17 @@ struct Weights {
   Linear linear;
 };
 
-/// To the nearest bfloat16, ties to even.
-float round_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
-}
-
-/// What an activation is multiplied as, and by how much that may differ from what it is.
+/// What a number is multiplied as, and by how much that may differ from what it is.
 struct RoundedNumber {
   double value;
   double error;
 };
 
+/// The activations of products with such weights.
 std::vector<RoundedNumber> rounded(TensorType type, std::span<const float> x) {
   std::vector<RoundedNumber> out(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     out[i] = {x[i], 0.0};
-    if (multiplies_bf16(type)) out[i] = {round_bf16(x[i]), 0x1p-8 * std::abs(double{x[i]})};
     if (!multiplies_integers(type)) continue;
     const std::size_t begin = i / 256 * 256, end = std::min(x.size(), begin + 256);
     float most = 0.0f;
@@ -69,6 +63,24 @@ std::vector<RoundedNumber> rounded(TensorType type, std::span<const float> x) {
   return out;
 }
 
+/// A row of weights, of which 16-bit floats become integers.
+std::vector<RoundedNumber> rounded_weights(TensorType type, std::span<const float> w) {
+  std::vector<RoundedNumber> out(w.size());
+  const bool rounds = multiplies_integers(type) && !is_quantised(type);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    out[i] = {w[i], 0.0};
+    if (!rounds) continue;
+    const std::size_t begin = i / 256 * 256, end = std::min(w.size(), begin + 256);
+    float most = 0.0f;
+    for (std::size_t k = begin; k < end; ++k) most = std::max(most, std::abs(w[k]));
+    const int least = type == TensorType::f16 ? -14 : -99;
+    const double unit =
+        std::ldexp(1.0, std::max(most == 0.0f ? least : std::ilogb(most), least) - 12);
+    out[i] = {std::nearbyint(w[i] / unit) * unit, unit / 2};
+  }
+  return out;
+}
+
 /// Against float64 sums: of the rounded numbers, closely; and of the numbers themselves, within
 /// what rounding may do.
 void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
@@ -76,14 +88,16 @@ void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
   for (std::size_t i = 0; i < x.rows; ++i) {
     const auto numbers = rounded(w.linear.type, {x.row(i), cols});
     for (std::size_t r = 0; r < w.linear.rows; ++r) {
+      const auto weights = rounded_weights(w.linear.type, {&w.decoded[r * cols], cols});
       const double bias = w.linear.bias == nullptr ? 0.0 : w.linear.bias[r];
       double sum = bias, made = bias, size = 0.0, error = 0.0;
       for (std::size_t c = 0; c < cols; ++c) {
         const double weight = w.decoded[r * cols + c], number = x.row(i)[c];
         sum += weight * number;
         size += std::abs(weight * number);
-        made += weight * numbers[c].value;
-        error += std::abs(weight) * numbers[c].error;
+        made += weights[c].value * numbers[c].value;
+        error += std::abs(weight) * numbers[c].error +
+                 weights[c].error * (std::abs(number) + numbers[c].error);
       }
       const std::string where =
           fmt::format("{} row {} of {} × {}, activation {} of {}", to_string(w.linear.type), r,
@@ -175,6 +189,7 @@ TEST(Matmul, ARowsResultDoesNotDependOnTheOthers) {
   for_each_target([] {
     for (TensorType type : kTypes) {
       expect_rows_alike(type, block_size(type) == 1 ? 111 : 768);
+      if (block_size(type) == 1) expect_rows_alike(type, 2 * 256 + 37);
       if (block_size(type) == 32) expect_rows_alike(type, 96 + 256);  // part of a span
     }
     expect_rows_alike(TensorType::q8_0, 2304);  // in parts
@@ -237,7 +252,7 @@ TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
 /// multiplied as.
 TEST(Matmul, IntegerProductsTakeEveryWeightAsItIs) {
   for (TensorType type : kTypes) {
-    if (!multiplies_integers(type)) continue;
+    if (!is_quantised(type) || !multiplies_integers(type)) continue;
     const std::size_t cols = 27 * 32 / block_size(type) * block_size(type);
     const Weights w(type, 37, cols, 9);
     Matrix x(cols, cols), out(cols, 37);
@@ -264,6 +279,7 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
   const std::size_t cols = x.cols();
   std::vector<float> decoded(cols);
   decode(type, row, decoded);
+  const auto weights = rounded_weights(type, decoded);
   Linear linear(TensorView{"w", type, {1, cols}, row});
   Matrix together(x.rows(), 1);
   multiply(x.view(), linear, together.view());
@@ -274,8 +290,8 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
     const auto numbers = rounded(type, x[i]);
     double sum = 0.0, size = 0.0, largest = 0.0;
     for (std::size_t c = 0; c < cols; ++c) {
-      sum += double{decoded[c]} * numbers[c].value;
-      size += std::abs(double{decoded[c]} * numbers[c].value);
+      sum += weights[c].value * numbers[c].value;
+      size += std::abs(weights[c].value * numbers[c].value);
       largest = std::max(largest, std::abs(numbers[c].value));
     }
     if (!std::isfinite(sum)) {
@@ -285,6 +301,8 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
     }
     EXPECT_EQ(std::bit_cast<std::uint32_t>(out), std::bit_cast<std::uint32_t>(together[i][0]))
         << where;
+    // Sums are of activations up to 4,095 before they get their scale.
+    if (4096 * size > double{std::numeric_limits<float>::max()} && !std::isfinite(out)) continue;
     // Scale and offset of a group may cancel, but what they cancel to is no more exact than they.
     EXPECT_NEAR(out, sum, 1e-6 * (size + 64.0 * largest)) << where;
   }
@@ -293,7 +311,7 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
 /// Zero, the smallest, the largest, and what no file should hold.
 TEST(Matmul, IntegerProductsTakeEveryScale) {
   for (TensorType type : kTypes) {
-    if (!multiplies_integers(type)) continue;
+    if (!is_quantised(type) || !multiplies_integers(type)) continue;
     const std::size_t blocks = block_size(type) == 32 ? 19 : 3, cols = blocks * block_size(type);
     const std::size_t bytes = tensor_bytes(type, cols) / blocks;
     const Weights w(type, 1, cols, 11);
@@ -316,7 +334,7 @@ TEST(Matmul, IntegerProductsTakeEveryScale) {
 /// too, all of one sign or each of its weight's.
 TEST(Matmul, IntegerProductsDoNotOverflow) {
   for (TensorType type : kTypes) {
-    if (!multiplies_integers(type)) continue;
+    if (!is_quantised(type) || !multiplies_integers(type)) continue;
     const std::size_t blocks = 512 / block_size(type);
     const std::size_t bytes = tensor_bytes(type, 512) / blocks;
     const std::uint16_t one = 0x3c00;
@@ -357,6 +375,49 @@ TEST(Matmul, IntegerProductsDoNotOverflow) {
   }
 }
 
+/// Of 16-bit floats: every exponent, numbers of all sizes beside each other, what is not finite,
+/// and the largest sums.
+TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
+  if (!multiplies_integers(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
+  constexpr std::size_t kCols = 2 * 256 + 37;
+  std::mt19937_64 random(21);
+  for (TensorType type : {TensorType::f16, TensorType::bf16}) {
+    const int mantissa = type == TensorType::f16 ? 10 : 7, exponents = 1 << (15 - mantissa);
+    // One, a few and a batch: ways of their own.
+    Matrix x = test::random_matrix(9, kCols, 22);
+    for (std::size_t c = 0; c < kCols; ++c) {
+      x[1][c] = 1.0f;
+      x[2][c] = c % 2 == 0 ? 1.0f : -1.0f;
+    }
+    const auto expect = [&](const auto& bits_of, const std::string& where) {
+      std::vector<std::uint16_t> bits(kCols);
+      for (std::size_t c = 0; c < kCols; ++c) bits[c] = static_cast<std::uint16_t>(bits_of(c));
+      std::vector<std::byte> row(2 * kCols);
+      std::memcpy(row.data(), bits.data(), row.size());
+      expect_dots(type, row, x, where);
+    };
+    for (int e = 0; e < exponents; ++e) {
+      const std::string where = fmt::format("{} exponent {}", to_string(type), e);
+      const auto number = [&](int exponent) {
+        return static_cast<int>(random() & 1) << 15 | exponent << mantissa |
+               static_cast<int>(random() % (1u << mantissa));
+      };
+      expect([&](std::size_t) { return number(e); }, where);
+      // Far smaller ones beside it, in its span and in the next.
+      expect([&](std::size_t c) { return c == 100 ? number(e) : number(e / 2); }, where);
+      expect([&](std::size_t c) { return c == 300 ? number(e) : 0; }, where);
+      // The largest of their exponent, all of one sign, or each of its activation's.
+      const int largest = (e + 1) << mantissa;
+      expect([&](std::size_t) { return largest - 1; }, where);
+      expect([&](std::size_t c) { return (c % 2 == 0 ? 0 : 1 << 15) | (largest - 1); }, where);
+    }
+    const int none = (exponents - 1) << mantissa;
+    for (int wrong : {none, none | 1 << 15, none | 1}) {
+      expect([&](std::size_t c) { return c == 270 ? wrong : 0x3c00; }, "not finite");
+    }
+  }
+}
+
 TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
   if (!multiplies_integers(TensorType::q8_0)) GTEST_SKIP() << "needs AVX-512";
   const float infinity = std::numeric_limits<float>::infinity();
@@ -390,19 +451,6 @@ TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
         EXPECT_FALSE(std::isfinite(out[1][r]));
         EXPECT_FALSE(std::isfinite(alone[0][r]));
       }
-    }
-  }
-}
-
-TEST(Matmul, RoundsActivationsToTheNearest) {
-  if (!multiplies_bf16(TensorType::bf16)) GTEST_SKIP() << "needs AVX512_BF16";
-  for (std::size_t n : {1, 31, 32, 33, 111}) {
-    const Matrix x = test::random_matrix(1, n, n, 1e3f);
-    std::vector<std::uint16_t> out(padded_bf16(n), 1);
-    round_to_bf16(x.data(), n, out.data());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      ASSERT_EQ(std::bit_cast<float>(std::uint32_t{out[i]} << 16),
-                i < n ? round_bf16(x.data()[i]) : 0.0f);
     }
   }
 }
