@@ -7,8 +7,8 @@
 #   ./bench.sh --quick     the same on shorter texts, in a few minutes
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
 #   ./bench.sh models      whole models alone; options after -- go to ballast bench
-#   BALLAST_TARGET=avx2 ./bench.sh attention
-#                          attention as on a processor without AVX-512
+#   BALLAST_TARGET=avx2 ./bench.sh attention matmul
+#                          kernels as on a processor without AVX-512
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -26,34 +26,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
-#include <memory>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "ballast/attention.h"
 #include "ballast/threads.h"
 #include "base/parallel.h"
-#include "kernels/forced_target.h"
+#include "target.h"
 
 namespace ballast {
 namespace {
-
-#if HWY_ARCH_X86
-const auto target = []() -> std::unique_ptr<test::ForcedTarget> {
-  const char* name = std::getenv("BALLAST_TARGET");
-  if (name == nullptr) return nullptr;
-  if (std::string_view(name) != "avx2") {
-    std::fprintf(stderr, "BALLAST_TARGET=%s is unknown; known: avx2\n", name);
-    std::exit(2);
-  }
-  benchmark::AddCustomContext("target", name);
-  return std::make_unique<test::ForcedTarget>(HWY_AVX2);
-}();
-#endif
 
 constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;

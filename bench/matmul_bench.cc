@@ -26,6 +26,7 @@
 #include "base/cpu.h"
 #include "base/parallel.h"
 #include "model/matmul.h"
+#include "target.h"
 
 namespace ballast {
 namespace {
@@ -149,7 +150,7 @@ BALLAST_FMAS_AT_PEAK(fmas_avx2, "avx2,fma", 8)
 
 /// Operations a second of a loop at the machine's peak, on all threads.
 double peak_flops() {
-  const bool bf16 = has_avx512_bf16(), wide = __builtin_cpu_supports("avx512f") != 0;
+  const bool bf16 = has_avx512_bf16(), wide = (hwy::SupportedTargets() & HWY_AVX3) != 0;
   const auto loop = bf16 ? bf16_dots_at_peak : wide ? fmas_avx512 : fmas_avx2;
   const double flops = 2.0 * 12 * static_cast<double>(kPeakSteps) * (bf16 ? 32 : wide ? 16 : 8);
   const auto count = static_cast<std::size_t>(threads());
