@@ -1,5 +1,5 @@
-// Products with weights as integers, for processors with AVX-512 VNNI: of quantised types those that
-// they are, of 16-bit floats words.
+// Products with weights as integers, for processors with AVX-512 VNNI: of quantised types those
+// that they are, of 16-bit floats words.
 //
 // A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
 // from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.

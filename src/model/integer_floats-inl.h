@@ -1,13 +1,13 @@
-// Weights of 16-bit floating point as integers (integer_dots.h says which). Included inside regions of
-// BALLAST_INTEGERS_TARGET.
+// Weights of 16-bit floating point as integers (integer_dots.h says which). Included inside regions
+// of BALLAST_INTEGERS_TARGET.
 #pragma once
 
 #include "model/integer_types-inl.h"
 
 namespace ballast::integers {
 
-/// `kMantissa`: bits behind the point; `kBias`, of the exponent; floats() widens sixteen numbers. All
-/// folds of a span, 64 numbers each, have its scale.
+/// `kMantissa`: bits behind the point; `kBias`, of the exponent; floats() widens sixteen numbers.
+/// All folds of a span, 64 numbers each, have its scale.
 struct FloatType {
   static constexpr bool kPlain = false, kFloat = true, kOffset = false;
   static constexpr std::size_t kNumbers = 1;
@@ -24,13 +24,13 @@ struct TypeBf16 : FloatType {
   }
 };
 
-/// What the numbers of four rows' spans are multiplied with, and what their integers are.
+/// Of the spans of four rows: what makes numbers integers, and what an integer is worth. NaN in a
+/// span with an infinity or a NaN.
 struct FloatScales {
   __m128 factors, scales;
 };
 
-/// Of the four rows at `p`, the magnitudes of whose spans' largest numbers stand in each lane of
-/// 128 bits, a word or two each.
+/// words: of each row the magnitude of the span's largest number, the larger of two words.
 template <typename Type>
 BALLAST_INLINE FloatScales float_scales(__m128i words) {
   const __m128i largest =
@@ -48,7 +48,7 @@ BALLAST_INLINE FloatScales float_scales(__m128i words) {
           _mm_mask_mov_ps(_mm_castsi128_ps(_mm_slli_epi32(down, 23)), wrong, nan)};
 }
 
-/// The same from the rows.
+/// The same, from the rows.
 template <typename Type>
 BALLAST_INLINE FloatScales float_scales(const Bytes (&p)[4]) {
   __m512i most[4];

@@ -113,9 +113,8 @@ void run_float(const Task& task, ConstMatrix x) {
   }
 }
 
-/// Activations as integers: a few, row after row, or tiles of many, tile t of span s at
+/// Activations as integers, for those ways that a product of the call wants. Tile t of span s is at
 /// s · tiles + t.
-/// Activations as integers, for those ways that a product of the call wants.
 struct IntegerMatrix {
   std::size_t rows = 0, tiles = 0;
   const IntegerSpan* spans = nullptr;    ///< of an activation, then of the next
