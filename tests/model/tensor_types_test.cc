@@ -83,5 +83,27 @@ TEST(TensorTypes, ComputeWithTheDecodedWeights) {
   }
 }
 
+/// Chunks of one, a few, more and many tokens: ways of their own through the weights.
+TEST(TensorTypes, AnyChunkingGivesTheSameBits) {
+  const ReferenceCase reference("llama-wide");
+  BALLAST_NEED_REFERENCE(reference);
+  const Gguf original(reference.gguf());
+  const std::filesystem::path path = reference.dir() / "chunks.gguf";
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0,
+                          TensorType::q4_k, TensorType::q6_k}) {
+    write_rounded(original, path, type, type);
+    const Model model(path);
+    Engine engine(model);
+    auto logits = [&](std::size_t chunk) {
+      Sequence sequence(model, {});
+      return all_logits(engine, sequence, reference.tokens, chunk);
+    };
+    const std::vector<float> whole = logits(100);
+    for (std::size_t chunk : {1, 2, 3, 5, 9, 35}) {
+      EXPECT_EQ(logits(chunk), whole) << to_string(type) << " by " << chunk;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ballast
