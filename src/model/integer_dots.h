@@ -74,7 +74,7 @@ void round_to_integers(const float* x, std::size_t n, WordSpan* out);
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
-/// For types of 16-bit floating point; up to most_row_columns() activations.
+/// For types of 16-bit floating point; up to kMostWordColumns activations. Throws Error for more.
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
@@ -94,7 +94,10 @@ void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t st
 /// Activations up to which integer_dots() is fastest, and up to which, if that is more, weights are
 /// multiplied with rows side by side: with more, of K types with more than are multiplied at once,
 /// panels are faster.
-inline std::size_t most_row_columns(TensorType type) { return is_quantised(type) ? 2 : 4; }
+constexpr std::size_t kMostWordColumns = 4;
+inline std::size_t most_row_columns(TensorType type) {
+  return is_quantised(type) ? 2 : kMostWordColumns;
+}
 inline std::size_t most_lane_columns(TensorType type) {
   return !is_quantised(type) ? 0 : block_size(type) == 32 ? 32 : 8;
 }

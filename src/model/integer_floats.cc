@@ -20,7 +20,7 @@ namespace ballast {
 namespace integers {
 namespace {
 
-constexpr std::size_t kRows = 4, kMostColumns = 4;
+constexpr std::size_t kRows = 4;
 constexpr std::size_t kBytes = 2, kSpanOfRow = kBytes * kSpan;
 
 /// A span of four rows.
@@ -147,9 +147,10 @@ __attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
+  if (columns > kMostWordColumns) fail("{} activations are for panels", columns);
   if (count == 0) return;
   integers::with_float_type(type, [&](auto t) {
-    times<integers::kMostColumns>([&](auto m) {
+    times<kMostWordColumns>([&](auto m) {
       if (columns != m + 1) return;
       integers::multiply_rows<decltype(t), m + 1>(integers::bytes(rows), row_bytes, count, n, x,
                                                   out, out_stride);

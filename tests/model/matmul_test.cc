@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "ballast/threads.h"
 #include "kernels/forced_target.h"
 #include "model/integer_dots.h"
 #include "model/row_dots.h"
@@ -194,6 +195,30 @@ TEST(Matmul, ARowsResultDoesNotDependOnTheOthers) {
     }
     expect_rows_alike(TensorType::q8_0, 2304);  // in parts
   });
+}
+
+/// A thread's rows are more than are multiplied as floats at a time, and the last ones fewer.
+TEST(Matmul, FloatsGoOverRowsInParts) {
+  const int before = threads();
+  set_threads(1);
+  const Weights w(TensorType::f32, 703, 4100, 31);
+  for (std::size_t m : {1, 7, 13}) {
+    const Matrix x = test::random_matrix(m, 4100, 32);
+    Matrix out(m, 703);
+    multiply(x.view(), w.linear, out.view());
+    expect_product(w, x.view(), out.view());
+  }
+  set_threads(before);
+}
+
+TEST(Matmul, FewActivationsAreForWords) {
+  if (!multiplies_integers(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
+  const Weights w(TensorType::f16, 4, 32, 1);
+  const WordSpan spans[kMostWordColumns + 1] = {};
+  float out[4 * (kMostWordColumns + 1)];
+  EXPECT_THROW(integer_dots(TensorType::f16, w.linear.row(0), w.linear.row_bytes, 4, 32, spans,
+                            kMostWordColumns + 1, out, 4),
+               Error);
 }
 
 TEST(Matmul, SeveralProductsOfOneInput) {
