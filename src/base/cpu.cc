@@ -8,7 +8,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::HWY_NAMESPACE {
-bool IsAvx512() { return HWY_TARGET <= HWY_AVX3; }  // the better a target, the smaller its number
+// The better a target, the smaller its number.
+bool IsAvx512() { return HWY_TARGET <= HWY_AVX3; }
+bool IsAvx2() { return HWY_TARGET <= HWY_AVX2; }
 }  // namespace ballast::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -16,9 +18,18 @@ HWY_AFTER_NAMESPACE();
 namespace ballast {
 namespace {
 HWY_EXPORT(IsAvx512);
-}
+HWY_EXPORT(IsAvx2);
+}  // namespace
 
 // Highway remembers its choice. Asking for what is supported would take microseconds each time.
+
+bool has_avx2() {
+#if defined(__x86_64__)
+  return HWY_DYNAMIC_DISPATCH(IsAvx2)();
+#else
+  return false;
+#endif
+}
 
 bool has_avx512_vnni() {
 #if defined(__x86_64__)

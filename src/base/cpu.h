@@ -11,4 +11,8 @@ bool has_avx512_bf16();
 /// of AVX-512.
 bool has_avx512_vnni();
 
+/// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and Highway's
+/// switch of targets does not forbid AVX2.
+bool has_avx2();
+
 }  // namespace ballast

@@ -1,5 +1,5 @@
-// Products with weights as integers, for processors with AVX-512 VNNI: of quantised types those
-// that they are, of 16-bit floats words.
+// Products with weights as integers, for processors with AVX2 or AVX-512 VNNI: of quantised types
+// those that they are; with AVX-512 also of 16-bit floats, words.
 //
 // A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
 // from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.
@@ -17,8 +17,8 @@
 // K type, is the number times its group's integer scale, mᵍ an integer offset of a group, Xᵍ the
 // sum of its activations. The sums are exact in 32 bits. (Beyond 2¹¹⁵, which only weights in BF16
 // reach, t may overflow where the dot would not.) So every way to make them gives the same
-// bits, and each is made where it is fastest: a few activations from the bytes as they lie, a
-// prompt from panels of sixteen rows side by side.
+// bits, on every processor, and each is made where it is fastest: a few activations from the bytes
+// as they lie, a prompt from panels of sixteen rows side by side.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,11 @@
 #include "ballast/matrix.h"
 #include "ballast/tensor.h"
 
-// The instructions that these products are made of: what has_avx512_vnni() asks for.
-#define BALLAST_INTEGERS_TARGET \
-  "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
-
 namespace ballast {
 
-/// Whether products with weights of this type are made here: the quantised types, F16 and BF16, on
-/// processors with has_avx512_vnni(). F32 is not: its users expect its precision.
+/// Whether products with weights of this type are made here: the quantised types, on processors
+/// with has_avx2() or has_avx512_vnni(), and F16 and BF16, on the latter. F32 is not: its users
+/// expect its precision.
 bool multiplies_integers(TensorType type);
 
 constexpr std::size_t kSpan = 256;
@@ -50,15 +47,16 @@ struct alignas(64) IntegerSpan {
   };
   Digits blocks[4];        ///< first halves of blocks 0 to 3 of 32, second halves; of 4 to 7
   Digits chunks[4];        ///< of the eight chunks of 32: 0 and 4, 1 and 5, 2 and 6, 3 and 7
-  Digits pairs[4];         ///< 0 and 2, 1 and 3, 4 and 6, 5 and 7
-  std::int32_t quads[64];  ///< 32 times the sum of each four of `chunks`
+  Digits pairs[4];         ///< 0 and 2, 1 and 3, 4 and 6, 5 and 7; only with AVX-512
+  std::int32_t quads[64];  ///< 32 times the sum of each four of `chunks`; only with AVX-512
   std::int32_t sums[8];    ///< of 32 numbers
   /// Sums of 32 and of 16 numbers: sum = 4·high + low.
   std::int16_t high32[8], low32[8], high16[16], low16[16];
   float scale;
 };
 
-/// The same for weights of 16-bit floating point, which become words, as pairs with zero.
+/// The same for weights of 16-bit floating point, which become words, as pairs with zero. Only with
+/// AVX-512.
 struct alignas(64) WordSpan {
   std::int16_t words[kSpan][2];
   float scale;
@@ -79,7 +77,7 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride);
 
-/// A span of one of several activations, for rows that lie side by side.
+/// A span of one of several activations, for rows that lie side by side. Only with AVX-512.
 struct LaneSpan {
   struct {
     std::int8_t high[32], low[32];  ///< x = 64·high + low
@@ -91,16 +89,12 @@ struct LaneSpan {
 /// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
 
-/// Activations up to which integer_dots() is fastest, and up to which, if that is more, weights are
-/// multiplied with rows side by side: with more, of K types with more than are multiplied at once,
-/// panels are faster.
+/// Activations up to which integer_dots() is fastest on this processor, and up to which, if that is
+/// more, weights are multiplied with rows side by side: with more, of K types with more than are
+/// multiplied at once, panels are faster.
 constexpr std::size_t kMostWordColumns = 4;
-inline std::size_t most_row_columns(TensorType type) {
-  return is_quantised(type) ? 2 : kMostWordColumns;
-}
-inline std::size_t most_lane_columns(TensorType type) {
-  return !is_quantised(type) ? 0 : block_size(type) == 32 ? 32 : 8;
-}
+std::size_t most_row_columns(TensorType type);
+std::size_t most_lane_columns(TensorType type);
 
 /// The same dots, kLaneRows rows at a time, for three activations or more: span s of activation c
 /// is x[s · columns + c].

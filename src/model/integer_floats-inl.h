@@ -1,10 +1,11 @@
 // Weights of 16-bit floating point as integers (integer_dots.h says which). Included inside regions
-// of BALLAST_INTEGERS_TARGET.
+// of BALLAST_AVX512_TARGET.
 #pragma once
 
+#include "model/integer_avx512-inl.h"
 #include "model/integer_types-inl.h"
 
-namespace ballast::integers {
+namespace ballast::integers::avx512 {
 
 /// `kMantissa`: bits behind the point; `kBias`, of the exponent; floats() widens sixteen numbers.
 /// All folds of a span, 64 numbers each, have its scale.
@@ -92,4 +93,4 @@ auto with_any_type(TensorType type, Action&& action) {
   return is_quantised(type) ? with_type(type, action) : with_float_type(type, action);
 }
 
-}  // namespace ballast::integers
+}  // namespace ballast::integers::avx512

@@ -1,5 +1,5 @@
 // Products of several activations with weights as they lie, sixteen rows side by side: what plain
-// types and K types share. Included inside regions of BALLAST_INTEGERS_TARGET, which the standard
+// types and K types share. Included inside regions of BALLAST_AVX512_TARGET, which the standard
 // library's headers have to stand before.
 //
 // Weights are unpacked where they are used: the processor does it while it waits for products, of
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/integer_avx512-inl.h"
 #include "model/integer_lanes-inl.h"
 
 // Operands 1 to 4 of an instruction that reads the bytes `at` from here in row r of LaneRows, which
@@ -17,7 +18,7 @@
 #define BALLAST_ROW(r) \
   "r"(p_[kBase[r]]), "r"(kTimes[r] == 0 ? none_ : stride_), "i"(kScale[r]), "i"(at)
 
-namespace ballast::integers {
+namespace ballast::integers::avx512 {
 
 /// Activations that are multiplied at once: sums of each in integers, and as numbers or of a whole
 /// span, and the weights stay in registers.
@@ -39,13 +40,13 @@ class LaneRows {
 
   /// Of each row sixteen bytes, `at` from here: vector d has bytes 4d to 4d + 3.
   template <int at>
-  BALLAST_INLINE Bytes64<4> sixteen() const {
+  BALLAST_INLINE Vectors<4> sixteen() const {
     return transposed(quarters<at>().v);
   }
   /// The same, vector a as it is in rows a, a + 4, a + 8 and a + 12.
   template <int at>
-  BALLAST_INLINE Bytes64<4> quarters() const {
-    Bytes64<4> out;
+  BALLAST_INLINE Vectors<4> quarters() const {
+    Vectors<4> out;
     times<4>([&](auto a) BALLAST_HERE {
       const __m512i former = two_of_16<a, at>(), latter = two_of_16<a + 8, at>();
       out.v[a] = _mm512_inserti64x4(former, _mm512_castsi512_si256(latter), 1);
@@ -55,12 +56,12 @@ class LaneRows {
 
   /// 32 bytes, the former and the latter half.
   template <int at>
-  BALLAST_INLINE void thirty_two(Bytes64<4> (&out)[2]) const {
+  BALLAST_INLINE void thirty_two(Vectors<4> (&out)[2]) const {
     __m512i v[2][4];
     times<2>([&](auto i) BALLAST_HERE {
       times<4>([&](auto a) BALLAST_HERE { v[i][a] = two_of_32<8 * i + a, at>(); });
     });
-    const Bytes64<4> former = transposed(v[0]), latter = transposed(v[1]);
+    const Vectors<4> former = transposed(v[0]), latter = transposed(v[1]);
     times<4>([&](auto d) BALLAST_HERE {
       out[0].v[d] = _mm512_shuffle_i32x4(former.v[d], latter.v[d], 0x88);
       out[1].v[d] = _mm512_shuffle_i32x4(former.v[d], latter.v[d], 0xdd);
@@ -254,4 +255,4 @@ void multiply_all(const LaneDots& d) {
 /// Those of K types, which are compiled by themselves.
 void multiply_k_type(TensorType type, const LaneDots& dots);
 
-}  // namespace ballast::integers
+}  // namespace ballast::integers::avx512

@@ -1,127 +1,65 @@
-// The quantised types, for products of integers: one struct each. Included inside regions of
-// BALLAST_INTEGERS_TARGET. The layouts are described in formats/quant.h.
+// The quantised types, for products of integers: one struct each. Included after the vectors of a
+// set of instructions, inside a region of its target. The layouts are described in formats/quant.h.
 //
-// A type says where its bytes lie and how numbers are made of them, for sixty-four numbers of one
-// row or for four of each of sixteen rows: the operations are the same, on vectors that were loaded
-// in another way. `Bytes64<N>` is N such vectors.
+// A type says where its bytes lie and how numbers are made of them, for as many numbers of one row
+// as a vector has bytes or for four of each of kLanes rows: the operations are the same, on vectors
+// that were loaded in another way. `Vectors<N>` is N such vectors.
 #pragma once
 
-// GCC 12 takes the undefined operands of its own intrinsics for mistakes (its bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
 #include <iterator>
 
 #include "base/fail.h"
-#include "base/inline.h"
-#include "base/times-inl.h"
 #include "model/integer_dots.h"
 
-namespace ballast::integers {
-
-using Bytes = const std::uint8_t*;
-
-template <typename T>
-BALLAST_INLINE T load(Bytes p) {
-  T value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-BALLAST_INLINE __m128i load_16(Bytes p) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-}
-BALLAST_INLINE __m256i load_32(Bytes p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-
-BALLAST_INLINE void store_16(void* out, __m128i v) {
-  _mm_storeu_si128(static_cast<__m128i*>(out), v);
-}
-BALLAST_INLINE void store_32(void* out, __m256i v) {
-  _mm256_storeu_si256(static_cast<__m256i*>(out), v);
-}
+namespace ballast::integers::BALLAST_VECTORS {
 
 template <int N>
-struct Bytes64 {
-  __m512i v[N];
+struct Vectors {
+  Vector v[N];
 };
-
-/// 16 bytes at each of four places.
-BALLAST_INLINE __m512i in_quarters(Bytes a, Bytes b, Bytes c, Bytes d) {
-  __m512i v = _mm512_castsi128_si512(load_16(a));
-  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_16(b));
-  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_16(c));
-  return _mm512_mask_broadcast_i32x4(v, 0xf000, load_16(d));
-}
-
-/// sums += products of words in pairs. GCC would copy each sum before the product and after it.
-BALLAST_INLINE void add_products(__m512i& sums, __m512i a, __m512i b) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
-}
-
-/// Four vectors of partial sums: lane k of each 128 bits sums up vector k's.
-BALLAST_INLINE __m512i add_four(const __m512i (&v)[4]) {
-  const __m512i a =
-      _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-  const __m512i b =
-      _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-  return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-}
-
-BALLAST_INLINE __m128i add_halves(__m256i v) {
-  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-}
-BALLAST_INLINE __m128i add_quarters(__m512i v) {
-  return add_halves(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
-}
 
 /// Bits [at, at + bits) of every byte. What the shift brings in from the byte beside is cut off.
 template <int at, int bits, int N>
-BALLAST_INLINE Bytes64<N> field(const Bytes64<N>& a) {
-  Bytes64<N> out;
-  times<N>([&](auto i) BALLAST_HERE {
-    const __m512i moved = at == 0 ? a.v[i] : _mm512_srli_epi16(a.v[i], at);
-    out.v[i] = _mm512_and_si512(moved, _mm512_set1_epi8((1 << bits) - 1));
-  });
+BALLAST_INLINE Vectors<N> field(const Vectors<N>& a) {
+  Vectors<N> out;
+  times<N>([&](auto i)
+               BALLAST_HERE { out.v[i] = and_bits(right_16<at>(a.v[i]), all_8((1 << bits) - 1)); });
   return out;
 }
 
 /// `low` with `bits` bits of `high`, from bit `from` on, at bit `to`.
 template <int from, int bits, int to, int N>
-BALLAST_INLINE Bytes64<N> with_bits(const Bytes64<N>& low, const Bytes64<N>& high) {
-  Bytes64<N> out;
+BALLAST_INLINE Vectors<N> with_bits(const Vectors<N>& low, const Vectors<N>& high) {
+  constexpr int kUp = to > from ? to - from : 0, kDown = from > to ? from - to : 0;
+  Vectors<N> out;
   times<N>([&](auto i) BALLAST_HERE {
-    const __m512i moved = from <= to ? _mm512_slli_epi16(high.v[i], to - from)
-                                     : _mm512_srli_epi16(high.v[i], from - to);
-    constexpr auto kMask = static_cast<char>(((1 << bits) - 1) << to);
-    // low | (moved & mask)
-    out.v[i] = _mm512_ternarylogic_epi32(low.v[i], moved, _mm512_set1_epi8(kMask), 0xf8);
+    const Vector moved = right_16<kDown>(left_16<kUp>(high.v[i]));
+    out.v[i] = with_masked(low.v[i], moved, all_8(((1 << bits) - 1) << to));
   });
   return out;
 }
 
 /// Bytes from -128 to 127, 128 higher.
 template <int N>
-BALLAST_INLINE Bytes64<N> above_zero(const Bytes64<N>& a) {
-  Bytes64<N> out;
-  times<N>([&](auto i)
-               BALLAST_HERE { out.v[i] = _mm512_xor_si512(a.v[i], _mm512_set1_epi8(-128)); });
+BALLAST_INLINE Vectors<N> above_zero(const Vectors<N>& a) {
+  Vectors<N> out;
+  times<N>([&](auto i) BALLAST_HERE { out.v[i] = xor_bits(a.v[i], all_8(-128)); });
   return out;
 }
 
 /// Entry 0 to 15 of a table of bytes, the same in each 16 of its bytes.
 template <int N>
-BALLAST_INLINE Bytes64<N> look_up(__m128i table, const Bytes64<N>& index) {
-  Bytes64<N> out;
-  times<N>([&](auto i) BALLAST_HERE {
-    out.v[i] = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), index.v[i]);
-  });
+BALLAST_INLINE Vectors<N> look_up(__m128i table, const Vectors<N>& index) {
+  Vectors<N> out;
+  times<N>([&](auto i) BALLAST_HERE { out.v[i] = shuffle_8(all_16_bytes(table), index.v[i]); });
   return out;
+}
+
+/// Four vectors of partial sums: lane k of each 128 bits sums up vector k's.
+BALLAST_INLINE Vector add_four(const Vector (&v)[4]) {
+  const Vector a = add_32(low_32(v[0], v[1]), high_32(v[0], v[1]));
+  const Vector b = add_32(low_32(v[2], v[3]), high_32(v[2], v[3]));
+  return add_32(low_64(a, b), high_64(a, b));
 }
 
 // Plain types: blocks of 32 numbers, each a fold. `kBytes` of a block, which begins with its scale,
@@ -202,6 +140,18 @@ constexpr int chunk(int j) {
   return Type::kDistance == 4 ? j : j / 2 * 4 + j % 2;
 }
 
+/// The bytes of a K type's former chunks, or of the latter.
+template <typename Type, int half, int N>
+struct RawHalf {
+  const Vectors<N>* v;
+  BALLAST_INLINE const Vectors<N>& operator[](int i) const { return v[i]; }
+  BALLAST_INLINE Vectors<N> upper(int i) const {
+    Vectors<N> out;
+    times<N>([&](auto d) BALLAST_HERE { out.v[d] = right_16<half * Type::kDistance>(v[i].v[d]); });
+    return out;
+  }
+};
+
 struct Integers {
   __m128i scales, offsets;
 };
@@ -243,24 +193,8 @@ struct TypeQ3_K : KType {
   }
 };
 
-/// Q4_K and Q5_K begin with float16 scales of scales and of offsets, and twelve bytes of eight
-/// scales and eight offsets of six bits. The same bits of four at a time, for as many blocks as
-/// begin in the vector's quarters: scales 0 to 7, then offsets.
-BALLAST_INLINE __m512i six_bits(__m512i first) {
-  constexpr auto kAbcc = static_cast<_MM_PERM_ENUM>(0xf9), kCccc = static_cast<_MM_PERM_ENUM>(0xff);
-  // a: low four scales, with the upper bits of the high four above them; b: so the offsets; c: the
-  // lower bits of the high four of both.
-  const __m512i ab = _mm512_shuffle_epi32(first, kAbcc);  // a, b, c, c
-  const __m512i low = _mm512_and_si512(ab, _mm512_set1_epi8(63));
-  const __m512i upper = _mm512_and_si512(_mm512_srli_epi32(ab, 2), _mm512_set1_epi8(48));
-  const __m512i c = _mm512_srlv_epi32(_mm512_shuffle_epi32(first, kCccc),
-                                      _mm512_set1_epi64(std::int64_t{4} << 32));
-  // (c & 15) | upper
-  const __m512i high = _mm512_ternarylogic_epi32(c, _mm512_set1_epi8(15), upper, 0xea);
-  return _mm512_unpacklo_epi32(low, high);
-}
 BALLAST_INLINE Integers six_bit_scales(Bytes p) {
-  const __m128i all = _mm512_castsi512_si128(six_bits(_mm512_castsi128_si512(load_16(p))));
+  const __m128i all = six_bits_of(p);
   return {all, _mm_unpackhi_epi64(all, all)};
 }
 
@@ -334,6 +268,4 @@ auto with_type(TensorType type, Action&& action) {
   }
 }
 
-inline Bytes bytes(const std::byte* p) { return reinterpret_cast<Bytes>(p); }
-
-}  // namespace ballast::integers
+}  // namespace ballast::integers::BALLAST_VECTORS

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "ballast/threads.h"
+#include "base/cpu.h"
 #include "kernels/forced_target.h"
 #include "model/integer_dots.h"
 #include "model/row_dots.h"
@@ -276,25 +277,27 @@ TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
 /// Products of integers with activations of which one number is not zero: what each weight is
 /// multiplied as.
 TEST(Matmul, IntegerProductsTakeEveryWeightAsItIs) {
-  for (TensorType type : kTypes) {
-    if (!is_quantised(type) || !multiplies_integers(type)) continue;
-    const std::size_t cols = 27 * 32 / block_size(type) * block_size(type);
-    const Weights w(type, 37, cols, 9);
-    Matrix x(cols, cols), out(cols, 37);
-    std::fill_n(x.data(), cols * cols, 0.0f);
-    for (std::size_t c = 0; c < cols; ++c) x[c][c] = 1.0f;
-    multiply(x.view(), w.linear, out.view());
-    for (std::size_t r = 0; r < 37; ++r) {
-      float most = 0.0f;
-      for (std::size_t c = 0; c < cols; ++c) {
-        most = std::max(most, std::abs(w.decoded[r * cols + c]));
-      }
-      for (std::size_t c = 0; c < cols; ++c) {
-        ASSERT_NEAR(out[c][r], w.decoded[r * cols + c], 1e-6f * most)
-            << to_string(type) << " row " << r << " number " << c;
+  for_each_target([] {
+    for (TensorType type : kTypes) {
+      if (!is_quantised(type) || !multiplies_integers(type)) continue;
+      const std::size_t cols = 27 * 32 / block_size(type) * block_size(type);
+      const Weights w(type, 37, cols, 9);
+      Matrix x(cols, cols), out(cols, 37);
+      std::fill_n(x.data(), cols * cols, 0.0f);
+      for (std::size_t c = 0; c < cols; ++c) x[c][c] = 1.0f;
+      multiply(x.view(), w.linear, out.view());
+      for (std::size_t r = 0; r < 37; ++r) {
+        float most = 0.0f;
+        for (std::size_t c = 0; c < cols; ++c) {
+          most = std::max(most, std::abs(w.decoded[r * cols + c]));
+        }
+        for (std::size_t c = 0; c < cols; ++c) {
+          ASSERT_NEAR(out[c][r], w.decoded[r * cols + c], 1e-6f * most)
+              << to_string(type) << " row " << r << " number " << c;
+        }
       }
     }
-  }
+  });
 }
 
 /// The dots of a row with several activations must agree to the bit with each alone, and with
@@ -306,8 +309,11 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
   decode(type, row, decoded);
   const auto weights = rounded_weights(type, decoded);
   Linear linear(TensorView{"w", type, {1, cols}, row});
-  Matrix together(x.rows(), 1);
+  // A few, and as many as panels are for.
+  Matrix together(x.rows(), 1), repeated(35, cols), many(35, 1);
+  for (std::size_t i = 0; i < 35; ++i) std::ranges::copy(x[i % x.rows()], repeated[i].begin());
   multiply(x.view(), linear, together.view());
+  multiply(repeated.view(), linear, many.view());
   for (std::size_t i = 0; i < x.rows(); ++i) {
     Matrix alone(1, 1);
     multiply(x.view().slice(i, 1), linear, alone.view());
@@ -322,10 +328,12 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
     if (!std::isfinite(sum)) {
       EXPECT_FALSE(std::isfinite(out)) << where;
       EXPECT_FALSE(std::isfinite(together[i][0])) << where;
+      EXPECT_FALSE(std::isfinite(many[i][0])) << where;
       continue;
     }
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(out), std::bit_cast<std::uint32_t>(together[i][0]))
-        << where;
+    const auto bits = std::bit_cast<std::uint32_t>(out);
+    EXPECT_EQ(bits, std::bit_cast<std::uint32_t>(together[i][0])) << where;
+    EXPECT_EQ(bits, std::bit_cast<std::uint32_t>(many[i][0])) << where << ", many";
     // Sums are of activations up to 4,095 before they get their scale.
     if (4096 * size > double{std::numeric_limits<float>::max()} && !std::isfinite(out)) continue;
     // Scale and offset of a group may cancel, but what they cancel to is no more exact than they.
@@ -335,73 +343,97 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
 
 /// Zero, the smallest, the largest, and what no file should hold.
 TEST(Matmul, IntegerProductsTakeEveryScale) {
-  for (TensorType type : kTypes) {
-    if (!is_quantised(type) || !multiplies_integers(type)) continue;
-    const std::size_t blocks = block_size(type) == 32 ? 19 : 3, cols = blocks * block_size(type);
-    const std::size_t bytes = tensor_bytes(type, cols) / blocks;
-    const Weights w(type, 1, cols, 11);
-    const Matrix x = test::random_matrix(3, cols, 12);
-    for (std::uint16_t scale : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x8400, 0x3c00, 0x7bff,
-                                0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01}) {
-      // Every type has its scales first or last.
-      for (std::size_t at : {std::size_t{0}, std::size_t{2}, bytes - 4, bytes - 2}) {
-        std::vector<std::byte> row(w.linear.row(0), w.linear.row(0) + blocks * bytes);
-        for (std::size_t b = 1; b < blocks; b += 4) {
-          std::memcpy(row.data() + b * bytes + at, &scale, sizeof scale);
+  for_each_target([] {
+    for (TensorType type : kTypes) {
+      if (!is_quantised(type) || !multiplies_integers(type)) continue;
+      const std::size_t blocks = block_size(type) == 32 ? 19 : 3, cols = blocks * block_size(type);
+      const std::size_t bytes = tensor_bytes(type, cols) / blocks;
+      const Weights w(type, 1, cols, 11);
+      const Matrix x = test::random_matrix(3, cols, 12);
+      for (std::uint16_t scale : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x8400, 0x3c00, 0x7bff,
+                                  0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01}) {
+        // Every type has its scales first or last.
+        for (std::size_t at : {std::size_t{0}, std::size_t{2}, bytes - 4, bytes - 2}) {
+          std::vector<std::byte> row(w.linear.row(0), w.linear.row(0) + blocks * bytes);
+          for (std::size_t b = 1; b < blocks; b += 4) {
+            std::memcpy(row.data() + b * bytes + at, &scale, sizeof scale);
+          }
+          expect_dots(type, row, x, fmt::format("{} scale {:x} at {}", to_string(type), scale, at));
         }
-        expect_dots(type, row, x, fmt::format("{} scale {:x} at {}", to_string(type), scale, at));
       }
     }
-  }
+  });
 }
 
 /// The largest sums: every number and every group's scale at an end of its range, and activations
 /// too, all of one sign or each of its weight's.
 TEST(Matmul, IntegerProductsDoNotOverflow) {
-  for (TensorType type : kTypes) {
-    if (!is_quantised(type) || !multiplies_integers(type)) continue;
-    const std::size_t blocks = 512 / block_size(type);
-    const std::size_t bytes = tensor_bytes(type, 512) / blocks;
-    const std::uint16_t one = 0x3c00;
-    for (int value : {0x00, 0xff, 0x80, 0x7f, 0x55, 0xaa}) {
-      for (int scales : {0x00, 0xff, 0x80, 0x7f}) {
-        std::vector<std::byte> row(blocks * bytes, static_cast<std::byte>(value));
-        for (std::size_t b = 0; b < blocks; ++b) {
-          std::byte* block = row.data() + b * bytes;
-          // Where K types have the integers of their groups, and where all have their scales.
-          const auto set = [&](std::size_t begin, std::size_t end) {
-            std::fill(block + begin, block + end, static_cast<std::byte>(scales));
-          };
-          if (type == TensorType::q2_k) set(0, 16);
-          if (type == TensorType::q3_k) set(96, 108);
-          if (type == TensorType::q4_k || type == TensorType::q5_k) set(4, 16);
-          if (type == TensorType::q6_k) set(192, 208);
-          const bool last =
-              type == TensorType::q2_k || type == TensorType::q3_k || type == TensorType::q6_k;
-          const bool two = type == TensorType::q4_1 || type == TensorType::q5_1 ||
-                           type == TensorType::q2_k || type == TensorType::q4_k ||
-                           type == TensorType::q5_k;
-          std::byte* at = last ? block + bytes - (two ? 4 : 2) : block;
-          std::memcpy(at, &one, sizeof one);
-          if (two) std::memcpy(at + 2, &one, sizeof one);
+  for_each_target([] {
+    for (TensorType type : kTypes) {
+      if (!is_quantised(type) || !multiplies_integers(type)) continue;
+      const std::size_t blocks = 512 / block_size(type);
+      const std::size_t bytes = tensor_bytes(type, 512) / blocks;
+      const std::uint16_t one = 0x3c00;
+      for (int value : {0x00, 0xff, 0x80, 0x7f, 0x55, 0xaa}) {
+        for (int scales : {0x00, 0xff, 0x80, 0x7f}) {
+          std::vector<std::byte> row(blocks * bytes, static_cast<std::byte>(value));
+          for (std::size_t b = 0; b < blocks; ++b) {
+            std::byte* block = row.data() + b * bytes;
+            // Where K types have the integers of their groups, and where all have their scales.
+            const auto set = [&](std::size_t begin, std::size_t end) {
+              std::fill(block + begin, block + end, static_cast<std::byte>(scales));
+            };
+            if (type == TensorType::q2_k) set(0, 16);
+            if (type == TensorType::q3_k) set(96, 108);
+            if (type == TensorType::q4_k || type == TensorType::q5_k) set(4, 16);
+            if (type == TensorType::q6_k) set(192, 208);
+            const bool last =
+                type == TensorType::q2_k || type == TensorType::q3_k || type == TensorType::q6_k;
+            const bool two = type == TensorType::q4_1 || type == TensorType::q5_1 ||
+                             type == TensorType::q2_k || type == TensorType::q4_k ||
+                             type == TensorType::q5_k;
+            std::byte* at = last ? block + bytes - (two ? 4 : 2) : block;
+            std::memcpy(at, &one, sizeof one);
+            if (two) std::memcpy(at + 2, &one, sizeof one);
+          }
+          std::vector<float> decoded(512);
+          decode(type, row, decoded);
+          Matrix x(3, 512);
+          for (std::size_t c = 0; c < 512; ++c) {
+            x[0][c] = 1.0f;
+            x[1][c] = -1.0f;
+            x[2][c] = decoded[c] < 0 ? -1.0f : 1.0f;
+          }
+          expect_dots(type, row, x,
+                      fmt::format("{} bytes {:x} scales {:x}", to_string(type), value, scales));
         }
-        std::vector<float> decoded(512);
-        decode(type, row, decoded);
-        Matrix x(3, 512);
-        for (std::size_t c = 0; c < 512; ++c) {
-          x[0][c] = 1.0f;
-          x[1][c] = -1.0f;
-          x[2][c] = decoded[c] < 0 ? -1.0f : 1.0f;
-        }
-        expect_dots(type, row, x,
-                    fmt::format("{} bytes {:x} scales {:x}", to_string(type), value, scales));
       }
     }
-  }
+  });
 }
 
 /// Of 16-bit floats: every exponent, numbers of all sizes beside each other, what is not finite,
 /// and the largest sums.
+/// All sums are exact in their integers, and floats are added up in one order.
+TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
+  if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI";
+  for (TensorType type : kTypes) {
+    if (!is_quantised(type)) continue;
+    const std::size_t cols = block_size(type) == 32 ? 96 + 512 : 1024;
+    const Weights w(type, 71, cols, 21);
+    for (std::size_t m : {1, 2, 3, 4, 5, 9, 35}) {
+      Matrix x = test::random_matrix(m, cols, 22), wide(m, 71), narrow(m, 71);
+      x[0][100] = 1e-20f, x[m - 1][300] = 1e20f;
+      multiply(x.view(), w.linear, wide.view());
+      const test::ForcedTarget forced(HWY_AVX2);
+      ASSERT_TRUE(multiplies_integers(type));
+      multiply(x.view(), w.linear, narrow.view());
+      EXPECT_EQ(0, std::memcmp(wide.data(), narrow.data(), m * 71 * sizeof(float)))
+          << to_string(type) << ", " << m;
+    }
+  }
+}
+
 TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
   if (!multiplies_integers(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
   constexpr std::size_t kCols = 2 * 256 + 37;
@@ -444,40 +476,42 @@ TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
 }
 
 TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
-  if (!multiplies_integers(TensorType::q8_0)) GTEST_SKIP() << "needs AVX-512";
-  const float infinity = std::numeric_limits<float>::infinity();
-  for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q6_k}) {
-    const Weights w(type, 5, 768, 1);
-    for (float size : {1e-30f, 1e-10f, 1e10f, 1e30f}) {
-      Matrix x = test::random_matrix(3, 768, 2, size), out(3, 5);
-      // A span of zeros, and one of which one number is far larger than the others.
-      std::fill_n(x[1].data() + 256, 256, 0.0f);
-      x[2][300] = 1e4f * size;
-      multiply(x.view(), w.linear, out.view());
-      for (std::size_t i = 0; i < 3; ++i) {
-        const auto numbers = rounded(type, x[i]);
-        for (std::size_t r = 0; r < 5; ++r) {
-          double sum = 0.0, magnitude = 0.0;
-          for (std::size_t c = 0; c < 768; ++c) {
-            sum += w.decoded[r * 768 + c] * numbers[c].value;
-            magnitude += std::abs(w.decoded[r * 768 + c] * numbers[c].value);
+  for_each_target([] {
+    if (!multiplies_integers(TensorType::q8_0)) return;
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q6_k}) {
+      const Weights w(type, 5, 768, 1);
+      for (float size : {1e-30f, 1e-10f, 1e10f, 1e30f}) {
+        Matrix x = test::random_matrix(3, 768, 2, size), out(3, 5);
+        // A span of zeros, and one of which one number is far larger than the others.
+        std::fill_n(x[1].data() + 256, 256, 0.0f);
+        x[2][300] = 1e4f * size;
+        multiply(x.view(), w.linear, out.view());
+        for (std::size_t i = 0; i < 3; ++i) {
+          const auto numbers = rounded(type, x[i]);
+          for (std::size_t r = 0; r < 5; ++r) {
+            double sum = 0.0, magnitude = 0.0;
+            for (std::size_t c = 0; c < 768; ++c) {
+              sum += w.decoded[r * 768 + c] * numbers[c].value;
+              magnitude += std::abs(w.decoded[r * 768 + c] * numbers[c].value);
+            }
+            EXPECT_NEAR(out[i][r], sum, 1e-6 * magnitude) << to_string(type) << " size " << size;
           }
-          EXPECT_NEAR(out[i][r], sum, 1e-6 * magnitude) << to_string(type) << " size " << size;
+        }
+      }
+      for (float wrong : {infinity, -infinity, std::nanf("")}) {
+        Matrix x = test::random_matrix(2, 768, 2), out(2, 5), alone(1, 5);
+        x[1][700] = wrong;
+        multiply(x.view(), w.linear, out.view());
+        multiply(x.view().slice(1, 1), w.linear, alone.view());
+        for (std::size_t r = 0; r < 5; ++r) {
+          EXPECT_TRUE(std::isfinite(out[0][r]));
+          EXPECT_FALSE(std::isfinite(out[1][r]));
+          EXPECT_FALSE(std::isfinite(alone[0][r]));
         }
       }
     }
-    for (float wrong : {infinity, -infinity, std::nanf("")}) {
-      Matrix x = test::random_matrix(2, 768, 2), out(2, 5), alone(1, 5);
-      x[1][700] = wrong;
-      multiply(x.view(), w.linear, out.view());
-      multiply(x.view().slice(1, 1), w.linear, alone.view());
-      for (std::size_t r = 0; r < 5; ++r) {
-        EXPECT_TRUE(std::isfinite(out[0][r]));
-        EXPECT_FALSE(std::isfinite(out[1][r]));
-        EXPECT_FALSE(std::isfinite(alone[0][r]));
-      }
-    }
-  }
+  });
 }
 
 TEST(Matmul, TakesHugeNumbers) {

@@ -1,5 +1,10 @@
-// Products of several activations with weights of K types, sixteen rows side by side.
+// Products of several activations with weights of K types, sixteen rows side by side, with AVX-512.
+#include "model/integer_kernels.h"
+
+#if defined(__x86_64__)
+
 #include <hwy/base.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
@@ -7,36 +12,30 @@
 #include <type_traits>
 
 #include "base/fail.h"
-#include "model/integer_dots.h"
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
 
 // Everything from here on may only run where has_avx512_vnni() says so.
-HWY_PUSH_ATTRIBUTES(BALLAST_INTEGERS_TARGET)
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
 #include "model/integer_lane_dots-inl.h"
 
-namespace ballast {
-namespace integers {
+namespace ballast::integers::avx512 {
 namespace {
 
 /// The integers of a block's groups in sixteen rows: byte g of lane r is group g's of row r.
 struct GroupsOfLanes {
-  Bytes64<4> scales, offsets;
+  Vectors<4> scales, offsets;
 };
 
 template <typename Type>
 BALLAST_INLINE GroupsOfLanes groups_of(const LaneRows& rows) {
   GroupsOfLanes out;
   if constexpr (std::is_same_v<Type, TypeQ2_K>) {
-    const Bytes64<4> both = rows.sixteen<0>();
+    const Vectors<4> both = rows.sixteen<0>();
     out = {field<0, 4>(both), field<4, 4>(both)};
   } else if constexpr (std::is_same_v<Type, TypeQ3_K>) {
     // Sixteen bytes that end with the block.
-    Bytes64<4> last = rows.quarters<Type::kBytes - 16>();
+    Vectors<4> last = rows.quarters<Type::kBytes - 16>();
     times<4>([&](auto a) BALLAST_HERE { last.v[a] = _mm512_bsrli_epi128(last.v[a], 2); });
-    const Bytes64<4> fours = transposed(last.v);
+    const Vectors<4> fours = transposed(last.v);
     const __m512i a = fours.v[0], b = fours.v[1], c = fours.v[2];
     const __m512i four = _mm512_set1_epi8(0x0f), two = _mm512_set1_epi8(0x30);
     auto six = [&](__m512i low, __m512i high) BALLAST_HERE {
@@ -50,9 +49,9 @@ BALLAST_INLINE GroupsOfLanes groups_of(const LaneRows& rows) {
   } else if constexpr (std::is_same_v<Type, TypeQ6_K>) {
     out.scales = rows.sixteen<192>();
   } else {
-    Bytes64<4> first = rows.quarters<0>();
+    Vectors<4> first = rows.quarters<0>();
     times<4>([&](auto a) BALLAST_HERE { first.v[a] = six_bits(first.v[a]); });
-    const Bytes64<4> both = transposed(first.v);
+    const Vectors<4> both = transposed(first.v);
     out.scales.v[0] = both.v[0], out.scales.v[1] = both.v[1];
     out.offsets.v[0] = both.v[2], out.offsets.v[1] = both.v[3];
   }
@@ -61,7 +60,7 @@ BALLAST_INLINE GroupsOfLanes groups_of(const LaneRows& rows) {
 
 /// Byte g % 4 of vector g / 4, as integers.
 template <int g>
-BALLAST_INLINE __m512i group(const Bytes64<4>& bytes) {
+BALLAST_INLINE __m512i group(const Vectors<4>& bytes) {
   return _mm512_srai_epi32(_mm512_slli_epi32(bytes.v[g / 4], 24 - g % 4 * 8), 24);
 }
 
@@ -84,11 +83,11 @@ BALLAST_INLINE void add_span(LaneRows& rows, const LaneSpan* x, Ahead& ahead, __
   __m512i totals[M];
   times<M>([&](auto c) BALLAST_HERE { totals[c] = _mm512_setzero_si512(); });
   times<2>([&](auto latter) BALLAST_HERE {
-    Bytes64<4> scales = groups.scales;
+    Vectors<4> scales = groups.scales;
     for (std::size_t piece = 0; piece < 2; ++piece) {
       const char* ask = ahead.step(kQuarter);
       const auto* digits = reinterpret_cast<const char*>(x) + 16 * piece;
-      Bytes64<4> raw[kRaws<Type>];
+      Vectors<4> raw[kRaws<Type>];
       times<kRaws<Type>>([&](auto i) BALLAST_HERE {
         constexpr int kAt = Type::kRaw[i][latter];
         raw[i] = rows.sixteen<kAt>();
@@ -97,7 +96,7 @@ BALLAST_INLINE void add_span(LaneRows& rows, const LaneSpan* x, Ahead& ahead, __
         constexpr int kChunk = chunk<Type>(j) + Type::kDistance * latter;
         constexpr int kGroup = Type::kGroup == 32 ? kChunk : 2 * kChunk;
         constexpr std::size_t kAt = kChunk * sizeof(x->blocks[0]);
-        const Bytes64<4> quads = Type::template numbers<j>(RawOfLanes<Type, latter>{raw});
+        const Vectors<4> quads = Type::template numbers<j>(RawHalf<Type, latter, 4>{raw});
         __m512i dots[M];
         times<M>([&](auto c) BALLAST_HERE { dots[c] = _mm512_setzero_si512(); });
         add_quads<kAt, 8 * j, kSteps, kLines>(dots, quads.v, digits, ask);
@@ -150,8 +149,7 @@ void multiply_k_type(TensorType type, const LaneDots& dots) {
   });
 }
 
-}  // namespace integers
-}  // namespace ballast
+}  // namespace ballast::integers::avx512
 HWY_POP_ATTRIBUTES
 
 #endif

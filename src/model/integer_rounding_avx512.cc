@@ -1,35 +1,23 @@
-// Activations as integers.
+// Activations as integers, with AVX-512.
+#include "model/integer_kernels.h"
+
+#if defined(__x86_64__)
+
 #include <hwy/base.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/cpu.h"
 #include "base/fail.h"
-#include "model/integer_dots.h"
-
-namespace ballast {
-
-bool multiplies_integers(TensorType type) {
-  const bool small = is_quantised(type) || type == TensorType::f16 || type == TensorType::bf16;
-  return small && has_avx512_vnni();
-}
-
-}  // namespace ballast
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
 
 // Everything from here on may only run where has_avx512_vnni() says so.
-HWY_PUSH_ATTRIBUTES(BALLAST_INTEGERS_TARGET)
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
+#include "model/integer_avx512-inl.h"
 #include "model/integer_types-inl.h"
 
-namespace ballast {
-namespace integers {
+namespace ballast::integers::avx512 {
 namespace {
-
-constexpr float kMost = 4095;
 
 /// A span's integers, sixteen in a vector.
 struct Rounded {
@@ -56,8 +44,8 @@ BALLAST_INLINE Rounded round_span(const float* x, std::size_t n) {
   Rounded out;
   // Numbers so small that the reciprocal overflows count as zeros.
   const bool some = largest >= 0x1p-110f, finite = bits < 0x7f800000;
-  out.scale = !finite ? __builtin_nanf("") : some ? largest / kMost : 0.0f;
-  const __m512 factor = _mm512_set1_ps(finite && some ? kMost / largest : 0.0f);
+  out.scale = !finite ? __builtin_nanf("") : some ? largest / kMostActivation : 0.0f;
+  const __m512 factor = _mm512_set1_ps(finite && some ? kMostActivation / largest : 0.0f);
   for (std::size_t i = 0; i < 16; ++i) {
     out.v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(numbers[i], factor));
   }
@@ -227,47 +215,32 @@ void round_tile(ConstMatrix x, std::size_t begin, IntegerTile& out) {
 }
 
 }  // namespace
-}  // namespace integers
 
 void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
   for (std::size_t i = 0; i < n; i += kSpan) {
-    integers::round_row(x + i, std::min(kSpan, n - i), *out++);
+    round_row(x + i, std::min(kSpan, n - i), *out++);
   }
 }
 
 void round_to_integers(const float* x, std::size_t n, WordSpan* out) {
   for (std::size_t i = 0; i < n; i += kSpan) {
-    integers::round_row(x + i, std::min(kSpan, n - i), *out++);
+    round_row(x + i, std::min(kSpan, n - i), *out++);
   }
 }
 
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride) {
   for (std::size_t i = 0; i < n; i += kSpan, out += stride) {
-    integers::round_lane(x + i, std::min(kSpan, n - i), *out);
+    round_lane(x + i, std::min(kSpan, n - i), *out);
   }
 }
 
 void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride) {
   for (std::size_t i = 0; i < x.cols; i += kSpan, out += stride) {
-    integers::round_tile(x, i, *out);
+    round_tile(x, i, *out);
   }
 }
 
-}  // namespace ballast
+}  // namespace ballast::integers::avx512
 HWY_POP_ATTRIBUTES
-
-#else
-
-namespace ballast {
-
-// multiplies_integers() is false everywhere else.
-void round_to_integers(const float*, std::size_t, IntegerSpan*) { fail("no integer products"); }
-void round_to_integers(const float*, std::size_t, WordSpan*) { fail("no integer products"); }
-void round_to_lanes(const float*, std::size_t, LaneSpan*, std::size_t) {
-  fail("no integer products");
-}
-void round_to_tiles(ConstMatrix, IntegerTile*, std::size_t) { fail("no integer products"); }
-
-}  // namespace ballast
 
 #endif

@@ -1,24 +1,23 @@
 // Products of several activations with weights of the types in blocks of 32, sixteen rows side by
-// side.
+// side, with AVX-512.
+#include "model/integer_kernels.h"
+
+#if defined(__x86_64__)
+
 #include <hwy/base.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include "base/fail.h"
-#include "model/integer_dots.h"
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
 
 // Everything from here on may only run where has_avx512_vnni() says so.
-HWY_PUSH_ATTRIBUTES(BALLAST_INTEGERS_TARGET)
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
 #include "model/integer_lane_dots-inl.h"
 
-namespace ballast {
-namespace integers {
+namespace ballast::integers::avx512 {
 namespace {
 
 /// For a block of each activation, what the numbers that stand for zero have added to its dots,
@@ -47,7 +46,7 @@ BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zer
   constexpr int kLines = (kLanes * Type::kBytes + 63) / 64, kSteps = 16;
   alignas(32) std::uint16_t scale_bits[kLanes];
   rows.words<0>(scale_bits);
-  Bytes64<4> raw[kRaws<Type>];
+  Vectors<4> raw[kRaws<Type>];
   if constexpr (kRaws<Type> == 2) {
     static_assert(Type::kRaw[1] == Type::kRaw[0] + 16);
     rows.thirty_two<Type::kRaw[0]>(raw);
@@ -58,7 +57,7 @@ BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zer
   if constexpr (Type::kFifth != 0) fifth.bits = rows.fours<Type::kFifth>();
   __m512i quads[8];
   times<2>([&](auto h) BALLAST_HERE {
-    const Bytes64<4> numbers = Type::template numbers<h>(raw, fifth);
+    const Vectors<4> numbers = Type::template numbers<h>(raw, fifth);
     times<4>([&](auto d) BALLAST_HERE { quads[4 * h + d] = numbers.v[d]; });
   });
   __m512i dots[M];
@@ -98,37 +97,22 @@ BALLAST_INLINE void add_span(LaneRows& rows, const LaneSpan* x, Ahead& ahead, __
   }
 }
 
-}  // namespace integers
-
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                        std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
                        float* out, std::size_t out_stride) {
-  if (columns < integers::kLeastColumns) fail("{} activations are for integer_dots()", columns);
-  const integers::LaneDots dots = {
-      integers::bytes(rows), row_bytes, count, n, x, columns, out, out_stride};
-  integers::with_type(type, [&](auto t) {
+  if (columns < kLeastColumns) fail("{} activations are for integer_dots()", columns);
+  const LaneDots dots = {bytes(rows), row_bytes, count, n, x, columns, out, out_stride};
+  with_type(type, [&](auto t) {
     using Type = decltype(t);
     if constexpr (Type::kPlain) {
-      integers::multiply_all<Type>(dots);
+      multiply_all<Type>(dots);
     } else {
-      integers::multiply_k_type(type, dots);
+      multiply_k_type(type, dots);
     }
   });
 }
 
-}  // namespace ballast
+}  // namespace ballast::integers::avx512
 HWY_POP_ATTRIBUTES
-
-#else
-
-namespace ballast {
-
-// multiplies_integers() is false everywhere else.
-void integer_lane_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                       const LaneSpan*, std::size_t, float*, std::size_t) {
-  fail("no integer products");
-}
-
-}  // namespace ballast
 
 #endif

@@ -1,23 +1,22 @@
-// Products of a few activations with 16-bit floats as they lie.
+// Products of a few activations with 16-bit floats as they lie, with AVX-512.
+#include "model/integer_kernels.h"
+
+#if defined(__x86_64__)
+
 #include <hwy/base.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/fail.h"
-#include "model/integer_dots.h"
-
-#if defined(__x86_64__)
-
-#include <immintrin.h>
 
 // Everything from here on may only run where has_avx512_vnni() says so.
-HWY_PUSH_ATTRIBUTES(BALLAST_INTEGERS_TARGET)
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
 #include "model/integer_floats-inl.h"
 #include "model/row_prefetch-inl.h"
 
-namespace ballast {
-namespace integers {
+namespace ballast::integers::avx512 {
 namespace {
 
 constexpr std::size_t kRows = 4;
@@ -142,35 +141,21 @@ __attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std
 }
 
 }  // namespace
-}  // namespace integers
 
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
   if (columns > kMostWordColumns) fail("{} activations are for panels", columns);
   if (count == 0) return;
-  integers::with_float_type(type, [&](auto t) {
+  with_float_type(type, [&](auto t) {
     times<kMostWordColumns>([&](auto m) {
       if (columns != m + 1) return;
-      integers::multiply_rows<decltype(t), m + 1>(integers::bytes(rows), row_bytes, count, n, x,
-                                                  out, out_stride);
+      multiply_rows<decltype(t), m + 1>(bytes(rows), row_bytes, count, n, x, out, out_stride);
     });
   });
 }
 
-}  // namespace ballast
+}  // namespace ballast::integers::avx512
 HWY_POP_ATTRIBUTES
-
-#else
-
-namespace ballast {
-
-// multiplies_integers() is false everywhere else.
-void integer_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                  const WordSpan*, std::size_t, float*, std::size_t) {
-  fail("no integer products");
-}
-
-}  // namespace ballast
 
 #endif

@@ -1,0 +1,42 @@
+// What of integer_dots.h each set of instructions has; there it is said what these do.
+#pragma once
+
+#include "model/integer_dots.h"
+
+namespace ballast::integers {
+constexpr float kMostActivation = 4095;  ///< in magnitude, as an integer
+}
+
+// The instructions that has_avx512_vnni() and has_avx2() ask for.
+#define BALLAST_AVX512_TARGET \
+  "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
+#define BALLAST_AVX2_TARGET "avx2,fma,f16c"
+
+#define BALLAST_INTEGER_KERNELS(set)                                                             \
+  namespace ballast::integers::set {                                                             \
+  void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);                       \
+  void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride);                      \
+  void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,               \
+                    std::size_t count, std::size_t n, const IntegerSpan* x, std::size_t columns, \
+                    float* out, std::size_t out_stride);                                         \
+  void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes,                 \
+                  std::size_t count, std::size_t n, std::size_t span, std::size_t ahead,         \
+                  IntegerPanel& out);                                                            \
+  void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,          \
+                      std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]);      \
+  }
+BALLAST_INTEGER_KERNELS(avx512)
+BALLAST_INTEGER_KERNELS(avx2)
+#undef BALLAST_INTEGER_KERNELS
+
+// Only with AVX-512.
+namespace ballast::integers::avx512 {
+void round_to_integers(const float* x, std::size_t n, WordSpan* out);
+void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
+void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride);
+void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
+                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
+                       float* out, std::size_t out_stride);
+}  // namespace ballast::integers::avx512

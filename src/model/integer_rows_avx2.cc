@@ -1,0 +1,264 @@
+// Products of a few activations with weights of quantised types as they lie, with AVX2.
+//
+// It multiplies bytes by bytes and adds up pairs of products in 16 bits, which saturate: numbers
+// are below 256 and digits at most 64. The sums are multiplied by what the high digit is worth, or
+// by the group's scale, into 32 bits.
+#include "model/integer_kernels.h"
+
+#if defined(__x86_64__)
+
+#include <hwy/base.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/fail.h"
+
+// Everything from here on may only run where has_avx2() says so.
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX2_TARGET)
+#include "model/integer_avx2-inl.h"
+#include "model/integer_rows-inl.h"
+
+namespace ballast::integers::avx2 {
+
+/// The fifth bits of two blocks.
+template <typename Type>
+struct FifthOfBlocks {
+  Bytes p;
+  template <int h>
+  BALLAST_INLINE Vectors<1> at() const {
+    const Bytes first = p + Type::kFifth + 2 * h;
+    const __m256i words =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi16(load<short>(first))),
+                                _mm_set1_epi16(load<short>(first + Type::kBytes)), 1);
+    const Vector eight_times =
+        shuffle_8(words, all_16_bytes(_mm_set_epi64x(0x0101010101010101, 0)));
+    const Vector bit = _mm256_set1_epi64x(static_cast<std::int64_t>(0x8040201008040201));
+    return {{_mm256_cmpeq_epi8(and_bits(eight_times, bit), bit)}};
+  }
+};
+
+BALLAST_INLINE Vector digits(const std::int8_t* p) { return load_32(reinterpret_cast<Bytes>(p)); }
+
+/// Products of numbers from 0 to 255 with digits, in pairs.
+BALLAST_INLINE Vector products(Vector numbers, const std::int8_t* x) {
+  return _mm256_maddubs_epi16(numbers, digits(x));
+}
+
+/// The same of two vectors, in fours, times `worth`. Numbers below 64 are added up in 16 bits.
+template <bool small>
+BALLAST_INLINE Vector products(Vector first, Vector second, const std::int8_t* x_first,
+                               const std::int8_t* x_second, int worth) {
+  const Vector a = products(first, x_first), b = products(second, x_second);
+  const Vector factor = _mm256_set1_epi16(static_cast<short>(worth));
+  if constexpr (small) return _mm256_madd_epi16(_mm256_add_epi16(a, b), factor);
+  return add_32(_mm256_madd_epi16(a, factor), _mm256_madd_epi16(b, factor));
+}
+
+/// t[c] = what the span at p adds to the dots of four rows with activation c, of a plain type.
+template <typename Type, std::size_t M>
+requires(Type::kPlain) BALLAST_INLINE
+    void span_of(Type, const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
+  times<M>([&](auto c) BALLAST_HERE { t[c] = _mm_setzero_ps(); });
+  // Two blocks at a time.
+  times<4>([&](auto part) BALLAST_HERE {
+    constexpr int kAt = 2 * part * Type::kBytes;
+    // Where IntegerSpan has these: of four blocks, the former or the latter two.
+    constexpr int kFour = part / 2 * 2, kTwo = part % 2 * 32;
+    Vector sums[M][kRows];
+    times<kRows>([&](auto r) BALLAST_HERE {
+      const Bytes q = p[r] + kAt;
+      Vectors<1> raw[kRaws<Type>];
+      times<kRaws<Type>>([&](auto i) BALLAST_HERE {
+        raw[i] = {{in_halves(q + Type::kRaw[i], q + Type::kRaw[i] + Type::kBytes)}};
+      });
+      const FifthOfBlocks<Type> fifth{q};
+      const Vector first = Type::template numbers<0>(raw, fifth).v[0];
+      const Vector second = Type::template numbers<1>(raw, fifth).v[0];
+      times<M>([&](auto c) BALLAST_HERE {
+        constexpr bool kSmall = Type::kZero < 64;
+        const auto &x_first = x[c]->blocks[kFour], &x_second = x[c]->blocks[kFour + 1];
+        const Vector high = products<kSmall>(first, second, x_first.high + kTwo,
+                                             x_second.high + kTwo, 1 << kLowDigit);
+        const Vector low =
+            products<kSmall>(first, second, x_first.low + kTwo, x_second.low + kTwo, 1);
+        sums[c][r] = add_32(high, low);
+      });
+    });
+    const __m128 scales = f16_of_four(kAt, p), next_scales = f16_of_four(kAt + Type::kBytes, p);
+    times<M>([&](auto c) BALLAST_HERE {
+      // 128 bits for each block, in them a lane for each row.
+      Vector of_blocks = add_four(sums[c]);
+      if constexpr (Type::kZero != 0) {
+        const std::int32_t* of_x = x[c]->sums + 2 * part;
+        const Vector zero = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(of_x[0])),
+                                                    _mm_set1_epi32(of_x[1]), 1);
+        constexpr int kBits = std::countr_zero(static_cast<unsigned>(Type::kZero));
+        of_blocks = _mm256_sub_epi32(of_blocks, _mm256_slli_epi32(zero, kBits));
+      }
+      const __m256 numbers = to_floats(of_blocks);
+      t[c] = _mm_fmadd_ps(_mm256_castps256_ps128(numbers), scales, t[c]);
+      t[c] = _mm_fmadd_ps(_mm256_extractf128_ps(numbers, 1), next_scales, t[c]);
+    });
+  });
+  if constexpr (Type::kOffset) {
+    for (std::size_t b = 0; b < 8; ++b) {
+      const __m128 offsets = f16_of_four(b * Type::kBytes + 2, p);
+      times<M>([&](auto c) BALLAST_HERE {
+        t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums[b])), offsets, t[c]);
+      });
+    }
+  }
+}
+
+/// Words for 16 groups, or for 8 of them and zeros.
+template <int group>
+BALLAST_INLINE Vector words_of(const std::int16_t* of_32, const std::int16_t* of_16) {
+  if constexpr (group == 16) return load_32(reinterpret_cast<Bytes>(of_16));
+  return _mm256_zextsi128_si256(load_16(reinterpret_cast<Bytes>(of_32)));
+}
+
+/// Σ gX of groups' integers as words, in parts: of 16 groups, 8 in each 128 bits, or of 8.
+template <int group>
+BALLAST_INLINE Vector times_sums(Vector integers, const IntegerSpan& x) {
+  const Vector high = _mm256_madd_epi16(integers, words_of<group>(x.high32, x.high16));
+  const Vector low = _mm256_madd_epi16(integers, words_of<group>(x.low32, x.low16));
+  return add_32(_mm256_slli_epi32(high, 2), low);
+}
+
+/// Where the words of chunks' scales are: in pshufb's terms, for each pair of a chunk's products.
+template <typename Type>
+struct ScaleOrder {
+  alignas(32) std::uint8_t of_chunk[8][32];
+  constexpr ScaleOrder() : of_chunk() {
+    for (int c = 0; c < 8; ++c) {
+      for (int i = 0; i < 32; ++i) {
+        const int group = Type::kGroup == 32 ? c : (2 * c + i / 16) % 8;
+        of_chunk[c][i] = static_cast<std::uint8_t>(2 * group + i % 2);
+      }
+    }
+  }
+};
+
+/// The integers of the scales of a row's groups, as words.
+template <typename Type>
+class RowScales {
+ public:
+  explicit BALLAST_INLINE RowScales(__m128i bytes) : words_(_mm256_cvtepi8_epi16(bytes)) {
+    half_[0] = _mm256_permute2x128_si256(words_, words_, 0x00);
+    if (Type::kGroup == 16) half_[1] = _mm256_permute2x128_si256(words_, words_, 0x11);
+  }
+  template <int chunk>
+  BALLAST_INLINE Vector of_chunk() const {
+    return shuffle_8(half_[Type::kGroup == 16 ? chunk / 4 : 0], load_32(kOrder.of_chunk[chunk]));
+  }
+  BALLAST_INLINE Vector words() const { return words_; }
+
+ private:
+  static constexpr ScaleOrder<Type> kOrder{};
+  Vector words_, half_[2];
+};
+
+/// What four rows' spans of a K type make with M activations: sums of folds, in parts (of two
+/// folds 128 bits each), and of offsets.
+template <std::size_t M>
+struct Sums {
+  Vector folds[M][kRows], offsets[M][kRows];
+};
+
+/// Row r's.
+template <typename Type, std::size_t M>
+BALLAST_INLINE void sums_of_row(Bytes p, const Integers& integers, const IntegerSpan* const (&x)[M],
+                                std::size_t r, Sums<M>& out) {
+  const RowScales<Type> scales(integers.scales);
+  Vector high[M], low[M], first[M];
+  times<M>([&](auto c) BALLAST_HERE { high[c] = low[c] = zeros(); });
+  times<2>([&](auto half) BALLAST_HERE {
+    Vectors<1> raw[kRaws<Type>];
+    times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[i] = {{load_32(p + Type::kRaw[i][half])}}; });
+    times<4>([&](auto j) BALLAST_HERE {
+      constexpr int kChunk = chunk<Type>(j) + Type::kDistance * half;
+      const Vector numbers = Type::template numbers<j>(RawHalf<Type, half, 1>{raw}).v[0];
+      const Vector scale = scales.template of_chunk<kChunk>();
+      times<M>([&](auto c) BALLAST_HERE {
+        const auto& of_x = x[c]->chunks[kChunk % 4];
+        constexpr int kAt = kChunk / 4 * 32;
+        const Vector highs = products(numbers, of_x.high + kAt);
+        const Vector lows = products(numbers, of_x.low + kAt);
+        high[c] = add_32(high[c], _mm256_madd_epi16(highs, scale));
+        low[c] = add_32(low[c], _mm256_madd_epi16(lows, scale));
+      });
+    });
+    if constexpr (half == 0 && Type::kFolds == 2) {
+      times<M>([&](auto c) BALLAST_HERE {
+        first[c] = add_32(_mm256_slli_epi32(high[c], kLowDigit), low[c]);
+        high[c] = low[c] = zeros();
+      });
+    }
+  });
+  times<M>([&](auto c) BALLAST_HERE {
+    Vector sums = add_32(_mm256_slli_epi32(high[c], kLowDigit), low[c]);
+    if constexpr (Type::kFolds == 2) {
+      sums = add_32(_mm256_permute2x128_si256(first[c], sums, 0x20),
+                    _mm256_permute2x128_si256(first[c], sums, 0x31));
+    }
+    if constexpr (Type::kZero != 0) {
+      constexpr int kBits = std::countr_zero(static_cast<unsigned>(Type::kZero));
+      const Vector zero = times_sums<Type::kGroup>(scales.words(), *x[c]);
+      sums = _mm256_sub_epi32(sums, _mm256_slli_epi32(zero, kBits));
+    }
+    out.folds[c][r] = sums;
+    if constexpr (Type::kOffset) {
+      const Vector words = _mm256_cvtepu8_epi16(integers.offsets);
+      out.offsets[c][r] = times_sums<Type::kGroup>(words, *x[c]);
+    }
+  });
+}
+
+/// t[c] = what the span at p adds to the dots of four rows with activation c, of a K type.
+template <typename Type, std::size_t M>
+requires(!Type::kPlain) BALLAST_INLINE
+    void span_of(Type, const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
+  Sums<M> sums;
+  Integers integers[kRows];
+  for (std::size_t r = 0; r < kRows; ++r) integers[r] = Type::scales(p[r]);
+  for (std::size_t r = 0; r < kRows; ++r) {
+    // GCC would copy all activations to the stack first, to read them there.
+    const IntegerSpan* activations[M];
+    times<M>([&](auto c) BALLAST_HERE {
+      activations[c] = x[c];
+      asm("" : "+r"(activations[c]));
+    });
+    sums_of_row<Type>(p[r], integers[r], activations, r, sums);
+  }
+  const __m128 scales = f16_of_four(Type::kScale, p);
+  times<M>([&](auto c) BALLAST_HERE {
+    const Vector folds = add_four(sums.folds[c]);
+    if constexpr (Type::kFolds == 1) {
+      t[c] = _mm_mul_ps(_mm_cvtepi32_ps(add_halves(folds)), scales);
+    } else {
+      const __m256 numbers = to_floats(folds);
+      t[c] = _mm_mul_ps(_mm256_castps256_ps128(numbers), scales);
+      t[c] = _mm_fmadd_ps(_mm256_extractf128_ps(numbers, 1), scales, t[c]);
+    }
+    if constexpr (Type::kOffset) {
+      const __m128 offsets = _mm_cvtepi32_ps(add_halves(add_four(sums.offsets[c])));
+      t[c] = _mm_fnmadd_ps(offsets, f16_of_four(Type::kScale + 2, p), t[c]);
+    }
+  });
+}
+
+void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                  std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride) {
+  with_type(type, [&](auto t) {
+    all_dots<decltype(t), 4>(rows, row_bytes, count, n, x, columns, out, out_stride);
+  });
+}
+
+}  // namespace ballast::integers::avx2
+HWY_POP_ATTRIBUTES
+
+#endif
