@@ -4,16 +4,16 @@
 // the same bytes by the same threads. Matrices are copied until they exceed the caches and visited
 // in turn, so that every byte comes from memory; each pass is followed by a plain read. A prompt
 // (m = 256) is bound by arithmetic: the floor is the rate of bfloat16 dot products where the
-// processor has them, else of fused multiply-adds. The best visit of each counts, which keeps
-// other programs on the machine out of the ratios.
+// processor has them, else of words in pairs, else of fused multiply-adds. The best visit of each
+// counts, which keeps other programs on the machine out of the ratios.
 //
 // Widths: 768 (2,048 × 768) and 4,096 (4,096 × 4,096).
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +25,7 @@
 #include "ballast/threads.h"
 #include "base/cpu.h"
 #include "base/parallel.h"
+#include "kernels/peaks.h"
 #include "model/matmul.h"
 #include "target.h"
 
@@ -120,42 +121,17 @@ void decode(benchmark::State& state, TensorType type) {
   state.counters["of_read"] = floor / best;
 }
 
-constexpr std::size_t kPeakSteps = 1 << 16;
-
-__attribute__((target("avx512f,avx512bf16"), noinline)) void bf16_dots_at_peak() {
-  __m512 sums[12];
-  for (__m512& sum : sums) sum = _mm512_setzero_ps();
-  const auto one = (__m512bh)_mm512_set1_epi16(0x3f80);
-  for (std::size_t s = 0; s < kPeakSteps; ++s) {
-#pragma GCC unroll 12
-    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, one, one);
-  }
-  for (__m512& sum : sums) benchmark::DoNotOptimize(sum);
-}
-
-/// Multiply-adds that wait for nothing, in vectors of the given number of floats.
-#define BALLAST_FMAS_AT_PEAK(name, features, floats)                              \
-  __attribute__((target(features), noinline)) void name() {                       \
-    typedef float Wide __attribute__((vector_size(4 * (floats))));                \
-    Wide sums[12] = {}, factor = {}, term = {};                                   \
-    for (int i = 0; i < (floats); ++i) factor[i] = 0.5f, term[i] = 1.0f;          \
-    for (int i = 0; i < 12; ++i) sums[i] += static_cast<float>(i);                \
-    for (std::size_t s = 0; s < kPeakSteps; ++s) {                                \
-      _Pragma("GCC unroll 12") for (Wide & sum : sums) sum = sum * factor + term; \
-    }                                                                             \
-    for (Wide & sum : sums) benchmark::DoNotOptimize(sum);                        \
-  }
-BALLAST_FMAS_AT_PEAK(fmas_avx512, "avx512f,fma", 16)
-BALLAST_FMAS_AT_PEAK(fmas_avx2, "avx2,fma", 8)
-
 /// Operations a second of a loop at the machine's peak, on all threads.
 double peak_flops() {
-  const bool bf16 = has_avx512_bf16(), wide = (hwy::SupportedTargets() & HWY_AVX3) != 0;
-  const auto loop = bf16 ? bf16_dots_at_peak : wide ? fmas_avx512 : fmas_avx2;
-  const double flops = 2.0 * 12 * static_cast<double>(kPeakSteps) * (bf16 ? 32 : wide ? 16 : 8);
+  constexpr std::size_t kRounds = 1 << 16;
+  const auto loop = has_avx512_bf16() ? kernels::bf16_multiply_adds
+                    : has_avx2()      ? kernels::int16_multiply_adds
+                                      : kernels::f32_multiply_adds;
   const auto count = static_cast<std::size_t>(threads());
-  const double s = seconds([&] { parallel_for(count, [&](std::size_t) { loop(); }); });
-  return flops * static_cast<double>(count) / s;
+  std::atomic<double> work = 0.0;
+  const double s =
+      seconds([&] { parallel_for(count, [&](std::size_t) { work = loop(kRounds); }); });
+  return 2.0 * work * static_cast<double>(count) / s;
 }
 
 void prompt(benchmark::State& state, TensorType type) {

@@ -40,17 +40,20 @@ void add_peer(Table& table, const Peer& peer) {
 }  // namespace
 
 std::string to_text(const Machine& m) {
-  std::string bf16;
-  if (m.bf16_flops > 0) bf16 = fmt::format(", {:.0f} in bfloat16", m.bf16_flops * 1e-9);
+  std::string others;
+  if (m.bf16_flops > 0) others += fmt::format(", {:.0f} in bfloat16", m.bf16_flops * 1e-9);
+  if (m.int16_flops > 0) others += fmt::format(", {:.0f} in 16-bit integers", m.int16_flops * 1e-9);
   return fmt::format("{} thread{}: {:.1f} GB/s read, {:.0f} GFLOP/s in float32{}", m.threads,
-                     m.threads == 1 ? "" : "s", m.read_bandwidth * 1e-9, m.f32_flops * 1e-9, bf16);
+                     m.threads == 1 ? "" : "s", m.read_bandwidth * 1e-9, m.f32_flops * 1e-9,
+                     others);
 }
 
 Json to_json(const Machine& m) {
   return {{"threads", m.threads},
           {"read_bytes_per_second", m.read_bandwidth},
           {"f32_flops", m.f32_flops},
-          {"bf16_flops", m.bf16_flops > 0 ? Json(m.bf16_flops) : Json()}};
+          {"bf16_flops", m.bf16_flops > 0 ? Json(m.bf16_flops) : Json()},
+          {"int16_flops", m.int16_flops > 0 ? Json(m.int16_flops) : Json()}};
 }
 
 std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer) {

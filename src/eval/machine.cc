@@ -80,6 +80,7 @@ Machine measure_machine() {
   m.read_bandwidth = read_bandwidth();
   m.f32_flops = flops(kernels::f32_multiply_adds);
   if (has_avx512_bf16()) m.bf16_flops = flops(kernels::bf16_multiply_adds);
+  if (has_avx2()) m.int16_flops = flops(kernels::int16_multiply_adds);
   return m;
 }
 

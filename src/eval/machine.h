@@ -1,6 +1,7 @@
 // What this machine can do at most: the floors that measured times are held against.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 namespace ballast {
@@ -10,7 +11,8 @@ struct Machine {
   double read_bandwidth = 0;  ///< bytes a second, from memory, all threads reading
   double f32_flops = 0;       ///< float32 multiply-adds count as two
   double bf16_flops = 0;      ///< bfloat16 pairs, summed in float32; 0: the machine has none
-  double flops() const { return f32_flops > bf16_flops ? f32_flops : bf16_flops; }
+  double int16_flops = 0;     ///< pairs of words, summed in 32 bits; 0: the machine has none
+  double flops() const { return std::max({f32_flops, bf16_flops, int16_flops}); }
 };
 
 /// Measures for about a second, with threads() threads: the best of several passes, so that other

@@ -17,4 +17,8 @@ double f32_multiply_adds(std::size_t rounds);
 /// The same in bfloat16. Only where has_avx512_bf16().
 double bf16_multiply_adds(std::size_t rounds);
 
+/// The same of words, in pairs, added up in 32 bits: what products of integers are made of. Only
+/// where has_avx2().
+double int16_multiply_adds(std::size_t rounds);
+
 }  // namespace ballast::kernels

@@ -36,6 +36,7 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   EXPECT_EQ(all.at("protocol"), "prefill");
   EXPECT_EQ(all.at("machine").at("threads"), 1);
   expect_positive(all.at("machine"), {"read_bytes_per_second", "f32_flops"});
+  EXPECT_TRUE(all.at("machine").contains("int16_flops"));
   ASSERT_EQ(all.at("results").size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     const json& row = all.at("results").at(i);

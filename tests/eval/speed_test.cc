@@ -52,6 +52,7 @@ TEST(MachineLimits, AreFound) {
   EXPECT_GT(m.f32_flops, 1e6);
   EXPECT_GE(m.flops(), m.f32_flops);
   EXPECT_GE(m.flops(), m.bf16_flops);
+  EXPECT_GE(m.flops(), m.int16_flops);
 }
 
 TEST_F(Speed, CostsAreThoseOfTheSizes) {
