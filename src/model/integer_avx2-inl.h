@@ -10,6 +10,7 @@ namespace ballast::integers::avx2 {
 using Vector = __m256i;
 using Floats = __m256;
 constexpr int kLanes = 8;  ///< of 32 bits
+constexpr bool kSixteenRegisters = true;
 
 BALLAST_INLINE Vector all_8(int byte) { return _mm256_set1_epi8(static_cast<char>(byte)); }
 BALLAST_INLINE Vector all_32(int number) { return _mm256_set1_epi32(number); }
@@ -62,6 +63,7 @@ BALLAST_INLINE Floats load_floats(const void* p) {
 }
 BALLAST_INLINE void store_floats(void* p, Floats v) { _mm256_storeu_ps(static_cast<float*>(p), v); }
 BALLAST_INLINE Floats to_floats(Vector v) { return _mm256_cvtepi32_ps(v); }
+BALLAST_INLINE Vector bits_of(Floats v) { return _mm256_castps_si256(v); }
 BALLAST_INLINE Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 BALLAST_INLINE Floats negative(Floats v) { return _mm256_sub_ps(_mm256_setzero_ps(), v); }
 /// a · b + c
@@ -70,6 +72,35 @@ BALLAST_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
 }
 BALLAST_INLINE Floats f16_of(const std::uint16_t (&bits)[kLanes]) {
   return _mm256_cvtph_ps(load_16(reinterpret_cast<Bytes>(bits)));
+}
+
+/// kLanes numbers of 16-bit floating point.
+BALLAST_INLINE Floats f16_at(Bytes p) { return _mm256_cvtph_ps(load_16(p)); }
+BALLAST_INLINE Floats bf16_at(Bytes p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(p)), 16));
+}
+
+/// The lower words of lanes, and beside them those of others.
+BALLAST_INLINE Vector beside(Vector lower, Vector upper) {
+  return _mm256_blend_epi16(lower, _mm256_slli_epi32(upper, 16), 0xaa);
+}
+
+/// Magnitudes of words without their upper bit.
+BALLAST_INLINE Vector magnitudes_at(Bytes p) {
+  return _mm256_and_si256(load_32(p), _mm256_set1_epi16(0x7fff));
+}
+BALLAST_INLINE Vector most_16(Vector a, Vector b) { return _mm256_max_epu16(a, b); }
+BALLAST_INLINE __m128i most_of_quarters(Vector v) {
+  return _mm_max_epu16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+
+/// Numbers 0 to 7 and 8 to 15, in the lower words of their lanes, in the order of IntegerTile's
+/// pairs.
+BALLAST_INLINE Vector pairs_of_words(Vector former, Vector latter) {
+  constexpr std::int64_t kPairs = 0x0d0c05040908'0100, kNone = -1;
+  const Vector low = shuffle_8(former, all_16_bytes(_mm_set_epi64x(kNone, kPairs)));
+  const Vector high = shuffle_8(latter, all_16_bytes(_mm_set_epi64x(kPairs, kNone)));
+  return _mm256_permute4x64_epi64(_mm256_or_si256(low, high), 0xd8);
 }
 
 /// 16 bytes at each of two places.
@@ -97,6 +128,13 @@ BALLAST_INLINE void add_products(Vector& sums, Vector a, Vector b) {
   Vector products;
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(a), "x"(b));
 }
+
+/// The same, of words that lie there, where GCC has no reason to.
+BALLAST_INLINE void add_products(Vector& sums, Vector a, const void* b) {
+  sums = add_32(sums, _mm256_madd_epi16(a, load_lanes(b)));
+}
+
+BALLAST_INLINE __m128i add_quarters(Vector v) { return add_halves(v); }
 
 /// Of a block of Q4_K or Q5_K, which begins with float16 scales of scales and of offsets and twelve
 /// bytes of eight scales and eight offsets of six bits: a byte each, scales, then offsets.

@@ -10,6 +10,7 @@ namespace ballast::integers::avx512 {
 using Vector = __m512i;
 using Floats = __m512;
 constexpr int kLanes = 16;  ///< of 32 bits
+constexpr bool kSixteenRegisters = false;
 
 BALLAST_INLINE Vector all_8(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
 BALLAST_INLINE Vector all_32(int number) { return _mm512_set1_epi32(number); }
@@ -56,6 +57,7 @@ BALLAST_INLINE Floats all_floats(float number) { return _mm512_set1_ps(number); 
 BALLAST_INLINE Floats load_floats(const void* p) { return _mm512_loadu_ps(p); }
 BALLAST_INLINE void store_floats(void* p, Floats v) { _mm512_storeu_ps(p, v); }
 BALLAST_INLINE Floats to_floats(Vector v) { return _mm512_cvtepi32_ps(v); }
+BALLAST_INLINE Vector bits_of(Floats v) { return _mm512_castps_si512(v); }
 BALLAST_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 BALLAST_INLINE Floats negative(Floats v) { return _mm512_sub_ps(_mm512_setzero_ps(), v); }
 /// a · b + c
@@ -66,13 +68,45 @@ BALLAST_INLINE Floats f16_of(const std::uint16_t (&bits)[kLanes]) {
   return _mm512_cvtph_ps(load_32(reinterpret_cast<Bytes>(bits)));
 }
 
-/// Sixteen bytes at `at` of rows 0, 4, 8 and 12.
+/// kLanes numbers of 16-bit floating point.
+BALLAST_INLINE Floats f16_at(Bytes p) { return _mm512_cvtph_ps(load_32(p)); }
+BALLAST_INLINE Floats bf16_at(Bytes p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32(p)), 16));
+}
+
+/// Magnitudes of words without their upper bit.
+BALLAST_INLINE Vector magnitudes_at(Bytes p) {
+  return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff));
+}
+BALLAST_INLINE Vector most_16(Vector a, Vector b) { return _mm512_max_epu16(a, b); }
+BALLAST_INLINE __m128i most_of_quarters(Vector v) {
+  const __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  return _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+/// Numbers 0 to 15 and 16 to 31, in the lower words of their lanes, in the order of IntegerTile's
+/// pairs.
+struct PairOrder {
+  alignas(64) std::int16_t of[32];
+  constexpr PairOrder() : of() {
+    for (int i = 0; i < 32; ++i) {
+      constexpr int kOfFour[] = {0, 2, 1, 3};
+      of[i] = static_cast<std::int16_t>(2 * (i / 4 * 4 + kOfFour[i % 4]));
+    }
+  }
+};
+BALLAST_INLINE Vector pairs_of_words(Vector former, Vector latter) {
+  static constexpr PairOrder kOrder;
+  return _mm512_permutex2var_epi16(former, _mm512_load_si512(kOrder.of), latter);
+}
+
 BALLAST_INLINE Vector in_quarters(Bytes a, Bytes b, Bytes c, Bytes d) {
   __m512i v = _mm512_castsi128_si512(load_16(a));
   v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_16(b));
   v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_16(c));
   return _mm512_mask_broadcast_i32x4(v, 0xf000, load_16(d));
 }
+/// Sixteen bytes at `at` of rows 0, 4, 8 and 12.
 BALLAST_INLINE Vector every_fourth(const Bytes* p, std::size_t at) {
   return in_quarters(p[0] + at, p[4] + at, p[8] + at, p[12] + at);
 }
@@ -95,6 +129,11 @@ BALLAST_INLINE Vector four_as_fifth(Vector bits) {
 /// sums += products of words in pairs. GCC would copy each sum before the product and after it.
 BALLAST_INLINE void add_products(Vector& sums, Vector a, Vector b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+}
+
+/// The same, of words that lie there.
+BALLAST_INLINE void add_products(Vector& sums, Vector a, const void* b) {
+  add_products(sums, a, load_lanes(b));
 }
 
 BALLAST_INLINE __m128i add_quarters(Vector v) {

@@ -7,8 +7,8 @@
 namespace ballast {
 
 bool multiplies_integers(TensorType type) {
-  if (is_quantised(type)) return has_avx512_vnni() || has_avx2();
-  return (type == TensorType::f16 || type == TensorType::bf16) && has_avx512_vnni();
+  const bool small = is_quantised(type) || type == TensorType::f16 || type == TensorType::bf16;
+  return small && (has_avx512_vnni() || has_avx2());
 }
 
 std::size_t most_row_columns(TensorType type) {
@@ -29,7 +29,8 @@ void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
 }
 
 void round_to_integers(const float* x, std::size_t n, WordSpan* out) {
-  integers::avx512::round_to_integers(x, n, out);
+  if (has_avx512_vnni()) return integers::avx512::round_to_integers(x, n, out);
+  integers::avx2::round_to_integers(x, n, out);
 }
 
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride) {
@@ -44,16 +45,21 @@ void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride) {
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
-  if (has_avx512_vnni())
+  if (has_avx512_vnni()) {
     return integers::avx512::integer_dots(type, rows, row_bytes, count, n, x, columns, out,
                                           out_stride);
+  }
   integers::avx2::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
 }
 
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
-  integers::avx512::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+  if (has_avx512_vnni()) {
+    return integers::avx512::integer_dots(type, rows, row_bytes, count, n, x, columns, out,
+                                          out_stride);
+  }
+  integers::avx2::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
 }
 
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,

@@ -1,5 +1,5 @@
 // Products with weights as integers, for processors with AVX2 or AVX-512 VNNI: of quantised types
-// those that they are; with AVX-512 also of 16-bit floats, words.
+// those that they are, of 16-bit floats words.
 //
 // A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
 // from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.
@@ -29,9 +29,8 @@
 
 namespace ballast {
 
-/// Whether products with weights of this type are made here: the quantised types, on processors
-/// with has_avx2() or has_avx512_vnni(), and F16 and BF16, on the latter. F32 is not: its users
-/// expect its precision.
+/// Whether products with weights of this type are made here: the quantised types, F16 and BF16, on
+/// processors with has_avx2() or has_avx512_vnni(). F32 is not: its users expect its precision.
 bool multiplies_integers(TensorType type);
 
 constexpr std::size_t kSpan = 256;
@@ -55,8 +54,8 @@ struct alignas(64) IntegerSpan {
   float scale;
 };
 
-/// The same for weights of 16-bit floating point, which become words, as pairs with zero. Only with
-/// AVX-512.
+/// The same for weights of 16-bit floating point, which become words: with AVX-512 pairs of a
+/// number and zero; with AVX2 128 pairs, of each sixteen numbers 0 and 8, 1 and 9 and so on.
 struct alignas(64) WordSpan {
   std::int16_t words[kSpan][2];
   float scale;

@@ -19,6 +19,10 @@ constexpr float kMostActivation = 4095;  ///< in magnitude, as an integer
   void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,               \
                     std::size_t count, std::size_t n, const IntegerSpan* x, std::size_t columns, \
                     float* out, std::size_t out_stride);                                         \
+  void round_to_integers(const float* x, std::size_t n, WordSpan* out);                          \
+  void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,               \
+                    std::size_t count, std::size_t n, const WordSpan* x, std::size_t columns,    \
+                    float* out, std::size_t out_stride);                                         \
   void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes,                 \
                   std::size_t count, std::size_t n, std::size_t span, std::size_t ahead,         \
                   IntegerPanel& out);                                                            \
@@ -31,11 +35,7 @@ BALLAST_INTEGER_KERNELS(avx2)
 
 // Only with AVX-512.
 namespace ballast::integers::avx512 {
-void round_to_integers(const float* x, std::size_t n, WordSpan* out);
 void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
-void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
-                  std::size_t out_stride);
 void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                        std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
                        float* out, std::size_t out_stride);

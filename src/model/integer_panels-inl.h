@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/integer_floats-inl.h"
 #include "model/integer_lanes-inl.h"
 
 namespace ballast::integers::BALLAST_VECTORS {
@@ -151,6 +152,37 @@ requires(!Type::kPlain && !Type::kFloat) BALLAST_INLINE
   }
 }
 
+template <typename Type>
+requires(Type::kFloat) BALLAST_INLINE void fill(const Bytes (&p)[kLanes], Part part) {
+  alignas(64) std::int16_t words[kLanes][kSpan];
+  alignas(64) float factors[kLanes], scales[kLanes];
+  for (std::size_t r = 0; r < kLanes; r += 4) {
+    const FloatScales of_four = float_scales<Type>({p[r], p[r + 1], p[r + 2], p[r + 3]});
+    _mm_store_ps(factors + r, of_four.factors);
+    _mm_store_ps(scales + r, of_four.scales);
+  }
+  constexpr std::size_t kSteps = kLanes / 8;  // rows in which another is asked for
+  Bytes rows[kLanes];
+  for (std::size_t r = 0; r < kLanes; ++r) {
+    if (r % kSteps == 0) ask(part, r / kSteps);
+    const Floats factor = all_floats(factors[r]);
+    times<kSpan / (2 * kLanes)>([&](auto b) BALLAST_HERE {
+      const Bytes at = p[r] + 4 * kLanes * b;
+      const Vector former = float_words<Type>(at, factor);
+      const Vector latter = float_words<Type>(at + 2 * kLanes, factor);
+      store_lanes(words[r] + 2 * kLanes * b, pairs_of_words(former, latter));
+    });
+    rows[r] = reinterpret_cast<Bytes>(words[r]);
+  }
+  for (std::size_t i = 0; i < kSpan / 8; ++i) {
+    const Vectors<4> pairs = transposed(rows, 16 * i);
+    times<4>([&](auto d) BALLAST_HERE { store_lanes(part.line(4 * i + d), pairs.v[d]); });
+  }
+  times<Type::kFolds>([&](auto f) BALLAST_HERE {
+    store_floats(part.line(folding<Type>().all_pairs() + f), load_floats(scales));
+  });
+}
+
 /// Fills a part with `count` rows, the first at `first`; `numbers` of the span are there.
 template <typename Type>
 void fill_part(Bytes first, std::size_t stride, std::size_t count, std::size_t numbers, Part part) {
@@ -188,8 +220,8 @@ struct TileRows {
 
 /// Adds a span to the totals of 2 · kLanes rows and M activations, whose totals are kRows apart.
 template <int M>
-void multiply_tile(const Folding& folding, const IntegerPanel& panel, const IntegerTile& x,
-                   bool ask, TileRows rows) {
+BALLAST_INLINE void multiply_tile(const Folding& folding, const IntegerPanel& panel,
+                                  const IntegerTile& x, bool ask, TileRows rows) {
   constexpr std::size_t kColumns = IntegerTile::kColumns;
   alignas(64) float sums[2][M][kLanes];
   const std::int32_t* first_scale = rows.first + folding.all_pairs() * kLine;
@@ -269,9 +301,11 @@ void multiply_all(const Folding& folding, const IntegerPanel& panel, const Integ
 inline void multiply_panel_by(const Folding& folding, const IntegerPanel& panel,
                               const IntegerTile& x, std::size_t columns, bool ask,
                               float (*totals)[IntegerPanel::kRows]) {
-  times<IntegerTile::kColumns>([&](auto m) {
-    if (columns == m + 1) multiply_all<m + 1>(folding, panel, x, ask, totals);
-  });
+  static_assert(IntegerTile::kColumns == 6);
+  static constexpr decltype(&multiply_all<1>) kOfColumns[] = {multiply_all<1>, multiply_all<2>,
+                                                              multiply_all<3>, multiply_all<4>,
+                                                              multiply_all<5>, multiply_all<6>};
+  kOfColumns[columns - 1](folding, panel, x, ask, totals);
 }
 
 }  // namespace ballast::integers::BALLAST_VECTORS

@@ -1,4 +1,4 @@
-// Products of many activations with weights of quantised types, with AVX2.
+// Products of many activations with weights of all types but F32, with AVX2.
 #include "model/integer_kernels.h"
 
 #if defined(__x86_64__)
@@ -20,13 +20,13 @@ namespace ballast::integers::avx2 {
 
 void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                 std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
-  with_type(type,
-            [&](auto t) { fill_all<decltype(t)>(rows, row_bytes, count, n, span, ahead, out); });
+  with_any_type(
+      type, [&](auto t) { fill_all<decltype(t)>(rows, row_bytes, count, n, span, ahead, out); });
 }
 
 void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
                     std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
-  const Folding how = with_type(type, [](auto t) { return folding<decltype(t)>(); });
+  const Folding how = with_any_type(type, [](auto t) { return folding<decltype(t)>(); });
   multiply_panel_by(how, panel, x, columns, ask, totals);
 }
 

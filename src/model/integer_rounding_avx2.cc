@@ -98,10 +98,22 @@ void round_row(const float* x, std::size_t n, IntegerSpan& out) {
   in_parts(rounded.sums16, out.high16, out.low16);
 }
 
-/// A pair as an IntegerTile has it.
+/// A pair of words.
 std::int32_t pair_of(std::int32_t first, std::int32_t second) {
   return static_cast<std::int32_t>((static_cast<std::uint32_t>(first) & 0xffff) |
                                    static_cast<std::uint32_t>(second) << 16);
+}
+
+void round_row(const float* x, std::size_t n, WordSpan& out) {
+  Rounded rounded;
+  round_span(x, n, rounded);
+  out.scale = rounded.scale;
+  alignas(32) std::int32_t pairs[kSpan / 2];
+  for (std::size_t i = 0; i < kSpan / 2; ++i) {
+    const std::int32_t* v = rounded.v + i / 8 * 16 + i % 8;
+    pairs[i] = pair_of(v[0], v[8]);
+  }
+  std::memcpy(out.words, pairs, sizeof(pairs));
 }
 
 void round_tile(ConstMatrix x, std::size_t begin, IntegerTile& out) {
@@ -136,6 +148,10 @@ void round_tile(ConstMatrix x, std::size_t begin, IntegerTile& out) {
 }  // namespace
 
 void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
+  for (std::size_t i = 0; i < n; i += kSpan) round_row(x + i, std::min(kSpan, n - i), *out++);
+}
+
+void round_to_integers(const float* x, std::size_t n, WordSpan* out) {
   for (std::size_t i = 0; i < n; i += kSpan) round_row(x + i, std::min(kSpan, n - i), *out++);
 }
 

@@ -13,146 +13,15 @@
 
 // Everything from here on may only run where has_avx512_vnni() says so.
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
-#include "model/integer_floats-inl.h"
-#include "model/row_prefetch-inl.h"
+#include "model/integer_avx512-inl.h"
+#include "model/integer_words-inl.h"
 
 namespace ballast::integers::avx512 {
-namespace {
-
-constexpr std::size_t kRows = 4;
-constexpr std::size_t kBytes = 2, kSpanOfRow = kBytes * kSpan;
-
-/// A span of four rows.
-struct FourRows {
-  Bytes p[kRows];
-  FloatScales scales;
-};
-
-/// Goes through rows four by four, the last of them repeated if need be, span by span. Scales are
-/// made a span ahead: they need all of its numbers, and all of its products need them.
-template <typename Type>
-class RowSpans {
- public:
-  BALLAST_INLINE RowSpans(Bytes rows, std::size_t stride, std::size_t count, std::size_t n)
-      : rows_(rows), stride_(stride), count_(count), n_(n) {
-    set();
-  }
-  BALLAST_INLINE FourRows next() {
-    const FourRows now = ahead_;
-    at_ += kSpan;
-    if (at_ >= n_) {
-      at_ = 0;
-      // Behind the last there is nothing: these are looked at again.
-      if (row_ + kRows < count_) row_ += kRows;
-    }
-    set();
-    return now;
-  }
-
- private:
-  BALLAST_INLINE void set() {
-    const Bytes first = rows_ + row_ * stride_ + at_ * kBytes;
-    const std::size_t last = count_ - row_ - 1;
-    for (std::size_t r = 0; r < kRows; ++r) ahead_.p[r] = first + std::min(r, last) * stride_;
-    if (n_ - at_ < kSpan) [[unlikely]]
-      pad();
-    ahead_.scales = float_scales<Type>(ahead_.p);
-  }
-  /// Puts zeros behind the rows' ends. What the caller still reads of other rows stays.
-  __attribute__((noinline)) void pad() {
-    other_ = !other_;
-    std::memset(padded_[other_], 0, sizeof padded_[0]);
-    for (std::size_t r = 0; r < kRows; ++r) {
-      std::memcpy(padded_[other_][r], ahead_.p[r], (n_ - at_) * kBytes);
-      ahead_.p[r] = padded_[other_][r];
-    }
-  }
-
-  Bytes rows_;
-  std::size_t stride_, count_, n_;
-  std::size_t row_ = 0, at_ = 0;
-  FourRows ahead_;
-  bool other_ = false;
-  alignas(64) std::uint8_t padded_[2][kRows][kSpanOfRow];
-};
-
-/// t[c] = what a span adds to the dots of four rows with activation c. ask(f) is called while fold
-/// f is made.
-template <typename Type, std::size_t M, typename Ask>
-BALLAST_INLINE void span_of(const FourRows& rows, const WordSpan* const (&x)[M], __m128 (&t)[M],
-                            const Ask& ask) {
-  __m512 factor[kRows];
-  times<kRows>([&](auto r) BALLAST_HERE {
-    factor[r] = _mm512_broadcastss_ps(_mm_permute_ps(rows.scales.factors, 0x55 * r));
-  });
-  times<M>([&](auto c) BALLAST_HERE { t[c] = _mm_setzero_ps(); });
-  times<Type::kFolds>([&](auto f) BALLAST_HERE {
-    ask(f);
-    __m512i v[M][kRows];
-    times<M>([&](auto c) BALLAST_HERE {
-      times<kRows>([&](auto r) BALLAST_HERE { v[c][r] = _mm512_setzero_si512(); });
-    });
-    times<kSpan / Type::kFolds / 16>([&](auto i) BALLAST_HERE {
-      constexpr std::size_t kAt = f * kSpan / Type::kFolds + 16 * i;
-      times<kRows>([&](auto r) BALLAST_HERE {
-        const __m512i words = float_words<Type>(rows.p[r] + kAt * kBytes, factor[r]);
-        times<M>([&](auto c) BALLAST_HERE {
-          add_products(v[c][r], words, _mm512_load_si512(x[c]->words[kAt]));
-        });
-      });
-    });
-    times<M>([&](auto c) BALLAST_HERE {
-      const __m128 sums = _mm_cvtepi32_ps(add_quarters(add_four(v[c])));
-      t[c] = _mm_fmadd_ps(sums, rows.scales.scales, t[c]);
-    });
-  });
-}
-
-/// out[c · out_stride + r] = <row r, activation c> for M activations.
-template <typename Type, std::size_t M>
-__attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std::size_t count,
-                                             std::size_t n, const WordSpan* activations, float* out,
-                                             std::size_t out_stride) {
-  const Prefetch prefetch(stride);
-  RowSpans<Type> spans(rows, stride, count, n);
-  for (std::size_t i = 0; i < count; i += kRows) {
-    const WordSpan* x[M];
-    __m128 total[M];
-    times<M>([&](auto c) BALLAST_HERE {
-      x[c] = activations + c * spans_of(n);
-      total[c] = _mm_setzero_ps();
-    });
-    for (std::size_t at = 0; at < kBytes * n; at += kSpanOfRow) {
-      const Bytes here = rows + i * stride + at;
-      constexpr std::size_t kPart = kSpanOfRow / Type::kFolds;
-      __m128 t[M];
-      span_of<Type>(spans.next(), x, t, [&](auto f) BALLAST_HERE {
-        prefetch.rows<kPart>(here + f * kPart, at + f * kPart);
-      });
-      times<M>([&](auto c) BALLAST_HERE {
-        total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
-        ++x[c];
-      });
-    }
-    const auto some = static_cast<__mmask8>((1u << std::min(kRows, count - i)) - 1);
-    times<M>([&](auto c)
-                 BALLAST_HERE { _mm_mask_storeu_ps(out + c * out_stride + i, some, total[c]); });
-  }
-}
-
-}  // namespace
 
 void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
                   std::size_t n, const WordSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
-  if (columns > kMostWordColumns) fail("{} activations are for panels", columns);
-  if (count == 0) return;
-  with_float_type(type, [&](auto t) {
-    times<kMostWordColumns>([&](auto m) {
-      if (columns != m + 1) return;
-      multiply_rows<decltype(t), m + 1>(bytes(rows), row_bytes, count, n, x, out, out_stride);
-    });
-  });
+  word_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
 }
 
 }  // namespace ballast::integers::avx512
