@@ -1,7 +1,21 @@
 // What of integer_dots.h each set of instructions has; there it is said what these do.
+//
+// Headers of others are included here: within a region of a target they would be part of it.
 #pragma once
 
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+
+#include "base/fail.h"
 #include "model/integer_dots.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace ballast::integers {
 constexpr float kMostActivation = 4095;  ///< in magnitude, as an integer

@@ -1,14 +1,10 @@
 // Products of several activations with weights as they lie, sixteen rows side by side: what plain
-// types and K types share. Included inside regions of BALLAST_AVX512_TARGET, which the standard
-// library's headers have to stand before.
+// types and K types share. Included inside regions of BALLAST_AVX512_TARGET.
 //
 // Weights are unpacked where they are used: the processor does it while it waits for products, of
 // which one starts in each cycle. Loads and products are instructions with their addresses: GCC
 // would compute these in vector registers, and broadcast by instructions of their own.
 #pragma once
-
-#include <algorithm>
-#include <cstring>
 
 #include "model/integer_avx512-inl.h"
 #include "model/integer_lanes-inl.h"

@@ -6,13 +6,10 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
 
 #include "base/inline.h"
 #include "base/times-inl.h"
+#include "model/integer_kernels.h"
 
 namespace ballast::integers::BALLAST_VECTORS {
 

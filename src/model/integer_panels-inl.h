@@ -1,9 +1,6 @@
-// Products of many activations with weights that are unpacked first. Included after the vectors of
-// a set of instructions, inside a region of its target.
+// Products of many activations with weights that are unpacked first. Included once for each set of
+// instructions, after its vectors, inside a region of its target.
 #pragma once
-
-#include <algorithm>
-#include <cstring>
 
 #include "model/integer_floats-inl.h"
 #include "model/integer_lanes-inl.h"
@@ -212,6 +209,12 @@ void fill_all(const std::byte* rows, std::size_t row_bytes, std::size_t count, s
   }
 }
 
+void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
+  with_any_type(
+      type, [&](auto t) { fill_all<decltype(t)>(rows, row_bytes, count, n, span, ahead, out); });
+}
+
 /// Lines of kLanes rows at two places, and where their totals are.
 struct TileRows {
   const std::int32_t *first, *second;
@@ -298,14 +301,14 @@ void multiply_all(const Folding& folding, const IntegerPanel& panel, const Integ
   }
 }
 
-inline void multiply_panel_by(const Folding& folding, const IntegerPanel& panel,
-                              const IntegerTile& x, std::size_t columns, bool ask,
-                              float (*totals)[IntegerPanel::kRows]) {
+void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
+                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
   static_assert(IntegerTile::kColumns == 6);
   static constexpr decltype(&multiply_all<1>) kOfColumns[] = {multiply_all<1>, multiply_all<2>,
                                                               multiply_all<3>, multiply_all<4>,
                                                               multiply_all<5>, multiply_all<6>};
-  kOfColumns[columns - 1](folding, panel, x, ask, totals);
+  const Folding how = with_any_type(type, [](auto t) { return folding<decltype(t)>(); });
+  kOfColumns[columns - 1](how, panel, x, ask, totals);
 }
 
 }  // namespace ballast::integers::BALLAST_VECTORS

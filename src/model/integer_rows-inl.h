@@ -3,9 +3,6 @@
 // region of its target.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-
 #include "model/integer_types-inl.h"
 #include "model/row_prefetch-inl.h"
 

@@ -7,14 +7,7 @@
 
 #if defined(__x86_64__)
 
-#include <hwy/base.h>
-#include <immintrin.h>
-
-#include <algorithm>
 #include <bit>
-#include <cstring>
-
-#include "base/fail.h"
 
 // Everything from here on may only run where has_avx2() says so.
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX2_TARGET)

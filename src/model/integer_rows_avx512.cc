@@ -3,14 +3,6 @@
 
 #if defined(__x86_64__)
 
-#include <hwy/base.h>
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstring>
-
-#include "base/fail.h"
-
 // Everything from here on may only run where has_avx512_vnni() says so.
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_TARGET)
 #include "model/integer_avx512-inl.h"

@@ -6,10 +6,7 @@
 // that were loaded in another way. `Vectors<N>` is N such vectors.
 #pragma once
 
-#include <iterator>
-
-#include "base/fail.h"
-#include "model/integer_dots.h"
+#include "model/integer_kernels.h"
 
 namespace ballast::integers::BALLAST_VECTORS {
 

@@ -1,9 +1,6 @@
-// Products of a few activations with 16-bit floats as they lie. Included after the vectors of a set
-// of instructions, inside a region of its target.
+// Products of a few activations with 16-bit floats as they lie. Included once for each set of
+// instructions, after its vectors, inside a region of its target.
 #pragma once
-
-#include <algorithm>
-#include <cstring>
 
 #include "model/integer_floats-inl.h"
 #include "model/row_prefetch-inl.h"
@@ -159,10 +156,9 @@ __attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std
   }
 }
 
-/// integer_dots() of types of 16-bit floating point.
-inline void word_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                      std::size_t count, std::size_t n, const WordSpan* x, std::size_t columns,
-                      float* out, std::size_t out_stride) {
+void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
+                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
+                  std::size_t out_stride) {
   if (columns > kMostWordColumns) fail("{} activations are for panels", columns);
   if (count == 0) return;
   with_float_type(type, [&](auto t) {
