@@ -136,19 +136,22 @@ BALLAST_INLINE void add_products(Vector& sums, Vector a, const void* b) {
 
 BALLAST_INLINE __m128i add_quarters(Vector v) { return add_halves(v); }
 
-/// Of a block of Q4_K or Q5_K, which begins with float16 scales of scales and of offsets and twelve
-/// bytes of eight scales and eight offsets of six bits: a byte each, scales, then offsets.
-BALLAST_INLINE __m128i six_bits_of(Bytes p) {
+/// Q4_K and Q5_K begin with float16 scales of scales and of offsets, and twelve bytes of eight
+/// scales and eight offsets of six bits. For as many blocks as begin in the vector's halves: scales
+/// 0 to 7, then offsets.
+BALLAST_INLINE Vector six_bits(Vector first) {
   // a: low four scales, with the upper bits of the high four above them; b: so the offsets; c: the
   // lower bits of the high four of both.
-  const __m128i first = load_16(p);
-  const __m128i ab = _mm_shuffle_epi32(first, 0xf9);  // a, b, c, c
-  const __m128i low = _mm_and_si128(ab, _mm_set1_epi8(63));
-  const __m128i upper = _mm_and_si128(_mm_srli_epi32(ab, 2), _mm_set1_epi8(48));
-  const __m128i c =
-      _mm_srlv_epi32(_mm_shuffle_epi32(first, 0xff), _mm_set1_epi64x(std::int64_t{4} << 32));
-  const __m128i high = _mm_or_si128(_mm_and_si128(c, _mm_set1_epi8(15)), upper);
-  return _mm_unpacklo_epi32(low, high);
+  const __m256i ab = _mm256_shuffle_epi32(first, 0xf9);  // a, b, c, c
+  const __m256i low = and_bits(ab, all_8(63));
+  const __m256i upper = and_bits(_mm256_srli_epi32(ab, 2), all_8(48));
+  const __m256i c = _mm256_srlv_epi32(_mm256_shuffle_epi32(first, 0xff),
+                                      _mm256_set1_epi64x(std::int64_t{4} << 32));
+  return low_32(low, _mm256_or_si256(and_bits(c, all_8(15)), upper));
+}
+/// Of one block.
+BALLAST_INLINE __m128i six_bits_of(Bytes p) {
+  return _mm256_castsi256_si128(six_bits(_mm256_castsi128_si256(load_16(p))));
 }
 
 }  // namespace ballast::integers::avx2

@@ -106,66 +106,100 @@ requires(Type::kPlain) BALLAST_INLINE
   }
 }
 
-/// Words for 16 groups, or for 8 of them and zeros.
-template <int group>
-BALLAST_INLINE Vector words_of(const std::int16_t* of_32, const std::int16_t* of_16) {
-  if constexpr (group == 16) return load_32(reinterpret_cast<Bytes>(of_16));
-  return _mm256_zextsi128_si256(load_16(reinterpret_cast<Bytes>(of_32)));
-}
-
-/// Σ gX of groups' integers as words, in parts: of 16 groups, 8 in each 128 bits, or of 8.
-template <int group>
-BALLAST_INLINE Vector times_sums(Vector integers, const IntegerSpan& x) {
-  const Vector high = _mm256_madd_epi16(integers, words_of<group>(x.high32, x.high16));
-  const Vector low = _mm256_madd_epi16(integers, words_of<group>(x.low32, x.low16));
-  return add_32(_mm256_slli_epi32(high, 2), low);
-}
-
-/// Where the words of chunks' scales are: in pshufb's terms, for each pair of a chunk's products.
-template <typename Type>
-struct ScaleOrder {
-  alignas(32) std::uint8_t of_chunk[8][32];
-  constexpr ScaleOrder() : of_chunk() {
-    for (int c = 0; c < 8; ++c) {
-      for (int i = 0; i < 32; ++i) {
-        const int group = Type::kGroup == 32 ? c : (2 * c + i / 16) % 8;
-        of_chunk[c][i] = static_cast<std::uint8_t>(2 * group + i % 2);
-      }
-    }
-  }
-};
-
-/// The integers of the scales of a row's groups, as words.
+/// The integers of four rows of a K type, in groups of 16.
 template <typename Type>
 class RowScales {
  public:
-  explicit BALLAST_INLINE RowScales(__m128i bytes) : words_(_mm256_cvtepi8_epi16(bytes)) {
-    half_[0] = _mm256_permute2x128_si256(words_, words_, 0x00);
-    if (Type::kGroup == 16) half_[1] = _mm256_permute2x128_si256(words_, words_, 0x11);
+  explicit BALLAST_INLINE RowScales(const Bytes (&p)[kRows]) {
+    for (int r = 0; r < kRows; ++r) {
+      const Integers integers = Type::scales(p[r]);
+      store_32(scales_[r], _mm256_cvtepi8_epi16(integers.scales));
+      if (Type::kOffset) store_32(offsets_[r], _mm256_cvtepu8_epi16(integers.offsets));
+    }
   }
+
+  /// Row r's, for each pair of a chunk's products.
   template <int chunk>
-  BALLAST_INLINE Vector of_chunk() const {
-    return shuffle_8(half_[Type::kGroup == 16 ? chunk / 4 : 0], load_32(kOrder.of_chunk[chunk]));
+  BALLAST_INLINE Vector of_chunk(std::size_t r) const {
+    const auto* half = reinterpret_cast<Bytes>(scales_[r] + chunk / 4 * 8);
+    return shuffle_8(all_16_bytes(load_16(half)), load_32(kOrder.of_chunk[chunk]));
   }
-  BALLAST_INLINE Vector words() const { return words_; }
+  /// Σ sᵍXᵍ of row r, in parts: of eight groups in each 128 bits.
+  BALLAST_INLINE Vector zeros(const IntegerSpan& x, std::size_t r) const {
+    return times_sums(scales_[r], x);
+  }
+  /// Σ mᵍXᵍ of each row.
+  BALLAST_INLINE __m128i offsets(const IntegerSpan& x) const {
+    const Vector sums[kRows] = {times_sums(offsets_[0], x), times_sums(offsets_[1], x),
+                                times_sums(offsets_[2], x), times_sums(offsets_[3], x)};
+    return add_halves(add_four(sums));
+  }
 
  private:
-  static constexpr ScaleOrder<Type> kOrder{};
-  Vector words_, half_[2];
+  /// Where the words of chunks' two groups are, in pshufb's terms.
+  struct Order {
+    alignas(32) std::uint8_t of_chunk[8][32];
+    constexpr Order() : of_chunk() {
+      for (int c = 0; c < 8; ++c) {
+        for (int i = 0; i < 32; ++i) {
+          of_chunk[c][i] = static_cast<std::uint8_t>(2 * ((2 * c + i / 16) % 8) + i % 2);
+        }
+      }
+    }
+  };
+  static constexpr Order kOrder{};
+
+  static BALLAST_INLINE Vector times_sums(const std::int16_t* words, const IntegerSpan& x) {
+    const Vector w = load_32(reinterpret_cast<Bytes>(words));
+    const Vector high = _mm256_madd_epi16(w, load_32(reinterpret_cast<Bytes>(x.high16)));
+    const Vector low = _mm256_madd_epi16(w, load_32(reinterpret_cast<Bytes>(x.low16)));
+    return add_32(_mm256_slli_epi32(high, 2), low);
+  }
+
+  alignas(32) std::int16_t scales_[kRows][16], offsets_[kRows][16];
 };
 
-/// What four rows' spans of a K type make with M activations: sums of folds, in parts (of two
-/// folds 128 bits each), and of offsets.
-template <std::size_t M>
-struct Sums {
-  Vector folds[M][kRows], offsets[M][kRows];
+/// The same of Q4_K and Q5_K, two rows at a time.
+template <typename Type>
+requires(Type::kGroup == 32) class RowScales<Type> {
+ public:
+  explicit BALLAST_INLINE RowScales(const Bytes (&p)[kRows]) {
+    times<2>([&](auto k) BALLAST_HERE {
+      two_[k] = six_bits(in_halves(p[2 * k], p[2 * k + 1]));
+      store_32(integers_[2 * k], two_[k]);
+    });
+  }
+
+  template <int chunk>
+  BALLAST_INLINE Vector of_chunk(std::size_t r) const {
+    constexpr int kZero = 0x80;
+    return shuffle_8(all_16_bytes(load_16(integers_[r])),
+                     _mm256_set1_epi16(static_cast<short>(kZero << 8 | chunk)));
+  }
+  BALLAST_INLINE __m128i offsets(const IntegerSpan& x) const {
+    const Vector high = all_16_bytes(load_16(reinterpret_cast<Bytes>(x.high32)));
+    const Vector low = all_16_bytes(load_16(reinterpret_cast<Bytes>(x.low32)));
+    Vector sums[2];
+    times<2>([&](auto k) BALLAST_HERE {
+      const Vector m = _mm256_unpackhi_epi8(two_[k], _mm256_setzero_si256());
+      sums[k] = add_32(_mm256_slli_epi32(_mm256_madd_epi16(m, high), 2), _mm256_madd_epi16(m, low));
+    });
+    // Rows 0 and 2 in the lower half, 1 and 3 in the upper one.
+    const Vector pairs = _mm256_hadd_epi32(sums[0], sums[1]);
+    const Vector both = _mm256_hadd_epi32(pairs, pairs);
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+  }
+
+ private:
+  Vector two_[2];
+  alignas(32) std::uint8_t integers_[kRows][16];
 };
 
-/// Row r's.
+/// sums[c] = what a row's span of a K type makes with activation c, in parts: of two folds 128 bits
+/// each.
 template <typename Type, std::size_t M>
-BALLAST_INLINE void sums_of_row(Bytes p, const Integers& integers, const IntegerSpan* const (&x)[M],
-                                std::size_t r, Sums<M>& out) {
-  const RowScales<Type> scales(integers.scales);
+BALLAST_INLINE void sums_of_row(Bytes p, const RowScales<Type>& scales, std::size_t r,
+                                const IntegerSpan* const (&x)[M], Vector (&sums)[M]) {
   Vector high[M], low[M], first[M];
   times<M>([&](auto c) BALLAST_HERE { high[c] = low[c] = zeros(); });
   times<2>([&](auto half) BALLAST_HERE {
@@ -174,7 +208,7 @@ BALLAST_INLINE void sums_of_row(Bytes p, const Integers& integers, const Integer
     times<4>([&](auto j) BALLAST_HERE {
       constexpr int kChunk = chunk<Type>(j) + Type::kDistance * half;
       const Vector numbers = Type::template numbers<j>(RawHalf<Type, half, 1>{raw}).v[0];
-      const Vector scale = scales.template of_chunk<kChunk>();
+      const Vector scale = scales.template of_chunk<kChunk>(r);
       times<M>([&](auto c) BALLAST_HERE {
         const auto& of_x = x[c]->chunks[kChunk % 4];
         constexpr int kAt = kChunk / 4 * 32;
@@ -192,20 +226,14 @@ BALLAST_INLINE void sums_of_row(Bytes p, const Integers& integers, const Integer
     }
   });
   times<M>([&](auto c) BALLAST_HERE {
-    Vector sums = add_32(_mm256_slli_epi32(high[c], kLowDigit), low[c]);
+    sums[c] = add_32(_mm256_slli_epi32(high[c], kLowDigit), low[c]);
     if constexpr (Type::kFolds == 2) {
-      sums = add_32(_mm256_permute2x128_si256(first[c], sums, 0x20),
-                    _mm256_permute2x128_si256(first[c], sums, 0x31));
+      sums[c] = add_32(_mm256_permute2x128_si256(first[c], sums[c], 0x20),
+                       _mm256_permute2x128_si256(first[c], sums[c], 0x31));
     }
     if constexpr (Type::kZero != 0) {
       constexpr int kBits = std::countr_zero(static_cast<unsigned>(Type::kZero));
-      const Vector zero = times_sums<Type::kGroup>(scales.words(), *x[c]);
-      sums = _mm256_sub_epi32(sums, _mm256_slli_epi32(zero, kBits));
-    }
-    out.folds[c][r] = sums;
-    if constexpr (Type::kOffset) {
-      const Vector words = _mm256_cvtepu8_epi16(integers.offsets);
-      out.offsets[c][r] = times_sums<Type::kGroup>(words, *x[c]);
+      sums[c] = _mm256_sub_epi32(sums[c], _mm256_slli_epi32(scales.zeros(*x[c], r), kBits));
     }
   });
 }
@@ -214,9 +242,8 @@ BALLAST_INLINE void sums_of_row(Bytes p, const Integers& integers, const Integer
 template <typename Type, std::size_t M>
 requires(!Type::kPlain) BALLAST_INLINE
     void span_of(Type, const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
-  Sums<M> sums;
-  Integers integers[kRows];
-  for (std::size_t r = 0; r < kRows; ++r) integers[r] = Type::scales(p[r]);
+  const RowScales<Type> row_scales(p);
+  Vector rows[M][kRows];
   for (std::size_t r = 0; r < kRows; ++r) {
     // GCC would copy all activations to the stack first, to read them there.
     const IntegerSpan* activations[M];
@@ -224,11 +251,13 @@ requires(!Type::kPlain) BALLAST_INLINE
       activations[c] = x[c];
       asm("" : "+r"(activations[c]));
     });
-    sums_of_row<Type>(p[r], integers[r], activations, r, sums);
+    Vector sums[M];
+    sums_of_row<Type>(p[r], row_scales, r, activations, sums);
+    times<M>([&](auto c) BALLAST_HERE { rows[c][r] = sums[c]; });
   }
   const __m128 scales = f16_of_four(Type::kScale, p);
   times<M>([&](auto c) BALLAST_HERE {
-    const Vector folds = add_four(sums.folds[c]);
+    const Vector folds = add_four(rows[c]);
     if constexpr (Type::kFolds == 1) {
       t[c] = _mm_mul_ps(_mm_cvtepi32_ps(add_halves(folds)), scales);
     } else {
@@ -237,7 +266,7 @@ requires(!Type::kPlain) BALLAST_INLINE
       t[c] = _mm_fmadd_ps(_mm256_extractf128_ps(numbers, 1), scales, t[c]);
     }
     if constexpr (Type::kOffset) {
-      const __m128 offsets = _mm_cvtepi32_ps(add_halves(add_four(sums.offsets[c])));
+      const __m128 offsets = _mm_cvtepi32_ps(row_scales.offsets(*x[c]));
       t[c] = _mm_fnmadd_ps(offsets, f16_of_four(Type::kScale + 2, p), t[c]);
     }
   });
