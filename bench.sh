@@ -7,8 +7,8 @@
 #   ./bench.sh --quick     the same on shorter texts, in a few minutes
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
 #   ./bench.sh models      whole models alone; options after -- go to ballast bench
-#   BALLAST_TARGET=avx2 ./bench.sh attention matmul
-#                          kernels as on a processor without AVX-512
+#   BALLAST_TARGET=avx2 ./bench.sh attention matmul models
+#                          our kernels as on a processor without AVX-512
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -45,27 +45,28 @@ models() {
   local model=results/bench-model.gguf prompts=512,4096,16384 long=16384 scale=1k..64k far=1k..1M
   local repeat=2 others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25' peer=()
   [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k repeat=1
+  local ballast=(build/ballast bench --target "${BALLAST_TARGET:-native}")
   if command -v node >/dev/null && command -v npm >/dev/null; then
     peer=(--against bench/peers/node-llama-cpp)
   else
     echo "No node and npm here: llama.cpp is left out" >&2
   fi
-  build/ballast bench --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
+  "${ballast[@]}" --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
   echo "== Whole model: speed"
-  build/ballast bench -m "$model" --prompt "$prompts" "${peer[@]}" \
+  "${ballast[@]}" -m "$model" --prompt "$prompts" "${peer[@]}" \
     --json=results/bench-speed.json "$@"
   echo "== Whole model: what other methods add to a prompt"
-  build/ballast bench -m "$model" --prompt "$long" --generate 16 --methods "$others" \
+  "${ballast[@]}" -m "$model" --prompt "$long" --generate 16 --methods "$others" \
     --json=results/bench-methods.json
   echo "== Whole model: tokens a second in a given memory"
   # Of uncompressed sequences, the first holds one with a prompt of 512, the second one with 2,048.
-  build/ballast bench -m "$model" --protocol stream --memory 134M,170M --repeat $repeat \
+  "${ballast[@]}" -m "$model" --protocol stream --memory 134M,170M --repeat $repeat \
     ${quick:+--generate 64} --json=results/bench-throughput.json
   echo "== Whole model: time and memory against length"
-  build/ballast bench -m "$model" --scale "$scale" --plot results/bench-scale.svg \
+  "${ballast[@]}" -m "$model" --scale "$scale" --plot results/bench-scale.svg \
     --json=results/bench-scale.json
   echo "== The model that is shipped, far beyond its positions"
-  build/ballast bench -m models/ballast-mini.gguf --positions rolling --scale "$far" \
+  "${ballast[@]}" -m models/ballast-mini.gguf --positions rolling --scale "$far" \
     --plot results/bench-far.svg --json=results/bench-far.json
 }
 

@@ -5,24 +5,23 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 
-#include "kernels/forced_target.h"
+#include "base/cpu.h"
 
 namespace ballast {
 
-#if HWY_ARCH_X86
-inline const auto forced_target = []() -> std::unique_ptr<test::ForcedTarget> {
+inline const bool forced_target = [] {
   const char* name = std::getenv("BALLAST_TARGET");
-  if (name == nullptr) return nullptr;
-  if (std::string_view(name) != "avx2") {
-    std::fprintf(stderr, "BALLAST_TARGET=%s is unknown; known: avx2\n", name);
+  const std::string_view target = name == nullptr ? "" : name;
+  if (target.empty() || target == "native") return false;
+  if (target != "avx2" || !has_avx2()) {
+    std::fprintf(stderr, "BALLAST_TARGET=%s: unknown, or not there; known: native, avx2\n", name);
     std::exit(2);
   }
   benchmark::AddCustomContext("target", name);
-  return std::make_unique<test::ForcedTarget>(HWY_AVX2);
+  forbid_avx512();
+  return true;
 }();
-#endif
 
 }  // namespace ballast

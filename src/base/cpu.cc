@@ -15,6 +15,8 @@ bool IsAvx2() { return HWY_TARGET <= HWY_AVX2; }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "base/fail.h"
+
 namespace ballast {
 namespace {
 HWY_EXPORT(IsAvx512);
@@ -29,6 +31,13 @@ bool has_avx2() {
 #else
   return false;
 #endif
+}
+
+void forbid_avx512() {
+#if HWY_ARCH_X86
+  if (has_avx2()) return hwy::SetSupportedTargetsForTest(HWY_AVX2);
+#endif
+  fail("target avx2: this processor has no AVX2");
 }
 
 bool has_avx512_vnni() {

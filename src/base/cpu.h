@@ -15,4 +15,8 @@ bool has_avx512_vnni();
 /// switch of targets does not forbid AVX2.
 bool has_avx2();
 
+/// Makes all kernels run as on a processor without AVX-512, for measurements. Throws Error if this
+/// one has no AVX2. To be called before models and caches are made.
+void forbid_avx512();
+
 }  // namespace ballast

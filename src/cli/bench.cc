@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
@@ -28,6 +29,7 @@ struct Options {
   double limit = 0;
   std::string against;
   std::string plot;
+  std::string target = "native";
   JsonOption json;
 };
 
@@ -44,16 +46,18 @@ struct Task {
   Json head(const char* mode) const {
     return {{"benchmark", mode},
             {"model", o.model.name()},
+            {"target", o.target},
             {"weight_bytes", model.file().bytes()},
             {"protocol", to_string(cache.protocol)},
             {"key_type", to_string(cache.key_type)},
             {"value_type", to_string(cache.value_type)}};
   }
   void print_model() const {
-    print(fmt::format("{}: {}, keys {}, values {}, {}\n", o.model.name(),
+    print(fmt::format("{}: {}, keys {}, values {}, {}{}\n", o.model.name(),
                       format_bytes(static_cast<double>(model.file().bytes())),
                       to_string(cache.key_type), to_string(cache.value_type),
-                      to_string(cache.protocol)));
+                      to_string(cache.protocol),
+                      o.target == "native" ? "" : ", target " + o.target));
   }
 };
 
@@ -161,6 +165,9 @@ void run(Options& o) {
   require(o.against.empty() || (o.memory.empty() && o.scale.empty()),
           "bench: --against goes with neither --memory nor --scale");
   require(o.plot.empty() || !o.scale.empty(), "bench: --plot needs --scale");
+  require(o.target == "native" || o.target == "avx2", "--target {}: unknown; known: native, avx2",
+          o.target);
+  if (o.target == "avx2") forbid_avx512();
   CacheOptions cache = o.cache.parse();
   if (!o.scale.empty()) cache.protocol = Protocol::stream;
   const bool by_budget = !o.scale.empty();
@@ -218,6 +225,10 @@ void add_measurements(CLI::App& app, Options& o) {
       ->type_name("RANGE");
   app.add_option("--limit", o.limit, "With --scale: a method that took this long reads no further")
       ->type_name("SECONDS");
+  app.add_option("--target", o.target,
+                 "avx2: kernels as on a processor without AVX-512; native: all that this one has")
+      ->capture_default_str()
+      ->type_name("NAME");
   app.add_option("--plot", o.plot, "With --scale: draw it, a .svg, .png or .pdf file")
       ->type_name("FILE");
 }

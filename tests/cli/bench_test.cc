@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "ballast/model.h"
+#include "base/cpu.h"
 #include "model_run.h"
 
 namespace ballast {
@@ -63,6 +64,19 @@ TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
     EXPECT_THAT(said.out, HasSubstr(part));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(Bench, RunsAsOnAProcessorWithoutAvx512) {
+  const Words words = {"--prompt", "16", "--generate", "1", "--methods", "exact"};
+  const Said said = bench(words + Words{"--target", "avx2", "--json"});
+  if (!has_avx2()) return expect_refusal(said, "this processor has no AVX2");
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_EQ(said.json().at("target"), "avx2");
+  EXPECT_TRUE(said.json().at("machine").at("bf16_flops").is_null());
+  EXPECT_GT(said.json().at("machine").at("int16_flops").get<double>(), 0);
+  EXPECT_EQ(bench(words + Words{"--json"}).json().at("target"), "native");
+  EXPECT_THAT(bench(words + Words{"--target", "avx2"}).out, HasSubstr("target avx2"));
+  expect_refusal(bench(words + Words{"--target", "sse9"}), "--target sse9");
 }
 
 TEST(Bench, KeepsTheModelThatItIsToldToKeep) {
