@@ -21,43 +21,35 @@ namespace ballast {
 namespace {
 HWY_EXPORT(IsAvx512);
 HWY_EXPORT(IsAvx2);
+
+std::atomic<bool> beyond_highway = true;
 }  // namespace
 
-// Highway remembers its choice. Asking for what is supported would take microseconds each time.
-
-bool has_avx2() {
+unsigned detail::look() {
+  unsigned found = kKnown;
 #if defined(__x86_64__)
-  return HWY_DYNAMIC_DISPATCH(IsAvx2)();
-#else
-  return false;
+  if (HWY_DYNAMIC_DISPATCH(IsAvx2)()) found |= kAvx2;
+  if (beyond_highway && HWY_DYNAMIC_DISPATCH(IsAvx512)() &&
+      __builtin_cpu_supports("avx512vbmi") != 0) {
+    if (__builtin_cpu_supports("avx512vnni") != 0) found |= kVnni;
+    if (__builtin_cpu_supports("avx512bf16") != 0) found |= kBf16;
+  }
 #endif
+  features.store(found, std::memory_order_relaxed);
+  return found;
+}
+
+void use_targets(std::int64_t targets, bool beyond) {
+  hwy::SetSupportedTargetsForTest(targets);
+  beyond_highway = beyond;
+  detail::features = 0;
 }
 
 void forbid_avx512() {
 #if HWY_ARCH_X86
-  if (has_avx2()) return hwy::SetSupportedTargetsForTest(HWY_AVX2);
+  if (has_avx2()) return use_targets(HWY_AVX2, false);
 #endif
   fail("target avx2: this processor has no AVX2");
-}
-
-bool has_avx512_vnni() {
-#if defined(__x86_64__)
-  static const bool has =
-      __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
-  return has && HWY_DYNAMIC_DISPATCH(IsAvx512)();
-#else
-  return false;
-#endif
-}
-
-bool has_avx512_bf16() {
-#if defined(__x86_64__)
-  static const bool has =
-      __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
-  return has && HWY_DYNAMIC_DISPATCH(IsAvx512)();
-#else
-  return false;
-#endif
 }
 
 }  // namespace ballast

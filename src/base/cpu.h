@@ -1,22 +1,45 @@
 // What the processor can do beyond the targets that Highway knows.
+//
+// Asking costs a load, where Highway's dispatch takes 3 ns: a decoded token asks several times for
+// 128 entries, which take it 150 ns and more.
 #pragma once
+
+#include <atomic>
+#include <cstdint>
 
 namespace ballast {
 
+namespace detail {
+enum Has : unsigned { kKnown = 1, kAvx2 = 2, kVnni = 4, kBf16 = 8 };
+inline std::atomic<unsigned> features = 0;  // until look()
+unsigned look();
+inline bool has(unsigned wanted) {
+  unsigned found = features.load(std::memory_order_relaxed);
+  if (found == 0) [[unlikely]]
+    found = look();
+  return (found & wanted) == wanted;
+}
+}  // namespace detail
+
 /// Whether bfloat16 dot products (vdpbf16ps) may be used: the processor has them beside the common
-/// parts of AVX-512 (F, BW, DQ, VL, VBMI), and Highway's switch of targets does not forbid AVX-512.
-bool has_avx512_bf16();
+/// parts of AVX-512 (F, BW, DQ, VL, VBMI), and neither the build nor use_targets() excludes
+/// AVX-512.
+inline bool has_avx512_bf16() { return detail::has(detail::kBf16); }
 
 /// Whether dot products of bytes and of words (vpdpbusd, vpdpwssd) may be used, with the same parts
 /// of AVX-512.
-bool has_avx512_vnni();
+inline bool has_avx512_vnni() { return detail::has(detail::kVnni); }
 
-/// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and Highway's
-/// switch of targets does not forbid AVX2.
-bool has_avx2();
+/// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and neither
+/// the build nor use_targets() excludes AVX2.
+inline bool has_avx2() { return detail::has(detail::kAvx2); }
 
-/// Makes all kernels run as on a processor without AVX-512, for measurements. Throws Error if this
-/// one has no AVX2. To be called before models and caches are made.
+/// For tests and measurements: makes all kernels run as on a processor that has, of Highway's
+/// targets, only these (0: what there is), and `beyond` them the instructions that Highway does not
+/// know. To be called before models and caches are made, and while nothing computes.
+void use_targets(std::int64_t targets, bool beyond);
+
+/// use_targets() for a processor without AVX-512. Throws Error if this one has no AVX2.
 void forbid_avx512();
 
 }  // namespace ballast

@@ -13,13 +13,15 @@
 #include <span>
 
 #include "ballast/storage.h"
+#include "base/cpu.h"
 
 namespace ballast::kernels::avx512 {
 
 /// Whether rows of this type are multiplied here, on this processor.
-bool multiplies(StorageType type);
-/// Tests forbid it to see what older processors do.
-void allow_for_test(bool use);
+inline bool multiplies(StorageType type) {
+  const bool floats = type == StorageType::f32 || type == StorageType::f16;
+  return !floats && detail::has(detail::kBf16 | detail::kVnni);
+}
 
 /// The functions of the same names in attention_kernels.h, with sums in the order of the row.
 ///

@@ -4,7 +4,8 @@
 #include <numeric>
 
 #include "base/random.h"
-#include "forced_target.h"
+#include "kernels/attention_avx512.h"
+#include "kernels/forced_target.h"
 #include "support.h"
 
 namespace ballast {

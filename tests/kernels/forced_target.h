@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention_avx512.h"
+#include "base/cpu.h"
 
 namespace ballast::test {
 
@@ -15,7 +15,7 @@ namespace ballast::test {
 inline std::vector<std::int64_t> kernel_targets() {
   std::vector<std::int64_t> targets;
 #if HWY_ARCH_X86
-  // AVX3_DL stands for our own AVX-512 target, beside AVX3.
+  // AVX3_DL stands for AVX3 with the instructions that has_avx512_*() tell of.
   for (std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2}) {
     if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
   }
@@ -31,15 +31,13 @@ class ForcedTarget {
  public:
   explicit ForcedTarget(std::int64_t target) {
 #if HWY_ARCH_X86
-    kernels::avx512::allow_for_test(target == HWY_AVX3_DL);
-    if (target == HWY_AVX3_DL) target = HWY_AVX3;
+    const bool beyond = target == HWY_AVX3_DL;
+    use_targets(beyond ? HWY_AVX3 : target, beyond);
+#else
+    use_targets(target, false);
 #endif
-    hwy::SetSupportedTargetsForTest(target);
   }
-  ~ForcedTarget() {
-    kernels::avx512::allow_for_test(true);
-    hwy::SetSupportedTargetsForTest(0);
-  }
+  ~ForcedTarget() { use_targets(0, true); }
   ForcedTarget(const ForcedTarget&) = delete;
   ForcedTarget& operator=(const ForcedTarget&) = delete;
 };
