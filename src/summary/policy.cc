@@ -80,7 +80,7 @@ std::span<const Parameter> common_parameters() {
       {"sink", Kind::integer, "", 0, kMostTokens, "", "first tokens kept exactly"},
       {"window", Kind::integer, "", 0, kMostTokens, "", "last tokens kept exactly"},
       {"step", Kind::integer, "", 1, kMostTokens, "",
-       "tokens that leave the window at a time when it slides"},
+       "tokens that leave the window at a time; 16 and more: long texts are read faster"},
       {"generated", Kind::choice, "", 0, 0, "keep|evict",
        "prefill protocol: whether generated tokens stay or the window slides on"},
       {"layers", Kind::choice, "", 0, 0, "uniform|pyramid", "how layers share the budget"},
