@@ -13,7 +13,7 @@ bool multiplies_integers(TensorType type) {
 
 std::size_t most_row_columns(TensorType type) {
   if (!is_quantised(type)) return kMostWordColumns;
-  return has_avx512_vnni() ? 2 : 4;
+  return has_avx512_vnni() ? integers::avx512::kRowColumns : integers::avx2::kRowColumns;
 }
 
 std::size_t most_lane_columns(TensorType type) {

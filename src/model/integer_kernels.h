@@ -26,6 +26,16 @@ constexpr float kMostActivation = 4095;  ///< in magnitude, as an integer
   "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c"
 #define BALLAST_AVX2_TARGET "avx2,fma,f16c"
 
+namespace ballast::integers {
+// Activations that four rows as they lie are multiplied with at a time: what registers hold.
+namespace avx512 {
+constexpr std::size_t kRowColumns = 2;
+}
+namespace avx2 {
+constexpr std::size_t kRowColumns = 4;
+}
+}  // namespace ballast::integers
+
 #define BALLAST_INTEGER_KERNELS(set)                                                             \
   namespace ballast::integers::set {                                                             \
   void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);                       \

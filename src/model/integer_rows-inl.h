@@ -15,6 +15,19 @@ BALLAST_INLINE __m128 f16_of_four(std::size_t at, const Bytes (&p)[kRows]) {
   return _mm_cvtph_ps(_mm_setr_epi16(bits(0), bits(1), bits(2), bits(3), 0, 0, 0, 0));
 }
 
+/// t[c] += what the offsets of a plain type's span add.
+template <typename Type, std::size_t M>
+BALLAST_INLINE void add_offsets(const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M],
+                                __m128 (&t)[M]) {
+  if constexpr (!Type::kOffset) return;
+  for (std::size_t b = 0; b < 8; ++b) {
+    const __m128 offsets = f16_of_four(b * Type::kBytes + 2, p);
+    times<M>([&](auto c) BALLAST_HERE {
+      t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums[b])), offsets, t[c]);
+    });
+  }
+}
+
 /// sums[c][r] += what `spans` spans of four rows, `stride` bytes apart, add to the dots with M
 /// activations, which are `x_stride` spans apart. span_of(Type(), p, x, t) makes t[c] what the span
 /// at p adds to the dots of four rows with activation c.
@@ -58,19 +71,19 @@ void four_dots(Bytes first, std::size_t stride, std::size_t n, const IntegerSpan
   add_spans<Type, M>(padded[0], sizeof(padded[0]), 1, x + whole, spans_of(n), sums);
 }
 
-/// integer_dots() of a type, up to `most` activations at a time.
-template <typename Type, std::size_t most>
+/// integer_dots() of a type.
+template <typename Type>
 void all_dots(const std::byte* data, std::size_t stride, std::size_t count, std::size_t n,
               const IntegerSpan* x, std::size_t columns, float* out, std::size_t out_stride) {
   const Bytes rows = bytes(data);
-  float sums[most][kRows];
+  float sums[kRowColumns][kRows];
   for (std::size_t i = 0; i < count;) {
     // The last rows one by one, each as if it were four.
     const bool four = count - i >= kRows;
     for (std::size_t c = 0; c < columns;) {
-      const std::size_t left = columns - c, turns = (left + most - 1) / most;
+      const std::size_t left = columns - c, turns = (left + kRowColumns - 1) / kRowColumns;
       const std::size_t at_once = (left + turns - 1) / turns;
-      times<most>([&](auto m) {
+      times<kRowColumns>([&](auto m) {
         if (at_once != m + 1) return;
         four_dots<Type, m + 1>(rows + i * stride, four ? stride : 0, n, x + c * spans_of(n), sums);
       });

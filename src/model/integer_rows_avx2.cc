@@ -96,14 +96,7 @@ requires(Type::kPlain) BALLAST_INLINE
       t[c] = _mm_fmadd_ps(_mm256_extractf128_ps(numbers, 1), next_scales, t[c]);
     });
   });
-  if constexpr (Type::kOffset) {
-    for (std::size_t b = 0; b < 8; ++b) {
-      const __m128 offsets = f16_of_four(b * Type::kBytes + 2, p);
-      times<M>([&](auto c) BALLAST_HERE {
-        t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums[b])), offsets, t[c]);
-      });
-    }
-  }
+  add_offsets<Type>(p, x, t);
 }
 
 /// The integers of four rows of a K type, in groups of 16.
@@ -276,7 +269,7 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
                   std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
                   std::size_t out_stride) {
   with_type(type, [&](auto t) {
-    all_dots<decltype(t), 4>(rows, row_bytes, count, n, x, columns, out, out_stride);
+    all_dots<decltype(t)>(rows, row_bytes, count, n, x, columns, out, out_stride);
   });
 }
 

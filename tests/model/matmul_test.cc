@@ -412,21 +412,20 @@ TEST(Matmul, IntegerProductsDoNotOverflow) {
   });
 }
 
-/// Of 16-bit floats: every exponent, numbers of all sizes beside each other, what is not finite,
-/// and the largest sums.
 /// All sums are exact in their integers, and floats are added up in one order.
 TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
   if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI";
   for (TensorType type : kTypes) {
-    if (!is_quantised(type)) continue;
-    const std::size_t cols = block_size(type) == 32 ? 96 + 512 : 1024;
+    if (!multiplies_integers(type)) continue;
+    const std::size_t block = block_size(type);
+    const std::size_t cols = block == 1 ? 45 + 512 : block == 32 ? 96 + 512 : 1024;
     const Weights w(type, 71, cols, 21);
     for (std::size_t m : {1, 2, 3, 4, 5, 9, 35}) {
       Matrix x = test::random_matrix(m, cols, 22), wide(m, 71), narrow(m, 71);
       x[0][100] = 1e-20f, x[m - 1][300] = 1e20f;
       multiply(x.view(), w.linear, wide.view());
       const test::ForcedTarget forced(HWY_AVX2);
-      ASSERT_TRUE(multiplies_integers(type));
+      ASSERT_TRUE(multiplies_integers(type) && !has_avx512_vnni());
       multiply(x.view(), w.linear, narrow.view());
       EXPECT_EQ(0, std::memcmp(wide.data(), narrow.data(), m * 71 * sizeof(float)))
           << to_string(type) << ", " << m;
@@ -434,45 +433,49 @@ TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
   }
 }
 
+/// Of 16-bit floats: every exponent, numbers of all sizes beside each other, what is not finite,
+/// and the largest sums.
 TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
-  if (!multiplies_integers(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
-  constexpr std::size_t kCols = 2 * 256 + 37;
-  std::mt19937_64 random(21);
-  for (TensorType type : {TensorType::f16, TensorType::bf16}) {
-    const int mantissa = type == TensorType::f16 ? 10 : 7, exponents = 1 << (15 - mantissa);
-    // One, a few and a batch: ways of their own.
-    Matrix x = test::random_matrix(9, kCols, 22);
-    for (std::size_t c = 0; c < kCols; ++c) {
-      x[1][c] = 1.0f;
-      x[2][c] = c % 2 == 0 ? 1.0f : -1.0f;
-    }
-    const auto expect = [&](const auto& bits_of, const std::string& where) {
-      std::vector<std::uint16_t> bits(kCols);
-      for (std::size_t c = 0; c < kCols; ++c) bits[c] = static_cast<std::uint16_t>(bits_of(c));
-      std::vector<std::byte> row(2 * kCols);
-      std::memcpy(row.data(), bits.data(), row.size());
-      expect_dots(type, row, x, where);
-    };
-    for (int e = 0; e < exponents; ++e) {
-      const std::string where = fmt::format("{} exponent {}", to_string(type), e);
-      const auto number = [&](int exponent) {
-        return static_cast<int>(random() & 1) << 15 | exponent << mantissa |
-               static_cast<int>(random() % (1u << mantissa));
+  for_each_target([] {
+    if (!multiplies_integers(TensorType::f16)) return;
+    constexpr std::size_t kCols = 2 * 256 + 37;
+    std::mt19937_64 random(21);
+    for (TensorType type : {TensorType::f16, TensorType::bf16}) {
+      const int mantissa = type == TensorType::f16 ? 10 : 7, exponents = 1 << (15 - mantissa);
+      // One, a few and a batch: ways of their own.
+      Matrix x = test::random_matrix(9, kCols, 22);
+      for (std::size_t c = 0; c < kCols; ++c) {
+        x[1][c] = 1.0f;
+        x[2][c] = c % 2 == 0 ? 1.0f : -1.0f;
+      }
+      const auto expect = [&](const auto& bits_of, const std::string& where) {
+        std::vector<std::uint16_t> bits(kCols);
+        for (std::size_t c = 0; c < kCols; ++c) bits[c] = static_cast<std::uint16_t>(bits_of(c));
+        std::vector<std::byte> row(2 * kCols);
+        std::memcpy(row.data(), bits.data(), row.size());
+        expect_dots(type, row, x, where);
       };
-      expect([&](std::size_t) { return number(e); }, where);
-      // Far smaller ones beside it, in its span and in the next.
-      expect([&](std::size_t c) { return c == 100 ? number(e) : number(e / 2); }, where);
-      expect([&](std::size_t c) { return c == 300 ? number(e) : 0; }, where);
-      // The largest of their exponent, all of one sign, or each of its activation's.
-      const int largest = (e + 1) << mantissa;
-      expect([&](std::size_t) { return largest - 1; }, where);
-      expect([&](std::size_t c) { return (c % 2 == 0 ? 0 : 1 << 15) | (largest - 1); }, where);
+      for (int e = 0; e < exponents; ++e) {
+        const std::string where = fmt::format("{} exponent {}", to_string(type), e);
+        const auto number = [&](int exponent) {
+          return static_cast<int>(random() & 1) << 15 | exponent << mantissa |
+                 static_cast<int>(random() % (1u << mantissa));
+        };
+        expect([&](std::size_t) { return number(e); }, where);
+        // Far smaller ones beside it, in its span and in the next.
+        expect([&](std::size_t c) { return c == 100 ? number(e) : number(e / 2); }, where);
+        expect([&](std::size_t c) { return c == 300 ? number(e) : 0; }, where);
+        // The largest of their exponent, all of one sign, or each of its activation's.
+        const int largest = (e + 1) << mantissa;
+        expect([&](std::size_t) { return largest - 1; }, where);
+        expect([&](std::size_t c) { return (c % 2 == 0 ? 0 : 1 << 15) | (largest - 1); }, where);
+      }
+      const int none = (exponents - 1) << mantissa;
+      for (int wrong : {none, none | 1 << 15, none | 1}) {
+        expect([&](std::size_t c) { return c == 270 ? wrong : 0x3c00; }, "not finite");
+      }
     }
-    const int none = (exponents - 1) << mantissa;
-    for (int wrong : {none, none | 1 << 15, none | 1}) {
-      expect([&](std::size_t c) { return c == 270 ? wrong : 0x3c00; }, "not finite");
-    }
-  }
+  });
 }
 
 TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {

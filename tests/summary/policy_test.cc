@@ -59,6 +59,11 @@ TEST(Shares, DivideABudget) {
   EXPECT_EQ(s.sink, 4u);
   EXPECT_EQ(s.summary, 0u);
   EXPECT_EQ(s.window + s.step, 996u);
+  // A longer step is paid from the window: the budget stays.
+  s = shares("streaming-llm:budget=1000,step=64", 0, Protocol::stream);
+  EXPECT_EQ(s.step, 64u);
+  EXPECT_EQ(s.window, 932u);
+  EXPECT_EQ(s.total(), 1000u);
 }
 
 TEST(Shares, ARateIsOfTheMiddle) {
