@@ -59,7 +59,8 @@ struct LogitRule {
   float slope = 0.0f;
 };
 
-/// The logits of a row: `scale` times the numbers in it. The largest of them; NaN if any is NaN.
+/// The logits of a row: `scale` times the numbers in it. The largest of them, if none is NaN; else
+/// it is NaN, or what exponentiate() makes has a NaN where the row has one.
 struct FinishedLogits {
   float largest, scale;
 };

@@ -44,6 +44,13 @@ inline T opaque(T value) {
   return value;
 }
 
+// A copy that does not wait for what has just been stored in pieces: of parts that are loaded one
+// by one.
+inline RowsView copied(const RowsView& rows) {
+  return {rows.type,           opaque(rows.rows), opaque(rows.dim),
+          opaque(rows.stride), opaque(rows.data), opaque(rows.scales)};
+}
+
 // Keeps what makes a vector apart from what uses it, and such pairs in their order. The processor
 // sees some 160 vectors ahead, less than a chunk of rows takes: what loads the next chunk has to
 // stand between the products of this one.
@@ -128,45 +135,46 @@ struct HalfWords {
 };
 
 // Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e]; 0 behind the last one.
+// kCentred: of int4 the values in the middle, s · 8 + o, in place of the offsets.
+template <bool kCentred = false>
 class Scales {
  public:
-  // centred: of int4 the values in the middle, s · 8 + o, in place of the offsets.
-  explicit Scales(const RowsView& rows, bool centred = false)
-      : words_(row_scales(rows.type, rows.dim)), count_(rows.rows), centred_(centred) {
-    if (words_ == 0) return;
+  explicit Scales(const RowsView& rows) {
+    const std::size_t words = row_scales(rows.type, rows.dim);
+    if (words == 0) return;
     // Whole chunks are transposed like rows; few words, and the last rows, are taken singly.
     std::size_t e = 0;
-    if (words_ == 2) e = transposed<2>(rows);
-    if (words_ == 4) e = transposed<4>(rows);
-    if (words_ == 8) e = transposed<8>(rows);
-    if (words_ == 16) e = transposed<16>(rows);
-    for (; e < count_; ++e) {
-      for (std::size_t w = 0; w < words_; ++w) {
-        const float word = bf16_decode(rows.scales[e * words_ + w]);
-        const bool middle = centred_ && w >= words_ / 2;
-        floats_[w][e] = middle ? std::fma(floats_[w - words_ / 2][e], 8.0f, word) : word;
+    if (words == 2) e = transposed<2>(rows.scales, rows.rows);
+    if (words == 4) e = transposed<4>(rows.scales, rows.rows);
+    if (words == 8) e = transposed<8>(rows.scales, rows.rows);
+    if (words == 16) e = transposed<16>(rows.scales, rows.rows);
+    if (e == kEntryBlock) return;
+    for (; e < rows.rows; ++e) {
+      for (std::size_t w = 0; w < words; ++w) {
+        const float word = bf16_decode(rows.scales[e * words + w]);
+        const bool middle = kCentred && w >= words / 2;
+        floats_[w][e] = middle ? std::fma(floats_[w - words / 2][e], 8.0f, word) : word;
       }
     }
-    if (e == kEntryBlock) return;
-    for (std::size_t w = 0; w < words_; ++w) std::fill(floats_[w] + e, std::end(floats_[w]), 0.0f);
+    for (std::size_t w = 0; w < words; ++w) std::fill(floats_[w] + e, std::end(floats_[w]), 0.0f);
   }
   const float* at(std::size_t word) const { return floats_[word]; }
 
  private:
   // Returns how many entries that were.
   template <std::size_t kWords>
-  std::size_t transposed(const RowsView& rows) {
+  BALLAST_INLINE std::size_t transposed(const std::uint16_t* scales, std::size_t count) {
     std::size_t e = 0;
-    for (; e + kWide <= count_; e += kWide) {
+    for (; e + kWide <= count; e += kWide, scales += kWide * kWords) {
       __m512i pairs[kWords / 2];
-      transpose(rows.scales + e * kWords, pairs);
+      transpose(scales, pairs);
       __m512 words[kWords];
       times<kWords / 2>([&](auto i) BALLAST_HERE {
         const auto high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
         words[2 * i] = (__m512)_mm512_slli_epi32(pairs[i], 16);
         words[2 * i + 1] = (__m512)_mm512_and_si512(pairs[i], high);
       });
-      if (centred_) {
+      if constexpr (kCentred) {
         times<kWords / 2>([&](auto i) BALLAST_HERE {
           auto& offset = words[kWords / 2 + i];
           offset = _mm512_fmadd_ps(words[i], _mm512_set1_ps(8.0f), offset);
@@ -215,8 +223,6 @@ class Scales {
     }
   }
 
-  std::size_t words_, count_;
-  bool centred_;
   alignas(64) float floats_[2 * kMaxGroups][kEntryBlock];
 };
 

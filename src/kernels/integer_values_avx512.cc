@@ -161,7 +161,7 @@ struct WideCodes {
 // going across vectors. Values s n + o are taken as s (n − 8) + (o + 8 s), so that what is rounded
 // of small weights does not add up; the second term, the centre, keeps the weights as they are.
 struct ByteCodes {
-  static constexpr std::size_t kParts = 4;
+  static constexpr std::size_t kParts = 2;
   alignas(64) float unit[kTile][kWide];  // of part p in lanes 4 p …
   alignas(64) float offset[kTile];       // Σ w (o + 8 s)
   alignas(64) std::uint8_t code[kTile][kEntryBlock];
@@ -175,6 +175,8 @@ struct ByteCodes {
     const Products products(weights, scales);
     auto most = _mm512_max_ps(products.most, _mm512_permute_ps(products.most, 0xB1));
     most = _mm512_max_ps(most, _mm512_permute_ps(most, 0x4E));
+    if constexpr (kParts <= 2) most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4E));
+    if constexpr (kParts == 1) most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0xB1));
     // Below, the inverse would overflow: such values count as zeros.
     const auto large = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-33f), _CMP_GT_OQ);
     const auto inverse = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most);
@@ -410,7 +412,7 @@ template <StorageType type>
 void add_integers(const RowsView& rows, const float* weights, std::size_t count, const Sums& sums,
                   const RowsView* next) {
   const Integers<type> values(rows);
-  const Scales scales(rows, type == StorageType::int4);
+  const Scales<type == StorageType::int4> scales(rows);
   const std::size_t groups = up(values.columns(), 2) / 2;
   const bool few = count <= kFewQueries;
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];

@@ -45,7 +45,7 @@ class Keys {
   static constexpr std::size_t kWords = type == StorageType::int4 ? 16 : 8;  // of a piece
 
   explicit Keys(const RowsView& keys)
-      : keys_(keys),
+      : keys_(copied(keys)),
         groups_(up(keys.rows, kWide) / kWide),
         used_(type == StorageType::bf16   ? 2 * keys.dim
               : type == StorageType::int8 ? keys.dim
@@ -63,6 +63,7 @@ class Keys {
   std::size_t groups() const { return groups_; }
   std::size_t pieces() const { return pieces_; }
   std::size_t words() const { return pieces_ * kWords; }
+  std::size_t in_place() const { return in_place_; }  // groups
   RowSet rows(std::size_t group) const {
     if (group >= in_place_) return last_.rows();
     return {keys_.data + group * kWide * keys_.stride, keys_.stride};
@@ -222,7 +223,7 @@ class KeptWords {
 // What a tile needs beside its words.
 struct Asked {
   std::size_t pieces;
-  const Scales* scales;
+  const Scales<>* scales;
   const float* queries;
   std::size_t stride;
   std::size_t first;  // group of keys
@@ -421,81 +422,120 @@ struct FewInt8 {
   }
 };
 
-// Few queries of int4. A piece of their codes stays in registers while all keys pass by, as they
-// are: the sums of a key stand side by side, two of each group, until the piece is done.
+// Few queries of int4. A word of a piece is multiplied in both groups at once, four keys side by
+// side, and two vectors of keys share each load of a query's word.
 template <std::size_t Q>
 class FewInt4 {
   static constexpr StorageType kType = StorageType::int4;
 
  public:
-  FewInt4(const Keys<kType>& keys, const Asked& asked, std::size_t piece)
-      : keys_(keys), asked_(asked), piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece) {
+  // Adds a piece to the logits of all keys; the first one makes them.
+  static void run(const Keys<kType>& keys, const Asked& asked, std::size_t piece, Upcoming& rest) {
+    const FewInt4 tile(asked, piece);
+    Upcoming upcoming = rest;  // a copy, which stays in registers
+    piece == 0 ? tile.add<true>(keys, upcoming) : tile.add<false>(keys, upcoming);
+    rest = upcoming;
+  }
+
+ private:
+  FewInt4(const Asked& asked, std::size_t piece)
+      : piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece), logits_(asked.logits) {
+    const std::size_t all_groups = asked.stride / kQuantGroup;
+    times<2>([&](auto g) BALLAST_HERE {
+      const std::size_t group = 2 * piece + (groups_ > g ? g : 0);
+      scales_[g] = asked.scales->at(group);
+      offsets_[g] = asked.scales->at(all_groups + group);
+      times<Q>([&](auto q) BALLAST_HERE {
+        units_[g][q] = Codes<kType>::units(asked.query(q), asked.stride)[group];
+        shares_[g][q] = Codes<kType>::sums(asked.query(q), asked.stride)[group];
+      });
+    });
     times<Q>([&](auto q) BALLAST_HERE {
       // Of each group the words of first numbers, then those of second numbers.
       const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
       const auto all =
           _mm512_maskz_loadu_epi32(valid, Codes<kType>::group(asked.query(q), 2 * piece));
       times<4>([&](auto i) BALLAST_HERE {
-        const int first = i / 2 * 2 + i % 2 * 4, second = first + 8;
-        const auto words = _mm512_set_epi32(
-            second + 1, second, second + 1, second, first + 1, first, first + 1, first,  //
-            second + 1, second, second + 1, second, first + 1, first, first + 1, first);
-        codes_[q][i] = _mm512_permutexvar_epi32(words, all);
-        in_order(codes_[q][i]);
+        const auto words =
+            _mm512_set_epi32(12 + i, 12 + i, 12 + i, 12 + i, 4 + i, 4 + i, 4 + i, 4 + i,  //
+                             8 + i, 8 + i, 8 + i, 8 + i, i, i, i, i);
+        _mm512_store_si512(codes_[i][q], _mm512_permutexvar_epi32(words, all));
       });
     });
-  }
-  // To the logits of sixteen keys. lines: what to ask for meanwhile.
-  BALLAST_INLINE void add(std::size_t group, std::uintptr_t lines) const {
-    const RowSet rows = keys_.rows(group);
-    __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
-    times<2>([&](auto half) BALLAST_HERE {
-      __m512i other[Q];
-      four_keys(rows, half, 0, lines, sums[half]);
-      four_keys(rows, half, 2, lines, other);
-      // At most 16 · 15 · 127, which fits into 16 bits.
-      times<Q>([&](auto q) BALLAST_HERE {
-        const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
-        sums[half][q] = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-      });
-    });
-    __m512i first[Q][1], second[Q][1];
-    __m512 logits[Q][1];
-    times<Q>([&](auto q) BALLAST_HERE {
-      first[q][0] = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], 0x88);
-      second[q][0] = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], 0xDD);
-      logits[q][0] = piece_ == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(asked_.logit(q, group));
-    });
-    Asked here = asked_;
-    here.first = group;
-    Tile<kType, Q, 1>::scale(here, 2 * piece_, first, first, logits);
-    if (groups_ > 1) Tile<kType, Q, 1>::scale(here, 2 * piece_ + 1, second, second, logits);
-    times<Q>([&](auto q) BALLAST_HERE { _mm512_storeu_ps(asked_.logit(q, group), logits[q][0]); });
   }
 
- private:
-  // Rows j, j + 1, j + 4 and j + 5 of eight.
-  BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
-                                std::uintptr_t lines, __m512i (&sums)[Q]) const {
-    const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
-    const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
-    times<Q>([&](auto q) BALLAST_HERE { sums[q] = _mm512_setzero_si512(); });
+  template <bool kFirst>
+  BALLAST_INLINE void add(const Keys<kType>& keys, Upcoming& upcoming) const {
+    RowSet rows = keys.rows(0);
+    for (std::size_t g = 0; g < keys.groups(); ++g) {
+      if (g == keys.in_place()) [[unlikely]]
+        rows = keys.rows(g);
+      sixteen_keys<kFirst>(rows, g * kWide, upcoming.lines(kPieceLines));
+      rows.data += kWide * rows.stride;
+    }
+  }
+  // lines: what to ask for meanwhile.
+  template <bool kFirst>
+  BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
+                                   std::uintptr_t lines) const {
+    const HalfWords low = eight_keys(rows, 0), high = eight_keys(rows, 1);
+    __m512i sums[Q][2];  // of eight keys: 0 to 3 of both groups, 4 to 7
+    times<Q>([&](auto q) BALLAST_HERE { sums[q][0] = sums[q][1] = _mm512_setzero_si512(); });
     times<4>([&](auto i) BALLAST_HERE {
-      const auto both = i < 2 ? _mm512_unpacklo_epi64(a, b) : _mm512_unpackhi_epi64(a, b);
-      const auto numbers =
-          _mm512_and_si512(i % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-      times<Q>([&](auto q) BALLAST_HERE {
-        sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes_[q][i]);
-        in_order(sums[q]);
+      const __m512i both[2] = {low.word(i), high.word(i)};
+      times<2>([&](auto h) BALLAST_HERE {
+        __m512i numbers[2];
+        times<2>([&](auto k) BALLAST_HERE {
+          numbers[k] = _mm512_and_si512(h == 0 ? both[k] : _mm512_srli_epi16(both[k], 4),
+                                        _mm512_set1_epi8(15));
+        });
+        times<Q>([&](auto q) BALLAST_HERE {
+          const auto code = _mm512_broadcast_i64x4(
+              _mm256_load_si256(reinterpret_cast<const __m256i*>(codes_[i][q] + 8 * h)));
+          times<2>([&](auto k) BALLAST_HERE {
+            sums[q][k] = _mm512_dpbusd_epi32(sums[q][k], numbers[k], code);
+            in_order(sums[q][k]);
+          });
+        });
+        Upcoming::ask(lines, 2 * i + h);
       });
-      if (i % 2 == 0) Upcoming::ask(lines, half * 4 + j + i / 2);
     });
+    float* at = logits_ + key;
+    __m512 logits[Q];
+    const auto scale = [&](auto g) BALLAST_HERE {
+      const auto scales = _mm512_load_ps(scales_[g] + key);
+      const auto offsets = _mm512_load_ps(offsets_[g] + key);
+      times<Q>([&](auto q) BALLAST_HERE {
+        const auto products = _mm512_shuffle_i64x2(sums[q][0], sums[q][1], g == 0 ? 0x88 : 0xDD);
+        const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(products), scales);
+        const auto share = _mm512_set1_ps(shares_[g][q]);
+        if constexpr (kFirst && g == 0) {
+          logits[q] = _mm512_mul_ps(offsets, share);
+        } else {
+          if constexpr (g == 0) logits[q] = _mm512_loadu_ps(at + q * kEntryBlock);
+          logits[q] = _mm512_fmadd_ps(offsets, share, logits[q]);
+        }
+        logits[q] = _mm512_fmadd_ps(dot, _mm512_set1_ps(units_[g][q]), logits[q]);
+      });
+    };
+    scale(std::integral_constant<std::size_t, 0>());
+    if (groups_ > 1) scale(std::integral_constant<std::size_t, 1>());
+    times<Q>([&](auto q) BALLAST_HERE { _mm512_storeu_ps(at + q * kEntryBlock, logits[q]); });
+  }
+  BALLAST_INLINE HalfWords eight_keys(const RowSet& rows, std::size_t half) const {
+    __m512i four[4];
+    times<4>([&](auto j) BALLAST_HERE {
+      four[j] = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
+    });
+    return HalfWords(four);
   }
 
-  const Keys<kType>& keys_;
-  const Asked& asked_;
   std::size_t piece_, groups_;  // in and behind the piece
-  __m512i codes_[Q][4];
+  float* logits_;
+  const float *scales_[2], *offsets_[2];
+  float units_[2][Q], shares_[2][Q];
+  // Of word i and query q: four times that of each group, of first numbers and of second ones.
+  alignas(64) std::uint32_t codes_[4][Q][16];
 };
 
 // ---- all types
@@ -534,8 +574,7 @@ void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
-      const FewInt4<Q> tile(keys, asked, p);
-      for (std::size_t g = 0; g < keys.groups(); ++g) tile.add(g, upcoming.lines(kPieceLines));
+      FewInt4<Q>::run(keys, asked, p, upcoming);
     }
   });
 }
@@ -577,7 +616,7 @@ template <StorageType type>
 void ask(const RowsView& rows, const float* queries, std::size_t count, float* logits,
          const RowsView* next) {
   const Keys<type> keys(rows);
-  const Scales scales(rows);
+  const Scales<> scales(rows);
   const Asked asked{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
   if (count <= kFewQueries) return ask_few(keys, asked, count, next);
   ask_many(keys, asked, count, next);

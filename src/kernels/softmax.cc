@@ -38,30 +38,20 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
-// Whole rows of logits to which nothing but the scale, 0 or more, is applied: the largest product
-// of each of Q of them, or false if that cannot be told so simply.
+// The largest product of each of Q whole rows of logits; a maximum can miss NaN.
 template <std::size_t Q>
-HWY_INLINE bool largest_products(const float* products, float (&largest)[4]) {
+HWY_INLINE void largest_products(const float* products, float (&largest)[4]) {
   const FloatTag d;
-  // A sum shows what a maximum can miss: NaN and infinities.
-  FloatVec max[4], sum[Q];
-  times<Q>([&](auto q)
-               BALLAST_HERE { max[q] = sum[q] = hn::LoadU(d, products + q * kEntryBlock); });
+  FloatVec max[4];
+  times<Q>([&](auto q) BALLAST_HERE { max[q] = hn::LoadU(d, products + q * kEntryBlock); });
   for (std::size_t e = kLanes; e < kEntryBlock; e += kLanes) {
     times<Q>([&](auto q) BALLAST_HERE {
-      const auto product = hn::LoadU(d, products + q * kEntryBlock + e);
-      max[q] = hn::Max(max[q], product);
-      sum[q] = hn::Add(sum[q], product);
+      max[q] = hn::Max(max[q], hn::LoadU(d, products + q * kEntryBlock + e));
     });
   }
-  auto nothing = hn::Sub(sum[0], sum[0]);
-  times<Q - 1>([&](auto q)
-                   BALLAST_HERE { nothing = hn::Add(nothing, hn::Sub(sum[q + 1], sum[q + 1])); });
-  if (!hn::AllTrue(d, hn::Eq(nothing, hn::Zero(d)))) return false;
   times<4 - Q>([&](auto q) BALLAST_HERE { max[Q + q] = max[0]; });
   const auto larger = [](auto a, auto b) BALLAST_HERE { return hn::Max(a, b); };
   store_four_combined(d, max[0], max[1], max[2], max[3], larger, largest);
-  return true;
 }
 
 // Rows of which each has a vector of its own at work, so that none waits for itself alone.
@@ -116,12 +106,17 @@ HWY_INLINE bool only_scales(const LogitRule& rule) {
   return is_plain(rule) && rule.log_weights == nullptr && rule.scale >= 0.0f;
 }
 
+// Whether logits below this largest one need no limit: what has overflowed to -infinity would have
+// no weight as -FLT_MAX either.
+HWY_INLINE bool stays_simple(float largest) { return std::abs(largest) < 1e38f; }
+
 FinishedLogits finish_row(const LogitRule& rule, std::size_t count, float* logits) {
   if (count < kEntryBlock || !is_plain(rule)) return {finish<false>(rule, count, logits), 1.0f};
-  float largest[4];
-  if (only_scales(rule) && largest_products<1>(logits, largest)) {
+  if (only_scales(rule)) {
+    float largest[4];
+    largest_products<1>(logits, largest);
     const float scaled = rule.scale * largest[0];
-    if (std::isfinite(scaled)) return {scaled, rule.scale};
+    if (stays_simple(scaled)) return {scaled, rule.scale};
   }
   return {finish<true>(rule, count, logits), 1.0f};
 }
@@ -132,11 +127,12 @@ void FinishLogits(std::span<const LogitRule> rules, std::size_t count, float* lo
   for (; kRows > 1 && count == kEntryBlock && r + kRows <= rules.size(); r += kRows) {
     bool simple = true;
     for (std::size_t i = 0; i < kRows; ++i) simple = simple && only_scales(rules[r + i]);
+    if (!simple) break;
     float largest[4];
-    if (!simple || !largest_products<kRows>(logits + r * kEntryBlock, largest)) break;
+    largest_products<kRows>(logits + r * kEntryBlock, largest);
     for (std::size_t i = 0; i < kRows; ++i) {
       finished[r + i] = {rules[r + i].scale * largest[i], rules[r + i].scale};
-      simple = simple && std::isfinite(finished[r + i].largest);
+      simple = simple && stays_simple(finished[r + i].largest);
     }
     if (!simple) break;
   }

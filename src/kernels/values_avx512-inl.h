@@ -14,7 +14,7 @@ template <std::size_t kEntries>
 class Steps {
  public:
   explicit Steps(const RowsView& values)
-      : values_(values),
+      : values_(copied(values)),
         count_(up(values.rows, kEntries) / kEntries),
         whole_(values.rows / kEntries),
         last_(values, whole_ * kEntries) {}

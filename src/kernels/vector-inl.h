@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -76,24 +78,35 @@ HWY_INLINE FloatVec exp_of_small(FloatVec x) {
   const auto least = hn::Set(d, -87.3365f);
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
   // x / ln 2 = n + r, where n is a multiple of 1/16: adding 1.5·2^19 leaves its sixteenths in the
-  // lowest bits. They choose among the sixteen roots, which are one vector, and one instruction
-  // multiplies by 2 to the rest of n and clears small x.
-  alignas(64) static constexpr float kRoots[16] = {
-      1.0f,        1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f,
-      1.29683955f, 1.35425555f, 1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f,
-      1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
+  // lowest bits, whose last four choose among the sixteen roots, which are one vector. All of them
+  // are added to the exponent, four places below it: from that the roots have their own number
+  // subtracted.
+  alignas(64) static constexpr auto kRoots = [] {
+    constexpr float kPowers[16] = {
+        1.0f,        1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f,
+        1.29683955f, 1.35425555f, 1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f,
+        1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
+    std::array<std::uint32_t, 16> roots{};
+    for (std::uint32_t i = 0; i < 16; ++i) {
+      roots[i] = std::bit_cast<std::uint32_t>(kPowers[i]) - (i << 19);
+    }
+    return roots;
+  }();
+  const WordTag du;
   const auto magic = hn::Set(d, 786432.0f);
   const auto shifted = hn::MulAdd(x, log2e, magic);
   const auto n = hn::Sub(shifted, magic);
   const auto r = hn::MulSub(x, log2e, n);
-  const FloatVec root{
-      _mm512_permutexvar_ps(_mm512_castps_si512(shifted.raw), _mm512_load_ps(kRoots))};
+  const hn::Vec<WordTag> root{
+      _mm512_permutexvar_epi32(_mm512_castps_si512(shifted.raw), _mm512_load_si512(kRoots.data()))};
+  // 2^n
+  const auto power = hn::BitCast(d, hn::Add(root, hn::ShiftLeft<19>(hn::BitCast(du, shifted))));
   // 2^r = 1 + r g(r) for |r| <= 1/32, with an error of 3e-9.
   auto g = hn::MulAdd(r, hn::Set(d, 0.0555054108f), hn::Set(d, 0.2402335514f));
   g = hn::MulAdd(g, r, hn::Set(d, 0.6931471804f));
-  const auto p = hn::MulAdd(hn::Mul(root, r), g, root);
   const __mmask16 normal = _mm512_cmp_ps_mask(x.raw, least.raw, _CMP_NLT_UQ);
-  return FloatVec{_mm512_maskz_scalef_ps(normal, p.raw, n.raw)};
+  return FloatVec{
+      _mm512_maskz_fmadd_ps(normal, hn::Mul(power, r).raw, g.raw, power.raw)};
 #else
   // x / ln 2 = n + r.
   const WordTag du;
