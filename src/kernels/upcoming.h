@@ -32,20 +32,25 @@ class Upcoming {
   Upcoming(const RowsView& present, const RowsView* next, std::size_t work) {
     const auto here = reinterpret_cast<std::uintptr_t>(this);
     now_ = then_ = {here, here};
-    if (next == nullptr) return;
+    if (next == nullptr || next->rows == 0) return;
     ask_all(next->scales, next->rows * row_scales(next->type, next->dim) * sizeof(std::uint16_t));
-    if (apart(*next)) {
-      const std::size_t bytes = row_bytes(next->type, next->dim);
-      for (std::size_t r = 0; r < next->rows; ++r) ask_all(next->data + r * next->stride, bytes);
+    const std::size_t bytes = row_bytes(next->type, next->dim);
+    // Rows with lines between them are asked for at once, row by row.
+    const bool apart = next->stride >= bytes + kLine;
+    for (std::size_t r = 0; apart && r < next->rows; ++r) {
+      ask_all(next->data + r * next->stride, bytes);
     }
-    const std::size_t all = has_lead(present) ? size(present) : 0;
-    const std::size_t rest = all - std::min(all, kLead);
-    const std::size_t first = has_lead(*next) ? std::min(size(*next), kLead) : size(*next);
-    const std::size_t at_once =
-        std::min(first, rest + first - std::min(rest + first, work * kLine));
-    ask_all(next->data, at_once);
-    if (first > at_once) then_ = from(next->data, at_once, first);
-    now_ = rest > 0 ? from(present.data, all - rest, all) : then_;
+    std::size_t first = apart ? 0 : size(*next), rest = 0;
+    if (has_lead(*next)) first = std::min(first, kLead);
+    if (has_lead(present)) {
+      const std::size_t all = size(present);
+      rest = all - std::min(all, kLead);
+      now_ = from(present.data, all - rest, all);
+    }
+    const std::size_t at_once = std::min(first, rest + first - std::min(rest + first, work * kLine));
+    if (at_once > 0) ask_all(next->data, at_once);
+    then_ = from(next->data, at_once, first);
+    if (rest == 0) now_ = then_;
   }
   /// The next n lines. They should be asked for one by one, evenly over the work: memory rests
   /// between bursts, and all that reads waits for a burst.
@@ -73,18 +78,18 @@ class Upcoming {
     return {at + begin, at + end};
   }
   static bool has_lead(const RowsView& rows) { return rows.type == StorageType::f32; }
-  // Rows with lines between them are asked for at once, row by row.
-  static bool apart(const RowsView& rows) {
-    return rows.stride >= row_bytes(rows.type, rows.dim) + kLine;
-  }
   // Bytes of a block.
   static std::size_t size(const RowsView& rows) {
-    if (rows.rows == 0 || apart(rows)) return 0;
+    if (rows.rows == 0) return 0;
     return (rows.rows - 1) * rows.stride + row_bytes(rows.type, rows.dim);
   }
   static void ask_all(const void* data, std::size_t bytes) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    for (std::uintptr_t at = begin; at < begin + bytes; at += kLine) ask(at, 0);
+    auto at = reinterpret_cast<std::uintptr_t>(data);
+    const std::uintptr_t end = at + bytes;
+    for (; at + 4 * kLine <= end; at += 4 * kLine) {
+      for (std::size_t i = 0; i < 4; ++i) ask(at, i);
+    }
+    for (; at < end; at += kLine) ask(at, 0);
   }
 
   Bytes now_, then_;
