@@ -237,8 +237,8 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     if (block.hidden_from(low, high, window)) continue;
     prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
     // Unpacked rows come from the cache and need no fetching ahead.
-    const RowsView next = keys_ahead ? block_of(segment.keys, begin + kEntryBlock)
-                                     : block_of(segment.values, begin);
+    const RowsView next =
+        keys_ahead ? block_of(segment.keys, begin + kEntryBlock) : block_of(segment.values, begin);
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
     kernels::dot_block(keys, work.packed, m, weights, m < kUnpackFrom ? &next : nullptr);
     use(block, begin, weights);

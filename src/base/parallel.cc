@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
-#include <mutex>
+#include <deque>
 #include <system_error>
 #include <thread>
 
@@ -52,95 +52,129 @@ bool spin(Done&& done) {
   return done();
 }
 
-struct Loop {
-  std::size_t count;
-  LoopBody body;
-  void* context;
-  std::atomic<std::size_t> next = 0;
-
-  void work() {
-    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      body(context, i);
-    }
-  }
-};
-
 thread_local bool in_loop = false;
 
 /// Threads that wait for loops. Who calls takes part, and waits only for those that took work: a
 /// thread that the system has not given a core holds nobody up.
+///
+/// A loop of a small model is over in microseconds, in which one core reads some ten times what
+/// another has written. So helpers look at one line of memory while they wait, and join with one
+/// addition to another, which also takes their first item.
 class Pool {
  public:
-  void run(Loop& loop, std::size_t threads);
+  /// Returns false if another thread's loop runs.
+  bool run(std::size_t count, LoopBody body, void* context, std::size_t threads);
 
  private:
-  void add_threads(std::size_t helpers);
-  void help();
+  struct Helper {
+    std::atomic<int> asleep = 0;
+  };
 
-  std::mutex in_use_;  ///< held by the caller whose loop runs
-  std::mutex mutex_;   ///< of what follows
-  std::condition_variable wake_, done_;
-  std::size_t helpers_ = 0;
-  std::size_t asleep_ = 0;
-  Loop* loop_ = nullptr;
-  std::atomic<std::size_t> places_ = 0;   ///< helpers that may still join the loop
-  std::atomic<std::size_t> working_ = 0;  ///< helpers that joined and have not left
+  // Of state_: how many helpers have joined and not left; below, the next item, at least kClosed
+  // between loops, when it is none.
+  static constexpr std::uint64_t kHelper = std::uint64_t{1} << 48;
+  static constexpr std::uint64_t kItem = kHelper - 1;
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 47;
+
+  void add_helpers(std::size_t wanted);
+  void help(Helper& self, std::size_t index, std::uint32_t seen);
+  void work(std::size_t item);
+  void wait_for_helpers();
+
+  // Written once a loop:
+  alignas(64) std::atomic<std::uint32_t> loop_ = 0;  ///< its number
+  std::atomic<std::size_t> helpers_wanted_ = 0;      ///< those of lower numbers may join
+  std::atomic<std::size_t> count_ = 0;
+  std::atomic<LoopBody> body_ = nullptr;
+  std::atomic<void*> context_ = nullptr;
+  alignas(64) std::atomic<std::uint64_t> state_ = kClosed;
+  alignas(64) std::atomic<int> caller_asleep_ = 0;
+  std::atomic<bool> in_use_ = false;
+  std::deque<Helper> helpers_;  ///< of whoever uses the pool
 };
 
-void Pool::add_threads(std::size_t helpers) {
-  while (helpers_ < helpers) {
+void Pool::add_helpers(std::size_t wanted) {
+  while (helpers_.size() < wanted) {
+    const std::size_t index = helpers_.size();
+    Helper& helper = helpers_.emplace_back();
     try {
       // Never joined: they hold nothing, and the pool is never destroyed.
-      std::thread([this] { help(); }).detach();
+      std::thread([this, &helper, index, seen = loop_.load()] {
+        help(helper, index, seen);
+      }).detach();
     } catch (const std::system_error&) {
+      helpers_.pop_back();
       return;  // the system has no more; fewer do the same
     }
-    ++helpers_;
   }
 }
 
-void Pool::run(Loop& loop, std::size_t threads) {
-  const std::unique_lock<std::mutex> in_use(in_use_, std::try_to_lock);
-  if (!in_use) return loop.work();
-  add_threads(threads - 1);
-  std::size_t sleepers = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    loop_ = &loop;
-    places_ = threads - 1;
-    sleepers = std::min(asleep_, threads - 1);
+bool Pool::run(std::size_t count, LoopBody body, void* context, std::size_t threads) {
+  if (in_use_.exchange(true, std::memory_order_acquire)) return false;
+  add_helpers(threads - 1);
+  const std::size_t helpers = std::min(threads - 1, helpers_.size());
+  helpers_wanted_.store(helpers, std::memory_order_relaxed);
+  count_.store(count, std::memory_order_relaxed);
+  body_.store(body, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  // Item 0 is the caller's. Helpers that came too late for the last loop may not have left yet.
+  std::uint64_t state = state_.load();
+  while (!state_.compare_exchange_weak(state, (state & ~kItem) + 1)) {
   }
-  for (std::size_t i = 0; i < sleepers; ++i) wake_.notify_one();
-  loop.work();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    loop_ = nullptr;
-    places_ = 0;
+  loop_.fetch_add(1);
+  for (std::size_t h = 0; h < helpers; ++h) {
+    if (helpers_[h].asleep.load() == 0) continue;
+    helpers_[h].asleep = 0;
+    helpers_[h].asleep.notify_one();
   }
-  if (spin([this] { return working_ == 0; })) {
-    // Whoever left did so under the lock: taking it makes what they wrote seen.
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return;
-  }
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [this] { return working_ == 0; });
+  work(0);
+  wait_for_helpers();
+  in_use_.store(false, std::memory_order_release);
+  return true;
 }
 
-void Pool::help() {
+void Pool::work(std::size_t item) {
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  if (item >= count) return;
+  const LoopBody body = body_.load(std::memory_order_relaxed);
+  void* const context = context_.load(std::memory_order_relaxed);
+  for (; item < count; item = state_.fetch_add(1, std::memory_order_relaxed) & kItem) {
+    body(context, item);
+  }
+}
+
+// … and closes the loop.
+void Pool::wait_for_helpers() {
+  std::uint64_t state = 0;
+  const auto closed = [&] {
+    state = state_.load();
+    return state < kHelper && state_.compare_exchange_strong(state, kClosed);
+  };
+  while (!spin(closed)) {
+    caller_asleep_ = 1;
+    if (state_.load() >= kHelper) caller_asleep_.wait(1);
+    caller_asleep_ = 0;
+  }
+}
+
+void Pool::help(Helper& self, std::size_t index, std::uint32_t seen) {
   in_loop = true;
+  const auto called = [&] {
+    return loop_.load() != seen && index < helpers_wanted_.load(std::memory_order_relaxed);
+  };
   while (true) {
-    spin([this] { return places_.load(std::memory_order_relaxed) > 0; });
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++asleep_;
-    wake_.wait(lock, [this] { return places_ > 0; });
-    --asleep_;
-    --places_;
-    ++working_;
-    Loop& loop = *loop_;
-    lock.unlock();
-    loop.work();
-    lock.lock();
-    if (--working_ == 0) done_.notify_one();
+    while (!spin(called)) {
+      self.asleep = 1;
+      if (!called()) self.asleep.wait(1);
+      self.asleep = 0;
+    }
+    seen = loop_.load();
+    work(state_.fetch_add(kHelper + 1) & kItem);
+    const bool last = state_.fetch_sub(kHelper) < 2 * kHelper;
+    if (last && caller_asleep_.load() != 0) {
+      caller_asleep_ = 0;
+      caller_asleep_.notify_one();
+    }
   }
 }
 
@@ -168,12 +202,14 @@ int threads() {
 void set_threads(int count) { chosen_threads = static_cast<std::size_t>(std::max(count, 0)); }
 
 void run_loop(std::size_t count, LoopBody body, void* context) {
-  Loop loop{count, body, context};
   const std::size_t wanted = std::min(static_cast<std::size_t>(threads()), count);
-  if (in_loop || wanted < 2 || forked) return loop.work();
-  in_loop = true;
-  pool().run(loop, wanted);
-  in_loop = false;
+  if (!in_loop && wanted >= 2 && !forked) {
+    in_loop = true;
+    const bool ran = pool().run(count, body, context, wanted);
+    in_loop = false;
+    if (ran) return;
+  }
+  for (std::size_t i = 0; i < count; ++i) body(context, i);
 }
 
 }  // namespace ballast

@@ -15,7 +15,7 @@ namespace ballast {
 namespace {
 
 /// Multiplications under which starting threads costs more than they save.
-constexpr std::size_t kParallelFrom = std::size_t{1} << 18;
+constexpr std::size_t kParallelFrom = std::size_t{1} << 16;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 

@@ -28,7 +28,7 @@ inline bool multiplies(StorageType type) {
 /// Queries of bf16 keys are rounded to bf16, those of int8 keys to 15 bits with one scale, those of
 /// int4 keys to 8 bits with a scale for each group. Weights are rounded to bf16 where they meet
 /// bf16 values; with the scales of int8 values to 16 bits, the largest of a block being the largest
-/// number; with those of int4 values to 8 bits, the largest of 32 entries being it. So each
+/// number; with those of int4 values to 8 bits, the largest of 64 entries being it. So each
 /// rounding is at most about that of the stored numbers themselves.
 void pack_query(StorageType type, std::span<const float> row, float* out);
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,

@@ -2,9 +2,9 @@
 //
 // Weights times the scales of a group of columns become integers, of a tile's queries at a time: a
 // weighted sum is then one of integers, exact, times their unit. Those of int8 have 16 bits and a
-// unit for the block. Where values are int4 8 bits do, with a unit for 32 entries: by estimate that
-// rounds a tenth of what storage has where one entry outweighs the others, and less elsewhere (the
-// test AddsLittleToWhatStorageLost measures it).
+// unit for the block. Where values are int4 8 bits do, with a unit for 64 entries: by estimate that
+// rounds an eighth of what storage has where one entry outweighs the others, and less elsewhere
+// (the test AddsLittleToWhatStorageLost measures it).
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
@@ -157,9 +157,10 @@ struct WideCodes {
   }
 };
 
-// Part p of a block are its steps p, p + 4, …: so the largest product of a part is found without
-// going across vectors. Values s n + o are taken as s (n − 8) + (o + 8 s), so that what is rounded
-// of small weights does not add up; the second term, the centre, keeps the weights as they are.
+// Part p of a block are its steps p, p + 2, …: so the largest product of a part is found within
+// vectors, in lanes 4 p … and 8 + 4 p …. Values s n + o are taken as s (n − 8) + (o + 8 s), so that
+// what is rounded of small weights does not add up; the second term, the centre, keeps the weights
+// as they are.
 struct ByteCodes {
   static constexpr std::size_t kParts = 2;
   alignas(64) float unit[kTile][kWide];  // of part p in lanes 4 p …
@@ -175,8 +176,7 @@ struct ByteCodes {
     const Products products(weights, scales);
     auto most = _mm512_max_ps(products.most, _mm512_permute_ps(products.most, 0xB1));
     most = _mm512_max_ps(most, _mm512_permute_ps(most, 0x4E));
-    if constexpr (kParts <= 2) most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4E));
-    if constexpr (kParts == 1) most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0xB1));
+    most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4E));
     // Below, the inverse would overflow: such values count as zeros.
     const auto large = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-33f), _CMP_GT_OQ);
     const auto inverse = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most);

@@ -422,8 +422,8 @@ struct FewInt8 {
   }
 };
 
-// Few queries of int4. A word of a piece is multiplied in both groups at once, four keys side by
-// side, and two vectors of keys share each load of a query's word.
+// Few queries of int4. A piece of their codes stays in registers while all keys pass by, as they
+// are: the sums of a key stand side by side, two of each group, until the piece is done.
 template <std::size_t Q>
 class FewInt4 {
   static constexpr StorageType kType = StorageType::int4;
@@ -438,7 +438,7 @@ class FewInt4 {
   }
 
  private:
-  FewInt4(const Asked& asked, std::size_t piece)
+  BALLAST_INLINE FewInt4(const Asked& asked, std::size_t piece)
       : piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece), logits_(asked.logits) {
     const std::size_t all_groups = asked.stride / kQuantGroup;
     times<2>([&](auto g) BALLAST_HERE {
@@ -450,63 +450,56 @@ class FewInt4 {
         shares_[g][q] = Codes<kType>::sums(asked.query(q), asked.stride)[group];
       });
     });
-    times<Q>([&](auto q) BALLAST_HERE {
-      // Of each group the words of first numbers, then those of second numbers.
-      const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
-      const auto all =
-          _mm512_maskz_loadu_epi32(valid, Codes<kType>::group(asked.query(q), 2 * piece));
-      times<4>([&](auto i) BALLAST_HERE {
-        const auto words =
-            _mm512_set_epi32(12 + i, 12 + i, 12 + i, 12 + i, 4 + i, 4 + i, 4 + i, 4 + i,  //
-                             8 + i, 8 + i, 8 + i, 8 + i, i, i, i, i);
-        _mm512_store_si512(codes_[i][q], _mm512_permutexvar_epi32(words, all));
-      });
-    });
+    times<Q>([&](auto q)
+                 BALLAST_HERE { codes_[q] = Codes<kType>::group(asked.query(q), 2 * piece); });
   }
 
   template <bool kFirst>
   BALLAST_INLINE void add(const Keys<kType>& keys, Upcoming& upcoming) const {
+    __m512i codes[Q][4];
+    times<Q>([&](auto q) BALLAST_HERE {
+      // Of each group the words of first numbers, then those of second numbers.
+      const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
+      const auto all = _mm512_maskz_loadu_epi32(valid, codes_[q]);
+      times<4>([&](auto i) BALLAST_HERE {
+        const int first = i / 2 * 2 + i % 2 * 4, second = first + 8;
+        const auto words = _mm512_set_epi32(
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first,  //
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first);
+        codes[q][i] = _mm512_permutexvar_epi32(words, all);
+        in_order(codes[q][i]);
+      });
+    });
     RowSet rows = keys.rows(0);
     for (std::size_t g = 0; g < keys.groups(); ++g) {
       if (g == keys.in_place()) [[unlikely]]
         rows = keys.rows(g);
-      sixteen_keys<kFirst>(rows, g * kWide, upcoming.lines(kPieceLines));
+      sixteen_keys<kFirst>(rows, g * kWide, codes, upcoming.lines(kPieceLines));
       rows.data += kWide * rows.stride;
     }
   }
   // lines: what to ask for meanwhile.
   template <bool kFirst>
   BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
-                                   std::uintptr_t lines) const {
-    const HalfWords low = eight_keys(rows, 0), high = eight_keys(rows, 1);
-    __m512i sums[Q][2];  // of eight keys: 0 to 3 of both groups, 4 to 7
-    times<Q>([&](auto q) BALLAST_HERE { sums[q][0] = sums[q][1] = _mm512_setzero_si512(); });
-    times<4>([&](auto i) BALLAST_HERE {
-      const __m512i both[2] = {low.word(i), high.word(i)};
-      times<2>([&](auto h) BALLAST_HERE {
-        __m512i numbers[2];
-        times<2>([&](auto k) BALLAST_HERE {
-          numbers[k] = _mm512_and_si512(h == 0 ? both[k] : _mm512_srli_epi16(both[k], 4),
-                                        _mm512_set1_epi8(15));
-        });
-        times<Q>([&](auto q) BALLAST_HERE {
-          const auto code = _mm512_broadcast_i64x4(
-              _mm256_load_si256(reinterpret_cast<const __m256i*>(codes_[i][q] + 8 * h)));
-          times<2>([&](auto k) BALLAST_HERE {
-            sums[q][k] = _mm512_dpbusd_epi32(sums[q][k], numbers[k], code);
-            in_order(sums[q][k]);
-          });
-        });
-        Upcoming::ask(lines, 2 * i + h);
+                                   const __m512i (&codes)[Q][4], std::uintptr_t lines) const {
+    __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
+    times<2>([&](auto half) BALLAST_HERE {
+      __m512i other[Q];
+      four_keys(rows, half, 0, codes, lines, sums[half]);
+      four_keys(rows, half, 2, codes, lines, other);
+      // At most 16 · 15 · 127, which fits into 16 bits.
+      times<Q>([&](auto q) BALLAST_HERE {
+        const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
+        sums[half][q] = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
       });
     });
     float* at = logits_ + key;
     __m512 logits[Q];
     const auto scale = [&](auto g) BALLAST_HERE {
-      const auto scales = _mm512_load_ps(scales_[g] + key);
-      const auto offsets = _mm512_load_ps(offsets_[g] + key);
+      const auto scales = _mm512_load_ps(scales_[g] + key),
+                 offsets = _mm512_load_ps(offsets_[g] + key);
       times<Q>([&](auto q) BALLAST_HERE {
-        const auto products = _mm512_shuffle_i64x2(sums[q][0], sums[q][1], g == 0 ? 0x88 : 0xDD);
+        const auto products = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], g == 0 ? 0x88 : 0xDD);
         const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(products), scales);
         const auto share = _mm512_set1_ps(shares_[g][q]);
         if constexpr (kFirst && g == 0) {
@@ -522,20 +515,30 @@ class FewInt4 {
     if (groups_ > 1) scale(std::integral_constant<std::size_t, 1>());
     times<Q>([&](auto q) BALLAST_HERE { _mm512_storeu_ps(at + q * kEntryBlock, logits[q]); });
   }
-  BALLAST_INLINE HalfWords eight_keys(const RowSet& rows, std::size_t half) const {
-    __m512i four[4];
-    times<4>([&](auto j) BALLAST_HERE {
-      four[j] = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
+  // Rows j, j + 1, j + 4 and j + 5 of eight.
+  BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
+                                const __m512i (&codes)[Q][4], std::uintptr_t lines,
+                                __m512i (&sums)[Q]) const {
+    const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
+    const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
+    times<Q>([&](auto q) BALLAST_HERE { sums[q] = _mm512_setzero_si512(); });
+    times<4>([&](auto i) BALLAST_HERE {
+      const auto both = i < 2 ? _mm512_unpacklo_epi64(a, b) : _mm512_unpackhi_epi64(a, b);
+      const auto numbers =
+          _mm512_and_si512(i % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+      times<Q>([&](auto q) BALLAST_HERE {
+        sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes[q][i]);
+        in_order(sums[q]);
+      });
+      if (i % 2 == 0) Upcoming::ask(lines, half * 4 + j + i / 2);
     });
-    return HalfWords(four);
   }
 
   std::size_t piece_, groups_;  // in and behind the piece
   float* logits_;
+  const std::uint32_t* codes_[Q];
   const float *scales_[2], *offsets_[2];
   float units_[2][Q], shares_[2][Q];
-  // Of word i and query q: four times that of each group, of first numbers and of second ones.
-  alignas(64) std::uint32_t codes_[4][Q][16];
 };
 
 // ---- all types

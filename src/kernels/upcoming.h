@@ -47,7 +47,8 @@ class Upcoming {
       rest = all - std::min(all, kLead);
       now_ = from(present.data, all - rest, all);
     }
-    const std::size_t at_once = std::min(first, rest + first - std::min(rest + first, work * kLine));
+    const std::size_t at_once =
+        std::min(first, rest + first - std::min(rest + first, work * kLine));
     if (at_once > 0) ask_all(next->data, at_once);
     then_ = from(next->data, at_once, first);
     if (rest == 0) now_ = then_;

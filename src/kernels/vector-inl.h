@@ -82,10 +82,10 @@ HWY_INLINE FloatVec exp_of_small(FloatVec x) {
   // are added to the exponent, four places below it: from that the roots have their own number
   // subtracted.
   alignas(64) static constexpr auto kRoots = [] {
-    constexpr float kPowers[16] = {
-        1.0f,        1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f,
-        1.29683955f, 1.35425555f, 1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f,
-        1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
+    constexpr float kPowers[16] = {1.0f,        1.04427378f, 1.09050773f, 1.13878863f,
+                                   1.18920712f, 1.24185781f, 1.29683955f, 1.35425555f,
+                                   1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f,
+                                   1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
     std::array<std::uint32_t, 16> roots{};
     for (std::uint32_t i = 0; i < 16; ++i) {
       roots[i] = std::bit_cast<std::uint32_t>(kPowers[i]) - (i << 19);
@@ -99,14 +99,13 @@ HWY_INLINE FloatVec exp_of_small(FloatVec x) {
   const auto r = hn::MulSub(x, log2e, n);
   const hn::Vec<WordTag> root{
       _mm512_permutexvar_epi32(_mm512_castps_si512(shifted.raw), _mm512_load_si512(kRoots.data()))};
-  // 2^n
+  // 2^n.
   const auto power = hn::BitCast(d, hn::Add(root, hn::ShiftLeft<19>(hn::BitCast(du, shifted))));
   // 2^r = 1 + r g(r) for |r| <= 1/32, with an error of 3e-9.
   auto g = hn::MulAdd(r, hn::Set(d, 0.0555054108f), hn::Set(d, 0.2402335514f));
   g = hn::MulAdd(g, r, hn::Set(d, 0.6931471804f));
   const __mmask16 normal = _mm512_cmp_ps_mask(x.raw, least.raw, _CMP_NLT_UQ);
-  return FloatVec{
-      _mm512_maskz_fmadd_ps(normal, hn::Mul(power, r).raw, g.raw, power.raw)};
+  return FloatVec{_mm512_maskz_fmadd_ps(normal, hn::Mul(power, r).raw, g.raw, power.raw)};
 #else
   // x / ln 2 = n + r.
   const WordTag du;

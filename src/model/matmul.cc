@@ -299,7 +299,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
     if (multiplies_integers(type)) return run_integers(tasks[i], integers);
     run_float(tasks[i], x);
   };
-  parallel_shares(count, run, work >= 8 * kTaskWork);
+  parallel_shares(count, run, work >= 2 * kTaskWork);
 }
 
 }  // namespace ballast

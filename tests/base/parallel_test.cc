@@ -8,6 +8,7 @@
 #include <atomic>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -45,6 +46,32 @@ TEST_F(Parallel, WhatOneLoopWroteTheNextReads) {
     row.swap(next);
   }
   for (std::size_t i = 0; i < row.size(); ++i) EXPECT_EQ(row[i], (i + 3000) % row.size());
+}
+
+// Loops in quick succession, and after pauses in which helpers fall asleep; more threads than
+// cores, so that some come late; two callers, of whom one finds the others in use.
+TEST_F(Parallel, EveryIndexComesOnceWhoeverIsLate) {
+  std::atomic<int> wrong = 0;
+  const auto call = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::atomic<int>> seen(300);
+    for (int round = 0; round < 20000; ++round) {
+      if (round % 64 == 0) set_threads(2 + static_cast<int>(random() % 6));
+      const std::size_t size = 2 + random() % (round % 8 == 0 ? 298 : 6);
+      for (std::size_t i = 0; i < size; ++i) seen[i] = 0;
+      const unsigned work = random() % 64;
+      parallel_for(size, [&](std::size_t i) {
+        for (unsigned w = 0; w < work; ++w) seen[i].fetch_add(2);
+        seen[i].fetch_add(1 - 2 * static_cast<int>(work));
+      });
+      for (std::size_t i = 0; i < size; ++i) wrong += seen[i] != 1;
+      if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+    }
+  };
+  std::thread other(call, 1);
+  call(2);
+  other.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(Parallel, ThreadsTakePartAndNoMoreThanAllowed) {
@@ -121,7 +148,10 @@ TEST_F(Parallel, WhoIsThroughTakesTheLastOnesOfOthers) {
   std::vector<std::thread::id> by(40);
   std::vector<std::size_t> order;
   std::mutex mutex;
+  std::atomic<bool> begun = false;
   parallel_shares(by.size(), [&](std::size_t i) {
+    if (i == 0) begun = true;
+    while (!begun) std::this_thread::yield();
     {
       const std::lock_guard<std::mutex> lock(mutex);
       by[i] = std::this_thread::get_id();
