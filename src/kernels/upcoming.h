@@ -89,9 +89,15 @@ class Upcoming {
     const std::uintptr_t end = at + bytes;
     for (; at + 4 * kLine <= end; at += 4 * kLine) {
       for (std::size_t i = 0; i < 4; ++i) ask(at, i);
+      kept();
     }
-    for (; at < end; at += kLine) ask(at, 0);
+    for (; at < end; at += kLine) {
+      ask(at, 0);
+      kept();
+    }
   }
+  // GCC removes loops that do nothing but ask.
+  BALLAST_INLINE static void kept() { asm volatile(""); }
 
   Bytes now_, then_;
 };
