@@ -23,13 +23,15 @@ class RolledEntries {
   void place(std::span<Position> positions, MutableMatrix queries) const;
 
  private:
-  void find_places(std::span<const Segment> segments);
+  /// Whether all positions ascend, so that an entry's place is its number.
+  bool ascend(std::span<const Segment> segments);
+  void sort();
   void roll(Segment& segment, std::size_t first);
 
   RotaryTable& table_;
   std::vector<Position> kept_;    ///< positions of all entries, ascending, each once
-  std::vector<Position> places_;  ///< of the entries, in the order of the segments
-  Matrix keys_;
+  std::vector<Position> places_;  ///< of the entries, in the order of the segments; or ascending
+  AlignedArray<float> keys_;
 };
 
 }  // namespace ballast

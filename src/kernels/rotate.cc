@@ -70,6 +70,17 @@ void Adjacent(const float* turns, std::size_t count, float* row) {
   std::copy_n(last, 2 * (count - i), row + 2 * i);
 }
 
+void Rows(bool pairs, const float* const* turns, std::size_t count, MutableMatrix rows) {
+  for (std::size_t i = 0; i < rows.rows; ++i) {
+    float* row = rows.row(i);
+    if (pairs) {
+      Adjacent(turns[i], count, row);
+    } else {
+      Apart(turns[i], count, row, row + count);
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace ballast::kernels
 HWY_AFTER_NAMESPACE();
@@ -79,6 +90,7 @@ namespace ballast::kernels {
 namespace {
 HWY_EXPORT(Apart);
 HWY_EXPORT(Adjacent);
+HWY_EXPORT(Rows);
 }  // namespace
 
 void rotate_apart(const float* turns, std::size_t count, float* a, float* b) {
@@ -87,6 +99,10 @@ void rotate_apart(const float* turns, std::size_t count, float* a, float* b) {
 
 void rotate_adjacent(const float* turns, std::size_t count, float* row) {
   HWY_DYNAMIC_DISPATCH(Adjacent)(turns, count, row);
+}
+
+void rotate_rows(bool pairs, const float* const* turns, std::size_t count, MutableMatrix rows) {
+  HWY_DYNAMIC_DISPATCH(Rows)(pairs, turns, count, rows);
 }
 
 }  // namespace ballast::kernels

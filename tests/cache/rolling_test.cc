@@ -4,6 +4,7 @@
 
 #include "attention/rotary.h"
 #include "ballast/cache.h"
+#include "cache/rolling.h"
 #include "cache/streams.h"
 #include "temp_dir.h"
 
@@ -142,6 +143,77 @@ TEST(Rolling, TablesHoldEveryPosition) {
     for (std::size_t p = 0; p < count; p += 1 + p / 8) {
       rotation_at(rotary, static_cast<double>(p), expected);
       ASSERT_TRUE(std::ranges::equal(table.at(p), expected)) << p;
+    }
+  }
+}
+
+/// Segments of so many entries with positions below `most` each, not below 0; or, where `runs`, one
+/// after the other.
+void expect_sorted_places(std::span<const std::size_t> counts, Position most, bool runs,
+                          StorageType type) {
+  constexpr std::size_t kDim = 12;
+  const Rotary rotary = some_rotary(most % 2 == 0);
+  std::mt19937 random(static_cast<unsigned>(most));
+  std::vector<Rows> keys;
+  std::vector<std::vector<Position>> positions;
+  std::vector<Segment> segments;
+  Position next = 3;
+  for (std::size_t count : counts) {
+    keys.emplace_back(type, kDim, count);
+    const Matrix rows = random_matrix(count, kDim, 5 + count);
+    auto& places = positions.emplace_back();
+    for (std::size_t i = 0; i < count; ++i) {
+      keys.back().set(i, rows[i]);
+      places.push_back(runs ? next++
+                            : std::uniform_int_distribution<Position>(0, most - 1)(random));
+    }
+    Segment& segment = segments.emplace_back();
+    segment.keys = keys.back().view(0, count);
+    segment.first_position = places.empty() ? 0 : places[0];
+    if (!runs) segment.positions = places.data();
+  }
+  std::vector<Position> all;
+  for (const auto& part : positions) all.insert(all.end(), part.begin(), part.end());
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  const auto place_of = [&](Position p) { return std::ranges::lower_bound(all, p) - all.begin(); };
+
+  RotaryTable table(rotary);
+  RolledEntries rolled(table, segments);
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    ASSERT_EQ(segments[s].keys.rows, counts[s]);
+    for (std::size_t i = 0; i < counts[s]; ++i) {
+      const auto place = place_of(positions[s][i]);
+      const Position told = segments[s].positions != nullptr
+                                ? segments[s].positions[i]
+                                : segments[s].first_position + static_cast<Position>(i);
+      ASSERT_EQ(told, place) << "entry " << i << " of segment " << s << ", below " << most;
+      std::vector<float> stored(kDim), got(kDim);
+      keys[s].view(0, counts[s]).decode(i, stored);
+      segments[s].keys.decode(i, got);
+      const auto expected = turned(stored, rotary, static_cast<double>(place));
+      for (std::size_t c = 0; c < kDim; ++c) ASSERT_NEAR(got[c], expected[c], 2e-6 * kDim);
+    }
+  }
+  std::vector<Position> asked;
+  for (std::size_t i = 0; i < all.size(); i += 7) asked.push_back(all[i]);
+  if (!all.empty()) asked.push_back(all.back() + 1);  // not kept: behind all that are
+  Matrix queries = random_matrix(asked.size(), kDim, 3);
+  const std::vector<Position> before = asked;
+  rolled.place(asked, queries.view());
+  for (std::size_t i = 0; i < asked.size(); ++i) ASSERT_EQ(asked[i], place_of(before[i]));
+}
+
+TEST(Rolling, PlacesAreThoseOfTheSortedPositions) {
+  const std::vector<std::vector<std::size_t>> sizes = {{},         {0},         {1},      {0, 1, 0},
+                                                       {4, 0, 33}, {32, 64, 1}, {700, 31}};
+  for (StorageType type : {StorageType::f32, StorageType::bf16, StorageType::int4}) {
+    for (const auto& counts : sizes) {
+      // Up to one, two, three and four bytes, with entries that share a position, and many that do.
+      for (Position most : {1, 9, 256, 257, 70'000, 20'000'001, 2'147'483'646}) {
+        expect_sorted_places(counts, most, false, type);
+      }
+      expect_sorted_places(counts, 2, true, type);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "kernels/rotate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -43,6 +44,31 @@ TEST(Rotate, FollowsTheDefinitionOnEveryProcessor) {
           ASSERT_EQ(row[2 * i], apart[0][i]) << i << " of " << count;
           ASSERT_EQ(row[2 * i + 1], apart[1][i]) << i << " of " << count;
         }
+      }
+    }
+  }
+}
+
+TEST(Rotate, RowsAreTurnedOneByOne) {
+  for (std::size_t rows : {0, 1, 2, 5}) {
+    for (std::size_t count : kCounts) {
+      const std::size_t cols = 2 * count + 3;  // the last are not turned
+      std::vector<std::vector<float>> angles;
+      std::vector<const float*> turns;
+      for (std::size_t i = 0; i < rows; ++i) {
+        angles.push_back(turns_of(count + i));
+        turns.push_back(angles[i].data() + 2 * i);
+      }
+      for (bool pairs : {false, true}) {
+        Matrix expected = random_matrix(rows, cols, 4), got = random_matrix(rows, cols, 4);
+        for (std::size_t i = 0; i < rows; ++i) {
+          float* row = expected[i].data();
+          if (pairs) kernels::rotate_adjacent(turns[i], count, row);
+          if (!pairs) kernels::rotate_apart(turns[i], count, row, row + count);
+        }
+        kernels::rotate_rows(pairs, turns.data(), count, got.view());
+        ASSERT_TRUE(std::equal(got.data(), got.data() + rows * cols, expected.data()))
+            << rows << " rows, " << count << " angles";
       }
     }
   }
