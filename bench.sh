@@ -53,11 +53,11 @@ models() {
   fi
   "${ballast[@]}" --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
   echo "== Whole model: speed"
-  "${ballast[@]}" -m "$model" --prompt "$prompts" "${peer[@]}" \
+  "${ballast[@]}" -m "$model" --prompt "$prompts" --repeat $repeat "${peer[@]}" \
     --json=results/bench-speed.json "$@"
   echo "== Whole model: what other methods add to a prompt"
   "${ballast[@]}" -m "$model" --prompt "$long" --generate 16 --methods "$others" \
-    --json=results/bench-methods.json
+    --repeat $repeat --json=results/bench-methods.json
   echo "== Whole model: tokens a second in a given memory"
   # Of uncompressed sequences, the first holds one with a prompt of 512, the second one with 2,048.
   "${ballast[@]}" -m "$model" --protocol stream --memory 134M,170M --repeat $repeat \

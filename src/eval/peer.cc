@@ -52,6 +52,15 @@ const PeerRow* Peer::find(std::size_t prompt) const {
   return it == rows.end() ? nullptr : &*it;
 }
 
+void Peer::keep_least(const Peer& more) {
+  for (PeerRow& row : rows) {
+    const PeerRow* other = more.find(row.prompt);
+    if (other == nullptr) continue;
+    row.prompt_seconds = std::min(row.prompt_seconds, other->prompt_seconds);
+    row.decode_seconds = std::min(row.decode_seconds, other->decode_seconds);
+  }
+}
+
 Peer run_peer(const std::string& command, const std::filesystem::path& model,
               const std::vector<std::size_t>& prompts, std::size_t generate, std::size_t threads) {
   const std::string text =

@@ -21,6 +21,8 @@ struct Peer {
   std::vector<PeerRow> rows;
   /// Null if it did not measure that length.
   const PeerRow* find(std::size_t prompt) const;
+  /// Keeps of every time the less. `more`: of another run of the same.
+  void keep_least(const Peer& more);
 };
 
 /// Runs `command` by the shell, with --model FILE --prompt N,N --generate N --threads N behind it.

@@ -93,12 +93,6 @@ SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& p
   return row;
 }
 
-void keep_least(SpeedRow& best, const SpeedRow& row) {
-  best.prompt_seconds = std::min(best.prompt_seconds, row.prompt_seconds);
-  best.compress_seconds = std::min(best.compress_seconds, row.compress_seconds);
-  best.decode_seconds = std::min(best.decode_seconds, row.decode_seconds);
-}
-
 void check(const Model& model, const SpeedOptions& o) {
   require(!o.policies.empty() && !o.prompts.empty(), "nothing to measure: no method or no prompt");
   require(o.generate > 0 && o.batch > 0 && o.repeat > 0,
@@ -116,6 +110,15 @@ void check(const Model& model, const SpeedOptions& o) {
 }
 
 }  // namespace
+
+void keep_least(std::span<SpeedRow> best, std::span<const SpeedRow> more) {
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    SpeedRow& row = best[i];
+    row.prompt_seconds = std::min(row.prompt_seconds, more[i].prompt_seconds);
+    row.compress_seconds = std::min(row.compress_seconds, more[i].compress_seconds);
+    row.decode_seconds = std::min(row.decode_seconds, more[i].decode_seconds);
+  }
+}
 
 void check_lengths(const Model& model, const CacheOptions& options,
                    const std::vector<std::size_t>& prompts, std::size_t generate) {
@@ -136,13 +139,18 @@ std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& opti
   double total = 0, done = 0;
   for (std::size_t prompt : options.prompts) total += cost.prompt_flops(prompt);
   total *= static_cast<double>(options.policies.size() * options.repeat);
-  std::vector<SpeedRow> rows;
-  for (const Policy& policy : options.policies) {
-    for (std::size_t prompt : options.prompts) {
-      for (std::size_t run = 0; run < options.repeat; ++run) {
-        const SpeedRow row = measure_once(model, options, policy, prompt, cost, machine);
-        if (run == 0) rows.push_back(row);
-        keep_least(rows.back(), row);
+  const std::size_t prompts = options.prompts.size();
+  std::vector<SpeedRow> rows(options.policies.size() * prompts);
+  // Methods take turns, so that what else the machine does in these minutes meets all of them.
+  for (std::size_t run = 0; run < options.repeat; ++run) {
+    for (std::size_t l = 0; l < prompts; ++l) {
+      const std::size_t prompt = options.prompts[l];
+      for (std::size_t p = 0; p < options.policies.size(); ++p) {
+        const SpeedRow row =
+            measure_once(model, options, options.policies[p], prompt, cost, machine);
+        SpeedRow& best = rows[p * prompts + l];
+        if (run == 0) best = row;
+        keep_least({&best, 1}, {&row, 1});
         done += cost.prompt_flops(prompt);
         if (advance) advance(done / total);
       }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,13 +60,16 @@ struct SpeedRow {
   double decode_rate() const { return static_cast<double>(generated * batch) / decode_seconds; }
 };
 
+/// Keeps of every time the less. `more`: of another run of the same.
+void keep_least(std::span<SpeedRow> best, std::span<const SpeedRow> more);
+
 /// Throws Error when one of the prompts, with what is generated, has more tokens than the model has
 /// positions.
 void check_lengths(const Model& model, const CacheOptions& options,
                    const std::vector<std::size_t>& prompts, std::size_t generate);
 
-/// Measures every method at every length; rows come method by method. Throws Error when a prompt
-/// and what follows exceed the model's positions, before anything is measured.
+/// Measures every method at every length, methods in turns; rows come method by method. Throws
+/// Error when a prompt and what follows exceed the model's positions, before anything is measured.
 std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& options,
                                     const Machine& machine, const Advance& advance = {});
 

@@ -110,6 +110,16 @@ TEST(Bench, ComparesWithAnotherProgram) {
   EXPECT_TRUE(all.at("results").at(1).at("decode_speed_over_peer").is_null());
   EXPECT_EQ(all.at("peer").at("name"), "other 1.0");
   EXPECT_THAT(bench(words + Words{"--against", peer}).out, HasSubstr("other 1.0"));
+  // It runs as often as the methods, and its least times count, too: 100 and 200, then 50 and 300.
+  write_text(dir / "turns", R"(t=50 d=300
+    [ -e "$0.ran" ] || { t=100 d=200; : > "$0.ran"; }
+    echo '{"name": "o", "results": [{"prompt": 16, "generated": 2,' \
+         '"prompt_seconds": '$t', "decode_seconds": '$d'}]}')");
+  const Said turns = bench(
+      words + Words{"--against", "sh " + (dir / "turns").string(), "--repeat", "2", "--json"});
+  ASSERT_EQ(turns.exit_code, 0) << turns.err;
+  EXPECT_EQ(turns.json().at("peer").at("results").at(0).at("prompt_seconds"), 50);
+  EXPECT_EQ(turns.json().at("peer").at("results").at(0).at("decode_seconds"), 200);
   expect_refusal(bench(words + Words{"--against", "false"}), "'false' failed");
 }
 

@@ -232,6 +232,26 @@ TEST(Peers, AreRunAndUnderstood) {
   EXPECT_EQ(peer.find(16), nullptr);
 }
 
+TEST(Peers, TheLeastTimesOfSeveralRunsCount) {
+  Peer peer{"other", {{8, 4, 3, 5}, {16, 4, 7, 9}, {32, 4, 1, 1}}};
+  peer.keep_least({"other", {{16, 4, 8, 2}, {8, 4, 2, 6}, {64, 4, 1, 1}}});
+  ASSERT_EQ(peer.rows.size(), 3u);
+  EXPECT_EQ(peer.find(8)->prompt_seconds, 2);
+  EXPECT_EQ(peer.find(8)->decode_seconds, 5);
+  EXPECT_EQ(peer.find(16)->prompt_seconds, 7);
+  EXPECT_EQ(peer.find(16)->decode_seconds, 2);
+  EXPECT_EQ(peer.find(32)->prompt_seconds, 1);
+
+  std::vector<SpeedRow> rows(2), more(2);
+  rows[0].prompt_seconds = rows[1].compress_seconds = rows[1].decode_seconds = 3;
+  more[0].prompt_seconds = more[1].compress_seconds = 2;
+  more[1].decode_seconds = 4;
+  keep_least(rows, more);
+  EXPECT_EQ(rows[0].prompt_seconds, 2);
+  EXPECT_EQ(rows[1].compress_seconds, 2);
+  EXPECT_EQ(rows[1].decode_seconds, 3);
+}
+
 TEST(Peers, ThatFailAreErrors) {
   const auto complaint = [](const std::string& command) {
     return error_of([&] { run_peer(command, "m", {8}, 4, 2); });
