@@ -23,6 +23,9 @@ namespace HWY_NAMESPACE {
 inline constexpr bool kManyRegisters = kLanes == 16;
 // Queries that share each row read, …
 inline constexpr std::size_t kTile = 4;
+// … more of many, whose rows are float32: then sums take all registers but a few, and what they are
+// multiplied with is loaded where it is used …
+inline constexpr std::size_t kManyTile = 6, kManyFrom = 2 * kManyTile;
 // … and rows that Q of them are multiplied with at a time.
 template <std::size_t Q>
 inline constexpr std::size_t kKeys = kManyRegisters || Q <= 2 ? 4 : 2;
@@ -178,23 +181,24 @@ HWY_INLINE void rows_from(const RowReader<Read>& reader, std::size_t e, const st
   });
 }
 
-// One step of Q queries × K keys. Each product has one accumulator, so its terms add up in the
-// same order whatever Q is.
+// One vector of Q queries × K keys, the first or the second of a step. Each product has one
+// accumulator, so its terms add up in the same order whatever Q is.
+template <std::size_t Q, std::size_t K, class AnyPace>
+HWY_INLINE void multiply_vector(std::size_t half, const FloatVec (&keys)[K], const float* queries,
+                                std::size_t stride, AnyPace& pace, FloatVec (&sums)[Q][K]) {
+  times<Q>([&](auto q) BALLAST_HERE {
+    const auto x = hn::LoadU(FloatTag(), queries + q * stride + half * kLanes);
+    times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, keys[k], sums[q][k]); });
+    pace.part(half * Q + q);
+  });
+}
+
 template <std::size_t Q, std::size_t K, class AnyPace>
 HWY_INLINE void multiply_step(const FloatVec (&a)[K], const FloatVec (&b)[K], const float* queries,
                               std::size_t stride, AnyPace& pace, FloatVec (&sums)[Q][K]) {
-  const FloatTag d;
   pace.step();
-  times<Q>([&](auto q) BALLAST_HERE {
-    const auto x = hn::LoadU(d, queries + q * stride);
-    times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, a[k], sums[q][k]); });
-    pace.part(q);
-  });
-  times<Q>([&](auto q) BALLAST_HERE {
-    const auto x = hn::LoadU(d, queries + q * stride + kLanes);
-    times<K>([&](auto k) BALLAST_HERE { sums[q][k] = hn::MulAdd(x, b[k], sums[q][k]); });
-    pace.part(Q + q);
-  });
+  multiply_vector(0, a, queries, stride, pace, sums);
+  multiply_vector(1, b, queries, stride, pace, sums);
 }
 
 // The lanes of each added up, to the logits of K keys.
@@ -237,12 +241,22 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
     FloatVec a[K], b[K];
     std::size_t s = 0;
     for (; s < reader.whole_steps(); ++s) {
-      times<K>([&](auto k) BALLAST_HERE { reader.whole(row[k], scales[k], s, a[k], b[k]); });
-      multiply_step<Q, K>(a, b, queries + s * kStep, stride, pace, sums);
+      if constexpr (Q > kTile) {
+        pace.step();
+        times<2>([&](auto half) BALLAST_HERE {
+          times<K>([&](auto k) BALLAST_HERE {
+            a[k] = hn::LoadU(d, reinterpret_cast<const float*>(row[k]) + s * kStep + half * kLanes);
+          });
+          multiply_vector(half, a, queries + s * kStep, stride, pace, sums);
+        });
+      } else {
+        times<K>([&](auto k) BALLAST_HERE { reader.whole(row[k], scales[k], s, a[k], b[k]); });
+        multiply_step(a, b, queries + s * kStep, stride, pace, sums);
+      }
     }
     if (s < reader.steps()) [[unlikely]] {
       times<K>([&](auto k) BALLAST_HERE { reader.rest(row[k], scales[k], a[k], b[k]); });
-      multiply_step<Q, K>(a, b, queries + s * kStep, stride, pace, sums);
+      multiply_step(a, b, queries + s * kStep, stride, pace, sums);
     }
     store_sums(sums, logits + e);
   }
@@ -347,7 +361,15 @@ struct DotBlock {
                   const RowsView* next) {
     const RowReader<Read> reader(*keys);
     const std::size_t stride = packed_size(keys->dim);
+    const bool many = count >= kManyFrom;
     std::size_t q = 0;
+    if constexpr (std::is_same_v<Read, ReadF32>) {
+      for (; many && q + kManyTile <= count; q += kManyTile) {
+        dot_tile<Read, kManyTile>(reader, queries + q * stride, stride, next,
+                                  logits + q * kEntryBlock);
+        next = nullptr;
+      }
+    }
     for (; q + kTile <= count; q += kTile) {
       dot_tile<Read, kTile>(reader, queries + q * stride, stride, next, logits + q * kEntryBlock);
       next = nullptr;
@@ -407,7 +429,9 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, const Part& pa
     const std::byte* row = reader.row(e);
     const float* scales = reader.scales(e);
     FloatVec w[Q];
-    times<Q>([&](auto q) BALLAST_HERE { w[q] = everywhere(weights + q * kEntryBlock + e); });
+    if constexpr (Q <= kTile) {
+      times<Q>([&](auto q) BALLAST_HERE { w[q] = everywhere(weights + q * kEntryBlock + e); });
+    }
     times<S>([&](auto s) BALLAST_HERE {
       pace.step();
       FloatVec a, b;
@@ -417,6 +441,7 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, const Part& pa
         reader.whole(row, scales, step + s, a, b);
       }
       times<Q>([&](auto q) BALLAST_HERE {
+        if constexpr (Q > kTile) w[q] = everywhere(weights + q * kEntryBlock + e);
         total[q][2 * s] = hn::MulAdd(w[q], a, total[q][2 * s]);
         total[q][2 * s + 1] = hn::MulAdd(w[q], b, total[q][2 * s + 1]);
         pace.part(q);
@@ -468,7 +493,15 @@ struct AccumulateBlock {
                   const float* factors, float* sums, const RowsView* next) {
     const RowReader<Read> reader(*values);
     const std::size_t stride = packed_size(values->dim);
+    const bool many = count >= kManyFrom;
     std::size_t q = 0;
+    if constexpr (std::is_same_v<Read, ReadF32>) {
+      for (; many && q + kManyTile <= count; q += kManyTile) {
+        accumulate_tile<Read, kManyTile>(reader, weights + q * kEntryBlock, factors + q,
+                                         sums + q * stride, stride, next);
+        next = nullptr;
+      }
+    }
     for (; q + kTile <= count; q += kTile) {
       accumulate_tile<Read, kTile>(reader, weights + q * kEntryBlock, factors + q,
                                    sums + q * stride, stride, next);
