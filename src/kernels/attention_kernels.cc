@@ -472,7 +472,7 @@ HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weig
     const std::size_t end = std::min(e + together, reader.rows());
     const Part part{e, end, end == reader.rows(), kept};
     std::size_t s = 0;
-    const auto whole = [&]<std::size_t N>(std::integral_constant<std::size_t, N>) {
+    const auto whole = [&]<std::size_t N>(std::integral_constant<std::size_t, N>) BALLAST_HERE {
       for (; s + N <= reader.whole_steps(); s += N) {
         accumulate_columns<Read, Q, N, false>(reader, part, s, weights, factors, sums, stride,
                                               pace);
