@@ -30,7 +30,8 @@ class RolledEntries {
 
   RotaryTable& table_;
   std::vector<Position> kept_;    ///< positions of all entries, ascending, each once
-  std::vector<Position> places_;  ///< of the entries, in the order of the segments; or ascending
+  std::vector<Position> places_;  ///< of the entries, in the order of the segments; empty if that
+                                  ///< is the order of positions: an entry's place is its number
   AlignedArray<float> keys_;
 };
 

@@ -100,8 +100,9 @@ void run_speed(const Task& t) {
         s.generate,
         s.batch == 1 ? "one sequence" : fmt::format("each of {} sequences a token", s.batch)));
     if (peer) print("prompt, decode  times as fast as " + peer->name + "\n");
-    if (t.o.repeat > 1)
+    if (t.o.repeat > 1) {
       print(fmt::format("times are the least of {} runs, in turns\n", t.o.repeat));
+    }
   }
   Json json = t.head("speed");
   json["machine"] = to_json(machine);

@@ -95,9 +95,8 @@ SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& p
 
 void check(const Model& model, const SpeedOptions& o) {
   require(!o.policies.empty() && !o.prompts.empty(), "nothing to measure: no method or no prompt");
-  require(o.generate > 0 && o.batch > 0 && o.repeat > 0,
-          "nothing to measure: {} tokens generated, batches of {}, {} repetitions", o.generate,
-          o.batch, o.repeat);
+  require(o.generate > 0 && o.batch > 0, "nothing to measure: {} tokens generated, batches of {}",
+          o.generate, o.batch);
   check_lengths(model, o.cache, o.prompts, o.generate);
   const std::size_t longest = std::ranges::max(o.prompts) + o.generate;
   for (const Policy& policy : o.policies) {
@@ -138,22 +137,17 @@ std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& opti
   const ModelCost cost = cost_of(model);
   double total = 0, done = 0;
   for (std::size_t prompt : options.prompts) total += cost.prompt_flops(prompt);
-  total *= static_cast<double>(options.policies.size() * options.repeat);
+  total *= static_cast<double>(options.policies.size());
   const std::size_t prompts = options.prompts.size();
   std::vector<SpeedRow> rows(options.policies.size() * prompts);
   // Methods take turns, so that what else the machine does in these minutes meets all of them.
-  for (std::size_t run = 0; run < options.repeat; ++run) {
-    for (std::size_t l = 0; l < prompts; ++l) {
-      const std::size_t prompt = options.prompts[l];
-      for (std::size_t p = 0; p < options.policies.size(); ++p) {
-        const SpeedRow row =
-            measure_once(model, options, options.policies[p], prompt, cost, machine);
-        SpeedRow& best = rows[p * prompts + l];
-        if (run == 0) best = row;
-        keep_least({&best, 1}, {&row, 1});
-        done += cost.prompt_flops(prompt);
-        if (advance) advance(done / total);
-      }
+  for (std::size_t l = 0; l < prompts; ++l) {
+    const std::size_t prompt = options.prompts[l];
+    for (std::size_t p = 0; p < options.policies.size(); ++p) {
+      rows[p * prompts + l] =
+          measure_once(model, options, options.policies[p], prompt, cost, machine);
+      done += cost.prompt_flops(prompt);
+      if (advance) advance(done / total);
     }
   }
   return rows;

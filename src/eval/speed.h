@@ -35,8 +35,7 @@ struct SpeedOptions {
   std::size_t generate = 64;  ///< tokens after the prompt
   std::size_t batch = 1;      ///< sequences that are continued together
   std::vector<Policy> policies;
-  CacheOptions cache;      ///< all but the policy and the length
-  std::size_t repeat = 1;  ///< runs of each; of every time the least counts
+  CacheOptions cache;  ///< all but the policy and the length
 };
 
 /// One method at one length of prompt. Times in seconds.
@@ -68,8 +67,8 @@ void keep_least(std::span<SpeedRow> best, std::span<const SpeedRow> more);
 void check_lengths(const Model& model, const CacheOptions& options,
                    const std::vector<std::size_t>& prompts, std::size_t generate);
 
-/// Measures every method at every length, methods in turns; rows come method by method. Throws
-/// Error when a prompt and what follows exceed the model's positions, before anything is measured.
+/// Measures every method at every length once; rows come method by method. Throws Error when a
+/// prompt and what follows exceed the model's positions, before anything is measured.
 std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& options,
                                     const Machine& machine, const Advance& advance = {});
 

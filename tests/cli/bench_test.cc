@@ -121,6 +121,8 @@ TEST(Bench, ComparesWithAnotherProgram) {
   EXPECT_EQ(turns.json().at("peer").at("results").at(0).at("prompt_seconds"), 50);
   EXPECT_EQ(turns.json().at("peer").at("results").at(0).at("decode_seconds"), 200);
   expect_refusal(bench(words + Words{"--against", "false"}), "'false' failed");
+  expect_refusal(bench(words + Words{"--repeat", "0"}), "--repeat");
+  expect_refusal(run_with({"eval", "efficiency", "--shape", kShape, "--repeat", "0"}), "--repeat");
 }
 
 TEST(Bench, FillsAGivenMemory) {
