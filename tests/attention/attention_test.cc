@@ -503,6 +503,26 @@ TEST_P(AttentionOf, NanNeverPassesInSilence) {
   }
 }
 
+// Where it meets values only, which may be multiplied as integers.
+TEST_P(AttentionOf, NanOfOneKeyNeverPassesInSilence) {
+  for (StorageType values : kTypes) {
+    for (std::size_t nan : {0, 77, 127, 129}) {
+      Cache cache;
+      cache.parts.push_back(make_part(random_, 130, 64, 48, StorageType::f32, values));
+      cache.parts.back().role = Role::numerator;
+      std::vector<float> key(64, 0.5f);
+      key[nan % 64] = NAN;
+      cache.parts.back().key_rows.set(nan, key);
+      cache.parts.push_back(part(20));
+      cache.parts.back().role = Role::normaliser;
+      for (std::size_t m : {1, 4, 20}) {
+        EXPECT_THROW(answer(cache, make_queries(random_, m, 64), usual(64), 48), Error)
+            << to_string(values) << ", key " << nan << ", " << m << " queries";
+      }
+    }
+  }
+}
+
 TEST_P(AttentionOf, PartsMergeToTheWhole) {
   Cache cache;
   for (std::size_t n : {5, 130, 1, 260, 64}) cache.parts.push_back(part(n));
