@@ -244,6 +244,13 @@ TEST_P(AttentionWeights, OverflowedProductsStayComparable) {
   const auto finished = finish({}, kEntryBlock, lowest.data());
   EXPECT_EQ(finished.largest, -kLargest);
   EXPECT_EQ(exponentiate(finished.scale, finished.largest, lowest.data()), kEntryBlock);
+  // What has overflowed counts as the least number, also beside one that is it.
+  for (std::size_t e : {0, 50, 127}) {
+    std::vector<float> one(kEntryBlock, -kInfinity);
+    one[e] = -kLargest;
+    const auto rule = finish({}, kEntryBlock, one.data());
+    EXPECT_EQ(exponentiate(rule.scale, rule.largest, one.data()), kEntryBlock) << e;
+  }
 }
 
 TEST_P(AttentionWeights, NanIsSeenWhereverItIs) {
