@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "attention/attention_scratch.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "kernels/attention_kernels.h"
 
@@ -202,14 +203,14 @@ RowsView block_of(const RowsView& rows, std::size_t begin) {
 }
 
 // Whether what is asked for ahead is the block after the present one in all its parts, and not what
-// is read next: where both blocks fit into the first-level cache beside each other, with room for
-// much else, that is 3 to 9% faster; larger ones lose by it.
+// is read next: where both blocks fit beside each other, with room for much else, into the cache
+// that they are asked into, that is 3 to 9% faster; larger ones lose by it.
 bool asks_block_ahead(const Segment& segment) {
-  constexpr std::size_t kSmall = std::size_t{10} << 10;
+  const std::size_t small = std::size_t{asks_first_cache() ? 10u : 136u} << 10;
   const auto bytes = [](const RowsView& rows) {
     return kEntryBlock * (rows.stride + 2 * row_scales(rows.type, rows.dim));
   };
-  return segment.role != Role::normaliser && bytes(segment.keys) + bytes(segment.values) <= kSmall;
+  return segment.role != Role::normaliser && bytes(segment.keys) + bytes(segment.values) <= small;
 }
 
 // Queries packed, blocks hidden from all skipped. `use` gets each block with the products of all

@@ -15,6 +15,8 @@ bool IsAvx2() { return HWY_TARGET <= HWY_AVX2; }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <unistd.h>
+
 #include "base/fail.h"
 
 namespace ballast {
@@ -23,6 +25,16 @@ HWY_EXPORT(IsAvx512);
 HWY_EXPORT(IsAvx2);
 
 std::atomic<bool> beyond_highway = true;
+std::optional<bool> forced_first_cache;
+
+// False where the system does not tell.
+bool first_cache_is_roomy() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  return ::sysconf(_SC_LEVEL1_DCACHE_SIZE) > (32 << 10);
+#else
+  return false;
+#endif
+}
 }  // namespace
 
 unsigned detail::look() {
@@ -35,6 +47,7 @@ unsigned detail::look() {
     if (__builtin_cpu_supports("avx512bf16") != 0) found |= kBf16;
   }
 #endif
+  if (forced_first_cache.value_or(first_cache_is_roomy())) found |= kRoomyFirst;
   features.store(found, std::memory_order_relaxed);
   return found;
 }
@@ -42,6 +55,11 @@ unsigned detail::look() {
 void use_targets(std::int64_t targets, bool beyond) {
   hwy::SetSupportedTargetsForTest(targets);
   beyond_highway = beyond;
+  detail::features = 0;
+}
+
+void use_first_cache(std::optional<bool> asked) {
+  forced_first_cache = asked;
   detail::features = 0;
 }
 

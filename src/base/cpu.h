@@ -6,11 +6,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace ballast {
 
 namespace detail {
-enum Has : unsigned { kKnown = 1, kAvx2 = 2, kVnni = 4, kBf16 = 8 };
+enum Has : unsigned { kKnown = 1, kAvx2 = 2, kVnni = 4, kBf16 = 8, kRoomyFirst = 16 };
 inline std::atomic<unsigned> features = 0;  // until look()
 unsigned look();
 inline bool has(unsigned wanted) {
@@ -33,6 +34,14 @@ inline bool has_avx512_vnni() { return detail::has(detail::kVnni); }
 /// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and neither
 /// the build nor use_targets() excludes AVX2.
 inline bool has_avx2() { return detail::has(detail::kAvx2); }
+
+/// Whether rows that attention will read soon are best asked for into the first-level cache, and
+/// not the second: where it has more than 32 KiB (docs/performance.md says what was measured).
+inline bool asks_first_cache() { return detail::has(detail::kRoomyFirst); }
+
+/// For tests: makes this asks_first_cache()'s answer, none: the processor's own. When to call it:
+/// as use_targets().
+void use_first_cache(std::optional<bool> asked);
 
 /// For tests and measurements: makes all kernels run as on a processor that has, of Highway's
 /// targets, only these (0: what there is), and `beyond` them the instructions that Highway does not

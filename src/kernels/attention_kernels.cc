@@ -155,7 +155,7 @@ class Pace {
   }
   HWY_INLINE void part(std::size_t p) const {
     for (std::size_t i = p * kLines / kParts; i < (p + 1) * kLines / kParts; ++i) {
-      Upcoming::ask(lines_, i);
+      upcoming_.ask(lines_, i);
     }
   }
 
@@ -466,7 +466,7 @@ HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weig
   constexpr std::size_t S = Q == 1 ? 4 : kManyRegisters || Q == 2 ? 2 : 1;
   Pace<Read::bytes(kStep), Q> pace(reader.view(), next, reader.rows() * reader.steps());
   const std::size_t together =
-      next == nullptr ? kEntryBlock : Upcoming::rows_together(reader.view());
+      next == nullptr ? kEntryBlock : rows_together(reader.view());
   float kept[Q * kMaxDim];
   for (std::size_t e = 0; e < reader.rows(); e += together) {
     const std::size_t end = std::min(e + together, reader.rows());

@@ -214,7 +214,7 @@ constexpr std::size_t lines_of(std::size_t columns) {
 }
 
 // Some columns, step by step: made on the way, …
-template <StorageType type, std::size_t C>
+template <StorageType type, std::size_t C, Into kInto>
 class FreshColumns {
  public:
   static constexpr bool kKept = false;
@@ -237,9 +237,9 @@ class FreshColumns {
   BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
     constexpr std::size_t kLines = lines_of<type>(C);
     const std::uintptr_t lines = upcoming_.lines(kLines);
-    Upcoming::ask(lines, 0);
+    upcoming_.ask<kInto>(lines, 0);
     Integers<type>::interleave({at_, all_.stride, all_.thrice}, columns);
-    if constexpr (kLines > 1) Upcoming::ask(lines, 1);
+    if constexpr (kLines > 1) upcoming_.ask<kInto>(lines, 1);
     at_ += apart * 4 * all_.stride;
   }
   // Of the last step, where rows are missing.
@@ -285,7 +285,7 @@ class KeptColumns {
 template <StorageType type>
 void keep(const Integers<type>& values, Upcoming& upcoming, __m512i* kept) {
   const auto of_columns = [&]<std::size_t C>(std::size_t first) {
-    FreshColumns<type, C> fresh(values, first, upcoming);
+    FreshColumns<type, C, Into::either> fresh(values, first, upcoming);
     fresh.begin(0);
     __m512i columns[C];
     for (std::size_t s = 0; s < values.count(); ++s) {
@@ -438,8 +438,10 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
       const std::size_t first = 2 * group;
       const auto run = [&]<std::size_t C>() {
         if (few) {
-          add_tile<FreshColumns<type, C>, Q, C>(codes + group, values, first, part, values, first,
-                                                upcoming);
+          for_cache([&]<Into kInto>() {
+            add_tile<FreshColumns<type, C, kInto>, Q, C>(codes + group, values, first, part, values,
+                                                         first, upcoming);
+          });
         } else {
           const __m512i* at = kept + first;
           const std::size_t columns = values.columns();

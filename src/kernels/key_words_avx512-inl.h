@@ -124,7 +124,7 @@ class Keys {
 };
 
 // The words of G groups of keys at a time, piece by piece: made on the way, …
-template <StorageType type, std::size_t G>
+template <StorageType type, std::size_t G, Into kInto>
 class FreshWords {
  public:
   static constexpr std::size_t kLines = kPieceLines * G;  // to ask for while a piece is multiplied
@@ -165,7 +165,7 @@ class FreshWords {
     constexpr std::size_t kHalf = Keys<type>::kWords / 2, kShare = kHalf / 4;
     if (i >= kHalf && i % kShare == kShare - 1) load((i - kHalf) / kShare);
   }
-  BALLAST_INLINE void ask(std::size_t line) const { Upcoming::ask(lines_, line); }
+  BALLAST_INLINE void ask(std::size_t line) const { upcoming_.ask<kInto>(lines_, line); }
   // A quarter of the next piece: rows j, j + 4, …
   BALLAST_INLINE void load(std::size_t j) {
     times<G>([&](auto g) BALLAST_HERE {

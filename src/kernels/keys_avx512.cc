@@ -168,7 +168,9 @@ struct FewInt8 {
   static constexpr StorageType kType = StorageType::int8;
   static constexpr std::size_t G = 2;
 
-  BALLAST_INLINE static void run(FreshWords<kType, G>& words, const Asked& asked) {
+  template <Into kInto>
+  BALLAST_INLINE static void run(FreshWords<kType, G, kInto>& words, const Asked& asked) {
+    constexpr std::size_t kLines = FreshWords<kType, G, kInto>::kLines;
     __m512 sums[Q][1][G];
     times<Q>([&](auto q) BALLAST_HERE {
       times<G>([&](auto g) BALLAST_HERE { sums[q][0][g] = _mm512_setzero_ps(); });
@@ -196,7 +198,7 @@ struct FewInt8 {
           add(low[0], word[i], codes + kGroupWords + i);
           times<G>([&](auto g) BALLAST_HERE { in_order(low[0][g]); });
           // Lines evenly over all; rows into the registers of words that are not needed any more.
-          constexpr std::size_t kLines = FreshWords<kType, G>::kLines, kAll = Q * kGroupWords;
+          constexpr std::size_t kAll = Q * kGroupWords;
           constexpr std::size_t kLine = (q * kGroupWords + i) * kLines / kAll;
           constexpr std::size_t kNext = (q * kGroupWords + i + 1) * kLines / kAll;
           if constexpr (kLine != kNext) words.ask(kLine);
@@ -224,10 +226,11 @@ class FewInt4 {
 
  public:
   // Adds a piece to the logits of all keys; the first one makes them.
+  template <Into kInto>
   static void run(const Keys<kType>& keys, const Asked& asked, std::size_t piece, Upcoming& rest) {
     const FewInt4 tile(asked, piece);
     Upcoming upcoming = rest;  // a copy, which stays in registers
-    piece == 0 ? tile.add<true>(keys, upcoming) : tile.add<false>(keys, upcoming);
+    piece == 0 ? tile.add<kInto, true>(keys, upcoming) : tile.add<kInto, false>(keys, upcoming);
     rest = upcoming;
   }
 
@@ -248,7 +251,7 @@ class FewInt4 {
                  BALLAST_HERE { codes_[q] = Codes<kType>::group(asked.query(q), 2 * piece); });
   }
 
-  template <bool kFirst>
+  template <Into kInto, bool kFirst>
   BALLAST_INLINE void add(const Keys<kType>& keys, Upcoming& upcoming) const {
     __m512i codes[Q][4];
     times<Q>([&](auto q) BALLAST_HERE {
@@ -268,19 +271,22 @@ class FewInt4 {
     for (std::size_t g = 0; g < keys.groups(); ++g) {
       if (g == keys.in_place()) [[unlikely]]
         rows = keys.rows(g);
-      sixteen_keys<kFirst>(rows, g * kWide, codes, upcoming.lines(kPieceLines));
+      const std::uintptr_t lines = upcoming.lines(kPieceLines);
+      sixteen_keys<kFirst>(rows, g * kWide, codes, [&](std::size_t line) BALLAST_HERE {
+        upcoming.ask<kInto>(lines, line);
+      });
       rows.data += kWide * rows.stride;
     }
   }
-  // lines: what to ask for meanwhile.
-  template <bool kFirst>
+  // ask: for one of kPieceLines lines, meanwhile.
+  template <bool kFirst, class Ask>
   BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
-                                   const __m512i (&codes)[Q][4], std::uintptr_t lines) const {
+                                   const __m512i (&codes)[Q][4], const Ask& ask) const {
     __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
     times<2>([&](auto half) BALLAST_HERE {
       __m512i other[Q];
-      four_keys(rows, half, 0, codes, lines, sums[half]);
-      four_keys(rows, half, 2, codes, lines, other);
+      four_keys(rows, half, 0, codes, ask, sums[half]);
+      four_keys(rows, half, 2, codes, ask, other);
       // At most 16 · 15 · 127, which fits into 16 bits.
       times<Q>([&](auto q) BALLAST_HERE {
         const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
@@ -310,8 +316,9 @@ class FewInt4 {
     times<Q>([&](auto q) BALLAST_HERE { _mm512_storeu_ps(at + q * kEntryBlock, logits[q]); });
   }
   // Rows j, j + 1, j + 4 and j + 5 of eight.
+  template <class Ask>
   BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
-                                const __m512i (&codes)[Q][4], std::uintptr_t lines,
+                                const __m512i (&codes)[Q][4], const Ask& ask,
                                 __m512i (&sums)[Q]) const {
     const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
     const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
@@ -324,7 +331,7 @@ class FewInt4 {
         sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes[q][i]);
         in_order(sums[q]);
       });
-      if (i % 2 == 0) Upcoming::ask(lines, half * 4 + j + i / 2);
+      if (i % 2 == 0) ask(half * 4 + j + i / 2);
     });
   }
 
@@ -350,14 +357,16 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
     if (asked.first + G > keys.groups()) return;
-    FreshWords<type, G> words(keys, asked.first, upcoming);
-    for (; asked.first + G <= keys.groups(); asked.first += G) {
-      if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
-        FewInt8<Q>::run(words, asked);
-      } else {
-        Tile<type, Q, G>::run(words, asked);
+    for_cache([&]<Into kInto>() {
+      FreshWords<type, G, kInto> words(keys, asked.first, upcoming);
+      for (; asked.first + G <= keys.groups(); asked.first += G) {
+        if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
+          FewInt8<Q>::run(words, asked);
+        } else {
+          Tile<type, Q, G>::run(words, asked);
+        }
       }
-    }
+    });
   };
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     of_groups.template operator()<2, Q>();
@@ -371,7 +380,7 @@ void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
-      FewInt4<Q>::run(keys, asked, p, upcoming);
+      for_cache([&]<Into kInto>() { FewInt4<Q>::template run<kInto>(keys, asked, p, upcoming); });
     }
   });
 }
@@ -389,7 +398,7 @@ void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Rows
       times<Keys<type>::kWords>([&](auto i) BALLAST_HERE {
         _mm512_store_si512(kept + g * words + p * Keys<type>::kWords + i,
                            Keys<type>::word(piece, i));
-        if constexpr (i < kPieceLines) Upcoming::ask(lines, i);
+        if constexpr (i < kPieceLines) upcoming.ask(lines, i);
       });
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ballast/storage.h"
+#include "base/cpu.h"
 #include "base/inline.h"
 #include "kernels/attention_kernels.h"
 
@@ -13,20 +14,41 @@ namespace ballast::kernels {
 
 inline constexpr std::size_t kLine = 64;  // bytes that memory moves at once
 
-/// Asks for rows ahead of their use, a line for each line of work: all of the next block while the
-/// present one is worked on. float32 is worked on faster than memory brings it, and what is asked
-/// for a block ahead is then lost again in part: of such rows only kLead bytes are, and the others
-/// while the same block is worked on.
+/// The cache that lines are asked into. The second one drops requests when it has many; the first
+/// has places for fewer at a time. Which is faster depends on the processor (asks_first_cache()).
+enum class Into {
+  first,
+  second,
+  either,  ///< decided at each request: for kernels of which there should not be two
+};
+
+/// Calls run.operator()<Into::first or Into::second>(), as this processor has it.
+template <typename Run>
+void for_cache(const Run& run) {
+  if (asks_first_cache()) {
+    run.template operator()<Into::first>();
+  } else {
+    run.template operator()<Into::second>();
+  }
+}
+
+/// float32 is worked on faster than memory brings it, and what is asked for a block ahead is then
+/// lost again in part: of such rows only kLead bytes are, and the others while the same block is
+/// worked on.
+inline constexpr std::size_t kLead = std::size_t{8} << 10;
+inline bool has_lead(const RowsView& rows) { return rows.type == StorageType::f32; }
+
+/// Rows of a block that are here together, so that they may be gone over several times: of those
+/// with a lead half of it, so that the next half is on its way meanwhile.
+inline std::size_t rows_together(const RowsView& rows) {
+  if (!has_lead(rows)) return kEntryBlock;
+  return std::max<std::size_t>(kLead / 2 / std::max<std::size_t>(rows.stride, 1), 1);
+}
+
+/// Asks for rows ahead of their use, a line for each line of work: all of the next block, or of its
+/// lead, while the present one is worked on.
 class Upcoming {
  public:
-  static constexpr std::size_t kLead = std::size_t{8} << 10;
-  /// Rows of a block that are here together, so that they may be gone over several times: of those
-  /// with a lead half of it, so that the next half is on its way meanwhile.
-  static std::size_t rows_together(const RowsView& rows) {
-    if (!has_lead(rows)) return kEntryBlock;
-    return std::max<std::size_t>(kLead / 2 / std::max<std::size_t>(rows.stride, 1), 1);
-  }
-
   /// next: or null, when nothing is asked for: what is asked for is here already. work: lines of
   /// the present rows; what is more than that is asked for at once, and so are scales.
   Upcoming(const RowsView& present, const RowsView* next, std::size_t work) {
@@ -64,9 +86,14 @@ class Upcoming {
     }
     return begin;
   }
-  /// Into the first-level cache: requests of the second one are dropped when it has many.
-  BALLAST_INLINE static void ask(std::uintptr_t lines, std::size_t i) {
-    __builtin_prefetch(reinterpret_cast<const void*>(lines + i * kLine));
+  template <Into kInto = Into::either>
+  BALLAST_INLINE void ask(std::uintptr_t lines, std::size_t i) const {
+    const auto* line = reinterpret_cast<const void*>(lines + i * kLine);
+    if (kInto == Into::first || (kInto == Into::either && first_)) {
+      __builtin_prefetch(line, 0, 3);
+    } else {
+      __builtin_prefetch(line, 0, 2);
+    }
   }
 
  private:
@@ -78,13 +105,12 @@ class Upcoming {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     return {at + begin, at + end};
   }
-  static bool has_lead(const RowsView& rows) { return rows.type == StorageType::f32; }
   // Bytes of a block.
   static std::size_t size(const RowsView& rows) {
     if (rows.rows == 0) return 0;
     return (rows.rows - 1) * rows.stride + row_bytes(rows.type, rows.dim);
   }
-  static void ask_all(const void* data, std::size_t bytes) {
+  void ask_all(const void* data, std::size_t bytes) const {
     auto at = reinterpret_cast<std::uintptr_t>(data);
     const std::uintptr_t end = at + bytes;
     for (; at + 4 * kLine <= end; at += 4 * kLine) {
@@ -100,6 +126,7 @@ class Upcoming {
   BALLAST_INLINE static void kept() { asm volatile(""); }
 
   Bytes now_, then_;
+  bool first_ = asks_first_cache();
 };
 
 }  // namespace ballast::kernels

@@ -48,7 +48,7 @@ class Pairs : public Steps<2> {
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
 // Columns step by step: made on the way, …
-template <std::size_t C>
+template <std::size_t C, Into kInto>
 class FreshPairs {
  public:
   BALLAST_INLINE FreshPairs(const Pairs& values, std::size_t first, Upcoming& upcoming)
@@ -81,7 +81,7 @@ class FreshPairs {
   BALLAST_INLINE void before(std::size_t c) { columns_[c] = Pairs::interleave(raw_[c]); }
   // … and after it: loads what the next step needs.
   BALLAST_INLINE void after(std::size_t c) {
-    Upcoming::ask(lines_, c);
+    upcoming_.ask<kInto>(lines_, c);
     load(c);
   }
 
@@ -157,8 +157,10 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
     in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
       const auto of_columns = [&]<std::size_t C>() {
         for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
-          FreshPairs<C> columns(values, first, upcoming);
-          add_tile<Q, C>(columns, rounded, values.count(), first, sums);
+          for_cache([&]<Into kInto>() {
+            FreshPairs<C, kInto> columns(values, first, upcoming);
+            add_tile<Q, C>(columns, rounded, values.count(), first, sums);
+          });
         }
       };
       of_columns.template operator()<4>();
@@ -171,7 +173,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
   for (std::size_t s = 0; s < values.count(); ++s) {
     const RowSet rows = values.rows(s);
     for (std::size_t c = 0; c < values.columns(); ++c) {
-      Upcoming::ask(upcoming.lines(1), 0);
+      upcoming.ask(upcoming.lines(1), 0);
       const auto column = Pairs::interleave(values.load<true>(rows, c));
       _mm512_store_si512(kept + s * values.columns() + c, column);
     }

@@ -318,6 +318,25 @@ TEST_P(Attention, WhatPadsRowsIsNoMatter) {
   }
 }
 
+// There are kernels for each; this machine's own are those of all other tests.
+TEST_P(Attention, WhichCacheRowsAreAskedIntoIsNoMatter) {
+  for (std::size_t d : {20, 64, 100, 128}) {
+    Cache cache;
+    cache.parts.push_back(make_part(random_, 300, d, d, type(), type()));
+    for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
+      const Asked asked = make_queries(random_, m, d);
+      const auto with = [&](bool first) {
+        const test::ForcedCache forced(first);
+        return answer(cache, asked, usual(d), d);
+      };
+      const Matrix first = with(true), second = with(false);
+      for (std::size_t q = 0; q < m; ++q) {
+        ASSERT_TRUE(same_bits(first[q], second[q])) << d << " numbers, " << m << " queries";
+      }
+    }
+  }
+}
+
 TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
   const std::size_t d = 64, n = 300;
   Cache cache;

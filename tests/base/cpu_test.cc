@@ -29,5 +29,16 @@ TEST(Cpu, ForcedTargetsAreWhatKernelsAreToldOf) {
   EXPECT_EQ(has_avx512_bf16(), bf16);
 }
 
+TEST(Cpu, AForcedCacheIsWhatAttentionIsToldOf) {
+  const bool own = asks_first_cache();
+  for (bool first : {true, false}) {
+    const test::ForcedCache forced(first);
+    EXPECT_EQ(asks_first_cache(), first);
+    const test::ForcedTarget plain(test::kernel_targets().back());
+    EXPECT_EQ(asks_first_cache(), first);
+  }
+  EXPECT_EQ(asks_first_cache(), own);
+}
+
 }  // namespace
 }  // namespace ballast

@@ -42,4 +42,13 @@ class ForcedTarget {
   ForcedTarget& operator=(const ForcedTarget&) = delete;
 };
 
+/// Makes attention ask rows into the first-level cache, or the second, for as long as it lives.
+class ForcedCache {
+ public:
+  explicit ForcedCache(bool first) { use_first_cache(first); }
+  ~ForcedCache() { use_first_cache({}); }
+  ForcedCache(const ForcedCache&) = delete;
+  ForcedCache& operator=(const ForcedCache&) = delete;
+};
+
 }  // namespace ballast::test

@@ -51,7 +51,7 @@ TEST(Upcoming, EveryLineIsAskedForInTime) {
                               asked.begin() + static_cast<std::ptrdiff_t>(from + count), 0);
           };
           const bool has_lead = type == StorageType::f32;
-          const std::size_t lead = has_lead ? std::min(lines, Upcoming::kLead / kLine) : lines;
+          const std::size_t lead = has_lead ? std::min(lines, kernels::kLead / kLine) : lines;
           EXPECT_EQ(missing((b + 1) * lines, lead), 0) << int(type) << " " << dim << " " << b;
           // Nobody asked for the first lead of all.
           EXPECT_EQ(missing(b * lines + lead, lines - lead), 0) << int(type) << " " << dim;
@@ -83,12 +83,12 @@ TEST(Upcoming, RowsOfAPartFitIntoHalfOfTheLead) {
   for (std::size_t dim : {1, 64, 100, 256}) {
     const Rows rows(StorageType::f32, dim, kEntryBlock);
     const RowsView view = rows.view(0, kEntryBlock);
-    const std::size_t together = Upcoming::rows_together(view);
+    const std::size_t together = kernels::rows_together(view);
     EXPECT_GE(together, 1u);
-    EXPECT_LE(together * view.stride, Upcoming::kLead / 2);
+    EXPECT_LE(together * view.stride, kernels::kLead / 2);
   }
   const Rows rows(StorageType::f16, 256, kEntryBlock);
-  EXPECT_EQ(Upcoming::rows_together(rows.view(0, kEntryBlock)), kEntryBlock);
+  EXPECT_EQ(kernels::rows_together(rows.view(0, kEntryBlock)), kEntryBlock);
 }
 
 }  // namespace
