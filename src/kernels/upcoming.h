@@ -18,7 +18,7 @@ inline constexpr std::size_t kLine = 64;  // bytes that memory moves at once
 /// has places for fewer at a time. Which is faster depends on the processor (asks_first_cache()).
 enum class Into {
   first,
-  second,
+  second,  ///< and, shortly before their use, from there into the first, or anew what was dropped
   either,  ///< decided at each request: for kernels of which there should not be two
 };
 
@@ -49,6 +49,8 @@ inline std::size_t rows_together(const RowsView& rows) {
 /// lead, while the present one is worked on.
 class Upcoming {
  public:
+  static constexpr std::size_t kSoon = std::size_t{2} << 10;  // bytes ahead of their use
+
   /// next: or null, when nothing is asked for: what is asked for is here already. work: lines of
   /// the present rows; what is more than that is asked for at once, and so are scales.
   Upcoming(const RowsView& present, const RowsView* next, std::size_t work) {
@@ -58,6 +60,8 @@ class Upcoming {
     ask_all(next->scales, next->rows * row_scales(next->type, next->dim) * sizeof(std::uint16_t));
     const std::size_t bytes = row_bytes(next->type, next->dim);
     // Rows with lines between them are asked for at once, row by row.
+    to_soon_ = reinterpret_cast<std::uintptr_t>(present.data) + kSoon -
+               reinterpret_cast<std::uintptr_t>(next->data);
     const bool apart = next->stride >= bytes + kLine;
     for (std::size_t r = 0; apart && r < next->rows; ++r) {
       ask_all(next->data + r * next->stride, bytes);
@@ -86,6 +90,8 @@ class Upcoming {
     }
     return begin;
   }
+  /// What the present rows need soon, when `line` of the next ones is asked for.
+  BALLAST_INLINE std::uintptr_t soon(std::uintptr_t line) const { return line + to_soon_; }
   template <Into kInto = Into::either>
   BALLAST_INLINE void ask(std::uintptr_t lines, std::size_t i) const {
     const auto* line = reinterpret_cast<const void*>(lines + i * kLine);
@@ -93,6 +99,9 @@ class Upcoming {
       __builtin_prefetch(line, 0, 3);
     } else {
       __builtin_prefetch(line, 0, 2);
+    }
+    if constexpr (kInto == Into::second) {
+      __builtin_prefetch(reinterpret_cast<const void*>(soon(lines + i * kLine)), 0, 3);
     }
   }
 
@@ -126,6 +135,7 @@ class Upcoming {
   BALLAST_INLINE static void kept() { asm volatile(""); }
 
   Bytes now_, then_;
+  std::uintptr_t to_soon_ = 0;  // from a line of the next rows
   bool first_ = asks_first_cache();
 };
 

@@ -66,6 +66,25 @@ TEST(Upcoming, EveryLineIsAskedForInTime) {
   }
 }
 
+// Of the block that is worked on: all but what its beginning needs before anything is asked for.
+TEST(Upcoming, WhatIsNeededSoonIsAskedForAgain) {
+  for (StorageType type : {StorageType::bf16, StorageType::int8, StorageType::int4}) {
+    const Rows keys(type, 128, kEntryBlock), values(type, 128, kEntryBlock);
+    const RowsView present = keys.view(0, kEntryBlock), next = values.view(0, kEntryBlock);
+    const std::size_t lines = size_of(present) / kLine;
+    std::vector<int> asked(lines);
+    Upcoming upcoming(present, &next, lines);
+    for (std::size_t i = 0; i < lines; ++i) {
+      const std::uintptr_t soon = upcoming.soon(upcoming.lines(1));
+      const std::size_t at = (soon - reinterpret_cast<std::uintptr_t>(present.data)) / kLine;
+      EXPECT_EQ(at, i + Upcoming::kSoon / kLine) << "so far ahead";
+      if (at < lines) ++asked[at];
+    }
+    EXPECT_EQ(std::count(asked.begin(), asked.end(), 1),
+              static_cast<std::ptrdiff_t>(lines - Upcoming::kSoon / kLine));
+  }
+}
+
 TEST(Upcoming, WithoutRowsToComeNothingOfThemIsAskedFor) {
   const Rows rows(StorageType::bf16, 64, kEntryBlock);
   const RowsView present = rows.view(0, kEntryBlock), none = rows.view(kEntryBlock, 0);
