@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the benchmarks; each prints ratios to what this machine can do, measured in the
-# same run, and leaves its figures as JSON in results/.
+# same run, and leaves its figures as JSON in results/. At the end a table of what is aimed at,
+# beside what this run measured (results/bench.json).
 #
 #   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node;
 #                          about twenty minutes
@@ -29,6 +30,7 @@ done
 
 ./setup.sh
 mkdir -p results
+written=()  # by this run
 cmake --preset bench >/dev/null
 
 kernels() {
@@ -37,6 +39,7 @@ kernels() {
   cmake --build --preset bench --target "bench_$name"
   "build/bench/bench_$name" ${quick:+--benchmark_min_time=0.02} \
     --benchmark_out="results/bench-$name.json" --benchmark_out_format=json "$@"
+  written+=("results/bench-$name.json")
 }
 
 # Random weights: the same model on every machine, none to be downloaded.
@@ -68,8 +71,12 @@ models() {
   echo "== The model that is shipped, far beyond its positions"
   "${ballast[@]}" -m models/ballast-mini.gguf --positions rolling --scale "$far" \
     --plot results/bench-far.svg --json=results/bench-far.json
+  written+=(results/bench-{speed,methods,throughput,scale,far}.json)
 }
 
 for name in "${names[@]}"; do
   if [ "$name" = models ]; then models "$@"; else kernels "$name" "$@"; fi
 done
+echo "== What is aimed at, and what this run reached"
+cmake --build --preset bench --target bench_table
+build/bench/bench_table results/bench.json "${written[@]}"

@@ -17,10 +17,6 @@
 // BALLAST_TARGET=avx2 in the environment: as on a processor without AVX-512.
 #include <benchmark/benchmark.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <time.h>
 
 #include <algorithm>
@@ -33,6 +29,7 @@
 #include "ballast/attention.h"
 #include "ballast/threads.h"
 #include "base/parallel.h"
+#include "floors.h"
 #include "target.h"
 
 namespace ballast {
@@ -42,11 +39,11 @@ constexpr std::size_t kEntries = 16384;
 constexpr std::size_t kBytesBeyondCaches = std::size_t{192} << 20;
 constexpr std::size_t kBytesOfTurn = std::size_t{8} << 20;
 
-// Of one thread, processor time: other programs on the machine take turns with this one. Waiting
-// for memory counts. Of several, time.
+// Of several threads, time.
 double now(std::size_t threads = 1) {
+  if (threads == 1) return thread_seconds();
   timespec time;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -197,32 +194,6 @@ void cached(benchmark::State& state, StorageType type) {
       kPasses * static_cast<double>(keys.bytes() + values.bytes()) / best * 1e-9;
 }
 
-// The rate of multiply-adds that wait for nothing: of float32, and of bf16 in pairs.
-#if defined(__x86_64__)
-__attribute__((target("avx512f,avx512bf16"), noinline)) double spin(bool pairs) {
-  constexpr int kSums = 12, kSteps = 1 << 18;
-  __m512 sums[kSums] = {}, one = _mm512_set1_ps(0.5f);
-  const auto start = now();
-  for (int s = 0; s < kSteps; ++s) {
-#pragma GCC unroll 12
-    for (__m512& sum : sums) {
-      sum = pairs ? _mm512_dpbf16_ps(sum, (__m512bh)one, (__m512bh)one)
-                  : _mm512_fmadd_ps(sum, one, one);
-      asm volatile("" : "+v"(sum));
-    }
-  }
-  return 2.0 * 16 * (pairs ? 2 : 1) * kSums * kSteps / seconds_since(start);
-}
-double peak(bool pairs) {
-  if (!__builtin_cpu_supports("avx512bf16")) return 0.0;
-  double best = 0.0;
-  for (int i = 0; i < 20; ++i) best = std::max(best, spin(pairs));
-  return best;
-}
-#else
-double peak(bool) { return 0.0; }
-#endif
-
 // A causal prompt of n tokens and a group of query heads.
 void prompt(benchmark::State& state, StorageType type) {
   const auto n = static_cast<std::size_t>(state.range(0));
@@ -260,8 +231,8 @@ void prompt(benchmark::State& state, StorageType type) {
   const double flops = pairs * static_cast<double>(group * dim) * 4.0;
   state.counters["Gflop/s"] = flops / best * 1e-9;
   state.counters["mass"] = best_with_mass / best - 1.0;
-  state.counters["of_f32"] = flops / best / peak(false);
-  state.counters["of_bf16"] = flops / best / peak(true);
+  state.counters["of_f32"] = flops / best / f32_peak();
+  if (const double peak = bf16_peak(); peak > 0) state.counters["of_bf16"] = flops / best / peak;
 }
 
 void decode_arguments(benchmark::internal::Benchmark* bench) {

@@ -1,0 +1,53 @@
+// The table at the end of ./bench.sh: what is aimed at beside what the run measured.
+//
+//   bench_table OUT.json results/bench-attention.json …
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "aims.h"
+#include "base/fail.h"
+#include "base/output_file.h"
+#include "base/read_file.h"
+
+namespace ballast {
+namespace {
+
+Json read(const std::filesystem::path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, false);
+  require(!json.is_discarded(), "{}: not JSON; run ./bench.sh anew", path.string());
+  return json;
+}
+
+void run(int count, char** arguments) {
+  require(count >= 3, "bench_table: expected OUT.json and results/bench-NAME.json …");
+  std::map<std::string, Json> files;
+  for (int i = 2; i < count; ++i) {
+    const std::filesystem::path path = arguments[i];
+    std::string name = path.stem().string();
+    constexpr std::string_view kPrefix = "bench-";
+    if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+    files[name] = read(path);
+  }
+  const std::vector<Aim> aims = aims_of(files);
+  OutputFile out(arguments[1]);
+  out.write(to_text(to_json(aims)));
+  out.commit();
+  std::fputs(aims.empty() ? "Nothing that is aimed at was measured.\n" : to_text(aims).c_str(),
+             stdout);
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int count, char** arguments) {
+  try {
+    ballast::run(count, arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_table: %s\n", error.what());
+    return 1;
+  }
+}
