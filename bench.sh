@@ -4,7 +4,7 @@
 # beside what this run measured (results/bench.json).
 #
 #   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node;
-#                          about twenty minutes
+#                          twenty to thirty minutes
 #   ./bench.sh --quick     the same on shorter texts, in a few minutes
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
 #   ./bench.sh models      whole models alone; options after -- go to ballast bench
@@ -78,5 +78,5 @@ for name in "${names[@]}"; do
   if [ "$name" = models ]; then models "$@"; else kernels "$name" "$@"; fi
 done
 echo "== What is aimed at, and what this run reached"
-cmake --build --preset bench --target bench_table
+cmake --build --preset bench --target bench_table >/dev/null
 build/bench/bench_table results/bench.json "${written[@]}"

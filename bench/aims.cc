@@ -251,7 +251,8 @@ void scale(Lines& lines, const std::string& what, const Json& rows) {
 
 // Of a share or a ratio, without its sign.
 std::string digits(Kind kind, double value) {
-  if (kind == Kind::share) return fmt::format("{:.{}f}", 100 * value, std::abs(value) < 0.0995 ? 1 : 0);
+  if (kind == Kind::share)
+    return fmt::format("{:.{}f}", 100 * value, std::abs(value) < 0.0995 ? 1 : 0);
   return fmt::format("{:.{}f}", value, std::abs(value) < 9.95 ? 2 : 1);
 }
 

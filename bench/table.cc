@@ -18,12 +18,13 @@ namespace {
 
 Json read(const std::filesystem::path& path) {
   const Json json = Json::parse(read_file(path), nullptr, false);
-  require(!json.is_discarded(), "{}: not JSON; run ./bench.sh anew", path.string());
+  require(json.contains("results") || json.contains("benchmarks"),
+          "{}: not what a benchmark writes; run ./bench.sh anew", path.string());
   return json;
 }
 
 void run(int count, char** arguments) {
-  require(count >= 3, "bench_table: expected OUT.json and results/bench-NAME.json …");
+  require(count >= 3, "expected OUT.json and results/bench-NAME.json …");
   std::map<std::string, Json> files;
   for (int i = 2; i < count; ++i) {
     const std::filesystem::path path = arguments[i];
