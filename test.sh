@@ -23,10 +23,10 @@ done
 
 ./setup.sh
 cmake --preset "$preset" >/dev/null
-cmake --build --preset "$preset"
-if [ "$preset" = release ]; then
+if [ "$preset" = release ]; then  # first, as it takes seconds
   cmake --build --preset release --target format-check
 fi
+cmake --build --preset "$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/cmake/lsan.supp:print_suppressions=0}
 ctest --preset "$preset" -j "$(nproc)" "${labels[@]}" "$@"

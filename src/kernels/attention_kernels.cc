@@ -465,8 +465,7 @@ HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weig
                                 const RowsView* next) {
   constexpr std::size_t S = Q == 1 ? 4 : kManyRegisters || Q == 2 ? 2 : 1;
   Pace<Read::bytes(kStep), Q> pace(reader.view(), next, reader.rows() * reader.steps());
-  const std::size_t together =
-      next == nullptr ? kEntryBlock : rows_together(reader.view());
+  const std::size_t together = next == nullptr ? kEntryBlock : rows_together(reader.view());
   float kept[Q * kMaxDim];
   for (std::size_t e = 0; e < reader.rows(); e += together) {
     const std::size_t end = std::min(e + together, reader.rows());
