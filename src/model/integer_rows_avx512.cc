@@ -25,6 +25,77 @@ struct FifthOfBlocks {
   }
 };
 
+/// Four blocks of each of four rows, of a plain type.
+template <typename Type>
+class FourBlocks {
+ public:
+  /// Those that begin `at` bytes behind p.
+  BALLAST_INLINE FourBlocks(const Bytes (&p)[kRows], int at) {
+    times<kRows>([&](auto r) BALLAST_HERE {
+      p_[r] = p[r] + at;
+      begin_[r] = _mm512_loadu_si512(p_[r]);
+    });
+  }
+  /// Sixteen bytes of each block of row r, from Type::kRaw[i] on.
+  template <int i>
+  BALLAST_INLINE __m512i raw(int r) const {
+    // What is behind the first line, or, of the latter half of blocks of 34 bytes, at the end.
+    constexpr int kEnd = 3 * Type::kBytes + Type::kRaw[i] + 16;
+    constexpr int kFrom = i == 0 ? 0 : kEnd - 128, kRest = kEnd - kFrom - 64;
+    constexpr int kTail = kRest <= 16 ? 16 : kRest <= 32 ? 32 : 64;
+    static_assert(Type::kRaw[i] >= kFrom && kRest <= 64);
+    static constexpr Order kOrder([](int j) {
+      const int byte = j / 8 * Type::kBytes + Type::kRaw[i] + j % 8 * 2 - kFrom;
+      return (byte < 64 ? byte : byte + kTail - kRest) / 2;
+    });
+    const __m512i begin = i == 0 ? begin_[r] : _mm512_loadu_si512(p_[r] + kFrom);
+    const Bytes tail = p_[r] + kEnd - kTail;
+    __m512i end;
+    if constexpr (kTail == 16) {
+      end = _mm512_castsi128_si512(load_16(tail));
+    } else if constexpr (kTail == 32) {
+      end = _mm512_castsi256_si512(load_32(tail));
+    } else {
+      end = _mm512_loadu_si512(tail);
+    }
+    return _mm512_permutex2var_epi16(begin, _mm512_load_si512(kOrder.of), end);
+  }
+  /// Of each block those of four rows.
+  BALLAST_INLINE void scales(__m128 (&out)[4]) const {
+    if constexpr (3 * Type::kBytes + 2 > 64) {
+      times<4>([&](auto b) BALLAST_HERE { out[b] = f16_of_four(b * Type::kBytes, p_); });
+    } else {
+      // Of block b those of two rows: lane b.
+      static constexpr Order kOrder(
+          [](int j) { return j < 8 ? j / 2 * Type::kBytes / 2 + j % 2 * 32 : 0; });
+      const __m512i order = _mm512_load_si512(kOrder.of);
+      const auto two = [&](int r) BALLAST_HERE {
+        return _mm512_castsi512_si128(_mm512_permutex2var_epi16(begin_[r], order, begin_[r + 1]));
+      };
+      const __m128i former = two(0), latter = two(2);
+      const __m256 low = _mm256_cvtph_ps(_mm_unpacklo_epi32(former, latter));
+      const __m256 high = _mm256_cvtph_ps(_mm_unpackhi_epi32(former, latter));
+      out[0] = _mm256_castps256_ps128(low);
+      out[1] = _mm256_extractf128_ps(low, 1);
+      out[2] = _mm256_castps256_ps128(high);
+      out[3] = _mm256_extractf128_ps(high, 1);
+    }
+  }
+
+ private:
+  /// Of words, in two vectors.
+  struct Order {
+    alignas(64) std::int16_t of[32];
+    template <typename From>
+    constexpr explicit Order(const From& from) : of() {
+      for (int j = 0; j < 32; ++j) of[j] = static_cast<std::int16_t>(from(j));
+    }
+  };
+
+  Bytes p_[kRows];
+  __m512i begin_[kRows];
+};
+
 /// t[c] = what the span at p adds to the dots of four rows with activation c, of a plain type.
 template <typename Type, std::size_t M>
 requires(Type::kPlain) BALLAST_INLINE
@@ -32,32 +103,34 @@ requires(Type::kPlain) BALLAST_INLINE
   times<M>([&](auto c) BALLAST_HERE { t[c] = _mm_setzero_ps(); });
   times<2>([&](auto part) BALLAST_HERE {
     constexpr int kFirst = 4 * part;
+    const FourBlocks<Type> blocks(p, kFirst * Type::kBytes);
     __m512i first[kRows], second[kRows];
     times<kRows>([&](auto r) BALLAST_HERE {
-      const Bytes q = p[r] + kFirst * Type::kBytes;
       Vectors<1> raw[kRaws<Type>];
-      times<kRaws<Type>>([&](auto i) BALLAST_HERE {
-        const Bytes at = q + Type::kRaw[i];
-        constexpr int kNext = Type::kBytes;
-        raw[i] = {{in_quarters(at, at + kNext, at + 2 * kNext, at + 3 * kNext)}};
-      });
-      const FifthOfBlocks<Type> fifth{q};
+      times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[i] = {{blocks.template raw<i>(r)}}; });
+      const FifthOfBlocks<Type> fifth{p[r] + kFirst * Type::kBytes};
       first[r] = Type::template numbers<0>(raw, fifth).v[0];
       second[r] = Type::template numbers<1>(raw, fifth).v[0];
     });
     __m128 scales[4];
-    times<4>([&](auto b) BALLAST_HERE { scales[b] = f16_of_four((kFirst + b) * Type::kBytes, p); });
+    blocks.scales(scales);
     times<M>([&](auto c) BALLAST_HERE {
       const auto &x_first = x[c]->blocks[kFirst / 2], &x_second = x[c]->blocks[kFirst / 2 + 1];
       __m512i v[kRows];
+      // Step by step for all rows, as each step waits for the one before.
       times<kRows>([&](auto r) BALLAST_HERE {
         v[r] =
             _mm512_dpbusd_epi32(_mm512_setzero_si512(), first[r], _mm512_load_si512(x_first.high));
-        v[r] = _mm512_dpbusd_epi32(v[r], second[r], _mm512_load_si512(x_second.high));
-        v[r] = _mm512_dpbusd_epi32(_mm512_slli_epi32(v[r], kLowDigit), first[r],
-                                   _mm512_load_si512(x_first.low));
-        v[r] = _mm512_dpbusd_epi32(v[r], second[r], _mm512_load_si512(x_second.low));
       });
+      const auto add = [&](const __m512i(&numbers)[kRows], const auto& digits) BALLAST_HERE {
+        times<kRows>([&](auto r) BALLAST_HERE {
+          v[r] = _mm512_dpbusd_epi32(v[r], numbers[r], _mm512_load_si512(digits));
+        });
+      };
+      add(second, x_second.high);
+      times<kRows>([&](auto r) BALLAST_HERE { v[r] = _mm512_slli_epi32(v[r], kLowDigit); });
+      add(first, x_first.low);
+      add(second, x_second.low);
       // 128 bits for each block, in them a lane for each row.
       __m512i sums = add_four(v);
       if constexpr (Type::kZero != 0) {
@@ -147,6 +220,15 @@ class RowScales {
   __m128 scale_, offset_scale_;
 };
 
+/// A constant vector.
+struct Bytes64 {
+  alignas(64) std::uint8_t of[64];
+  template <typename At>
+  constexpr explicit Bytes64(const At& at) : of() {
+    for (int i = 0; i < 64; ++i) of[i] = static_cast<std::uint8_t>(at(i));
+  }
+};
+
 /// The same of Q4_K and Q5_K, all rows at a time: a row in each 128 bits.
 template <typename Type>
 requires(Type::kGroup == 32) class RowScales<Type> {
@@ -165,12 +247,15 @@ requires(Type::kGroup == 32) class RowScales<Type> {
     });
   }
 
-  template <int j, int r>
+  /// Row r's of the chunks of vectors 2 i and 2 i + 1: in each 128 bits four words of the former's,
+  /// then four of the latter's.
+  template <int i, int r>
   BALLAST_INLINE __m512i of_chunks() const {
-    constexpr int kZeros = static_cast<int>(0x80808000), kFirst = chunk<Type>(j);
-    return _mm512_shuffle_epi8(
-        row_[r], _mm512_inserti64x4(_mm512_set1_epi32(kZeros | kFirst),
-                                    _mm256_set1_epi32(kZeros | (kFirst + Type::kDistance)), 1));
+    static constexpr Bytes64 kOrder([](int at) {
+      if (at % 2 == 1) return 0x80;  // zero
+      return chunk<Type>(2 * i + at % 16 / 8) + at / 32 * Type::kDistance;
+    });
+    return _mm512_shuffle_epi8(row_[r], _mm512_load_si512(kOrder.of));
   }
   BALLAST_INLINE __m128 scale() const { return scale_; }
   BALLAST_INLINE __m128 offset_scale() const { return offset_scale_; }
@@ -189,16 +274,10 @@ requires(Type::kGroup == 32) class RowScales<Type> {
   __m128 scale_, offset_scale_;
 };
 
-/// t[c] = what the span at p adds to the dots of four rows with activation c, of a K type.
+/// v[c][r] = parts of row r's sum with activation c: products of each group times its scale.
 template <typename Type, std::size_t M>
-requires(!Type::kPlain) BALLAST_INLINE
-    void span_of(Type, const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
-  const RowScales<Type> scales(p);
-  RawOfRow<Type> raw[kRows];
-  times<kRows>([&](auto r) BALLAST_HERE {
-    times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[r].load(p[r], i); });
-  });
-  __m512i v[M][kRows];
+BALLAST_INLINE void multiply(const RowScales<Type>& scales, const RawOfRow<Type> (&raw)[kRows],
+                             const IntegerSpan* const (&x)[M], __m512i (&v)[M][kRows]) {
   // Step by step for all rows: what waits for the step before would fill the processor's queues.
   times<4>([&](auto j) BALLAST_HERE {
     __m512i numbers[kRows], scale[kRows];
@@ -228,6 +307,64 @@ requires(!Type::kPlain) BALLAST_INLINE
       });
     });
   });
+}
+
+/// The same. Sums of four numbers with a digit, at most 4 · 31 · 64 in magnitude, fit words, which
+/// are multiplied with the scales in pairs.
+template <typename Type, std::size_t M>
+requires(Type::kGroup == 32) BALLAST_INLINE
+    void multiply(const RowScales<Type>& scales, const RawOfRow<Type> (&raw)[kRows],
+                  const IntegerSpan* const (&x)[M], __m512i (&v)[M][kRows]) {
+  constexpr std::size_t kAtOnce = 2;  // rows: what registers hold
+  times<kRows / kAtOnce>([&](auto part) BALLAST_HERE {
+    constexpr std::size_t kFirst = kAtOnce * part;
+    __m512i numbers[4][kAtOnce], scale[2][kAtOnce];
+    times<kAtOnce>([&](auto r) BALLAST_HERE {
+      times<4>([&](auto j) BALLAST_HERE {
+        numbers[j][r] = Type::template numbers<j>(raw[kFirst + r]).v[0];
+      });
+      times<2>([&](auto i)
+                   BALLAST_HERE { scale[i][r] = scales.template of_chunks<i, kFirst + r>(); });
+    });
+    times<M>([&](auto c) BALLAST_HERE {
+      const auto add = [&](const auto& digits_of) BALLAST_HERE {
+        times<2>([&](auto i) BALLAST_HERE {
+          __m512i sums[2][kAtOnce];
+          times<2>([&](auto k) BALLAST_HERE {
+            const __m512i digits = _mm512_load_si512(digits_of(x[c]->pairs[2 * i + k]));
+            times<kAtOnce>([&](auto r) BALLAST_HERE {
+              sums[k][r] =
+                  _mm512_dpbusd_epi32(_mm512_setzero_si512(), numbers[2 * i + k][r], digits);
+            });
+          });
+          times<kAtOnce>([&](auto r) BALLAST_HERE {
+            const __m512i words = _mm512_packs_epi32(sums[0][r], sums[1][r]);
+            __m512i& sum = v[c][kFirst + r];
+            sum = _mm512_dpwssd_epi32(sum, words, scale[i][r]);
+          });
+        });
+      };
+      times<kAtOnce>([&](auto r) BALLAST_HERE { v[c][kFirst + r] = _mm512_setzero_si512(); });
+      add([](const auto& pair) BALLAST_HERE { return pair.high; });
+      times<kAtOnce>([&](auto r) BALLAST_HERE {
+        v[c][kFirst + r] = _mm512_slli_epi32(v[c][kFirst + r], kLowDigit);
+      });
+      add([](const auto& pair) BALLAST_HERE { return pair.low; });
+    });
+  });
+}
+
+/// t[c] = what the span at p adds to the dots of four rows with activation c, of a K type.
+template <typename Type, std::size_t M>
+requires(!Type::kPlain) BALLAST_INLINE
+    void span_of(Type, const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M], __m128 (&t)[M]) {
+  const RowScales<Type> scales(p);
+  RawOfRow<Type> raw[kRows];
+  times<kRows>([&](auto r) BALLAST_HERE {
+    times<kRaws<Type>>([&](auto i) BALLAST_HERE { raw[r].load(p[r], i); });
+  });
+  __m512i v[M][kRows];
+  multiply(scales, raw, x, v);
   times<M>([&](auto c) BALLAST_HERE {
     const __m512i sums = add_four(v[c]);
     if constexpr (Type::kFolds == 1) {

@@ -31,13 +31,17 @@ class Prefetch {
   BALLAST_INLINE void rows(const Byte* p, std::size_t at) const {
     const Byte* next = p + ahead_ + (at < beyond_ ? 0 : (kRows - 1) * stride_);
     times<kRows>([&](auto r) BALLAST_HERE {
-      times<(bytes + 63) / 64>([&](auto i) BALLAST_HERE {
-        _mm_prefetch(reinterpret_cast<const char*>(next + r * stride_ + 64 * i), _MM_HINT_T1);
-      });
+      // Only lines that begin here: asked for again, while it is on its way, one takes up a place
+      // for as long. The last of a part of a line may be the one before it; those two merge.
+      const auto* here = reinterpret_cast<const char*>(next + r * stride_);
+      times<bytes / 64>([&](auto i) BALLAST_HERE { ask(here + 63 + 64 * i); });
+      if constexpr (bytes % 64 != 0) ask(here + bytes - 1);
     });
   }
 
  private:
+  BALLAST_INLINE static void ask(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
+
   std::size_t stride_;
   std::size_t beyond_;  ///< where in a row the place ahead is in one of the next four rows
   std::size_t ahead_;
