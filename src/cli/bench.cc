@@ -206,7 +206,8 @@ void run(Options& o) {
 }
 
 void add_measurements(CLI::App& app, Options& o) {
-  app.add_option("--methods", o.methods, "Method strings, separated by ';' or given repeatedly")
+  app.add_option("--methods", o.methods,
+                 "Method strings, separated by ',' or ';' or given repeatedly")
       ->allow_extra_args(false)
       ->type_name("LIST");
   app.add_option("--prompt", o.prompts, "Lengths of prompts, in tokens")

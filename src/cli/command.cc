@@ -100,14 +100,22 @@ std::vector<std::size_t> parse_selection(std::string_view text, std::string_view
 std::vector<std::string> split_methods(const std::vector<std::string>& texts) {
   std::vector<std::string> out;
   for (std::string_view rest : texts) {
+    bool option_may_follow = false;  // of the method before, after a ','
     while (true) {
-      std::string_view item = rest.substr(0, rest.find(';'));
-      const bool last = item.size() == rest.size();
-      if (!last) rest.remove_prefix(item.size() + 1);
+      const std::size_t end = std::min(rest.find_first_of(",;"), rest.size());
+      std::string_view item = rest.substr(0, end);
       while (item.starts_with(' ')) item.remove_prefix(1);
       while (item.ends_with(' ')) item.remove_suffix(1);
-      if (!item.empty()) out.emplace_back(item);
-      if (last) break;
+      const std::size_t sign = item.find_first_of(":=");
+      const bool option = sign != std::string_view::npos && item[sign] == '=';
+      if (option && option_may_follow) {
+        out.back().append(",").append(item);
+      } else if (!item.empty()) {
+        out.emplace_back(item);
+      }
+      if (end == rest.size()) break;
+      option_may_follow = rest[end] == ',' && (option_may_follow || !item.empty());
+      rest.remove_prefix(end + 1);
     }
   }
   return out;

@@ -92,7 +92,8 @@ std::vector<std::size_t> parse_selection(std::string_view text, std::string_view
 /// "f32", "bf16" or "f16", the types of written tensors. Throws Error.
 TensorType parse_float_type(std::string_view name);
 
-/// "streaming_llm;h2o" and repeated options: every method string given.
+/// "exact,balancekv:rate=0.25,block=128;h2o" and repeated options: every method string given.
+/// Either sign separates; what has a '=' first after a ',' is an option of the method before.
 std::vector<std::string> split_methods(const std::vector<std::string>& texts);
 
 }  // namespace ballast::cli

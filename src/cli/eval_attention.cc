@@ -153,7 +153,8 @@ void add_eval_attention(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "attention", "Error of compressed attention in single layers, method by method");
   o.source.add_to(*app, "First seed, and that of the made-up stream");
-  app->add_option("--methods", o.methods, "Method strings, separated by ';' or given repeatedly")
+  app->add_option("--methods", o.methods,
+                  "Method strings, separated by ',' or ';' or given repeatedly")
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");

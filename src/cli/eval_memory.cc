@@ -133,7 +133,8 @@ void add_eval_memory(CLI::App& parent, std::function<void()>& task) {
   o.synth.kv_heads = 1;
   CLI::App* app = parent.add_subcommand(
       "memory", "Error against memory on long made-up streams, and its slope");
-  app->add_option("--methods", o.methods, "Method strings, separated by ';' or given repeatedly")
+  app->add_option("--methods", o.methods,
+                  "Method strings, separated by ',' or ';' or given repeatedly")
       ->allow_extra_args(false)
       ->default_str("balancekv;uniform")
       ->type_name("LIST");

@@ -64,8 +64,9 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
         ->type_name("LIST")
         ->group("Methods");
   };
-  app.add_option("--methods", methods,
-                 "Method strings, separated by ';' or given repeatedly [" + standard_methods + "]")
+  app.add_option(
+         "--methods", methods,
+         "Method strings, separated by ',' or ';' or given repeatedly [" + standard_methods + "]")
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group("Methods");

@@ -54,6 +54,24 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   EXPECT_EQ(all.at("results").at(0).at("entries"), 44);
 }
 
+TEST(Bench, TakesMethodsBetweenCommasAndSemicolons) {
+  const auto names = [](const Words& methods) {
+    const Said said = bench(Words{"--prompt", "40", "--generate", "1", "--json"} + methods);
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    std::vector<std::string> out;
+    const json all = said.json();
+    for (const json& row : all.at("results")) out.push_back(row.at("method"));
+    return out;
+  };
+  const std::string balance = "balancekv:budget=24,sink=2,window=8",
+                    window = "streaming-llm:budget=24,sink=1";
+  const auto all = testing::ElementsAre("exact", balance, window, "exact");
+  EXPECT_THAT(names({"--methods", "exact," + balance + "," + window + ",exact"}), all);
+  EXPECT_THAT(names({"--methods", "exact;" + balance + " ; " + window + ",exact,"}), all);
+  EXPECT_THAT(names({"--methods", "exact", "--methods", balance + ", " + window + ";exact"}), all);
+  expect_refusal(bench({"--methods", "exact;budget=24"}), "unknown method 'budget=24'");
+}
+
 TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
   const TempDir dir;
   ASSERT_EQ(::setenv("TMPDIR", dir.path().c_str(), 1), 0);
