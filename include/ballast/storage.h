@@ -71,10 +71,16 @@ struct RowsView {
 /// A view of float32 rows that someone else holds.
 RowsView view_f32(ConstMatrix rows);
 
-/// A preallocated store of up to capacity() rows. set() rounds to the storage type: bf16 and f16 to
-/// nearest even, saturating at their largest number (f16: ±65504); int8 and int4 to the nearest
-/// step of the group, whose scale is rounded up so that nothing is cut off (below 1.4e38; larger
-/// numbers saturate). Setting a row allocates nothing.
+struct FreeRows {
+  bool in_large_pages = false;
+  void operator()(std::byte* rows) const;
+};
+
+/// A preallocated store of up to capacity() rows, in pages of 2 MiB where the system gives them.
+/// set() rounds to the storage type: bf16 and f16 to nearest even, saturating at their largest
+/// number (f16: ±65504); int8 and int4 to the nearest step of the group, whose scale is rounded up
+/// so that nothing is cut off (below 1.4e38; larger numbers saturate). Setting a row allocates
+/// nothing.
 class Rows {
  public:
   Rows() = default;
@@ -107,7 +113,8 @@ class Rows {
   std::size_t capacity_ = 0;
   std::size_t stride_ = 0;
   std::size_t scales_per_row_ = 0;
-  AlignedArray<std::byte> data_;
+  using Data = std::unique_ptr<std::byte[], FreeRows>;
+  Data data_;
   AlignedArray<std::uint16_t> scales_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/large_pages.h"
 #include "base/read_file.h"
 
 namespace ballast {
@@ -33,9 +34,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
       problem = std::strerror(errno);
     } else {
       bytes_ = {static_cast<const std::byte*>(p), size};
-      // Weights are read through once a token, and translating addresses is up to a fifth of that
-      // time where pages are small. A kernel that cannot hold files in large ones changes nothing.
-      static_cast<void>(::madvise(p, size, MADV_HUGEPAGE));
+      prefer_large_pages(p, size);  // a model's weights
     }
   }
   ::close(file);

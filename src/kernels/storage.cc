@@ -4,10 +4,13 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "base/fail.h"
+#include "base/large_pages.h"
 #include "kernels/round.h"
 
 namespace ballast {
@@ -143,6 +146,17 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
   }
 }
 
+// With less than this for each head even a large model's cache lies within reach of the processor's
+// table of pages: 12 MiB and more.
+constexpr std::size_t kLeastInLargePages = std::size_t{128} << 10;
+
+std::unique_ptr<std::byte[], FreeRows> allocate_rows(std::size_t bytes) {
+  if (bytes < kLeastInLargePages) {
+    return {allocate_aligned<std::byte>(bytes).release(), FreeRows{false}};
+  }
+  return {static_cast<std::byte*>(LargePages::shared().allocate(bytes)), FreeRows{true}};
+}
+
 std::size_t checked_product(std::size_t a, std::size_t b) {
   require(b == 0 || a <= std::numeric_limits<std::size_t>::max() / 2 / b,
           "a store of {} rows of {} bytes is too large", a, b);
@@ -220,8 +234,16 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
   set(i, {row, dim_});
 }
 
+void FreeRows::operator()(std::byte* rows) const {
+  if (in_large_pages) {
+    LargePages::shared().free(rows);
+  } else {
+    std::free(rows);
+  }
+}
+
 void Rows::grow(std::size_t capacity, std::size_t used) {
-  auto data = allocate_aligned<std::byte>(checked_product(capacity, stride_));
+  Data data = allocate_rows(checked_product(capacity, stride_));
   auto scales = allocate_aligned<std::uint16_t>(checked_product(capacity, scales_per_row_));
   if (used > 0) {
     std::memcpy(data.get(), data_.get(), used * stride_);

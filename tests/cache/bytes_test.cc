@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "ballast/threads.h"
+#include "base/large_pages.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -14,10 +15,10 @@ constexpr bool kHeapCanBeAsked = false;
 constexpr bool kHeapCanBeAsked = true;
 #endif
 
-/// Bytes in use on the heap, whichever thread asked for them.
+/// Bytes in use on the heap and in large pages, whichever thread asked for them.
 std::size_t heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
-  return info.uordblks + info.hblkhd;
+  return info.uordblks + info.hblkhd + LargePages::shared().bytes();
 }
 
 class BytesOf : public testing::TestWithParam<std::string> {
