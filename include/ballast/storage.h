@@ -104,18 +104,22 @@ class Rows {
   /// The stored form of row i, for those who save and restore it.
   std::span<std::byte> payload(std::size_t i) { return {data_.get() + i * stride_, stride_}; }
   std::span<std::uint16_t> scales(std::size_t i) {
-    return {scales_.get() + i * scales_per_row_, scales_per_row_};
+    return {scales() + i * scales_per_row_, scales_per_row_};
   }
 
  private:
+  std::uint16_t* scales() const {
+    return reinterpret_cast<std::uint16_t*>(data_.get() + scales_begin_);
+  }
+
   StorageType type_ = StorageType::f32;
   std::size_t dim_ = 0;
   std::size_t capacity_ = 0;
   std::size_t stride_ = 0;
   std::size_t scales_per_row_ = 0;
+  std::size_t scales_begin_ = 0;  // in data_
   using Data = std::unique_ptr<std::byte[], FreeRows>;
-  Data data_;
-  AlignedArray<std::uint16_t> scales_;
+  Data data_;  // all rows' numbers, then all rows' scales
 };
 
 }  // namespace ballast

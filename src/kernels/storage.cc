@@ -205,8 +205,7 @@ std::size_t Rows::bytes() const {
 }
 
 void Rows::set(std::size_t i, std::span<const float> row) {
-  encode_row(type_, row.first(dim_), data_.get() + i * stride_,
-             scales_.get() + i * scales_per_row_);
+  encode_row(type_, row.first(dim_), data_.get() + i * stride_, scales() + i * scales_per_row_);
 }
 
 void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
@@ -217,7 +216,7 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
     const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
     std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
     if (scales_per_row_ > 0) {
-      std::memcpy(scales_.get() + i * scales_per_row_, source.scales + from * scales_per_row_,
+      std::memcpy(scales() + i * scales_per_row_, source.scales + from * scales_per_row_,
                   scales_per_row_ * sizeof(std::uint16_t));
     }
     return;
@@ -243,24 +242,24 @@ void FreeRows::operator()(std::byte* rows) const {
 }
 
 void Rows::grow(std::size_t capacity, std::size_t used) {
-  Data data = allocate_rows(checked_product(capacity, stride_));
-  auto scales = allocate_aligned<std::uint16_t>(checked_product(capacity, scales_per_row_));
+  const std::size_t numbers = checked_product(capacity, stride_);
+  const std::size_t begin = numbers + (kAlignment - numbers % kAlignment) % kAlignment;
+  const std::size_t row_of_scales = scales_per_row_ * sizeof(std::uint16_t);
+  Data data = allocate_rows(begin + checked_product(capacity, row_of_scales));
   if (used > 0) {
     std::memcpy(data.get(), data_.get(), used * stride_);
-    if (scales_per_row_ > 0) {
-      std::memcpy(scales.get(), scales_.get(), used * scales_per_row_ * sizeof(std::uint16_t));
-    }
+    std::memcpy(data.get() + begin, data_.get() + scales_begin_, used * row_of_scales);
   }
   // The padding of rows stays zero, so that it is finite in every type.
   std::memset(data.get() + used * stride_, 0, (capacity - used) * stride_);
   data_ = std::move(data);
-  scales_ = std::move(scales);
+  scales_begin_ = begin;
   capacity_ = capacity;
 }
 
 RowsView Rows::view(std::size_t begin, std::size_t count) const {
   RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
-  if (scales_per_row_ > 0) all.scales = scales_.get();
+  if (scales_per_row_ > 0) all.scales = scales();
   return all.slice(begin, count);
 }
 
