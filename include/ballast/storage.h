@@ -71,6 +71,7 @@ struct RowsView {
 /// A view of float32 rows that someone else holds.
 RowsView view_f32(ConstMatrix rows);
 
+/// Gives the memory of Rows back to where it is from.
 struct FreeRows {
   bool in_large_pages = false;
   void operator()(std::byte* rows) const;

@@ -146,9 +146,9 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
   }
 }
 
-// With less than this for each head even a large model's cache lies within reach of the processor's
-// table of pages: 12 MiB and more.
-constexpr std::size_t kLeastInLargePages = std::size_t{128} << 10;
+// Caches of smaller arrays lie within reach of the processor's table of pages, or nearly, and would
+// feel the last large page, of which half is empty on average.
+constexpr std::size_t kLeastInLargePages = std::size_t{256} << 10;
 
 std::unique_ptr<std::byte[], FreeRows> allocate_rows(std::size_t bytes) {
   if (bytes < kLeastInLargePages) {
