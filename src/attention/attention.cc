@@ -141,6 +141,16 @@ struct Record {
     max.reserve(blocks * queries);
   }
   float* next(std::size_t queries) { return weights.get() + blocks.size() * queries * kEntryBlock; }
+  // Asks memory for the rows, from `first` on, of the block after the next one, which its logits
+  // are to be written over.
+  void ask_for_next(std::size_t queries, std::size_t first, std::size_t count) {
+    constexpr std::size_t kLine = 64 / sizeof(float);
+    const float* row = next(queries) + (queries + first) * kEntryBlock;
+    for (std::size_t i = 0; i < count * kEntryBlock; i += kLine) {
+      __builtin_prefetch(row + i, 1, 2);
+      asm volatile("");  // GCC takes a loop of nothing but this for one without effect
+    }
+  }
 
   AlignedArray<float> weights;  // kEntryBlock for each query of a block
   std::vector<Block> blocks;
@@ -270,6 +280,7 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
       // Where all is hidden so far, weights relative to any number are 0.
       rows[i].largest = max == -kInfinity ? 0.0f : max;
     }
+    if (work.record != nullptr) work.record->ask_for_next(m, first, count);
     kernels::exponentiate({rows, count}, row, sums);
     for (std::size_t i = 0; i < count; ++i) {
       if (std::isnan(sums[i])) {  // values may be multiplied as integers, which know no NaN

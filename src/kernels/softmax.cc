@@ -190,7 +190,9 @@ void Exponentiate(std::span<const FinishedLogits> rows, float* logits, double* s
 void AddColumns(const float* weights, const float* factors, std::size_t count, float* sums,
                 std::size_t entries) {
   const FloatTag d;
-  constexpr std::size_t kVectors = 4;  // at a time, so that no sum waits for itself
+  // At a time, so that no sum waits for itself: all of a row where that fits into registers, as
+  // weights come from memory and should do so in its order.
+  constexpr std::size_t kVectors = std::min<std::size_t>(kEntryBlock / kLanes, 8);
   float row[kEntryBlock] = {};
   std::copy_n(sums, entries, row);
   for (std::size_t e = 0; e < entries; e += kVectors * kLanes) {
