@@ -31,11 +31,11 @@ BALLAST_INLINE void add_offsets(const Bytes (&p)[kRows], const IntegerSpan* cons
 /// sums[c][r] += what `spans` spans of four rows, `stride` bytes apart, add to the dots with M
 /// activations, which are `x_stride` spans apart. span_of(Type(), p, x, t) makes t[c] what the span
 /// at p adds to the dots of four rows with activation c.
-template <typename Type, std::size_t M>
+template <typename Type, std::size_t M, bool kLong>
 __attribute__((noinline)) void add_spans(Bytes first, std::size_t stride, std::size_t spans,
                                          const IntegerSpan* activations, std::size_t x_stride,
                                          float (*sums)[kRows]) {
-  const Prefetch prefetch(stride);
+  const Prefetch<kLong> prefetch(stride);
   const IntegerSpan* x[M];
   __m128 total[M];
   times<M>([&](auto c) BALLAST_HERE {
@@ -45,7 +45,7 @@ __attribute__((noinline)) void add_spans(Bytes first, std::size_t stride, std::s
   std::size_t at = 0;
   for (std::size_t i = 0; i < spans; ++i, at += kSpanBytes<Type>) {
     const Bytes q = first + at;
-    prefetch.rows<kSpanBytes<Type>>(q, at);
+    prefetch.template rows<kSpanBytes<Type>>(q, at);
     __m128 t[M];
     span_of(Type(), {q, q + stride, q + 2 * stride, q + 3 * stride}, x, t);
     times<M>([&](auto c) BALLAST_HERE {
@@ -62,13 +62,15 @@ void four_dots(Bytes first, std::size_t stride, std::size_t n, const IntegerSpan
                float (*sums)[kRows]) {
   std::fill_n(sums[0], M * kRows, 0.0f);
   const std::size_t whole = n / kSpan, rest = n % kSpan / Type::kNumbers * Type::kBytes;
-  add_spans<Type, M>(first, stride, whole, x, spans_of(n), sums);
+  for_row_length(stride, [&](auto is_long) {
+    add_spans<Type, M, is_long>(first, stride, whole, x, spans_of(n), sums);
+  });
   if (rest == 0) return;
   std::uint8_t padded[kRows][kSpanBytes<Type>] = {};
   for (std::size_t r = 0; r < kRows; ++r) {
     std::memcpy(padded[r], first + r * stride + whole * kSpanBytes<Type>, rest);
   }
-  add_spans<Type, M>(padded[0], sizeof(padded[0]), 1, x + whole, spans_of(n), sums);
+  add_spans<Type, M, false>(padded[0], sizeof(padded[0]), 1, x + whole, spans_of(n), sums);
 }
 
 /// integer_dots() of a type.

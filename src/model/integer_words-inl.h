@@ -124,11 +124,11 @@ BALLAST_INLINE void span_of(const FourRows& rows, const WordSpan* const (&x)[M],
 }
 
 /// out[c · out_stride + r] = <row r, activation c> for M activations.
-template <typename Type, std::size_t M>
+template <typename Type, std::size_t M, bool kLong>
 __attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std::size_t count,
                                              std::size_t n, const WordSpan* activations, float* out,
                                              std::size_t out_stride) {
-  const Prefetch prefetch(stride);
+  const Prefetch<kLong> prefetch(stride);
   RowSpans<Type> spans(rows, stride, count, n);
   for (std::size_t i = 0; i < count; i += kRows) {
     const WordSpan* x[M];
@@ -142,7 +142,7 @@ __attribute__((noinline)) void multiply_rows(Bytes rows, std::size_t stride, std
       constexpr std::size_t kPart = kSpanOfRow / Type::kFolds;
       __m128 t[M];
       span_of<Type>(spans.next(), x, t, [&](auto f) BALLAST_HERE {
-        prefetch.rows<kPart>(here + f * kPart, at + f * kPart);
+        prefetch.template rows<kPart>(here + f * kPart, at + f * kPart);
       });
       times<M>([&](auto c) BALLAST_HERE {
         total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
@@ -164,7 +164,10 @@ void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
   with_float_type(type, [&](auto t) {
     times<kMostWordColumns>([&](auto m) {
       if (columns != m + 1) return;
-      multiply_rows<decltype(t), m + 1>(bytes(rows), row_bytes, count, n, x, out, out_stride);
+      for_row_length(row_bytes, [&](auto is_long) {
+        multiply_rows<decltype(t), m + 1, is_long>(bytes(rows), row_bytes, count, n, x, out,
+                                                   out_stride);
+      });
     });
   });
 }

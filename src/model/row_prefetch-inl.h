@@ -5,19 +5,36 @@
 #include <xmmintrin.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "base/inline.h"
 #include "base/times-inl.h"
 
 namespace ballast {
 
-/// Asks for weights in the order in which they will be read: four rows side by side, too short for
-/// the processor to see where they lead, then the four behind them. Into the second-level cache:
-/// the first one cannot wait for as many lines as memory needs to be busy.
+/// Rows from here on are asked for one behind the other: four places a page and more apart make
+/// memory and the processor's own prefetching slower. Shorter ones gain from being asked for in the
+/// order in which they will be read.
+inline constexpr std::size_t kLongRow = 4096;  ///< bytes
+
+/// Calls run(std::bool_constant<whether rows `stride` bytes apart are long>()).
+template <typename Run>
+BALLAST_INLINE void for_row_length(std::size_t stride, const Run& run) {
+  if (stride >= kLongRow) {
+    run(std::true_type());
+  } else {
+    run(std::false_type());
+  }
+}
+
+/// Asks for weights of four rows that are read side by side, before the processor sees where they
+/// lead. Into the second-level cache: the first one cannot wait for as many lines as memory needs
+/// to be busy.
+template <bool kLong>
 class Prefetch {
  public:
   static constexpr std::size_t kRows = 4;
-  static constexpr std::size_t kAhead = 4096;  ///< bytes
+  static constexpr std::size_t kAhead = 4096;  ///< bytes of a short row
 
   /// For rows `stride` bytes apart; 0, one row four times, asks for what will not be read.
   explicit BALLAST_INLINE Prefetch(std::size_t stride)
@@ -25,15 +42,17 @@ class Prefetch {
         beyond_(stride == 0 ? 0 : stride - kAhead % stride),
         ahead_(stride == 0 ? 0 : kAhead / stride * kRows * stride + kAhead % stride) {}
 
-  /// Asks for what is read kAhead bytes after `bytes` bytes of the rows whose first is at p, which
-  /// is byte `at` of its row.
+  /// Asks for as much as `bytes` bytes of the rows whose first is at p, which is byte `at` of its
+  /// row: of short rows for what is read kAhead bytes of a row later, of long ones for the next
+  /// part of the next four.
   template <std::size_t bytes, typename Byte>
   BALLAST_INLINE void rows(const Byte* p, std::size_t at) const {
-    const Byte* next = p + ahead_ + (at < beyond_ ? 0 : (kRows - 1) * stride_);
+    const Byte* next = kLong ? p + kRows * stride_ + (kRows - 1) * at
+                             : p + ahead_ + (at < beyond_ ? 0 : (kRows - 1) * stride_);
     times<kRows>([&](auto r) BALLAST_HERE {
       // Only lines that begin here: asked for again, while it is on its way, one takes up a place
       // for as long. The last of a part of a line may be the one before it; those two merge.
-      const auto* here = reinterpret_cast<const char*>(next + r * stride_);
+      const auto* here = reinterpret_cast<const char*>(next + r * (kLong ? bytes : stride_));
       times<bytes / 64>([&](auto i) BALLAST_HERE { ask(here + 63 + 64 * i); });
       if constexpr (bytes % 64 != 0) ask(here + bytes - 1);
     });
