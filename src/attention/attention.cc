@@ -248,10 +248,12 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     if (block.hidden_from(low, high, window)) continue;
     prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
     // Unpacked rows come from the cache and need no fetching ahead.
-    const RowsView next =
-        keys_ahead ? block_of(segment.keys, begin + kEntryBlock) : block_of(segment.values, begin);
+    const RowsView values = block_of(segment.values, begin);
+    const RowsView following = block_of(segment.keys, begin + kEntryBlock);
+    const kernels::Ahead ahead{keys_ahead ? following : values,
+                               segment.role == Role::normaliser ? following : values};
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
-    kernels::dot_block(keys, work.packed, m, weights, m < kUnpackFrom ? &next : nullptr);
+    kernels::dot_block(keys, work.packed, m, weights, m < kUnpackFrom ? &ahead : nullptr);
     use(block, begin, weights);
   }
 }
@@ -347,7 +349,7 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
   std::fill_n(work.max, m, -kInfinity);
   std::fill_n(work.normaliser, m, 0.0);
   std::fill_n(work.sums, m * packed_size(partial.numerator.cols()), 0.0f);
-  const RowsView& ahead = asks_block_ahead(segment) ? segment.values : segment.keys;
+  const RowsView& asked = asks_block_ahead(segment) ? segment.values : segment.keys;
   const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
     update_weights(queries, block, logits, segment.role != Role::numerator, weights, work);
     if (work.record != nullptr && segment.role != Role::numerator) {
@@ -357,9 +359,10 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
     if (!has_values) return;
     RowsView values = block_of(segment.values, begin);
     prepare(values, m, kernels::values_as_stored(values.type), work.unpacked);
-    const RowsView next = block_of(ahead, begin + kEntryBlock);
+    const kernels::Ahead ahead{block_of(asked, begin + kEntryBlock),
+                               block_of(segment.keys, begin + kEntryBlock)};
     kernels::accumulate_block(values, weights, m, work.factors, work.sums,
-                              m < kUnpackFrom ? &next : nullptr);
+                              m < kUnpackFrom ? &ahead : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);
   add_to(partial, first, m, segment, work);

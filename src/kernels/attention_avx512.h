@@ -14,6 +14,7 @@
 
 #include "ballast/storage.h"
 #include "base/cpu.h"
+#include "kernels/attention_kernels.h"
 
 namespace ballast::kernels::avx512 {
 
@@ -32,8 +33,8 @@ inline bool multiplies(StorageType type) {
 /// rounding is at most about that of the stored numbers themselves.
 void pack_query(StorageType type, std::span<const float> row, float* out);
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const RowsView* upcoming);
+               const Ahead* upcoming);
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const RowsView* upcoming);
+                      const float* factors, float* sums, const Ahead* upcoming);
 
 }  // namespace ballast::kernels::avx512

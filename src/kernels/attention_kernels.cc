@@ -148,7 +148,7 @@ template <std::size_t kBytes, std::size_t kParts>
 class Pace {
  public:
   // steps: of all work.
-  Pace(const RowsView& present, const RowsView* next, std::size_t steps)
+  Pace(const RowsView& present, const Ahead* next, std::size_t steps)
       : upcoming_(present, next, (steps + kEvery - 1) / kEvery * kLines) {}
   HWY_INLINE void step() {
     if (++steps_ % kEvery == 0) lines_ = upcoming_.lines(kLines);
@@ -224,7 +224,7 @@ HWY_INLINE void store_sums(const FloatVec (&sums)[Q][K], float* logits) {
 
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                         const RowsView* next, float* logits) {
+                         const Ahead* next, float* logits) {
   const FloatTag d;
   constexpr std::size_t K = kKeys<Q>;
   const std::size_t tiles = (reader.rows() + K - 1) / K;
@@ -298,7 +298,7 @@ HWY_INLINE void multiply_group(const std::byte* const (&keys)[K], const float* c
 
 template <Quantised Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
-                         const RowsView* next, float* logits) {
+                         const Ahead* next, float* logits) {
   const FloatTag d;
   constexpr std::size_t K = kKeys<Q>;
   constexpr std::size_t kGroupBytes = Read::bytes(kQuantGroup);
@@ -358,7 +358,7 @@ HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, st
 template <class Read>
 struct DotBlock {
   static void run(const RowsView* keys, const float* queries, std::size_t count, float* logits,
-                  const RowsView* next) {
+                  const Ahead* next) {
     const RowReader<Read> reader(*keys);
     const std::size_t stride = packed_size(keys->dim);
     const bool many = count >= kManyFrom;
@@ -393,7 +393,7 @@ struct DotBlock {
 };
 
 void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-         const RowsView* upcoming) {
+         const Ahead* upcoming) {
   for_type<DotBlock>(keys.type, &keys, queries, count, logits, upcoming);
 }
 
@@ -462,7 +462,7 @@ HWY_INLINE void accumulate_columns(const RowReader<Read>& reader, const Part& pa
 template <class Read, std::size_t Q>
 HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weights,
                                 const float* factors, float* sums, std::size_t stride,
-                                const RowsView* next) {
+                                const Ahead* next) {
   constexpr std::size_t S = Q == 1 ? 4 : kManyRegisters || Q == 2 ? 2 : 1;
   Pace<Read::bytes(kStep), Q> pace(reader.view(), next, reader.rows() * reader.steps());
   const std::size_t together = next == nullptr ? kEntryBlock : rows_together(reader.view());
@@ -489,7 +489,7 @@ HWY_INLINE void accumulate_tile(const RowReader<Read>& reader, const float* weig
 template <class Read>
 struct AccumulateBlock {
   static void run(const RowsView* values, const float* weights, std::size_t count,
-                  const float* factors, float* sums, const RowsView* next) {
+                  const float* factors, float* sums, const Ahead* next) {
     const RowReader<Read> reader(*values);
     const std::size_t stride = packed_size(values->dim);
     const bool many = count >= kManyFrom;
@@ -526,7 +526,7 @@ struct AccumulateBlock {
 };
 
 void Accumulate(const RowsView& values, const float* weights, std::size_t count,
-                const float* factors, float* sums, const RowsView* upcoming) {
+                const float* factors, float* sums, const Ahead* upcoming) {
   for_type<AccumulateBlock>(values.type, &values, weights, count, factors, sums, upcoming);
 }
 
@@ -564,14 +564,14 @@ void decode_packed(const RowsView& rows, float* out) {
   HWY_DYNAMIC_DISPATCH(DecodePacked)(rows, out);
 }
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const RowsView* upcoming) {
+               const Ahead* upcoming) {
   if (avx512::multiplies(keys.type)) {
     return avx512::dot_block(keys, queries, count, logits, upcoming);
   }
   HWY_DYNAMIC_DISPATCH(Dot)(keys, queries, count, logits, upcoming);
 }
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const RowsView* upcoming) {
+                      const float* factors, float* sums, const Ahead* upcoming) {
   if (avx512::multiplies(values.type)) {
     return avx512::accumulate_block(values, weights, count, factors, sums, upcoming);
   }

@@ -35,11 +35,17 @@ void unpack(StorageType type, const float* packed, std::span<float> row);
 /// them.
 void decode_packed(const RowsView& rows, float* out);
 
+/// Rows that memory is asked for while a kernel works on others.
+struct Ahead {
+  RowsView asked;  ///< should be on their way when the kernel is through
+  RowsView next;   ///< are read when it is: those, or others that were asked for before
+};
+
 /// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three
 /// logits behind the last are overwritten. queries: packed for keys.type, packed_size() apart.
-/// upcoming: rows that will be read next and should be on their way by then, or null.
+/// upcoming: or null, when nothing is asked for.
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const RowsView* upcoming = nullptr);
+               const Ahead* upcoming = nullptr);
 
 /// The least and the largest of kEntryBlock positions.
 struct PositionRange {
@@ -80,7 +86,7 @@ void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* s
 /// kEntryBlock weights, 0 behind the last entry.
 /// sums: packed for values.type, packed_size() apart. upcoming: as for dot_block().
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const RowsView* upcoming = nullptr);
+                      const float* factors, float* sums, const Ahead* upcoming = nullptr);
 
 /// sums[e] += Σ_q factors[q] · weights[q · kEntryBlock + e], query by query; at most kEntryBlock
 /// sums.

@@ -236,7 +236,7 @@ class FreshColumns {
   // Of the present step; the next is the one `apart` behind it.
   BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
     constexpr std::size_t kLines = lines_of<type>(C);
-    const std::uintptr_t lines = upcoming_.lines(kLines);
+    const std::uintptr_t lines = upcoming_.template lines<kInto>(kLines);
     upcoming_.ask<kInto>(lines, 0);
     Integers<type>::interleave({at_, all_.stride, all_.thrice}, columns);
     if constexpr (kLines > 1) upcoming_.ask<kInto>(lines, 1);
@@ -410,7 +410,7 @@ BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::s
 
 template <StorageType type>
 void add_integers(const RowsView& rows, const float* weights, std::size_t count, const Sums& sums,
-                  const RowsView* next) {
+                  const Ahead* next) {
   const Integers<type> values(rows);
   const Scales<type == StorageType::int4> scales(rows);
   const std::size_t groups = up(values.columns(), 2) / 2;
@@ -461,7 +461,7 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
 }  // namespace
 
 void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
-                         const float* factors, float* sums, const RowsView* next) {
+                         const float* factors, float* sums, const Ahead* next) {
   const Sums all{factors, sums, packed_size(values.dim)};
   if (values.type == StorageType::int8) {
     return add_integers<StorageType::int8>(values, weights, count, all, next);

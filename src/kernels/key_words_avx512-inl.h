@@ -139,7 +139,7 @@ class FreshWords {
   FreshWords& operator=(const FreshWords&) = delete;
   // The next piece; after the last one the first of the next G groups.
   BALLAST_INLINE void piece(std::size_t p) {
-    lines_ = upcoming_.lines(kLines);
+    lines_ = upcoming_.template lines<kInto>(kLines);
     times<G>([&](auto g) BALLAST_HERE {
       words_[g] = keys_.cleared(rows_[g], p, PieceWords(low_[g], high_[g]));
     });

@@ -271,7 +271,7 @@ class FewInt4 {
     for (std::size_t g = 0; g < keys.groups(); ++g) {
       if (g == keys.in_place()) [[unlikely]]
         rows = keys.rows(g);
-      const std::uintptr_t lines = upcoming.lines(kPieceLines);
+      const std::uintptr_t lines = upcoming.lines<kInto>(kPieceLines);
       sixteen_keys<kFirst>(rows, g * kWide, codes, [&](std::size_t line) BALLAST_HERE {
         upcoming.ask<kInto>(lines, line);
       });
@@ -353,7 +353,7 @@ constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
 // other.
 template <StorageType type>
-void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
+void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
     if (asked.first + G > keys.groups()) return;
@@ -376,7 +376,7 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const RowsV
 
 template <>
 void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count,
-             const RowsView* next) {
+             const Ahead* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
@@ -386,7 +386,7 @@ void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count
 }
 
 template <StorageType type>
-void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const RowsView* next) {
+void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
   Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
   const std::size_t words = keys.words();
   __m512i kept[kKeyGroups * kMaxDim / 2];
@@ -420,7 +420,7 @@ void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Rows
 
 template <StorageType type>
 void ask(const RowsView& rows, const float* queries, std::size_t count, float* logits,
-         const RowsView* next) {
+         const Ahead* next) {
   const Keys<type> keys(rows);
   const Scales<> scales(rows);
   const Asked asked{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
@@ -431,7 +431,7 @@ void ask(const RowsView& rows, const float* queries, std::size_t count, float* l
 }  // namespace
 
 void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const RowsView* upcoming) {
+               const Ahead* upcoming) {
   if (keys.rows == 0) return;
   const auto run = keys.type == StorageType::bf16   ? ask<StorageType::bf16>
                    : keys.type == StorageType::int8 ? ask<StorageType::int8>

@@ -49,40 +49,44 @@ inline std::size_t rows_together(const RowsView& rows) {
 /// lead, while the present one is worked on.
 class Upcoming {
  public:
-  static constexpr std::size_t kSoon = std::size_t{2} << 10;  // bytes ahead of their use
+  static constexpr std::size_t kSoon = std::size_t{3} << 10;  // bytes ahead of their use
 
-  /// next: or null, when nothing is asked for: what is asked for is here already. work: lines of
+  /// ahead: or null, when nothing is asked for: what is asked for is here already. work: lines of
   /// the present rows; what is more than that is asked for at once, and so are scales.
-  Upcoming(const RowsView& present, const RowsView* next, std::size_t work) {
+  Upcoming(const RowsView& present, const Ahead* ahead, std::size_t work) {
     const auto here = reinterpret_cast<std::uintptr_t>(this);
     now_ = then_ = {here, here};
-    if (next == nullptr || next->rows == 0) return;
-    ask_all(next->scales, next->rows * row_scales(next->type, next->dim) * sizeof(std::uint16_t));
-    const std::size_t bytes = row_bytes(next->type, next->dim);
+    if (ahead == nullptr || ahead->asked.rows == 0) return;
+    const RowsView& rows = ahead->asked;
+    ask_all(rows.scales, rows.rows * row_scales(rows.type, rows.dim) * sizeof(std::uint16_t));
+    const std::size_t bytes = row_bytes(rows.type, rows.dim);
     // Rows with lines between them are asked for at once, row by row.
-    to_soon_ = reinterpret_cast<std::uintptr_t>(present.data) + kSoon -
-               reinterpret_cast<std::uintptr_t>(next->data);
-    const bool apart = next->stride >= bytes + kLine;
-    for (std::size_t r = 0; apart && r < next->rows; ++r) {
-      ask_all(next->data + r * next->stride, bytes);
+    const std::size_t present_bytes = size(present);
+    to_soon_ = address(present.data) + kSoon - address(rows.data);
+    later_ = address(rows.data) + present_bytes - std::min(present_bytes, kSoon);
+    to_later_ = address(ahead->next.data) + kSoon - present_bytes - address(rows.data);
+    const bool apart = rows.stride >= bytes + kLine;
+    for (std::size_t r = 0; apart && r < rows.rows; ++r) {
+      ask_all(rows.data + r * rows.stride, bytes);
     }
-    std::size_t first = apart ? 0 : size(*next), rest = 0;
-    if (has_lead(*next)) first = std::min(first, kLead);
+    std::size_t first = apart ? 0 : size(rows), rest = 0;
+    if (has_lead(rows)) first = std::min(first, kLead);
     if (has_lead(present)) {
-      const std::size_t all = size(present);
-      rest = all - std::min(all, kLead);
-      now_ = from(present.data, all - rest, all);
+      rest = present_bytes - std::min(present_bytes, kLead);
+      now_ = from(present.data, present_bytes - rest, present_bytes);
     }
     const std::size_t at_once =
         std::min(first, rest + first - std::min(rest + first, work * kLine));
-    if (at_once > 0) ask_all(next->data, at_once);
-    then_ = from(next->data, at_once, first);
+    if (at_once > 0) ask_all(rows.data, at_once);
+    then_ = from(rows.data, at_once, first);
     if (rest == 0) now_ = then_;
   }
   /// The next n lines. They should be asked for one by one, evenly over the work: memory rests
   /// between bursts, and all that reads waits for a burst.
+  template <Into kInto = Into::either>
   BALLAST_INLINE std::uintptr_t lines(std::size_t n) {
     const std::uintptr_t begin = now_.begin;
+    if (kInto == Into::second && begin >= later_) to_soon_ = to_later_;
     now_.begin += n * kLine;
     if (now_.begin >= now_.end) [[unlikely]] {
       now_ = then_;
@@ -90,7 +94,8 @@ class Upcoming {
     }
     return begin;
   }
-  /// What the present rows need soon, when `line` of the next ones is asked for.
+  /// What is read kSoon bytes later, when `line`, of those that lines<Into::second>() has given, is
+  /// asked for: of the present rows, or behind their end of those that are read after them.
   BALLAST_INLINE std::uintptr_t soon(std::uintptr_t line) const { return line + to_soon_; }
   template <Into kInto = Into::either>
   BALLAST_INLINE void ask(std::uintptr_t lines, std::size_t i) const {
@@ -110,9 +115,9 @@ class Upcoming {
     std::uintptr_t begin, end;
   };
 
+  static std::uintptr_t address(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
   static Bytes from(const std::byte* data, std::size_t begin, std::size_t end) {
-    const auto at = reinterpret_cast<std::uintptr_t>(data);
-    return {at + begin, at + end};
+    return {address(data) + begin, address(data) + end};
   }
   // Bytes of a block.
   static std::size_t size(const RowsView& rows) {
@@ -135,7 +140,8 @@ class Upcoming {
   BALLAST_INLINE static void kept() { asm volatile(""); }
 
   Bytes now_, then_;
-  std::uintptr_t to_soon_ = 0;  // from a line of the next rows
+  std::uintptr_t to_soon_ = 0;  // from a line that is asked for to what is needed soon
+  std::uintptr_t later_ = ~std::uintptr_t{0}, to_later_ = 0;  // from this line on, and then
   bool first_ = asks_first_cache();
 };
 

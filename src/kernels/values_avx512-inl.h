@@ -55,7 +55,7 @@ struct Sums {
 
 // accumulate_block() for int8 and int4.
 void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
-                         const float* factors, float* sums, const RowsView* next);
+                         const float* factors, float* sums, const Ahead* next);
 
 }  // namespace ballast::kernels::avx512
 HWY_POP_ATTRIBUTES

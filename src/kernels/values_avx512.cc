@@ -68,7 +68,7 @@ class FreshPairs {
   // The step whose rows are loaded, before the next one. After the last one there is nothing; its
   // rows are loaded again.
   BALLAST_INLINE void step(std::size_t s) {
-    lines_ = upcoming_.lines(C);
+    lines_ = upcoming_.template lines<kInto>(C);
     if (s + 1 < whole_) [[likely]] {
       rows_ = all_;
       rows_.data += (s + 1) * 2 * all_.stride;
@@ -144,7 +144,7 @@ BALLAST_INLINE void add_tile(Columns& columns, const std::uint32_t* weights, std
 }
 
 void add_pairs(const Pairs& values, const float* weights, std::size_t count, const Sums& sums,
-               const RowsView* next) {
+               const Ahead* next) {
   alignas(64) std::uint32_t rounded[kMostQueries * kPairs];
   for (std::size_t i = 0; i < count * kEntryBlock; i += kWide) {
     const auto words = _mm512_cvtneps_pbh(_mm512_loadu_ps(weights + i));
@@ -194,7 +194,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
 }  // namespace
 
 void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const RowsView* next) {
+                      const float* factors, float* sums, const Ahead* next) {
   if (values.rows == 0) return;
   if (values.type != StorageType::bf16) {
     return accumulate_integers(values, weights, count, factors, sums, next);
@@ -215,7 +215,7 @@ HWY_POP_ATTRIBUTES
 namespace ballast::kernels::avx512 {
 
 void accumulate_block(const RowsView&, const float*, std::size_t, const float*, float*,
-                      const RowsView*) {}
+                      const Ahead*) {}
 
 }  // namespace ballast::kernels::avx512
 

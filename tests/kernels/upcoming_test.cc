@@ -11,6 +11,8 @@
 namespace ballast {
 namespace {
 
+using kernels::Ahead;
+using kernels::Into;
 using kernels::kEntryBlock;
 using kernels::kLine;
 using kernels::Upcoming;
@@ -21,7 +23,8 @@ std::size_t size_of(const RowsView& rows) { return rows.rows * rows.stride; }
 // time.
 void mark(std::vector<int>& asked, const std::byte* base, const RowsView& present,
           const RowsView& next, std::size_t work, std::size_t together) {
-  Upcoming upcoming(present, &next, work);
+  const Ahead ahead{next, next};
+  Upcoming upcoming(present, &ahead, work);
   for (std::size_t i = 0; i < work; i += together) {
     const std::uintptr_t at = upcoming.lines(together) - reinterpret_cast<std::uintptr_t>(base);
     for (std::size_t j = 0; j < together; ++j) {
@@ -66,22 +69,27 @@ TEST(Upcoming, EveryLineIsAskedForInTime) {
   }
 }
 
-// Of the block that is worked on: all but what its beginning needs before anything is asked for.
+// Of the block that is worked on: all but what its beginning needs before anything is asked for;
+// then the beginning of what is read after it, be that what is asked for or not.
 TEST(Upcoming, WhatIsNeededSoonIsAskedForAgain) {
   for (StorageType type : {StorageType::bf16, StorageType::int8, StorageType::int4}) {
-    const Rows keys(type, 128, kEntryBlock), values(type, 128, kEntryBlock);
-    const RowsView present = keys.view(0, kEntryBlock), next = values.view(0, kEntryBlock);
-    const std::size_t lines = size_of(present) / kLine;
-    std::vector<int> asked(lines);
-    Upcoming upcoming(present, &next, lines);
-    for (std::size_t i = 0; i < lines; ++i) {
-      const std::uintptr_t soon = upcoming.soon(upcoming.lines(1));
-      const std::size_t at = (soon - reinterpret_cast<std::uintptr_t>(present.data)) / kLine;
-      EXPECT_EQ(at, i + Upcoming::kSoon / kLine) << "so far ahead";
-      if (at < lines) ++asked[at];
+    for (std::size_t dim : {32, 64, 128}) {
+      const Rows keys(type, dim, 2 * kEntryBlock), values(type, dim, kEntryBlock);
+      const RowsView present = keys.view(0, kEntryBlock),
+                     following = keys.view(kEntryBlock, kEntryBlock),
+                     between = values.view(0, kEntryBlock);
+      const std::size_t lines = size_of(present) / kLine, soon = Upcoming::kSoon / kLine;
+      for (const Ahead& ahead : {Ahead{following, between}, Ahead{between, between}}) {
+        Upcoming upcoming(present, &ahead, lines);
+        for (std::size_t i = 0; i < lines; ++i) {
+          const std::uintptr_t at = upcoming.soon(upcoming.lines<Into::second>(1));
+          const std::size_t later = i + soon;
+          const std::byte* expected =
+              later < lines ? present.data + later * kLine : between.data + (later - lines) * kLine;
+          EXPECT_EQ(at, reinterpret_cast<std::uintptr_t>(expected)) << int(type) << " " << dim;
+        }
+      }
     }
-    EXPECT_EQ(std::count(asked.begin(), asked.end(), 1),
-              static_cast<std::ptrdiff_t>(lines - Upcoming::kSoon / kLine));
   }
 }
 
@@ -89,8 +97,9 @@ TEST(Upcoming, WithoutRowsToComeNothingOfThemIsAskedFor) {
   const Rows rows(StorageType::bf16, 64, kEntryBlock);
   const RowsView present = rows.view(0, kEntryBlock), none = rows.view(kEntryBlock, 0);
   const auto begin = reinterpret_cast<std::uintptr_t>(present.data);
-  for (const RowsView* next : {static_cast<const RowsView*>(nullptr), &none}) {
-    Upcoming upcoming(present, next, 256);
+  const Ahead nothing{none, none};
+  for (const Ahead* ahead : {static_cast<const Ahead*>(nullptr), &nothing}) {
+    Upcoming upcoming(present, ahead, 256);
     for (int i = 0; i < 300; ++i) {
       const std::uintptr_t at = upcoming.lines(1);
       EXPECT_TRUE(at < begin || at >= begin + size_of(present));
