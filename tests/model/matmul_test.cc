@@ -145,6 +145,26 @@ TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
   });
 }
 
+/// Rows that are asked for one behind the other (kLongRow), and the longest that are not.
+TEST(Matmul, LongRowsMatchFloat64) {
+  for_each_target([] {
+    std::uint64_t seed = 1;
+    for (TensorType type : kTypes) {
+      const std::size_t block = block_size(type), bytes = block_bytes(type);
+      const std::size_t blocks = (4096 + bytes - 1) / bytes;
+      for (std::size_t count : {blocks - 1, blocks, blocks + 1}) {
+        const Weights w(type, 9, count * block, ++seed);
+        for (std::size_t m : {1, 2, 3, 4}) {
+          const Matrix x = test::random_matrix(m, count * block, ++seed);
+          Matrix out(m, 9);
+          multiply(x.view(), w.linear, out.view());
+          expect_product(w, x.view(), out.view());
+        }
+      }
+    }
+  });
+}
+
 /// The loops for processors with AVX-512 but no bfloat16 products, which no target stands for.
 TEST(Matmul, DotsOfEveryTypeAsFloats) {
   for_each_target([] {
