@@ -222,9 +222,51 @@ HWY_INLINE void store_sums(const FloatVec (&sums)[Q][K], float* logits) {
   }
 }
 
+// Rows of two whole steps, several queries: four keys stay in registers while the queries pass by,
+// one after the other, so that the lanes of one's sums are added up while the products of the next
+// are made. The same terms in the same order as in dot_tile().
+template <class Read, std::size_t Q>
+HWY_INLINE void dot_tile_of_two_steps(const RowReader<Read>& reader, const float* queries,
+                                      std::size_t stride, const Ahead* next, float* logits) {
+  const FloatTag d;
+  constexpr std::size_t K = 4, kVectors = 4;
+  const std::size_t tiles = (reader.rows() + K - 1) / K;
+  const Pace<2 * K * Read::bytes(kStep), kVectors * Q> begun(reader.view(), next, tiles);
+  auto pace = begun;  // a copy, which stays in registers
+  for (std::size_t e = 0; e < reader.rows(); e += K) {
+    const std::byte* row[K];
+    const float* scales[K];
+    rows_from(reader, e, row, scales);
+    FloatVec keys[kVectors][K];
+    times<2>([&](auto s) BALLAST_HERE {
+      times<K>([&](auto k) BALLAST_HERE {
+        reader.whole(row[k], scales[k], s, keys[2 * s][k], keys[2 * s + 1][k]);
+      });
+    });
+    pace.step();
+    times<Q>([&](auto q) BALLAST_HERE {
+      FloatVec sums[K];
+      times<K>([&](auto k) BALLAST_HERE { sums[k] = hn::Zero(d); });
+      times<kVectors>([&](auto v) BALLAST_HERE {
+        const auto x = hn::LoadU(d, queries + q * stride + v * kLanes);
+        times<K>([&](auto k) BALLAST_HERE { sums[k] = hn::MulAdd(x, keys[v][k], sums[k]); });
+        pace.part(q * kVectors + v);
+      });
+      store_four_sums(d, sums[0], sums[1], sums[2], sums[3], logits + e + q * kEntryBlock);
+    });
+  }
+}
+
 template <class Read, std::size_t Q>
 HWY_INLINE void dot_tile(const RowReader<Read>& reader, const float* queries, std::size_t stride,
                          const Ahead* next, float* logits) {
+  if constexpr (kManyRegisters && Q > 1) {
+    // float32 that comes from memory is not multiplied faster so, but waited for in bursts.
+    const bool waits = next != nullptr && has_lead(reader.view());
+    if (reader.whole_steps() == 2 && reader.steps() == 2 && !waits) {
+      return dot_tile_of_two_steps<Read, Q>(reader, queries, stride, next, logits);
+    }
+  }
   const FloatTag d;
   constexpr std::size_t K = kKeys<Q>;
   const std::size_t tiles = (reader.rows() + K - 1) / K;
