@@ -446,7 +446,7 @@ HWY_POP_ATTRIBUTES
 
 namespace ballast::kernels::avx512 {
 
-void dot_block(const RowsView&, const float*, std::size_t, float*, const RowsView*) {}
+void dot_block(const RowsView&, const float*, std::size_t, float*, const Ahead*) {}
 
 }  // namespace ballast::kernels::avx512
 
