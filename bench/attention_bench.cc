@@ -11,8 +11,8 @@
 // Cached: the same over 512 entries again and again, on one thread: what arithmetic alone allows;
 // the best pass counts.
 //
-// Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing; `mass`
-// is what observing the attention of every entry adds.
+// Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing;
+// `attention_sum` is what observing the attention of every entry adds.
 //
 // BALLAST_TARGET=avx2 in the environment: as on a processor without AVX-512.
 #include <benchmark/benchmark.h>
@@ -215,7 +215,7 @@ void prompt(benchmark::State& state, StorageType type) {
   logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
   double best = std::numeric_limits<double>::infinity();
   double best_with_mass = best;
-  std::vector<float> mass(n);
+  std::vector<float> attention_sum(n);
   for (auto _ : state) {
     double start = now();
     attend({queries.view(), positions, {}}, {&segment, 1}, logits, out.view());
@@ -223,7 +223,8 @@ void prompt(benchmark::State& state, StorageType type) {
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
     start = now();
-    attend_with_mass({queries.view(), positions, {}}, {&segment, 1}, logits, out.view(), mass);
+    attend_with_attention_sum({queries.view(), positions, {}}, {&segment, 1}, logits, out.view(),
+                              attention_sum);
     best_with_mass = std::min(best_with_mass, seconds_since(start));
   }
   // Two products of dim for each visible pair.

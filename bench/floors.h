@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/cpu.h"
-#include "kernels/peaks.h"
+#include "simd/cpu.h"
+#include "simd/roofline.h"
 
 namespace ballast {
 

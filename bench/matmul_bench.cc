@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "ballast/threads.h"
-#include "base/cpu.h"
 #include "base/parallel.h"
-#include "kernels/peaks.h"
-#include "model/matmul.h"
+#include "gemm/matmul.h"
+#include "simd/cpu.h"
+#include "simd/roofline.h"
 #include "target.h"
 
 namespace ballast {

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "aims.h"
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
+#include "targets.h"
 
 namespace ballast {
 namespace {
@@ -33,12 +33,13 @@ void run(int count, char** arguments) {
     if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
     files[name] = read(path);
   }
-  const std::vector<Aim> aims = aims_of(files);
+  const std::vector<Target> targets = targets_of(files);
   OutputFile out(arguments[1]);
-  out.write(to_text(to_json(aims)));
+  out.write(to_text(to_json(targets)));
   out.commit();
-  std::fputs(aims.empty() ? "Nothing that is aimed at was measured.\n" : to_text(aims).c_str(),
-             stdout);
+  std::fputs(
+      targets.empty() ? "Nothing that is aimed at was measured.\n" : to_text(targets).c_str(),
+      stdout);
 }
 
 }  // namespace

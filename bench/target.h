@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/cpu.h"
+#include "simd/cpu.h"
 
 namespace ballast {
 

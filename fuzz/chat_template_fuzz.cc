@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ballast/chat.h"
+#include "ballast/engine/chat.h"
 #include "ballast/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

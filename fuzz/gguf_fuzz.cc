@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/model_file.h"
 #include "ballast/error.h"
-#include "ballast/gguf.h"
-#include "ballast/model_file.h"
 #include "memory_file.h"
 
 namespace {

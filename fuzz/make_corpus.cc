@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ballast/gguf.h"
-#include "ballast/safetensors.h"
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/safetensors.h"
 
 namespace {
 

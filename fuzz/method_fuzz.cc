@@ -16,9 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (auto protocol : {ballast::Protocol::prefill, ballast::Protocol::stream}) {
       try {
         for (std::size_t tokens : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
-          const ballast::Shares shares = policy.shares(tokens, protocol, 1, 4);
-          const bool exact = policy.info().share == ballast::WindowShare::all;
-          if (exact && shares.total() != tokens) __builtin_trap();
+          const ballast::Budget budget = policy.budget(tokens, protocol, 1, 4);
+          const bool exact = policy.info().window_policy == ballast::WindowPolicy::all;
+          if (exact && budget.total() != tokens) __builtin_trap();
         }
       } catch (const ballast::Error&) {
       }

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ballast/engine/safetensors.h"
 #include "ballast/error.h"
-#include "ballast/safetensors.h"
 #include "memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/engine/tokenizer.h"
 #include "ballast/error.h"
-#include "ballast/tokenizer.h"
-#include "text/tokenizer_json.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -12,7 +12,7 @@ int main() try {
   ballast::CacheShape shape;
   shape.layers = 2;
   shape.kv_heads = 2;
-  shape.group = 2;
+  shape.queries_per_kv_head = 2;
   shape.key_dim = shape.value_dim = 64;
   shape.logits.scale = 1.0f / std::sqrt(64.0f);
 

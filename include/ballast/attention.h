@@ -85,11 +85,12 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
 void attend(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
             MutableMatrix out);
 
-/// The same, and the attention mass that each entry of a segment received, summed over queries:
-/// mass[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the segments in
-/// order, where the normaliser is what divisor() says. Entries of numerator-only segments receive
-/// none. Keeps weights: up to 16 MiB.
-void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
-                      const Logits& logits, MutableMatrix out, std::span<float> mass);
+/// The same, and the attention sum that each entry of a segment received, summed over queries:
+/// attention_sum[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the
+/// segments in order, where the normaliser is what divisor() says. Entries of numerator-only
+/// segments receive none. Keeps weights: up to 16 MiB.
+void attend_with_attention_sum(const Queries& queries, std::span<const Segment> segments,
+                               const Logits& logits, MutableMatrix out,
+                               std::span<float> attention_sum);
 
 }  // namespace ballast

@@ -24,7 +24,7 @@ namespace ballast {
 struct CacheShape {
   std::size_t layers = 1;
   std::size_t kv_heads = 1;
-  std::size_t group = 1;  ///< query heads that share a KV head
+  std::size_t queries_per_kv_head = 1;  ///< query heads that share a KV head
   std::size_t key_dim = 0;
   std::size_t value_dim = 0;
   Logits logits;
@@ -58,15 +58,15 @@ struct CacheOptions {
   std::size_t expected_tokens = 0;
   /// What a cache that keeps everything notes of attention, so that forks of it may be summarised
   /// by methods that watch: see Cache::fork. Not part of a saved cache.
-  struct Notes {
-    bool mass = false;        ///< that every token receives, summed over all queries
-    std::size_t queries = 0;  ///< of this many last tokens
+  struct Recording {
+    bool attention_sum = false;  ///< that every token receives, summed over all queries
+    std::size_t queries = 0;     ///< of this many last tokens
     /// What forks with this policy need too.
     void include(const Policy& policy);
-  } notes;
+  } recording;
 
   /// Whether the cache wants the queries of all tokens, for its method or for its notes.
-  bool watches() const;
+  bool needs_queries() const;
 };
 
 /// Bytes held, by part.
@@ -74,9 +74,9 @@ struct CacheBytes {
   std::size_t sink = 0;
   std::size_t summary = 0;
   std::size_t window = 0;
-  std::size_t watch = 0;   ///< attention mass and queries remembered for the method
-  std::size_t rotary = 0;  ///< cosines and sines, with rolling positions
-  std::size_t total() const { return sink + summary + window + watch + rotary; }
+  std::size_t attention_stats = 0;  ///< attention sum and queries remembered for the method
+  std::size_t rotary = 0;           ///< cosines and sines, with rolling positions
+  std::size_t total() const { return sink + summary + window + attention_stats + rotary; }
   CacheBytes& operator+=(const CacheBytes& other);
 };
 

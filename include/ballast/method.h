@@ -41,7 +41,7 @@ struct Parameter {
 };
 
 /// How a method divides its budget between window and summary when `window` is not given.
-enum class WindowShare : std::uint8_t {
+enum class WindowPolicy : std::uint8_t {
   fixed,  ///< the window's default length
   half,   ///< half of what the sink leaves (H2O)
   rest,   ///< all that the sink leaves: nothing is summarised (StreamingLLM, local)
@@ -49,15 +49,17 @@ enum class WindowShare : std::uint8_t {
 };
 
 /// Which attention a method wants to see.
-struct Watch {
+struct AttentionStats {
   enum class Kind : std::uint8_t {
     nothing,
-    every,  ///< the mass each entry received from every query that could see it, summed
-    last,   ///< from the queries of the last `observe` tokens, at the moment of choosing
-    both,   ///< `every` as Block::mass and observe(), `last` as Block::last_mass, observe_last()
+    accumulated,  ///< the attention sum each entry received from every query that could see it,
+                  ///< summed
+    recent,       ///< from the queries of the last `observe` tokens, at the moment of choosing
+    both,         ///< `every` as Block::attention_sum and observe(), `last` as
+                  ///< Block::recent_attention_sum, observe_last()
   };
   Kind kind = Kind::nothing;
-  /// One decision for all heads of a layer: mass is summed over the heads too (SpAtten).
+  /// One decision for all heads of a layer: attention sum is summed over the heads too (SpAtten).
   bool whole_layer = false;
 };
 
@@ -68,15 +70,15 @@ struct MethodInfo {
   std::string_view paper;             ///< where it is described
   std::vector<Parameter> parameters;  ///< beside those that every method has
   std::size_t sink = 0;               ///< default number of first tokens kept exactly
-  WindowShare share = WindowShare::fixed;
+  WindowPolicy window_policy = WindowPolicy::fixed;
   std::size_t window = 32;      ///< default number of last tokens kept exactly
   std::size_t step = 1;         ///< default tokens that leave the window at a time (stream)
   bool keeps_generated = true;  ///< prefill: generated tokens stay exact by default
   bool pyramid = false;         ///< layers share a pyramid of budgets by default
   bool merges = false;          ///< two summaries unite
-  Watch watch;
+  AttentionStats attention_stats;
   /// What is watched where that depends on the parameters; null: `watch`.
-  Watch (*watch_of)(const Policy& policy) = nullptr;
+  AttentionStats (*attention_stats_of)(const Policy& policy) = nullptr;
   /// Makes the summary of one head; null when nothing is summarised.
   std::unique_ptr<Summary> (*make)(const SummarySetup& setup) = nullptr;
   /// Makes what the heads and layers of one sequence share; null: nothing.
@@ -91,7 +93,7 @@ std::span<const Parameter> common_parameters();
 const MethodInfo& find_method(std::string_view name);
 
 /// How many entries each part of one head's cache may hold.
-struct Shares {
+struct Budget {
   std::size_t sink = 0;
   std::size_t summary = 0;
   std::size_t window = 0;
@@ -125,12 +127,12 @@ class Policy {
   /// prompt in prefill, all that will be read in stream. exact: everything in the window.
   /// Throws Error when the budget is smaller than sink + window (+ step), when stream is given a
   /// rate without a length (tokens = 0), and when neither rate nor budget is set.
-  Shares shares(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;
+  Budget budget(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;
 
   bool keeps_generated() const;
   /// Which attention the method wants to see, with these parameters.
-  Watch watch() const;
-  /// Tokens whose queries are watched (Watch::last and both), else 0.
+  AttentionStats attention_stats() const;
+  /// Tokens whose queries are watched (AttentionStats::recent and both), else 0.
   std::size_t observed() const;
 
  private:

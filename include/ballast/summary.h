@@ -42,9 +42,10 @@ struct Block {
   RowsView values;
   Position first = 0;
   Position now = 0;  ///< tokens of the text seen so far, window included
-  /// Attention that each token has received, as the method's Watch says; else empty.
-  std::span<const float> mass;
-  std::span<const float> last_mass;  ///< Watch::both: that of the last `observe` tokens' queries
+  /// Attention that each token has received, as the method's AttentionStats says; else empty.
+  std::span<const float> attention_sum;
+  std::span<const float>
+      recent_attention_sum;  ///< AttentionStats::both: that of the last `observe` tokens' queries
   std::size_t size() const { return keys.rows; }
 };
 
@@ -68,11 +69,12 @@ class Summary {
   virtual void segments(std::vector<Segment>& out) const = 0;
 
   /// Methods that watch attention: what the entries received, in the order of segments(). For
-  /// Watch::every one call a step, to be accumulated; for Watch::last one before each absorb, to
-  /// replace what was known.
-  virtual void observe(std::span<const float> mass);
-  /// Watch::both: what the last `observe` tokens' queries gave the entries, before each absorb.
-  virtual void observe_last(std::span<const float> mass);
+  /// AttentionStats::accumulated one call a step, to be accumulated; for AttentionStats::recent one
+  /// before each absorb, to replace what was known.
+  virtual void observe(std::span<const float> attention_sum);
+  /// AttentionStats::both: what the last `observe` tokens' queries gave the entries, before each
+  /// absorb.
+  virtual void observe_last(std::span<const float> attention_sum);
 
   /// Unites with a summary of other tokens of the same head, made with the same setup.
   /// Throws Error if the method's summaries do not unite or the setups differ.

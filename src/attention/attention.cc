@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "attention/attention_scratch.h"
-#include "base/cpu.h"
+#include "attention/kernels/attention_kernels.h"
 #include "base/fail.h"
-#include "kernels/attention_kernels.h"
+#include "simd/cpu.h"
 
 namespace ballast {
 namespace {
@@ -23,7 +23,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kQueryBlock = 128;
 // From this many queries on, a block's rows are unpacked once rather than once a register tile.
 constexpr std::size_t kUnpackFrom = 12;
-// Weights that are kept while mass is added up: 16 MiB.
+// Weights that are kept while attention sum is added up: 16 MiB.
 constexpr std::size_t kRecorded = std::size_t{1} << 22;
 
 void check(const Queries& queries, std::span<const Segment> segments, const Logits& logits) {
@@ -129,7 +129,7 @@ class EntryBlock {
   Position position_copy_[kEntryBlock];
 };
 
-// The weights that queries gave to every block of entries, for the mass of the entries.
+// The weights that queries gave to every block of entries, for the attention sum of the entries.
 struct Record {
   struct Block {
     std::size_t entry, count;
@@ -382,8 +382,8 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
 }
 
 // The recorded weights over the whole normaliser, summed over the queries.
-void add_mass(const Record& record, std::size_t first, std::size_t queries,
-              const PartialAttention& whole, std::span<float> mass) {
+void add_attention_sum(const Record& record, std::size_t first, std::size_t queries,
+                       const PartialAttention& whole, std::span<float> attention_sum) {
   std::vector<float> shares(queries);
   const float* max = record.max.data();
   const float* weights = record.weights.get();
@@ -393,7 +393,8 @@ void add_mass(const Record& record, std::size_t first, std::size_t queries,
       shares[q] =
           seen ? std::exp(max[q] - whole.max_logit[first + q]) / whole.divisor(first + q) : 0.0f;
     }
-    kernels::add_columns(weights, shares.data(), queries, mass.subspan(block.entry, block.count));
+    kernels::add_columns(weights, shares.data(), queries,
+                         attention_sum.subspan(block.entry, block.count));
     max += queries;
     weights += queries * kEntryBlock;
   }
@@ -477,25 +478,27 @@ std::size_t recorded_together(std::size_t blocks) {
 }  // namespace
 
 std::size_t attention_scratch(std::size_t queries, std::size_t entries, std::size_t key_dim,
-                              std::size_t value_dim, bool with_mass) {
+                              std::size_t value_dim, bool with_attention_sum) {
   const std::size_t blocks = (entries + kEntryBlock - 1) / kEntryBlock;
   const std::size_t together =
-      std::min(queries, with_mass ? recorded_together(blocks) : kQueryBlock);
+      std::min(queries, with_attention_sum ? recorded_together(blocks) : kQueryBlock);
   const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
   std::size_t numbers = queries * (value_dim + 2) + together * (keys + values + kEntryBlock);
   if (together >= kUnpackFrom) numbers += kEntryBlock * std::max(keys, values);
-  if (with_mass) numbers += (blocks + 1) * together * (kEntryBlock + 1);
+  if (with_attention_sum) numbers += (blocks + 1) * together * (kEntryBlock + 1);
   return numbers * sizeof(float);
 }
 
-void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
-                      const Logits& logits, MutableMatrix out, std::span<float> mass) {
+void attend_with_attention_sum(const Queries& queries, std::span<const Segment> segments,
+                               const Logits& logits, MutableMatrix out,
+                               std::span<float> attention_sum) {
   std::size_t entries = 0, blocks = 0;
   for (const Segment& segment : segments) {
     entries += segment.keys.rows;
     blocks += (segment.keys.rows + kEntryBlock - 1) / kEntryBlock;
   }
-  require(mass.size() == entries, "{} masses for {} entries", mass.size(), entries);
+  require(attention_sum.size() == entries, "{} attention sums for {} entries", attention_sum.size(),
+          entries);
   const std::size_t m = queries.rows.rows;
   check(queries, segments, logits);
   check_values(segments, out.cols);
@@ -505,14 +508,14 @@ void attend_with_mass(const Queries& queries, std::span<const Segment> segments,
   const std::size_t together = recorded_together(blocks);
   const std::size_t most = std::min(m, together);
   Workspace work(most, queries.rows.cols, out.cols);
-  Record record(most, blocks + 1);  // the last one for a block that has no mass
+  Record record(most, blocks + 1);  // the last one for a block that has no attention sum
   work.record = &record;
   for (std::size_t first = 0; first < m; first += together) {
     const std::size_t count = std::min(together, m - first);
     record.blocks.clear();
     record.max.clear();
     attend_queries(queries, first, count, segments, logits, work, whole);
-    add_mass(record, first, count, whole, mass);
+    add_attention_sum(record, first, count, whole, attention_sum);
   }
   whole.finish(out);
 }

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/rotate.h"
+#include "attention/kernels/rotate.h"
 
 namespace ballast {
 

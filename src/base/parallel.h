@@ -42,7 +42,7 @@ void parallel_for(std::size_t count, Body&& body, bool parallel = true) {
 }
 
 /// Neighbours of which one thread takes the first, in order, and the others the last.
-class Share {
+class WorkRange {
  public:
   /// begin <= end < 2³².
   void set(std::size_t begin, std::size_t end) { left_ = begin | std::uint64_t{end} << 32; }
@@ -78,7 +78,7 @@ class Share {
 /// what it has asked of memory ahead is near; once through, it takes the last ones of others. After
 /// an exception some may be left out.
 template <typename Body>
-void parallel_shares(std::size_t count, Body&& body, bool parallel = true) {
+void parallel_ranges(std::size_t count, Body&& body, bool parallel = true) {
   constexpr std::size_t kMost = 64;
   const std::size_t workers =
       parallel ? std::min({static_cast<std::size_t>(threads()), count, kMost}) : 1;
@@ -86,7 +86,7 @@ void parallel_shares(std::size_t count, Body&& body, bool parallel = true) {
     for (std::size_t i = 0; i < count; ++i) body(i);
     return;
   }
-  Share shares[kMost];
+  WorkRange shares[kMost];
   for (std::size_t w = 0; w < workers; ++w) {
     shares[w].set(count * w / workers, count * (w + 1) / workers);
   }

@@ -35,7 +35,7 @@ CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   sink += other.sink;
   summary += other.summary;
   window += other.window;
-  watch += other.watch;
+  attention_stats += other.attention_stats;
   rotary += other.rotary;
   return *this;
 }
@@ -45,18 +45,19 @@ namespace {
 constexpr std::size_t kMostHeadDim = 256;
 
 void check_shape(const CacheShape& shape) {
-  require(shape.layers > 0 && shape.kv_heads > 0 && shape.group > 0,
+  require(shape.layers > 0 && shape.kv_heads > 0 && shape.queries_per_kv_head > 0,
           "a cache needs layers, KV heads and query heads; given: {}, {} and {} a KV head",
-          shape.layers, shape.kv_heads, shape.group);
+          shape.layers, shape.kv_heads, shape.queries_per_kv_head);
   for (std::size_t dim : {shape.key_dim, shape.value_dim}) {
     require(dim >= 1 && dim <= kMostHeadDim, "a head dimension of {}; supported: 1 to {}", dim,
             kMostHeadDim);
   }
   require(shape.sliding_windows.empty() || shape.sliding_windows.size() == shape.layers,
           "{} sliding windows for {} layers", shape.sliding_windows.size(), shape.layers);
-  require(shape.alibi_slopes.empty() || shape.alibi_slopes.size() == shape.kv_heads * shape.group,
+  require(shape.alibi_slopes.empty() ||
+              shape.alibi_slopes.size() == shape.kv_heads * shape.queries_per_kv_head,
           "{} ALiBi slopes for {} query heads", shape.alibi_slopes.size(),
-          shape.kv_heads * shape.group);
+          shape.kv_heads * shape.queries_per_kv_head);
   require(2 * shape.rotary.frequencies.size() <= shape.key_dim,
           "{} rotations of two numbers in a head of {}", shape.rotary.frequencies.size(),
           shape.key_dim);
@@ -74,14 +75,16 @@ void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const cha
 
 }  // namespace
 
-void CacheOptions::Notes::include(const Policy& policy) {
-  const Watch::Kind kind = policy.watch().kind;
-  mass = mass || kind == Watch::Kind::every || kind == Watch::Kind::both;
+void CacheOptions::Recording::include(const Policy& policy) {
+  const AttentionStats::Kind kind = policy.attention_stats().kind;
+  attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
+                  kind == AttentionStats::Kind::both;
   queries = std::max(queries, policy.observed());
 }
 
-bool CacheOptions::watches() const {
-  return policy.watch().kind != Watch::Kind::nothing || notes.mass || notes.queries > 0;
+bool CacheOptions::needs_queries() const {
+  return policy.attention_stats().kind != AttentionStats::Kind::nothing ||
+         recording.attention_sum || recording.queries > 0;
 }
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
@@ -90,7 +93,8 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
     : settings_(new Settings{shape, options}) {
   check_shape(shape);
   const MethodInfo& info = options.policy.info();
-  require(info.share == WindowShare::all || (!options.notes.mass && options.notes.queries == 0),
+  require(info.window_policy == WindowPolicy::all ||
+              (!options.recording.attention_sum && options.recording.queries == 0),
           "only an exact cache notes attention for others, not {}", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
@@ -113,11 +117,11 @@ void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, Con
                     MutableMatrix out) {
   const CacheShape& s = shape();
   require(layer < s.layers, "layer {} of a cache of {} layers", layer, s.layers);
-  const std::size_t query_heads = s.kv_heads * s.group;
+  const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   check_rows(keys, keys.rows, s.kv_heads * s.key_dim, "keys");
   check_rows(values, keys.rows, s.kv_heads * s.value_dim, "values");
   // Nobody asks: only a method that watches attention needs the queries then.
-  const bool asked = queries.rows != 0 || keys.rows == 0 || options().watches();
+  const bool asked = queries.rows != 0 || keys.rows == 0 || options().needs_queries();
   const std::size_t answers = asked ? keys.rows : 0;
   check_rows(queries, answers, query_heads * s.key_dim, "queries");
   require(out.rows == answers && out.cols == query_heads * s.value_dim,
@@ -137,12 +141,13 @@ void Cache::finish_prompt() {
 
 Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   CacheOptions options = settings_->options;
-  require(options.policy.info().share == WindowShare::all && options.protocol == Protocol::prefill,
+  require(options.policy.info().window_policy == WindowPolicy::all &&
+              options.protocol == Protocol::prefill,
           "only an exact cache in prefill can be forked, not {} in {}", options.policy.info().name,
           to_string(options.protocol));
   options.policy = policy;
   options.seed = seed;
-  options.notes = {};
+  options.recording = {};
   Cache out(shape(), options, false);
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
   return out;
@@ -151,7 +156,8 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
 Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t head) const {
   require(layer < layers_.size() && layer < other.layers_.size() && head < shape().kv_heads &&
               head < other.shape().kv_heads && tokens(layer) == other.tokens(layer) &&
-              shape().key_dim == other.shape().key_dim && shape().group == other.shape().group,
+              shape().key_dim == other.shape().key_dim &&
+              shape().queries_per_kv_head == other.shape().queries_per_kv_head,
           "layer {}, KV head {}: the two caches are not of the same text", layer, head);
   return layers_[layer]->answer_latest(*other.layers_[layer], head);
 }
@@ -171,7 +177,7 @@ std::size_t Cache::entries(std::size_t layer) const { return layers_.at(layer)->
 CacheBytes Cache::bytes() const {
   CacheBytes bytes;
   for (const auto& layer : layers_) bytes += layer->bytes();
-  if (shared_) bytes.watch += shared_->bytes();
+  if (shared_) bytes.attention_stats += shared_->bytes();
   if (rotations_) bytes.rotary = rotations_->bytes();
   return bytes;
 }
@@ -227,7 +233,7 @@ class FileWriter : public ByteWriter {
 
 void put_settings(ByteWriter& out, const CacheShape& shape, const CacheOptions& options) {
   for (std::size_t n :
-       {shape.layers, shape.kv_heads, shape.group, shape.key_dim, shape.value_dim}) {
+       {shape.layers, shape.kv_heads, shape.queries_per_kv_head, shape.key_dim, shape.value_dim}) {
     out.put<std::uint64_t>(n);
   }
   out.put(shape.logits.scale);
@@ -264,7 +270,7 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   require(shape.layers == 0 || shape.kv_heads <= in.left() / shape.layers,
           "{}: {} layers of {} KV heads cannot be in {} bytes", in.what(), shape.layers,
           shape.kv_heads, in.left());
-  shape.group = in.get_count(1 << 16, "the number of query heads a KV head");
+  shape.queries_per_kv_head = in.get_count(1 << 16, "the number of query heads a KV head");
   shape.key_dim = in.get_count(kMostHeadDim, "the key dimension");
   shape.value_dim = in.get_count(kMostHeadDim, "the value dimension");
   shape.logits.scale = in.get<float>();
@@ -272,7 +278,8 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   shape.logits.sliding_window = in.get<Position>();
   shape.sliding_windows.resize(in.get_count(shape.layers, "the number of sliding windows"));
   in.get_all<Position>(shape.sliding_windows);
-  shape.alibi_slopes.resize(in.get_count(shape.kv_heads * shape.group, "the number of slopes"));
+  shape.alibi_slopes.resize(
+      in.get_count(shape.kv_heads * shape.queries_per_kv_head, "the number of slopes"));
   in.get_all<float>(shape.alibi_slopes);
   shape.rotary.frequencies.resize(in.get_count(kMostHeadDim, "the number of rotations"));
   in.get_all<float>(shape.rotary.frequencies);
@@ -345,10 +352,10 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   get_settings(in, shape, options);
   check_shape(shape);
   std::string text = in.get_text();
-  const std::size_t recent = options.policy.observed() * shape.group * shape.key_dim;
+  const std::size_t recent = options.policy.observed() * shape.queries_per_kv_head * shape.key_dim;
   require(recent <= in.left() / sizeof(float) / shape.layers / shape.kv_heads,
           "{}: {} remembered queries a head cannot be in {} bytes", in.what(),
-          options.policy.observed() * shape.group, in.left());
+          options.policy.observed() * shape.queries_per_kv_head, in.left());
   // What the file holds decides how much is allocated, not what it says of a text to come.
   Cache cache(shape, options, false);
   if (cache.shared_) cache.shared_->load(in);

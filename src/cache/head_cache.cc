@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "kernels/rows_bytes.h"
+#include "storage/rows_bytes.h"
 
 namespace ballast {
 
-Window::Window(const SummarySetup& setup, std::size_t capacity, bool masses)
+Window::Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums)
     : keys_(setup.key_type, setup.key_dim, capacity),
       values_(setup.value_type, setup.value_dim, capacity),
-      mass_(masses ? capacity : 0),
-      has_masses_(masses) {}
+      attention_sum_(attention_sums ? capacity : 0),
+      has_attention_sums_(attention_sums) {}
 
 void Window::reserve(std::size_t count) {
   if (size_ + count <= capacity()) return;
@@ -23,14 +23,14 @@ void Window::reserve_exactly(std::size_t count) {
   const std::size_t wanted = size_ + count;
   keys_.grow(wanted, size_);
   values_.grow(wanted, size_);
-  if (has_masses_) mass_.resize(wanted);
+  if (has_attention_sums_) attention_sum_.resize(wanted);
 }
 
 void Window::push(std::span<const float> key, std::span<const float> value) {
   const std::size_t slot = (begin_ + size_) % capacity();
   keys_.set(slot, key);
   values_.set(slot, value);
-  if (has_masses_) mass_[slot] = 0.0f;
+  if (has_attention_sums_) attention_sum_[slot] = 0.0f;
   ++size_;
 }
 
@@ -39,7 +39,7 @@ void Window::push(const Window& other, std::size_t i) {
   const std::size_t slot = (begin_ + size_) % capacity();
   keys_.copy(slot, other.keys_.view(0, other.capacity()), from);
   values_.copy(slot, other.values_.view(0, other.capacity()), from);
-  if (has_masses_) mass_[slot] = other.mass_[from];
+  if (has_attention_sums_) attention_sum_[slot] = other.attention_sum_[from];
   ++size_;
 }
 
@@ -58,7 +58,7 @@ std::vector<Block> Window::blocks(std::size_t i, std::size_t count, Position now
     block.values = values_.view(slot, run);
     block.first = now - static_cast<Position>(size_ - i);
     block.now = now;
-    if (has_masses_) block.mass = {mass_.data() + slot, run};
+    if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + slot, run};
     out.push_back(block);
     i += run;
     count -= run;
@@ -66,10 +66,10 @@ std::vector<Block> Window::blocks(std::size_t i, std::size_t count, Position now
   return out;
 }
 
-void Window::add_mass(std::span<const float> mass) {
+void Window::add_attention_sum(std::span<const float> attention_sum) {
   const std::size_t first = std::min(size_, capacity() - begin_);
-  for (std::size_t i = 0; i < first; ++i) mass_[begin_ + i] += mass[i];
-  for (std::size_t i = first; i < size_; ++i) mass_[i - first] += mass[i];
+  for (std::size_t i = 0; i < first; ++i) attention_sum_[begin_ + i] += attention_sum[i];
+  for (std::size_t i = first; i < size_; ++i) attention_sum_[i - first] += attention_sum[i];
 }
 
 void Window::save(ByteWriter& out) const {
@@ -79,11 +79,11 @@ void Window::save(ByteWriter& out) const {
   for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
     save_rows(out, block.keys);
     save_rows(out, block.values);
-    out.put_all<float>(block.mass);
+    out.put_all<float>(block.attention_sum);
   }
 }
 
-void Window::load(const SummarySetup& setup, bool masses, bool ring, ByteReader& in) {
+void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in) {
   // Each row costs bytes in the file, so a count that the file cannot hold is refused before
   // anything is allocated.
   const std::size_t saved = in.get_count(16 * in.left(), "the capacity of a window");
@@ -91,7 +91,7 @@ void Window::load(const SummarySetup& setup, bool masses, bool ring, ByteReader&
   const std::size_t size = in.get_count(std::min(saved, in.left()), "the size of a window");
   require(ring || begin == 0, "{}: a window that is no ring begins at {}", in.what(), begin);
   const std::size_t capacity = ring ? saved : size;
-  *this = Window(setup, capacity, masses);
+  *this = Window(setup, capacity, attention_sums);
   begin_ = begin;
   size_ = size;
   for (std::size_t done = 0; done < size_;) {
@@ -99,7 +99,7 @@ void Window::load(const SummarySetup& setup, bool masses, bool ring, ByteReader&
     const std::size_t run = std::min(size_ - done, capacity - slot);
     load_rows(in, keys_, slot, run);
     load_rows(in, values_, slot, run);
-    if (has_masses_) in.get_all<float>({mass_.data() + slot, run});
+    if (has_attention_sums_) in.get_all<float>({attention_sum_.data() + slot, run});
     done += run;
   }
 }
@@ -113,7 +113,8 @@ CacheBytes HeadCache::bytes() const {
   bytes.sink = sink_keys.bytes() + sink_values.bytes();
   bytes.summary = summary ? summary->bytes() : 0;
   bytes.window = window.bytes();
-  bytes.watch = window.mass_bytes() + recent_queries.rows() * recent_queries.cols() * sizeof(float);
+  bytes.attention_stats =
+      window.attention_sum_bytes() + recent_queries.rows() * recent_queries.cols() * sizeof(float);
   return bytes;
 }
 
@@ -138,12 +139,13 @@ void HeadCache::segments(Position now, std::vector<Segment>& out) const {
 namespace {
 
 /// Hands blocks to the summary with what the latest queries gave each of their tokens. It stands
-/// in for the accumulated mass where a method asks for nothing else.
-void absorb_blocks(Summary& summary, const Watch& watch, std::vector<Block> blocks,
+/// in for the accumulated attention sum where a method asks for nothing else.
+void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Block> blocks,
                    std::span<const float> latest) {
   for (Block& block : blocks) {
     if (!latest.empty()) {
-      (watch.kind == Watch::Kind::both ? block.last_mass : block.mass) = latest.first(block.size());
+      (watch.kind == AttentionStats::Kind::both ? block.recent_attention_sum
+                                                : block.attention_sum) = latest.first(block.size());
       latest = latest.subspan(block.size());
     }
     summary.absorb(block);
@@ -152,11 +154,11 @@ void absorb_blocks(Summary& summary, const Watch& watch, std::vector<Block> bloc
 
 }  // namespace
 
-void HeadCache::condense(const Shares& shares, std::size_t room, Position now,
-                         std::span<const float> latest) {
+void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
+                          std::span<const float> latest) {
   const std::size_t all = window.size();
-  const std::size_t first = std::min(shares.sink, all);
-  const std::size_t last = std::min(shares.window, all - first);
+  const std::size_t first = std::min(budget.sink, all);
+  const std::size_t last = std::min(budget.window, all - first);
   const std::size_t middle = all - first - last;
   Window everything = std::move(window);
 
@@ -169,25 +171,26 @@ void HeadCache::condense(const Shares& shares, std::size_t room, Position now,
       sink_values.copy(i, block.values, i);
     }
   }
-  setup.capacity = shares.summary;
+  setup.capacity = budget.summary;
   setup.sink = first;
   if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
   summary = make_summary(setup);
   if (summary && middle > 0) {
-    absorb_blocks(*summary, setup.policy.watch(), everything.blocks(first, middle, now),
+    absorb_blocks(*summary, setup.policy.attention_stats(), everything.blocks(first, middle, now),
                   latest.empty() ? latest : latest.subspan(first));
   }
-  window = Window(setup, std::max(room, last), everything.mass_bytes() != 0);
+  window = Window(setup, std::max(room, last), everything.attention_sum_bytes() != 0);
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
 }
 
 void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest) {
   if (summary) {
-    const Watch watch = setup.policy.watch();
+    const AttentionStats watch = setup.policy.attention_stats();
     const std::size_t middle = summary->entries();
     if (!latest.empty()) {
-      const auto mass = latest.subspan(sink, middle);
-      watch.kind == Watch::Kind::both ? summary->observe_last(mass) : summary->observe(mass);
+      const auto attention_sum = latest.subspan(sink, middle);
+      watch.kind == AttentionStats::Kind::both ? summary->observe_last(attention_sum)
+                                               : summary->observe(attention_sum);
       latest = latest.subspan(sink + middle);
     }
     absorb_blocks(*summary, watch, window.blocks(0, count, now), latest);

@@ -16,13 +16,13 @@ namespace ballast {
 class Window {
  public:
   Window() = default;
-  /// `masses`: each token has an accumulated mass too.
-  Window(const SummarySetup& setup, std::size_t capacity, bool masses);
+  /// `attention_sums`: each token has an accumulated attention sum too.
+  Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums);
 
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return keys_.capacity(); }
   std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
-  std::size_t mass_bytes() const { return mass_.capacity() * sizeof(float); }
+  std::size_t attention_sum_bytes() const { return attention_sum_.capacity() * sizeof(float); }
 
   /// Room for `count` more; only while the oldest row is in slot 0.
   void reserve(std::size_t count);
@@ -36,20 +36,22 @@ class Window {
   /// The `count` tokens from the i-th oldest on, in the one or two runs in which they lie.
   /// `now`: tokens seen so far, the window's included.
   std::vector<Block> blocks(std::size_t i, std::size_t count, Position now) const;
-  /// Adds to the mass of the tokens, oldest first.
-  void add_mass(std::span<const float> mass);
-  /// The masses themselves, while the oldest token is in slot 0.
-  std::span<float> masses() { return {mass_.data(), has_masses_ ? size_ : 0}; }
+  /// Adds to the attention sum of the tokens, oldest first.
+  void add_attention_sum(std::span<const float> attention_sum);
+  /// the attention sums themselves, while the oldest token is in slot 0.
+  std::span<float> attention_sums() {
+    return {attention_sum_.data(), has_attention_sums_ ? size_ : 0};
+  }
 
   void save(ByteWriter& out) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
-  void load(const SummarySetup& setup, bool masses, bool ring, ByteReader& in);
+  void load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in);
 
  private:
   Rows keys_;
   Rows values_;
-  std::vector<float> mass_;
-  bool has_masses_ = false;
+  std::vector<float> attention_sum_;
+  bool has_attention_sums_ = false;
   std::size_t begin_ = 0;
   std::size_t size_ = 0;
 };
@@ -70,10 +72,10 @@ struct HeadCache {
   /// Appends sink, summary and window; `now`: tokens seen.
   void segments(Position now, std::vector<Segment>& out) const;
   /// Splits the window, which holds everything, into sink, summary and a window of the last
-  /// shares.window tokens with room for `room` rows. `latest`: what Watch::last saw of every entry,
-  /// or empty.
-  void condense(const Shares& shares, std::size_t room, Position now,
-                std::span<const float> latest);
+  /// budget.window tokens with room for `room` rows. `latest`: what AttentionStats::recent saw of
+  /// every entry, or empty.
+  void summarize(const Budget& budget, std::size_t room, Position now,
+                 std::span<const float> latest);
   /// The oldest `count` tokens leave the window.
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
   std::vector<KeptEntry> kept(Position now) const;

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "cache/rolling.h"
-#include "kernels/rows_bytes.h"
+#include "storage/rows_bytes.h"
 
 namespace ballast {
 namespace {
@@ -44,18 +44,18 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
     : shape_(shape),
       options_(options),
       layer_(layer),
-      watch_(options.policy.watch()),
-      observed_(std::max(options.policy.observed(), options.notes.queries)),
+      watch_(options.policy.attention_stats()),
+      observed_(std::max(options.policy.observed(), options.recording.queries)),
       rotations_(rotations),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
   // In prefill the prompt's length decides; asking now reports an impossible budget early.
-  shares_ = options.policy.shares(
+  budget_ = options.policy.budget(
       stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
       options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
   std::size_t rows = options.expected_tokens;
   if (stream && room() != kUnlimited) {
-    rows = rows == 0 ? shares_.total() : std::min(rows, shares_.total());
+    rows = rows == 0 ? budget_.total() : std::min(rows, budget_.total());
   }
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     SummarySetup& setup = heads_[h].setup;
@@ -70,7 +70,8 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
     setup.layers = static_cast<int>(shape.layers);
     setup.shared = shared;
     heads_[h].window = Window(setup, reserve ? rows : 0, accumulates());
-    if (observed_ > 0) heads_[h].recent_queries = Matrix(observed_ * shape.group, shape.key_dim);
+    if (observed_ > 0)
+      heads_[h].recent_queries = Matrix(observed_ * shape.queries_per_kv_head, shape.key_dim);
   }
 }
 
@@ -82,16 +83,17 @@ Logits LayerCache::logits() const {
 
 std::span<const float> LayerCache::slopes(std::size_t h) const {
   if (shape_.alibi_slopes.empty()) return {};
-  return {shape_.alibi_slopes.data() + h * shape_.group, shape_.group};
+  return {shape_.alibi_slopes.data() + h * shape_.queries_per_kv_head, shape_.queries_per_kv_head};
 }
 
 std::size_t LayerCache::room() const {
   const Policy& policy = options_.policy;
   const bool stream = options_.protocol == Protocol::stream;
-  if (policy.info().share == WindowShare::all || state_ == State::growing) return kUnlimited;
-  if (state_ == State::sliding) return shares_.window + shares_.step - heads_[0].window.size();
+  if (policy.info().window_policy == WindowPolicy::all || state_ == State::growing)
+    return kUnlimited;
+  if (state_ == State::sliding) return budget_.window + budget_.step - heads_[0].window.size();
   if (!stream && (!prompt_ended_ || policy.keeps_generated())) return kUnlimited;
-  return shares_.total() - std::min(shares_.total(), tokens_);
+  return budget_.total() - std::min(budget_.total(), tokens_);
 }
 
 void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
@@ -102,7 +104,8 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
       make_room();
       continue;
     }
-    // Mass is added up token by token, so that the sums do not depend on how a text is cut.
+    // The attention sum is added up token by token, so that the sums do not depend on how a text is
+    // cut.
     if (accumulates() && state_ == State::sliding) count = 1;
     const bool asked = queries.rows != 0;
     extend(keys.slice(done, count), values.slice(done, count),
@@ -112,25 +115,26 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
 }
 
 bool LayerCache::parallel(std::size_t tokens) const {
-  return tokens * shape_.group * heads_.size() * heads_[0].entries() *
+  return tokens * shape_.queries_per_kv_head * heads_.size() * heads_[0].entries() *
              (shape_.key_dim + shape_.value_dim) >=
          kParallelFrom;
 }
 
 void LayerCache::make_room() {
-  if (state_ == State::whole) return condense();
-  const auto latest = latest_masses();
+  if (state_ == State::whole) return summarize();
+  const auto latest = recent_attention_sums();
   parallel_for(heads_.size(),
-               [&](std::size_t h) { heads_[h].absorb_oldest(shares_.step, now(), latest[h]); });
+               [&](std::size_t h) { heads_[h].absorb_oldest(budget_.step, now(), latest[h]); });
 }
 
 void LayerCache::finish_prompt() {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   prompt_ended_ = true;
   if (options_.protocol == Protocol::stream) return;
-  shares_ = options_.policy.shares(tokens_, Protocol::prefill, static_cast<int>(layer_),
+  budget_ = options_.policy.budget(tokens_, Protocol::prefill, static_cast<int>(layer_),
                                    static_cast<int>(shape_.layers));
-  if (options_.policy.info().share != WindowShare::all && tokens_ > shares_.total()) condense();
+  if (options_.policy.info().window_policy != WindowPolicy::all && tokens_ > budget_.total())
+    summarize();
 }
 
 void LayerCache::copy_prompt(const LayerCache& other) {
@@ -139,7 +143,7 @@ void LayerCache::copy_prompt(const LayerCache& other) {
           "layer {}: {} watches attention that the cache has not noted", layer_,
           options_.policy.info().name);
   tokens_ = other.tokens_;
-  const std::size_t group = shape_.group;
+  const std::size_t group = shape_.queries_per_kv_head;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     const HeadCache& from = other.heads_[h];
     heads_[h].window = Window(heads_[h].setup, from.window.size(), accumulates());
@@ -160,44 +164,48 @@ void LayerCache::reserve(std::size_t tokens) {
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 
-void LayerCache::condense() {
-  const bool slides = shares_.step > 0;
+void LayerCache::summarize() {
+  const bool slides = budget_.step > 0;
   const std::size_t later =
       options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
-  const std::size_t room = shares_.window + (slides ? shares_.step : later);
+  const std::size_t room = budget_.window + (slides ? budget_.step : later);
   if (accumulates() && watch_.whole_layer) {
-    std::vector<std::vector<float>> masses;
+    std::vector<std::vector<float>> attention_sums;
     for (HeadCache& head : heads_) {
-      masses.emplace_back(head.window.masses().begin(), head.window.masses().end());
+      attention_sums.emplace_back(head.window.attention_sums().begin(),
+                                  head.window.attention_sums().end());
     }
-    add_up(masses);
-    for (HeadCache& head : heads_) std::ranges::copy(masses[0], head.window.masses().begin());
+    add_up(attention_sums);
+    for (HeadCache& head : heads_)
+      std::ranges::copy(attention_sums[0], head.window.attention_sums().begin());
   }
-  const auto latest = latest_masses();
+  const auto latest = recent_attention_sums();
   parallel_for(heads_.size(), [&](std::size_t h) {
     HeadCache& head = heads_[h];
-    if (options_.expected_tokens > shares_.sink + shares_.window) {
-      head.setup.tokens = options_.expected_tokens - shares_.sink - shares_.window;
+    if (options_.expected_tokens > budget_.sink + budget_.window) {
+      head.setup.tokens = options_.expected_tokens - budget_.sink - budget_.window;
     }
-    head.condense(shares_, room, now(), latest[h]);
+    head.summarize(budget_, room, now(), latest[h]);
   });
   state_ = slides ? State::sliding : State::growing;
 }
 
-void LayerCache::add_up(std::vector<std::vector<float>>& masses) {
-  for (std::size_t h = 1; h < masses.size(); ++h) {
-    for (std::size_t i = 0; i < masses[0].size(); ++i) masses[0][i] += masses[h][i];
+void LayerCache::add_up(std::vector<std::vector<float>>& attention_sums) {
+  for (std::size_t h = 1; h < attention_sums.size(); ++h) {
+    for (std::size_t i = 0; i < attention_sums[0].size(); ++i)
+      attention_sums[0][i] += attention_sums[h][i];
   }
-  for (std::size_t h = 1; h < masses.size(); ++h) masses[h] = masses[0];
+  for (std::size_t h = 1; h < attention_sums.size(); ++h) attention_sums[h] = attention_sums[0];
 }
 
 LayerCache::Latest LayerCache::latest_queries(std::size_t h) const {
   const std::size_t seen = std::min(observed_, tokens_);
-  Latest latest{Matrix(seen * shape_.group, shape_.key_dim), {}, {}};
+  Latest latest{Matrix(seen * shape_.queries_per_kv_head, shape_.key_dim), {}, {}};
   // Slot s of the ring holds the last token t with t mod observed = s.
   for (std::size_t s = 0; s < seen; ++s) {
     const std::size_t t = tokens_ - 1 - (tokens_ - 1 - s) % observed_;
-    latest.positions.insert(latest.positions.end(), shape_.group, static_cast<Position>(t));
+    latest.positions.insert(latest.positions.end(), shape_.queries_per_kv_head,
+                            static_cast<Position>(t));
     latest.biases.insert(latest.biases.end(), slopes(h).begin(), slopes(h).end());
   }
   std::copy_n(heads_[h].recent_queries.data(), latest.queries.rows() * latest.queries.cols(),
@@ -226,23 +234,23 @@ Matrix LayerCache::latest_attention(std::size_t h) const {
   return out;
 }
 
-std::vector<std::vector<float>> LayerCache::latest_masses() const {
-  std::vector<std::vector<float>> masses(heads_.size());
-  if (observed_ == 0) return masses;
+std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
+  std::vector<std::vector<float>> attention_sums(heads_.size());
+  if (observed_ == 0) return attention_sums;
   parallel_for(heads_.size(), [&](std::size_t h) {
     Latest latest = latest_queries(h);
     Matrix unused(latest.queries.rows(), shape_.value_dim);
-    masses[h].assign(heads_[h].entries(), 0.0f);
+    attention_sums[h].assign(heads_[h].entries(), 0.0f);
     attend_entries(heads_[h], latest.queries.view(), latest.positions, latest.biases, unused.view(),
-                   masses[h]);
+                   attention_sums[h]);
   });
-  if (watch_.whole_layer) add_up(masses);
-  return masses;
+  if (watch_.whole_layer) add_up(attention_sums);
+  return attention_sums;
 }
 
 void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                         MutableMatrix out) {
-  std::vector<std::vector<float>> masses(accumulates() ? heads_.size() : 0);
+  std::vector<std::vector<float>> attention_sums(accumulates() ? heads_.size() : 0);
   tokens_ += keys.rows;
   const auto take = [&](std::size_t h) {
     HeadCache& head = heads_[h];
@@ -253,34 +261,35 @@ void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     }
     if (queries.rows == 0) return;
     remember(head, h, queries);
-    attend_head(h, queries, out, masses.empty() ? nullptr : &masses[h]);
+    attend_head(h, queries, out, attention_sums.empty() ? nullptr : &attention_sums[h]);
   };
   parallel_for(heads_.size(), take, parallel(keys.rows));
-  if (masses.empty() || state_ == State::whole) return;  // whole: added in place
-  if (watch_.whole_layer) add_up(masses);
+  if (attention_sums.empty() || state_ == State::whole) return;  // whole: added in place
+  if (watch_.whole_layer) add_up(attention_sums);
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     HeadCache& head = heads_[h];
     const std::size_t middle = head.summary ? head.summary->entries() : 0;
-    const std::span<const float> mass = masses[h];
-    if (head.summary) head.summary->observe(mass.subspan(head.sink, middle));
-    head.window.add_mass(mass.subspan(head.sink + middle));
+    const std::span<const float> attention_sum = attention_sums[h];
+    if (head.summary) head.summary->observe(attention_sum.subspan(head.sink, middle));
+    head.window.add_attention_sum(attention_sum.subspan(head.sink + middle));
   }
 }
 
 void LayerCache::remember(HeadCache& head, std::size_t h, ConstMatrix queries) const {
   if (observed_ == 0) return;
-  const std::size_t width = shape_.group * shape_.key_dim;
+  const std::size_t width = shape_.queries_per_kv_head * shape_.key_dim;
   const std::size_t first = tokens_ - queries.rows;
   for (std::size_t t = queries.rows - std::min(queries.rows, observed_); t < queries.rows; ++t) {
     const float* row = queries.row(t) + h * width;
-    std::copy(row, row + width, head.recent_queries[(first + t) % observed_ * shape_.group].data());
+    std::copy(row, row + width,
+              head.recent_queries[(first + t) % observed_ * shape_.queries_per_kv_head].data());
   }
 }
 
 void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out,
-                             std::vector<float>* mass) {
+                             std::vector<float>* attention_sum) {
   HeadCache& head = heads_[h];
-  const std::size_t group = shape_.group;
+  const std::size_t group = shape_.queries_per_kv_head;
   Matrix rows = gather(queries, h, group, shape_.key_dim);
   std::vector<Position> positions(rows.rows());
   std::vector<float> biases(slopes(h).empty() ? 0 : rows.rows());
@@ -289,20 +298,20 @@ void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix o
     if (!biases.empty()) biases[r] = slopes(h)[r % group];
   }
   Matrix z(rows.rows(), shape_.value_dim);
-  std::span<float> masses;
-  if (mass != nullptr && state_ != State::whole) {
-    mass->assign(head.entries(), 0.0f);
-    masses = *mass;
-  } else if (mass != nullptr) {
-    masses = head.window.masses();
+  std::span<float> attention_sums;
+  if (attention_sum != nullptr && state_ != State::whole) {
+    attention_sum->assign(head.entries(), 0.0f);
+    attention_sums = *attention_sum;
+  } else if (attention_sum != nullptr) {
+    attention_sums = head.window.attention_sums();
   }
-  attend_entries(head, rows.view(), positions, biases, z.view(), masses);
+  attend_entries(head, rows.view(), positions, biases, z.view(), attention_sums);
   scatter(z, h, group, out);
 }
 
 void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
                                 std::span<Position> positions, std::span<const float> biases,
-                                MutableMatrix out, std::span<float> mass) const {
+                                MutableMatrix out, std::span<float> attention_sum) const {
   std::vector<Segment> segments;
   head.segments(now(), segments);
   std::optional<RolledEntries> rolled;
@@ -311,10 +320,10 @@ void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
     rolled->place(positions, queries);
   }
   const Queries asked{queries, positions, biases};
-  if (mass.empty()) {
+  if (attention_sum.empty()) {
     attend(asked, segments, logits(), out);
   } else {
-    attend_with_mass(asked, segments, logits(), out, mass);
+    attend_with_attention_sum(asked, segments, logits(), out, attention_sum);
   }
 }
 
@@ -342,7 +351,7 @@ void LayerCache::save(ByteWriter& out) const {
   out.put(state_);
   out.put(prompt_ended_);
   out.put<std::uint64_t>(tokens_);
-  for (std::size_t part : {shares_.sink, shares_.summary, shares_.window, shares_.step}) {
+  for (std::size_t part : {budget_.sink, budget_.summary, budget_.window, budget_.step}) {
     out.put<std::uint64_t>(part);
   }
   for (const HeadCache& head : heads_) {
@@ -367,7 +376,7 @@ void LayerCache::load(ByteReader& in) {
   prompt_ended_ = in.get<std::uint8_t>() != 0;
   constexpr std::size_t most = std::numeric_limits<Position>::max();
   tokens_ = in.get_count(most, "the number of tokens");
-  for (std::size_t* part : {&shares_.sink, &shares_.summary, &shares_.window, &shares_.step}) {
+  for (std::size_t* part : {&budget_.sink, &budget_.summary, &budget_.window, &budget_.step}) {
     *part = in.get_count(most, "a share of the budget");
   }
   for (HeadCache& head : heads_) load_head(head, in);
@@ -376,9 +385,9 @@ void LayerCache::load(ByteReader& in) {
 void LayerCache::load_head(HeadCache& head, ByteReader& in) {
   // A summary is never so empty that its capacity exceeds the bytes that follow by far.
   head.setup.capacity =
-      in.get_count(std::min(shares_.summary, 16 * in.left()), "the capacity of a summary");
+      in.get_count(std::min(budget_.summary, 16 * in.left()), "the capacity of a summary");
   head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
-  head.sink = in.get_count(std::min(shares_.sink, in.left()), "the size of a sink");
+  head.sink = in.get_count(std::min(budget_.sink, in.left()), "the size of a sink");
   head.setup.sink = head.sink;
   head.sink_keys = Rows(options_.key_type, shape_.key_dim, head.sink);
   head.sink_values = Rows(options_.value_type, shape_.value_dim, head.sink);
@@ -392,11 +401,11 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in) {
   }
   head.window.load(head.setup, accumulates(), state_ == State::sliding, in);
   const std::size_t window = head.window.size();
-  const std::size_t ring = shares_.window + shares_.step;
+  const std::size_t ring = budget_.window + budget_.step;
   const bool fits = state_ == State::whole ? window == tokens_ && head.sink == 0
                     : state_ == State::growing
                         ? window <= tokens_
-                        : window <= tokens_ && head.window.capacity() == ring && shares_.step > 0;
+                        : window <= tokens_ && head.window.capacity() == ring && budget_.step > 0;
   require(fits, "{}: layer {} holds {} of {} tokens in its window, which cannot be", in.what(),
           layer_, window, tokens_);
   std::span<float> recent(head.recent_queries.data(),

@@ -46,15 +46,15 @@ class LayerCache {
 
   Position now() const { return static_cast<Position>(tokens_); }
   bool accumulates() const {
-    return watch_.kind == Watch::Kind::every || watch_.kind == Watch::Kind::both ||
-           options_.notes.mass;
+    return watch_.kind == AttentionStats::Kind::accumulated ||
+           watch_.kind == AttentionStats::Kind::both || options_.recording.attention_sum;
   }
   /// Tokens that may come in before something must leave.
   std::size_t room() const;
   void make_room();
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
-  void condense();
+  void summarize();
   /// The queries noted, where they stand, and their biases: rows of tokens, `group` a token.
   struct Latest {
     Matrix queries;
@@ -62,33 +62,34 @@ class LayerCache {
     std::vector<float> biases;
   };
   Latest latest_queries(std::size_t head) const;
-  /// The mass that the latest queries give every entry, a head each; empty if no one asks.
-  std::vector<std::vector<float>> latest_masses() const;
-  /// Every head's masses become the sum over heads.
-  static void add_up(std::vector<std::vector<float>>& masses);
+  /// The attention sum that the latest queries give every entry, a head each; empty if no one asks.
+  std::vector<std::vector<float>> recent_attention_sums() const;
+  /// Every head's attention sums become the sum over heads.
+  static void add_up(std::vector<std::vector<float>>& attention_sums);
   /// Takes in tokens for which there is room, and answers their queries.
   void extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
   void remember(HeadCache& head, std::size_t h, ConstMatrix queries) const;
-  void attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out, std::vector<float>* mass);
+  void attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out,
+                   std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in);
   /// Attention over a head's entries, at the places where they stand. `queries` and `positions`
-  /// are changed. mass: one a entry, or empty.
+  /// are changed. attention sum: one a entry, or empty.
   void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
                       std::span<const float> biases, MutableMatrix out,
-                      std::span<float> mass) const;
+                      std::span<float> attention_sum) const;
   Logits logits() const;
   std::span<const float> slopes(std::size_t h) const;
 
   const CacheShape& shape_;
   const CacheOptions& options_;
   std::size_t layer_;
-  Watch watch_;
+  AttentionStats watch_;
   std::size_t observed_;
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;
   std::size_t tokens_ = 0;
-  Shares shares_;
+  Budget budget_;
   std::vector<HeadCache> heads_;
 };
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/rotate.h"
+#include "attention/kernels/rotate.h"
 
 namespace ballast {
 

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/cpu.h"
 #include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
@@ -12,6 +11,7 @@
 #include "cli/model_options.h"
 #include "report/progress.h"
 #include "report/units.h"
+#include "simd/cpu.h"
 
 namespace ballast::cli {
 namespace {

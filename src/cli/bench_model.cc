@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/partial_files.h"
-#include "eval/random_model.h"
+#include "eval/data/random_model.h"
 
 namespace ballast::cli {
 

@@ -4,10 +4,10 @@
 #include <span>
 #include <string>
 
-#include "eval/peer.h"
-#include "eval/scale.h"
-#include "eval/speed.h"
-#include "eval/throughput.h"
+#include "eval/speed/peer.h"
+#include "eval/speed/scale.h"
+#include "eval/speed/speed.h"
+#include "eval/speed/throughput.h"
 #include "report/json.h"
 #include "report/plot.h"
 

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "eval/kv_capture.h"
+#include "eval/data/kv_capture.h"
 #include "report/progress.h"
 #include "report/units.h"
 

@@ -15,7 +15,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
-#include "eval/mean_entries.h"
+#include "eval/single_layer/mean_entries.h"
 #include "report/units.h"
 #include "text/question_form.h"
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ballast/tensor.h"
+#include "ballast/engine/tensor.h"
 #include "base/output_file.h"
-#include "eval/synth.h"
+#include "eval/data/synth.h"
 #include "report/json.h"
 
 namespace ballast::cli {
@@ -41,7 +41,7 @@ void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
 void add_eval_efficiency(CLI::App& parent, std::function<void()>& task);
 void add_eval_throughput(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
-void add_eval_quantised(CLI::App& parent, std::function<void()>& task);
+void add_eval_quantized(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);
 void add_eval_lines(CLI::App& parent, std::function<void()>& task);
 void add_eval_longbench(CLI::App& parent, std::function<void()>& task);

@@ -3,8 +3,8 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
-#include "eval/compress.h"
-#include "eval/kv_file.h"
+#include "eval/data/kv_file.h"
+#include "eval/single_layer/compress.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -58,7 +58,7 @@ void print_bytes(const CacheBytes& bytes, double exact) {
   add("sink", static_cast<double>(bytes.sink));
   add("summary", static_cast<double>(bytes.summary));
   add("window", static_cast<double>(bytes.window));
-  add("watching attention", static_cast<double>(bytes.watch));
+  add("watching attention", static_cast<double>(bytes.attention_stats));
   add("total", static_cast<double>(bytes.total()));
   add("exact, float32", exact);
   print(table.to_string());
@@ -88,7 +88,7 @@ Json to_json(const Options& o, const KvSource& source, const Compressed& result)
            {{"sink", bytes.sink},
             {"summary", bytes.summary},
             {"window", bytes.window},
-            {"watch", bytes.watch},
+            {"watch", bytes.attention_stats},
             {"total", bytes.total()},
             {"exact", exact_bytes(s)}}},
           {"reports", result.cache.reports()}};

@@ -12,8 +12,8 @@
 #include "base/mapped_file.h"
 #include "cli/command.h"
 #include "cli/inspect_model.h"
-#include "eval/kv_file.h"
-#include "eval/kv_stats.h"
+#include "eval/data/kv_file.h"
+#include "eval/single_layer/kv_stats.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -146,7 +146,8 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     table.add({"method", o.policy.to_string()});
     table.add({"protocol", std::string(to_string(o.protocol))});
     table.add({"layers", std::to_string(s.layers)});
-    table.add({"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.group)});
+    table.add(
+        {"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.queries_per_kv_head)});
     table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
     table.add({"storage",
                fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type))});
@@ -157,7 +158,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     table.add({"sink", format_bytes(static_cast<double>(bytes.sink))});
     table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
     table.add({"window", format_bytes(static_cast<double>(bytes.window))});
-    table.add({"watching attention", format_bytes(static_cast<double>(bytes.watch))});
+    table.add({"watching attention", format_bytes(static_cast<double>(bytes.attention_stats))});
     if (bytes.rotary > 0) {
       table.add({"rotary table", format_bytes(static_cast<double>(bytes.rotary))});
     }
@@ -179,7 +180,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
               {"protocol", to_string(o.protocol)},
               {"layers", s.layers},
               {"kv_heads", s.kv_heads},
-              {"group", s.group},
+              {"group", s.queries_per_kv_head},
               {"key_dim", s.key_dim},
               {"value_dim", s.value_dim},
               {"key_type", to_string(o.key_type)},
@@ -191,7 +192,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
                {{"sink", bytes.sink},
                 {"summary", bytes.summary},
                 {"window", bytes.window},
-                {"watch", bytes.watch},
+                {"watch", bytes.attention_stats},
                 {"rotary", bytes.rotary},
                 {"total", bytes.total()}}},
               {"by_layer", to_json(numbers, stats)},

@@ -9,8 +9,8 @@
 #include <map>
 #include <optional>
 
-#include "ballast/model.h"
-#include "ballast/tokenizer.h"
+#include "ballast/engine/model.h"
+#include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -103,7 +103,7 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
   std::vector<Cost> out;
   for (const MethodInfo* info : methods()) {
     Policy policy = Policy::parse(info->name);
-    if (info->share != WindowShare::all) policy = policy.with("rate", kRate);
+    if (info->window_policy != WindowPolicy::all) policy = policy.with("rate", kRate);
     Cost cost{policy.to_string(), {}};
     for (std::size_t i = 0; i < kTypes.size(); ++i) {
       CacheOptions options;

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
-#include "eval/kv_file.h"
+#include "eval/data/kv_file.h"
 #include "report/units.h"
 
 namespace ballast::cli {

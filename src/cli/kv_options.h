@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/kv_source.h"
-#include "eval/synth.h"
+#include "eval/data/kv_source.h"
+#include "eval/data/synth.h"
 #include "report/json.h"
 
 namespace ballast::cli {

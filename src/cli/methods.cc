@@ -13,29 +13,29 @@ namespace {
 
 std::string watch_text(const MethodInfo& info) {
   std::string text;
-  switch (info.watch.kind) {
-    case Watch::Kind::nothing:
-      return info.watch_of == nullptr ? "nothing" : "depends on its parameters";
-    case Watch::Kind::every:
+  switch (info.attention_stats.kind) {
+    case AttentionStats::Kind::nothing:
+      return info.attention_stats_of == nullptr ? "nothing" : "depends on its parameters";
+    case AttentionStats::Kind::accumulated:
       text = "attention from every query";
       break;
-    case Watch::Kind::last:
+    case AttentionStats::Kind::recent:
       text = "attention from the latest queries";
       break;
-    case Watch::Kind::both:
+    case AttentionStats::Kind::both:
       text = "attention from every and from the latest queries";
       break;
   }
-  return info.watch.whole_layer ? text + ", all heads together" : text;
+  return info.attention_stats.whole_layer ? text + ", all heads together" : text;
 }
 
 std::string window_text(const MethodInfo& info) {
-  switch (info.share) {
-    case WindowShare::fixed:
+  switch (info.window_policy) {
+    case WindowPolicy::fixed:
       return fmt::format("{} tokens", info.window);
-    case WindowShare::half:
+    case WindowPolicy::half:
       return "half of what the sink leaves";
-    case WindowShare::rest:
+    case WindowPolicy::rest:
       return "all that the sink leaves";
     default:
       return "everything";

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "ballast/generate.h"
-#include "ballast/model.h"
-#include "ballast/tokenizer.h"
+#include "ballast/engine/generate.h"
+#include "ballast/engine/model.h"
+#include "ballast/engine/tokenizer.h"
 #include "base/stopwatch.h"
 
 namespace ballast::cli {

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <optional>
 
-#include "ballast/context_file.h"
+#include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
-#include "eval/mean_entries.h"
+#include "eval/single_layer/mean_entries.h"
 #include "text/question_form.h"
 
 namespace ballast::cli {

@@ -34,7 +34,8 @@ std::string cache_table(const RunReport& r) {
   add("sink", [](const CacheReport& c) { return bytes_text(c.bytes.sink); });
   add("summary", [](const CacheReport& c) { return bytes_text(c.bytes.summary); });
   add("window", [](const CacheReport& c) { return bytes_text(c.bytes.window); });
-  add("watching attention", [](const CacheReport& c) { return bytes_text(c.bytes.watch); });
+  add("watching attention",
+      [](const CacheReport& c) { return bytes_text(c.bytes.attention_stats); });
   if (a.bytes.rotary > 0) {
     add("rotary table", [](const CacheReport& c) { return bytes_text(c.bytes.rotary); });
   }
@@ -106,8 +107,9 @@ Json to_json(const MemoryEstimate& e, std::size_t program) {
 }
 
 Json to_json(const CacheBytes& b) {
-  return {{"sink", b.sink},   {"summary", b.summary}, {"window", b.window},
-          {"watch", b.watch}, {"rotary", b.rotary},   {"total", b.total()}};
+  return {{"sink", b.sink},     {"summary", b.summary},
+          {"window", b.window}, {"watch", b.attention_stats},
+          {"rotary", b.rotary}, {"total", b.total()}};
 }
 
 Json to_json(const RunReport& r, const Tokenizer& tokenizer) {

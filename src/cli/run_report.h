@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/generate.h"
+#include "ballast/engine/generate.h"
 #include "report/json.h"
 
 namespace ballast::cli {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ballast/model_config.h"
+#include "ballast/engine/model_config.h"
 
 namespace ballast {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ballast/model_config.h"
-#include "ballast/model_file.h"
+#include "ballast/engine/model_config.h"
+#include "ballast/engine/model_file.h"
 
 namespace ballast {
 

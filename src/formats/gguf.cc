@@ -1,4 +1,4 @@
-#include "ballast/gguf.h"
+#include "ballast/engine/gguf.h"
 
 #include <algorithm>
 #include <cmath>

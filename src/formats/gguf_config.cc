@@ -1,8 +1,8 @@
 #include <cmath>
 #include <string>
 
-#include "ballast/gguf.h"
-#include "ballast/model_config.h"
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/model_config.h"
 #include "base/fail.h"
 #include "base/printable.h"
 #include "formats/check_config.h"

@@ -1,6 +1,6 @@
 // Models split over several GGUF files, as llama-gguf-split writes them: each piece says which of
 // how many it is (split.no from 0, split.count); the first has all metadata.
-#include "ballast/gguf.h"
+#include "ballast/engine/gguf.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
 

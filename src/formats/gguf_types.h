@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ballast/gguf.h"
+#include "ballast/engine/gguf.h"
 
 namespace ballast {
 

@@ -2,7 +2,7 @@
 #include <bit>
 #include <utility>
 
-#include "ballast/gguf.h"
+#include "ballast/engine/gguf.h"
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/printable.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "ballast/model_config.h"
+#include "ballast/engine/model_config.h"
 #include "base/fail.h"
 #include "base/printable.h"
 #include "formats/check_config.h"

@@ -1,4 +1,4 @@
-#include "ballast/model_config.h"
+#include "ballast/engine/model_config.h"
 
 #include <bit>
 #include <cmath>

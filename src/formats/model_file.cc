@@ -1,4 +1,4 @@
-#include "ballast/model_file.h"
+#include "ballast/engine/model_file.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-// GGUF's quantised blocks, one block at a time.
+// GGUF's quantized blocks, one block at a time.
 //
 // A block of the plain types holds 32 numbers with one scale (and one offset); a block of the K
 // types holds 256 numbers in groups of 16 or 32, whose small-integer scales share a float16 scale.
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ballast/tensor.h"
+#include "ballast/engine/tensor.h"
 
 namespace ballast {
 
@@ -16,7 +16,7 @@ struct BlockCodec {
   void (*encode)(const float* numbers, std::uint8_t* block);
 };
 
-/// `type` must be quantised; block_size() and block_bytes() say how much the functions touch.
+/// `type` must be quantized; block_size() and block_bytes() say how much the functions touch.
 const BlockCodec& block_codec(TensorType type);
 
 /// The 16 values of IQ4_NL, to be multiplied by a block's scale.

@@ -1,4 +1,4 @@
-// Simple quantisers: scales from the extremes of each group, then rounding to nearest.
+// Simple quantizers: scales from the extremes of each group, then rounding to nearest.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

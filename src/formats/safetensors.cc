@@ -1,4 +1,4 @@
-#include "ballast/safetensors.h"
+#include "ballast/engine/safetensors.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -180,7 +180,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, const std::vector<Dec
     require(tensor.name != "__metadata__" && names.insert(tensor.name).second,
             "{}: cannot write a tensor named '{}': the name is taken", path.string(),
             printable(tensor.name));
-    require(!is_quantised(tensor.type), "{}: safetensors files cannot hold tensor '{}' of type {}",
+    require(!is_quantized(tensor.type), "{}: safetensors files cannot hold tensor '{}' of type {}",
             path.string(), printable(tensor.name), to_string(tensor.type));
     TensorStream::Range range =
         stream_->declare(tensor.name, tensor.type, tensor.shape, path.string());

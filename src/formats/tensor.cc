@@ -1,4 +1,4 @@
-#include "ballast/tensor.h"
+#include "ballast/engine/tensor.h"
 
 #include <algorithm>
 #include <array>
@@ -74,7 +74,7 @@ void encode_integers(std::span<const float> numbers, std::byte* out) {
 }  // namespace
 
 std::string_view to_string(TensorType type) { return facts(type).name; }
-bool is_quantised(TensorType type) { return type >= TensorType::q4_0; }
+bool is_quantized(TensorType type) { return type >= TensorType::q4_0; }
 std::size_t block_size(TensorType type) { return facts(type).numbers; }
 std::size_t block_bytes(TensorType type) { return facts(type).bytes; }
 
@@ -110,7 +110,7 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
   require(data.size() >= needed, "{} numbers of type {} need {} bytes, not {}", out.size(),
           to_string(type), needed, data.size());
   const std::byte* p = data.data();
-  if (is_quantised(type)) {
+  if (is_quantized(type)) {
     auto decode_block = block_codec(type).decode;
     const TypeFacts& f = facts(type);
     for (std::size_t b = 0; b * f.numbers < out.size(); ++b) {
@@ -148,7 +148,7 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
     case TensorType::boolean:
       return decode_each<std::uint8_t>(p, out, [](std::uint8_t x) { return x != 0 ? 1.0f : 0.0f; });
     default:
-      break;  // quantised, done above
+      break;  // quantized, done above
   }
 }
 
@@ -170,7 +170,7 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
           "{} numbers of type {} do not fill {} bytes", numbers.size(), to_string(type),
           out.size());
   std::byte* p = out.data();
-  if (is_quantised(type)) {
+  if (is_quantized(type)) {
     auto encode_block = block_codec(type).encode;
     const TypeFacts& f = facts(type);
     for (std::size_t b = 0; b * f.numbers < numbers.size(); ++b) {
@@ -208,7 +208,7 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
       return encode_each<std::uint8_t>(
           numbers, p, [](float x) { return static_cast<std::uint8_t>(x != 0.0f); });
     default:
-      break;  // quantised, done above
+      break;  // quantized, done above
   }
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ballast/tensor.h"
+#include "ballast/engine/tensor.h"
 #include "base/output_file.h"
 
 namespace ballast {

@@ -1,4 +1,4 @@
-#include "ballast/context_file.h"
+#include "ballast/engine/context_file.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "base/fail.h"
 #include "model/forward.h"
 

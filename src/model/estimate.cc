@@ -3,10 +3,10 @@
 
 #include "attention/attention_scratch.h"
 #include "attention/rotary.h"
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "ballast/threads.h"
+#include "gemm/matmul.h"
 #include "model/forward.h"
-#include "model/matmul.h"
 
 namespace ballast {
 namespace {
@@ -68,10 +68,10 @@ class Sizes {
         options_(options),
         entry_(entry_bytes(options.key_type, c.key_dim) +
                entry_bytes(options.value_type, c.value_dim)) {
-    const Watch::Kind watch = options.policy.watch().kind;
-    const bool accumulates =
-        watch == Watch::Kind::every || watch == Watch::Kind::both || options.notes.mass;
-    const std::size_t observed = std::max(options.policy.observed(), options.notes.queries);
+    const AttentionStats::Kind watch = options.policy.attention_stats().kind;
+    const bool accumulates = watch == AttentionStats::Kind::accumulated ||
+                             watch == AttentionStats::Kind::both || options.recording.attention_sum;
+    const std::size_t observed = std::max(options.policy.observed(), options.recording.queries);
     if (accumulates) entry_ += sizeof(float);
     queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
   }
@@ -83,18 +83,18 @@ class Sizes {
     const std::size_t length = stream && options_.expected_tokens > 0 ? options_.expected_tokens
                                : stream                               ? all
                                                                       : prompt;
-    const Shares shares = policy.shares(std::max<std::size_t>(length, 1), options_.protocol,
+    const Budget budget = policy.budget(std::max<std::size_t>(length, 1), options_.protocol,
                                         static_cast<int>(number), static_cast<int>(c_.layers));
-    const bool everything = policy.info().share == WindowShare::all;
+    const bool everything = policy.info().window_policy == WindowPolicy::all;
     const bool grows = !stream && policy.keeps_generated();
-    const std::size_t total = shares.total();
+    const std::size_t total = budget.total();
     if (everything || (grows ? prompt : all) <= total) return whole(all);
     const std::size_t kept = grows ? total + after : total;
     LayerNeed need = whole(stream ? total : all);
-    need.kept = held(kept, shares.summary);
+    need.kept = held(kept, budget.summary);
     need.most = std::max(need.most, need.kept);
     need.summarising =
-        held(kept, shares.summary) + c_.kv_heads * (stream ? total : prompt) * kWorking;
+        held(kept, budget.summary) + c_.kv_heads * (stream ? total : prompt) * kWorking;
     return need;
   }
 
@@ -118,10 +118,11 @@ class Sizes {
 std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t rows,
                             std::size_t entries) {
   const std::size_t group = c.heads / c.kv_heads, queries = rows * group;
-  const Watch::Kind watch = options.policy.watch().kind;
-  const bool mass = watch == Watch::Kind::every || watch == Watch::Kind::both || options.notes.mass;
+  const AttentionStats::Kind watch = options.policy.attention_stats().kind;
+  const bool attention_sum = watch == AttentionStats::Kind::accumulated ||
+                             watch == AttentionStats::Kind::both || options.recording.attention_sum;
   std::size_t bytes = queries * (c.key_dim + c.value_dim) * sizeof(float) +
-                      attention_scratch(queries, entries, c.key_dim, c.value_dim, mass);
+                      attention_scratch(queries, entries, c.key_dim, c.value_dim, attention_sum);
   // The latest queries look once more when the prompt ends.
   const std::size_t latest = options.policy.observed() * group;
   bytes = std::max(bytes, attention_scratch(latest, entries, c.key_dim, c.value_dim, latest > 0));
@@ -177,7 +178,7 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
 std::size_t Model::exact_bytes(const Cache& cache) const {
   CacheOptions exact = cache.options();
   exact.policy = Policy();
-  exact.notes = {};  // what an experiment notes for other methods is not the exact cache's
+  exact.recording = {};  // what an experiment notes for other methods is not the exact cache's
   return estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
 }
 

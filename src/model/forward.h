@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "model/weights.h"
 
 namespace ballast {

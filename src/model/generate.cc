@@ -1,4 +1,4 @@
-#include "ballast/generate.h"
+#include "ballast/engine/generate.h"
 
 #include <algorithm>
 

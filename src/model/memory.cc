@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "base/fail.h"
 
 namespace ballast {

@@ -1,4 +1,4 @@
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ CacheShape Model::cache_shape(std::size_t context) const {
   CacheShape shape;
   shape.layers = c.layers;
   shape.kv_heads = c.kv_heads;
-  shape.group = c.heads / c.kv_heads;
+  shape.queries_per_kv_head = c.heads / c.kv_heads;
   shape.key_dim = c.key_dim;
   shape.value_dim = c.value_dim;
   shape.logits.scale = c.attention_scale;
@@ -47,13 +47,13 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
     require(!config.learned_positions, "{}: {} has learned positions, which cannot be rolling",
             model.file().path().string(), to_string(config.family));
     const bool stream = options.protocol == Protocol::stream;
-    const Shares shares =
-        options.policy.shares(std::max<std::size_t>(1, options.expected_tokens), options.protocol,
+    const Budget budget =
+        options.policy.budget(std::max<std::size_t>(1, options.expected_tokens), options.protocol,
                               0, static_cast<int>(config.layers));
-    require(!stream || options.policy.info().share == WindowShare::all ||
-                shares.total() <= config.max_positions,
+    require(!stream || options.policy.info().window_policy == WindowPolicy::all ||
+                budget.total() <= config.max_positions,
             "{}: a budget of {} entries, but the model has {} positions",
-            model.file().path().string(), shares.total(), config.max_positions);
+            model.file().path().string(), budget.total(), config.max_positions);
   }
   MemoryEstimate estimate = model.estimate(options, options.expected_tokens);
   estimate.weights = estimate.scratch = 0;  // there already
@@ -71,14 +71,16 @@ Sequence::Sequence(const Model& model, Cache cache)
   const CacheShape& have = cache_.shape();
   const CacheShape want = model.cache_shape(cache_.options().expected_tokens);
   require(
-      have.layers == want.layers && have.kv_heads == want.kv_heads && have.group == want.group &&
-          have.key_dim == want.key_dim && have.value_dim == want.value_dim &&
-          have.logits.scale == want.logits.scale && have.logits.softcap == want.logits.softcap &&
+      have.layers == want.layers && have.kv_heads == want.kv_heads &&
+          have.queries_per_kv_head == want.queries_per_kv_head && have.key_dim == want.key_dim &&
+          have.value_dim == want.value_dim && have.logits.scale == want.logits.scale &&
+          have.logits.softcap == want.logits.softcap &&
           have.sliding_windows == want.sliding_windows && have.alibi_slopes == want.alibi_slopes,
       "the cache is of another model: it has {} layers of {} × {} heads of {} numbers, "
       "{} has {} of {} × {} of {}",
-      have.layers, have.kv_heads, have.group, have.key_dim, model.file().path().string(),
-      want.layers, want.kv_heads, want.group, want.key_dim);
+      have.layers, have.kv_heads, have.queries_per_kv_head, have.key_dim,
+      model.file().path().string(), want.layers, want.kv_heads, want.queries_per_kv_head,
+      want.key_dim);
 }
 
 std::size_t Sequence::positions_after(std::size_t more) const {
@@ -87,14 +89,14 @@ std::size_t Sequence::positions_after(std::size_t more) const {
   const std::size_t kept = cache_.entries() + more;
   // A budget holds at every step of a stream, and once a prompt is condensed unless what is
   // generated is kept.
-  const bool bounded = options.policy.info().share != WindowShare::all &&
+  const bool bounded = options.policy.info().window_policy != WindowPolicy::all &&
                        (options.protocol == Protocol::stream ||
                         (prompt_finished_ && !options.policy.keeps_generated()));
   if (!bounded) return kept;
   const std::size_t length = std::max<std::size_t>(1, options.expected_tokens);
-  const Shares shares =
-      options.policy.shares(length, options.protocol, 0, static_cast<int>(cache_.shape().layers));
-  return std::min(kept, shares.total());
+  const Budget budget =
+      options.policy.budget(length, options.protocol, 0, static_cast<int>(cache_.shape().layers));
+  return std::min(kept, budget.total());
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/vector_math.h"
+#include "simd/vector_math.h"
 
 namespace ballast {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ballast/model_config.h"
+#include "ballast/engine/model_config.h"
 #include "model/weights.h"
 
 namespace ballast {

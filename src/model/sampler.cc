@@ -1,4 +1,4 @@
-#include "ballast/sampler.h"
+#include "ballast/engine/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/random.h"
-#include "kernels/vector_math.h"
+#include "simd/vector_math.h"
 
 namespace ballast {
 namespace {

@@ -4,8 +4,8 @@
 #include <deque>
 #include <vector>
 
-#include "ballast/model_file.h"
-#include "model/matmul.h"
+#include "ballast/engine/model_file.h"
+#include "gemm/matmul.h"
 
 namespace ballast {
 

@@ -143,11 +143,11 @@ const MethodInfo& balancekv_method() {
       .paper = "Kochetkova et al. 2026, BalanceKV (arXiv:2502.07861)",
       .parameters = parameters(),
       .sink = 32,
-      .share = WindowShare::fixed,
+      .window_policy = WindowPolicy::fixed,
       .window = 32,
       .step = 128,
       .merges = true,
-      .watch = {},
+      .attention_stats = {},
       .make = [](const SummarySetup& setup) -> std::unique_ptr<Summary> {
         return std::make_unique<BalanceKv>(setup);
       },

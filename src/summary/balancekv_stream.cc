@@ -176,11 +176,11 @@ const MethodInfo& balancekv_stream_method() {
       .paper = "Kochetkova et al. 2026, BalanceKV, Algorithm 1 (arXiv:2502.07861)",
       .parameters = parameters(),
       .sink = 32,
-      .share = WindowShare::fixed,
+      .window_policy = WindowPolicy::fixed,
       .window = 32,
       .step = 128,
       .merges = true,
-      .watch = {},
+      .attention_stats = {},
       .make = [](const SummarySetup& setup) -> std::unique_ptr<Summary> {
         return std::make_unique<BalanceKvStream>(setup);
       },

@@ -298,7 +298,7 @@ const MethodInfo& clustergen_method() {
       .sink = 32,
       .step = 16,
       .merges = true,
-      .watch = {},
+      .attention_stats = {},
       .make = make,
   };
   return info;

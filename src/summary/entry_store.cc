@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/bytes.h"
-#include "kernels/rows_bytes.h"
+#include "storage/rows_bytes.h"
 
 namespace ballast {
 

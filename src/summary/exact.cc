@@ -9,9 +9,9 @@ const MethodInfo& exact_method() {
       .title = "every entry, the reference",
       .paper = "Vaswani et al. 2017",
       .parameters = {},
-      .share = WindowShare::all,
+      .window_policy = WindowPolicy::all,
       .window = 0,
-      .watch = {},
+      .attention_stats = {},
   };
   return info;
 }

@@ -47,10 +47,10 @@ const MethodInfo& fixed_method() {
       .parameters = {{"tail", Parameter::Kind::integer, "8", 1, 65536, "",
                       "tokens kept at the end of each block"},
                      heavy_parameter()},
-      .share = WindowShare::half,
+      .window_policy = WindowPolicy::half,
       .window = 0,
-      .watch = {},
-      .watch_of = watch_of_position_rule,
+      .attention_stats = {},
+      .attention_stats_of = stats_of_position_rule,
       .make = make,
   };
   return info;

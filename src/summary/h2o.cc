@@ -24,10 +24,10 @@ const MethodInfo& h2o_method() {
                      {"keep", Parameter::Kind::choice, "heavy", 0, 0, "heavy|light",
                       "light: the tokens with the least attention instead, to see what heavy "
                       "hitters are worth"}},
-      .share = WindowShare::half,
+      .window_policy = WindowPolicy::half,
       .window = 0,
       .keeps_generated = false,
-      .watch = {.kind = Watch::Kind::every},
+      .attention_stats = {.kind = AttentionStats::Kind::accumulated},
       .make = make,
   };
   return info;

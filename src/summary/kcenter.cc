@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/checks.h"
-#include "kernels/distances.h"
 #include "summary/entry_store.h"
+#include "summary/kernels/distances.h"
 #include "summary/registry.h"
 
 namespace ballast {
@@ -197,10 +197,10 @@ const MethodInfo& kcenter_method() {
       .paper = "Zandieh et al. 2024, ClusterGen, section 4; Dyer and Frieze 1985",
       .parameters = {{"weights", Parameter::Kind::choice, "none", 0, 0, "none|sizes",
                       "whether a centre stands for all tokens of its cluster"}},
-      .share = WindowShare::half,
+      .window_policy = WindowPolicy::half,
       .window = 0,
       .step = 1024,
-      .watch = {},
+      .attention_stats = {},
       .make = make,
   };
   return info;

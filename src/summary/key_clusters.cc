@@ -6,8 +6,8 @@
 
 #include "base/bytes.h"
 #include "base/random.h"
-#include "kernels/distances.h"
-#include "kernels/rows_bytes.h"
+#include "storage/rows_bytes.h"
+#include "summary/kernels/distances.h"
 
 namespace ballast {
 namespace {

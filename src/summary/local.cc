@@ -9,10 +9,10 @@ const MethodInfo& local_method() {
       .title = "the last tokens only",
       .paper = "H2O, section 5 (baseline)",
       .parameters = {},
-      .share = WindowShare::rest,
+      .window_policy = WindowPolicy::rest,
       .window = 0,
       .keeps_generated = false,
-      .watch = {},
+      .attention_stats = {},
   };
   return info;
 }

@@ -165,13 +165,14 @@ bool Policy::keeps_generated() const {
   return has("generated") ? choice("generated") == "keep" : info_->keeps_generated;
 }
 
-Watch Policy::watch() const {
-  return info_->watch_of == nullptr ? info_->watch : info_->watch_of(*this);
+AttentionStats Policy::attention_stats() const {
+  return info_->attention_stats_of == nullptr ? info_->attention_stats
+                                              : info_->attention_stats_of(*this);
 }
 
 std::size_t Policy::observed() const {
-  const Watch::Kind kind = watch().kind;
-  if (kind != Watch::Kind::last && kind != Watch::Kind::both) return 0;
+  const AttentionStats::Kind kind = attention_stats().kind;
+  if (kind != AttentionStats::Kind::recent && kind != AttentionStats::Kind::both) return 0;
   return static_cast<std::size_t>(integer("observe"));
 }
 
@@ -196,11 +197,11 @@ std::size_t pyramid(std::size_t budget, std::size_t most, int layer, int layers)
 
 }  // namespace
 
-Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int layers) const {
+Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int layers) const {
   auto size_or = [&](std::string_view key, std::size_t standard) {
     return has(key) ? static_cast<std::size_t>(integer(key)) : standard;
   };
-  if (info_->share == WindowShare::all) return {0, 0, tokens, 0};
+  if (info_->window_policy == WindowPolicy::all) return {0, 0, tokens, 0};
   const bool by_budget = has("budget");
   require(by_budget || has("rate"),
           "method {}: say how much to keep: {}:rate=0.25 or {}:budget=1024", info_->name,
@@ -208,10 +209,10 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
   require(by_budget || protocol == Protocol::prefill || tokens > 0,
           "method {}: a stream of unknown length needs budget=, rate= needs a length", info_->name);
 
-  Shares out;
+  Budget out;
   out.sink = size_or("sink", info_->sink);
   const bool slides = protocol == Protocol::stream || !keeps_generated();
-  const bool fixed_window = has("window") || info_->share == WindowShare::fixed;
+  const bool fixed_window = has("window") || info_->window_policy == WindowPolicy::fixed;
   out.window = fixed_window ? size_or("window", info_->window) : 0;
 
   std::size_t total = 0;
@@ -247,8 +248,8 @@ Shares Policy::shares(std::size_t tokens, Protocol protocol, int layer, int laye
           slides ? fmt::format(" + step={}", out.step) : "", needed);
   out.step = std::min(out.step, total - exact);
   const std::size_t rest = total - exact - out.step;
-  if (!fixed_window && info_->share == WindowShare::rest) out.window = rest;
-  if (!fixed_window && info_->share == WindowShare::half) out.window = (rest + 1) / 2;
+  if (!fixed_window && info_->window_policy == WindowPolicy::rest) out.window = rest;
+  if (!fixed_window && info_->window_policy == WindowPolicy::half) out.window = (rest + 1) / 2;
   out.summary = fixed_window ? rest : rest - out.window;
   if (info_->make == nullptr && fixed_window) {
     // Nothing is summarised: what the window leaves of the budget would stay empty.

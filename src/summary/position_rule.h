@@ -13,7 +13,7 @@ class PositionRule : public Selection {
   explicit PositionRule(const SummarySetup& setup)
       : Selection(setup, {.by_rule = ruled_capacity(setup),
                           .whole_ranks = true,
-                          .watches = has_heavy(setup.policy)}),
+                          .accumulates = has_heavy(setup.policy)}),
         first_(static_cast<Position>(setup.sink)) {}
 
  protected:
@@ -30,8 +30,9 @@ class PositionRule : public Selection {
   Position first_;
 };
 
-inline Watch watch_of_position_rule(const Policy& policy) {
-  return {.kind = has_heavy(policy) ? Watch::Kind::every : Watch::Kind::nothing};
+inline AttentionStats stats_of_position_rule(const Policy& policy) {
+  return {.kind = has_heavy(policy) ? AttentionStats::Kind::accumulated
+                                    : AttentionStats::Kind::nothing};
 }
 
 }  // namespace ballast

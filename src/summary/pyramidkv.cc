@@ -13,7 +13,7 @@ const MethodInfo& pyramidkv_method() {
       .parameters = snapkv_parameters(),
       .step = 32,
       .pyramid = true,
-      .watch = {.kind = Watch::Kind::last},
+      .attention_stats = {.kind = AttentionStats::Kind::recent},
       .make = make_snapkv,
   };
   return info;

@@ -20,15 +20,15 @@ Selection::Selection(const SummarySetup& setup, const Options& options)
       store_(setup, setup.capacity),
       chunk_(std::max(setup.capacity, kLeastChunk)),
       rank_(setup.capacity + chunk_),
-      mass_(setup.capacity + chunk_),
+      attention_sum_(setup.capacity + chunk_),
       order_(setup.capacity + chunk_),
       stays_(setup.capacity + chunk_) {
   options_.by_rule = std::min(options_.by_rule, capacity_);
 }
 
 std::size_t Selection::bytes() const {
-  return store_.bytes() + rank_.size() * (sizeof(rank_[0]) + sizeof(mass_[0]) + sizeof(order_[0]) +
-                                          sizeof(stays_[0]));
+  return store_.bytes() + rank_.size() * (sizeof(rank_[0]) + sizeof(attention_sum_[0]) +
+                                          sizeof(order_[0]) + sizeof(stays_[0]));
 }
 
 void Selection::segments(std::vector<Segment>& out) const {
@@ -41,22 +41,22 @@ std::vector<KeptEntry> Selection::kept() const {
   return out;
 }
 
-void Selection::observe(std::span<const float> mass) {
-  require(mass.size() == store_.size(), "{} masses were observed for {} entries", mass.size(),
-          store_.size());
-  for (std::size_t i = 0; i < mass.size(); ++i) mass_[i] += mass[i];
+void Selection::observe(std::span<const float> attention_sum) {
+  require(attention_sum.size() == store_.size(), "{} attention sums were observed for {} entries",
+          attention_sum.size(), store_.size());
+  for (std::size_t i = 0; i < attention_sum.size(); ++i) attention_sum_[i] += attention_sum[i];
 }
 
-void Selection::replace(std::span<float> known, std::span<const float> mass) const {
-  require(mass.size() == known.size(), "{} masses were observed for {} entries", mass.size(),
-          known.size());
-  std::ranges::copy(mass, known.begin());
+void Selection::replace(std::span<float> known, std::span<const float> attention_sum) const {
+  require(attention_sum.size() == known.size(), "{} attention sums were observed for {} entries",
+          attention_sum.size(), known.size());
+  std::ranges::copy(attention_sum, known.begin());
 }
 
 void Selection::absorb(const Block& block) {
-  require(!options_.watches || block.mass.size() == block.size(),
+  require(!options_.accumulates || block.attention_sum.size() == block.size(),
           "a block of {} tokens came with {} masses, this method needs one a token", block.size(),
-          block.mass.size());
+          block.attention_sum.size());
   prepare(block);
   for (std::size_t done = 0; done < block.size();) {
     const std::size_t count = std::min(chunk_, block.size() - done);
@@ -67,7 +67,7 @@ void Selection::absorb(const Block& block) {
     piece.first = block.first + static_cast<Position>(done);
     for (std::size_t i = 0; i < count; ++i) {
       rank_[size + i] = rank(block, done + i);
-      mass_[size + i] = options_.watches ? block.mass[done + i] : 0.0f;
+      attention_sum_[size + i] = options_.accumulates ? block.attention_sum[done + i] : 0.0f;
     }
     take_in(piece);
     done += count;
@@ -88,8 +88,8 @@ bool Selection::outranks(const Block& block, std::size_t a, std::size_t b) const
 bool Selection::heavier(const Block& block, std::size_t a, std::size_t b) const {
   const Position pa = position(block, a);
   const Position pb = position(block, b);
-  double ma = mass_[a];
-  double mb = mass_[b];
+  double ma = attention_sum_[a];
+  double mb = attention_sum_[b];
   if (options_.mean) {
     // Queries that could see a token: its own and all later ones.
     ma /= std::max<Position>(1, block.now - pa);
@@ -118,13 +118,13 @@ void Selection::choose_one(const Block& block) {
   std::size_t least = newcomer;
   for (std::size_t i = 0; i < newcomer; ++i) {
     // Most are told by a glance.
-    if (by_sum && mass_[i] > mass_[least]) continue;
+    if (by_sum && attention_sum_[i] > attention_sum_[least]) continue;
     if (heavier(block, least, i)) least = i;
   }
   if (least == newcomer) return;
   store_.replace(least, block, 0);
   rank_[least] = rank_[newcomer];
-  mass_[least] = mass_[newcomer];
+  attention_sum_[least] = attention_sum_[newcomer];
 }
 
 // Marks who stays among `total` candidates.
@@ -144,10 +144,10 @@ void Selection::choose(const Block& block, std::size_t total) {
       ranked = std::partition(order_.begin(), cut, [&](auto i) { return rank_[i] > closed_; });
     }
   }
-  const auto by_mass = static_cast<std::ptrdiff_t>(capacity_ - options_.by_rule);
+  const auto by_attention_sum = static_cast<std::ptrdiff_t>(capacity_ - options_.by_rule);
   auto heavy = all;
-  if (all - ranked > by_mass) {
-    heavy = ranked + by_mass;
+  if (all - ranked > by_attention_sum) {
+    heavy = ranked + by_attention_sum;
     std::nth_element(ranked, heavy, all, [&](auto a, auto b) { return heavier(block, a, b); });
   }
   for (auto it = order_.begin(); it != heavy; ++it) stays_[*it] = 1;
@@ -169,14 +169,14 @@ void Selection::place(const Block& block, std::size_t total) {
       store_.push(block, i - held);
     }
     rank_[to] = rank_[i];
-    mass_[to] = mass_[i];
+    attention_sum_[to] = attention_sum_[i];
   }
   // Once a token has come in by push, no slot is left to free.
   for (std::size_t i = held; i-- > slot;) {
     if (stays_[i]) continue;
     const std::size_t last = store_.size() - 1;
     rank_[i] = rank_[last];
-    mass_[i] = mass_[last];
+    attention_sum_[i] = attention_sum_[last];
     store_.erase(i);
   }
 }
@@ -186,7 +186,7 @@ void Selection::save(ByteWriter& out) const {
   out.put<std::uint64_t>(seen_);
   out.put<float>(closed_);
   out.put_all<float>({rank_.data(), store_.size()});
-  out.put_all<float>({mass_.data(), store_.size()});
+  out.put_all<float>({attention_sum_.data(), store_.size()});
 }
 
 void Selection::load(ByteReader& in) {
@@ -194,9 +194,9 @@ void Selection::load(ByteReader& in) {
   seen_ = in.get<std::uint64_t>();
   closed_ = in.get<float>();
   in.get_all(ranks());
-  in.get_all(masses());
+  in.get_all(attention_sums());
   require(seen_ >= store_.size() && !std::isnan(closed_) &&
-              first_not_finite(masses()) == store_.size() &&
+              first_not_finite(attention_sums()) == store_.size() &&
               std::ranges::none_of(ranks(), [](float x) { return std::isnan(x); }),
           "{}: the scores of a summary are not numbers", in.what());
 }

@@ -21,14 +21,14 @@ class Selection : public Summary {
     /// Equal ranks stay or go together: a rank of which not all fit is closed for good.
     bool whole_ranks = false;
     bool lightest = false;  ///< of those that go by attention, the lightest stay, not the heaviest
-    bool watches = true;    ///< attention is accumulated: blocks and observe() bring it
+    bool accumulates = true;  ///< attention is accumulated: blocks and observe() bring it
   };
   Selection(const SummarySetup& setup, const Options& options);
 
   void absorb(const Block& block) override;
   void segments(std::vector<Segment>& out) const override;
   /// Accumulates.
-  void observe(std::span<const float> mass) override;
+  void observe(std::span<const float> attention_sum) override;
   std::size_t entries() const override { return store_.size(); }
   std::size_t bytes() const override;
   std::vector<KeptEntry> kept() const override;
@@ -47,12 +47,12 @@ class Selection : public Summary {
   virtual void finish(const Block&) {}
 
   const EntryStore& store() const { return store_; }
-  /// Ranks and accumulated masses of the entries, in the order of segments().
+  /// Ranks and accumulated attention sums of the entries, in the order of segments().
   std::span<float> ranks() { return {rank_.data(), store_.size()}; }
-  std::span<float> masses() { return {mass_.data(), store_.size()}; }
+  std::span<float> attention_sums() { return {attention_sum_.data(), store_.size()}; }
 
-  /// Takes `mass` for what all entries have, in place of what was known.
-  void replace(std::span<float> known, std::span<const float> mass) const;
+  /// Takes `attention_sum` for what all entries have, in place of what was known.
+  void replace(std::span<float> known, std::span<const float> attention_sum) const;
 
  private:
   Position position(const Block& block, std::size_t i) const;
@@ -71,7 +71,7 @@ class Selection : public Summary {
   // The candidates of one choice: the entries, then the tokens that come in.
   std::size_t chunk_;
   std::vector<float> rank_;
-  std::vector<float> mass_;
+  std::vector<float> attention_sum_;
   std::vector<std::uint32_t> order_;
   std::vector<std::uint8_t> stays_;
 };

@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-/// Pools over neighbours in the text; those already dropped count as unseen (mass 0).
+/// Pools over neighbours in the text; those already dropped count as unseen (attention sum 0).
 class SnapKv : public Selection {
  public:
   explicit SnapKv(const SummarySetup& setup)
@@ -22,7 +22,9 @@ class SnapKv : public Selection {
     tail_.reserve(static_cast<std::size_t>(reach_));
   }
 
-  void observe(std::span<const float> mass) override { replace(masses(), mass); }
+  void observe(std::span<const float> attention_sum) override {
+    replace(attention_sums(), attention_sum);
+  }
   std::size_t bytes() const override {
     return Selection::bytes() + in_order_.capacity() * sizeof(in_order_[0]) +
            tail_.capacity() * sizeof(tail_[0]);
@@ -36,16 +38,16 @@ class SnapKv : public Selection {
     std::ranges::sort(in_order_, {}, [&](auto slot) { return store().position(slot); });
     for (std::size_t i = 0; i < in_order_.size(); ++i) {
       const Position at = store().position(in_order_[i]);
-      float pooled = masses()[in_order_[i]];
-      for (std::size_t j = i; j-- > 0 && near(j, at);) pool(pooled, masses()[in_order_[j]]);
+      float pooled = attention_sums()[in_order_[i]];
+      for (std::size_t j = i; j-- > 0 && near(j, at);) pool(pooled, attention_sums()[in_order_[j]]);
       for (std::size_t j = i + 1; j < in_order_.size() && near(j, at); ++j) {
-        pool(pooled, masses()[in_order_[j]]);
+        pool(pooled, attention_sums()[in_order_[j]]);
       }
       for (std::size_t j = 0; j < block.size() && token(block, j) - at <= reach_; ++j) {
-        pool(pooled, block.mass[j]);
+        pool(pooled, block.attention_sum[j]);
       }
       ranks()[in_order_[i]] = pooled;
-      if (block.first - at <= reach_) tail_.push_back({at, masses()[in_order_[i]]});
+      if (block.first - at <= reach_) tail_.push_back({at, attention_sums()[in_order_[i]]});
     }
   }
 
@@ -53,9 +55,9 @@ class SnapKv : public Selection {
     const auto reach = static_cast<std::size_t>(reach_);
     const std::size_t end = std::min(block.size(), i + reach + 1);
     float pooled = 0.0f;
-    for (std::size_t j = i - std::min(i, reach); j < end; ++j) pool(pooled, block.mass[j]);
+    for (std::size_t j = i - std::min(i, reach); j < end; ++j) pool(pooled, block.attention_sum[j]);
     for (const Held& held : tail_) {
-      if (token(block, i) - held.position <= reach_) pool(pooled, held.mass);
+      if (token(block, i) - held.position <= reach_) pool(pooled, held.attention_sum);
     }
     return pooled;
   }
@@ -63,7 +65,7 @@ class SnapKv : public Selection {
  private:
   struct Held {
     Position position;
-    float mass;
+    float attention_sum;
   };
 
   static Position token(const Block& block, std::size_t i) {
@@ -73,8 +75,8 @@ class SnapKv : public Selection {
     return std::abs(store().position(in_order_[j]) - at) <= reach_;
   }
   // The average's divisor is the same for all tokens (zeros pad the ends) and may be left out.
-  void pool(float& pooled, float mass) const {
-    pooled = maximum_ ? std::max(pooled, mass) : pooled + mass;
+  void pool(float& pooled, float attention_sum) const {
+    pooled = maximum_ ? std::max(pooled, attention_sum) : pooled + attention_sum;
   }
 
   Position reach_;
@@ -103,7 +105,7 @@ const MethodInfo& snapkv_method() {
       .paper = "Li et al. 2024, SnapKV",
       .parameters = snapkv_parameters(),
       .step = 32,
-      .watch = {.kind = Watch::Kind::last},
+      .attention_stats = {.kind = AttentionStats::Kind::recent},
       .make = make_snapkv,
   };
   return info;

@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "base/bytes.h"
-#include "kernels/balance.h"
+#include "summary/kernels/balance.h"
 
 namespace ballast {
 namespace {

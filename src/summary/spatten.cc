@@ -105,12 +105,12 @@ class SpAtten : public Selection {
   void prepare(const Block&) override {
     if (cascade_ != nullptr && layer_ > 0) before_ = cascade_->of_layer(layer_ - 1);
     for (std::size_t i = 0; i < ranks().size(); ++i) {
-      ranks()[i] = importance(store().position(i), masses()[i]);
+      ranks()[i] = importance(store().position(i), attention_sums()[i]);
     }
   }
 
   float rank(const Block& block, std::size_t i) const override {
-    return importance(block.first + static_cast<Position>(i), block.mass[i]);
+    return importance(block.first + static_cast<Position>(i), block.attention_sum[i]);
   }
 
   void finish(const Block& block) override {
@@ -127,10 +127,10 @@ class SpAtten : public Selection {
   }
 
  private:
-  float importance(Position position, float mass) const {
-    if (before_ == nullptr || position >= before_->end) return mass;
+  float importance(Position position, float attention_sum) const {
+    if (before_ == nullptr || position >= before_->end) return attention_sum;
     const Importance* earlier = before_->find(position);
-    return earlier == nullptr ? kNever : mass + earlier->sum;
+    return earlier == nullptr ? kNever : attention_sum + earlier->sum;
   }
 
   std::uint32_t layer_;
@@ -155,7 +155,7 @@ const MethodInfo& spatten_method() {
       .parameters = {},
       .step = 16,
       .pyramid = true,
-      .watch = {.kind = Watch::Kind::every, .whole_layer = true},
+      .attention_stats = {.kind = AttentionStats::Kind::accumulated, .whole_layer = true},
       .make = make,
       .make_shared = make_shared,
   };

@@ -10,10 +10,10 @@ const MethodInfo& streaming_llm_method() {
       .paper = "Xiao et al. 2024, StreamingLLM",
       .parameters = {},
       .sink = 4,
-      .share = WindowShare::rest,
+      .window_policy = WindowPolicy::rest,
       .window = 0,
       .keeps_generated = false,
-      .watch = {},
+      .attention_stats = {},
   };
   return info;
 }

@@ -38,10 +38,10 @@ const MethodInfo& strided_method() {
       .title = "every l-th token and the last ones; l meets the budget, or doubles",
       .paper = "Child et al. 2019, Sparse Transformer (baseline of H2O)",
       .parameters = {heavy_parameter()},
-      .share = WindowShare::half,
+      .window_policy = WindowPolicy::half,
       .window = 0,
-      .watch = {},
-      .watch_of = watch_of_position_rule,
+      .attention_stats = {},
+      .attention_stats_of = stats_of_position_rule,
       .make = make,
   };
   return info;

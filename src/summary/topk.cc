@@ -12,14 +12,16 @@ class TopK : public Selection {
   explicit TopK(const SummarySetup& setup)
       : Selection(setup, {.by_rule = ruled_capacity(setup)}), heavy_(has_heavy(setup.policy)) {}
 
-  void observe(std::span<const float> mass) override {
+  void observe(std::span<const float> attention_sum) override {
     if (heavy_) {
-      Selection::observe(mass);
+      Selection::observe(attention_sum);
     } else {
-      replace(ranks(), mass);
+      replace(ranks(), attention_sum);
     }
   }
-  void observe_last(std::span<const float> mass) override { replace(ranks(), mass); }
+  void observe_last(std::span<const float> attention_sum) override {
+    replace(ranks(), attention_sum);
+  }
 
  protected:
   void prepare(const Block& block) override {
@@ -31,7 +33,7 @@ class TopK : public Selection {
 
  private:
   std::span<const float> latest(const Block& block) const {
-    return heavy_ ? block.last_mass : block.mass;
+    return heavy_ ? block.recent_attention_sum : block.attention_sum;
   }
 
   bool heavy_;
@@ -39,8 +41,8 @@ class TopK : public Selection {
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) { return std::make_unique<TopK>(setup); }
 
-Watch watch_of(const Policy& policy) {
-  return {.kind = has_heavy(policy) ? Watch::Kind::both : Watch::Kind::last};
+AttentionStats attention_stats_of(const Policy& policy) {
+  return {.kind = has_heavy(policy) ? AttentionStats::Kind::both : AttentionStats::Kind::recent};
 }
 
 }  // namespace
@@ -54,8 +56,8 @@ const MethodInfo& topk_method() {
                       "latest tokens whose queries choose"},
                      heavy_parameter()},
       .window = 0,
-      .watch = {.kind = Watch::Kind::last},
-      .watch_of = watch_of,
+      .attention_stats = {.kind = AttentionStats::Kind::recent},
+      .attention_stats_of = attention_stats_of,
       .make = make,
   };
   return info;

@@ -175,7 +175,7 @@ const MethodInfo& uniform_method() {
                       "oldest (prefill): to lose m tokens, draw from the 2m oldest only"}},
       .sink = 32,
       .merges = true,
-      .watch = {},
+      .attention_stats = {},
       .make = make,
   };
   return info;

@@ -1,12 +1,12 @@
-#include "ballast/chat.h"
+#include "ballast/engine/chat.h"
 
 #include <fmt/ranges.h>
 
 #include <array>
 
 #include "base/fail.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/parser.h"
 
 namespace ballast {
 namespace {

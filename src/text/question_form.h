@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ballast/chat.h"
-#include "ballast/tokenizer.h"
+#include "ballast/engine/chat.h"
+#include "ballast/engine/tokenizer.h"
 
 namespace ballast {
 

@@ -13,7 +13,7 @@
 
 #include "attention/reference.h"
 #include "ballast/error.h"
-#include "kernels/forced_target.h"
+#include "simd/forced_target.h"
 
 namespace ballast {
 namespace {
@@ -586,17 +586,18 @@ TEST_P(AttentionOf, MassIsTheShareOfEachEntry) {
   cache.parts[0].log_weights.assign(33, 0.5f);
   Asked asked = make_queries(random_, 150, 64);
   for (std::size_t q = 0; q < 150; ++q) asked.positions.push_back(static_cast<Position>(q));
-  std::vector<float> mass(243, 0.0f);
+  std::vector<float> attention_sum(243, 0.0f);
   Matrix out(150, 48);
-  attend_with_mass(asked.queries(), cache.segments(), usual(64), out.view(), mass);
+  attend_with_attention_sum(asked.queries(), cache.segments(), usual(64), out.view(),
+                            attention_sum);
   std::vector<double> expected(243, 0.0);
   for (std::size_t q = 0; q < 150; ++q) {
     test::reference_attention(cache.entries(), asked.reference(q), usual(64), 48, &expected);
   }
   for (std::size_t e = 0; e < 243; ++e) {
-    ASSERT_NEAR(mass[e], expected[e], 1e-5 * (1 + expected[e])) << e;
+    ASSERT_NEAR(attention_sum[e], expected[e], 1e-5 * (1 + expected[e])) << e;
   }
-  EXPECT_NEAR(std::accumulate(mass.begin(), mass.end(), 0.0), 150.0, 1e-3);
+  EXPECT_NEAR(std::accumulate(attention_sum.begin(), attention_sum.end(), 0.0), 150.0, 1e-3);
   const Matrix plain = answer(cache, asked, usual(64), 48);
   for (std::size_t q = 0; q < 150; ++q) EXPECT_TRUE(same_bits(out[q], plain[q]));
 }
@@ -626,8 +627,10 @@ TEST_P(AttentionOf, MismatchedShapesAreRefused) {
   Asked placed = make_queries(random_, 2, 64);
   placed.positions = {1};
   EXPECT_THROW(attend(placed.queries(), segments, usual(64), out.view()), Error);
-  std::vector<float> mass(8);
-  EXPECT_THROW(attend_with_mass(asked.queries(), segments, usual(64), out.view(), mass), Error);
+  std::vector<float> attention_sum(8);
+  EXPECT_THROW(
+      attend_with_attention_sum(asked.queries(), segments, usual(64), out.view(), attention_sum),
+      Error);
   Logits wrong = usual(64);
   wrong.softcap = -1.0f;
   EXPECT_THROW(attend(asked.queries(), segments, wrong, out.view()), Error);

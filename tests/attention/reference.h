@@ -73,11 +73,11 @@ inline std::optional<double> reference_logit(const ReferenceEntry& entry,
   return s;
 }
 
-/// z of one query. `mass`, when given, gains the share of every entry.
+/// z of one query. `attention_sum`, when given, gains the share of every entry.
 inline std::vector<double> reference_attention(const std::vector<ReferenceEntry>& entries,
                                                const ReferenceQuery& query, const Logits& logits,
                                                std::size_t value_dim,
-                                               std::vector<double>* mass = nullptr) {
+                                               std::vector<double>* attention_sum = nullptr) {
   std::vector<std::optional<double>> s;
   double largest = -INFINITY;
   for (const auto& entry : entries) {
@@ -99,10 +99,10 @@ inline std::vector<double> reference_attention(const std::vector<ReferenceEntry>
   if (largest == -INFINITY) return z;
   normaliser = std::max(normaliser, largest_term);  // no entry gets more than all of itself
   for (double& x : z) x /= normaliser;
-  if (mass == nullptr) return z;
+  if (attention_sum == nullptr) return z;
   for (std::size_t e = 0; e < entries.size(); ++e) {
     if (s[e] && entries[e].role != Role::numerator) {
-      (*mass)[e] += std::exp(*s[e] - largest) / normaliser;
+      (*attention_sum)[e] += std::exp(*s[e] - largest) / normaliser;
     }
   }
   return z;

@@ -96,8 +96,8 @@ TEST_F(Parallel, ThreadsTakePartAndNoMoreThanAllowed) {
   EXPECT_EQ(most, 3u);
 }
 
-TEST(Share, FirstOnesInOrderLastOnesBackwards) {
-  Share share;
+TEST(WorkRange, FirstOnesInOrderLastOnesBackwards) {
+  WorkRange share;
   std::size_t i = 7;
   EXPECT_FALSE(share.take_first(i));
   EXPECT_FALSE(share.take_last(i));
@@ -116,9 +116,9 @@ TEST(Share, FirstOnesInOrderLastOnesBackwards) {
   EXPECT_FALSE(share.take_last(i));
 }
 
-TEST(Share, ThreadsAtBothEndsTakeEachOnce) {
+TEST(WorkRange, ThreadsAtBothEndsTakeEachOnce) {
   constexpr std::size_t kCount = 20000;
-  Share share;
+  WorkRange share;
   share.set(0, kCount);
   std::vector<std::atomic<int>> seen(kCount);
   std::vector<std::thread> all;
@@ -137,7 +137,7 @@ TEST_F(Parallel, OfSharesEveryIndexComesOnce) {
     set_threads(count);
     for (std::size_t size : {0u, 1u, 2u, 7u, 1000u}) {
       std::vector<int> seen(size);  // each written by one thread
-      parallel_shares(size, [&](std::size_t i) { ++seen[i]; });
+      parallel_ranges(size, [&](std::size_t i) { ++seen[i]; });
       EXPECT_EQ(seen, std::vector<int>(size, 1));
     }
   }
@@ -149,7 +149,7 @@ TEST_F(Parallel, WhoIsThroughTakesTheLastOnesOfOthers) {
   std::vector<std::size_t> order;
   std::mutex mutex;
   std::atomic<bool> begun = false;
-  parallel_shares(by.size(), [&](std::size_t i) {
+  parallel_ranges(by.size(), [&](std::size_t i) {
     if (i == 0) begun = true;
     while (!begun) std::this_thread::yield();
     {
@@ -171,7 +171,7 @@ TEST_F(Parallel, WhoIsThroughTakesTheLastOnesOfOthers) {
 
 TEST_F(Parallel, AnExceptionComesOutOfShares) {
   set_threads(4);
-  EXPECT_THROW(parallel_shares(100,
+  EXPECT_THROW(parallel_ranges(100,
                                [](std::size_t i) {
                                  if (i == 50) throw std::runtime_error("here");
                                }),

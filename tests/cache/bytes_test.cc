@@ -72,7 +72,7 @@ TEST_P(BytesOf, AreWhatTheHeapHasGrownBy) {
 std::vector<std::string> bounded_methods() {
   std::vector<std::string> names;
   for (const MethodInfo* info : methods()) {
-    if (info->share != WindowShare::all) names.emplace_back(info->name);
+    if (info->window_policy != WindowPolicy::all) names.emplace_back(info->name);
   }
   return names;
 }

@@ -91,14 +91,14 @@ TEST(Cache, OnlyAnExactPromptThatNotedEnoughCanBeForked) {
   const Cache uniform(stream.shape, options_of("uniform:budget=80", Protocol::prefill));
   EXPECT_THAT(error_of([&] { uniform.fork(Policy(), 0); }), HasSubstr("only an exact cache"));
   CacheOptions noting = options_of("uniform:budget=80", Protocol::prefill);
-  noting.notes.mass = true;
+  noting.recording.attention_sum = true;
   EXPECT_THAT(error_of([&] { Cache(stream.shape, noting); }), HasSubstr("only an exact cache"));
 }
 
 TEST(Cache, AnswersTheLatestQueriesAgain) {
   const Stream stream = make_stream(90, 3);
   CacheOptions noting = options_of("exact", Protocol::prefill);
-  noting.notes.queries = 7;
+  noting.recording.queries = 7;
   Cache exact(stream.shape, noting);
   const Matrix out = feed(exact, stream, 0, 90, 90);
   // The last token sees everything now as then.

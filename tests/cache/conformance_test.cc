@@ -115,9 +115,9 @@ TEST_P(EveryMethod, ForkOfAnExactPromptIsAsIfItHadReadThePromptItself) {
   if (GetParam().protocol == Protocol::stream) GTEST_SKIP() << "a stream is not exact in between";
   const Policy policy = Policy::parse(with_budget(GetParam(), kBudget));
   CacheOptions noting = options_of("exact", Protocol::prefill);
-  noting.notes.queries = 70;  // more than any method watches by default
-  noting.notes.include(policy);
-  noting.notes.include(Policy::parse("h2o:budget=128"));
+  noting.recording.queries = 70;  // more than any method watches by default
+  noting.recording.include(policy);
+  noting.recording.include(Policy::parse("h2o:budget=128"));
   Cache reader(stream_.shape, noting);
   feed(reader, stream_, 0, prompt(), 64);
   Cache own = cache(kBudget), fork = reader.fork(policy, own.options().seed);

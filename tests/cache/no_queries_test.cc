@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 Cache make_cache(const std::string& method, Protocol protocol) {
   CacheShape shape;
   shape.kv_heads = 2;
-  shape.group = 3;
+  shape.queries_per_kv_head = 3;
   shape.key_dim = shape.value_dim = 4;
   CacheOptions options;
   options.policy = Policy::parse(method);

@@ -101,7 +101,7 @@ TEST(Rolling, EveryMethodRunsOnAndIsExactUntilItForgets) {
   for (const MethodInfo* method : methods()) {
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       CacheOptions options = options_of(std::string(method->name), protocol, 300);
-      if (method->share != WindowShare::all) {
+      if (method->window_policy != WindowPolicy::all) {
         options.policy = options.policy.with("budget", "600");
       }
       Cache absolute(turned_stream.shape, options);

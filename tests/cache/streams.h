@@ -25,7 +25,7 @@ inline Stream make_stream(std::size_t tokens, std::uint64_t seed, float size = 1
   Stream s;
   s.shape.layers = 2;
   s.shape.kv_heads = 2;
-  s.shape.group = 2;
+  s.shape.queries_per_kv_head = 2;
   s.shape.key_dim = 16;
   s.shape.value_dim = 24;
   s.shape.logits.scale = 0.25f;

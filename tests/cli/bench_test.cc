@@ -1,9 +1,9 @@
 // ballast bench on a tiny random model: what it reports, not how fast that is.
 #include <filesystem>
 
-#include "ballast/model.h"
-#include "base/cpu.h"
+#include "ballast/engine/model.h"
 #include "model_run.h"
+#include "simd/cpu.h"
 
 namespace ballast {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "../eval/kv_files.h"
 #include "ballast/cache.h"
+#include "ballast/engine/safetensors.h"
 #include "ballast/method.h"
-#include "ballast/safetensors.h"
 #include "program.h"
 
 namespace ballast {

@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "eval/random_model.h"
+#include "eval/data/random_model.h"
 #include "model_run.h"
 
 namespace ballast {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "../model/reference_case.h"
-#include "ballast/gguf.h"
-#include "ballast/sampler.h"
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/sampler.h"
 #include "model_run.h"
 
 namespace ballast {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/safetensors.h"
+#include "ballast/engine/safetensors.h"
 #include "support.h"
 
 namespace ballast::test {

@@ -1,4 +1,4 @@
-#include "ballast/model_config.h"
+#include "ballast/engine/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "ballast/engine/gguf.h"
 #include "ballast/error.h"
-#include "ballast/gguf.h"
 #include "formats/mutate.h"
 #include "formats/rope_scaling.h"
 #include "memory_file.h"

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <random>
 
+#include "ballast/engine/tensor.h"
 #include "ballast/error.h"
-#include "ballast/tensor.h"
 
 namespace ballast {
 namespace {
 
-constexpr TensorType kQuantised[] = {TensorType::q4_0, TensorType::q4_1,  TensorType::q5_0,
+constexpr TensorType kQuantized[] = {TensorType::q4_0, TensorType::q4_1,  TensorType::q5_0,
                                      TensorType::q5_1, TensorType::q8_0,  TensorType::q2_k,
                                      TensorType::q3_k, TensorType::q4_k,  TensorType::q5_k,
                                      TensorType::q6_k, TensorType::iq4_nl};
@@ -142,7 +142,7 @@ std::vector<double> naive(TensorType type, const Block& b) {
 
 class Quant : public ::testing::TestWithParam<TensorType> {};
 
-INSTANTIATE_TEST_SUITE_P(Types, Quant, ::testing::ValuesIn(kQuantised),
+INSTANTIATE_TEST_SUITE_P(Types, Quant, ::testing::ValuesIn(kQuantized),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_P(Quant, DecodesRandomBlocksAsDescribed) {

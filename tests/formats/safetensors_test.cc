@@ -1,4 +1,4 @@
-#include "ballast/safetensors.h"
+#include "ballast/engine/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ballast/tensor.h"
+#include "ballast/engine/tensor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

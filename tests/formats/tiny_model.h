@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ballast/gguf.h"
-#include "ballast/safetensors.h"
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/safetensors.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -1,6 +1,6 @@
 // Sequences with methods: alone, in batches, saved, stopped, rolling. What cannot be done is
 // refused.
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 
 #include <algorithm>
 #include <cmath>

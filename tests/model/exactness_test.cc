@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "ballast/threads.h"
 #include "model/reference_case.h"
 
@@ -93,11 +93,13 @@ TEST_P(Exactness, ABudgetThatCoversTheTextIsExact) {
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       CacheOptions options = options_;
       options.policy = Policy::parse(info->name);
-      if (info->share != WindowShare::all) options.policy = options.policy.with("budget", "600");
+      if (info->window_policy != WindowPolicy::all)
+        options.policy = options.policy.with("budget", "600");
       options.protocol = protocol;
       Sequence sequence(*model_, options);
       // The numbers that are watched are added up in another order.
-      const double most = options.policy.watch().kind == Watch::Kind::nothing ? 0 : 1e-4;
+      const double most =
+          options.policy.attention_stats().kind == AttentionStats::Kind::nothing ? 0 : 1e-4;
       std::vector<float> got = engine_->prefill(sequence, tokens().first(30), {.chunk = 7});
       for (std::size_t t = 30; t < tokens().size(); ++t) {
         EXPECT_LE(largest_difference(got, row(whole, t - 1)), most)

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/model.h"
+#include "ballast/engine/model.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

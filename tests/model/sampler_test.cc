@@ -1,4 +1,4 @@
-#include "ballast/sampler.h"
+#include "ballast/engine/sampler.h"
 
 #include <cmath>
 #include <map>

@@ -1,9 +1,9 @@
-// A model whose weights are quantised computes what the float32 model of the decoded weights does.
-#include "ballast/gguf.h"
+// A model whose weights are quantized computes what the float32 model of the decoded weights does.
+#include "ballast/engine/gguf.h"
 
-#include "kernels/forced_target.h"
-#include "model/integer_dots.h"
+#include "gemm/int_gemm.h"
 #include "model/reference_case.h"
+#include "simd/forced_target.h"
 
 namespace ballast {
 namespace {

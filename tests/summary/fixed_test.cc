@@ -43,8 +43,9 @@ TEST(Fixed, KeepsTheTailsOfBlocksAndDoubles) {
 }
 
 TEST(Fixed, WatchesOnlyForHeavyHitters) {
-  EXPECT_EQ(Policy::parse("fixed:budget=9").watch().kind, Watch::Kind::nothing);
-  EXPECT_EQ(Policy::parse("fixed:budget=9,heavy=0.5").watch().kind, Watch::Kind::every);
+  EXPECT_EQ(Policy::parse("fixed:budget=9").attention_stats().kind, AttentionStats::Kind::nothing);
+  EXPECT_EQ(Policy::parse("fixed:budget=9,heavy=0.5").attention_stats().kind,
+            AttentionStats::Kind::accumulated);
 }
 
 }  // namespace

@@ -46,22 +46,22 @@ TEST(H2o, FollowsTheNaiveSimulationStepByStep) {
                      {},
                      std::strstr(method, "light") != nullptr};
       Stream stream = random_stream(300, 4, capacity);
-      // Coarse masses make ties frequent.
-      for (float& m : stream.mass) m = std::round(m * 4.0f) / 4.0f;
+      // Coarse attention sums make ties frequent.
+      for (float& m : stream.attention_sum) m = std::round(m * 4.0f) / 4.0f;
       std::mt19937_64 rng(capacity);
       for (std::size_t i = 0; i < stream.size(); ++i) {
         Block block = stream.block(i, 1);
-        std::vector<float> mass;
+        std::vector<float> attention_sum;
         std::vector<Segment> segments = segments_of(*summary);
         for (const Segment& s : segments) {
           for (std::size_t e = 0; e < s.keys.rows; ++e) {
-            mass.push_back(static_cast<float>(rng() % 8) / 8.0f);
-            naive.scores[s.positions[e]] += mass.back();
+            attention_sum.push_back(static_cast<float>(rng() % 8) / 8.0f);
+            naive.scores[s.positions[e]] += attention_sum.back();
           }
         }
-        summary->observe(mass);
+        summary->observe(attention_sum);
         summary->absorb(block);
-        naive.take(block.first, block.mass[0], block.now);
+        naive.take(block.first, block.attention_sum[0], block.now);
         std::vector<Position> expected;
         for (const auto& [position, score] : naive.scores) expected.push_back(position);
         ASSERT_EQ(kept_positions(*summary), expected) << "capacity " << capacity << ", token " << i;
@@ -78,7 +78,8 @@ TEST(H2o, OneLargeBlockKeepsTheHeaviest) {
     std::vector<Position> order(3000);
     for (std::size_t i = 0; i < 3000; ++i) order[i] = static_cast<Position>(i);
     std::ranges::stable_sort(order, [&](Position a, Position b) {
-      return stream.mass[static_cast<std::size_t>(a)] > stream.mass[static_cast<std::size_t>(b)];
+      return stream.attention_sum[static_cast<std::size_t>(a)] >
+             stream.attention_sum[static_cast<std::size_t>(b)];
     });
     order.resize(capacity);
     std::ranges::sort(order);
@@ -113,18 +114,19 @@ TEST(H2o, SaysWhenMassesAreMissing) {
   auto summary = make_summary(setup_of("h2o:budget=9", 8, 4));
   Stream stream = random_stream(10, 4, 6);
   Block block = stream.block(0, 4);
-  block.mass = {};
+  block.attention_sum = {};
   EXPECT_THAT(error_of([&] { summary->absorb(block); }), testing::HasSubstr("4 tokens"));
-  std::vector<float> mass(2);
-  EXPECT_THAT(error_of([&] { summary->observe(mass); }), testing::HasSubstr("2 masses"));
+  std::vector<float> attention_sum(2);
+  EXPECT_THAT(error_of([&] { summary->observe(attention_sum); }),
+              testing::HasSubstr("2 attention sums"));
 }
 
 TEST(H2o, HalfOfTheBudgetIsRecent) {
-  const Shares shares = Policy::parse("h2o:budget=101").shares(0, Protocol::stream);
-  EXPECT_EQ(shares.sink, 0u);
-  EXPECT_EQ(shares.window, 50u);
-  EXPECT_EQ(shares.summary, 50u);
-  EXPECT_EQ(shares.step, 1u);
+  const Budget budget = Policy::parse("h2o:budget=101").budget(0, Protocol::stream);
+  EXPECT_EQ(budget.sink, 0u);
+  EXPECT_EQ(budget.window, 50u);
+  EXPECT_EQ(budget.summary, 50u);
+  EXPECT_EQ(budget.step, 1u);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "base/random.h"
-#include "kernels/balance.h"
 #include "summary/balance_support.h"
+#include "summary/kernels/balance.h"
 
 namespace ballast::test {
 namespace {

@@ -41,50 +41,50 @@ TEST(Policy, NamesWhatItDoesNotUnderstand) {
   EXPECT_THAT(parse_error("local:layers=cone"), AllOf(HasSubstr("cone"), HasSubstr("pyramid")));
 }
 
-Shares shares(const char* text, std::size_t tokens, Protocol protocol, int layer = 0,
+Budget budget(const char* text, std::size_t tokens, Protocol protocol, int layer = 0,
               int layers = 1) {
-  return Policy::parse(text).shares(tokens, protocol, layer, layers);
+  return Policy::parse(text).budget(tokens, protocol, layer, layers);
 }
 
-TEST(Shares, DivideABudget) {
-  Shares s = shares("balancekv:budget=1000,sink=100,window=200", 5000, Protocol::prefill);
+TEST(Budget, DivideABudget) {
+  Budget s = budget("balancekv:budget=1000,sink=100,window=200", 5000, Protocol::prefill);
   EXPECT_EQ(s.sink, 100u);
   EXPECT_EQ(s.window, 200u);
   EXPECT_EQ(s.summary, 700u);
   EXPECT_EQ(s.step, 0u);
-  s = shares("balancekv:budget=1000,sink=100,window=200,step=50", 0, Protocol::stream);
+  s = budget("balancekv:budget=1000,sink=100,window=200,step=50", 0, Protocol::stream);
   EXPECT_EQ(s.summary, 650u);
   EXPECT_EQ(s.step, 50u);
-  s = shares("streaming-llm:budget=1000", 0, Protocol::stream);
+  s = budget("streaming-llm:budget=1000", 0, Protocol::stream);
   EXPECT_EQ(s.sink, 4u);
   EXPECT_EQ(s.summary, 0u);
   EXPECT_EQ(s.window + s.step, 996u);
   // A longer step is paid from the window: the budget stays.
-  s = shares("streaming-llm:budget=1000,step=64", 0, Protocol::stream);
+  s = budget("streaming-llm:budget=1000,step=64", 0, Protocol::stream);
   EXPECT_EQ(s.step, 64u);
   EXPECT_EQ(s.window, 932u);
   EXPECT_EQ(s.total(), 1000u);
 }
 
-TEST(Shares, ARateIsOfTheMiddle) {
-  Shares s = shares("balancekv:rate=0.25,sink=256,window=256", 4608, Protocol::prefill);
+TEST(Budget, ARateIsOfTheMiddle) {
+  Budget s = budget("balancekv:rate=0.25,sink=256,window=256", 4608, Protocol::prefill);
   EXPECT_EQ(s.summary, 1024u);
   EXPECT_EQ(s.total(), 1536u);
   // A text without a middle is kept whole.
-  EXPECT_EQ(shares("balancekv:rate=0.25,sink=256,window=256", 300, Protocol::prefill).total(),
+  EXPECT_EQ(budget("balancekv:rate=0.25,sink=256,window=256", 300, Protocol::prefill).total(),
             300u);
-  EXPECT_EQ(shares("balancekv:rate=0.25", 0, Protocol::prefill).total(), 0u);
+  EXPECT_EQ(budget("balancekv:rate=0.25", 0, Protocol::prefill).total(), 0u);
 }
 
-TEST(Shares, AlwaysAddUpToTheBudget) {
+TEST(Budget, AlwaysAddUpToTheBudget) {
   for (const MethodInfo* info : methods()) {
-    if (info->share == WindowShare::all) continue;
+    if (info->window_policy == WindowPolicy::all) continue;
     for (std::size_t budget : {100, 101, 1000, 4097}) {
       for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
         for (const char* extra : {"", ",sink=3", ",window=5", ",sink=7,window=50"}) {
           const std::string text = std::string(info->name) + ":budget=" + std::to_string(budget) +
                                    extra + ",layers=uniform";
-          EXPECT_EQ(Policy::parse(text).shares(100000, protocol).total(), budget) << text;
+          EXPECT_EQ(Policy::parse(text).budget(100000, protocol).total(), budget) << text;
         }
       }
     }
@@ -92,14 +92,14 @@ TEST(Shares, AlwaysAddUpToTheBudget) {
 }
 
 /// However little a rate leaves of a short text, in any layer: without a step a stream would grow.
-TEST(Shares, AStreamHasRoomToSlide) {
+TEST(Budget, AStreamHasRoomToSlide) {
   for (const MethodInfo* method : methods()) {
-    if (method->share == WindowShare::all) continue;
+    if (method->window_policy == WindowPolicy::all) continue;
     for (const char* more : {"", ",window=0,sink=0"}) {
       const std::string text = std::string(method->name) + ":rate=0.02" + more;
       for (std::size_t tokens : {1u, 2u, 19u, 40u, 100u}) {
         for (int layer = 0; layer < 4; ++layer) {
-          const Shares s = Policy::parse(text).shares(tokens, Protocol::stream, layer, 4);
+          const Budget s = Policy::parse(text).budget(tokens, Protocol::stream, layer, 4);
           EXPECT_GE(s.step, 1u) << text << ", " << tokens << " tokens, layer " << layer;
           EXPECT_LE(s.total(), tokens + 1) << text;
         }
@@ -108,18 +108,18 @@ TEST(Shares, AStreamHasRoomToSlide) {
   }
 }
 
-TEST(Shares, PyramidFollowsItsFormula) {
+TEST(Budget, PyramidFollowsItsFormula) {
   // B = 2048 - 32 beside the window; min = B/20 = 100, max = 2B - 100 = 3932.
   const char* text = "balancekv:budget=2048,sink=0,window=32,layers=pyramid";
   std::size_t sum = 0;
   for (int layer = 0; layer < 32; ++layer) {
-    const std::size_t kept = shares(text, 20000, Protocol::prefill, layer, 32).summary;
+    const std::size_t kept = budget(text, 20000, Protocol::prefill, layer, 32).summary;
     EXPECT_EQ(kept, 3932u - static_cast<unsigned>(std::ceil(layer * 3832 / 31.0))) << layer;
     sum += kept;
   }
   EXPECT_LE(sum, 32u * 2016u);
   // A text of 3,000 tokens caps the highest layer at 2968, which raises the lowest.
-  Shares top = shares(text, 3000, Protocol::prefill, 0, 32);
+  Budget top = budget(text, 3000, Protocol::prefill, 0, 32);
   EXPECT_EQ(top.summary, 2968u);
 }
 

@@ -34,10 +34,10 @@ TEST(PyramidKv, LayersShareAsTheFormulasSay) {
       const Policy policy = Policy::parse("pyramidkv:budget=" + std::to_string(budget));
       for (int layer : {0, 1, 7, 31}) {
         if (budget >= n) continue;
-        const Shares shares =
-            policy.shares(static_cast<std::size_t>(n), Protocol::prefill, layer, layers);
-        EXPECT_EQ(shares.window, 32u);
-        EXPECT_EQ(static_cast<std::int64_t>(shares.summary),
+        const Budget parts =
+            policy.budget(static_cast<std::size_t>(n), Protocol::prefill, layer, layers);
+        EXPECT_EQ(parts.window, 32u);
+        EXPECT_EQ(static_cast<std::int64_t>(parts.summary),
                   high - static_cast<std::int64_t>(std::ceil(layer * step - 1e-9)))
             << "n " << n << " budget " << budget << " layer " << layer;
       }
@@ -50,7 +50,7 @@ TEST(PyramidKv, LayersTogetherKeepNoMoreThanUniformOnes) {
   for (int layers : {1, 2, 12, 32}) {
     std::size_t sum = 0;
     for (int l = 0; l < layers; ++l)
-      sum += policy.shares(8000, Protocol::prefill, l, layers).total();
+      sum += policy.budget(8000, Protocol::prefill, l, layers).total();
     // The step is rounded down: up to (layers - 1) / 2 entries a layer too many.
     EXPECT_LE(sum,
               static_cast<std::size_t>(layers) * (256u + static_cast<std::size_t>(layers) / 2));

@@ -8,15 +8,15 @@ TEST(SnapKv, Contract) {
   check_contract({.method = "snapkv:budget=64,kernel=7,pooling=max", .any_chunking = false});
 }
 
-// The formula: pooled score of a token from the masses of all candidates by position.
+// The formula: pooled score of a token from the attention sums of all candidates by position.
 std::vector<Position> direct(const std::vector<std::pair<Position, double>>& candidates,
                              std::size_t capacity, Position kernel, bool maximum) {
   std::vector<std::pair<double, Position>> scores;
   for (const auto& [p, own] : candidates) {
     double pooled = 0;
-    for (const auto& [other, mass] : candidates) {
+    for (const auto& [other, attention_sum] : candidates) {
       if (std::abs(other - p) > kernel / 2) continue;
-      pooled = maximum ? std::max(pooled, mass) : pooled + mass;
+      pooled = maximum ? std::max(pooled, attention_sum) : pooled + attention_sum;
     }
     scores.push_back({maximum ? pooled : pooled / kernel, p});
   }
@@ -29,9 +29,10 @@ std::vector<Position> direct(const std::vector<std::pair<Position, double>>& can
 }
 
 // Masses that float sums hold exactly, so that ties are ties in both computations.
-void make_exact(std::vector<float>& mass, bool distinct) {
-  for (std::size_t i = 0; i < mass.size(); ++i) {
-    mass[i] = distinct ? std::round(mass[i] * 65536.0f) / 65536.0f : std::round(mass[i] * 4.0f) / 4;
+void make_exact(std::vector<float>& attention_sum, bool distinct) {
+  for (std::size_t i = 0; i < attention_sum.size(); ++i) {
+    attention_sum[i] = distinct ? std::round(attention_sum[i] * 65536.0f) / 65536.0f
+                                : std::round(attention_sum[i] * 4.0f) / 4;
   }
 }
 
@@ -44,10 +45,10 @@ TEST(SnapKv, OneBlockFollowsTheFormula) {
     for (std::size_t n : {1u, 3u, 50u, 2000u}) {
       for (std::size_t capacity : {1u, 20u, 700u}) {
         Stream stream = random_stream(n, 4, n + capacity, 0);
-        make_exact(stream.mass, true);
+        make_exact(stream.attention_sum, true);
         std::vector<std::pair<Position, double>> candidates;
         for (std::size_t i = 0; i < n; ++i) {
-          candidates.push_back({static_cast<Position>(i), stream.mass[i]});
+          candidates.push_back({static_cast<Position>(i), stream.attention_sum[i]});
         }
         auto summary = make_summary(setup_of(method, capacity, 4, Protocol::prefill, n));
         summary->absorb(stream.block(0, n));
@@ -70,18 +71,18 @@ TEST(SnapKv, StreamChoosesAnewAmongEntriesAndBlock) {
     for (std::size_t done = 0; done < 600;) {
       const std::size_t count = std::min<std::size_t>(600 - done, done == 0 ? 100 : 1 + rng() % 9);
       std::vector<std::pair<Position, double>> candidates;
-      std::vector<float> mass;
+      std::vector<float> attention_sum;
       for (const Segment& s : segments_of(*summary)) {
         for (std::size_t e = 0; e < s.keys.rows; ++e) {
-          mass.push_back(static_cast<float>(rng() % 16) / 16.0f);
-          candidates.push_back({s.positions[e], mass.back()});
+          attention_sum.push_back(static_cast<float>(rng() % 16) / 16.0f);
+          candidates.push_back({s.positions[e], attention_sum.back()});
         }
       }
       for (std::size_t i = done; i < done + count; ++i) {
-        stream.mass[i] = static_cast<float>(rng() % 16) / 16.0f;
-        candidates.push_back({static_cast<Position>(i), stream.mass[i]});
+        stream.attention_sum[i] = static_cast<float>(rng() % 16) / 16.0f;
+        candidates.push_back({static_cast<Position>(i), stream.attention_sum[i]});
       }
-      summary->observe(mass);
+      summary->observe(attention_sum);
       summary->absorb(stream.block(done, count));
       done += count;
       ASSERT_EQ(kept_positions(*summary), direct(candidates, capacity, kernel, maximum));
@@ -91,12 +92,12 @@ TEST(SnapKv, StreamChoosesAnewAmongEntriesAndBlock) {
 
 TEST(SnapKv, ObservesTheLast32Queries) {
   const Policy policy = Policy::parse("snapkv:budget=1024");
-  EXPECT_EQ(policy.watch().kind, Watch::Kind::last);
+  EXPECT_EQ(policy.attention_stats().kind, AttentionStats::Kind::recent);
   EXPECT_EQ(policy.observed(), 32u);
-  const Shares shares = policy.shares(5000, Protocol::prefill);
-  EXPECT_EQ(shares.sink, 0u);
-  EXPECT_EQ(shares.window, 32u);
-  EXPECT_EQ(shares.summary, 992u);
+  const Budget budget = policy.budget(5000, Protocol::prefill);
+  EXPECT_EQ(budget.sink, 0u);
+  EXPECT_EQ(budget.window, 32u);
+  EXPECT_EQ(budget.summary, 992u);
   EXPECT_TRUE(policy.keeps_generated());
 }
 

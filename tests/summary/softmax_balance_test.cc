@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "kernels/balance.h"
 #include "summary/balance_support.h"
+#include "summary/kernels/balance.h"
 
 namespace ballast::test {
 namespace {

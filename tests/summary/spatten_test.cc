@@ -30,8 +30,8 @@ struct Layers {
 
 struct Token {
   Position position;
-  double mass;        ///< in this layer
-  double importance;  ///< with the layers before
+  double attention_sum;  ///< in this layer
+  double importance;     ///< with the layers before
 };
 
 // The cascade as it is told, one list of tokens a layer.
@@ -46,27 +46,28 @@ TEST(SpAtten, FollowsTheNaiveCascade) {
     const std::size_t count = std::min<std::size_t>(500 - done, done == 0 ? 90 : 1 + rng() % 20);
     for (std::size_t l = 0; l < capacities.size(); ++l) {
       std::vector<Token>& tokens = naive[l];
-      // All heads are told the same masses.
+      // All heads are told the same attention sums.
       std::map<Position, float> seen;
       for (Token& t : tokens) {
         seen[t.position] = draw();
-        t.mass += seen[t.position];
+        t.attention_sum += seen[t.position];
       }
       for (std::size_t i = done; i < done + count; ++i) {
-        stream.mass[i] = draw();
-        tokens.push_back({static_cast<Position>(i), stream.mass[i], 0});
+        stream.attention_sum[i] = draw();
+        tokens.push_back({static_cast<Position>(i), stream.attention_sum[i], 0});
       }
       for (auto& head : cache.heads[l]) {
-        std::vector<float> mass;
+        std::vector<float> attention_sum;
         for (const Segment& s : segments_of(*head)) {
-          for (std::size_t e = 0; e < s.keys.rows; ++e) mass.push_back(seen.at(s.positions[e]));
+          for (std::size_t e = 0; e < s.keys.rows; ++e)
+            attention_sum.push_back(seen.at(s.positions[e]));
         }
-        head->observe(mass);
+        head->observe(attention_sum);
         head->absorb(stream.block(done, count));
       }
       std::vector<Token> alive;
       for (Token t : tokens) {
-        t.importance = t.mass;
+        t.importance = t.attention_sum;
         if (l > 0) {
           auto it = std::ranges::find(naive[l - 1], t.position, &Token::position);
           if (it == naive[l - 1].end()) continue;
@@ -116,9 +117,9 @@ TEST(SpAtten, SharedStateIsSavedAndDamageRefused) {
 
 TEST(SpAtten, LayersKeepLessAndLess) {
   const Policy policy = Policy::parse("spatten:budget=256");
-  EXPECT_TRUE(policy.watch().whole_layer);
-  EXPECT_GT(policy.shares(4000, Protocol::prefill, 0, 8).summary,
-            policy.shares(4000, Protocol::prefill, 7, 8).summary);
+  EXPECT_TRUE(policy.attention_stats().whole_layer);
+  EXPECT_GT(policy.budget(4000, Protocol::prefill, 0, 8).summary,
+            policy.budget(4000, Protocol::prefill, 7, 8).summary);
 }
 
 }  // namespace

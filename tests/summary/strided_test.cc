@@ -47,7 +47,8 @@ TEST(Strided, HeavyHittersFillTheirHalf) {
   std::vector<Position> expected, rest;
   for (Position p = 0; p < 100; ++p) (p % 10 == 0 ? expected : rest).push_back(p);
   std::ranges::sort(rest, [&](Position a, Position b) {
-    return stream.mass[static_cast<std::size_t>(a)] > stream.mass[static_cast<std::size_t>(b)];
+    return stream.attention_sum[static_cast<std::size_t>(a)] >
+           stream.attention_sum[static_cast<std::size_t>(b)];
   });
   expected.insert(expected.end(), rest.begin(), rest.begin() + 10);
   std::ranges::sort(expected);
@@ -55,8 +56,10 @@ TEST(Strided, HeavyHittersFillTheirHalf) {
 }
 
 TEST(Strided, WatchesOnlyForHeavyHitters) {
-  EXPECT_EQ(Policy::parse("strided:budget=9").watch().kind, Watch::Kind::nothing);
-  EXPECT_EQ(Policy::parse("strided:budget=9,heavy=0.5").watch().kind, Watch::Kind::every);
+  EXPECT_EQ(Policy::parse("strided:budget=9").attention_stats().kind,
+            AttentionStats::Kind::nothing);
+  EXPECT_EQ(Policy::parse("strided:budget=9,heavy=0.5").attention_stats().kind,
+            AttentionStats::Kind::accumulated);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace ballast::test {
 struct Stream {
   Matrix keys;
   Matrix values;
-  std::vector<float> mass;
+  std::vector<float> attention_sum;
   Position first = 0;
 
   std::size_t size() const { return keys.rows(); }
@@ -32,8 +32,8 @@ struct Stream {
     b.values = view_f32(values.view().slice(begin, count));
     b.first = first + static_cast<Position>(begin);
     b.now = b.first + static_cast<Position>(count) + 3;
-    b.mass = std::span(mass).subspan(begin, count);
-    b.last_mass = b.mass;
+    b.attention_sum = std::span(attention_sum).subspan(begin, count);
+    b.recent_attention_sum = b.attention_sum;
     return b;
   }
 };
@@ -44,7 +44,7 @@ inline Stream random_stream(std::size_t n, std::size_t dim, std::uint64_t seed,
            first};
   std::mt19937_64 rng(seed + 2);
   std::gamma_distribution<float> gamma(0.3f, 1.0f);
-  for (float& m : s.mass) m = gamma(rng);
+  for (float& m : s.attention_sum) m = gamma(rng);
   return s;
 }
 
@@ -175,11 +175,11 @@ inline void expect_finite_attention(const Summary& summary, const SummarySetup& 
 }
 
 inline void observe_random(Summary& summary, const SummarySetup& setup, std::mt19937_64& rng) {
-  const Watch::Kind kind = setup.policy.watch().kind;
-  std::vector<float> mass(segment_entries(summary));
-  for (float& m : mass) m = static_cast<float>(rng() % 1000) / 1000.0f;
-  if (kind != Watch::Kind::nothing) summary.observe(mass);
-  if (kind == Watch::Kind::both) summary.observe_last(mass);
+  const AttentionStats::Kind kind = setup.policy.attention_stats().kind;
+  std::vector<float> attention_sum(segment_entries(summary));
+  for (float& m : attention_sum) m = static_cast<float>(rng() % 1000) / 1000.0f;
+  if (kind != AttentionStats::Kind::nothing) summary.observe(attention_sum);
+  if (kind == AttentionStats::Kind::both) summary.observe_last(attention_sum);
 }
 
 /// Budgets hold and bytes stay, whatever the blocks.

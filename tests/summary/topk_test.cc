@@ -14,7 +14,7 @@ TEST(TopK, Contract) {
 struct Token {
   Position position;
   float latest = 0;
-  float mass = 0;
+  float attention_sum = 0;
 };
 
 std::set<Position> best(std::vector<Token> tokens, std::size_t count, float Token::*score) {
@@ -26,7 +26,7 @@ std::set<Position> best(std::vector<Token> tokens, std::size_t count, float Toke
   return out;
 }
 
-// With and without heavy hitters against the definition, the masses changing at every step.
+// With and without heavy hitters against the definition, the attention sums changing at every step.
 TEST(TopK, FollowsTheNaiveSimulation) {
   for (std::size_t heavy : {0u, 4u, 12u}) {
     const std::size_t capacity = 12;
@@ -36,39 +36,41 @@ TEST(TopK, FollowsTheNaiveSimulation) {
     Stream stream = random_stream(400, 4, 1);
     std::mt19937_64 rng(2);
     auto draw = [&] { return static_cast<float>(rng() % 32) / 32.0f; };
-    std::vector<float> last_mass(400);
+    std::vector<float> recent_attention_sum(400);
     for (std::size_t done = 0; done < 400;) {
       const std::size_t count = std::min<std::size_t>(400 - done, done == 0 ? 40 : 1 + rng() % 3);
-      std::vector<float> mass, latest;
+      std::vector<float> attention_sum, latest;
       for (const Segment& s : segments_of(*summary)) {
         for (std::size_t e = 0; e < s.keys.rows; ++e) {
           Token& token = *std::ranges::find(cache, s.positions[e], &Token::position);
-          mass.push_back(draw());
+          attention_sum.push_back(draw());
           latest.push_back(draw());
-          token.mass += mass.back();
+          token.attention_sum += attention_sum.back();
           token.latest = latest.back();
         }
       }
       for (std::size_t i = done; i < done + count; ++i) {
-        stream.mass[i] = draw();
-        last_mass[i] = draw();
-        cache.push_back({static_cast<Position>(i), last_mass[i], stream.mass[i]});
+        stream.attention_sum[i] = draw();
+        recent_attention_sum[i] = draw();
+        cache.push_back(
+            {static_cast<Position>(i), recent_attention_sum[i], stream.attention_sum[i]});
       }
       Block block = stream.block(done, count);
       if (heavy == 0) {
         summary->observe(latest);
-        block.mass = block.last_mass = std::span(last_mass).subspan(done, count);
+        block.attention_sum = block.recent_attention_sum =
+            std::span(recent_attention_sum).subspan(done, count);
       } else {
-        summary->observe(mass);
+        summary->observe(attention_sum);
         summary->observe_last(latest);
-        block.last_mass = std::span(last_mass).subspan(done, count);
+        block.recent_attention_sum = std::span(recent_attention_sum).subspan(done, count);
       }
       summary->absorb(block);
       done += count;
       auto kept = best(cache, capacity - heavy, &Token::latest);
       std::vector<Token> rest = cache;
       std::erase_if(rest, [&](const Token& t) { return kept.contains(t.position); });
-      kept.merge(best(rest, heavy, &Token::mass));
+      kept.merge(best(rest, heavy, &Token::attention_sum));
       std::erase_if(cache, [&](const Token& t) { return !kept.contains(t.position); });
       ASSERT_EQ(kept_positions(*summary), std::vector<Position>(kept.begin(), kept.end()));
     }
@@ -76,9 +78,10 @@ TEST(TopK, FollowsTheNaiveSimulation) {
 }
 
 TEST(TopK, WatchesWhatItsParametersNeed) {
-  EXPECT_EQ(Policy::parse("topk:budget=9").watch().kind, Watch::Kind::last);
+  EXPECT_EQ(Policy::parse("topk:budget=9").attention_stats().kind, AttentionStats::Kind::recent);
   EXPECT_EQ(Policy::parse("topk:budget=9").observed(), 1u);
-  EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").watch().kind, Watch::Kind::both);
+  EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").attention_stats().kind,
+            AttentionStats::Kind::both);
   EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").observed(), 1u);
 }
 

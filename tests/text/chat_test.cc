@@ -1,5 +1,5 @@
 // Expected texts are written out by hand from what each template says.
-#include "ballast/chat.h"
+#include "ballast/engine/chat.h"
 
 #include "ballast/error.h"
 #include "text/test_vocabulary.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ballast/tokenizer.h"
+#include "ballast/engine/tokenizer.h"
 #include "temp_dir.h"
 
 namespace ballast {

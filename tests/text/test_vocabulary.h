@@ -7,9 +7,9 @@
 #include <random>
 #include <string>
 
-#include "ballast/tokenizer.h"
-#include "text/byte_alphabet.h"
-#include "text/utf8.h"
+#include "ballast/engine/tokenizer.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast::test {
 

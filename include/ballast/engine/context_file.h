@@ -1,0 +1,28 @@
+// Texts that a model has read, on disk: a document is compressed once and questioned many times.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "ballast/cache.h"
+#include "ballast/engine/model.h"
+
+namespace ballast {
+
+/// A number that differs between models, and between the quantizations of one: of its dimensions
+/// and of the beginning of every tensor.
+std::uint64_t fingerprint(const Model& model);
+
+/// Saves a cache with a note that says which model it is of. `form`: whatever the caller needs to
+/// go on, such as the text that follows a question. Throws Error if it cannot be written.
+void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
+                  std::string_view form = {});
+
+/// Throws Error when the file is damaged, was not written by save_context(), or is of another
+/// model, which it names.
+Cache load_context(const std::filesystem::path& path, const Model& model,
+                   std::string* form = nullptr);
+
+}  // namespace ballast

@@ -1,0 +1,60 @@
+// Continuing a text token by token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "ballast/engine/sampler.h"
+#include "ballast/engine/tokenizer.h"
+
+namespace ballast {
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  std::size_t max_tokens = 512;   ///< 0: as many as the model has positions for
+  std::vector<std::string> stop;  ///< the text ends before the first of these that would appear
+  bool ignore_end = false;        ///< go on after the model's end tokens
+  bool text_start = true;         ///< drop the space that some vocabularies put before a text
+  std::size_t alternatives = 0;   ///< likeliest tokens to be reported for each place
+};
+
+/// Why a text ended.
+enum class Finish : std::uint8_t {
+  end,        ///< the model ended it
+  stop,       ///< a stop string appeared
+  length,     ///< max_tokens were made
+  positions,  ///< the model has no position for another token
+  cancelled
+};
+
+std::string_view to_string(Finish finish);
+
+struct GeneratedToken {
+  TokenChance chosen;
+  std::vector<TokenChance> likeliest;  ///< `alternatives` of them, by the model's own probability
+};
+
+struct Generated {
+  std::string text;  ///< valid UTF-8, without the stop string
+  std::vector<GeneratedToken> tokens;
+  Finish finish = Finish::end;
+  /// Whether the sequence has not read the last token yet: the case unless the model ended the
+  /// text. Read it first if the sequence is to go on.
+  bool last_unread = false;
+};
+
+/// Continues `sequence`. `logits`: of the last token that it has read. `history`: the last tokens
+/// before, for the repetition penalty. `on_text` is given the text as it becomes certain, in pieces
+/// that are not empty, and ends it by returning false. Throws Error as Engine and Sampler do.
+Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
+                   std::vector<float> logits, std::span<const Token> history,
+                   const GenerateOptions& options,
+                   const std::function<bool(std::string_view)>& on_text = {});
+
+}  // namespace ballast

@@ -1,0 +1,171 @@
+// Running models: a model, the sequences that it reads and continues, and the engine that moves
+// them forward, alone or many at once.
+//
+//   Model model("model.gguf");
+//   Engine engine(model);
+//   Sequence sequence(model, options);
+//   std::vector<float> logits = engine.prefill(sequence, prompt);
+//   for (...) {
+//     Token token = sampler.sample(logits, ...);
+//     engine.decode(sequence, token, logits);
+//   }
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ballast/cache.h"
+#include "ballast/engine/model_config.h"
+#include "ballast/engine/model_file.h"
+#include "ballast/engine/tokenizer.h"
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+struct ModelWeights;
+class Forward;
+
+/// Bytes that running a model will take.
+struct MemoryEstimate {
+  std::size_t weights = 0;  ///< mapped from the file, shared by all sequences
+  std::size_t cache = 0;    ///< of one sequence, at its largest
+  std::size_t kept = 0;     ///< of it, what is held once the prompt has been summarised
+  std::size_t scratch = 0;  ///< of the engine, and of the method while it summarises a layer
+  std::size_t total() const { return weights + cache + scratch; }
+};
+
+/// Bytes that this process may still take: of the machine or of its control group, whichever is
+/// less. The largest number there is when neither can be found out.
+std::size_t available_memory();
+
+/// Throws Error with the figures when the estimate exceeds `available`. `what` names what it is of.
+void require_memory(const MemoryEstimate& estimate, std::size_t available, std::string_view what);
+
+/// A model ready to run. Weights stay in the file's type, mapped from disk; only norms and biases
+/// are copied. Never changes once made: any number of engines and threads may use it.
+class Model {
+ public:
+  /// `path`: see ModelFile, whose errors this throws.
+  explicit Model(const std::filesystem::path& path);
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  const ModelConfig& config() const;
+  const ModelFile& file() const;
+  /// What a cache for this model looks like, for texts of up to `context` tokens.
+  CacheShape cache_shape(std::size_t context = 0) const;
+  /// Of a sequence that will have a prompt of `prompt` tokens and `after` tokens more, of which at
+  /// most `chunk` are read at once. threads() counts: each has memory to work in.
+  MemoryEstimate estimate(const CacheOptions& options, std::size_t prompt, std::size_t after = 0,
+                          std::size_t chunk = 256) const;
+  /// What the cache of the same tokens, and of those still expected, takes without a method, in the
+  /// same storage.
+  std::size_t exact_bytes(const Cache& cache) const;
+
+  /// For the engine.
+  const ModelWeights& weights() const { return *weights_; }
+
+ private:
+  std::unique_ptr<ModelFile> file_;
+  std::unique_ptr<ModelWeights> weights_;
+};
+
+/// One text being read and continued: its cache and its place. Keeps no pointer to the model.
+class Sequence {
+ public:
+  /// Throws Error on bad options, and with the figure when memory for `options.expected_tokens`
+  /// tokens is not there. expected_tokens decides between a model's short and long rotary factors
+  /// where it has both. With rolling positions the text may be longer than the model's positions,
+  /// the entries kept may not; models with learned positions have no rolling ones.
+  Sequence(const Model& model, const CacheOptions& options);
+  /// Goes on from a saved cache. Throws Error if it is of another model's shape.
+  Sequence(const Model& model, Cache cache);
+
+  /// See Cache::fork; the prompt of the fork is not finished either.
+  Sequence fork(const Policy& policy, std::uint64_t seed) const;
+
+  const Cache& cache() const { return cache_; }
+  Cache& cache() { return cache_; }
+  std::size_t tokens() const { return cache_.tokens(); }  ///< read so far
+  /// Positions of the model that will have been used once `more` tokens are read: all of them, or
+  /// with rolling positions those inside the cache.
+  std::size_t positions_after(std::size_t more) const;
+  bool prompt_finished() const { return prompt_finished_; }
+  /// Says that the prompt has ended: see Cache::finish_prompt. Once at most.
+  void finish_prompt();
+
+ private:
+  Sequence(Cache cache, bool prompt_finished)
+      : cache_(std::move(cache)), prompt_finished_(prompt_finished) {}
+
+  Cache cache_;
+  bool prompt_finished_ = false;
+};
+
+/// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
+/// side. Keys are as they enter the cache: turned, unless positions are rolling.
+struct AttentionStep {
+  std::size_t layer = 0;
+  std::size_t first = 0;  ///< the first row's token, counted through the call
+  ConstMatrix queries;    ///< tokens × (heads · key dimension)
+  ConstMatrix keys;       ///< tokens × (KV heads · key dimension)
+  ConstMatrix values;     ///< tokens × (KV heads · value dimension)
+  ConstMatrix outputs;    ///< tokens × (heads · value dimension)
+};
+
+struct PrefillOptions {
+  /// Tokens read at once. Smaller takes less memory and notices cancellation sooner; results do not
+  /// depend on it.
+  std::size_t chunk = 256;
+  /// Whether the prompt ends here. More may follow in other calls otherwise.
+  bool finish_prompt = true;
+  /// Called after each chunk with the tokens done and the total of this call; false stops there,
+  /// between two tokens, with an empty result.
+  std::function<bool(std::size_t done, std::size_t total)> progress = {};
+  /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
+  /// is number `first` of this call.
+  std::function<void(std::size_t first, ConstMatrix logits)> all_logits = {};
+  /// When set, is shown every layer's attention as it happens, chunk by chunk.
+  std::function<void(const AttentionStep& step)> on_attention = {};
+};
+
+/// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one
+/// thing at a time; it uses threads() threads. Same tokens, same logits to the last bit, however a
+/// prompt is cut, however sequences are batched, and with any number of threads. The model must
+/// outlive the engine and stay where it is.
+class Engine {
+ public:
+  /// Rows of logits made at once when all are wanted: vocabularies are large.
+  static constexpr std::size_t kLogitRows = 32;
+
+  explicit Engine(const Model& model);
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  const Model& model() const;
+  std::size_t vocabulary() const { return model().config().vocabulary; }
+
+  /// Reads tokens; returns the logits of the last. Throws Error when there are none, on ids outside
+  /// the vocabulary, and when the sequence would grow beyond the model's positions.
+  std::vector<float> prefill(Sequence& sequence, std::span<const Token> tokens,
+                             const PrefillOptions& options = {});
+
+  /// One step of several different sequences, a token each, which share one pass over the weights.
+  /// Sequences may join and leave between steps. logits: sequences × vocabulary. Errors as above.
+  void decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
+              MutableMatrix logits);
+  /// The same for one.
+  void decode(Sequence& sequence, Token token, std::span<float> logits);
+
+ private:
+  std::unique_ptr<Forward> forward_;
+};
+
+}  // namespace ballast

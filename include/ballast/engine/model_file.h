@@ -1,0 +1,92 @@
+// A model on disk: a GGUF file or a Hugging Face folder, seen the same way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/model_config.h"
+#include "ballast/engine/safetensors.h"
+#include "ballast/engine/tensor.h"
+
+namespace ballast {
+
+/// The tensors of a model. H = heads, K = kv_heads, d = key_dim, e = value_dim, F = ffn_width.
+enum class Weight : std::uint8_t {
+  token_embedding,      ///< [vocabulary, width]
+  position_embedding,   ///< [max_positions + position_offset, width]
+  output_norm,          ///< [width]
+  output,               ///< [vocabulary, width]; the embedding itself when tied
+  attention_norm,       ///< [width]; this and all below once a layer
+  query,                ///< [H·d, width]
+  key,                  ///< [K·d, width]
+  value,                ///< [K·e, width]
+  query_norm,           ///< [d]
+  key_norm,             ///< [d]
+  attention_output,     ///< [width, H·e]
+  post_attention_norm,  ///< [width]
+  ffn_norm,             ///< [width]
+  ffn_gate,             ///< [F, width]
+  ffn_up,               ///< [F, width]
+  ffn_down,             ///< [width, F]
+  post_ffn_norm,        ///< [width]
+};
+
+std::string_view to_string(Weight weight);
+
+/// A bias has as many numbers as its weight has rows (a norm's: as its weight has numbers).
+enum class Part : std::uint8_t { weight, bias };
+
+/// Where a tokenizer can be read from: exactly one is set, or none.
+struct TokenizerSource {
+  const Gguf* gguf = nullptr;             ///< the tokenizer.* keys of its metadata
+  std::filesystem::path tokenizer_json;   ///< Hugging Face tokenizers
+  std::filesystem::path tokenizer_model;  ///< SentencePiece, when there is no tokenizer.json
+  std::filesystem::path folder;           ///< where tokenizer_config.json and the like may be
+};
+
+/// Opening maps the files and checks that every tensor the model needs is there in the right shape;
+/// no weight is read. Views stay valid as long as this object (or what it was moved to).
+class ModelFile {
+ public:
+  /// `path` is a .gguf file (of a model split over several: the first), a Hugging Face folder, or
+  /// a .safetensors file or index inside one.
+  /// Throws Error naming the file and what is missing, unknown or wrong.
+  explicit ModelFile(const std::filesystem::path& path);
+
+  const ModelConfig& config() const { return config_; }
+
+  /// A weight of a layer (of the model as a whole: layer 0); null if this model has none.
+  /// Quantized types are [rows, columns] of whole blocks.
+  const TensorView* find(Weight weight, std::size_t layer = 0, Part part = Part::weight) const;
+  /// The same, but absence is an Error.
+  const TensorView& at(Weight weight, std::size_t layer = 0, Part part = Part::weight) const;
+
+  /// Bytes of all tensors of the files.
+  std::size_t bytes() const;
+  /// The files that hold them, all of them mapped.
+  std::vector<std::filesystem::path> files() const;
+  TokenizerSource tokenizer() const;
+  /// Null if the model is a Hugging Face folder.
+  const Gguf* gguf() const { return gguf_.get(); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  friend class WeightResolver;
+
+  std::filesystem::path path_;
+  std::filesystem::path folder_;
+  std::unique_ptr<Gguf> gguf_;
+  std::unique_ptr<Safetensors> safetensors_;
+  ModelConfig config_;
+  std::unordered_map<std::size_t, TensorView> tensors_;
+  std::deque<std::vector<std::byte>> copies_;  ///< tensors whose rows had to be put in order
+};
+
+}  // namespace ballast

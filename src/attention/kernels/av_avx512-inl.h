@@ -1,0 +1,61 @@
+// What the weighted sums of values of all types share (attention_avx512.h). Included within their
+// target's attributes.
+#pragma once
+
+#include "attention/kernels/avx512-inl.h"
+
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+namespace ballast::kernels::avx512 {
+namespace {
+
+// The values of a block in steps of kEntries rows, columns of 16 numbers. What fills up the last
+// step are zeros.
+template <std::size_t kEntries>
+class Steps {
+ public:
+  explicit Steps(const RowsView& values)
+      : values_(copied(values)),
+        count_(up(values.rows, kEntries) / kEntries),
+        whole_(values.rows / kEntries),
+        last_(values, whole_ * kEntries) {}
+
+  const RowsView& view() const { return values_; }
+  std::size_t count() const { return count_; }
+  std::size_t whole() const { return whole_; }
+  std::size_t dim() const { return values_.dim; }
+  RowSet all_rows() const { return {values_.data, values_.stride}; }
+  RowSet last_rows() const { return last_.rows(); }
+  RowSet rows(std::size_t step) const {
+    if (step >= whole_) return last_rows();
+    return {values_.data + step * kEntries * values_.stride, values_.stride};
+  }
+
+ private:
+  RowsView values_;
+  std::size_t count_, whole_;
+  FilledUp last_;
+};
+
+// Where sums go: `stride` floats from one query's to the next.
+struct Sums {
+  const float* factors;
+  float* sums;
+  std::size_t stride;
+
+  Sums from(std::size_t q) const { return {factors + q, sums + q * stride, stride}; }
+  BALLAST_INLINE float* of(std::size_t q) const { return sums + q * stride; }
+  // To the 16 sums of a column.
+  BALLAST_INLINE void add(std::size_t q, std::size_t column, __m512 more) const {
+    float* at = of(q) + column * kWide;
+    _mm512_storeu_ps(at, _mm512_fmadd_ps(_mm512_loadu_ps(at), _mm512_set1_ps(factors[q]), more));
+  }
+};
+
+}  // namespace
+
+// accumulate_block() for int8 and int4.
+void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
+                         const float* factors, float* sums, const Ahead* next);
+
+}  // namespace ballast::kernels::avx512
+HWY_POP_ATTRIBUTES

@@ -1,0 +1,222 @@
+// Weighted sums of a block of values: see attention_avx512.h.
+#include <hwy/base.h>
+#include <hwy/detect_targets.h>
+
+#include "attention/kernels/attention_kernels.h"
+#include "attention/kernels/avx512.h"
+
+#if HWY_ARCH_X86 && defined(__GNUC__)
+#include "attention/kernels/av_avx512-inl.h"
+
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+namespace ballast::kernels::avx512 {
+namespace {
+
+constexpr std::size_t kMostQueries = 128;  // whose weights are rounded at a time
+
+// The values of a block, two entries interleaved: 16 columns of both in one vector.
+class Pairs : public Steps<2> {
+ public:
+  explicit Pairs(const RowsView& values)
+      : Steps(values), rest_(static_cast<__mmask16>((1u << (values.dim % kWide)) - 1)) {}
+
+  std::size_t columns() const { return up(dim(), kWide) / kWide; }  // vectors
+  std::size_t whole_columns() const { return dim() / kWide; }
+  // Two rows of the numbers of a column; all 16 are there unless kMaybeRest. …
+  template <bool kMaybeRest>
+  BALLAST_INLINE __m512i load(const RowSet& rows, std::size_t column) const {
+    const std::byte* at = opaque(rows.data) + column * 2 * kWide;
+    const bool rest = kMaybeRest && (column + 1) * kWide > dim();
+    const auto row = [&](const std::byte* data) BALLAST_INLINE_LAMBDA {
+      if (rest) return _mm256_maskz_loadu_epi16(rest_, data);
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+    };
+    return _mm512_inserti64x4(_mm512_castsi256_si512(row(at)), row(at + rows.stride), 1);
+  }
+  // … interleaved.
+  BALLAST_INLINE static __m512i interleave(__m512i rows) {
+    const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const auto order = _mm512_add_epi16(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x00010001)),
+                                        _mm512_set1_epi32(0x00100000));
+    return _mm512_permutexvar_epi16(order, rows);
+  }
+
+ private:
+  __mmask16 rest_;
+};
+
+constexpr std::size_t kPairs = kEntryBlock / 2;
+
+// Columns step by step: made on the way, …
+template <std::size_t C, Into kInto>
+class FreshPairs {
+ public:
+  BALLAST_INLINE FreshPairs(const Pairs& values, std::size_t first, Upcoming& upcoming)
+      : values_(values),
+        whole_(values.whole()),
+        count_(values.count()),
+        all_(values.all_rows()),
+        rest_(upcoming),
+        upcoming_(upcoming),
+        first_(first),
+        rows_(values.rows(0)) {
+    unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { load(c); });
+  }
+  BALLAST_INLINE ~FreshPairs() { rest_ = upcoming_; }
+  FreshPairs(const FreshPairs&) = delete;
+  FreshPairs& operator=(const FreshPairs&) = delete;
+  // The step whose rows are loaded, before the next one. After the last one there is nothing; its
+  // rows are loaded again.
+  BALLAST_INLINE void step(std::size_t s) {
+    lines_ = upcoming_.template lines<kInto>(C);
+    if (s + 1 < whole_) [[likely]] {
+      rows_ = all_;
+      rows_.data += (s + 1) * 2 * all_.stride;
+    } else if (s + 1 < count_) {
+      rows_ = values_.last_rows();
+    }
+  }
+  BALLAST_INLINE __m512i column(std::size_t c) const { return columns_[c]; }
+  // Before the first product with column c, …
+  BALLAST_INLINE void before(std::size_t c) { columns_[c] = Pairs::interleave(raw_[c]); }
+  // … and after it: loads what the next step needs.
+  BALLAST_INLINE void after(std::size_t c) {
+    upcoming_.ask<kInto>(lines_, c);
+    load(c);
+  }
+
+ private:
+  BALLAST_INLINE void load(std::size_t c) {
+    raw_[c] = values_.load<C == 1>(rows_, first_ + c);
+    in_order(raw_[c]);
+  }
+
+  const Pairs& values_;
+  std::size_t whole_, count_;
+  RowSet all_;
+  Upcoming& rest_;
+  Upcoming upcoming_;  // a copy, which stays in registers
+  std::size_t first_;
+  RowSet rows_;
+  std::uintptr_t lines_ = 0;
+  __m512i raw_[C], columns_[C];
+};
+
+// … or kept for many queries.
+class KeptPairs {
+ public:
+  KeptPairs(const __m512i* columns, std::size_t count)
+      : columns_(columns), at_(columns), count_(count) {}
+  void step(std::size_t s) { at_ = columns_ + s * count_; }
+  __m512i column(std::size_t c) const { return _mm512_load_si512(at_ + c); }
+  void before(std::size_t) {}
+  void after(std::size_t) {}
+
+ private:
+  const __m512i* columns_;
+  const __m512i* at_;
+  std::size_t count_;
+};
+
+template <std::size_t Q, std::size_t C, typename Columns>
+BALLAST_INLINE void add_tile(Columns& columns, const std::uint32_t* weights, std::size_t steps,
+                             std::size_t first, const Sums& sums) {
+  __m512i part[Q][C];
+  unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+    unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { part[q][c] = _mm512_setzero_si512(); });
+  });
+  for (std::size_t s = 0; s < steps; ++s) {
+    columns.step(s);
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      const auto w = broadcast(weights + q * kPairs + s);
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+        if constexpr (q == 0) columns.before(c);
+        part[q][c] =
+            (__m512i)_mm512_dpbf16_ps((__m512)part[q][c], (__m512bh)columns.column(c), (__m512bh)w);
+        in_order(part[q][c]);
+        if constexpr (q == 0) columns.after(c);
+      });
+    });
+  }
+  unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+    unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { sums.add(q, first + c, (__m512)part[q][c]); });
+  });
+}
+
+void add_pairs(const Pairs& values, const float* weights, std::size_t count, const Sums& sums,
+               const Ahead* next) {
+  alignas(64) std::uint32_t rounded[kMostQueries * kPairs];
+  for (std::size_t i = 0; i < count * kEntryBlock; i += kWide) {
+    const auto words = _mm512_cvtneps_pbh(_mm512_loadu_ps(weights + i));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(rounded + i / 2), (__m256i)words);
+  }
+  std::size_t first = 0;
+  if (count <= kFewQueries) {
+    const std::size_t whole = values.whole_columns();
+    Upcoming upcoming(values.view(), next, values.columns() * values.count());
+    in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
+      const auto of_columns = [&]<std::size_t C>() {
+        for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
+          for_cache([&]<Into kInto>() {
+            FreshPairs<C, kInto> columns(values, first, upcoming);
+            add_tile<Q, C>(columns, rounded, values.count(), first, sums);
+          });
+        }
+      };
+      of_columns.template operator()<4>();
+      of_columns.template operator()<1>();
+    });
+    return;
+  }
+  __m512i kept[kPairs * kMaxDim / kWide];
+  Upcoming upcoming(values.view(), next, values.columns() * values.count());
+  for (std::size_t s = 0; s < values.count(); ++s) {
+    const RowSet rows = values.rows(s);
+    for (std::size_t c = 0; c < values.columns(); ++c) {
+      upcoming.ask(upcoming.lines(1), 0);
+      const auto column = Pairs::interleave(values.load<true>(rows, c));
+      _mm512_store_si512(kept + s * values.columns() + c, column);
+    }
+  }
+  // Columns outside, so that their values stay in the first-level cache.
+  const auto of_columns = [&]<std::size_t C>() {
+    for (; first + C <= values.columns(); first += C) {
+      in_tiles<6>(count, [&]<std::size_t Q>(std::size_t q) {
+        KeptPairs columns(kept + first, values.columns());
+        add_tile<Q, C>(columns, rounded + q * kPairs, values.count(), first, sums.from(q));
+      });
+    }
+  };
+  of_columns.template operator()<4>();
+  of_columns.template operator()<1>();
+}
+
+}  // namespace
+
+void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
+                      const float* factors, float* sums, const Ahead* next) {
+  if (values.rows == 0) return;
+  if (values.type != StorageType::bf16) {
+    return accumulate_integers(values, weights, count, factors, sums, next);
+  }
+  const Pairs pairs(values);
+  const Sums all{factors, sums, packed_size(values.dim)};
+  for (std::size_t q = 0; q < count; q += kMostQueries) {
+    add_pairs(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q), all.from(q),
+              next);
+  }
+}
+
+}  // namespace ballast::kernels::avx512
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace ballast::kernels::avx512 {
+
+void accumulate_block(const RowsView&, const float*, std::size_t, const float*, float*,
+                      const Ahead*) {}
+
+}  // namespace ballast::kernels::avx512
+
+#endif

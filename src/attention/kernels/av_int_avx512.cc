@@ -1,0 +1,480 @@
+// Weighted sums of a block of int8 or int4 values: see attention_avx512.h.
+//
+// Weights times the scales of a group of columns become integers, of a tile's queries at a time: a
+// weighted sum is then one of integers, exact, times their unit. Those of int8 have 16 bits and a
+// unit for the block. Where values are int4 8 bits do, with a unit for 64 entries: by estimate that
+// rounds an eighth of what storage has where one entry outweighs the others, and less elsewhere
+// (the test AddsLittleToWhatStorageLost measures it).
+#include <hwy/base.h>
+#include <hwy/detect_targets.h>
+
+#include <array>
+#include <type_traits>
+
+#include "attention/kernels/attention_kernels.h"
+#include "attention/kernels/avx512.h"
+
+#if HWY_ARCH_X86 && defined(__GNUC__)
+#include "attention/kernels/av_avx512-inl.h"
+
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+namespace ballast::kernels::avx512 {
+namespace {
+
+// The values of a block, four entries interleaved (int4 spread to bytes): 16 columns of all in one
+// vector.
+template <StorageType type>
+class Integers : public Steps<4> {
+ public:
+  using Steps::Steps;
+
+  std::size_t columns() const {  // vectors
+    return up(dim(), type == StorageType::int4 ? kQuantGroup : kWide) / kWide;
+  }
+  // C columns of four rows, whose first begins at `rows.data`: of int8 one or two, of int4 those of
+  // one or two groups.
+  template <std::size_t C>
+  BALLAST_INLINE static void interleave(const RowSet& rows, __m512i (&columns)[C]) {
+    constexpr std::size_t kChunks = type == StorageType::int4 ? C / 2 : C;
+    __m512i chunks[kChunks];
+    if constexpr (kChunks == 1) {
+      chunks[0] = interleave_four(first_rows(rows, 0));
+    } else {
+      static_assert(kChunks == 2);
+      const auto row = [&](std::size_t offset) BALLAST_INLINE_LAMBDA {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows.data + offset));
+      };
+      const auto a = _mm512_inserti64x4(_mm512_castsi256_si512(row(0)), row(rows.stride), 1);
+      const auto b =
+          _mm512_inserti64x4(_mm512_castsi256_si512(row(2 * rows.stride)), row(rows.thrice), 1);
+      unroll<2>([&](auto c) BALLAST_INLINE_LAMBDA { chunks[c] = interleave_two(a, b, c); });
+    }
+    unroll<kChunks>([&](auto c) BALLAST_INLINE_LAMBDA {
+      if constexpr (type == StorageType::int4) {
+        columns[2 * c] = sixteen_times(_mm512_slli_epi16(chunks[c], 4));
+        columns[2 * c + 1] = sixteen_times(chunks[c]);
+      } else {
+        columns[c] = chunks[c];
+      }
+    });
+  }
+
+ private:
+  // Byte j of word i: of the i-th number, entry j.
+  static __m512i words(int apart) {
+    const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_add_epi8(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x01010101)),
+                           _mm512_set1_epi32(apart * 0x03020100));
+  }
+  BALLAST_INLINE static __m512i interleave_four(__m512i rows) {
+    return _mm512_permutexvar_epi8(words(16), rows);
+  }
+  // Chunk c of two, of rows 0 and 1 and of rows 2 and 3.
+  BALLAST_INLINE static __m512i interleave_two(__m512i a, __m512i b, std::size_t c) {
+    const auto from = _mm512_set1_epi8(static_cast<char>(c * 16));
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(words(32), from), b);
+  }
+
+  // Of the high halves n of bytes, 16 (n − 8).
+  BALLAST_INLINE static __m512i sixteen_times(__m512i bytes) {
+    constexpr int kXorThenAnd = 0x28;
+    return _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi8(static_cast<char>(0x80)),
+                                     _mm512_set1_epi8(static_cast<char>(0xF0)), kXorThenAnd);
+  }
+};
+
+constexpr std::size_t kTile = 4;
+constexpr std::size_t kVectors = kEntryBlock / kWide;
+
+// Tiles are functions of their own: sums that share a function with all that makes codes would be
+// kept in memory.
+#define BALLAST_TILE __attribute__((noinline))
+
+// A number below 2²³ added to it is rounded, and in the lowest bits.
+inline __m512i rounded(__m512 x, __m512 factor) {
+  return (__m512i)_mm512_fmadd_ps(x, factor, _mm512_set1_ps(0x1p23f));
+}
+
+// Bytes 0 of 32 words, then bytes 1.
+inline __m512i low_bytes(__m512i a, __m512i b) {
+  alignas(64) static constexpr auto kOrder = [] {
+    std::array<std::uint8_t, 64> order{};
+    for (std::size_t i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(i % 32 * 4 + i / 32);
+    return order;
+  }();
+  return _mm512_permutex2var_epi8(a, _mm512_load_si512(kOrder.data()), b);
+}
+
+inline void store_half(std::uint8_t* at, __m256i bytes) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(at), bytes);
+}
+
+inline const std::uint32_t* four_codes(const std::uint8_t* at) {
+  return reinterpret_cast<const std::uint32_t*>(at);
+}
+
+// A query's weights, in registers while codes are made for one group after another; …
+struct Weights {
+  __m512 of[kVectors];
+  BALLAST_INLINE explicit Weights(const float* weights) {
+    unroll<kVectors>([&](auto v)
+                         BALLAST_INLINE_LAMBDA { of[v] = _mm512_loadu_ps(weights + v * kWide); });
+  }
+};
+
+// … their products with a group's scales, and the largest of each lane.
+struct Products {
+  __m512 of[kVectors], most;
+  BALLAST_INLINE Products(const Weights& weights, const float* scales) {
+    unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
+      of[v] = _mm512_mul_ps(weights.of[v], _mm512_load_ps(scales + v * kWide));
+    });
+    most = of[0];
+    unroll<kVectors - 1>([&](auto v)
+                             BALLAST_INLINE_LAMBDA { most = _mm512_max_ps(most, of[v + 1]); });
+  }
+  // Two vectors of them times `factor`, rounded: bytes 0 of them, then bytes 1.
+  BALLAST_INLINE __m512i codes(std::size_t v, __m512 factor) const {
+    return low_bytes(rounded(of[v], factor), rounded(of[v + 1], factor));
+  }
+};
+
+struct WideCodes {
+  float unit[kTile];
+  alignas(64) std::uint8_t high[kTile][kEntryBlock];
+  alignas(64) std::uint8_t low[kTile][kEntryBlock];
+
+  BALLAST_INLINE void set(std::size_t q, const Weights& weights, const float* scales,
+                          const float*) {
+    const Products products(weights, scales);
+    const float largest = _mm512_reduce_max_ps(products.most);
+    unit[q] = largest / 65535.0f;
+    // Below, the inverse would overflow: such values count as zeros.
+    const auto inverse = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
+    unroll<kVectors / 2>([&](auto i) BALLAST_INLINE_LAMBDA {
+      const auto bytes = products.codes(2 * i, inverse);
+      store_half(low[q] + 2 * i * kWide, _mm512_castsi512_si256(bytes));
+      store_half(high[q] + 2 * i * kWide, _mm512_extracti64x4_epi64(bytes, 1));
+    });
+  }
+};
+
+// Part p of a block are its steps p, p + 2, …: so the largest product of a part is found within
+// vectors, in lanes 4 p … and 8 + 4 p …. Values s n + o are taken as s (n − 8) + (o + 8 s), so that
+// what is rounded of small weights does not add up; the second term, the centre, keeps the weights
+// as they are.
+struct ByteCodes {
+  static constexpr std::size_t kParts = 2;
+  alignas(64) float unit[kTile][kWide];  // of part p in lanes 4 p …
+  alignas(64) float offset[kTile];       // Σ w (o + 8 s)
+  alignas(64) std::uint8_t code[kTile][kEntryBlock];
+
+  BALLAST_INLINE void set(std::size_t q, const Weights& weights, const float* scales,
+                          const float* centres) {
+    auto sum = _mm512_setzero_ps();
+    unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
+      sum = _mm512_fmadd_ps(weights.of[v], _mm512_load_ps(centres + v * kWide), sum);
+    });
+    const Products products(weights, scales);
+    auto most = _mm512_max_ps(products.most, _mm512_permute_ps(products.most, 0xB1));
+    most = _mm512_max_ps(most, _mm512_permute_ps(most, 0x4E));
+    most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4E));
+    // Below, the inverse would overflow: such values count as zeros.
+    const auto large = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-33f), _CMP_GT_OQ);
+    const auto inverse = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most);
+    // Columns are 16 (n − 8).
+    _mm512_store_ps(unit[q], _mm512_mul_ps(most, _mm512_set1_ps(1.0f / (16.0f * 255.0f))));
+    offsets[q] = sum;
+    unroll<kVectors / 2>([&](auto i) BALLAST_INLINE_LAMBDA {
+      store_half(code[q] + 2 * i * kWide, _mm512_castsi512_si256(products.codes(2 * i, inverse)));
+    });
+  }
+  // When Q queries are set: the lanes of all offsets are added up together.
+  template <std::size_t Q>
+  BALLAST_INLINE void finish() {
+    __m512 of[kTile];
+    unroll<kTile>([&](auto q)
+                      BALLAST_INLINE_LAMBDA { of[q] = q < Q ? offsets[q] : _mm512_setzero_ps(); });
+    const auto quads = added(added(of[0], of[2]), added(of[1], of[3]));
+    const auto halves =
+        _mm256_add_ps(_mm512_castps512_ps256(quads), _mm512_extractf32x8_ps(quads, 1));
+    _mm_store_ps(offset,
+                 _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  }
+
+ private:
+  BALLAST_INLINE static __m512 added(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  }
+
+  __m512 offsets[kTile];
+};
+
+// Lines of four rows of some columns.
+template <StorageType type>
+constexpr std::size_t lines_of(std::size_t columns) {
+  return type == StorageType::int4 ? columns / 2 : columns;
+}
+
+// Some columns, step by step: made on the way, …
+template <StorageType type, std::size_t C, Into kInto>
+class FreshColumns {
+ public:
+  static constexpr bool kKept = false;
+
+  BALLAST_INLINE FreshColumns(const Integers<type>& values, std::size_t first, Upcoming& upcoming)
+      : rest_(upcoming),
+        upcoming_(upcoming),
+        all_(values.all_rows()),
+        last_(values.last_rows()),
+        at_(all_.data) {
+    const std::size_t offset = first * kChunk / (type == StorageType::int4 ? 2 : 1);
+    all_.data += offset;
+    last_.data += offset;
+  }
+  BALLAST_INLINE ~FreshColumns() { rest_ = upcoming_; }
+  FreshColumns(const FreshColumns&) = delete;
+  FreshColumns& operator=(const FreshColumns&) = delete;
+  BALLAST_INLINE void begin(std::size_t step) { at_ = all_.data + step * 4 * all_.stride; }
+  // Of the present step; the next is the one `apart` behind it.
+  BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
+    constexpr std::size_t kLines = lines_of<type>(C);
+    const std::uintptr_t lines = upcoming_.template lines<kInto>(kLines);
+    upcoming_.ask<kInto>(lines, 0);
+    Integers<type>::interleave({at_, all_.stride, all_.thrice}, columns);
+    if constexpr (kLines > 1) upcoming_.ask<kInto>(lines, 1);
+    at_ += apart * 4 * all_.stride;
+  }
+  // Of the last step, where rows are missing.
+  BALLAST_INLINE void last(__m512i (&columns)[C]) { Integers<type>::interleave(last_, columns); }
+
+ private:
+  Upcoming& rest_;
+  Upcoming upcoming_;  // a copy, which stays in registers
+  RowSet all_, last_;
+  const std::byte* at_;
+};
+
+// … or kept for many queries.
+template <std::size_t C>
+class KeptColumns {
+ public:
+  static constexpr bool kKept = true;
+
+  KeptColumns(const __m512i* columns, std::size_t count, std::size_t steps)
+      : columns_(columns), at_(columns), count_(count), steps_(steps) {}
+  void begin(std::size_t step) { at_ = columns_ + step * count_; }
+  BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
+    load(at_, columns);
+    at_ += apart * count_;
+  }
+  BALLAST_INLINE void last(__m512i (&columns)[C]) {
+    load(columns_ + (steps_ - 1) * count_, columns);
+  }
+
+ private:
+  BALLAST_INLINE static void load(const __m512i* at, __m512i (&columns)[C]) {
+    unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+      columns[c] = _mm512_load_si512(at + c);
+      in_order(columns[c]);  // else GCC loads it anew for each query
+    });
+  }
+
+  const __m512i* columns_;
+  const __m512i* at_;
+  std::size_t count_, steps_;
+};
+
+template <StorageType type>
+void keep(const Integers<type>& values, Upcoming& upcoming, __m512i* kept) {
+  const auto of_columns = [&]<std::size_t C>(std::size_t first) {
+    FreshColumns<type, C, Into::either> fresh(values, first, upcoming);
+    fresh.begin(0);
+    __m512i columns[C];
+    for (std::size_t s = 0; s < values.count(); ++s) {
+      if (s < values.whole()) {
+        fresh.next(1, columns);
+      } else {
+        fresh.last(columns);
+      }
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+        _mm512_store_si512(kept + s * values.columns() + first + c, columns[c]);
+      });
+    }
+  };
+  std::size_t c = 0;
+  for (; c + 2 <= values.columns(); c += 2) of_columns.template operator()<2>(c);
+  if constexpr (type == StorageType::int8) {
+    if (c < values.columns()) of_columns.template operator()<1>(c);
+  }
+}
+
+template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
+BALLAST_TILE void add_tile(const WideCodes* codes, const Steps<4>& steps, std::size_t first,
+                           const Sums& sums, Where&... where) {
+  Columns columns(where...);
+  __m512i high[Q][C], low[Q][C];
+  unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+    unroll<C>([&](auto c)
+                  BALLAST_INLINE_LAMBDA { high[q][c] = low[q][c] = _mm512_setzero_si512(); });
+  });
+  const std::uint8_t* at = codes->high[0];
+  const auto multiply = [&](const __m512i(&column)[C]) BALLAST_INLINE_LAMBDA {
+    constexpr std::size_t kLow = kTile * kEntryBlock;  // bytes from high to low
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      const auto h = broadcast(four_codes(at + q * kEntryBlock));
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+        high[q][c] = _mm512_dpbusd_epi32(high[q][c], h, column[c]);
+      });
+      const auto l = broadcast(four_codes(at + kLow + q * kEntryBlock));
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+        low[q][c] = _mm512_dpbusd_epi32(low[q][c], l, column[c]);
+      });
+    });
+    at += 4;
+  };
+  columns.begin(0);
+  __m512i column[C];
+  for (std::size_t s = 0; s < steps.whole(); ++s) {
+    columns.next(1, column);
+    multiply(column);
+  }
+  if (steps.whole() < steps.count()) {
+    columns.last(column);
+    multiply(column);
+  }
+  unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+    const auto unit = _mm512_set1_ps(codes->unit[q]);
+    unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+      const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][c], 8), low[q][c]);
+      sums.add(q, first + c, _mm512_mul_ps(_mm512_cvtepi32_ps(all), unit));
+    });
+  });
+}
+
+// codes: of the group that the first column belongs to; those of the next follow.
+template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
+BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::size_t first,
+                           const Sums& sums, Where&... where) {
+  Columns columns(where...);
+  constexpr std::size_t kParts = ByteCodes::kParts, kGroups = C / 2;
+  // Sums wait in memory between parts: the registers are those of a part.
+  const Sums of_tile = sums;
+  const auto sums_of = [&](std::size_t q)
+                           BALLAST_INLINE_LAMBDA { return opaque(of_tile.of(q) + first * kWide); };
+  unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+    float* at = sums_of(q);
+    const auto factor = _mm512_set1_ps(of_tile.factors[q]);
+    unroll<kGroups>([&](auto g) BALLAST_INLINE_LAMBDA {
+      const auto offset = _mm512_set1_ps(codes[g].offset[q]);
+      unroll<2>([&](auto i) BALLAST_INLINE_LAMBDA {
+        float* sum = at + (2 * g + i) * kWide;
+        _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_loadu_ps(sum), factor, offset));
+      });
+    });
+  });
+  for (std::size_t p = 0; p < kParts; ++p) {
+    __m512i part[Q][C], column[C];
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { part[q][c] = _mm512_setzero_si512(); });
+    });
+    const std::uint8_t* at = codes->code[0] + 4 * p;
+    const auto multiply = [&]() BALLAST_INLINE_LAMBDA {
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        unroll<kGroups>([&](auto g) BALLAST_INLINE_LAMBDA {
+          const auto code = broadcast(four_codes(at + g * sizeof(ByteCodes) + q * kEntryBlock));
+          unroll<2>([&](auto i) BALLAST_INLINE_LAMBDA {
+            auto& sum = part[q][2 * g + i];
+            sum = _mm512_dpbusd_epi32(sum, code, column[2 * g + i]);
+            if constexpr (Columns::kKept) in_order(sum);
+          });
+        });
+      });
+      at += 4 * kParts;
+    };
+    columns.begin(p);
+    const std::size_t whole = (steps.whole() + kParts - 1 - p) / kParts;
+    for (std::size_t s = whole; s > 0; --s) {
+      columns.next(kParts, column);
+      multiply();
+    }
+    if (p + whole * kParts < steps.count()) {
+      columns.last(column);
+      multiply();
+    }
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      float* all = sums_of(q);
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+        const auto unit = _mm512_set1_ps(codes[c / 2].unit[q][4 * p]);
+        float* sum = all + c * kWide;
+        const auto more = _mm512_cvtepi32_ps(part[q][c]);
+        _mm512_storeu_ps(sum, _mm512_fmadd_ps(more, unit, _mm512_loadu_ps(sum)));
+      });
+    });
+  }
+}
+
+template <StorageType type>
+void add_integers(const RowsView& rows, const float* weights, std::size_t count, const Sums& sums,
+                  const Ahead* next) {
+  const Integers<type> values(rows);
+  const Scales<type == StorageType::int4> scales(rows);
+  const std::size_t groups = up(values.columns(), 2) / 2;
+  const bool few = count <= kFewQueries;
+  __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
+  Upcoming upcoming(rows, next, values.count() * lines_of<type>(values.columns()));
+  if (!few) keep(values, upcoming, kept);
+  std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes[kMaxGroups];
+  in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
+    // Of all groups, before the first sum: none waits for codes.
+    for (std::size_t i = 0; i < Q; ++i) {
+      const Weights of_query(weights + (q + i) * kEntryBlock);
+      for (std::size_t group = 0; group < groups; ++group) {
+        codes[group].set(i, of_query, scales.at(group),
+                         type == StorageType::int4 ? scales.at(groups + group) : nullptr);
+      }
+    }
+    if constexpr (type == StorageType::int4) {
+      for (std::size_t group = 0; group < groups; ++group) codes[group].template finish<Q>();
+    }
+    const Sums part = sums.from(q);
+    // Two groups of int4 at a time: half of a line of a row, as of int8.
+    for (std::size_t group = 0, next_group = 0; group < groups; group = next_group) {
+      next_group = std::min(group + (type == StorageType::int4 ? 2 : 1), groups);
+      const std::size_t first = 2 * group;
+      const auto run = [&]<std::size_t C>() {
+        if (few) {
+          for_cache([&]<Into kInto>() {
+            add_tile<FreshColumns<type, C, kInto>, Q, C>(codes + group, values, first, part, values,
+                                                         first, upcoming);
+          });
+        } else {
+          const __m512i* at = kept + first;
+          const std::size_t columns = values.columns();
+          const std::size_t steps = values.count();
+          add_tile<KeptColumns<C>, Q, C>(codes + group, values, first, part, at, columns, steps);
+        }
+      };
+      if constexpr (type == StorageType::int4) {
+        next_group - group == 2 ? run.template operator()<4>() : run.template operator()<2>();
+      } else {
+        first + 2 <= values.columns() ? run.template operator()<2>() : run.template operator()<1>();
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
+                         const float* factors, float* sums, const Ahead* next) {
+  const Sums all{factors, sums, packed_size(values.dim)};
+  if (values.type == StorageType::int8) {
+    return add_integers<StorageType::int8>(values, weights, count, all, next);
+  }
+  add_integers<StorageType::int4>(values, weights, count, all, next);
+}
+
+}  // namespace ballast::kernels::avx512
+HWY_POP_ATTRIBUTES
+#endif

@@ -1,0 +1,461 @@
+// Logits of a block of keys: see attention_avx512.h.
+#include <hwy/base.h>
+#include <hwy/detect_targets.h>
+
+#include "attention/kernels/attention_kernels.h"
+#include "attention/kernels/avx512.h"
+
+#if HWY_ARCH_X86 && defined(__GNUC__)
+#include "attention/kernels/qk_int16_avx512-inl.h"
+
+HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+namespace ballast::kernels::avx512 {
+namespace {
+
+constexpr std::size_t kKeyGroups = kEntryBlock / kWide;
+
+// What a tile needs beside its words.
+struct Asked {
+  std::size_t pieces;
+  const Scales<>* scales;
+  const float* queries;
+  std::size_t stride;
+  std::size_t first;  // group of keys
+  float* logits;
+
+  const float* query(std::size_t q) const { return queries + q * stride; }
+  float* logit(std::size_t q, std::size_t g) const {
+    return logits + q * kEntryBlock + (first + g) * kWide;
+  }
+};
+
+// Each logit has one accumulator (or, of integers, exact ones), and its terms are added in the same
+// order in every tile.
+template <StorageType type, std::size_t Q, std::size_t G>
+struct Tile;
+
+// ---- bf16
+
+template <std::size_t Q, std::size_t G>
+struct Tile<StorageType::bf16, Q, G> {
+  template <typename Words>
+  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
+    __m512i sums[Q][G];
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][g] = _mm512_setzero_si512(); });
+    });
+    const auto* queries = reinterpret_cast<const std::uint32_t*>(asked.queries);
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      const std::uint32_t* at = opaque(queries + p * 8);
+      unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
+        const std::size_t stride = opaque(asked.stride);
+        __m512i word[G];
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
+        unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+          const auto query = broadcast(at + q * stride + i);
+          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+            sums[q][g] =
+                (__m512i)_mm512_dpbf16_ps((__m512)sums[q][g], (__m512bh)word[g], (__m512bh)query);
+          });
+        });
+        words.after(i, sums);
+      });
+    }
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+        _mm512_storeu_ps(asked.logit(q, g), (__m512)sums[q][g]);
+      });
+    });
+  }
+};
+
+// ---- int8 and int4
+
+template <StorageType type, std::size_t Q, std::size_t G>
+requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<type, Q, G> {
+  static constexpr bool kWideCodes = type == StorageType::int8;
+  static constexpr std::size_t kGroups = kWideCodes ? 1 : 2;  // of a piece
+
+  template <typename Words>
+  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
+    __m512 sums[Q][G];
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][g] = _mm512_setzero_ps(); });
+    });
+    const std::size_t groups = asked.stride / kQuantGroup;
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      unroll<kGroups>([&](auto half) BALLAST_INLINE_LAMBDA {
+        const std::size_t group = p * kGroups + half;
+        __m512i high[Q][G], low[Q][G];
+        unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+          const float* start = Codes<type>::sums(asked.query(q), asked.stride) + group;
+          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+            low[q][g] = _mm512_setzero_si512();
+            if constexpr (kWideCodes) {
+              high[q][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
+            }
+          });
+        });
+        multiply<half>(words, asked, group, high, low);
+        if (half == 0 || group < groups) scale(asked, group, high, low, sums);
+      });
+    }
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { store(asked, q, sums[q]); });
+  }
+  // The logits of query q.
+  BALLAST_INLINE static void store(const Asked& asked, std::size_t q, const __m512 (&sums)[G]) {
+    const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
+    unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+      _mm512_storeu_ps(asked.logit(q, g), kWideCodes ? _mm512_mul_ps(sums[g], unit) : sums[g]);
+    });
+  }
+  // What the keys' scales and offsets, and a query's units, make of sums of a group of numbers.
+  BALLAST_INLINE static void scale(const Asked& asked, std::size_t group,
+                                   const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
+                                   __m512 (&sums)[Q][G]) {
+    const std::size_t groups = asked.stride / kQuantGroup;
+    unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+      const std::size_t key = (asked.first + g) * kWide;
+      const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        auto& sum = sums[q][g];
+        if constexpr (kWideCodes) {
+          const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
+          sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sum);
+        } else {
+          const auto offset = _mm512_load_ps(asked.scales->at(groups + group) + key);
+          const auto unit = _mm512_set1_ps(Codes<type>::units(asked.query(q), asked.stride)[group]);
+          const auto share = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
+          const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(low[q][g]), scale);
+          sum = _mm512_fmadd_ps(dot, unit, _mm512_fmadd_ps(offset, share, sum));
+        }
+      });
+    });
+  }
+
+ private:
+  template <std::size_t kHalf, typename Words>
+  BALLAST_INLINE static void multiply(Words& words, const Asked& asked, std::size_t group,
+                                      __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
+    const std::uint32_t* at = opaque(Codes<type>::group(asked.query(0), group));
+    unroll<kGroupWords>([&](auto i) BALLAST_INLINE_LAMBDA {
+      constexpr std::size_t kWord = kHalf * kGroupWords + i;
+      const std::size_t stride = opaque(asked.stride);
+      __m512i word[G];
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, kWord); });
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        const std::uint32_t* codes = at + q * stride + Keys<type>::place(i);
+        if constexpr (kWideCodes) {
+          const auto h = broadcast(codes);
+          codes += kGroupWords;
+          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+            high[q][g] = _mm512_dpbusd_epi32(high[q][g], word[g], h);
+          });
+        }
+        const auto l = broadcast(codes);
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+          low[q][g] = _mm512_dpbusd_epi32(low[q][g], word[g], l);
+        });
+      });
+      words.after(kWord, low);
+    });
+  }
+};
+
+// Few queries of int8, but more than two. All words of a piece stay in registers while the queries
+// pass by, one after the other: so two groups of keys share each load of a query's word.
+template <std::size_t Q>
+struct FewInt8 {
+  static constexpr StorageType kType = StorageType::int8;
+  static constexpr std::size_t G = 2;
+
+  template <Into kInto>
+  BALLAST_INLINE static void run(FreshWords<kType, G, kInto>& words, const Asked& asked) {
+    constexpr std::size_t kLines = FreshWords<kType, G, kInto>::kLines;
+    __m512 sums[Q][1][G];
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][0][g] = _mm512_setzero_ps(); });
+    });
+    for (std::size_t p = 0; p < asked.pieces; ++p) {
+      words.piece(p);
+      __m512i word[kGroupWords][G];
+      unroll<kGroupWords>([&](auto i) BALLAST_INLINE_LAMBDA {
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+          word[i][g] = words.word(g, i);
+          in_order(word[i][g]);
+        });
+      });
+      const std::uint32_t* at = opaque(Codes<kType>::group(asked.query(0), p));
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        const std::uint32_t* codes = at + q * opaque(asked.stride);
+        const float* start = Codes<kType>::sums(asked.query(q), asked.stride) + p;
+        __m512i high[1][G], low[1][G];
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+          high[0][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
+          low[0][g] = _mm512_setzero_si512();
+        });
+        unroll<kGroupWords>([&](auto i) BALLAST_INLINE_LAMBDA {
+          add(high[0], word[i], codes + i);
+          add(low[0], word[i], codes + kGroupWords + i);
+          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { in_order(low[0][g]); });
+          // Lines evenly over all; rows into the registers of words that are not needed any more.
+          constexpr std::size_t kAll = Q * kGroupWords;
+          constexpr std::size_t kLine = (q * kGroupWords + i) * kLines / kAll;
+          constexpr std::size_t kNext = (q * kGroupWords + i + 1) * kLines / kAll;
+          if constexpr (kLine != kNext) words.ask(kLine);
+          if constexpr (q == Q - 1 && i % 2 == 1) words.load(i / 2);
+        });
+        Tile<kType, 1, G>::scale(asked, p, high, low, sums[q]);
+      });
+    }
+    unroll<Q>([&](auto q)
+                  BALLAST_INLINE_LAMBDA { Tile<kType, 1, G>::store(asked, q, sums[q][0]); });
+  }
+
+ private:
+  BALLAST_INLINE static void add(__m512i (&sums)[G], const __m512i (&word)[G],
+                                 const std::uint32_t* codes) {
+    const auto query = broadcast(codes);
+    unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+      sums[g] = _mm512_dpbusd_epi32(sums[g], word[g], query);
+    });
+  }
+};
+
+// Few queries of int4. A piece of their codes stays in registers while all keys pass by, as they
+// are: the sums of a key stand side by side, two of each group, until the piece is done.
+template <std::size_t Q>
+class FewInt4 {
+  static constexpr StorageType kType = StorageType::int4;
+
+ public:
+  // Adds a piece to the logits of all keys; the first one makes them.
+  template <Into kInto>
+  static void run(const Keys<kType>& keys, const Asked& asked, std::size_t piece, Upcoming& rest) {
+    const FewInt4 tile(asked, piece);
+    Upcoming upcoming = rest;  // a copy, which stays in registers
+    piece == 0 ? tile.add<kInto, true>(keys, upcoming) : tile.add<kInto, false>(keys, upcoming);
+    rest = upcoming;
+  }
+
+ private:
+  BALLAST_INLINE FewInt4(const Asked& asked, std::size_t piece)
+      : piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece), logits_(asked.logits) {
+    const std::size_t all_groups = asked.stride / kQuantGroup;
+    unroll<2>([&](auto g) BALLAST_INLINE_LAMBDA {
+      const std::size_t group = 2 * piece + (groups_ > g ? g : 0);
+      scales_[g] = asked.scales->at(group);
+      offsets_[g] = asked.scales->at(all_groups + group);
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        units_[g][q] = Codes<kType>::units(asked.query(q), asked.stride)[group];
+        shares_[g][q] = Codes<kType>::sums(asked.query(q), asked.stride)[group];
+      });
+    });
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      codes_[q] = Codes<kType>::group(asked.query(q), 2 * piece);
+    });
+  }
+
+  template <Into kInto, bool kFirst>
+  BALLAST_INLINE void add(const Keys<kType>& keys, Upcoming& upcoming) const {
+    __m512i codes[Q][4];
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      // Of each group the words of first numbers, then those of second numbers.
+      const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
+      const auto all = _mm512_maskz_loadu_epi32(valid, codes_[q]);
+      unroll<4>([&](auto i) BALLAST_INLINE_LAMBDA {
+        const int first = i / 2 * 2 + i % 2 * 4, second = first + 8;
+        const auto words = _mm512_set_epi32(
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first,  //
+            second + 1, second, second + 1, second, first + 1, first, first + 1, first);
+        codes[q][i] = _mm512_permutexvar_epi32(words, all);
+        in_order(codes[q][i]);
+      });
+    });
+    RowSet rows = keys.rows(0);
+    for (std::size_t g = 0; g < keys.groups(); ++g) {
+      if (g == keys.in_place()) [[unlikely]]
+        rows = keys.rows(g);
+      const std::uintptr_t lines = upcoming.lines<kInto>(kPieceLines);
+      sixteen_keys<kFirst>(rows, g * kWide, codes, [&](std::size_t line) BALLAST_INLINE_LAMBDA {
+        upcoming.ask<kInto>(lines, line);
+      });
+      rows.data += kWide * rows.stride;
+    }
+  }
+  // ask: for one of kPieceLines lines, meanwhile.
+  template <bool kFirst, class Ask>
+  BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
+                                   const __m512i (&codes)[Q][4], const Ask& ask) const {
+    __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
+    unroll<2>([&](auto half) BALLAST_INLINE_LAMBDA {
+      __m512i other[Q];
+      four_keys(rows, half, 0, codes, ask, sums[half]);
+      four_keys(rows, half, 2, codes, ask, other);
+      // At most 16 · 15 · 127, which fits into 16 bits.
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
+        sums[half][q] = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+      });
+    });
+    float* at = logits_ + key;
+    __m512 logits[Q];
+    const auto scale = [&](auto g) BALLAST_INLINE_LAMBDA {
+      const auto scales = _mm512_load_ps(scales_[g] + key),
+                 offsets = _mm512_load_ps(offsets_[g] + key);
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        const auto products = _mm512_shuffle_i64x2(sums[0][q], sums[1][q], g == 0 ? 0x88 : 0xDD);
+        const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(products), scales);
+        const auto share = _mm512_set1_ps(shares_[g][q]);
+        if constexpr (kFirst && g == 0) {
+          logits[q] = _mm512_mul_ps(offsets, share);
+        } else {
+          if constexpr (g == 0) logits[q] = _mm512_loadu_ps(at + q * kEntryBlock);
+          logits[q] = _mm512_fmadd_ps(offsets, share, logits[q]);
+        }
+        logits[q] = _mm512_fmadd_ps(dot, _mm512_set1_ps(units_[g][q]), logits[q]);
+      });
+    };
+    scale(std::integral_constant<std::size_t, 0>());
+    if (groups_ > 1) scale(std::integral_constant<std::size_t, 1>());
+    unroll<Q>([&](auto q)
+                  BALLAST_INLINE_LAMBDA { _mm512_storeu_ps(at + q * kEntryBlock, logits[q]); });
+  }
+  // Rows j, j + 1, j + 4 and j + 5 of eight.
+  template <class Ask>
+  BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
+                                const __m512i (&codes)[Q][4], const Ask& ask,
+                                __m512i (&sums)[Q]) const {
+    const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
+    const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { sums[q] = _mm512_setzero_si512(); });
+    unroll<4>([&](auto i) BALLAST_INLINE_LAMBDA {
+      const auto both = i < 2 ? _mm512_unpacklo_epi64(a, b) : _mm512_unpackhi_epi64(a, b);
+      const auto numbers =
+          _mm512_and_si512(i % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes[q][i]);
+        in_order(sums[q]);
+      });
+      if (i % 2 == 0) ask(half * 4 + j + i / 2);
+    });
+  }
+
+  std::size_t piece_, groups_;  // in and behind the piece
+  float* logits_;
+  const std::uint32_t* codes_[Q];
+  const float *scales_[2], *offsets_[2];
+  float units_[2][Q], shares_[2][Q];
+};
+
+// ---- all types
+
+// Sums that a tile keeps in registers, of which integers need two each.
+template <StorageType type>
+constexpr std::size_t kMostQueries = type == StorageType::bf16 ? 6 : 4;
+template <StorageType type>
+constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
+
+// Words are made where they are used. Two groups at a time, so that sums do not wait for each
+// other.
+template <StorageType type>
+void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+  const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
+    if (asked.first + G > keys.groups()) return;
+    for_cache([&]<Into kInto>() {
+      FreshWords<type, G, kInto> words(keys, asked.first, upcoming);
+      for (; asked.first + G <= keys.groups(); asked.first += G) {
+        if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
+          FewInt8<Q>::run(words, asked);
+        } else {
+          Tile<type, Q, G>::run(words, asked);
+        }
+      }
+    });
+  };
+  in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
+    of_groups.template operator()<2, Q>();
+    of_groups.template operator()<1, Q>();
+  });
+}
+
+template <>
+void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count,
+             const Ahead* next) {
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+  in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
+    for (std::size_t p = 0; p < keys.pieces(); ++p) {
+      for_cache([&]<Into kInto>() { FewInt4<Q>::template run<kInto>(keys, asked, p, upcoming); });
+    }
+  });
+}
+
+template <StorageType type>
+void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
+  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+  const std::size_t words = keys.words();
+  __m512i kept[kKeyGroups * kMaxDim / 2];
+  for (std::size_t g = 0; g < keys.groups(); ++g) {
+    const RowSet rows = keys.rows(g);
+    for (std::size_t p = 0; p < keys.pieces(); ++p) {
+      const std::uintptr_t lines = upcoming.lines(kPieceLines);
+      const PieceWords piece = keys.piece(rows, p);
+      unroll<Keys<type>::kWords>([&](auto i) BALLAST_INLINE_LAMBDA {
+        _mm512_store_si512(kept + g * words + p * Keys<type>::kWords + i,
+                           Keys<type>::word(piece, i));
+        if constexpr (i < kPieceLines) upcoming.ask(lines, i);
+      });
+    }
+  }
+  // Groups outside, so that their keys stay in the first-level cache.
+  const Asked all = asked;
+  const auto of_groups = [&]<std::size_t G>() {
+    for (; asked.first + G <= keys.groups(); asked.first += G) {
+      in_tiles<kMostQueries<type>>(count, [&]<std::size_t Q>(std::size_t q) {
+        asked.queries = all.query(q);
+        asked.logits = all.logits + q * kEntryBlock;
+        KeptWords<type> kept_words(kept + asked.first * words, words);
+        Tile<type, Q, G>::run(kept_words, asked);
+      });
+    }
+  };
+  of_groups.template operator()<kMostGroups<type>>();
+  of_groups.template operator()<1>();
+}
+
+template <StorageType type>
+void ask(const RowsView& rows, const float* queries, std::size_t count, float* logits,
+         const Ahead* next) {
+  const Keys<type> keys(rows);
+  const Scales<> scales(rows);
+  const Asked asked{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
+  if (count <= kFewQueries) return ask_few(keys, asked, count, next);
+  ask_many(keys, asked, count, next);
+}
+
+}  // namespace
+
+void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+               const Ahead* upcoming) {
+  if (keys.rows == 0) return;
+  const auto run = keys.type == StorageType::bf16   ? ask<StorageType::bf16>
+                   : keys.type == StorageType::int8 ? ask<StorageType::int8>
+                                                    : ask<StorageType::int4>;
+  run(keys, queries, count, logits, upcoming);
+}
+
+}  // namespace ballast::kernels::avx512
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace ballast::kernels::avx512 {
+
+void dot_block(const RowsView&, const float*, std::size_t, float*, const Ahead*) {}
+
+}  // namespace ballast::kernels::avx512
+
+#endif

@@ -1,0 +1,162 @@
+// ballast eval ablation: what the block size of BalanceKV does to error and time.
+#include <fmt/format.h>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/eval/experiment.h"
+#include "cli/kv_options.h"
+#include "eval/single_layer/attention_error.h"
+#include "report/progress.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  KvOptions source;
+  std::string method = "balancekv";
+  std::vector<std::size_t> blocks = {64, 128, 256};
+  AttentionErrorOptions experiment;
+  ResultOutput output;
+};
+
+/// One layer's cells: rows of a table in the paper.
+void add_layer(const Options& o, std::size_t number, const AttentionErrors& found, Result& out) {
+  const std::size_t rates = found.cells.size() / o.blocks.size();
+  for (std::size_t i = 0; i < found.cells.size(); ++i) {
+    const AttentionErrorCell& cell = found.cells[i];
+    out.rows.push_back({{"layer", number},
+                        {"block", o.blocks[i / rates]},
+                        {"rate", cell.rate},
+                        {"entries", cell.entries},
+                        {"cache_bytes", cell.bytes},
+                        {"compress_seconds", cell.seconds},
+                        {"error", cell.error},
+                        {"error_sd_seeds", cell.seed_deviation},
+                        {"error_sd_heads", cell.head_deviation}});
+  }
+}
+
+/// A line a layer and block: `key` of the rows against the rate.
+Plot make_plot(const Result& result, const char* key, const char* deviation, const char* title) {
+  Plot plot;
+  plot.title = title;
+  plot.x_title = "fraction of the middle that is kept";
+  plot.y_title = title;
+  plot.log_x = plot.log_y = true;
+  for (const Json& row : result.rows) {
+    const std::string name = fmt::format("layer {}, block {}", row["layer"].get<std::size_t>(),
+                                         row["block"].get<std::size_t>());
+    if (plot.lines.empty() || plot.lines.back().name != name) plot.lines.push_back({name, {}});
+    plot.lines.back().points.push_back(
+        {row["rate"], row[key], deviation == nullptr ? 0.0 : row[deviation].get<double>()});
+  }
+  return plot;
+}
+
+Result make_result(const Options& o, const KvSource& source, std::size_t layers) {
+  const AttentionErrorOptions& e = o.experiment;
+  Result out;
+  out.experiment = "ablation";
+  out.title =
+      fmt::format("Block size of {}, {}", o.method, describe(source, layers, e.kv_heads.size()));
+  out.settings = o.source.settings(source);
+  out.settings.update(Json{{"method", o.method},
+                           {"blocks", o.blocks},
+                           {"rates", e.rates},
+                           {"sink", e.sink},
+                           {"window", e.window},
+                           {"queries", e.queries},
+                           {"seeds", e.seeds},
+                           {"first_seed", e.first_seed}});
+  out.columns = {{"layer", "layer"},
+                 {"block", "block"},
+                 {"rate", "rate"},
+                 {"entries", "entries", Unit::count},
+                 {"cache_bytes", "cache/head", Unit::bytes},
+                 {"compress_seconds", "time/head", Unit::seconds},
+                 {"error", "error", Unit::number, "error_sd_seeds"}};
+  out.gap_key = "block";
+  out.notes = {
+      fmt::format("error   ‖Z - exact‖ / ‖exact‖ (Frobenius) over the last {} queries, mean over "
+                  "query heads and {} seeds; ±: deviation over seeds",
+                  e.queries, e.seeds),
+      "time    to compress the middle of one KV head",
+      fmt::format("first {} and last {} tokens exact, the middle between them compressed before "
+                  "the last {} tokens' queries are known",
+                  e.sink, e.window, e.window)};
+  return out;
+}
+
+void run(Options& o) {
+  require(!o.blocks.empty(), "eval ablation: --blocks is empty");
+  for (std::size_t block : o.blocks) {
+    o.experiment.policies.push_back(
+        Policy::parse(o.method + (o.method.find(':') == std::string::npos ? ":" : ",") +
+                      fmt::format("block={}", block)));
+  }
+  o.experiment.first_seed = o.source.synth_options.seed;
+  const auto source = o.source.open("eval ablation");
+  o.experiment.kv_heads = o.source.selected_kv_heads(*source);
+  const std::vector<std::size_t> layers = o.source.selected_layers(*source);
+  o.output.open();
+  Result result = make_result(o, *source, layers.size());
+  const AttentionErrorOptions& e = o.experiment;
+  ResultLog log = o.output.log({{"experiment", "ablation"},
+                                {"source", o.source.identity(*source)},
+                                {"method", o.method},
+                                {"blocks", o.blocks},
+                                {"rates", e.rates},
+                                {"seeds", {e.seeds, e.first_seed}},
+                                {"ends", {e.sink, e.window, e.queries}}});
+  {
+    Progress progress("eval ablation");
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      const auto advance = [&](double done) {
+        const auto count = static_cast<double>(layers.size());
+        if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
+      };
+      o.experiment.layers = {layers[l]};
+      const AttentionErrors found = measure_attention_errors(*source, o.experiment, advance, &log);
+      add_layer(o, source->layer_number(layers[l]), found, result);
+    }
+  }
+  result.plots = {make_plot(result, "error", "error_sd_seeds", "relative error"),
+                  make_plot(result, "compress_seconds", nullptr, "seconds per KV head")};
+  o.output.write(std::move(result), log);
+}
+
+}  // namespace
+
+void add_eval_ablation(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  AttentionErrorOptions& e = o.experiment;
+  e.rates = {0.5, 0.25, 0.125};
+  CLI::App* app = parent.add_subcommand(
+      "ablation", "Error and time of BalanceKV by block size and rate (BalanceKV, Figure 3)");
+  o.source.add_to(*app, "First seed, and that of the made-up stream");
+  app->add_option("--method", o.method, "A method with a block size, and its other parameters")
+      ->capture_default_str()
+      ->type_name("METHOD");
+  auto list = [&](const char* name, auto& value, const char* help, const char* standard) {
+    app->add_option(name, value, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->default_str(standard)
+        ->type_name("LIST");
+  };
+  list("--blocks", o.blocks, "Tokens of a block", "64,128,256");
+  list("--rates", e.rates, "Fractions of the middle that are kept", "0.5,0.25,0.125");
+  app->add_option("--seeds", e.seeds, "Runs of each, with seeds counted up from --seed")
+      ->capture_default_str();
+  app->add_option("--sink", e.sink, "First tokens kept exactly")->capture_default_str();
+  app->add_option("--window", e.window, "Last tokens kept exactly")->capture_default_str();
+  app->add_option("--queries", e.queries, "Last queries that are answered, up to --window")
+      ->capture_default_str();
+  o.output.add_to(*app);
+  app->footer(
+      "Example:\n  ballast eval ablation qkv.safetensors --select-layers 1,15 --plot ablation.svg");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

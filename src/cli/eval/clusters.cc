@@ -1,0 +1,200 @@
+// ballast eval clusters: whether keys come in clusters, and values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "cli/command.h"
+#include "cli/eval/experiment.h"
+#include "cli/kv_options.h"
+#include "eval/single_layer/clusters.h"
+#include "eval/single_layer/norms.h"
+#include "report/progress.h"
+
+namespace ballast::cli {
+namespace {
+
+using Part = KvSource::Part;
+constexpr std::array kParts = {Part::key, Part::value};
+
+struct Options {
+  KvOptions source;
+  std::vector<std::size_t> centres = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  std::size_t marked = 16;
+  std::size_t sample = 2048;
+  ResultOutput output;
+};
+
+const char* plural(Part part) { return part == Part::key ? "keys" : "values"; }
+
+/// Of one head: the radius at each number of centres, over the mean distance from the mean.
+struct Head {
+  std::vector<double> radii;
+  double spread = 0;
+};
+
+Head measure_head(const Options& o, const Matrix& rows) {
+  const GreedyCentres found = greedy_centres(rows, o.centres.back());
+  Head out;
+  for (std::size_t k : o.centres) {
+    out.radii.push_back(found.radii[std::min(k, found.radii.size()) - 1]);
+  }
+  // The mean of all rows, in float64.
+  std::vector<double> mean(rows.cols(), 0.0);
+  for (std::size_t i = 0; i < rows.rows(); ++i) {
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      mean[c] += rows[i][c] / static_cast<double>(rows.rows());
+    }
+  }
+  for (std::size_t i = 0; i < rows.rows(); ++i) {
+    double squares = 0;
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      squares += (rows[i][c] - mean[c]) * (rows[i][c] - mean[c]);
+    }
+    out.spread += std::sqrt(squares) / static_cast<double>(rows.rows());
+  }
+  return out;
+}
+
+Matrix read_rows(const Options& o, const KvSource& source, Part part, std::size_t layer,
+                 std::size_t head) {
+  return evenly_spaced(source.read(part, layer, head, 0, source.shape().tokens), o.sample);
+}
+
+/// Rows of one layer: a part and a number of centres each.
+Json layer_rows(const Options& o, const KvSource& source, std::size_t layer,
+                const std::vector<std::size_t>& kv_heads) {
+  Json rows = Json::array();
+  for (Part part : kParts) {
+    std::vector<Head> heads(kv_heads.size());
+    parallel_for(kv_heads.size(), [&](std::size_t h) {
+      heads[h] = measure_head(o, read_rows(o, source, part, layer, kv_heads[h]));
+    });
+    for (std::size_t i = 0; i < o.centres.size(); ++i) {
+      MomentSums radius, relative;
+      for (const Head& head : heads) {
+        radius.add(head.radii[i]);
+        relative.add(head.spread > 0 ? head.radii[i] / head.spread : 0);
+      }
+      rows.push_back({{"layer", source.layer_number(layer)},
+                      {"part", plural(part)},
+                      {"centres", o.centres[i]},
+                      {"radius", radius.moments().mean},
+                      {"relative_radius", relative.moments().mean},
+                      {"relative_radius_sd", relative.moments().deviation}});
+    }
+  }
+  return rows;
+}
+
+Plot radius_plot(const Result& result) {
+  Plot plot;
+  plot.title = "Radius of greedy k-centre";
+  plot.x_title = "centres";
+  plot.y_title = "radius / mean distance from the mean";
+  plot.log_x = true;
+  for (const Json& row : result.rows) {
+    const std::string name = fmt::format("{}, layer {}", row["part"].get<std::string>(),
+                                         row["layer"].get<std::size_t>());
+    if (plot.lines.empty() || plot.lines.back().name != name) plot.lines.push_back({name, {}});
+    plot.lines.back().points.push_back(
+        {row["centres"], row["relative_radius"], row["relative_radius_sd"]});
+  }
+  return plot;
+}
+
+/// The first layer and head on the plane of its principal components, centres on top.
+Plot map_plot(const Options& o, const KvSource& source, Part part, std::size_t layer,
+              std::size_t head) {
+  const Matrix rows = read_rows(o, source, part, layer, head);
+  const PlaneMap map = principal_plane(rows);
+  const GreedyCentres found = greedy_centres(rows, o.marked);
+  Plot plot;
+  plot.kind = Plot::Kind::points;
+  plot.title = fmt::format("{} of layer {}, KV head {}", part == Part::key ? "Keys" : "Values",
+                           source.layer_number(layer), head);
+  plot.x_title =
+      fmt::format("first principal component, {:.0f}% of the variance", 100 * map.share[0]);
+  plot.y_title = fmt::format("second, {:.0f}%", 100 * map.share[1]);
+  plot.lines = {{plural(part), {}}, {fmt::format("{} centres", found.centres.size()), {}}};
+  for (const auto& [x, y] : map.points) plot.lines[0].points.push_back({x, y});
+  for (std::size_t c : found.centres) {
+    plot.lines[1].points.push_back({map.points[c][0], map.points[c][1]});
+  }
+  return plot;
+}
+
+void run(Options& o) {
+  std::ranges::sort(o.centres);
+  require(!o.centres.empty() && o.centres[0] > 0 && o.marked > 0 && o.sample > 0,
+          "eval clusters: --centres, --marked and --sample count from 1");
+  const auto source = o.source.open("eval clusters");
+  const std::vector<std::size_t> layers = o.source.selected_layers(*source);
+  const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);
+  o.output.open();
+  ResultLog log = o.output.log({{"experiment", "clusters"},
+                                {"source", o.source.identity(*source)},
+                                {"centres", o.centres},
+                                {"sample", o.sample}});
+  Result result;
+  result.experiment = "clusters";
+  result.title =
+      "Clusters of keys and values, " + describe(*source, layers.size(), kv_heads.size());
+  result.settings = o.source.settings(*source);
+  result.settings.update(Json{{"centres", o.centres}, {"marked", o.marked}, {"sample", o.sample}});
+  {
+    Progress progress("eval clusters");
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      const std::string key = fmt::format("layer {}", source->layer_number(layers[l]));
+      const Json rows =
+          log.find_or_make(key, [&] { return layer_rows(o, *source, layers[l], kv_heads); });
+      result.rows.insert(result.rows.end(), rows.begin(), rows.end());
+      const auto count = static_cast<double>(layers.size());
+      if (!o.output.quiet()) progress.update(static_cast<double>(l + 1) / count);
+    }
+  }
+  result.columns = {{"layer", "layer"},
+                    {"part", "of"},
+                    {"centres", "centres", Unit::count},
+                    {"radius", "radius", Unit::number},
+                    {"relative_radius", "relative", Unit::number, "relative_radius_sd"}};
+  result.gap_key = "part";
+  for (Part part : kParts) {
+    result.plots.push_back(map_plot(o, *source, part, layers[0], kv_heads[0]));
+  }
+  result.plots.push_back(radius_plot(result));
+  result.notes = {
+      "radius     the largest distance of a token to its nearest centre, mean over KV heads",
+      "relative   over the mean distance of the head's rows from their mean; ±: deviation over "
+      "heads. Falling fast means clusters",
+      fmt::format("up to {} tokens of a head, evenly spaced", o.sample),
+      fmt::format("The maps show principal components of layer {}, KV head {}; the paper's are "
+                  "made by t-SNE.",
+                  source->layer_number(layers[0]), kv_heads[0])};
+  o.output.write(std::move(result), log);
+}
+
+}  // namespace
+
+void add_eval_clusters(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "clusters", "How well keys and values cluster, with a map (ClusterGen, Figure 1)");
+  o.source.add_to(*app);
+  app->add_option("--centres", o.centres, "Numbers of centres to give the radius of")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("1,2,4,8,16,32,64,128,256")
+      ->type_name("LIST");
+  app->add_option("--marked", o.marked, "Centres on the map")->capture_default_str();
+  app->add_option("--sample", o.sample, "Most tokens of a head, evenly spaced")
+      ->capture_default_str();
+  o.output.add_to(*app);
+  app->footer("Example:\n  ballast eval clusters qkv.safetensors --select-layers 2 --plot map.svg");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

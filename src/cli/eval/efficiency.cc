@@ -1,0 +1,129 @@
+// ballast eval efficiency: time of prompt and generation with each method, as BalanceKV's Table 2.
+#include <fmt/format.h>
+
+#include "base/fail.h"
+#include "cli/bench_model.h"
+#include "cli/bench_report.h"
+#include "cli/eval/experiment.h"
+#include "report/progress.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  BenchModelFlags model;
+  VariantFlags variants;
+  SpeedOptions speed{.prompts = {16384}, .generate = 1024, .policies = {}, .cache = {}};
+  std::size_t repeat = 10;
+  ResultOutput output;
+};
+
+/// One method, measured or found in the log.
+Json measure(const Options& o, const Model& model, const Machine& machine, const Variant& variant,
+             ResultLog& log) {
+  const std::string key = fmt::format("{} {} {} {}", variant.name(), to_string(variant.key_type),
+                                      to_string(variant.value_type), variant.seed);
+  if (const Json* found = log.find(key)) return *found;
+  SpeedOptions speed = o.speed;
+  speed.policies = {variant.policy};
+  speed.cache.key_type = variant.key_type;
+  speed.cache.value_type = variant.value_type;
+  speed.cache.seed = variant.seed;
+  std::vector<SpeedRow> rows = measure_speed(model, speed, machine);
+  for (std::size_t run = 1; run < o.repeat; ++run) {
+    keep_least(rows, measure_speed(model, speed, machine));
+  }
+  Json row = to_json(std::span<const SpeedRow>(rows), nullptr)[0];
+  row["name"] = variant.name();
+  row["key_type"] = to_string(variant.key_type);
+  row["value_type"] = to_string(variant.value_type);
+  row["prefill_seconds"] = rows[0].prompt_seconds + rows[0].compress_seconds;
+  log.add(key, row);
+  return row;
+}
+
+Result describe(const Options& o, const Machine& machine, std::vector<Json> rows) {
+  const double exact = rows.empty() ? 0 : rows[0]["decode_seconds"].get<double>();
+  for (Json& row : rows) {
+    row["decode_ratio"] = exact / row["decode_seconds"].get<double>();
+    row["cache_ratio"] = row["exact_cache_bytes"].get<double>() / row["cache_bytes"].get<double>();
+  }
+  Result r;
+  r.experiment = "efficiency";
+  r.title = fmt::format("Time of a prompt of {} tokens and of {} generated after it",
+                        o.speed.prompts[0], o.speed.generate);
+  r.settings = {{"model", o.model.name()},
+                {"prompt", o.speed.prompts[0]},
+                {"generate", o.speed.generate},
+                {"repeat", o.repeat},
+                {"machine", to_json(machine)}};
+  r.columns = {{"name", "method"},
+               {"key_type", "keys"},
+               {"prefill_seconds", "prefill", Unit::seconds},
+               {"compress_seconds", "summarise", Unit::seconds},
+               {"decode_seconds", "decode", Unit::seconds},
+               {"decode_ratio", "speed", Unit::ratio},
+               {"cache_bytes", "cache", Unit::bytes},
+               {"cache_ratio", "ratio", Unit::ratio},
+               {"peak_memory", "peak memory", Unit::bytes}};
+  r.rows = std::move(rows);
+  r.notes = {fmt::format("The least of {} runs each; {}", o.repeat, to_text(machine)),
+             "prefill: to the first token, the summary included; speed: of decoding, against the "
+             "first row"};
+  return r;
+}
+
+void run(Options& o) {
+  require(o.repeat > 0, "--repeat: 0 runs; expected 1 or more");
+  require(o.variants.memory.shares.empty(),
+          "eval efficiency: --shares depend on the text; give --rates or --budgets");
+  const std::vector<Variant> variants = o.variants.parse();
+  o.output.open();
+  const BenchModel file(o.model);
+  const Model model(file.path());
+  ResultLog log =
+      o.output.log({{"experiment", "efficiency"},
+                    {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
+                    {"prompt", o.speed.prompts[0]},
+                    {"generate", o.speed.generate},
+                    {"repeat", o.repeat}});
+  const Machine machine = measure_machine();
+  std::vector<Json> rows;
+  {
+    Progress progress("efficiency");
+    for (const Variant& variant : variants) {
+      if (!o.output.quiet()) {
+        progress.update(static_cast<double>(rows.size()) / static_cast<double>(variants.size()));
+      }
+      rows.push_back(measure(o, model, machine, variant, log));
+    }
+  }
+  o.output.write(describe(o, machine, std::move(rows)), log);
+}
+
+}  // namespace
+
+void add_eval_efficiency(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "efficiency", "Time of prompt and generation with each method (BalanceKV, Table 2)");
+  o.model.add_to(*app);
+  o.variants.add_to(*app, "exact;snapkv;pyramidkv;streaming-llm;balancekv", {0.25});
+  app->add_option("--prompt", o.speed.prompts[0], "Tokens of the prompt")
+      ->capture_default_str()
+      ->type_name("N");
+  app->add_option("--generate", o.speed.generate, "Tokens made after it")
+      ->capture_default_str()
+      ->type_name("N");
+  app->add_option("--repeat", o.repeat, "Runs of each; the least time counts")
+      ->capture_default_str()
+      ->type_name("N");
+  o.output.add_to(*app);
+  app->footer(
+      "Example:\n  ballast eval efficiency --shape default --prompt 4096 --generate 128 --repeat "
+      "3");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,221 @@
+#include "cli/eval/experiment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "ballast/engine/context_file.h"
+#include "base/fail.h"
+#include "report/progress.h"
+
+namespace ballast::cli {
+
+void ResultOutput::add_to(CLI::App& app) {
+  json_.add_to(app);
+  app.add_option("--plot", plot_, "Draw the result: a .svg, .png or .pdf file")->type_name("FILE");
+  app.add_flag("-q,--quiet", quiet_, "Show no progress");
+}
+
+void ResultOutput::open() {
+  if (!plot_.empty()) {
+    check_plot(plot_);
+    OutputFile{plot_};  // unwritable: found out now rather than at the end
+  }
+  json_.open();
+}
+
+ResultLog ResultOutput::log(const Json& identity) {
+  if (!json_.wanted() || !json_.text()) return {};
+  ResultLog log(json_.file() + ".progress", identity);
+  if (log.found() > 0) {
+    note(
+        fmt::format("going on from {}.progress, which has {} findings", json_.file(), log.found()));
+  }
+  return log;
+}
+
+void ResultOutput::write(Result result, ResultLog& log) {
+  result.command = command_line();
+  // Rows of many files are put together; each says where it came from.
+  for (Json& row : result.rows) row["command"] = result.command;
+  if (json_.text()) print(result.to_text());
+  json_.write(result.to_json());
+  if (!plot_.empty()) write_plots(result.plots, plot_);
+  if (!plot_.empty() && json_.text()) print(fmt::format("plot: {}\n", plot_));
+  log.finish();
+}
+
+void ResultOutput::note(std::string_view text) const {
+  if (!quiet_) fmt::print(stderr, "ballast: note: {}\n", text);
+}
+
+void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
+                          const std::vector<double>& standard_rates) {
+  standard_methods_ = standard_methods;
+  standard_rates_ = standard_rates;
+  auto list = [&](const char* name, auto& value, const std::string& help) {
+    app.add_option(name, value, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("LIST")
+        ->group("Methods");
+  };
+  app.add_option(
+         "--methods", methods,
+         "Method strings, separated by ',' or ';' or given repeatedly [" + standard_methods + "]")
+      ->allow_extra_args(false)
+      ->type_name("LIST")
+      ->group("Methods");
+  const std::string rates =
+      standard_rates.empty() ? "" : fmt::format(" [{:g}]", fmt::join(standard_rates, ","));
+  list("--rates", memory.rates, "Entries kept, as fractions of those read" + rates);
+  list("--budgets", memory.budgets, "Entries kept, as numbers, instead");
+  list(
+      "--shares", memory.shares,
+      "Bytes kept, as fractions of an exact cache's, instead: each method at the largest rate that "
+      "fits");
+  auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Methods");
+  };
+  add("--seeds", seeds, "Runs of each method, with seeds counted up from --seed", "N");
+  add("--seed", seed, "First seed", "N");
+  list("--cache-types,--cache-type", types,
+       "Storage of keys and values: f32, f16, bf16, int8, int4; several are compared [bf16]");
+  add("--key-type", key_type, "Storage of keys, if another", "TYPE");
+  add("--value-type", value_type, "Storage of values, if another", "TYPE");
+}
+
+std::vector<Variant> VariantFlags::parse() {
+  if (methods.empty()) methods = {standard_methods_};
+  const std::vector<std::string> names = split_methods(methods);
+  const bool own = std::ranges::any_of(names, [](const std::string& name) {
+    const Policy policy = Policy::parse(name);
+    return policy.has("rate") || policy.has("budget");
+  });
+  if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
+    memory.rates = standard_rates_;
+  }
+  if (types.empty()) types = {"bf16"};
+  require(types.size() == 1 || (key_type.empty() && value_type.empty()),
+          "--cache-types lists several; --key-type and --value-type then have no meaning");
+  std::vector<Variant> all;
+  for (const std::string& type : types) {
+    const auto made = make_variants(names, memory, seeds, seed,
+                                    parse_storage_type(key_type.empty() ? type : key_type),
+                                    parse_storage_type(value_type.empty() ? type : value_type));
+    all.insert(all.end(), made.begin(), made.end());
+  }
+  return all;
+}
+
+void SampleFlags::add_to(CLI::App& app, const std::string& methods,
+                         const std::vector<double>& rates) {
+  add_model_option(app, model);
+  variants.add_to(app, methods, rates);
+  app.add_option("--protocol", protocol,
+                 "prefill: summarise once, when the prompt has been read; stream: as tokens come")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group("Methods");
+  app.add_option("--positions", positions, "absolute or rolling")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group("Methods");
+  app.add_flag("--question-later", ask.question_later,
+               "Summarise the context before the question is read");
+  app.add_flag("--raw", ask.raw, "Use no chat template");
+  app.add_option("--longest", ask.longest,
+                 "Leave out the middle of prompts that exceed this with their answers; the model's "
+                 "positions if not given")
+      ->type_name("N");
+  app.add_option("--limit", limit, "Ask the first N samples of each group only")->type_name("N");
+  output.add_to(app);
+}
+
+Json model_identity(const Model& model) {
+  return {{"path", model.file().path().string()},
+          {"fingerprint", fmt::format("{:016x}", fingerprint(model))}};
+}
+
+std::string fingerprint(std::span<const Token> tokens) {
+  const auto* bytes = reinterpret_cast<const Bytef*>(tokens.data());
+  return fmt::format("{:08x}", crc32_z(0, bytes, tokens.size_bytes()));
+}
+
+SampleRun::SampleRun(SampleFlags& flags)
+    : flags_(flags), variants_(flags.variants.parse()), model_(flags.model) {
+  flags_.ask.protocol = parse_protocol(flags.protocol);
+  flags_.ask.positions = parse_positions(flags.positions);
+  flags_.output.open();
+}
+
+Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> samples,
+                      const Scorer& scorer) {
+  if (flags_.limit > 0) {
+    std::map<std::string, std::size_t> seen;
+    std::erase_if(samples, [&](const Sample& s) { return ++seen[s.group.dump()] > flags_.limit; });
+  }
+  require(!samples.empty(), "eval {}: there is no sample to ask", experiment.name);
+  samples_ = std::move(samples);
+  Json settings = {{"model", flags_.model},
+                   {"protocol", flags_.protocol},
+                   {"positions", flags_.positions},
+                   {"question_later", flags_.ask.question_later},
+                   {"longest", flags_.ask.longest},
+                   {"seeds", flags_.variants.seeds},
+                   {"first_seed", flags_.variants.seed},
+                   {"samples", samples_.size()}};
+  settings.update(experiment.settings);
+  Json identity = {{"experiment", experiment.name},
+                   {"model_file", model_identity(model_.model)},
+                   {"samples_fingerprint", fingerprint(samples_)},
+                   {"raw", flags_.ask.raw}};
+  identity.update(settings);
+  log_ = flags_.output.log(identity);
+
+  Result result;
+  result.experiment = experiment.name;
+  result.title = experiment.title;
+  result.settings = settings;
+  {
+    Progress progress("eval " + experiment.name);
+    PromptRunner asker(model_.engine, model_.tokenizer, flags_.ask);
+    answers_ = ask_all(asker, samples_, variants_, log_, [&](double done) {
+      if (!flags_.output.quiet()) progress.update(done);
+    });
+  }
+  result.columns = score_columns(experiment.group, flags_.variants.memory, experiment.score_title,
+                                 experiment.score_unit);
+  if (flags_.variants.many_types()) {
+    const auto method = std::ranges::find(result.columns, "method", &ResultColumn::key);
+    result.columns.insert(method + 1, {"cache_type", "storage", Unit::text, ""});
+  }
+  if (!experiment.group.empty()) result.gap_key = experiment.group[0].key;
+  result.rows = score_rows(samples_, variants_, answers_, scorer, experiment.overall);
+  result.notes = experiment.notes;
+  for (std::size_t v = 0; v < variants_.size(); ++v) {
+    std::size_t failures = 0;
+    std::string why;
+    for (const std::vector<Answered>& of_sample : answers_) {
+      if (of_sample[v].failure.empty()) continue;
+      ++failures;
+      why = of_sample[v].failure;
+    }
+    if (failures == 0) continue;
+    result.notes.push_back(fmt::format("{}: no value for {} of {} samples, counted as wrong: {}",
+                                       variants_[v].name(), failures, answers_.size(), why));
+  }
+  const auto cut = static_cast<std::size_t>(std::ranges::count_if(
+      answers_, [](const std::vector<Answered>& a) { return !a.empty() && a[0].cut; }));
+  if (cut > 0) {
+    result.notes.push_back(fmt::format(
+        "{} of {} prompts were longer than fits; their middle was left out", cut, samples_.size()));
+  }
+  return result;
+}
+
+}  // namespace ballast::cli

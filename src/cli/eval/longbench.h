@@ -1,0 +1,25 @@
+// What the two experiments on LongBench share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/eval/experiment.h"
+#include "eval/data/benchmarks.h"
+
+namespace ballast::cli {
+
+struct LongBenchFlags {
+  SampleFlags flags;
+  std::vector<std::string> data;
+  LongBenchOptions read;
+
+  /// Everything but the tasks that are asked when none are named, which `read.tasks` says.
+  void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
+};
+
+/// `name` and `title`: of the experiment.
+void run_longbench(LongBenchFlags& o, const std::string& name, const std::string& title,
+                   const std::vector<std::string>& notes);
+
+}  // namespace ballast::cli

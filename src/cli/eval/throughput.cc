@@ -1,0 +1,136 @@
+// ballast eval throughput: tokens a second in a given memory, as H2O's Tables 3 to 5.
+#include <fmt/format.h>
+
+#include "base/fail.h"
+#include "cli/bench_model.h"
+#include "cli/bench_report.h"
+#include "cli/eval/experiment.h"
+#include "report/progress.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+struct Options {
+  BenchModelFlags model;
+  VariantFlags variants;
+  ThroughputOptions throughput;
+  std::string memory;
+  ResultOutput output;
+};
+
+Json measure(const Options& o, const Model& model, const Variant& variant, std::size_t prompt,
+             ResultLog& log) {
+  const std::string key =
+      fmt::format("{} {} {} {} {}", prompt, variant.name(), to_string(variant.key_type),
+                  to_string(variant.value_type), variant.seed);
+  if (const Json* found = log.find(key)) return *found;
+  ThroughputOptions options = o.throughput;
+  options.prompts = {prompt};
+  options.policies = {variant.policy};
+  options.cache.key_type = variant.key_type;
+  options.cache.value_type = variant.value_type;
+  options.cache.seed = variant.seed;
+  const std::vector<ThroughputRow> rows = measure_throughput(model, options);
+  Json row = to_json(std::span<const ThroughputRow>(rows))[0];
+  row["name"] = variant.name();
+  row["key_type"] = to_string(variant.key_type);
+  row["value_type"] = to_string(variant.value_type);
+  log.add(key, row);
+  return row;
+}
+
+Result describe(const Options& o, std::vector<Json> rows) {
+  double first = 0;
+  std::size_t prompt = 0;
+  for (Json& row : rows) {
+    const double rate = row["tokens_per_second"].get<double>();
+    if (row["prompt"].get<std::size_t>() != prompt) first = rate;
+    prompt = row["prompt"].get<std::size_t>();
+    row["ratio"] = first > 0 ? Json(rate / first) : Json();
+  }
+  Result r;
+  r.experiment = "throughput";
+  r.title =
+      fmt::format("Tokens a second in {}, {} generated a sequence",
+                  format_bytes(static_cast<double>(o.throughput.memory[0])), o.throughput.generate);
+  r.settings = {{"model", o.model.name()},
+                {"memory", o.throughput.memory[0]},
+                {"generate", o.throughput.generate},
+                {"most_batch", o.throughput.most_batch}};
+  r.columns = {{"prompt", "prompt", Unit::count},
+               {"name", "method"},
+               {"key_type", "keys"},
+               {"sequence_bytes", "cache", Unit::bytes},
+               {"batch", "batch", Unit::count},
+               {"prompt_seconds", "prompts", Unit::seconds},
+               {"decode_seconds", "decode", Unit::seconds},
+               {"decode_tokens_per_second", "decode tokens/s", Unit::number},
+               {"tokens_per_second", "tokens/s", Unit::number},
+               {"ratio", "ratio", Unit::ratio}};
+  r.gap_key = "prompt";
+  r.rows = std::move(rows);
+  r.notes = {
+      "The memory is for weights, caches and scratch; batch: the most sequences that fit "
+      "(0: none), read one after another, continued together",
+      "tokens/s: generated / (prompts + decode); ratio: against the first method"};
+  return r;
+}
+
+void run(Options& o) {
+  require(o.variants.memory.shares.empty(),
+          "eval throughput: --shares depend on the text; give --rates or --budgets");
+  const std::vector<Variant> variants = o.variants.parse();
+  o.throughput.memory = {parse_amount(o.memory, "--memory")};
+  o.output.open();
+  const BenchModel file(o.model);
+  const Model model(file.path());
+  ResultLog log =
+      o.output.log({{"experiment", "throughput"},
+                    {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
+                    {"memory", o.throughput.memory[0]},
+                    {"generate", o.throughput.generate},
+                    {"most_batch", o.throughput.most_batch}});
+  std::vector<Json> rows;
+  {
+    Progress progress("throughput");
+    const auto total = static_cast<double>(variants.size() * o.throughput.prompts.size());
+    for (std::size_t prompt : o.throughput.prompts) {
+      for (const Variant& variant : variants) {
+        if (!o.output.quiet()) progress.update(static_cast<double>(rows.size()) / total);
+        rows.push_back(measure(o, model, variant, prompt, log));
+      }
+    }
+  }
+  o.output.write(describe(o, std::move(rows)), log);
+}
+
+}  // namespace
+
+void add_eval_throughput(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "throughput", "Tokens a second in a given memory with each method (H2O, Tables 3 to 5)");
+  o.model.add_to(*app);
+  o.variants.add_to(*app, "exact;h2o:rate=0.2;balancekv:rate=0.25", {0.25});
+  app->add_option("--memory", o.memory, "For weights, caches and scratch, such as 256M or 4G")
+      ->required()
+      ->type_name("SIZE");
+  app->add_option("--prompt", o.throughput.prompts, "Lengths of prompts, in tokens")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("512,2048")
+      ->type_name("LIST");
+  app->add_option("--generate", o.throughput.generate, "Tokens made after each prompt")
+      ->capture_default_str()
+      ->type_name("N");
+  app->add_option("--batch", o.throughput.most_batch, "Sequences at most")
+      ->capture_default_str()
+      ->type_name("N");
+  o.output.add_to(*app);
+  app->footer("Example:\n  ballast eval throughput --shape default --memory 256M --generate 128");
+  app->callback([options, &task] { task = [options] { run(*options); }; });
+}
+
+}  // namespace ballast::cli

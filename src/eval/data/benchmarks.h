@@ -1,0 +1,49 @@
+// The benchmarks' own files as questions for a model, and their scores of the answers.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "eval/data/samples.h"
+#include "eval/metrics/rouge.h"
+
+namespace ballast {
+
+// Readers throw Error naming file, line and field. A context and its question are kept apart; where
+// a benchmark makes them one prompt, join_prompts() gives back exactly that.
+
+/// Makes context and question one prompt.
+void join_prompts(std::vector<Sample>& samples);
+
+struct LongBenchOptions {
+  std::vector<std::string> tasks = {};  ///< empty: all that are there
+  bool e = false;          ///< LongBench-E: in a folder, the files whose names end in "_e"
+  bool by_length = false;  ///< group by task and length, as LongBench-E reports
+};
+
+/// LongBench's files: one, or a folder of <task>.jsonl. Its English tasks only. Groups: task, and
+/// length when wanted.
+std::vector<Sample> read_longbench(const std::filesystem::path& path,
+                                   const LongBenchOptions& options);
+/// 0 to 1: the best over the right answers, by the task's metric.
+double score_longbench(const Sample& sample, const Answered& answer);
+
+/// RULER's files: one, or a folder of them. The task is told by the file's name, or by that of its
+/// folder when the file is RULER's "validation.jsonl" or "test.jsonl". Groups: task.
+std::vector<Sample> read_ruler(const std::filesystem::path& path);
+double score_ruler(const Sample& sample, const Answered& answer);
+
+/// LongEval's line retrieval: a file or a folder of them. Groups: lines. Made-up records (see
+/// needles.h) are scored alike.
+std::vector<Sample> read_lines(const std::filesystem::path& path);
+double score_lines(const Sample& sample, const Answered& answer);
+
+/// Summarisation as H2O ships it (fields article, summary_gt, max_tokens, stop). Groups: data, the
+/// file's name.
+std::vector<Sample> read_summaries(const std::filesystem::path& path);
+/// ROUGE of the package `rouge`, which H2O's script uses, or of `rouge_score` with stemming, which
+/// HELM uses.
+RougeScores score_summary(const Sample& sample, const Answered& answer, bool helm);
+
+}  // namespace ballast

@@ -1,0 +1,112 @@
+#include "eval/data/kv_capture.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ballast/engine/safetensors.h"
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+std::FILE* unnamed_file_beside(const std::filesystem::path& path) {
+  std::string name = path.string() + ".spool-XXXXXX";
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  ::unlink(name.c_str());
+  std::FILE* file = ::fdopen(fd, "w+b");
+  if (file == nullptr) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+KvCapture::KvCapture(const std::filesystem::path& path, const ModelConfig& config,
+                     std::vector<std::size_t> layers, TensorType type)
+    : path_(path),
+      layers_(std::move(layers)),
+      type_(type),
+      parts_({{'q', config.heads, config.key_dim},
+              {'k', config.kv_heads, config.key_dim},
+              {'v', config.kv_heads, config.value_dim}}) {
+  require(!layers_.empty(), "{}: no layer is to be captured", path.string());
+  for (std::size_t layer : layers_) {
+    require(layer < config.layers, "there is no layer {}; the model has {}, counted from 0", layer,
+            config.layers);
+  }
+  pieces_.resize(layers_.size() * parts_.size());
+  spool_ = unnamed_file_beside(path_);
+}
+
+KvCapture::~KvCapture() { std::fclose(spool_); }
+
+void KvCapture::add(const AttentionStep& step) {
+  const auto found = std::ranges::lower_bound(layers_, step.layer);
+  if (found == layers_.end() || *found != step.layer) return;
+  const auto i = static_cast<std::size_t>(found - layers_.begin());
+  const ConstMatrix rows[] = {step.queries, step.keys, step.values};
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    spool(rows[p], parts_[p], pieces_[i * parts_.size() + p]);
+  }
+}
+
+void KvCapture::spool(ConstMatrix rows, const Part& part, std::vector<Piece>& pieces) {
+  std::vector<float> head(rows.rows * part.dim);
+  std::vector<std::byte> bytes(tensor_bytes(type_, head.size()));
+  pieces.push_back({spooled_, rows.rows});
+  for (std::size_t h = 0; h < part.heads; ++h) {
+    for (std::size_t t = 0; t < rows.rows; ++t) {
+      std::ranges::copy(rows[t].subspan(h * part.dim, part.dim),
+                        head.begin() + static_cast<std::ptrdiff_t>(t * part.dim));
+    }
+    encode(type_, head, bytes);
+    if (std::fwrite(bytes.data(), 1, bytes.size(), spool_) != bytes.size()) {
+      fail("{}: cannot write what was captured: {}", path_.string(), std::strerror(errno));
+    }
+    spooled_ += bytes.size();
+  }
+}
+
+std::vector<std::byte> KvCapture::read_head(const Piece& piece, std::size_t head,
+                                            std::size_t row_bytes) {
+  std::vector<std::byte> bytes(piece.tokens * row_bytes);
+  const auto offset = static_cast<off_t>(piece.offset + head * bytes.size());
+  if (::fseeko(spool_, offset, SEEK_SET) != 0 ||
+      std::fread(bytes.data(), 1, bytes.size(), spool_) != bytes.size()) {
+    fail("{}: cannot read back what was captured: {}", path_.string(), std::strerror(errno));
+  }
+  return bytes;
+}
+
+void KvCapture::write(const std::map<std::string, std::string>& metadata) {
+  std::size_t tokens = 0;
+  for (const Piece& piece : pieces_[0]) tokens += piece.tokens;
+  require(tokens > 0, "{}: nothing was captured", path_.string());
+  if (std::fflush(spool_) != 0) {
+    fail("{}: cannot write what was captured: {}", path_.string(), std::strerror(errno));
+  }
+  std::vector<SafetensorsWriter::Declaration> tensors;
+  for (std::size_t layer : layers_) {
+    for (const Part& part : parts_) {
+      tensors.push_back(
+          {fmt::format("layer.{}.{}", layer, part.name), type_, {part.heads, tokens, part.dim}});
+    }
+  }
+  SafetensorsWriter writer(path_, tensors, metadata);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Part& part = parts_[i % parts_.size()];
+    for (std::size_t h = 0; h < part.heads; ++h) {
+      for (const Piece& piece : pieces_[i]) {
+        const auto bytes = read_head(piece, h, tensor_bytes(type_, part.dim));
+        writer.write(std::span<const std::byte>(bytes));
+      }
+    }
+  }
+  writer.commit();
+}
+
+}  // namespace ballast

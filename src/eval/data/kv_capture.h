@@ -1,0 +1,57 @@
+// Queries, keys and values of a running model, written as KvFile reads them.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "ballast/engine/tensor.h"
+
+namespace ballast {
+
+/// Takes in attention chunk by chunk and writes layer.{i}.q|k|v of [heads, tokens, dim] at the end.
+/// Chunks wait in a file without a name beside the one to be written, so that memory stays that of
+/// one chunk.
+class KvCapture {
+ public:
+  /// `layers`: those that are written, ascending; the others are passed over. `type`: f32, f16 or
+  /// bf16. Throws Error if the model has no such layer, or the file cannot be made.
+  KvCapture(const std::filesystem::path& path, const ModelConfig& config,
+            std::vector<std::size_t> layers, TensorType type);
+  ~KvCapture();
+  KvCapture(const KvCapture&) = delete;
+  KvCapture& operator=(const KvCapture&) = delete;
+
+  /// For PrefillOptions::on_attention.
+  void add(const AttentionStep& step);
+  /// Writes the file. Throws Error if nothing was added or it cannot be written.
+  void write(const std::map<std::string, std::string>& metadata);
+
+ private:
+  /// Heads of one chunk of one layer's queries, keys or values, one head after another.
+  struct Piece {
+    std::uint64_t offset = 0;
+    std::size_t tokens = 0;
+  };
+  struct Part {
+    char name = 'q';
+    std::size_t heads = 0;
+    std::size_t dim = 0;
+  };
+  void spool(ConstMatrix rows, const Part& part, std::vector<Piece>& pieces);
+  std::vector<std::byte> read_head(const Piece& piece, std::size_t head, std::size_t row_bytes);
+
+  std::filesystem::path path_;
+  std::vector<std::size_t> layers_;
+  TensorType type_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<Piece>> pieces_;  ///< of layer i, part p: pieces_[3 i + p]
+  std::FILE* spool_ = nullptr;
+  std::uint64_t spooled_ = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,41 @@
+// Queries, keys and values in a safetensors file: tensors layer.{i}.q, layer.{i}.k and
+// layer.{i}.v, each [heads, tokens, dim], of any floating-point type.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <vector>
+
+#include "ballast/engine/safetensors.h"
+#include "eval/data/kv_source.h"
+
+namespace ballast {
+
+class KvFile : public KvSource {
+ public:
+  using KvSource::read;
+
+  /// Layers may have any numbers; all must have the same shape, query heads a multiple of the KV
+  /// heads. Throws Error naming file and tensor.
+  explicit KvFile(const std::filesystem::path& path);
+
+  std::size_t layer_number(std::size_t i) const override { return layers_[i].number; }
+  void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
+            MutableMatrix out) const override;
+
+  /// Whether the file names tensors as this class expects them.
+  static bool has_layers(const Safetensors& file);
+
+ private:
+  struct Layer {
+    std::size_t number = 0;
+    std::array<const TensorView*, 3> parts{};  ///< by Part
+  };
+  void find_layers();
+  KvShape check_layer(const Layer& layer) const;
+
+  Safetensors file_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,273 @@
+#include "eval/data/samples.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/fail.h"
+#include "base/running_mean.h"
+
+namespace ballast {
+namespace {
+
+/// What the rows of one group and one variant are made from.
+struct Cell {
+  RunningMean score, entries, bytes, exact, error, read, compress, per_token;
+
+  std::size_t failures = 0;
+
+  void add(const Answered& a) {
+    entries.add(static_cast<double>(a.entries));
+    bytes.add(static_cast<double>(a.bytes));
+    exact.add(static_cast<double>(a.exact_bytes));
+    if (std::isfinite(a.attention_error)) error.add(a.attention_error);
+    failures += !a.failure.empty();
+    read.add(a.read_seconds);
+    compress.add(a.compress_seconds);
+    if (a.made > 0) per_token.add(a.answer_seconds / static_cast<double>(a.made));
+  }
+  void write(Json& row) const {
+    row["entries"] = entries.mean();
+    row["cache_bytes"] = bytes.mean();
+    row["exact_bytes"] = exact.mean();
+    row["ratio"] = bytes.mean() > 0 ? exact.mean() / bytes.mean() : 1.0;
+    row["attention_error"] = error.count > 0 ? Json(error.mean()) : Json();
+    if (failures > 0) row["failures"] = failures;
+    row["read_seconds"] = read.mean();
+    row["compress_seconds"] = compress.mean();
+    row["seconds_per_token"] = per_token.mean();
+  }
+};
+
+/// Variants that differ by their seed only are one in the table: the index of the first of them.
+std::vector<std::size_t> first_of_seeds(const std::vector<Variant>& variants) {
+  std::vector<std::size_t> first(variants.size());
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    first[v] = v;
+    for (std::size_t u = 0; u < v; ++u) {
+      const Variant &a = variants[u], &b = variants[v];
+      if (a.method == b.method && a.rate == b.rate && a.budget == b.budget && a.share == b.share &&
+          a.key_type == b.key_type && a.value_type == b.value_type) {
+        first[v] = u;
+        break;
+      }
+    }
+  }
+  return first;
+}
+
+void describe(const Variant& variant, Json& row) {
+  row["method"] = variant.method;
+  if (variant.rate > 0) row["rate"] = variant.rate;
+  if (variant.budget > 0) row["budget"] = variant.budget;
+  if (variant.share > 0) row["share"] = variant.share;
+  if (variant.key_type == variant.value_type) {
+    row["cache_type"] = std::string(to_string(variant.key_type));
+  } else {
+    row["cache_type"] =
+        fmt::format("{}/{}", to_string(variant.key_type), to_string(variant.value_type));
+  }
+}
+
+}  // namespace
+
+std::string Variant::name() const {
+  if (exact()) return method;
+  if (rate > 0) return fmt::format("{} {:g}", method, rate);
+  if (budget > 0) return fmt::format("{} {}", method, budget);
+  if (share > 0) return fmt::format("{} {:g} of bytes", method, share);
+  return method;
+}
+
+std::vector<Variant> make_variants(const std::vector<std::string>& methods, const Memory& memory,
+                                   std::size_t seeds, std::uint64_t first_seed,
+                                   StorageType key_type, StorageType value_type) {
+  require(!methods.empty(), "no method is given");
+  require(seeds > 0, "0 seeds are none; give at least 1");
+  const int lists = !memory.rates.empty() + !memory.budgets.empty() + !memory.shares.empty();
+  require(lists <= 1, "rates, budgets and shares of bytes exclude each other; give one of them");
+  for (double x : memory.rates) {
+    require(x > 0 && x <= 1, "a rate of {}: it is the fraction kept, above 0 and up to 1", x);
+  }
+  for (double x : memory.shares) {
+    require(x > 0 && x < 1, "a share of {}: it is the fraction of bytes kept, between 0 and 1", x);
+  }
+  for (std::size_t x : memory.budgets) require(x > 0, "a budget of 0 entries keeps nothing");
+  std::vector<Variant> out;
+  const auto add = [&](const Variant& base) {
+    for (std::size_t s = 0; s < (base.exact() ? 1 : seeds); ++s) {
+      Variant variant = base;
+      variant.seed = first_seed + s;
+      out.push_back(std::move(variant));
+    }
+  };
+  for (const std::string& method : methods) {
+    Variant variant;
+    variant.method = method;
+    variant.policy = Policy::parse(method);
+    variant.key_type = key_type;
+    variant.value_type = value_type;
+    const bool own = variant.policy.has("rate") || variant.policy.has("budget");
+    if (variant.exact() || own || lists == 0) {
+      require(variant.exact() || !own || lists == 0,
+              "method {} sets its memory itself; the experiment sets that of all methods", method);
+      require(variant.exact() || own,
+              "method {}: how much may it keep? Give rates or budgets, or write {}:rate=0.25",
+              method, variant.policy.info().name);
+      add(variant);
+      continue;
+    }
+    for (double rate : memory.rates) {
+      variant.rate = rate;
+      variant.policy = Policy::parse(method).with("rate", fmt::format("{}", rate));
+      add(variant);
+    }
+    for (std::size_t budget : memory.budgets) {
+      variant.budget = budget;
+      variant.policy = Policy::parse(method).with("budget", fmt::format("{}", budget));
+      add(variant);
+    }
+    for (double share : memory.shares) {
+      variant.share = share;
+      add(variant);
+    }
+  }
+  return out;
+}
+
+std::vector<std::vector<Answered>> ask_all(PromptRunner& asker, const std::vector<Sample>& samples,
+                                           const std::vector<Variant>& variants, ResultLog& log,
+                                           const Advance& advance) {
+  const auto key_of = [&](const Sample& sample, const Variant& v) {
+    return fmt::format("{}/{}/{}/{}", sample.id, v.name(), v.seed,
+                       fmt::format("{}-{}", to_string(v.key_type), to_string(v.value_type)));
+  };
+  std::set<std::string> ids;
+  std::vector<std::vector<Answered>> out(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    require(ids.insert(samples[i].id).second, "two samples are called {}", samples[i].id);
+    out[i].resize(variants.size());
+    std::vector<Variant> missing;
+    std::vector<std::size_t> places;
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      if (const Json* known = log.find(key_of(samples[i], variants[v]))) {
+        out[i][v] = Answered::from_json(*known);
+      } else {
+        missing.push_back(variants[v]);
+        places.push_back(v);
+      }
+    }
+    if (missing.empty()) continue;
+    const auto made = asker.ask(samples[i], missing, [&](double done) {
+      if (advance) {
+        advance((static_cast<double>(i) + done) / static_cast<double>(samples.size()));
+      }
+    });
+    for (std::size_t m = 0; m < missing.size(); ++m) {
+      log.add(key_of(samples[i], missing[m]), made[m].to_json());
+      out[i][places[m]] = made[m];
+    }
+  }
+  return out;
+}
+
+std::vector<Json> score_rows(const std::vector<Sample>& samples,
+                             const std::vector<Variant>& variants,
+                             const std::vector<std::vector<Answered>>& answers,
+                             const Scorer& scorer, bool overall) {
+  const std::vector<std::size_t> first = first_of_seeds(variants);
+  std::vector<Json> groups;
+  std::vector<std::size_t> group_of;
+  for (const Sample& sample : samples) {
+    const auto at = std::ranges::find(groups, sample.group);
+    group_of.push_back(static_cast<std::size_t>(at - groups.begin()));
+    if (at == groups.end()) groups.push_back(sample.group);
+  }
+  std::vector<std::vector<Cell>> cells(groups.size(), std::vector<Cell>(variants.size()));
+  std::vector<Cell> all(variants.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    std::vector<RunningMean> over_seeds(variants.size());
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      const Answered& answer = answers[i][v];
+      over_seeds[first[v]].add(answer.failure.empty() ? scorer(samples[i], answer) : 0.0);
+      cells[group_of[i]][first[v]].add(answers[i][v]);
+      all[first[v]].add(answers[i][v]);
+    }
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      if (first[v] == v) cells[group_of[i]][v].score.add(over_seeds[v].mean());
+    }
+  }
+  std::vector<Json> rows;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      if (first[v] != v) continue;
+      const Cell& cell = cells[g][v];
+      Json row = groups[g];
+      describe(variants[v], row);
+      row["samples"] = cell.score.count;
+      row["score"] = cell.score.mean();
+      row["score_error"] = cell.score.error();
+      cell.write(row);
+      rows.push_back(std::move(row));
+    }
+  }
+  if (!overall || groups.size() < 2) return rows;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    if (first[v] != v) continue;
+    RunningMean score;
+    double variance = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      score.add(cells[g][v].score.mean());
+      variance += std::pow(cells[g][v].score.error() / static_cast<double>(groups.size()), 2);
+    }
+    Json row = groups[0];
+    for (auto& [key, value] : row.items()) value = "all";
+    describe(variants[v], row);
+    row["samples"] = samples.size();
+    row["score"] = score.mean();
+    row["score_error"] = std::sqrt(variance);
+    all[v].write(row);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<ResultColumn> score_columns(const std::vector<ResultColumn>& group,
+                                        const Memory& memory, std::string_view score_title,
+                                        Unit score_unit) {
+  std::vector<ResultColumn> out = group;
+  out.push_back({"method", "method", Unit::text, ""});
+  if (!memory.rates.empty()) out.push_back({"rate", "rate", Unit::number, ""});
+  if (!memory.budgets.empty()) out.push_back({"budget", "budget", Unit::count, ""});
+  if (!memory.shares.empty()) out.push_back({"share", "of bytes", Unit::percent, ""});
+  out.push_back({"score", std::string(score_title), score_unit, "score_error"});
+  out.push_back({"samples", "samples", Unit::count, ""});
+  out.push_back({"entries", "entries", Unit::count, ""});
+  out.push_back({"cache_bytes", "cache", Unit::bytes, ""});
+  out.push_back({"ratio", "ratio", Unit::ratio, ""});
+  out.push_back({"attention_error", "attention error", Unit::number, ""});
+  out.push_back({"compress_seconds", "compress", Unit::seconds, ""});
+  out.push_back({"seconds_per_token", "token", Unit::seconds, ""});
+  return out;
+}
+
+std::string fingerprint(const std::vector<Sample>& samples) {
+  uLong crc = crc32_z(0, nullptr, 0);
+  const auto add = [&](std::string_view text) {
+    const std::uint64_t size = text.size();
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(&size), sizeof size);
+    if (size > 0) crc = crc32_z(crc, reinterpret_cast<const Bytef*>(text.data()), size);
+  };
+  for (const Sample& sample : samples) {
+    for (const std::string& text : {sample.id, sample.context, sample.question}) add(text);
+    for (const std::string& text : sample.choices) add(text);
+    for (const std::string& text : sample.stop) add(text);
+    add(fmt::format("{} {} {}", sample.max_tokens, sample.raw, sample.whole_length));
+  }
+  return fmt::format("{:08x}", static_cast<std::uint32_t>(crc));
+}
+
+}  // namespace ballast

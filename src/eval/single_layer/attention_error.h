@@ -1,0 +1,74 @@
+// The single-layer experiment of BalanceKV (appendix B.1): how far attention from a compressed
+// cache is from exact attention, for any list of methods at equal numbers of entries.
+//
+//   tokens:   [ first `sink`, exact | middle, compressed | last `window`, exact, causal ]
+//
+// The queries of the last `queries` tokens are answered, each from all that stands before it. The
+// middle is compressed before any of them is known: methods that watch attention see that of the
+// queries before the last `window` tokens only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/method.h"
+#include "ballast/storage.h"
+#include "eval/data/kv_source.h"
+#include "eval/results/result_log.h"
+
+namespace ballast {
+
+struct AttentionErrorOptions {
+  /// Without rate, budget or sink, which the experiment sets; `window` may be given, it is then
+  /// paid from what the method may keep of the middle.
+  std::vector<Policy> policies;
+  std::vector<double> rates = {0.5, 0.25, 0.125, 0.0625};  ///< fractions of the middle
+  std::size_t seeds = 10;
+  std::uint64_t first_seed = 0;
+  std::size_t sink = 256;
+  std::size_t window = 256;
+  std::size_t queries = 256;  ///< at most `window`
+  StorageType key_type = StorageType::f32;
+  StorageType value_type = StorageType::f32;
+  std::vector<std::size_t> layers;    ///< counted from 0; empty: all
+  std::vector<std::size_t> kv_heads;  ///< empty: all
+  float scale = 0;                    ///< of logits; 0: 1/sqrt(key dimension)
+};
+
+/// What one method does at one rate.
+struct AttentionErrorCell {
+  std::string method;
+  double rate = 1;            ///< 1 for methods that keep everything
+  double entries = 0;         ///< kept of the middle, per KV head, mean
+  double bytes = 0;           ///< of the whole cache of a KV head, mean
+  double seconds = 0;         ///< to compress one KV head, mean
+  double error = 0;           ///< ‖Z − Z_exact‖_F / ‖Z_exact‖_F of a query head, mean
+  double seed_deviation = 0;  ///< of the mean over heads, over seeds
+  double head_deviation = 0;  ///< of the mean over seeds, over heads
+  double worst = 0;           ///< the largest error of a head and a seed
+  std::vector<double> layer_errors;  ///< mean, by layer as selected
+  std::vector<std::string> reports;  ///< what summaries had to say, each once
+};
+
+struct AttentionErrors {
+  KvShape shape;
+  std::vector<std::size_t> layers;
+  std::vector<std::size_t> kv_heads;
+  std::size_t middle = 0;                 ///< tokens
+  double exact_bytes = 0;                 ///< of the cache of a KV head in float32
+  std::vector<AttentionErrorCell> cells;  ///< by method, then rate
+};
+
+/// The same numbers (but for seconds) for any number of threads. Throws Error on options that do
+/// not fit the source, before anything long is begun.
+/// `log`: where the findings of each layer are noted and looked for, or null.
+AttentionErrors measure_attention_errors(const KvSource& source,
+                                         const AttentionErrorOptions& options,
+                                         const Advance& advance = {}, ResultLog* log = nullptr);
+
+/// The policy that keeps `kept` entries of the middle, the sink beside them: what the experiment
+/// gives each method. Throws Error when the policy says something of that itself.
+Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept);
+
+}  // namespace ballast

@@ -1,0 +1,79 @@
+#include "eval/single_layer/head_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace ballast {
+
+HeadAttention::HeadAttention(const KvSource& source, std::size_t layer, std::size_t kv_head,
+                             float scale)
+    : source_(source), layer_(layer), kv_head_(kv_head) {
+  const KvShape& s = source.shape();
+  logits_.scale = scale > 0 ? scale : 1.0f / std::sqrt(static_cast<float>(s.key_dim));
+  keys_ = source.read(KvSource::Part::key, layer, kv_head, 0, s.tokens);
+  values_ = source.read(KvSource::Part::value, layer, kv_head, 0, s.tokens);
+}
+
+GroupQueries HeadAttention::queries(std::size_t first, std::size_t count) const {
+  const std::size_t group = source_.shape().group();
+  GroupQueries out{Matrix(count * group, keys_.cols()), {}};
+  for (std::size_t g = 0; g < group; ++g) {
+    // Every group-th row is one of this head's.
+    source_.read(KvSource::Part::query, layer_, kv_head_ * group + g, first,
+                 {out.rows.data() + g * keys_.cols(), count, keys_.cols(), group * keys_.cols()});
+  }
+  for (std::size_t r = 0; r < count * group; ++r) {
+    out.positions.push_back(static_cast<Position>(first + r / group));
+  }
+  return out;
+}
+
+Segment HeadAttention::segment(std::size_t tokens) const {
+  Segment all;
+  all.keys = view_f32(keys_.view().slice(0, tokens));
+  all.values = view_f32(values_.view().slice(0, tokens));
+  all.first_position = 0;
+  return all;
+}
+
+Matrix HeadAttention::exact(const GroupQueries& queries, std::size_t tokens) const {
+  const Segment all = segment(tokens);
+  Matrix out(queries.rows.rows(), values_.cols());
+  attend(queries.view(), {&all, 1}, logits_, out.view());
+  return out;
+}
+
+std::vector<float> HeadAttention::attention_sum(std::size_t first, std::size_t end) const {
+  // Sums over many queries are kept in double.
+  std::vector<double> sums(end, 0.0);
+  constexpr std::size_t kRun = 256;
+  for (std::size_t t = first; t < end; t += kRun) {
+    const std::size_t count = std::min(kRun, end - t);
+    const GroupQueries asked = queries(t, count);
+    const Segment seen = segment(t + count);
+    Matrix unused(asked.rows.rows(), values_.cols());
+    std::vector<float> attention_sum(t + count, 0.0f);
+    attend_with_attention_sum(asked.view(), {&seen, 1}, logits_, unused.view(), attention_sum);
+    for (std::size_t i = 0; i < attention_sum.size(); ++i) sums[i] += attention_sum[i];
+  }
+  return {sums.begin(), sums.end()};
+}
+
+std::vector<double> relative_errors(const Matrix& estimate, const Matrix& exact,
+                                    std::size_t group) {
+  std::vector<double> difference(group, 0.0), size(group, 0.0), out(group, 0.0);
+  for (std::size_t r = 0; r < exact.rows(); ++r) {
+    for (std::size_t c = 0; c < exact.cols(); ++c) {
+      const double d = double{estimate[r][c]} - exact[r][c];
+      difference[r % group] += d * d;
+      size[r % group] += double{exact[r][c]} * exact[r][c];
+    }
+  }
+  for (std::size_t g = 0; g < group; ++g) {
+    if (difference[g] > 0) out[g] = std::sqrt(difference[g] / size[g]);
+  }
+  return out;
+}
+
+}  // namespace ballast

@@ -1,0 +1,54 @@
+// One KV head's rows, and its exact attention: what experiments compare with.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ballast/attention.h"
+#include "ballast/method.h"
+#include "ballast/storage.h"
+#include "eval/data/kv_source.h"
+
+namespace ballast {
+
+/// Queries of consecutive tokens, the query heads of a group side by side in time: row
+/// t·group + g is token first + t of query head g.
+struct GroupQueries {
+  Matrix rows;
+  std::vector<Position> positions;
+  Queries view() const { return {rows.view(), positions, {}}; }
+};
+
+/// One KV head of a source.
+class HeadAttention {
+ public:
+  /// Reads keys and values. scale 0: 1/sqrt(key dimension).
+  HeadAttention(const KvSource& source, std::size_t layer, std::size_t kv_head, float scale = 0);
+
+  const Matrix& keys() const { return keys_; }
+  const Matrix& values() const { return values_; }
+  const Logits& logits() const { return logits_; }
+
+  GroupQueries queries(std::size_t first, std::size_t count) const;
+  /// Exact attention of queries over the first `tokens` tokens, causal.
+  Matrix exact(const GroupQueries& queries, std::size_t tokens) const;
+  /// The attention that each of the first `end` tokens receives, causal, from the queries of
+  /// tokens first to end - 1, summed over them and over the heads of the group.
+  std::vector<float> attention_sum(std::size_t first, std::size_t end) const;
+
+ private:
+  Segment segment(std::size_t tokens) const;
+
+  const KvSource& source_;
+  std::size_t layer_;
+  std::size_t kv_head_;
+  Logits logits_;
+  Matrix keys_;
+  Matrix values_;
+};
+
+/// ‖estimate − exact‖_F / ‖exact‖_F over the rows of each head of the group; 0 where both are 0.
+std::vector<double> relative_errors(const Matrix& estimate, const Matrix& exact, std::size_t group);
+
+}  // namespace ballast

@@ -1,0 +1,156 @@
+#include "eval/speed/speed.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/peak_memory.h"
+#include "eval/single_layer/mean_entries.h"
+#include "eval/speed/timed_batch.h"
+
+namespace ballast {
+double ModelCost::prompt_flops(std::size_t tokens) const {
+  const auto n = static_cast<double>(tokens);
+  return n * layer_flops + output_flops + n * (n + 1) / 2 * pair_flops;
+}
+
+ModelCost cost_of(const Model& model) {
+  const ModelConfig& c = model.config();
+  ModelCost cost;
+  cost.weight_bytes = static_cast<double>(model.file().bytes());
+  // Of an embedding one row is read, unless it is the output's matrix, too.
+  auto less = [&](Weight weight) {
+    const TensorView* tensor = model.file().find(weight);
+    if (tensor != nullptr) cost.weight_bytes -= static_cast<double>(tensor->data.size());
+  };
+  if (!c.tied_embeddings) less(Weight::token_embedding);
+  less(Weight::position_embedding);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    for (Weight weight : {Weight::query, Weight::key, Weight::value, Weight::attention_output,
+                          Weight::ffn_gate, Weight::ffn_up, Weight::ffn_down}) {
+      const TensorView* tensor = model.file().find(weight, l);
+      if (tensor != nullptr) {
+        cost.layer_flops += 2.0 * static_cast<double>(element_count(tensor->shape));
+      }
+    }
+  }
+  cost.output_flops = 2.0 * static_cast<double>(c.vocabulary * c.width);
+  cost.pair_flops = 2.0 * static_cast<double>(c.layers * c.heads * (c.key_dim + c.value_dim));
+  return cost;
+}
+
+double attended_bytes(const Cache& cache) {
+  const CacheShape& s = cache.shape();
+  std::size_t bytes = 0;
+  auto add = [&](const RowsView& rows) {
+    bytes += rows.rows * (row_bytes(rows.type, rows.dim) + 2 * row_scales(rows.type, rows.dim));
+  };
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      for (const Segment& segment : cache.segments(l, h)) {
+        add(segment.keys);
+        if (segment.role != Role::normaliser) add(segment.values);
+        if (segment.log_weights != nullptr) bytes += segment.keys.rows * sizeof(float);
+      }
+    }
+  }
+  return static_cast<double>(bytes);
+}
+
+namespace {
+
+/// Least time for one step of a batch whose caches hold `attended` bytes each.
+double step_floor(const ModelCost& cost, const Machine& machine, std::size_t batch,
+                  double attended) {
+  const auto n = static_cast<double>(batch);
+  return std::max((cost.weight_bytes + n * attended) / machine.read_bandwidth,
+                  n * (cost.layer_flops + cost.output_flops) / machine.flops());
+}
+
+SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& policy,
+                      std::size_t prompt, const ModelCost& cost, const Machine& machine) {
+  SpeedRow row;
+  row.method = policy.to_string();
+  row.prompt = prompt;
+  row.generated = o.generate;
+  row.batch = o.batch;
+  CacheOptions options = o.cache;
+  options.policy = policy;
+  options.expected_tokens = prompt + o.generate;
+  reset_peak_memory();
+  TimedBatch batch(model, options);
+  row.prompt_seconds = batch.read(prompt);
+  row.compress_seconds = batch.finish_prompt();
+  batch.copy_to(o.batch);
+  const double before = attended_bytes(batch.cache());
+  row.decode_seconds = batch.generate(o.generate);
+  const double attended = (before + attended_bytes(batch.cache())) / 2;
+  row.prompt_floor = cost.prompt_flops(prompt) / machine.flops();
+  row.decode_floor = static_cast<double>(o.generate) * step_floor(cost, machine, o.batch, attended);
+  row.entries = mean_entries(batch.cache());
+  row.cache_bytes = batch.cache().bytes().total();
+  row.exact_bytes = model.exact_bytes(batch.cache());
+  row.peak_memory = peak_memory();
+  return row;
+}
+
+void check(const Model& model, const SpeedOptions& o) {
+  require(!o.policies.empty() && !o.prompts.empty(), "nothing to measure: no method or no prompt");
+  require(o.generate > 0 && o.batch > 0, "nothing to measure: {} tokens generated, batches of {}",
+          o.generate, o.batch);
+  check_lengths(model, o.cache, o.prompts, o.generate);
+  const std::size_t longest = std::ranges::max(o.prompts) + o.generate;
+  for (const Policy& policy : o.policies) {
+    CacheOptions options = o.cache;
+    options.policy = policy;
+    MemoryEstimate estimate = model.estimate(options, longest);
+    estimate.cache *= o.batch;
+    require_memory(estimate, available_memory(), policy.to_string());
+  }
+}
+
+}  // namespace
+
+void keep_least(std::span<SpeedRow> best, std::span<const SpeedRow> more) {
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    SpeedRow& row = best[i];
+    row.prompt_seconds = std::min(row.prompt_seconds, more[i].prompt_seconds);
+    row.compress_seconds = std::min(row.compress_seconds, more[i].compress_seconds);
+    row.decode_seconds = std::min(row.decode_seconds, more[i].decode_seconds);
+  }
+}
+
+void check_lengths(const Model& model, const CacheOptions& options,
+                   const std::vector<std::size_t>& prompts, std::size_t generate) {
+  const std::size_t positions = model.config().max_positions;
+  for (std::size_t prompt : prompts) {
+    require(prompt > 0, "a prompt of 0 tokens");
+    const bool fits = prompt <= positions && generate <= positions - prompt;
+    require(fits || options.positions == Positions::rolling,
+            "{}: a prompt of {} tokens and {} generated, but the model has {} positions",
+            model.file().path().string(), prompt, generate, positions);
+  }
+}
+
+std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& options,
+                                    const Machine& machine, const Advance& advance) {
+  check(model, options);
+  const ModelCost cost = cost_of(model);
+  double total = 0, done = 0;
+  for (std::size_t prompt : options.prompts) total += cost.prompt_flops(prompt);
+  total *= static_cast<double>(options.policies.size());
+  const std::size_t prompts = options.prompts.size();
+  std::vector<SpeedRow> rows(options.policies.size() * prompts);
+  // Methods take turns, so that what else the machine does in these minutes meets all of them.
+  for (std::size_t l = 0; l < prompts; ++l) {
+    const std::size_t prompt = options.prompts[l];
+    for (std::size_t p = 0; p < options.policies.size(); ++p) {
+      rows[p * prompts + l] =
+          measure_once(model, options, options.policies[p], prompt, cost, machine);
+      done += cost.prompt_flops(prompt);
+      if (advance) advance(done / total);
+    }
+  }
+  return rows;
+}
+
+}  // namespace ballast

@@ -1,0 +1,46 @@
+// How many tokens a second fit into a given memory: the experiment of H2O's Tables 3 to 5.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "eval/speed/speed.h"
+
+namespace ballast {
+
+struct ThroughputOptions {
+  std::vector<std::size_t> prompts = {512, 2048};
+  std::size_t generate = 512;
+  std::vector<Policy> policies;
+  CacheOptions cache;               ///< all but the policy and the length
+  std::vector<std::size_t> memory;  ///< bytes for weights, caches and scratch together
+  std::size_t most_batch = 256;
+  std::size_t repeat = 1;  ///< runs of each, methods in turn; the least times count
+};
+
+/// One method at one length of prompt in one of the memories, with the largest batch that fits.
+/// Times in seconds.
+struct ThroughputRow {
+  std::string method;
+  std::size_t memory = 0;
+  std::size_t prompt = 0;
+  std::size_t generated = 0;       ///< tokens of each sequence
+  std::size_t batch = 0;           ///< 0: not even one sequence fits
+  std::size_t entries = 0;         ///< kept of the prompt, per KV head
+  std::size_t sequence_bytes = 0;  ///< a cache, with room for what is generated
+  std::size_t reading_bytes = 0;   ///< the most that a cache takes while its prompt is read
+  double prompt_seconds = 0;       ///< of the whole batch, summaries included
+  double decode_seconds = 0;
+
+  /// Tokens generated a second, the time for prompts included, as the paper counts.
+  double rate() const;
+  double decode_rate() const;
+};
+
+/// In the order memory, prompt, policy. Every sequence of a batch has the same prompt: it is read
+/// once and its cache copied, and the time counts for each. Sequences read one after another, so
+/// that one at a time is uncompressed.
+std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& options,
+                                              const Advance& advance = {});
+
+}  // namespace ballast

@@ -1,0 +1,67 @@
+#include "eval/speed/timed_batch.h"
+
+#include "base/parallel.h"
+#include "base/stopwatch.h"
+
+namespace ballast {
+std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary) {
+  std::vector<Token> tokens(count);
+  std::uint64_t state = 1;
+  for (Token& token : tokens) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    token = static_cast<Token>((state >> 33) % vocabulary);
+  }
+  return tokens;
+}
+
+TimedBatch::TimedBatch(const Model& model, const CacheOptions& options)
+    : model_(model), engine_(model), logits_(1, engine_.vocabulary()) {
+  sequences_.emplace_back(model, options);
+  samplers_.emplace_back(SamplingOptions{});
+  next_ = {0};
+}
+
+double TimedBatch::read(std::size_t tokens) {
+  if (tokens == 0) return 0;
+  const std::vector<Token> text = made_up_tokens(tokens, engine_.vocabulary());
+  PrefillOptions options;
+  options.finish_prompt = false;
+  const Stopwatch watch;
+  const std::vector<float> logits = engine_.prefill(sequences_[0], text, options);
+  next_[0] = samplers_[0].sample(logits, {}).token;
+  return watch.seconds();
+}
+
+double TimedBatch::finish_prompt() {
+  const Stopwatch watch;
+  sequences_[0].finish_prompt();
+  return watch.seconds();
+}
+
+void TimedBatch::copy_to(std::size_t batch) {
+  const std::vector<std::byte> bytes =
+      batch > 1 ? sequences_[0].cache().to_bytes() : std::vector<std::byte>();
+  while (sequences_.size() < batch) {
+    Cache copy = Cache::parse(bytes, "a copied sequence");
+    copy.reserve(copy.options().expected_tokens);
+    sequences_.emplace_back(model_, std::move(copy));
+    samplers_.emplace_back(SamplingOptions{});
+    next_.push_back((next_[0] + static_cast<Token>(sequences_.size())) %
+                    static_cast<Token>(engine_.vocabulary()));
+  }
+  logits_ = Matrix(batch, engine_.vocabulary());
+}
+
+double TimedBatch::generate(std::size_t tokens) {
+  pointers_.clear();
+  for (Sequence& sequence : sequences_) pointers_.push_back(&sequence);
+  const Stopwatch watch;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    engine_.decode(pointers_, next_, logits_.view());
+    parallel_for(next_.size(),
+                 [&](std::size_t i) { next_[i] = samplers_[i].sample(logits_[i], {}).token; });
+  }
+  return watch.seconds();
+}
+
+}  // namespace ballast

@@ -1,0 +1,44 @@
+// Sequences that read made-up tokens and go on, with the time that each part takes.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "ballast/engine/sampler.h"
+
+namespace ballast {
+
+/// Token ids that look like no text, the same every time.
+std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary);
+
+/// One sequence at first; copy_to() makes others of it. All functions return seconds.
+class TimedBatch {
+ public:
+  /// Throws Error as Sequence does.
+  TimedBatch(const Model& model, const CacheOptions& options);
+
+  /// Reads that many tokens more, to the logits of the last, into the only sequence.
+  double read(std::size_t tokens);
+  /// Says that the prompt has ended: methods that summarise then do it.
+  double finish_prompt();
+  /// Makes sequences that have read the same, each with memory of its own, as room for as many
+  /// tokens as the first one expects.
+  void copy_to(std::size_t batch);
+  /// Continues every sequence by its likeliest tokens.
+  double generate(std::size_t tokens);
+
+  const Cache& cache() const { return sequences_[0].cache(); }
+  std::size_t size() const { return sequences_.size(); }
+
+ private:
+  const Model& model_;
+  Engine engine_;
+  std::vector<Sequence> sequences_;
+  std::vector<Token> next_;  ///< of each sequence, not read yet
+  std::vector<Sequence*> pointers_;
+  Matrix logits_;
+  std::vector<Sampler> samplers_;  ///< always the likeliest, as programs choose it
+};
+
+}  // namespace ballast

@@ -1,0 +1,156 @@
+// LongBench and LongBench-E (Bai et al. 2023).
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/printable.h"
+#include "eval/data/benchmark_wording.h"
+#include "eval/data/benchmarks.h"
+#include "eval/data/json_lines.h"
+#include "eval/metrics/metrics.h"
+#include "eval/metrics/python_text.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kOtherLanguage[] = {"multifieldqa_zh", "dureader", "vcsum", "lsht",
+                                               "passage_retrieval_zh"};
+
+std::vector<std::string_view> task_names() {
+  std::vector<std::string_view> names;
+  for (const LongBenchTask& task : longbench_tasks()) names.push_back(task.name);
+  return names;
+}
+
+const LongBenchTask& find_task(std::string_view name, const std::string& where) {
+  for (const LongBenchTask& task : longbench_tasks()) {
+    if (task.name == name) return task;
+  }
+  require(std::ranges::find(kOtherLanguage, name) == std::end(kOtherLanguage),
+          "{}: {} is one of LongBench's Chinese tasks, whose scores need a Chinese word splitter; "
+          "the English ones are {}",
+          where, name, fmt::join(task_names(), ", "));
+  fail("{}: LongBench has no task \"{}\"; known are {}", where, printable(name),
+       fmt::join(task_names(), ", "));
+}
+
+/// LongBench's bins.
+std::string length_group(std::int64_t words) {
+  return words < 4000 ? "0-4k" : words < 8000 ? "4-8k" : "8k+";
+}
+
+std::string without_e(std::string name) {
+  if (name.ends_with("_e")) name.resize(name.size() - 2);
+  return name;
+}
+
+Sample make_sample(const Record& record, const fs::path& file, const LongBenchOptions& options) {
+  const std::string name =
+      without_e(record.has("dataset") ? record.text("dataset") : file.stem().string());
+  const LongBenchTask& task = find_task(name, record.place);
+  Sample sample;
+  sample.id = record.place;
+  sample.group = {{"task", task.name}};
+  if (options.by_length) sample.group["length"] = length_group(record.number("length"));
+  // What follows {context} is the question. Neither text is looked through for the other's mark.
+  constexpr std::string_view kContext = "{context}";
+  const std::size_t at = task.prompt.find(kContext);
+  sample.context = std::string(task.prompt.substr(0, at)) + record.text("context");
+  sample.question =
+      replace_all(task.prompt.substr(at + kContext.size()), "{input}", record.text("input"));
+  sample.expected["answers"] = record.texts("answers");
+  if (task.score == LongBenchScore::classification) {
+    sample.expected["classes"] = record.texts("all_classes");
+  }
+  if (task.score == LongBenchScore::retrieval) {  // found out now rather than after the answers
+    for (const std::string& answer : record.texts("answers")) retrieval_score("", answer);
+  }
+  sample.max_tokens = task.max_tokens;
+  sample.raw = !task.chat;
+  if (task.name == "samsum") sample.stop = {"\n"};  // as the benchmark's script does
+  return sample;
+}
+
+/// In the benchmark's order of tasks.
+std::vector<fs::path> files_of(const fs::path& path, const LongBenchOptions& options) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<fs::path> files;
+  for (const LongBenchTask& task : longbench_tasks()) {
+    const bool asked = options.tasks.empty()
+                           ? !options.e || task.in_e
+                           : std::ranges::find(options.tasks, task.name) != options.tasks.end();
+    const fs::path file = path / (std::string(task.name) + (options.e ? "_e.jsonl" : ".jsonl"));
+    const bool there = fs::exists(file);
+    require(there || !asked || options.tasks.empty(),
+            "{}: there is no such file, which task {} is in", file.string(), task.name);
+    if (asked && there) files.push_back(file);
+  }
+  require(!files.empty(), "{}: the folder holds no LongBench file such as {}", path.string(),
+          options.e ? "qasper_e.jsonl" : "qasper.jsonl");
+  return files;
+}
+
+double score_one(const LongBenchTask& task, const Sample& sample, std::string_view prediction,
+                 const std::string& truth) {
+  switch (task.score) {
+    case LongBenchScore::qa_f1:
+      return qa_f1(prediction, truth);
+    case LongBenchScore::rouge_l:
+      return rouge_of_sets(prediction, truth).rouge_l;
+    case LongBenchScore::classification:
+      return classification_score(prediction, truth,
+                                  sample.expected.at("classes").get<std::vector<std::string>>());
+    case LongBenchScore::retrieval:
+      return retrieval_score(prediction, truth);
+    case LongBenchScore::count:
+      return count_score(prediction, truth);
+    case LongBenchScore::code:
+      return code_similarity(prediction, truth);
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+void join_prompts(std::vector<Sample>& samples) {
+  for (Sample& sample : samples) {
+    sample.question = sample.context + sample.question;
+    sample.context.clear();
+  }
+}
+
+std::vector<Sample> read_longbench(const fs::path& path, const LongBenchOptions& options) {
+  for (const std::string& name : options.tasks) {
+    const LongBenchTask& task = find_task(name, "--tasks");
+    require(!options.e || task.in_e, "--tasks: {} is not part of LongBench-E", name);
+  }
+  std::vector<Sample> samples;
+  for (const fs::path& file : files_of(path, options)) {
+    JsonLines lines(file);
+    while (const auto record = lines.next()) {
+      Sample sample = make_sample(*record, file, options);
+      const std::string task = sample.group.at("task").get<std::string>();
+      if (options.tasks.empty() || std::ranges::find(options.tasks, task) != options.tasks.end()) {
+        samples.push_back(std::move(sample));
+      }
+    }
+  }
+  require(!samples.empty(), "{}: holds no sample of {}", path.string(),
+          fmt::join(options.tasks, ", "));
+  return samples;
+}
+
+double score_longbench(const Sample& sample, const Answered& answer) {
+  const LongBenchTask& task = find_task(sample.group.at("task").get<std::string>(), sample.id);
+  const std::string text = task.first_line ? first_line(answer.text) : answer.text;
+  double best = 0.0;
+  for (const Json& truth : sample.expected.at("answers")) {
+    best = std::max(best, score_one(task, sample, text, truth.get<std::string>()));
+  }
+  return best;
+}
+
+}  // namespace ballast

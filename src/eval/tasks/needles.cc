@@ -1,0 +1,269 @@
+#include "eval/tasks/needles.h"
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <set>
+
+#include "base/fail.h"
+#include "base/read_file.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 5> kNoise = {"The grass is green.", "The sky is blue.",
+                                                    "The sun is yellow.", "Here we go.",
+                                                    "There and back again."};
+
+constexpr std::array<std::string_view, 64> kAdjectives = {
+    "amber",   "ancient", "bitter", "blank",   "bold",    "brave",  "brisk",  "calm",
+    "chilly",  "clever",  "cloudy", "copper",  "cosmic",  "crisp",  "curly",  "damp",
+    "distant", "dusty",   "eager",  "elegant", "faint",   "famous", "fierce", "floral",
+    "frosty",  "gentle",  "giant",  "glossy",  "golden",  "grumpy", "hidden", "hollow",
+    "humble",  "icy",     "ivory",  "jolly",   "lively",  "lonely", "lunar",  "mellow",
+    "misty",   "narrow",  "noble",  "odd",     "patient", "plain",  "quick",  "quiet",
+    "rapid",   "rusty",   "salty",  "shiny",   "silent",  "solar",  "spicy",  "steep",
+    "sturdy",  "sunny",   "tall",   "tender",  "velvet",  "vivid",  "wooden", "zesty"};
+constexpr std::array<std::string_view, 64> kNouns = {
+    "anchor", "apple",    "badge",  "basket",  "beacon",  "bottle", "bridge",  "button",
+    "cabin",  "candle",   "canyon", "carpet",  "castle",  "clock",  "comet",   "cradle",
+    "dagger", "desert",   "dragon", "drum",    "eagle",   "engine", "falcon",  "feather",
+    "forest", "fountain", "garden", "glacier", "guitar",  "hammer", "harbor",  "hedge",
+    "island", "jacket",   "kettle", "ladder",  "lantern", "lemon",  "library", "lizard",
+    "magnet", "marble",   "meadow", "mirror",  "needle",  "ocean",  "orchard", "palace",
+    "parrot", "pebble",   "pillow", "planet",  "puzzle",  "ribbon", "river",   "saddle",
+    "shadow", "spoon",    "temple", "thunder", "tower",   "tunnel", "violin",  "window"};
+
+/// Numbers that are the same on every machine; the standard's distributions are not.
+class Draws {
+ public:
+  Draws(std::string_view what, std::uint64_t seed) {
+    std::uint64_t mixed = 0xcbf29ce484222325u;
+    for (char c : what) mixed = (mixed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    engine_.seed(mixed ^ (seed * 0x9e3779b97f4a7c15u));
+  }
+  std::size_t below(std::size_t n) { return engine_() % n; }
+  double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  std::string digits(std::size_t count) {
+    std::string out(1, static_cast<char>('1' + below(9)));
+    while (out.size() < count) out += static_cast<char>('0' + below(10));
+    return out;
+  }
+  /// As if drawn from a large dictionary: of LongEval's words hardly two are the same in a record.
+  std::string rare_word() {
+    constexpr std::string_view consonants = "bcdfghjklmnprstvwz", vowels = "aeiou";
+    std::string out;
+    for (std::size_t syllables = 2 + below(2); syllables > 0; --syllables) {
+      out += consonants[below(consonants.size())];
+      out += vowels[below(vowels.size())];
+    }
+    return out + consonants[below(consonants.size())];
+  }
+  std::string rare_key() {
+    const bool first = below(4) == 0, second = below(4) == 0;
+    std::string out = first ? std::string(kAdjectives[below(kAdjectives.size())]) : rare_word();
+    out += '-';
+    return out + (second ? std::string(kNouns[below(kNouns.size())]) : rare_word());
+  }
+  std::string key(std::string_view between) {
+    std::string out(kAdjectives[below(kAdjectives.size())]);
+    return out.append(between).append(kNouns[below(kNouns.size())]);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+Json place(std::size_t tokens, double depth) { return {{"length", tokens}, {"depth", depth}}; }
+
+}  // namespace
+
+Haystack::Haystack(const Tokenizer& tokenizer) : tokenizer_(&tokenizer), repeats_whole_(true) {
+  for (std::string_view sentence : kNoise) add(sentence);
+}
+
+Haystack::Haystack(const Tokenizer& tokenizer, const fs::path& path) : tokenizer_(&tokenizer) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (entry.is_regular_file() && entry.path().extension() == ".txt") {
+        files.push_back(entry.path());
+      }
+    }
+    std::ranges::sort(files);
+    require(!files.empty(), "{}: a folder without .txt files; the haystack is made of those",
+            path.string());
+  } else {
+    files.push_back(path);
+  }
+  for (const fs::path& file : files) {
+    const std::string text = read_file(file);
+    // A sentence ends with its mark before a blank, or with a line.
+    for (std::size_t begin = 0; begin < text.size();) {
+      std::size_t end = begin;
+      while (end < text.size() && text[end] != '\n' &&
+             !(std::strchr(".!?", text[end]) != nullptr && end + 1 < text.size() &&
+               (text[end + 1] == ' ' || text[end + 1] == '\n'))) {
+        ++end;
+      }
+      if (end < text.size() && text[end] != '\n') ++end;
+      add(std::string_view(text).substr(begin, end - begin));
+      begin = end + (end < text.size() && (text[end] == ' ' || text[end] == '\n'));
+    }
+  }
+  require(!sentences_.empty(), "{}: no text in it", path.string());
+}
+
+void Haystack::add(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return;
+  text = text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+  Sentence sentence{std::string(text), 0};
+  sentence.tokens =
+      tokenizer_->encode(" " + sentence.text, {.add_special = false, .parse_special = false})
+          .size();
+  sentences_.push_back(std::move(sentence));
+}
+
+std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& hidden,
+                           const std::vector<double>& depths, std::uint64_t seed) const {
+  std::size_t used = 0;
+  for (const std::string& text : hidden) {
+    used += tokenizer_->encode(" " + text, {.add_special = false, .parse_special = false}).size();
+  }
+  require(used <= tokens, "{} tokens are too few for what is to be hidden in them, which has {}",
+          tokens, used);
+  std::size_t at = repeats_whole_ ? 0 : Draws("haystack", seed).below(sentences_.size());
+  std::vector<const Sentence*> hay;
+  while (true) {
+    const Sentence& next = sentences_[at++ % sentences_.size()];
+    if (used + next.tokens > tokens) break;
+    used += next.tokens;
+    hay.push_back(&next);
+  }
+  std::vector<std::size_t> order(hidden.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return depths[i]; });
+  std::string out;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i <= hay.size(); ++i) {
+    while (next < order.size() &&
+           (i == hay.size() ||
+            static_cast<double>(i) >= depths[order[next]] * static_cast<double>(hay.size()))) {
+      out += (out.empty() ? "" : " ") + hidden[order[next++]];
+    }
+    if (i < hay.size()) out += (out.empty() ? "" : " ") + hay[i]->text;
+  }
+  return out;
+}
+
+Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
+                     std::size_t needles, std::uint64_t seed) {
+  require(needles > 0, "0 needles are none to be found");
+  Draws draws("needle", seed);
+  std::vector<std::string> keys, texts;
+  std::vector<double> depths = {depth};
+  std::string value;
+  while (keys.size() < needles) {
+    const std::string key = draws.key(" ");
+    if (std::ranges::find(keys, key) != keys.end()) continue;
+    const std::string number = draws.digits(7);
+    if (keys.empty()) value = number;
+    keys.push_back(key);
+    texts.push_back("One of the special magic numbers for " + key + " is: " + number + ".");
+    if (keys.size() > 1) depths.push_back(draws.unit());
+  }
+  Sample sample;
+  sample.id = fmt::format("needle/{}/{:g}/{}/{}", tokens, depth, needles, seed);
+  sample.group = place(tokens, depth);
+  const std::string head =
+      "A special magic number is hidden within the following text. Make sure to memorize it. I "
+      "will quiz you about the number afterwards.\n";
+  sample.question = "\nWhat is the special magic number for " + keys[0] +
+                    " mentioned in the provided text? The special magic number for " + keys[0] +
+                    " mentioned in the provided text is";
+  const std::size_t rest =
+      haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
+  require(tokens > rest, "{} tokens are too few for a needle's question, which has {}", tokens,
+          rest);
+  sample.context = head + haystack.hide(tokens - rest, texts, depths, seed);
+  sample.expected = {value};
+  sample.max_tokens = 16;
+  sample.stop = {"\n"};
+  return sample;
+}
+
+Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth,
+                      std::uint64_t seed) {
+  Draws draws("passkey", seed);
+  const std::string key = draws.digits(5);
+  Sample sample;
+  sample.id = fmt::format("passkey/{}/{:g}/{}", tokens, depth, seed);
+  sample.group = place(tokens, depth);
+  const std::string head =
+      "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
+      "I will quiz you about the important information there. ";
+  sample.question = "\nWhat is the pass key? The pass key is";
+  const std::size_t rest =
+      haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
+  require(tokens > rest, "{} tokens are too few for a passkey's question, which has {}", tokens,
+          rest);
+  const std::string hidden =
+      "The pass key is " + key + ". Remember it. " + key + " is the pass key.";
+  sample.context = head + haystack.hide(tokens - rest, {hidden}, {depth}, seed);
+  sample.expected = {key};
+  sample.max_tokens = 12;
+  sample.stop = {"\n"};
+  return sample;
+}
+
+Sample lines_sample(std::size_t lines, std::uint64_t seed) {
+  constexpr std::size_t most = 100000;
+  require(lines >= 1 && lines <= most, "{} lines; expected 1 to {}", lines, most);
+  Draws draws("lines", seed);
+  Sample sample;
+  sample.id = fmt::format("lines/{}/{}", lines, seed);
+  sample.group = {{"lines", lines}};
+  sample.context =
+      "Below is a record of lines I want you to remember. Each line begins with 'line <line "
+      "index>' and contains a '<REGISTER_CONTENT>' at the end of the line as a numerical value. "
+      "For each line index, memorize its corresponding <REGISTER_CONTENT>. At the end of the "
+      "record, I will ask you to retrieve the corresponding <REGISTER_CONTENT> of a certain line "
+      "index. Now the record start:\n\n";
+  std::set<std::string> seen;
+  std::vector<std::pair<std::string, std::size_t>> record;
+  while (record.size() < lines) {
+    const std::string key = draws.rare_key();
+    if (!seen.insert(key).second) continue;
+    record.emplace_back(key, 1 + draws.below(50000));
+    sample.context += fmt::format("line {}: REGISTER_CONTENT is <{}>\n", key, record.back().second);
+  }
+  const auto& [key, value] = record[draws.below(lines)];
+  sample.context += "\nNow the record is over.";
+  sample.question =
+      " Tell me what is the <REGISTER_CONTENT> in line " + key + "? I need the number. ";
+  sample.expected = value;
+  sample.max_tokens = 12;
+  sample.stop = {"\n"};
+  return sample;
+}
+
+std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens) {
+  const auto size = [&](std::size_t lines) {
+    const Sample sample = lines_sample(lines, 0);
+    return tokenizer.encode(sample.context + sample.question).size() + sample.max_tokens;
+  };
+  // No line has fewer than four tokens.
+  std::size_t low = 0, high = std::min<std::size_t>(100000, tokens / 4 + 1);
+  while (low < high) {
+    const std::size_t middle = (low + high + 1) / 2;
+    (size(middle) <= tokens ? low : high) = size(middle) <= tokens ? middle : middle - 1;
+  }
+  require(low > 0, "{} tokens are too few for a record of one line", tokens);
+  return low;
+}
+
+}  // namespace ballast

@@ -1,0 +1,58 @@
+// Questions made on the spot: line retrieval as LongEval words it, needles as RULER words them, and
+// passkeys, of any length and at any depth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/tokenizer.h"
+#include "eval/data/samples.h"
+
+namespace ballast {
+
+/// Sentences to hide things in, over and over as often as it takes.
+class Haystack {
+ public:
+  /// The few sentences that the passkey test and RULER's first needle use.
+  explicit Haystack(const Tokenizer& tokenizer);
+  /// The sentences of all .txt files of a folder, in order of their names; or of one file. Throws
+  /// Error when there is none.
+  Haystack(const Tokenizer& tokenizer, const std::filesystem::path& path);
+
+  /// About `tokens` tokens of sentences (at most), beginning at a place that `seed` chooses, with
+  /// `hidden[i]` put in at the fraction `depths[i]` of them. Throws Error when the hidden texts
+  /// alone are longer.
+  std::string hide(std::size_t tokens, const std::vector<std::string>& hidden,
+                   const std::vector<double>& depths, std::uint64_t seed) const;
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  struct Sentence {
+    std::string text;  ///< without the space before it
+    std::size_t tokens = 0;
+  };
+  void add(std::string_view text);
+
+  const Tokenizer* tokenizer_;
+  std::vector<Sentence> sentences_;
+  bool repeats_whole_ = false;  ///< begins with the first sentence, whatever the seed
+};
+
+/// A needle: what is asked for among `needles` of them, at `depth` of a prompt of at most `tokens`
+/// tokens; the others are anywhere. Values are numbers of seven digits. group: length, depth.
+/// expected: the list of the answer's strings.
+Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
+                     std::size_t needles, std::uint64_t seed);
+/// A passkey of five digits.
+Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth,
+                      std::uint64_t seed);
+/// A record of `lines` lines. group: lines. expected: the number.
+Sample lines_sample(std::size_t lines, std::uint64_t seed);
+/// The most lines whose prompt has at most `tokens` tokens.
+std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens);
+
+}  // namespace ballast

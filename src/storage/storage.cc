@@ -1,0 +1,266 @@
+#include "ballast/storage.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "base/fail.h"
+#include "base/large_pages.h"
+#include "storage/round.h"
+
+namespace ballast {
+namespace {
+
+using kernels::bf16_decode;
+
+constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8", "int4"};
+
+// Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little
+// more as its scale is rounded up, must be finite itself.
+constexpr float kQuantLimit = 0x1.Cp126f;
+
+float limited(float x) { return std::clamp(x, -kQuantLimit, kQuantLimit); }
+
+// To the nearest integer of a number of at most 2^22: adding 1.5·2^23 leaves it in the low bits.
+std::uint32_t nearest_bits(float x) { return std::bit_cast<std::uint32_t>(x + 12582912.0f); }
+
+void encode_int8(std::span<const float> group, std::int8_t* out, std::uint16_t& scale) {
+  float largest = 0.0f;
+  for (float x : group) largest = std::max(largest, std::abs(x));
+  scale = kernels::bf16_encode_up(static_cast<double>(std::min(largest, kQuantLimit)) / 127.0);
+  // Dividing, not multiplying by the inverse, which overflows when the scale is subnormal.
+  const float step = scale == 0 ? 1.0f : bf16_decode(scale);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    out[i] = static_cast<std::int8_t>(nearest_bits(limited(group[i]) / step));
+  }
+}
+
+// Byte j holds number j in its low half and number 16 + j in its high half.
+void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t& scale,
+                 std::uint16_t& offset) {
+  float low = group[0], high = group[0];
+  for (float x : group) {
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+  offset = kernels::bf16_encode_down(limited(low));
+  const double origin = bf16_decode(offset);
+  scale = kernels::bf16_encode_up((limited(high) - origin) / 15.0);
+  // A quarter of everything: the difference of the largest numbers must not overflow.
+  const float quarter_origin = 0.25f * bf16_decode(offset);
+  const float quarter_step = scale == 0 ? 1.0f : 0.25f * bf16_decode(scale);
+  std::array<std::uint8_t, kQuantGroup> digits{};
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const float digit = (0.25f * limited(group[i]) - quarter_origin) / quarter_step;
+    digits[i] = static_cast<std::uint8_t>(nearest_bits(digit));
+  }
+  for (std::size_t j = 0; j < kQuantGroup / 2; ++j) {
+    out[j] = static_cast<std::uint8_t>((digits[j] & 15u) | digits[j + kQuantGroup / 2] << 4);
+  }
+}
+
+// `data` is as aligned as the rows' numbers; `scales` as in RowsView.
+void encode_row(StorageType type, std::span<const float> row, std::byte* data,
+                std::uint16_t* scales) {
+  switch (type) {
+    case StorageType::f32:
+      std::copy(row.begin(), row.end(), reinterpret_cast<float*>(data));
+      return;
+    case StorageType::bf16: {
+      auto* out = reinterpret_cast<std::uint16_t*>(data);
+      for (std::size_t i = 0; i < row.size(); ++i) out[i] = kernels::bf16_encode(row[i]);
+      return;
+    }
+    case StorageType::f16: {
+      auto* out = reinterpret_cast<std::uint16_t*>(data);
+      for (std::size_t i = 0; i < row.size(); ++i) out[i] = kernels::f16_encode(row[i]);
+      return;
+    }
+    case StorageType::int8:
+    case StorageType::int4:
+      break;
+  }
+  const std::size_t groups = quant_groups(row.size());
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t begin = g * kQuantGroup;
+    const auto group = row.subspan(begin, std::min(kQuantGroup, row.size() - begin));
+    if (type == StorageType::int8) {
+      encode_int8(group, reinterpret_cast<std::int8_t*>(data) + begin, scales[g]);
+    } else {
+      encode_int4(group, reinterpret_cast<std::uint8_t*>(data) + begin / 2, scales[g],
+                  scales[groups + g]);
+    }
+  }
+}
+
+void decode_int8(const std::int8_t* codes, float scale, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i]) * scale;
+}
+
+void decode_int4(const std::uint8_t* bytes, float scale, float offset, std::span<float> out) {
+  std::array<float, kQuantGroup> all;
+  for (std::size_t j = 0; j < kQuantGroup / 2; ++j) {
+    all[j] = static_cast<float>(bytes[j] & 15) * scale + offset;
+    all[j + kQuantGroup / 2] = static_cast<float>(bytes[j] >> 4) * scale + offset;
+  }
+  std::copy_n(all.begin(), out.size(), out.begin());
+}
+
+void decode_row(StorageType type, const std::byte* data, const std::uint16_t* scales,
+                std::span<float> out) {
+  const std::size_t dim = out.size();
+  switch (type) {
+    case StorageType::f32:
+      std::copy_n(reinterpret_cast<const float*>(data), dim, out.begin());
+      return;
+    case StorageType::bf16: {
+      const auto* words = reinterpret_cast<const std::uint16_t*>(data);
+      for (std::size_t i = 0; i < dim; ++i) out[i] = bf16_decode(words[i]);
+      return;
+    }
+    case StorageType::f16: {
+      const auto* words = reinterpret_cast<const std::uint16_t*>(data);
+      for (std::size_t i = 0; i < dim; ++i) out[i] = kernels::f16_decode(words[i]);
+      return;
+    }
+    case StorageType::int8:
+    case StorageType::int4:
+      break;
+  }
+  const std::size_t groups = quant_groups(dim);
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t begin = g * kQuantGroup;
+    const auto group = out.subspan(begin, std::min(kQuantGroup, dim - begin));
+    if (type == StorageType::int8) {
+      decode_int8(reinterpret_cast<const std::int8_t*>(data) + begin, bf16_decode(scales[g]),
+                  group);
+    } else {
+      decode_int4(reinterpret_cast<const std::uint8_t*>(data) + begin / 2, bf16_decode(scales[g]),
+                  bf16_decode(scales[groups + g]), group);
+    }
+  }
+}
+
+// Caches of smaller arrays lie within reach of the processor's table of pages, or nearly, and would
+// feel the last large page, of which half is empty on average.
+constexpr std::size_t kLeastInLargePages = std::size_t{256} << 10;
+
+std::unique_ptr<std::byte[], FreeRows> allocate_rows(std::size_t bytes) {
+  if (bytes < kLeastInLargePages) {
+    return {allocate_aligned<std::byte>(bytes).release(), FreeRows{false}};
+  }
+  return {static_cast<std::byte*>(LargePages::shared().allocate(bytes)), FreeRows{true}};
+}
+
+std::size_t checked_product(std::size_t a, std::size_t b) {
+  require(b == 0 || a <= std::numeric_limits<std::size_t>::max() / 2 / b,
+          "a store of {} rows of {} bytes is too large", a, b);
+  return a * b;
+}
+
+}  // namespace
+
+std::string_view to_string(StorageType type) { return kNames[static_cast<std::size_t>(type)]; }
+
+StorageType parse_storage_type(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<StorageType>(i);
+  }
+  fail("unknown storage type '{}': expected f32, bf16, f16, int8 or int4", name);
+}
+
+void RowsView::decode(std::size_t i, std::span<float> out) const {
+  const std::uint16_t* row_scale = scales == nullptr ? nullptr : scales + i * row_scales(type, dim);
+  decode_row(type, data + i * stride, row_scale, out.first(dim));
+}
+
+void RowsView::decode(MutableMatrix out) const {
+  for (std::size_t i = 0; i < rows; ++i) decode(i, out[i]);
+}
+
+RowsView view_f32(ConstMatrix rows) {
+  RowsView view;
+  view.rows = rows.rows;
+  view.dim = rows.cols;
+  view.stride = rows.stride * sizeof(float);
+  view.data = reinterpret_cast<const std::byte*>(rows.data);
+  return view;
+}
+
+Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity)
+    : type_(type),
+      dim_(dim),
+      stride_(row_bytes(type, dim)),
+      scales_per_row_(row_scales(type, dim)) {
+  grow(capacity, 0);
+}
+
+std::size_t Rows::bytes() const {
+  return capacity_ * (stride_ + scales_per_row_ * sizeof(std::uint16_t));
+}
+
+void Rows::set(std::size_t i, std::span<const float> row) {
+  encode_row(type_, row.first(dim_), data_.get() + i * stride_, scales() + i * scales_per_row_);
+}
+
+void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
+  require(source.dim == dim_, "cannot copy a row of {} numbers into a store of rows of {}",
+          source.dim, dim_);
+  if (source.type == type_) {
+    // An f32 view may have less padding than the store.
+    const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
+    std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
+    if (scales_per_row_ > 0) {
+      std::memcpy(scales() + i * scales_per_row_, source.scales + from * scales_per_row_,
+                  scales_per_row_ * sizeof(std::uint16_t));
+    }
+    return;
+  }
+  constexpr std::size_t kOnStack = 256;
+  float small[kOnStack];
+  AlignedArray<float> large;
+  float* row = small;
+  if (dim_ > kOnStack) {
+    large = allocate_aligned<float>(dim_);
+    row = large.get();
+  }
+  source.decode(from, {row, dim_});
+  set(i, {row, dim_});
+}
+
+void FreeRows::operator()(std::byte* rows) const {
+  if (in_large_pages) {
+    LargePages::shared().free(rows);
+  } else {
+    std::free(rows);
+  }
+}
+
+void Rows::grow(std::size_t capacity, std::size_t used) {
+  const std::size_t numbers = checked_product(capacity, stride_);
+  const std::size_t begin = numbers + (kAlignment - numbers % kAlignment) % kAlignment;
+  const std::size_t row_of_scales = scales_per_row_ * sizeof(std::uint16_t);
+  Data data = allocate_rows(begin + checked_product(capacity, row_of_scales));
+  if (used > 0) {
+    std::memcpy(data.get(), data_.get(), used * stride_);
+    std::memcpy(data.get() + begin, data_.get() + scales_begin_, used * row_of_scales);
+  }
+  // The padding of rows stays zero, so that it is finite in every type.
+  std::memset(data.get() + used * stride_, 0, (capacity - used) * stride_);
+  data_ = std::move(data);
+  scales_begin_ = begin;
+  capacity_ = capacity;
+}
+
+RowsView Rows::view(std::size_t begin, std::size_t count) const {
+  RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
+  if (scales_per_row_ > 0) all.scales = scales();
+  return all.slice(begin, count);
+}
+
+}  // namespace ballast

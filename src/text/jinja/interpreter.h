@@ -1,0 +1,15 @@
+// Running chat templates.
+#pragma once
+
+#include <string>
+
+#include "text/jinja/parser.h"
+#include "text/jinja/value.h"
+
+namespace ballast::jinja {
+
+/// What the template writes, given these variables. `budget` bounds the bytes it makes and the
+/// steps it takes. Throws Error that names the line.
+std::string render(const Block& block, const Dict& variables, Budget budget);
+
+}  // namespace ballast::jinja

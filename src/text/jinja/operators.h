@@ -1,0 +1,22 @@
+// Arithmetic, comparison and slicing of values, as in Python.
+#pragma once
+
+#include <string>
+
+#include "text/jinja/value.h"
+
+namespace ballast::jinja {
+
+/// Every binary operator but `and` and `or`.
+Value apply_operator(const std::string& op, const Value& left, const Value& right, Budget& budget);
+
+Value negate(const Value& value);
+
+/// object[index], for all but dicts by name.
+Value item_at(const Value& object, const Value& index, Budget& budget);
+
+/// object[first:last:step]; what is not given is none.
+Value slice(const Value& object, const Value& first, const Value& last, const Value& step,
+            Budget& budget);
+
+}  // namespace ballast::jinja

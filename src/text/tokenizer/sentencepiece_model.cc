@@ -1,0 +1,118 @@
+#include "text/tokenizer/sentencepiece_model.h"
+
+#include <sentencepiece_processor.h>
+
+#include <bit>
+#include <cstring>
+
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+// Protocol buffers' wire format, as far as a ModelProto needs it (developers.google.com,
+// protocol-buffers, encoding; field numbers from sentencepiece_model.proto).
+class Message {
+ public:
+  void add_integer(unsigned field, std::uint64_t value) {
+    append_integer(field << 3);
+    append_integer(value);
+  }
+  void add_bytes(unsigned field, std::string_view value) {
+    append_integer(field << 3 | 2);
+    append_integer(value.size());
+    bytes_ += value;
+  }
+  void add_float(unsigned field, float value) {
+    append_integer(field << 3 | 5);
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    for (int shift = 0; shift < 32; shift += 8) bytes_.push_back(static_cast<char>(bits >> shift));
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void append_integer(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
+    bytes_.push_back(static_cast<char>(value));
+  }
+  std::string bytes_;
+};
+
+std::string one_line(std::string text) {
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return text;
+}
+
+}  // namespace
+
+SentencePieceModel::SentencePieceModel(const std::string& serialized, const std::string& source)
+    : source_(source), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  const auto status = processor_->LoadFromSerializedProto(serialized);
+  require(status.ok(), "{}: not a SentencePiece model ({})", source, one_line(status.ToString()));
+}
+
+SentencePieceModel::~SentencePieceModel() = default;
+SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
+
+Vocabulary SentencePieceModel::vocabulary() const {
+  Vocabulary vocabulary;
+  vocabulary.source = source_;
+  vocabulary.kind = Vocabulary::Kind::library;
+  for (int i = 0; i < processor_->GetPieceSize(); ++i) {
+    vocabulary.pieces.push_back(processor_->IdToPiece(i));
+    vocabulary.scores.push_back(processor_->GetScore(i));
+    vocabulary.types.push_back(processor_->IsUnknown(i)   ? TokenType::unknown
+                               : processor_->IsControl(i) ? TokenType::control
+                               : processor_->IsByte(i)    ? TokenType::byte
+                               : processor_->IsUnused(i)  ? TokenType::unused
+                                                          : TokenType::normal);
+  }
+  vocabulary.bos = processor_->bos_id();
+  vocabulary.eos = processor_->eos_id();
+  vocabulary.unk = processor_->unk_id();
+  vocabulary.pad = processor_->pad_id();
+  // The library does not tell whether it puts a space in front; what it does with a letter does.
+  std::vector<std::string> pieces;
+  const auto status = processor_->Encode("a", &pieces);
+  require(status.ok(), "{}: {}", source_, one_line(status.ToString()));
+  if (!pieces.empty() && pieces[0].starts_with("\u2581")) {
+    vocabulary.space_prefix = Vocabulary::SpacePrefix::always;
+  }
+  return vocabulary;
+}
+
+void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) const {
+  std::vector<int> ids;
+  const auto status = processor_->Encode(text, &ids);
+  require(status.ok(), "{}: {}", source_, one_line(status.ToString()));
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+std::string serialize(const SentencePieceParts& parts) {
+  require(parts.scores.size() == parts.pieces.size() && parts.types.size() == parts.pieces.size(),
+          "serialize: {} pieces, {} scores, {} types; expected as many", parts.pieces.size(),
+          parts.scores.size(), parts.types.size());
+  Message model;
+  for (std::size_t i = 0; i < parts.pieces.size(); ++i) {
+    Message piece;
+    piece.add_bytes(1, parts.pieces[i]);
+    piece.add_float(2, parts.scores[i]);
+    piece.add_integer(3, static_cast<std::uint64_t>(parts.types[i]));
+    model.add_bytes(1, piece.bytes());
+  }
+  Message trainer;
+  trainer.add_integer(3, parts.unigram ? 1 : 2);
+  trainer.add_integer(35, parts.byte_fallback);
+  // The library looks for these by name and refuses ids that do not fit.
+  model.add_bytes(2, trainer.bytes());
+  Message normalizer;
+  normalizer.add_bytes(1, "ballast");
+  normalizer.add_bytes(2, parts.character_map);
+  normalizer.add_integer(3, parts.add_space_prefix);
+  normalizer.add_integer(4, parts.remove_extra_spaces);
+  normalizer.add_integer(5, 1);
+  model.add_bytes(3, normalizer.bytes());
+  return model.bytes();
+}
+
+}  // namespace ballast

@@ -1,0 +1,116 @@
+#include "text/tokenizer/splitter.h"
+
+#include "base/fail.h"
+#include "text/tokenizer/utf8.h"
+
+namespace ballast {
+namespace {
+
+// An expression of a hostile file could backtrack for ever. ICU counts backtracking points in steps
+// of 10,000, so this allows 100 a character; real expressions need fewer than 10.
+std::int32_t time_limit(std::int32_t length) { return 10 + length / 100; }
+
+icu::UnicodeString to_utf16(std::string_view text) {
+  icu::UnicodeString out(static_cast<std::int32_t>(text.size()), UChar32{0}, 0);
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char c = next_utf8(text, i);
+    out.append(static_cast<UChar32>(c.code));
+    i += c.length;
+  }
+  return out;
+}
+
+// ICU keeps a backtracking point for each repetition of \s, whose number it limits, but not of a
+// set, so that runs of any length can be matched: [\s] is written for \s.
+std::string with_sets(const std::string& pattern) {
+  std::string out;
+  int depth = 0;  // within brackets
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      depth += c == '[' ? 1 : c == ']' && depth > 0 ? -1 : 0;
+      out.push_back(c);
+      continue;
+    }
+    const char escaped = pattern[++i];
+    if (depth == 0 && escaped == 's') {
+      out += "[\\s]";
+    } else if (depth == 0 && escaped == 'S') {
+      out += "[^\\s]";
+    } else {
+      out += {c, escaped};
+    }
+  }
+  return out;
+}
+
+// Ends of the words, in UTF-16 units, after one more expression has cut them.
+std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexMatcher& matcher,
+                              UErrorCode& status) {
+  std::vector<std::int32_t> finer;
+  finer.reserve(ends.size());
+  std::int32_t begin = 0;
+  for (std::int32_t end : ends) {
+    matcher.region(begin, end, status);
+    matcher.setTimeLimit(time_limit(end - begin), status);
+    std::int32_t last = begin;
+    while (U_SUCCESS(status) && matcher.find(status)) {
+      for (std::int32_t cut : {matcher.start(status), matcher.end(status)}) {
+        if (cut > last) finer.push_back(last = cut);
+      }
+    }
+    if (end > last) finer.push_back(end);
+    begin = end;
+  }
+  return finer;
+}
+
+}  // namespace
+
+Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& source)
+    : source_(source) {
+  for (const std::string& pattern : patterns) {
+    UErrorCode status = U_ZERO_ERROR;
+    UParseError where;
+    patterns_.emplace_back(icu::RegexPattern::compile(
+        icu::UnicodeString::fromUTF8(with_sets(pattern)), 0, where, status));
+    require(U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' is not valid ({})", source,
+            pattern, u_errorName(status));
+  }
+}
+
+void Splitter::split(std::string_view text,
+                     const std::function<void(std::string_view)>& word) const {
+  if (text.empty()) return;
+  if (patterns_.empty()) return word(text);
+  const icu::UnicodeString wide = to_utf16(text);
+  std::vector<std::int32_t> ends = {wide.length()};
+  UErrorCode status = U_ZERO_ERROR;
+  for (const auto& pattern : patterns_) {
+    const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(wide, status));
+    if (U_SUCCESS(status)) ends = cut(ends, *matcher, status);
+    require(
+        U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' fails on this text ({})",
+        source_,
+        [&] {
+          std::string utf8;
+          return pattern->pattern().toUTF8String(utf8);
+        }(),
+        u_errorName(status));
+  }
+  std::size_t begin = 0;
+  std::size_t position = 0;
+  std::int32_t unit = 0;
+  for (std::int32_t end : ends) {
+    for (; unit < end;) {
+      const Utf8Char c = next_utf8(text, position);
+      position += c.length;
+      unit += c.code > 0xffff ? 2 : 1;
+    }
+    // A word cannot end between the halves of a surrogate pair, so position > begin.
+    word(text.substr(begin, position - begin));
+    begin = position;
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,23 @@
+// Hugging Face's tokenizer.json.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "ballast/engine/tokenizer.h"
+
+namespace ballast {
+
+/// Throws Error that names `source` and the part that is damaged or not supported. Supported:
+/// models BPE (byte-level, or over characters with spaces written as U+2581) and Unigram, with the
+/// normalizers, pre-tokenizers and post-processors that language models use with them.
+Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source);
+
+/// Takes in one added token, an object as in "added_tokens".
+void add_token(Vocabulary& vocabulary, Token id, const nlohmann::json& token);
+
+/// Parses JSON; throws Error that names `source` and the place.
+nlohmann::json parse_json(std::string_view text, const std::string& source);
+
+}  // namespace ballast

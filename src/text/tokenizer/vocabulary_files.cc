@@ -1,0 +1,155 @@
+// Vocabularies of files and of Hugging Face folders.
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <unordered_map>
+
+#include "ballast/engine/gguf.h"
+#include "ballast/engine/tokenizer.h"
+#include "base/fail.h"
+#include "base/read_file.h"
+#include "text/tokenizer/pretokenizers.h"
+#include "text/tokenizer/sentencepiece_model.h"
+#include "text/tokenizer/tokenizer_json.h"
+
+namespace ballast {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Larger than any vocabulary.
+constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 30;
+
+std::string read_limited(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) fail_to_open(path, error.value());
+  require(size <= kLargestFile, "{}: {} bytes; a vocabulary has at most {}", path.string(), size,
+          kLargestFile);
+  return read_file(path);
+}
+
+Vocabulary read_sentencepiece(const fs::path& path) {
+  std::string serialized = read_limited(path);
+  Vocabulary vocabulary = SentencePieceModel(serialized, path.string()).vocabulary();
+  vocabulary.sentencepiece_model = std::move(serialized);
+  // The file does not say; models that have a bos token in it are trained with it in front.
+  vocabulary.add_bos = vocabulary.bos != kNoToken;
+  return vocabulary;
+}
+
+// GPT-2's own form, which OPT still has: a tokenizer.json takes shape from it.
+Vocabulary read_vocab_and_merges(const fs::path& folder) {
+  const fs::path path = folder / "vocab.json";
+  json merges = json::array();
+  std::istringstream lines(read_limited(folder / "merges.txt"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty() && !(merges.empty() && line.starts_with("#version"))) merges.push_back(line);
+  }
+  const json model = {{"type", "BPE"},
+                      {"vocab", parse_json(read_limited(path), path.string())},
+                      {"merges", std::move(merges)}};
+  const json pre = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  return parse_tokenizer_json(json{{"model", model}, {"pre_tokenizer", pre}}.dump(), path.string());
+}
+
+Vocabulary read_folder(const fs::path& folder) {
+  if (fs::exists(folder / "tokenizer.json")) {
+    const fs::path path = folder / "tokenizer.json";
+    return parse_tokenizer_json(read_limited(path), path.string());
+  }
+  if (fs::exists(folder / "tokenizer.model")) return read_sentencepiece(folder / "tokenizer.model");
+  if (fs::exists(folder / "vocab.json")) return read_vocab_and_merges(folder);
+  fail("{}: no vocabulary; expected tokenizer.json, tokenizer.model, or vocab.json with merges.txt",
+       folder.string());
+}
+
+// "<s>", or {"content": "<s>", ...}, or null.
+std::string token_text(const json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  return found->is_object() ? found->value("content", std::string()) : "";
+}
+
+void set_special_ids(Vocabulary& vocabulary, const json& config) {
+  std::unordered_map<std::string_view, Token> ids;
+  for (std::size_t i = 0; i < vocabulary.pieces.size(); ++i) {
+    ids[vocabulary.pieces[i]] = static_cast<Token>(i);
+  }
+  const std::pair<const char*, Token*> names[] = {{"bos_token", &vocabulary.bos},
+                                                  {"eos_token", &vocabulary.eos},
+                                                  {"unk_token", &vocabulary.unk},
+                                                  {"pad_token", &vocabulary.pad}};
+  for (const auto& [key, id] : names) {
+    const auto found = ids.find(token_text(config, key));
+    if (found == ids.end() || found->first.empty()) continue;
+    *id = found->second;
+    if (vocabulary.types[*id] == TokenType::normal) vocabulary.types[*id] = TokenType::control;
+  }
+  const auto flag = [&](const char* key, bool& value) {
+    if (config.contains(key) && config.at(key).is_boolean()) value = config.at(key).get<bool>();
+  };
+  flag("add_bos_token", vocabulary.add_bos);
+  flag("add_eos_token", vocabulary.add_eos);
+  vocabulary.add_bos &= vocabulary.bos != kNoToken;
+  vocabulary.add_eos &= vocabulary.eos != kNoToken;
+}
+
+void set_chat_template(Vocabulary& vocabulary, const json& config) {
+  const auto found = config.find("chat_template");
+  if (found == config.end()) return;
+  if (found->is_string()) {
+    vocabulary.chat_template = found->get<std::string>();
+  } else if (found->is_array()) {
+    for (const json& entry : *found) {
+      if (entry.at("name") == "default") {
+        vocabulary.chat_template = entry.at("template").get<std::string>();
+      }
+    }
+  }
+}
+
+void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_tokens) {
+  const json config = parse_json(read_limited(path), path.string());
+  try {
+    if (with_added_tokens && config.contains("added_tokens_decoder")) {
+      for (const auto& [id, token] : config.at("added_tokens_decoder").items()) {
+        // Keys are not in numeric order; add_token allows for the gaps.
+        require(!id.empty() && id.size() < 10 &&
+                    id.find_first_not_of("0123456789") == std::string::npos,
+                "{}: '{}' in 'added_tokens_decoder' is not an id", path.string(), id);
+        add_token(vocabulary, std::stoi(id), token);
+      }
+    }
+    set_special_ids(vocabulary, config);
+    set_chat_template(vocabulary, config);
+  } catch (const json::exception& e) {
+    fail("{}: {}", path.string(), e.what());
+  }
+}
+
+}  // namespace
+
+Vocabulary read_vocabulary(const fs::path& path) {
+  require(fs::exists(path), "{}: no such file or folder", path.string());
+  const bool is_folder = fs::is_directory(path);
+  const bool is_gguf = !is_folder && path.extension() != ".json" && path.extension() != ".model";
+  if (is_gguf) return read_vocabulary(Gguf(path));
+  Vocabulary vocabulary = is_folder ? read_folder(path)
+                          : path.extension() == ".model"
+                              ? read_sentencepiece(path)
+                              : parse_tokenizer_json(read_limited(path), path.string());
+  const fs::path folder = is_folder ? path : path.parent_path();
+  const bool from_json = fs::path(vocabulary.source).filename() == "tokenizer.json";
+  if (fs::exists(folder / "tokenizer_config.json")) {
+    read_config(vocabulary, folder / "tokenizer_config.json", !from_json);
+  }
+  if (fs::exists(folder / "chat_template.jinja")) {
+    vocabulary.chat_template = read_limited(folder / "chat_template.jinja");
+  }
+  return vocabulary;
+}
+
+}  // namespace ballast

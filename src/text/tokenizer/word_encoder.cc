@@ -1,0 +1,174 @@
+#include "text/tokenizer/word_encoder.h"
+
+#include <charconv>
+
+#include "base/fail.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/utf8.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::string_view kSpace = "\u2581";
+
+// Only these can come out of merging: a mark such as <s> never stands for its own spelling.
+bool is_mergeable(TokenType type) {
+  return type == TokenType::normal || type == TokenType::user_defined;
+}
+
+// A piece such as "of▁the".
+bool has_inner_space(std::string_view piece) {
+  std::size_t i = 0;
+  while (piece.substr(i, kSpace.size()) == kSpace) i += kSpace.size();
+  return piece.find(kSpace, i) != std::string_view::npos;
+}
+
+std::uint64_t pair_key(Token left, Token right) {
+  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+}
+
+}  // namespace
+
+WordEncoder::WordEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& texts)
+    : vocabulary_(vocabulary), by_bytes_(vocabulary.kind == Vocabulary::Kind::byte_bpe) {
+  bytes_.fill(kNoToken);
+  read_pieces(by_bytes_ ? texts : vocabulary.pieces);
+  read_merges();
+}
+
+void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
+  ids_.reserve(spellings.size());
+  for (std::size_t i = 0; i < spellings.size(); ++i) {
+    const TokenType type = vocabulary_.types[i];
+    const std::string_view spelling = spellings[i];
+    const auto id = static_cast<Token>(i);
+    if (type == TokenType::byte) {
+      unsigned byte = 256;
+      if (spelling.size() == 6 && spelling.starts_with("<0x") && spelling[5] == '>') {
+        std::from_chars(spelling.data() + 3, spelling.data() + 5, byte, 16);
+      }
+      require(byte < 256, "{}: piece {} ('{}') is of type byte but not of the form <0x0A>",
+              vocabulary_.source, i, to_valid_utf8(spelling));
+      bytes_[byte] = id;
+    }
+    if (!is_mergeable(type) || spelling.empty()) continue;
+    ids_[spelling] = id;
+    longest_ = std::max(longest_, spelling.size());
+    if (by_bytes_ && spelling.size() == 1) bytes_[static_cast<unsigned char>(spelling[0])] = id;
+    if (!by_bytes_ && has_inner_space(spelling)) spaces_begin_pieces_ = false;
+  }
+}
+
+void WordEncoder::read_merges() {
+  const auto& merges = vocabulary_.merges;
+  if (!by_bytes_ && merges.empty()) {
+    require(vocabulary_.scores.size() == vocabulary_.pieces.size(),
+            "{}: {} scores for {} pieces; expected one each, or merges", vocabulary_.source,
+            vocabulary_.scores.size(), vocabulary_.pieces.size());
+  }
+  // Merges are written as pieces are, so byte-level ones need ids by that spelling.
+  std::unordered_map<std::string_view, Token> written;
+  if (by_bytes_) {
+    written.reserve(vocabulary_.pieces.size());
+    for (std::size_t i = 0; i < vocabulary_.pieces.size(); ++i) {
+      if (is_mergeable(vocabulary_.types[i])) {
+        written[vocabulary_.pieces[i]] = static_cast<Token>(i);
+      }
+    }
+  }
+  const auto& ids = by_bytes_ ? written : ids_;
+  merges_.reserve(merges.size());
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    // Named one by one: lambdas may not capture structured bindings before C++20's last
+    // corrections.
+    const std::string& left = merges[rank].first;
+    const std::string& right = merges[rank].second;
+    const auto id = [&](const std::string& piece) {
+      const auto found = ids.find(piece);
+      require(found != ids.end(), "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing",
+              vocabulary_.source, rank, to_valid_utf8(left), to_valid_utf8(right),
+              to_valid_utf8(piece));
+      return found->second;
+    };
+    const Token joined = id(left + right);
+    merges_.try_emplace(pair_key(id(left), id(right)), Merge{static_cast<double>(rank), joined});
+  }
+}
+
+std::vector<Symbol> WordEncoder::split(std::string_view word) const {
+  std::vector<Symbol> symbols;
+  symbols.reserve(word.size());
+  for (std::size_t i = 0; i < word.size();) {
+    const std::size_t length = by_bytes_ ? 1 : next_utf8(word, i).length;
+    Token id = kNoToken;
+    if (by_bytes_) {
+      id = bytes_[static_cast<unsigned char>(word[i])];
+    } else if (const auto found = ids_.find(word.substr(i, length)); found != ids_.end()) {
+      id = found->second;
+    }
+    symbols.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(length), id});
+    i += length;
+  }
+  return symbols;
+}
+
+void WordEncoder::encode(std::string_view word, std::vector<Token>& out) const {
+  if (vocabulary_.ignore_merges) {
+    if (const auto whole = ids_.find(word); whole != ids_.end()) {
+      out.push_back(whole->second);
+      return;
+    }
+  }
+  std::vector<Symbol> symbols = split(word);
+  if (by_bytes_ || !merges_.empty()) {
+    merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+      const auto found = merges_.find(pair_key(left.id, right.id));
+      return found == merges_.end() ? std::nullopt : std::optional(found->second);
+    });
+  } else {
+    merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+      const std::size_t length = std::size_t{left.length} + right.length;
+      if (length > longest_) return std::nullopt;
+      const auto found = ids_.find(word.substr(left.begin, length));
+      if (found == ids_.end()) return std::nullopt;
+      return Merge{-static_cast<double>(vocabulary_.scores[found->second]), found->second};
+    });
+  }
+  for (const Symbol& symbol : symbols) {
+    if (symbol.length == 0) continue;
+    if (symbol.id != kNoToken) {
+      out.push_back(symbol.id);
+    } else {
+      append(word.substr(symbol.begin, symbol.length), out);
+    }
+  }
+}
+
+bool WordEncoder::append_bytes(std::string_view bytes, std::vector<Token>& out) const {
+  const std::size_t mark = out.size();
+  for (char byte : bytes) {
+    const Token token = bytes_[static_cast<unsigned char>(byte)];
+    if (token == kNoToken) {
+      out.resize(mark);
+      return false;
+    }
+    out.push_back(token);
+  }
+  return true;
+}
+
+// A character that has no piece, or a byte: some byte-level vocabularies leave out those that no
+// UTF-8 text has.
+void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const {
+  if (append_bytes(bytes, out)) return;
+  if (vocabulary_.unk != kNoToken) {
+    // SentencePiece writes a run of what it does not know as one token.
+    if (out.empty() || out.back() != vocabulary_.unk) out.push_back(vocabulary_.unk);
+    return;
+  }
+  require(append_bytes(kReplacementUtf8, out),
+          "{}: no piece writes '{}' and there is no unknown token", vocabulary_.source,
+          to_valid_utf8(bytes));
+}
+
+}  // namespace ballast

@@ -1,0 +1,98 @@
+#include "eval/data/kv_capture.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/data/kv_file.h"
+#include "eval/single_layer/head_attention.h"
+#include "model/reference_case.h"
+#include "support.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Reads all tokens, captures the layers, and returns each layer's outputs.
+std::vector<Matrix> capture(const Model& model, std::span<const Token> tokens, std::size_t chunk,
+                            const std::vector<std::size_t>& layers,
+                            const std::filesystem::path& path) {
+  const ModelConfig& c = model.config();
+  std::vector<Matrix> outputs;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    outputs.emplace_back(tokens.size(), c.heads * c.value_dim);
+  }
+  KvCapture file(path, c, layers, TensorType::f32);
+  Engine engine(model);
+  Sequence sequence(model, {});
+  PrefillOptions options;
+  options.chunk = chunk;
+  options.on_attention = [&](const AttentionStep& step) {
+    file.add(step);
+    for (std::size_t t = 0; t < step.outputs.rows; ++t) {
+      std::ranges::copy(step.outputs[t], outputs[step.layer][step.first + t].begin());
+    }
+  };
+  engine.prefill(sequence, tokens, options);
+  file.write({{"made", "by a test"}});
+  return outputs;
+}
+
+TEST(KvCapture, AttentionOfTheFileIsTheModels) {
+  const test::ReferenceCase reference("llama");
+  BALLAST_NEED_REFERENCE(reference);
+  const Model model(reference.hf());
+  const ModelConfig& c = model.config();
+  const std::vector<std::size_t> all = {0, 1, 2};
+  ASSERT_EQ(c.layers, all.size());
+  TempDir dir;
+  const std::vector<Matrix> outputs = capture(model, reference.tokens, 7, all, dir / "a");
+  const KvFile file(dir / "a");
+  const std::size_t tokens = reference.tokens.size();
+  ASSERT_EQ(file.shape().tokens, tokens);
+  ASSERT_EQ(file.shape().heads, c.heads);
+  for (std::size_t l : all) {
+    for (std::size_t h = 0; h < c.kv_heads; ++h) {
+      const HeadAttention head(file, l, h, c.attention_scale);
+      const std::size_t group = c.heads / c.kv_heads;
+      const Matrix exact = head.exact(head.queries(0, tokens), tokens);
+      for (std::size_t r = 0; r < exact.rows(); ++r) {
+        const std::size_t query_head = h * group + r % group;
+        for (std::size_t d = 0; d < c.value_dim; ++d) {
+          ASSERT_NEAR(exact[r][d], outputs[l][r / group][query_head * c.value_dim + d], 1e-4)
+              << "layer " << l << ", row " << r;
+        }
+      }
+    }
+  }
+  // However the text is cut, the file is the same; a layer alone is the same layer.
+  capture(model, reference.tokens, 100, all, dir / "b");
+  EXPECT_EQ(read_text(dir / "a"), read_text(dir / "b"));
+  capture(model, reference.tokens, 5, {1}, dir / "c");
+  const KvFile one(dir / "c");
+  EXPECT_EQ(one.layer_number(0), 1u);
+  const Matrix a = one.read(KvSource::Part::key, 0, 0, 0, tokens);
+  const Matrix b = file.read(KvSource::Part::key, 1, 0, 0, tokens);
+  EXPECT_TRUE(std::equal(a.data(), a.data() + tokens * c.key_dim, b.data()));
+  // Nothing is left beside the files.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 3);
+}
+
+TEST(KvCapture, RefusesWhatCannotBe) {
+  ModelConfig c;
+  c.layers = 2;
+  c.heads = c.kv_heads = 1;
+  c.key_dim = c.value_dim = 4;
+  TempDir dir;
+  auto error = [&](const std::filesystem::path& path, std::vector<std::size_t> layers) {
+    return error_of([&] { KvCapture(path, c, std::move(layers), TensorType::f16); });
+  };
+  EXPECT_EQ(error(dir / "x", {0, 2}), "there is no layer 2; the model has 2, counted from 0");
+  EXPECT_THAT(error(dir / "x", {}), HasSubstr("no layer is to be captured"));
+  EXPECT_THAT(error(dir / "no/x", {0}), HasSubstr("cannot create: No such file or directory"));
+  KvCapture empty(dir / "x", c, {0}, TensorType::f16);
+  EXPECT_THAT(error_of([&] { empty.write({}); }), HasSubstr("nothing was captured"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "x"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,99 @@
+#include "eval/single_layer/compress.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ballast/engine/safetensors.h"
+#include "eval/data/synth.h"
+#include "support.h"
+#include "temp_dir.h"
+
+namespace ballast {
+namespace {
+
+using Part = KvSource::Part;
+
+Synth source(std::size_t tokens = 700) {
+  SynthOptions o;
+  o.tokens = tokens;  // 700: more than one piece
+  o.layers = 2;
+  o.heads = 4;
+  o.dim = 8;
+  o.query_norm = o.key_norm = 4;
+  return Synth(o);
+}
+
+CacheOptions options(const std::string& method, Protocol protocol = Protocol::prefill) {
+  CacheOptions o;
+  o.policy = Policy::parse(method);
+  o.protocol = protocol;
+  return o;
+}
+
+TEST(Compress, WritesTheRowsAndWeightsThatTheCacheKeeps) {
+  const Synth kv = source();
+  const Compressed result = compress(kv, options("balancekv:rate=0.25"), 32);
+  ASSERT_EQ(result.layers.size(), 2u);
+  EXPECT_GT(result.layers[0].error, 1e-3);
+  EXPECT_LT(result.layers[0].error, 1);
+  EXPECT_GE(result.layers[0].worst, result.layers[0].error);
+
+  TempDir dir;
+  write_kept(result.cache, kv, dir / "kept");
+  const Safetensors file(dir / "kept");
+  EXPECT_EQ(file.metadata().at("method"), "balancekv:rate=0.25");
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      const std::string name = fmt::format("layer.{}.head.{}.", l, h);
+      const TensorView& positions = file.at(name + "positions");
+      EXPECT_EQ(positions.type, TensorType::i32);
+      const auto at = to_float(positions), weights = to_float(file.at(name + "weights")),
+                 keys = to_float(file.at(name + "k")), values = to_float(file.at(name + "v"));
+      EXPECT_EQ(at.size(), result.layers[l].entries);
+      EXPECT_TRUE(std::is_sorted(at.begin(), at.end()));
+      EXPECT_EQ(to_float(file.at(name + "normaliser_weights")), weights);
+      double sum = 0;
+      for (float w : weights) sum += w;
+      EXPECT_NEAR(sum, 700, 0.5);  // consistent weights stand for every token
+      const Matrix all_keys = kv.read(Part::key, l, h, 0, 700);
+      const Matrix all_values = kv.read(Part::value, l, h, 0, 700);
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        const auto t = static_cast<std::size_t>(at[i]);
+        for (std::size_t c = 0; c < 8; ++c) {
+          ASSERT_EQ(keys[i * 8 + c], all_keys[t][c]);
+          ASSERT_EQ(values[i * 8 + c], all_values[t][c]);
+        }
+      }
+    }
+  }
+}
+
+TEST(Compress, ExactHasNoError) {
+  const Compressed result = compress(source(), options("exact"), 1000);
+  EXPECT_EQ(result.queries, 700u);
+  EXPECT_EQ(result.layers[1].entries, 700u);
+  EXPECT_LT(result.layers[1].worst, 1e-5);
+}
+
+TEST(Compress, EveryMethodInBothProtocols) {
+  const Synth kv = source(260);
+  for (const MethodInfo* info : methods()) {
+    if (info->window_policy == WindowPolicy::all) continue;
+    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      const auto method = std::string(info->name) + ":budget=160,sink=4";
+      const Compressed result = compress(kv, options(method, protocol), 32);
+      EXPECT_TRUE(std::isfinite(result.layers[1].error)) << method;
+      EXPECT_GT(result.layers[1].error, 0) << method;
+      EXPECT_LE(result.layers[0].entries + result.layers[1].entries, 2 * 160u) << method;
+      TempDir dir;
+      write_kept(result.cache, kv, dir / "kept");
+      EXPECT_NO_THROW(Safetensors(dir / "kept")) << method;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,123 @@
+#include "eval/single_layer/heavy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+#include "eval/data/kv_file.h"
+#include "eval/kv_files.h"
+#include "eval/single_layer/norms.h"
+#include "temp_dir.h"
+
+namespace ballast {
+namespace {
+
+using Part = KvSource::Part;
+constexpr std::size_t kTokens = 41, kHeads = 4, kKvHeads = 2, kDim = 6;
+
+class SmallFile : public ::testing::Test {
+ protected:
+  SmallFile() {
+    test::write_tensors(dir_ / "x", test::layer(kHeads, kKvHeads, kTokens, kDim));
+    file_.emplace(dir_ / "x");
+  }
+  Matrix read(Part part, std::size_t head) const { return file_->read(part, 0, head, 0, kTokens); }
+  /// Softmax weights of one query head, row by row, in float64.
+  std::vector<std::vector<double>> weights(std::size_t head) const {
+    const Matrix q = read(Part::query, head), k = read(Part::key, head / (kHeads / kKvHeads));
+    std::vector<std::vector<double>> out;
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      std::vector<double> row;
+      for (std::size_t i = 0; i <= t; ++i) {
+        double dot = 0;
+        for (std::size_t c = 0; c < kDim; ++c) dot += double{q[t][c]} * k[i][c];
+        row.push_back(std::exp(dot / std::sqrt(double{kDim})));
+      }
+      const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+      for (double& x : row) x /= sum;
+      out.push_back(std::move(row));
+    }
+    return out;
+  }
+
+  TempDir dir_;
+  std::optional<KvFile> file_;
+};
+
+TEST_F(SmallFile, HeavyAgreesWithTheNaiveSums) {
+  const std::size_t both[] = {0, 1};
+  const HeavyStats found = measure_heavy(*file_, 0, both, 1000);
+  double sparsity = 0;
+  std::vector<std::vector<double>> attention_sum(kKvHeads, std::vector<double>(kTokens, 0.0));
+  for (std::size_t h = 0; h < kHeads; ++h) {
+    std::size_t small = 0, all = 0;
+    for (const auto& row : weights(h)) {
+      const double largest = *std::ranges::max_element(row);
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        small += row[i] < 0.01 * largest;
+        ++all;
+        attention_sum[h / 2][i] += row[i];
+      }
+    }
+    sparsity += static_cast<double>(small) / static_cast<double>(all) / kHeads;
+  }
+  EXPECT_GT(sparsity, 0);
+  EXPECT_NEAR(found.sparsity, sparsity, 1e-9);
+  double top20 = 0, first = 0, fourth = 0;
+  for (auto& of_head : attention_sum) {
+    std::ranges::sort(of_head, std::greater<>());
+    const double sum = std::accumulate(of_head.begin(), of_head.end(), 0.0);
+    top20 += std::accumulate(of_head.begin(), of_head.begin() + 8, 0.0) / sum / kKvHeads;  // 0.2·41
+    first += of_head[0] / sum / kKvHeads;
+    fourth += of_head[3] / sum / kKvHeads;
+  }
+  EXPECT_NEAR(found.shares[3], top20, 1e-5);
+  EXPECT_NEAR(found.shares[0], first, 1e-5);  // of so few tokens one
+  ASSERT_EQ(found.ranks, (std::vector<std::size_t>{1, 2, 4, 8, 16, 32}));
+  EXPECT_NEAR(found.scores[2], fourth, 1e-5);
+  EXPECT_LT(found.slope, 0);
+
+  // Some rows only: the last is always one of them.
+  const HeavyStats one = measure_heavy(*file_, 0, std::span(both).first(1), 1);
+  const auto last = weights(0).back();
+  const double limit = 0.01 * *std::ranges::max_element(last);
+  const auto other = weights(1).back();
+  const double other_limit = 0.01 * *std::ranges::max_element(other);
+  const auto small = std::ranges::count_if(last, [&](double x) { return x < limit; }) +
+                     std::ranges::count_if(other, [&](double x) { return x < other_limit; });
+  EXPECT_NEAR(one.sparsity, static_cast<double>(small) / (2.0 * kTokens), 1e-9);
+  EXPECT_EQ(error_of([&] { measure_heavy(*file_, 0, both, 0); }),
+            "sparsity is to be measured on 0 queries");
+}
+
+TEST_F(SmallFile, NormsAgreeWithTheNaiveSums) {
+  const std::size_t second[] = {1};
+  const KvNorms found = measure_norms(*file_, 0, second);
+  const Matrix keys = read(Part::key, 1);
+  std::vector<double> mean(kDim, 0.0), lengths;
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    for (std::size_t c = 0; c < kDim; ++c) mean[c] += double{keys[t][c]} / kTokens;
+  }
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    double squares = 0;
+    for (std::size_t c = 0; c < kDim; ++c) squares += std::pow(keys[t][c] - mean[c], 2);
+    lengths.push_back(std::sqrt(squares));
+  }
+  const double average = std::accumulate(lengths.begin(), lengths.end(), 0.0) / kTokens;
+  double variance = 0;
+  for (double x : lengths) variance += (x - average) * (x - average) / kTokens;
+  EXPECT_NEAR(found.shifted.moments().mean, average, 1e-9);
+  EXPECT_NEAR(found.shifted.confidence(), 1.96 * std::sqrt(variance / kTokens), 1e-9);
+  EXPECT_EQ(found.shifted.moments().largest, *std::ranges::max_element(lengths));
+  EXPECT_EQ(found.query.count, 2 * kTokens);  // both query heads of the group
+  EXPECT_EQ(found.value.count, kTokens);
+  EXPECT_GT(found.key.moments().mean, found.shifted.moments().mean);
+  EXPECT_EQ(MomentSums().confidence(), 0);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,84 @@
+#include "text/tokenizer/splitter.h"
+
+#include "ballast/error.h"
+#include "text/test_vocabulary.h"
+#include "text/tokenizer/pretokenizers.h"
+
+namespace ballast {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words split(const std::vector<std::string>& patterns, std::string_view text) {
+  Words words;
+  Splitter(patterns, "test").split(text, [&](std::string_view w) { words.emplace_back(w); });
+  return words;
+}
+
+Words split_as(const char* name, std::string_view text) {
+  return split(find_pre_tokenizer(name, "test").splits, text);
+}
+
+TEST(Splitter, MatchesAndWhatLiesBetweenBecomeWords) {
+  EXPECT_EQ(split({"b+"}, "aabbcab"), (Words{"aa", "bb", "ca", "b"}));
+  EXPECT_EQ(split({"b+", "a"}, "aabbca"), (Words{"a", "a", "bb", "c", "a"}));
+  EXPECT_EQ(split({"(?=b)"}, "abab"), (Words{"a", "ba", "b"}));
+  EXPECT_EQ(split({"x"}, ""), Words{});
+  EXPECT_EQ(split({}, "one word"), Words{"one word"});
+}
+
+// The expected words follow from reading the expressions.
+TEST(Splitter, FamiliesCutTheirOwnWay) {
+  EXPECT_EQ(split_as("gpt-2", "I'll  go123!\n\n x"),
+            (Words{"I", "'ll", " ", " go", "123", "!", "\n\n", " x"}));
+  EXPECT_EQ(split_as("llama3", "I'LL go 12345!\n\n x"),
+            (Words{"I", "'LL", " go", " ", "123", "45", "!\n\n", " x"}));
+  EXPECT_EQ(split_as("qwen2", "a 123(b)"), (Words{"a", " ", "1", "2", "3", "(b", ")"}));
+  EXPECT_EQ(split_as("tekken", "helloWorld ABCdef 12"),
+            (Words{"hello", "World", " ABCdef", " ", "1", "2"}));
+  EXPECT_EQ(split_as("gpt-4o", "don't/\n12345"), (Words{"don't", "/\n", "123", "45"}));
+  EXPECT_EQ(split_as("deepseek-llm", "ab 一二 1,\n"),
+            (Words{"ab", " ", "一二", " ", "1", ",", "\n"}));
+  EXPECT_EQ(split_as("default", "a+b  1234"), (Words{"a", "+", "b", " ", " ", "123", "4"}));
+}
+
+TEST(Splitter, AlwaysMakesUpTheText) {
+  std::mt19937 random(5);
+  for (const char* name : {"gpt-2", "llama3", "qwen2", "tekken", "gpt-4o", "deepseek-llm",
+                           "deepseek-coder", "deepseek-v3", "falcon", "starcoder", "default"}) {
+    for (int round = 0; round < 40; ++round) {
+      const std::string text = round % 2 ? test::random_text(random, random() % 50)
+                                         : test::random_bytes(random, random() % 50);
+      std::string joined;
+      for (const std::string& word : split_as(name, text)) {
+        EXPECT_FALSE(word.empty());
+        joined += word;
+      }
+      EXPECT_EQ(joined, text);
+    }
+  }
+}
+
+TEST(Splitter, LongRunsOfOneCharacterAreNoTrouble) {
+  for (const char* name : {"gpt-2", "llama3", "tekken", "deepseek-llm", "deepseek-v3"}) {
+    for (const char* c : {" ", "\n", "a", "A", "1", "!", "中"}) {
+      std::string run;
+      for (int i = 0; i < 50'000; ++i) run += c;
+      std::size_t size = 0;
+      for (const std::string& word : split_as(name, run + "1")) size += word.size();
+      EXPECT_EQ(size, run.size() + 1) << name << " " << c;
+    }
+  }
+}
+
+TEST(Splitter, RefusesWhatCannotBeAnExpression) {
+  EXPECT_THROW(Splitter({"(a"}, "file"), Error);
+  EXPECT_THROW(find_pre_tokenizer("no such", "file"), Error);
+}
+
+TEST(Splitter, EndsExpressionsThatWouldNotEnd) {
+  EXPECT_THROW(split({"(x+x+)+y"}, std::string(40, 'x')), Error);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,215 @@
+#include "text/tokenizer/tokenizer_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "ballast/error.h"
+#include "formats/mutate.h"
+#include "temp_dir.h"
+#include "text/test_vocabulary.h"
+
+namespace ballast {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Ids = std::vector<Token>;
+
+json byte_level() {
+  return json::parse(R"({
+    "model": {"type": "BPE", "vocab": {"h": 0, "e": 1, "Ġ": 2, "he": 3, "Ġhe": 4, "x": 5, "Ã": 6,
+                                       "©": 7, "1": 8, "Ċ": 9},
+              "merges": ["h e", ["Ġ", "he"]], "unk_token": null},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "added_tokens": [{"id": 10, "content": "<s>", "special": true},
+                     {"id": 12, "content": "<tool>", "special": false, "rstrip": true}],
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+      "special_tokens": {"<s>": {"ids": [10]}}}})");
+}
+
+json with_marks() {
+  return json::parse(R"({
+    "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "Prepend", "prepend": "▁"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true,
+              "vocab": {"<unk>": 0, "<0xC3>": 1, "<0xA9>": 2, "▁": 3, "a": 4, "b": 5, "▁a": 6,
+                        "ab": 7, "▁ab": 8},
+              "merges": ["▁ a", "▁a b", "a b"]},
+    "added_tokens": [{"id": 0, "content": "<unk>", "special": true}]})");
+}
+
+Tokenizer read(const json& root) { return Tokenizer(parse_tokenizer_json(root.dump(), "json")); }
+
+std::string error_of(const json& root) {
+  try {
+    read(root);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(TokenizerJson, ByteLevel) {
+  const Tokenizer t = read(byte_level());
+  EXPECT_EQ(t.encode("he hex"), (Ids{10, 3, 4, 5}));
+  EXPECT_EQ(t.encode("é<tool>\nhe", {.add_special = false}), (Ids{6, 7, 12, 3}));
+  EXPECT_EQ(t.encode("<s>he", {.add_special = false, .parse_special = true}), (Ids{10, 3}));
+  EXPECT_EQ(t.decode(Ids{10, 6, 7, 12}), "é<tool>");
+  EXPECT_EQ(t.vocabulary().bos, 10);
+  EXPECT_EQ(t.size(), 13u);
+}
+
+TEST(TokenizerJson, CharactersWithMarkedSpaces) {
+  const Tokenizer t = read(with_marks());
+  EXPECT_EQ(t.encode("ab ab"), (Ids{8, 8}));
+  EXPECT_EQ(t.encode("bab"), (Ids{3, 5, 7}));
+  EXPECT_EQ(t.encode("é"), (Ids{3, 1, 2}));
+  EXPECT_EQ(t.encode("zz"), (Ids{3, 0}));
+  EXPECT_EQ(t.decode(t.encode("ab é")), "ab é");
+}
+
+TEST(TokenizerJson, MetaspaceVariants) {
+  json root = with_marks();
+  root.erase("normalizer");
+  root["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}};
+  EXPECT_EQ(read(root).encode(" ab"), Ids{8});  // it has its space already
+  EXPECT_EQ(read(root).encode("ab"), Ids{8});
+  root["pre_tokenizer"]["prepend_scheme"] = "never";
+  EXPECT_EQ(read(root).encode("ab"), Ids{7});
+}
+
+TEST(TokenizerJson, PreTokenizersCut) {
+  json root = byte_level();
+  root["pre_tokenizer"] = json::parse(R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "e"}, "behavior": "Isolated", "invert": false},
+    {"type": "Digits", "individual_digits": true},
+    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})");
+  EXPECT_EQ(read(root).encode("he1", {.add_special = false}), (Ids{0, 1, 8}));
+  root["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  EXPECT_EQ(read(root).encode("he", {.add_special = false}), Ids{4});
+  EXPECT_EQ(read(root).encode(" he", {.add_special = false}), Ids{4});
+  root["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ(read(root).encode(" e\u0301", {.add_special = false}), (Ids{2, 6, 7}));
+}
+
+TEST(TokenizerJson, NamesWhatItDoesNotSupport) {
+  const auto with = [](const char* key, json value) {
+    json root = byte_level();
+    root[key] = std::move(value);
+    return error_of(root);
+  };
+  EXPECT_THAT(with("normalizer", {{"type", "Lowercase"}}), HasSubstr("Lowercase"));
+  EXPECT_THAT(with("pre_tokenizer", {{"type", "Whitespace"}}), HasSubstr("Whitespace"));
+  EXPECT_THAT(with("model", {{"type", "WordPiece"}}), HasSubstr("WordPiece"));
+  EXPECT_THAT(with("post_processor", {{"type", "BertProcessing"}}), HasSubstr("BertProcessing"));
+  EXPECT_THAT(with("model", nullptr), HasSubstr("model"));
+  EXPECT_THAT(with("model", "BPE"), HasSubstr("'model'"));
+  EXPECT_THAT(with("added_tokens", "BPE"), HasSubstr("'added_tokens'"));
+  EXPECT_THAT(with("added_tokens", {{{"id", 4000000000u}, {"content", "x"}}}), HasSubstr("json"));
+  EXPECT_THAT(with("added_tokens", {{{"id", 1000000}, {"content", "x"}}}), HasSubstr("1000000"));
+  EXPECT_THAT(with("pre_tokenizer", nullptr), HasSubstr("ByteLevel"));
+  json root = byte_level();
+  root["model"]["vocab"]["far"] = 1'000'000'000;
+  EXPECT_THAT(error_of(root), HasSubstr("'far' has the id 1000000000"));
+  root["model"]["vocab"]["far"] = -1;
+  EXPECT_THAT(error_of(root), HasSubstr("'far'"));
+  root["model"]["vocab"]["far"] = 0;
+  EXPECT_THAT(error_of(root), HasSubstr("the same id 0"));
+  root = byte_level();
+  root["model"]["merges"] = {"he"};
+  EXPECT_THAT(error_of(root), HasSubstr("'he'"));
+  root["model"]["merges"] = {"e x"};
+  EXPECT_THAT(error_of(root), HasSubstr("'ex'"));
+  json nested = {{"type", "NFC"}};
+  for (int i = 0; i < 50; ++i) nested = {{"type", "Sequence"}, {"normalizers", {nested}}};
+  EXPECT_THAT(with("normalizer", nested), HasSubstr("nested"));
+  EXPECT_THROW(parse_tokenizer_json("{", "json"), Error);
+  EXPECT_THROW(parse_tokenizer_json("[]", "json"), Error);
+}
+
+TEST(TokenizerJson, DamagedFilesGiveATokenizerOrAnError) {
+  int broken = 0;
+  for (const std::string& valid : {byte_level().dump(), with_marks().dump()}) {
+    for (std::uint32_t seed = 0; seed < 700; ++seed) {
+      try {
+        const Tokenizer t(parse_tokenizer_json(mutate(valid, seed), "json"));
+        t.decode(t.encode("he ab\xff <s>é 1", {.parse_special = true}), {.special = true});
+      } catch (const Error&) {
+        ++broken;
+      }
+    }
+  }
+  EXPECT_GT(broken, 500);
+}
+
+class HuggingFaceFolder : public testing::Test {
+ protected:
+  const TempDir parent_;
+  const std::filesystem::path folder_ = parent_ / "tokenizer";
+};
+
+TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
+  test::write_text(folder_ / "tokenizer.json", byte_level().dump());
+  test::write_text(folder_ / "tokenizer_config.json",
+                   R"({"add_bos_token": false, "eos_token": {"content": "<tool>"},
+                       "chat_template": [{"name": "tool_use", "template": "no"},
+                                         {"name": "default", "template": "yes"}]})");
+  Vocabulary v = read_vocabulary(folder_);
+  EXPECT_EQ(v.eos, 12);
+  EXPECT_FALSE(v.add_bos);
+  EXPECT_EQ(v.chat_template, "yes");
+  test::write_text(folder_ / "chat_template.jinja", "newer");
+  EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "newer");
+}
+
+TEST_F(HuggingFaceFolder, VocabAndMerges) {
+  test::write_text(folder_ / "vocab.json",
+                   R"({"<pad>": 0, "</s>": 1, "h": 2, "e": 3, "he": 4, "Ġ": 5, "Ġhe": 6})");
+  test::write_text(folder_ / "merges.txt", "#version: 0.2\r\nh e\r\nĠ he\r\n");
+  test::write_text(folder_ / "tokenizer_config.json",
+                   R"({"add_bos_token": true, "bos_token": {"content": "</s>"},
+                       "eos_token": "</s>"})");
+  const Tokenizer t(read_vocabulary(folder_));
+  EXPECT_EQ(t.encode("he he"), (Ids{1, 4, 6}));
+  EXPECT_EQ(t.decode(Ids{1, 4, 6}), "he he");
+  EXPECT_TRUE(t.is_end(1));
+}
+
+TEST_F(HuggingFaceFolder, SaysWhatIsMissing) {
+  EXPECT_THROW(read_vocabulary(folder_), Error);
+  std::filesystem::create_directories(folder_);
+  try {
+    read_vocabulary(folder_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("expected tokenizer.json, tokenizer.model"));
+  }
+  test::write_text(folder_ / "tokenizer.json", "{}");
+  test::write_text(folder_ / "tokenizer_config.json", "[");
+  EXPECT_THROW(read_vocabulary(folder_), Error);
+}
+
+// The same vocabulary in both forms gives the same ids.
+TEST_F(HuggingFaceFolder, AgreesWithGguf) {
+  const std::string path = BALLAST_SHARED_DATA "/tokenizers/ggml-vocab-gpt-2.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  const Vocabulary gguf = read_vocabulary(path);
+  json vocab;
+  std::string merges;
+  for (std::size_t i = 0; i < gguf.pieces.size(); ++i) vocab[gguf.pieces[i]] = i;
+  for (const auto& [left, right] : gguf.merges) merges += left + " " + right + "\n";
+  test::write_text(folder_ / "vocab.json", vocab.dump());
+  test::write_text(folder_ / "merges.txt", merges);
+  const Tokenizer a(gguf);
+  const Tokenizer b(read_vocabulary(folder_));
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    const std::string text = test::random_text(random, 50) + " the Don't it's 123";
+    EXPECT_EQ(a.encode(text), b.encode(text));
+  }
+}
+
+}  // namespace
+}  // namespace ballast
