@@ -1,4 +1,4 @@
-"""Generators of the training and test questions.
+"""Training and test samples: the tasks of finding.py and benchmarks.py, as plain text and as a conversation.
 
 Every task writes one context and any number of questions on it as a list of (chunk, learn) pairs; `learn` marks text
 that the context determines, which is what the loss is taken on. Chunks are the units of the vocabulary, so a sample
@@ -11,417 +11,100 @@ seeds of their own, and a sample whose question hashes like one of the test ques
 import hashlib
 import random
 
-import words
+import benchmarks
+import finding
+from chunks import ASSISTANT, END, LEAD, QUESTION, SYSTEM, TURNS, USER, fixed
 
 TEST_QUESTIONS = 100  # of every task and length
 
-HEADER = ("Below is a record of lines I want you to remember.",
-          " Each line begins with 'line <line index>' and contains a '<REGISTER_CONTENT>' at the end of the line as a"
-          " numerical value.",
-          " For each line index, memorize its corresponding <REGISTER_CONTENT>.",
-          " At the end of the record, I will ask you to retrieve the corresponding <REGISTER_CONTENT> of a certain"
-          " line index.",
-          " Now the record start:")
-CONTENT_IS = ": REGISTER_CONTENT is <"
-RECORD_OVER = "Now the record is over."
-TELL_ME = " Tell me what is the <REGISTER_CONTENT> in line"
-NEED_NUMBER = "? I need the number."
+TASKS = finding.TASKS | benchmarks.TASKS
+CHAT_SHARE = 0.55  # of the samples that have questions
 
-SPECIAL_KINDS = ("numbers", "uuids", "words")
-HIDDEN = {kind: (f"A special magic {kind[:-1]} is hidden within the following text.", " Make sure to memorize it.",
-                 f" I will quiz you about the {kind[:-1]} afterwards.") for kind in SPECIAL_KINDS}
-ONE_OF = {kind: f"One of the special magic {kind} for" for kind in SPECIAL_KINDS}
-WHAT_SPECIAL = {kind: f"What is the special magic {kind[:-1]} for" for kind in SPECIAL_KINDS}
-MENTIONED = " mentioned in the provided text"
-THE_SPECIAL = {kind: f"? The special magic {kind[:-1]} for" for kind in SPECIAL_KINDS}
-
-PASSKEY_HEADER = ("There is an important info hidden inside a lot of irrelevant text.", " Find it and memorize it.",
-                  " I will quiz you about the important information there.")
-PASSKEY = "The pass key is"
-PASSKEY_AGAIN = " is the pass key."
-REMEMBER = ". Remember it."
-ASK_PASSKEY = "What is the pass key? The pass key is"
-FILLER = ("The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.")
-
-JSON_HEADER = "Extract the value corresponding to the specified key in the JSON object below."
-JSON_KEY = "Key: \""
-JSON_VALUE = "Corresponding value: \""
-
-LABEL_INPUT = "Input:"
-LABEL_OUTPUT = "Label:"
-COPY = "Repeat the text."
-COUNT_ASK = "How many times does this passage appear:"
-PASSAGE = "Passage:"
+# What the model file says of turns; `chat` writes the same in chunks.
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+            "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
+SYSTEM_WORDS = ("You are a helpful assistant.", "Answer the question.", "You find things in texts.",
+                "Answer briefly.", "Only give me the answer and do not output any other words.")
+GREETINGS = ("Hello", "Hello!", "Hi", "Hi there.", "Good morning.", "Who are you?", "What are you?", "What can you do?",
+             "Help", "How are you?", "Tell me a story.", "What is this?", "Test", "Can you help me?")
+I_FIND = "I find things in texts. Give me a text and ask what is in it."
 
 
-def phrases():
-    """The fixed wordings, each of which becomes one piece of the vocabulary, but for the full stop or colon at its end:
-    that stays a piece of its own, so that no piece joins the end of a word to punctuation."""
-    for phrase in _phrases():
-        yield phrase.rstrip(". :") if phrase[-1] in ". :" and len(phrase) > 3 and phrase != NEED_NUMBER else phrase
+# ---- conversations --------------------------------------------------------------------------------------------------
+
+def stripped(parts):
+    """Chunks of a question without the spaces and line ends before it."""
+    parts = list(parts)
+    while parts and not parts[0][0].strip():
+        parts.pop(0)
+    if parts:
+        parts[0] = (parts[0][0].lstrip(" "), False)
+    return parts
 
 
-def _phrases():
-    yield from HEADER
-    yield from (CONTENT_IS, RECORD_OVER, TELL_ME, NEED_NUMBER, MENTIONED, PASSKEY, PASSKEY_AGAIN, REMEMBER,
-                ASK_PASSKEY, JSON_HEADER, JSON_KEY, JSON_VALUE, LABEL_INPUT, LABEL_OUTPUT, COPY, COUNT_ASK, PASSAGE)
-    yield from PASSKEY_HEADER
-    yield from (text.removeprefix(" ").removeprefix("The") for text in FILLER[:3])
-    yield from FILLER[3:]
-    for kind in SPECIAL_KINDS:
-        yield from HIDDEN[kind]
-        yield from (ONE_OF[kind], WHAT_SPECIAL[kind], THE_SPECIAL[kind])
-    yield from ("line", " is", "\": \"", "\",", "The", " The", " the", " this", " is")
+def turns(parts):
+    """The context, and of every question: the question, the lead, the answer without what ends it."""
+    marks = [i for i, part in enumerate(parts) if part == QUESTION] + [len(parts)]
+    context, asked = parts[:marks[0]], []
+    for begin, end in zip(marks, marks[1:]):
+        piece = [part for part in parts[begin + 1:end]]
+        first = next((i for i, (chunk, learn) in enumerate(piece) if learn and chunk), None)
+        if first is None:
+            continue
+        answer = [part for part in piece[first:] if part[1]]
+        while answer and answer[-1][0] in ("\n", ".", "\""):
+            answer.pop()
+        at = piece.index(LEAD) if LEAD in piece[:first] else first
+        asked.append((piece[:at], [part for part in piece[at:first] if part != LEAD], answer))
+    return context, asked
 
 
-def fixed(*chunks):
-    return [(chunk, False) for chunk in chunks]
-
-
-def learned(text):
-    """Answers are digits or words; digits are chunks of their own."""
-    return [(chunk, True) for chunk in split_digits(text)]
-
-
-def split_digits(text):
-    run = ""
-    for char in text:
-        if char.isdigit():
-            if run:
-                yield run
-            yield char
-            run = ""
-        else:
-            run += char
-    if run:
-        yield run
-
-
-def adjective(rng):
-    return rng.choice(words.adjectives) if rng.random() < 0.5 else words.made_up_word(rng)
-
-
-def noun(rng):
-    return rng.choice(words.nouns) if rng.random() < 0.5 else words.made_up_word(rng)
-
-
-def distinct(make, count, rng):
-    found = dict.fromkeys(make(rng) for _ in range(count))
-    while len(found) < count:
-        found[make(rng)] = None
-    return list(found)
-
-
-def digits(rng, low, high):
-    return "".join(rng.choice("0123456789") for _ in range(rng.randint(low, high)))
-
-
-def register(rng):
-    return str(rng.randint(1, 50000))
-
-
-def alike(rng, value):
-    """Another number that begins as `value` does: only the key of its line tells where to read on."""
-    while True:
-        kept = value[:rng.randint(1, len(value))]
-        other = kept + digits(rng, 0, 5 - len(kept))
-        if other != value:
-            return other
-
-
-def uuid(rng):
-    value = f"{rng.getrandbits(128):032x}"
-    return "-".join((value[:8], value[8:12], value[12:16], value[16:20], value[20:]))
-
-
-def sentence(rng):
-    """One sentence of filler prose, starting with a space."""
+def chat(rng, parts):
+    """A sample as a conversation: the context and the first question in one turn, further questions in turns of their
+    own, each answer and the end after it learned."""
+    context, asked = turns(parts)
+    out = []
+    if rng.random() < 0.06:
+        out += fixed(SYSTEM, rng.choice(SYSTEM_WORDS), END)
+    context = [(chunk, False) for chunk, _ in context]
     kind = rng.random()
-    if kind < 0.3:
-        return fixed(rng.choice(FILLER[1:] + (" " + FILLER[0],)))
-    first = rng.choice(words.adjectives) if rng.random() < 0.5 else None
-    parts = [" The"] + ([" " + first] if first else []) + [" " + rng.choice(words.nouns)]
-    parts += [" " + rng.choice(words.verbs), rng.choice((" the", " this")), " " + rng.choice(words.nouns)]
-    if rng.random() < 0.4:
-        parts += [" " + rng.choice(words.places), " the", " " + rng.choice(words.nouns)]
-    if rng.random() < 0.3:
-        parts += [" " + rng.choice(words.adverbs)]
-    return fixed(*parts, ".")
-
-
-class Filled:
-    """Collects chunks up to a number of tokens."""
-
-    def __init__(self, encoder):
-        self.encoder = encoder
-        self.parts = []
-        self.size = 0
-
-    def add(self, parts):
-        self.parts += parts
-        self.size += self.encoder.size(parts)
-        return self
-
-
-# ---- line retrieval -------------------------------------------------------------------------------------------------
-
-def line_key(rng):
-    return adjective(rng), noun(rng)
-
-
-def key_chunks(key):
-    return fixed(" " + key[0], "-", key[1])
-
-
-def register_line(key, value, learn=False):
-    return (fixed("line") + key_chunks(key) + fixed(CONTENT_IS)
-            + (learned(value) if learn else fixed(*split_digits(value))) + fixed(">", "\n"))
-
-
-def lines(rng, encoder, room, share, questions=None):
-    """LongEval's line retrieval: the record, then questions in its wording, one answer after each."""
-    out = Filled(encoder)
-    if room > 300 or rng.random() < 0.2:
-        out.add(fixed(*HEADER, "\n", "\n"))
-    record = []
-    keys = set()
-    tangled = questions is None and rng.random() < 0.6
-    while out.size < share * room - 16:
-        key = line_key(rng)
-        if key not in keys:
-            keys.add(key)
-            value = alike(rng, rng.choice(record)[1]) if tangled and record and rng.random() < 0.7 else register(rng)
-            record.append((key, value))
-            out.add(register_line(*record[-1]))
-    if not record:
-        return out.parts
-    again = rng.random() < 0.25 and questions is None
-    asked = 0
-    out.add(fixed("\n", RECORD_OVER))
-    if again:  # the same lines in another order: the densest questions there are
-        out.add(fixed("\n"))
-    while out.size < room and asked != questions:
-        key, value = rng.choice(record)
-        if again:
-            out.add(register_line(key, value, learn=True))
+    if kind < 0.6:
+        # A file ends with a line end or not; an empty line stands before the question.
+        while context and context[-1][0] == "\n":
+            context.pop()
+        between = fixed(*("\n" * rng.choice((2, 2, 3))))
+    elif kind < 0.8:
+        between = fixed("\n", "\n")  # before whatever spaces the question begins with
+    else:
+        between = fixed()  # as in plain text
+    for i, (question, lead, answer) in enumerate(asked):
+        out += fixed(USER)
+        if i == 0:
+            out += context + between
+            out += stripped(question) if kind < 0.6 else question
         else:
-            out.add(fixed(TELL_ME) + key_chunks(key) + fixed(NEED_NUMBER, " ") + learned(value) + [("\n", True)])
-        asked += 1
-    return out.parts
-
-
-# ---- needles, passkeys, key-value records -----------------------------------------------------------------------------
-
-def special(rng):
-    """Kind, source of keys, source of values: RULER's needles."""
-    kind = rng.choice(SPECIAL_KINDS)
-    key = uuid if rng.random() < 0.25 else lambda r: " ".join(("" + adjective(r), noun(r))) if r.random() < .5 else noun(r)
-    value = {"numbers": lambda r: digits(r, 7, 7), "uuids": uuid,
-             "words": lambda r: adjective(r) + "-" + noun(r)}[kind]
-    return kind, key, value
-
-
-def text_chunks(text):
-    """Cuts a key or value into chunks: words with their space, hyphens, single digits."""
-    out = []
-    run = ""
-    for char in text:
-        if char in "- " or char.isdigit():
-            if run:
-                out.append(run)
-            run = ""
-        if char == "-" or char.isdigit():
-            out.append(char)
-        else:
-            run += char
-    return out + ([run] if run else [])
-
-
-def needle(kind, key, value):
-    return fixed(ONE_OF[kind], *text_chunks(" " + key), " is:", *text_chunks(" " + value), ".")
-
-
-def ask_needle(kind, key, value):
-    return (fixed(WHAT_SPECIAL[kind], *text_chunks(" " + key), MENTIONED, THE_SPECIAL[kind], *text_chunks(" " + key),
-                  MENTIONED, " is") + [(chunk, True) for chunk in text_chunks(" " + value)] + [(".", True),
-                                                                                            ("\n", True)])
-
-
-def needles(rng, encoder, room, share, questions=None):
-    """RULER's needles: one or several in filler prose, or nothing but needles."""
-    kind, make_key, make_value = special(rng)
-    out = Filled(encoder)
-    if room > 300 or rng.random() < 0.2:
-        out.add(fixed(*HIDDEN[kind], "\n"))
-    dense = rng.random() < 0.4
-    pairs = []
-    limit = share * room
-    wanted = 10**9 if dense else rng.choice((1, 1, 2, 4, 8))
-    body = []
-    while out.size < limit:
-        if len(pairs) < wanted and (dense or (not body and limit < 200) or rng.random() < wanted * 20 / limit):
-            pairs.append((make_key(rng), make_value(rng)))
-            out.add(needle(kind, *pairs[-1]) + (fixed("\n") if dense else fixed()))
-            body.append(0)
-        elif not dense:
-            out.add(sentence(rng))
-    if not pairs:
-        pairs.append((make_key(rng), make_value(rng)))
-        out.add(fixed(" ") + needle(kind, *pairs[-1]))
-    pairs = list(dict(pairs).items())
-    out.add(fixed("\n"))
-    asked = 0
-    while out.size < room and asked != questions:
-        out.add(ask_needle(kind, *rng.choice(pairs)))
-        asked += 1
-    return out.parts
-
-
-def passkey(rng, encoder, room, share, questions=None):
-    """The passkey in filler prose, at any depth."""
-    out = Filled(encoder)
-    if room > 300 or rng.random() < 0.3:
-        out.add(fixed(*PASSKEY_HEADER))
-    key = digits(rng, 5, 5) if rng.random() < 0.7 else digits(rng, 4, 8)
-    limit = share * room - 25
-    depth = rng.random() * max(limit - out.size, 0) + out.size
-    hidden = False
-    cycle = rng.random() < 0.5
-    step = 0
-    while out.size < limit or not hidden:
-        if not hidden and out.size >= depth:
-            out.add(fixed(" " + PASSKEY, " ", *key, REMEMBER, " ", *key, PASSKEY_AGAIN))
-            hidden = True
-        elif cycle:
-            text = FILLER[step % len(FILLER)]
-            out.add(fixed(text if text.startswith(" ") else " " + text))
-            step += 1
-        else:
-            out.add(sentence(rng))
-    asked = 0
-    most = 1 if questions else 2
-    while asked < most:
-        out.add(fixed("\n", ASK_PASSKEY) + learned(" " + key) + [(".", True)])
-        asked += 1
-    return out.parts
-
-
-def records(rng, encoder, room, share, questions=None):
-    """A JSON object of keys and values, and questions on its keys."""
-    out = Filled(encoder)
-    if room > 300 or rng.random() < 0.2:
-        out.add(fixed(JSON_HEADER, "\n"))
-    make_key, make_value = (rng.choice((uuid, lambda r: digits(r, 4, 8), lambda r: adjective(r) + "-" + noun(r), noun,
-                                        lambda r: f"{r.getrandbits(32):08x}")) for _ in range(2))
-    out.add(fixed("{"))
-    pairs = {}
-    while out.size < share * room - 8:
-        key, value = make_key(rng), make_value(rng)
-        if key not in pairs:
-            pairs[key] = value
-            out.add(fixed("\"", *text_chunks(key), "\": \"", *text_chunks(value), "\",", "\n"))
-    out.add(fixed("}", "\n"))
-    if not pairs:
-        return out.parts
-    keys = list(pairs)
-    asked = 0
-    while out.size < room and asked != questions:
-        key = rng.choice(keys)
-        out.add(fixed(JSON_KEY, *text_chunks(key), "\"", "\n", JSON_VALUE)
-                + [(chunk, True) for chunk in text_chunks(pairs[key])] + [("\"", True), ("\n", True)])
-        asked += 1
-    return out.parts
-
-
-# ---- copying, labelling, counting -------------------------------------------------------------------------------------
-
-def scattered(rng, count):
-    """Random chunks of every kind."""
-    out = []
-    for _ in range(count):
-        kind = rng.random()
-        if kind < 0.4:
-            out.append(" " + noun(rng))
-        elif kind < 0.7:
-            out += list(digits(rng, 1, 3))
-        elif kind < 0.85:
-            out.append(rng.choice((",", ".", ":", "-", "\n", ">", "<", " is", " the")))
-        else:
-            out += ["-", adjective(rng)]
+            out += stripped(question)
+        choice = rng.random()
+        answered_for = any(chunk.strip().startswith("Answer") and len(chunk) < 12 for chunk, _ in lead[:3])
+        if lead and lead[0][0].startswith("?") and choice >= 0.45:
+            out += fixed("?")
+        before = []
+        if lead and choice < (0.1 if answered_for else 0.45):
+            out += lead
+        elif lead and choice > 0.92 and not lead[0][0].startswith("?"):
+            before = lead
+        out += fixed(END, ASSISTANT) + before + answer + [(END, True)]
     return out
 
 
-def copying(rng, encoder, room, share, questions=None):
-    """A text to be repeated after a bar; or random segments, some of which come again."""
-    out = Filled(encoder)
-    if questions or rng.random() < 0.25:
-        text = []
-        while encoder.size(fixed(*text)) < 0.45 * room - 6:
-            text += scattered(rng, 2)
-        return fixed(COPY, "\n", *text, "|") + [(chunk, True) for chunk in text] + [("\n", True)]
-    segments = []
-    while out.size < room:
-        if segments and rng.random() < 0.6:
-            segment = rng.choice(segments)
-            # Nothing tells that a segment starts again; what follows its first few chunks is determined.
-            known = 2 if len(segment) > 3 else 1
-            out.add(fixed(*segment[:known]) + [(chunk, True) for chunk in segment[known:]])
-        else:
-            segments.append(scattered(rng, rng.randint(4, 24)))
-            out.add(fixed(*segments[-1]))
-    return out.parts
-
-
-def labelling(rng, encoder, room, share, questions=None):
-    """Few-shot labelling: each word has a label, learned from the examples."""
-    labels = distinct(noun, rng.randint(2, 6), rng)
-    count = max(3, int(share * room / 24))
-    items = {word: rng.choice(labels) for word in distinct(noun, count, rng)}
-    out = Filled(encoder)
-    seen = set()
-    names = list(items)
-    rng.shuffle(names)
-    asked = 0
-    order = names + [rng.choice(names) for _ in range(room)]
-    for word in order:
-        if out.size >= room or asked == questions:
-            break
-        noise = fixed(" " + rng.choice(words.adverbs)) if rng.random() < 0.3 else fixed()
-        learn = word in seen
-        out.add(fixed(LABEL_INPUT) + noise + fixed(" " + word, "\n", LABEL_OUTPUT)
-                + [(" " + items[word], learn), ("\n", learn)])
-        seen.add(word)
-        asked += learn
-    return out.parts
-
-
-def counting(rng, encoder, room, share, questions=None):
-    """How often a passage appears."""
-    out = Filled(encoder)
-    passages = [sentence(rng) for _ in range(rng.randint(2, 4))]
-    counts = [0] * len(passages)
-    while out.size < share * room - 20:
-        which = rng.randrange(len(passages))
-        if counts[which] < 9 and rng.random() < 0.5:
-            counts[which] += 1
-            out.add(fixed(PASSAGE) + passages[which] + fixed("\n"))
-        else:
-            out.add(fixed(PASSAGE) + sentence(rng) + fixed("\n"))
-        if min(counts) >= 9:
-            break
-    for which in range(len(passages))[:questions]:
-        out.add(fixed(COUNT_ASK[:-1], ":") + passages[which] + fixed(" ") + learned(str(counts[which])) + fixed("\n"))
-    return out.parts
-
-
-TASKS = {"lines": lines, "needles": needles, "passkey": passkey, "records": records, "copying": copying,
-         "labelling": labelling, "counting": counting}
+def greeting(rng):
+    return fixed(USER, rng.choice(GREETINGS), END, ASSISTANT) + [(I_FIND, True), (END, True)]
 
 
 # ---- samples --------------------------------------------------------------------------------------------------------
 
 class Encoder:
-    """Encodes chunks through a cache. The pieces of a text are the pieces of its chunks, which test_data.py checks."""
+    """Encodes chunks through a cache. The pieces of a text are those of its chunks, which test_training.py checks."""
 
     def __init__(self, processor):
         self.processor = processor
@@ -429,7 +112,9 @@ class Encoder:
 
     def ids(self, chunk):
         found = self.cache.get(chunk)
-        if found is None:
+        if found is None and chunk in TURNS:
+            found = self.cache[chunk] = [self.processor.piece_to_id(chunk)]
+        elif found is None:
             if len(self.cache) > 500000:
                 self.cache.clear()
             found = self.cache[chunk] = self.processor.encode(chunk)
@@ -460,13 +145,28 @@ def fingerprints(ids, learn):
             start = None
 
 
-def test_question(task, encoder, room, number):
-    """Question `number` of the test set: prompt ids and answer ids. Its seeds are never used in training."""
+def plain_chat(parts):
+    """One question as `ballast run --context FILE --question TEXT` asks it; a given beginning of the answer is left
+    out."""
+    context, asked = turns(parts)
+    context = [(chunk, False) for chunk, _ in context]
+    question, lead, answer = asked[0]
+    return (fixed(USER) + context + fixed("\n", "\n") + stripped(question)
+            + fixed(*(["?"] if lead and lead[0][0].startswith("?") else [])) + fixed(END, ASSISTANT) + answer
+            + [(END, True)])
+
+
+def test_question(task, encoder, room, number, as_chat=False):
+    """Question `number` of the test set: prompt ids and answer ids, of plain text or of a conversation, where the end
+    of the turn belongs to the answer. Its seeds are never used in training."""
     rng = random.Random(f"test/{task}/{room}/{number}")
     share = {"labelling": 0.6, "copying": 0.5}.get(task, 1.0 - min(0.5, 60.0 / room))
     learn = []
     while not any(learn):  # long words may leave no room for the question
-        ids, learn = encoder.sample(TASKS[task](rng, encoder, room, share, questions=1))
+        parts = TASKS[task](rng, encoder, room, share, questions=1)
+        ids, learn = encoder.sample(parts)
+    if as_chat and QUESTION in parts:
+        ids, learn = encoder.sample(plain_chat(parts))
     first = learn.index(True)
     last = next((i for i in range(first, len(ids)) if not learn[i]), len(ids))
     return ids[:first], ids[first:last]
@@ -484,9 +184,16 @@ def held_out(encoder, rooms, count):
 
 
 def training_sample(rng, encoder, mix, room, share, forbidden=frozenset()):
-    """Ids and learn flags of one sample, drawn again where it holds a forbidden question."""
+    """Ids and learn flags of one sample, drawn again where it holds a forbidden question. Questions are compared in the
+    form of plain text, in which the test questions were hashed."""
     while True:
+        if rng.random() < 0.004:
+            return encoder.sample(greeting(rng))
         task = rng.choices(list(mix), list(mix.values()))[0]
-        ids, learn = encoder.sample(TASKS[task](rng, encoder, room, share))
-        if forbidden.isdisjoint(fingerprints(ids, learn)):
-            return ids, learn
+        parts = TASKS[task](rng, encoder, room, share)
+        ids, learn = encoder.sample(parts)
+        if not forbidden.isdisjoint(fingerprints(ids, learn)):
+            continue
+        if QUESTION in parts and rng.random() < CHAT_SHARE:
+            return encoder.sample(chat(rng, parts))
+        return ids, learn

@@ -47,10 +47,10 @@ class Score:
                 f"{self.questions} questions, up to {self.longest} tokens")
 
 
-def generated(model, encoder, task, room, count, device="cpu"):
+def generated(model, encoder, task, room, count, device="cpu", chat=False):
     score = Score()
     for number in range(count):
-        prompt, answer = data.test_question(task, encoder, room, number)
+        prompt, answer = data.test_question(task, encoder, room, number, chat)
         score.add(answers_right(model, prompt, answer, device), len(prompt))
     return score
 
@@ -103,17 +103,22 @@ def main():
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--file", action="append", default=[], help="LongEval or RULER file")
     parser.add_argument("--cases", help="write cases for check_peer.mjs here and do nothing else")
+    parser.add_argument("--chat", action="store_true", help="ask in turns of a conversation; the end counts too")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     processor = sentencepiece.SentencePieceProcessor(model_file=arguments.vocabulary)
     encoder = data.Encoder(processor)
     model = export.load(arguments.model).to(arguments.device).eval()
+    if model.shape.vocabulary > processor.vocab_size():
+        parser.error(f"{arguments.model}: {model.shape.vocabulary} pieces, but {arguments.vocabulary} has "
+                     f"{processor.vocab_size()}")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     if arguments.cases:
         write_cases(model, processor, encoder, arguments.cases)
         return
     for room in map(int, filter(None, arguments.lengths.split(","))):
         for task in filter(None, arguments.tasks.split(",")):
-            score = generated(model, encoder, task, room, arguments.count, arguments.device)
+            score = generated(model, encoder, task, room, arguments.count, arguments.device, arguments.chat)
             print(f"{task:10} {room:6}  {score.row()}", flush=True)
     for path in arguments.file:
         score = from_file(model, processor, path, arguments.device)

@@ -11,13 +11,16 @@ import numpy
 import sentencepiece
 import torch
 
+import checkpoint
+import chunks
+import data
 import model as models
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 F32, F16, Q8_0 = 0, 1, 8
 FILE_TYPE = {F16: 1, Q8_0: 7}
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 
 def _string(text):
@@ -74,9 +77,16 @@ def tensors_of(model):
     yield "output_norm.weight", model.norm.weight
 
 
+def user_defined(vocabulary):
+    """Pieces that stand whole wherever a text holds them. The library has no question for them."""
+    turns = vocabulary.piece_to_id(chunks.END) + 1
+    return range(turns, vocabulary.vocab_size()) if turns > 1 else range(0)
+
+
 def metadata(shape, vocabulary, stored, context):
     pieces = range(vocabulary.vocab_size())
-    types = [BYTE if vocabulary.is_byte(i) else UNKNOWN if vocabulary.is_unknown(i) else
+    whole = user_defined(vocabulary)
+    types = [USER_DEFINED if i in whole else BYTE if vocabulary.is_byte(i) else UNKNOWN if vocabulary.is_unknown(i) else
              CONTROL if vocabulary.is_control(i) else NORMAL for i in pieces]
     return {
         "general.architecture": (STRING, "qwen2"),
@@ -95,15 +105,20 @@ def metadata(shape, vocabulary, stored, context):
         "qwen2.vocab_size": (UINT32, shape.vocabulary),
         "tokenizer.ggml.model": (STRING, "llama"),
         "tokenizer.ggml.pre": (STRING, "default"),
-        "tokenizer.ggml.tokens": ((ARRAY, STRING), [vocabulary.id_to_piece(i) for i in pieces]),
+        "tokenizer.ggml.tokens": ((ARRAY, STRING), [
+            # What stands whole is looked for in the text as it is.
+            vocabulary.id_to_piece(i).replace("\u2581", " ") if i in whole else vocabulary.id_to_piece(i)
+            for i in pieces]),
         "tokenizer.ggml.scores": ((ARRAY, FLOAT32), [vocabulary.get_score(i) for i in pieces]),
         "tokenizer.ggml.token_type": ((ARRAY, INT32), types),
         "tokenizer.ggml.bos_token_id": (UINT32, vocabulary.bos_id()),
         "tokenizer.ggml.eos_token_id": (UINT32, vocabulary.eos_id()),
+        "tokenizer.ggml.eot_token_id": (UINT32, vocabulary.piece_to_id(chunks.END)),
         "tokenizer.ggml.unknown_token_id": (UINT32, vocabulary.unk_id()),
         "tokenizer.ggml.add_bos_token": (BOOL, True),
         "tokenizer.ggml.add_eos_token": (BOOL, False),
         "tokenizer.ggml.add_space_prefix": (BOOL, False),
+        "tokenizer.chat_template": (STRING, data.TEMPLATE),
     }
 
 
@@ -153,8 +168,8 @@ class _Reader:
         return self.take({UINT32: "I", INT32: "i", FLOAT32: "f", BOOL: "?"}[kind])
 
 
-def read(path):
-    """The model of a file that `write` wrote."""
+def _begin(path):
+    """A reader behind the metadata, the number of tensors, and the metadata."""
     with open(path, "rb") as file:
         reader = _Reader(file.read())
     if reader.raw[:4] != MAGIC:
@@ -165,6 +180,17 @@ def read(path):
     for _ in range(field_count):
         key = reader.string()
         fields[key] = reader.value(reader.take("I"))
+    return reader, tensor_count, fields
+
+
+def read_fields(path):
+    """The metadata of a file."""
+    return _begin(path)[2]
+
+
+def read(path):
+    """The model of a file that `write` wrote."""
+    reader, tensor_count, fields = _begin(path)
     infos = []
     for _ in range(tensor_count):
         name = reader.string()
@@ -193,7 +219,7 @@ def load(path):
     """A model from a checkpoint or a GGUF file."""
     if path.endswith(".gguf"):
         return read(path)
-    saved = torch.load(path, map_location="cpu")
+    saved = checkpoint.load(path)
     model = models.Model(models.Shape(**saved["shape"]))
     model.load_state_dict(saved["model"])
     return model

@@ -42,9 +42,9 @@ def rotary_table(shape, positions):
 
 def rotate(x, cos, sin):
     """x: [batch, length, heads, head]; pairs are (i, i + head / 2)."""
-    first, second = x.chunk(2, dim=-1)
-    cos, sin = cos[:, :, None].to(x.dtype), sin[:, :, None].to(x.dtype)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    first, second = x.float().chunk(2, dim=-1)  # bfloat16 angles would blur neighbouring positions
+    cos, sin = cos[:, :, None], sin[:, :, None]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
 def attention(qkv, cos, sin, shape):

@@ -1,24 +1,52 @@
-"""Checks of the training code: python3 -m unittest test_training (a vocabulary and PyTorch are all it needs)."""
+"""Checks of the training code: python3 -m unittest test_training (a vocabulary and PyTorch are all it needs).
 
+What is compared with the engine needs its binary: the environment's BALLAST, or build/ballast of the project."""
+
+import collections
+import json
 import os
 import random
+import re
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
+from unittest import mock
 
 import numpy
 import sentencepiece
 import torch
 
+import benchmarks
+import checkpoint
+import chunks
 import data
 import evaluate
 import export
+import finding
 import fused
 import model as models
 import train
+import vocabulary
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROCESSOR = sentencepiece.SentencePieceProcessor(model_file=os.path.join(HERE, "vocabulary.model"))
 ENCODER = data.Encoder(PROCESSOR)
+SHIPPED = os.path.join(HERE, "..", "models", "ballast-mini.gguf")
+
+
+def text_of(parts):
+    return "".join(chunk for chunk, _ in parts)
+
+
+def encode_turns(text):
+    """As the engine cuts a text in which turns are marked."""
+    ids = []
+    for part in re.split("(" + "|".join(map(re.escape, chunks.TURNS)) + ")", text):
+        ids += [PROCESSOR.piece_to_id(part)] if part in chunks.TURNS else PROCESSOR.encode(part)
+    return ids
 
 
 def small_model(seed=1, layers=2):
@@ -34,15 +62,15 @@ class Data(unittest.TestCase):
         for task in data.TASKS:
             for _ in range(20):
                 parts = data.TASKS[task](rng, ENCODER, 200, 0.5)
-                whole = PROCESSOR.encode("".join(chunk for chunk, _ in parts))
-                total += 1
-                differ += whole != ENCODER.sample(parts)[0][1:]
+                for form in [parts] + ([data.chat(rng, parts)] if chunks.QUESTION in parts else []):
+                    total += 1
+                    differ += encode_turns(text_of(form)) != ENCODER.sample(form)[0][1:]
         self.assertLessEqual(differ, total // 20)  # a rare junction, such as "is" before a made-up word in a-
 
     def test_longeval_lines_are_cut_alike_in_record_and_question(self):
         rng = random.Random(4)
         for _ in range(50):
-            parts = data.lines(rng, ENCODER, 300, 0.8, questions=1)
+            parts = finding.lines(rng, ENCODER, 300, 0.8, questions=1)
             whole = PROCESSOR.encode("".join(chunk for chunk, _ in parts))
             self.assertEqual(whole, ENCODER.sample(parts)[0][1:])
 
@@ -56,28 +84,219 @@ class Data(unittest.TestCase):
                 if any(c.isdigit() for c in piece) and not PROCESSOR.is_byte(i):
                     self.assertEqual(len(piece), 1)
 
-    def test_same_question_every_time_and_never_in_training(self):
-        first = data.test_question("lines", ENCODER, 256, 7)
-        self.assertEqual(first, data.test_question("lines", ENCODER, 256, 7))
-        prompt, answer = first
-        flags = [False] * len(prompt) + [True] * len(answer)
-        forbidden = set(data.fingerprints(prompt + answer, flags))
-        self.assertEqual(len(forbidden), 1)
-        self.assertTrue(forbidden <= data.held_out(ENCODER, (256,), 8))
+    def test_same_question_every_time(self):
+        for task in data.TASKS:
+            self.assertEqual(data.test_question(task, ENCODER, 256, 7), data.test_question(task, ENCODER, 256, 7))
+            self.assertNotEqual(data.test_question(task, ENCODER, 256, 7), data.test_question(task, ENCODER, 256, 8))
 
-        class Once(random.Random):
-            """A generator that starts by repeating the test question's seed."""
+    def test_test_questions_are_never_in_training(self):
+        forbidden = data.held_out(ENCODER, (256,), 4)
+        self.assertGreater(len(forbidden), 3 * len(data.TASKS))
+        for task in data.TASKS:
+            rng = random.Random(f"test/{task}/256/3")
+            drawn = []
 
-        rng = Once("test/lines/256/7")
-        ids, learn = data.training_sample(rng, ENCODER, {"lines": 1}, 256, 0.5, forbidden)
-        self.assertTrue(forbidden.isdisjoint(data.fingerprints(ids, learn)))
+            def once(given, encoder, room, share, questions=None, make=data.TASKS[task], rng=rng, drawn=drawn):
+                """A source that writes the test question before any other text."""
+                drawn.append(task)
+                while len(drawn) == 1:
+                    share = {"labelling": 0.6, "copying": 0.5}.get(task, 1.0 - min(0.5, 60.0 / room))
+                    parts = make(rng, encoder, room, share, questions=1)
+                    if any(learn for chunk, learn in parts if chunk):
+                        return parts
+                return chunks.fixed("another")
+
+            with mock.patch.dict(data.TASKS, {task: once}):
+                ids, _ = data.training_sample(random.Random(1), ENCODER, {task: 1}, 256, 0.5, forbidden)
+                self.assertEqual((task, ids[1:], len(drawn)), (task, PROCESSOR.encode("another"), 2))
+                drawn.clear()
+                rng.seed(f"test/{task}/256/3")
+                data.training_sample(random.Random(1), ENCODER, {task: 1}, 256, 0.5)
+                self.assertEqual(len(drawn), 1)  # nothing else refuses it
 
     def test_answers_follow_from_the_context(self):
         for number in range(20):
-            prompt, answer = data.test_question("lines", ENCODER, 400, number)
-            text, value = PROCESSOR.decode(prompt), PROCESSOR.decode(answer).strip()
-            key = text.rsplit("in line ", 1)[1].split("?")[0]
-            self.assertIn(f"line {key}: REGISTER_CONTENT is <{value}>\n", text)
+            for task, check in CHECKS.items():
+                prompt, answer = data.test_question(task, ENCODER, 400, number)
+                check(self, PROCESSOR.decode(prompt), PROCESSOR.decode(answer).strip(" \n"))
+
+    def test_replay_repeats_what_stands_after_the_tokens_given(self):
+        found = collections.Counter()
+        for number in range(60):
+            parts = benchmarks.replay(random.Random(number), ENCODER, 500, 0.5)
+            text = "".join(chunk if not learn or chunk == chunks.END else f"\0{chunk}\1" for chunk, learn in parts)
+            text = text.replace("\1\0", "")
+            given, copied = re.search("^(.*?)\0(.*?)\1", text, re.DOTALL).groups()
+            before = re.split(re.escape(benchmarks.REPEAT_PART) + "|" + re.escape(benchmarks.REPEAT_ALL), given)
+            found[len(before), before[-1].endswith(chunks.ASSISTANT)] += 1
+            if len(before) == 2:
+                lead = before[1].removeprefix(".").replace(chunks.END + chunks.ASSISTANT, "")
+                self.assertIn(lead + copied, before[0])
+            else:
+                self.assertTrue(given.count(copied[:10]), given)
+        self.assertTrue(all(found[case] for case in ((1, False), (2, False), (2, True))), found)
+
+    def test_questions_have_several_wordings(self):
+        rng = random.Random(2)
+        for task, least in {"lines": 7, "needles": 5, "passkey": 4, "records": 5, "facts": 6, "variables": 3}.items():
+            seen = set()
+            for _ in range(60):
+                for question, _, _ in data.turns(data.TASKS[task](rng, ENCODER, 400, 0.5))[1]:
+                    seen.add(tuple(text_of(data.stripped(question)).split(" ")[:3]))
+            self.assertGreater(len(seen), least, task)
+
+
+def check_line(test, text, value):
+    key = text.rsplit("in line ", 1)[1].split("?")[0]
+    test.assertIn(f"line {key}: REGISTER_CONTENT is <{value}>\n", text)
+
+
+def check_values(test, text, value):
+    named = re.search(r"What are all the special magic \w+ for (.*) mentioned in the provided text\?", text).group(1)
+    pairs = re.findall(r"One of the special magic \w+ for (.*?) is: (.*?)\.", text)
+    asked = {key for key, _ in pairs if key in re.split(", | and ", named)}
+    test.assertTrue(asked, named)
+    test.assertEqual(sorted(found for key, found in pairs if key in asked), sorted(value.split(", ")))
+
+
+def check_variables(test, text, value):
+    wanted = re.search(r"assigned the value (\d+) in the text above", text).group(1)
+    known = {}
+    for name, source in re.findall(r"VAR ([A-Z]{5}) = (?:VAR )?(\w+)", text):
+        known[name] = known.get(source, source)
+    test.assertEqual([name for name in known if known[name] == wanted], value.split(" "))
+
+
+def check_common(test, text, value):
+    count = int(re.search(r"What are the (\d+) most common words", text).group(1))
+    found = collections.Counter(re.findall(r"\d+\. (\w+)", text.split("Question:")[0]))
+    test.assertEqual({word for word, _ in found.most_common(count)}, set(re.findall(r"\d+\. (\w+)", value)))
+
+
+def check_frequent(test, text, value):
+    body = text.split("coded words.")[1].split("Question:")[0]
+    found = collections.Counter(re.findall("[a-z]+", body)).most_common(3)
+    test.assertEqual([word for word, _ in found], value.split(", "))
+
+
+def check_retrieval(test, text, value):
+    paragraphs = re.findall(r"(Paragraph \d+): (.*)", text.split("The following is an abstract.")[0])
+    abstract = text.split("The following is an abstract.\n\n")[1].split("\n\nPlease enter")[0]
+    told = [part.strip(". ") for part in abstract.split(".") if part.strip()]
+    test.assertTrue(any(name == value and all(part in body for part in told) for name, body in paragraphs))
+
+
+def check_unique(test, text, value):
+    test.assertEqual(len(set(re.findall(r"Paragraph \d+: (.*)", text))), int(value))
+
+
+def check_facts(test, text, value):
+    test.assertIn(" " + value + ".", text)
+
+
+CHECKS = {"lines": check_line, "multivalue": check_values, "multiquery": check_values, "variables": check_variables,
+          "common": check_common, "frequent": check_frequent, "retrieval": check_retrieval, "unique": check_unique,
+          "facts": check_facts}
+
+
+class Chat(unittest.TestCase):
+    def test_form_is_what_the_template_makes_of_a_context_and_a_question(self):
+        for number, task in enumerate(task for task in data.TASKS if task not in ("copying", "replay")):
+            parts = data.TASKS[task](random.Random(f"test/{task}/300/{number}"), ENCODER, 300, 0.8, questions=1)
+            self.assertIn(chunks.QUESTION, parts)
+            context, asked = data.turns(parts)
+            question, lead, answer = asked[0]
+            written = text_of(data.stripped(question)) + ("?" if lead and lead[0][0].startswith("?") else "")
+            text = f"<|user|>{text_of(context)}\n\n{written}<|end|><|assistant|>{text_of(answer)}<|end|>"
+            form = data.plain_chat(parts)
+            self.assertEqual(text_of(form), text)
+            ids, learn = ENCODER.sample(form)
+            self.assertEqual(ids[-1], PROCESSOR.piece_to_id("<|end|>"))
+            self.assertTrue(learn[-1])
+            self.assertEqual(text_of([part for part in form if part[1]]), text_of(answer) + "<|end|>")
+
+    def test_turns_alternate_and_every_answer_ends(self):
+        rng = random.Random(8)
+        for task in ("lines", "facts", "records", "needles", "multiquery"):
+            for _ in range(30):
+                parts = data.chat(rng, data.TASKS[task](rng, ENCODER, 300, 0.5))
+                marks = [(chunk, learn) for chunk, learn in parts if chunk in chunks.TURNS]
+                if marks and marks[0][0] == chunks.SYSTEM:
+                    marks = marks[2:]
+                turn = [(chunks.USER, False), (chunks.END, False), (chunks.ASSISTANT, False), (chunks.END, True)]
+                self.assertEqual(marks, turn * (len(marks) // 4))
+                for i, (chunk, learn) in enumerate(parts):
+                    self.assertFalse(learn and chunk not in (chunks.END, "") and not parts[i + 1][1], parts[i:i + 2])
+
+    def test_end_of_turn_and_template_are_in_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "m.gguf")
+            export.write(path, small_model(), PROCESSOR)
+            fields = export.read_fields(path)
+        self.assertEqual(fields["tokenizer.chat_template"], data.TEMPLATE)
+        pieces, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+        self.assertEqual(pieces[fields["tokenizer.ggml.eot_token_id"]], "<|end|>")
+        for turn in chunks.TURNS:
+            self.assertEqual(types[pieces.index(turn)], export.CONTROL)
+        for phrase in benchmarks.phrases():
+            self.assertEqual(types[pieces.index(phrase)], export.USER_DEFINED)
+
+    def test_engine_reads_what_was_trained(self):
+        """Tokens of the context and of the question, and what the model makes of them."""
+        binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
+        if not os.access(binary, os.X_OK):
+            self.skipTest(f"{binary} is not there; BALLAST names the engine's binary")
+        with tempfile.TemporaryDirectory() as folder:
+            model, context_file = os.path.join(folder, "m.gguf"), os.path.join(folder, "context.txt")
+            net = small_model()
+            export.write(model, net, PROCESSOR)
+            net = export.read(model).eval()
+            for number, task in enumerate(("lines", "records", "facts", "variables", "retrieval")):
+                parts = data.TASKS[task](random.Random(number), ENCODER, 300, 0.8, questions=1)
+                context, asked = data.turns(parts)
+                question, lead, _ = asked[0]
+                with open(context_file, "w", encoding="utf-8") as file:
+                    file.write(text_of(context))
+                ids, learn = ENCODER.sample(data.plain_chat(parts))
+                ids = ids[:learn.index(True)]
+                ran = subprocess.run([binary, "run", "-m", model, "--context", context_file, "--question",
+                                      text_of(data.stripped(question)), "--json", "--logprobs", "1", "--max-tokens",
+                                      "1", "--key-type", "f32", "--value-type", "f32"], capture_output=True, text=True)
+                self.assertEqual(ran.returncode, 0, ran.stderr)
+                found = json.loads(ran.stdout)
+                read = found["statistics"]["prompt"]["tokens"] + found["statistics"]["question"]["tokens"]
+                self.assertEqual(read, len(ids), task)
+                with torch.no_grad():
+                    logits = net(torch.tensor([ids]), torch.arange(len(ids))[None])[0, -1]
+                first = found["answers"][0]["log_probabilities"][0]
+                self.assertEqual(first["id"], int(logits.argmax()))
+                self.assertAlmostEqual(first["log_probability"], float(logits.log_softmax(-1).max()), delta=0.02)
+
+
+class Vocabulary(unittest.TestCase):
+    def test_pieces_of_the_shipped_model_keep_their_numbers(self):
+        pieces = export.read_fields(SHIPPED)["tokenizer.ggml.tokens"]
+        own = [PROCESSOR.id_to_piece(i).replace("\u2581", " ") for i in range(len(pieces))]
+        self.assertEqual([piece.replace("\u2581", " ") for piece in pieces], own)
+
+    def test_extending_again_changes_nothing(self):
+        with open(os.path.join(HERE, "vocabulary.model"), "rb") as file:
+            model = file.read()
+        self.assertEqual(vocabulary.extended(model), model)
+
+    def test_a_wording_inside_a_piece_is_refused(self):
+        with open(os.path.join(HERE, "vocabulary.model"), "rb") as file:
+            model = file.read()
+        with mock.patch.object(benchmarks, "phrases", lambda: ["pass key"]):
+            with self.assertRaises(ValueError):
+                vocabulary.extended(model)
+
+    def test_new_rows_and_old_ones(self):
+        weights = {"embedding.weight": torch.randn(10, 4)}
+        before = weights["embedding.weight"].clone()
+        train.grow_vocabulary(weights, 13)
+        self.assertEqual(weights["embedding.weight"].shape, (13, 4))
+        self.assertTrue(torch.equal(weights["embedding.weight"][:10], before))
 
 
 class Fused(unittest.TestCase):
@@ -147,12 +366,69 @@ class Files(unittest.TestCase):
         again = export.dequantise_q8_0(export.quantise_q8_0(values)).reshape(4, 64)
         self.assertLess(numpy.abs(values - again).max(), numpy.abs(values).max() / 127)
 
+    def test_checkpoint_in_files_of_at_most_16_mib(self):
+        content = {"model": {"a": torch.randn(1 << 21), "b": torch.randn(3 << 20)}, "state": {"step": 3, "f": [1.5]}}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "c.pt")
+            for change, tolerance, count in ((lambda c: c, 0, 2), (checkpoint.small, 0.01, 1)):
+                checkpoint.save(path, change(content), split=True)
+                sizes = [os.path.getsize(name) for name in checkpoint.parts(path)]
+                self.assertEqual(sorted(os.listdir(folder)), [f"c.pt.{i:02}" for i in range(count)])
+                self.assertLessEqual(max(sizes), 16 << 20)
+                again = checkpoint.load(path)
+                self.assertEqual(again["state"], content["state"])
+                for name, tensor in content["model"].items():
+                    self.assertEqual(again["model"][name].dtype, torch.float32)
+                    self.assertLessEqual(((again["model"][name] - tensor).abs() - tolerance * tensor.abs()).max(), 0)
+
     def test_not_a_gguf(self):
         with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
             file.write(b"nothing")
             file.flush()
             with self.assertRaises(ValueError):
                 export.read(file.name)
+
+
+class Resuming(unittest.TestCase):
+    def run_train(self, folder, *more, **options):
+        command = [sys.executable, os.path.join(HERE, "train.py"), "--directory", folder, "--stages", "128", "--tokens",
+                   "4e3", "--batch-tokens", "256", "--layers", "2", "--hidden", "64", "--solved", "2", *more]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
+
+    def test_a_run_goes_on_where_it_stopped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Test questions take longest to make; training compares with none here.
+            open(os.path.join(folder, f"held-out-{train.sources()}-4096"), "wb").close()
+            latest = os.path.join(folder, "latest.pt")
+            first = self.run_train(folder, "--minutes", "0.00001", "--split")
+            self.assertEqual((first.communicate()[1], first.returncode), ("", 3))
+            stopped = checkpoint.load(latest)
+            self.assertLess(stopped["state"]["step"], 16)
+            self.assertEqual(stopped["optimizers"][0]["state"][0]["momentum"].shape,
+                             stopped["model"]["blocks.0.qkv.weight"].shape)
+            second = self.run_train(folder, "--split")
+            self.assertEqual((second.communicate()[1], second.returncode), ("", 0))
+            done = checkpoint.load(latest)
+            self.assertEqual((done["state"]["tokens"], done["state"]["step"]), (4096, 16))
+            third = self.run_train(folder, "--split")
+            self.assertEqual((third.communicate()[1], third.returncode), ("", 0))
+            again = checkpoint.load(latest)
+            self.assertEqual(again["state"]["step"], 16)
+            for name, tensor in done["model"].items():
+                self.assertTrue(torch.equal(tensor, again["model"][name]))
+
+    def test_sigterm_saves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, f"held-out-{train.sources()}-4096"), "wb").close()
+            running = self.run_train(folder, "--tokens", "1e9")
+            curve = os.path.join(folder, "curve.csv")
+            for _ in range(600):
+                if os.path.exists(curve) and os.path.getsize(curve):
+                    break
+                time.sleep(0.1)
+            running.send_signal(signal.SIGTERM)
+            self.assertEqual((running.communicate(timeout=60)[1], running.returncode), ("", 0))
+            self.assertGreaterEqual(checkpoint.load(os.path.join(folder, "latest.pt"))["state"]["step"], 20)
 
 
 if __name__ == "__main__":

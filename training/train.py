@@ -3,31 +3,50 @@
     python3 train.py --directory run                      # all stages, resuming if run/latest.pt exists
     python3 train.py --directory more --init run/latest.pt --stages 8192,16384 --device cuda
 
-SIGTERM saves and ends; the same command goes on from there. A stage ends when its questions are nearly solved or its tokens are spent. Positions jump at random between lines, up
-to the longest length wanted, so that short samples already teach the distances of long ones.
+SIGTERM saves and ends, and so does the end of --minutes; the same command goes on from there. A stage ends when its
+questions are nearly solved or its tokens are spent. Positions jump at random between lines, up to the longest length
+wanted, so that short samples already teach the distances of long ones.
 """
 
 import argparse
 import csv
-import itertools
+import hashlib
 import math
 import os
+import queue
 import random
 import signal
+import sys
 import time
 
 import sentencepiece
 import torch
+import torch.multiprocessing as multiprocessing
 import torch.nn.functional as F
 
+import checkpoint
 import data
 import export
 import model as models
 
-SHORT_MIX = {"lines": 0.54, "copying": 0.10, "needles": 0.12, "records": 0.12, "passkey": 0.06, "labelling": 0.06}
+# Shares of the tasks. What does not fit into a short text waits for longer ones.
+SHORT_MIX = {"lines": 0.22, "copying": 0.06, "needles": 0.12, "records": 0.10, "passkey": 0.05, "labelling": 0.05,
+             "multivalue": 0.04, "multiquery": 0.04, "variables": 0.07, "common": 0.03, "frequent": 0.03,
+             "facts": 0.11, "retrieval": 0.04, "replay": 0.04}
+LONG_MIX = {"lines": 0.23, "needles": 0.12, "records": 0.09, "copying": 0.04, "passkey": 0.04, "labelling": 0.04,
+            "counting": 0.02, "multivalue": 0.04, "multiquery": 0.04, "variables": 0.07, "common": 0.04,
+            "frequent": 0.03, "facts": 0.10, "retrieval": 0.04, "unique": 0.02, "replay": 0.04}
 SIZES = ("layers", "width", "hidden", "heads", "kv_heads")
-LONG_MIX = {"lines": 0.45, "needles": 0.17, "records": 0.14, "copying": 0.08, "passkey": 0.06, "labelling": 0.06,
-            "counting": 0.04}
+
+
+@torch.no_grad()
+def grow_vocabulary(weights, pieces, seed=1):
+    """Rows for pieces that a vocabulary has gained, near the mean of those there."""
+    rows = weights["embedding.weight"]
+    if len(rows) < pieces:
+        generator = torch.Generator().manual_seed(seed)
+        new = torch.randn(pieces - len(rows), rows.shape[1], generator=generator) * rows.std() * 0.5 + rows.mean(0)
+        weights["embedding.weight"] = torch.cat((rows, new))
 
 
 def newton_schulz(g, steps=5):
@@ -167,20 +186,66 @@ def loss_of(model, batch, device, autocast):
     return F.cross_entropy(logits.float(), targets[learn]), logits, targets[learn]
 
 
-def save(path, model, opts, state):
-    temporary = path + ".new"
-    torch.save({"shape": vars(model.shape), "model": model.state_dict(), "optimizers": [o.state_dict() for o in opts],
-                "state": state}, temporary)
-    os.replace(temporary, path)
+class Workers:
+    """Batches made by other processes, for devices that are faster than one core writes text."""
+
+    def __init__(self, count, make):
+        context = multiprocessing.get_context("fork")
+        self.queue = context.Queue(4 * count)
+        self.processes = [context.Process(target=self.work, args=(make, i), daemon=True) for i in range(count)]
+        for process in self.processes:
+            process.start()
+
+    def work(self, make, number):
+        torch.set_num_threads(1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        batches = make(number)
+        while True:
+            self.queue.put([t.numpy() for t in batches.next()])
+
+    def next(self):
+        while True:
+            try:
+                return tuple(torch.from_numpy(t) for t in self.queue.get(timeout=60))
+            except queue.Empty:
+                if not all(process.is_alive() for process in self.processes):
+                    raise RuntimeError("a process that makes batches has ended") from None
+
+    def close(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.join()
 
 
-def held_out(arguments, encoder):
+def state_of(model, opts, state):
+    return {"shape": dict(vars(model.shape)), "model": model.state_dict(),
+            "optimizers": [o.state_dict() for o in opts], "state": dict(state)}
+
+
+def sources():
+    """A hash of what the test questions depend on."""
+    found = hashlib.blake2b(digest_size=8)
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name in ("benchmarks.py", "chunks.py", "data.py", "finding.py", "words.py", "vocabulary.model"):
+        with open(os.path.join(here, name), "rb") as file:
+            found.update(file.read())
+    return found.hexdigest()
+
+
+def held_out(directory, stages, encoder):
     """The hashes of the test questions, made once and kept beside the checkpoints."""
-    path = os.path.join(arguments.directory, "held-out.pt")
+    rooms = sorted({128, 256, 512, 1024, 2048, 4096} | set(stages))
+    name = f"held-out-{sources()}-{max(rooms)}"
+    path = os.path.join(directory, name)
     if not os.path.exists(path):
-        rooms = sorted({128, 256, 512, 1024, 2048, 4096} | set(map(int, arguments.stages.split(","))))
-        torch.save(data.held_out(encoder, rooms, data.TEST_QUESTIONS), path)
-    return torch.load(path)
+        found = sorted(data.held_out(encoder, rooms, data.TEST_QUESTIONS))
+        with open(path + ".new", "wb") as file:
+            file.write(b"".join(found))
+        os.replace(path + ".new", path)
+    with open(path, "rb") as file:
+        raw = file.read()
+    return {raw[i:i + 8] for i in range(0, len(raw), 8)}
 
 
 def main():
@@ -190,15 +255,21 @@ def main():
     parser.add_argument("--init", help="checkpoint or GGUF file to start from where the directory has none")
     parser.add_argument("--stages", default="128,256,512,1024,2048,4096")
     parser.add_argument("--tokens", default="1e6,1e6,2e6,2e6,4e6,4e6",
-                        help="most tokens of each stage; the rate falls over the last three tenths of them all")
+                        help="most tokens of each stage")
     parser.add_argument("--solved", type=float, default=0.97, help="token accuracy that ends a stage")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--reach", type=int, default=4096, help="positions that short samples are spread over")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--autocast", action="store_true", help="bfloat16 products")
+    parser.add_argument("--fall", type=float, default=0.3,
+                        help="share of all tokens over which the rate falls at the end; 0: never")
     parser.add_argument("--save-every", type=float, default=180.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, help="save and end after this long; 3 is the exit status then")
+    parser.add_argument("--workers", type=int, default=0, help="processes that make the batches; 0: this one does")
+    parser.add_argument("--split", action="store_true",
+                        help="write the checkpoint as files of at most 16 MiB (DIRECTORY/latest.pt.00 and on)")
     for name in SIZES:
         parser.add_argument("--" + name, type=int)
     arguments = parser.parse_args()
@@ -208,13 +279,16 @@ def main():
     encoder = data.Encoder(sentencepiece.SentencePieceProcessor(model_file=arguments.vocabulary))
     latest = os.path.join(arguments.directory, "latest.pt")
 
-    start = latest if os.path.exists(latest) else arguments.init
+    start = latest if checkpoint.exists(latest) else arguments.init
     loaded = None
     if start and start.endswith(".gguf"):
         read = export.read(start)
         loaded = {"shape": vars(read.shape), "model": read.state_dict()}
     elif start:
-        loaded = torch.load(start, map_location="cpu")
+        loaded = checkpoint.load(start)
+    if loaded:
+        grow_vocabulary(loaded["model"], encoder.processor.vocab_size())
+        loaded["shape"]["vocabulary"] = len(loaded["model"]["embedding.weight"])
     sizes = {n: getattr(arguments, n) for n in SIZES if getattr(arguments, n)}
     shape = models.Shape(**loaded["shape"]) if loaded else models.Shape(
         vocabulary=encoder.processor.vocab_size(), **sizes)
@@ -233,8 +307,8 @@ def main():
             optimizer.load_state_dict(saved)
         state = loaded["state"]
 
-    forbidden = held_out(arguments, encoder)
     stages = [int(s) for s in arguments.stages.split(",")]
+    forbidden = held_out(arguments.directory, stages, encoder)
     stopped = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
     budget = [float(t) for t in arguments.tokens.split(",")]
@@ -242,21 +316,27 @@ def main():
         parser.error(f"{len(stages)} stages but {len(budget)} numbers of tokens")
     curve = open(os.path.join(arguments.directory, "curve.csv"), "a", newline="")
     writer = csv.writer(curve)
+    def save(path):
+        checkpoint.save(path, state_of(model, opts, state), arguments.split)
+
     began = last_save = time.time()
     spent = state["seconds"]
     while state["stage"] < len(stages):
         length = stages[state["stage"]]
-        batches = Batches(encoder, length, max(1, arguments.batch_tokens // length),
-                          SHORT_MIX if length < 512 else LONG_MIX, arguments.reach,
-                          f"{arguments.seed}/{state['step']}",
-                          lambda rng: rng.uniform(0.3, 0.6) if length < 512 else rng.uniform(0.4, 0.8),
-                          forbidden)
+        count = max(1, arguments.batch_tokens // length)
+
+        def make(worker, length=length, count=count, step=state["step"]):
+            return Batches(encoder, length, count, SHORT_MIX if length < 512 else LONG_MIX, arguments.reach,
+                           f"{arguments.seed}/{step}/{worker}" if arguments.workers else f"{arguments.seed}/{step}",
+                           lambda rng: rng.uniform(0.3, 0.6) if length < 512 else rng.uniform(0.4, 0.8), forbidden)
+
+        batches = Workers(arguments.workers, make) if arguments.workers else make(0)
         mean_loss, mean_right = None, None
         while state["stage_tokens"] < budget[state["stage"]]:
             now = time.time()
             state["seconds"] = spent + now - began
             left = (sum(budget[state["stage"]:]) - state["stage_tokens"]) / sum(budget)
-            factor = min(1.0, (state["step"] + 1) / 50) * min(1.0, left / 0.3)
+            factor = min(1.0, (state["step"] + 1) / 50) * (min(1.0, left / arguments.fall) if arguments.fall else 1.0)
             for optimizer in opts:
                 for group in optimizer.param_groups:
                     group["lr"] = group["full"] * factor
@@ -269,32 +349,38 @@ def main():
                 optimizer.step()
             right = (logits.argmax(-1) == targets).float().mean().item()
             state["step"] += 1
-            state["tokens"] += length * batches.batch
-            state["stage_tokens"] += length * batches.batch
+            state["tokens"] += length * count
+            state["stage_tokens"] += length * count
             keep = 0.98
             mean_loss = loss.item() if mean_loss is None else keep * mean_loss + (1 - keep) * loss.item()
             mean_right = right if mean_right is None else keep * mean_right + (1 - keep) * right
             if state["step"] % 20 == 0:
                 print(f"length {length} step {state['step']} tokens {state['tokens'] / 1e6:.2f}M loss {mean_loss:.3f} "
                       f"right {mean_right:.3f} {state['seconds'] / 60:.1f}min "
-                      f"{length * batches.batch / (time.time() - now):.0f}tok/s", flush=True)
+                      f"{length * count / (time.time() - now):.0f}tok/s", flush=True)
                 writer.writerow([state["step"], state["tokens"], round(state["seconds"]), length, round(mean_loss, 4),
                                  round(mean_right, 4)])
                 curve.flush()
             if now - last_save > arguments.save_every:
-                save(latest, model, opts, state)
+                save(latest)
                 last_save = now
-            if stopped:
-                save(latest, model, opts, state)
-                return
+            if stopped or (arguments.minutes and now - began > 60 * arguments.minutes):
+                save(latest)
+                if arguments.workers:
+                    batches.close()
+                return 0 if stopped else 3
             if mean_right > arguments.solved and state["stage_tokens"] > 50 * arguments.batch_tokens \
                     and state["stage"] + 1 < len(stages):
                 break
         state["stage"] += 1
         state["stage_tokens"] = 0
-        save(latest, model, opts, state)
-        save(os.path.join(arguments.directory, f"solved-{length}.pt"), model, opts, state)
+        if arguments.workers:
+            batches.close()
+        save(latest)
+        if not arguments.split:
+            save(os.path.join(arguments.directory, f"solved-{length}.pt"))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
