@@ -6,8 +6,8 @@ with the model. Every task writes one context and any number of questions on it 
 
 import finding
 import words
-from chunks import (ASSISTANT, END, LEAD, QUESTION, USER, Filled, digits, distinct, fixed, learned, noun, sentence,
-                    text_chunks, worded)
+from chunks import (ASSISTANT, END, ENDED, LEAD, QUESTION, USER, Filled, digits, distinct, fixed, learned, noun,
+                    sentence, text_chunks, worded)
 from finding import MENTIONED, OTHER_WORDING, SPECIAL_KINDS, needle, special
 
 SOME_HIDDEN = {kind: f"Some special magic {kind} are hidden within the following text" for kind in SPECIAL_KINDS}
@@ -100,7 +100,7 @@ def listed(items):
     out = []
     for i, item in enumerate(items):
         out += ([(",", True)] if i else []) + [(chunk, True) for chunk in item]
-    return out + [("\n", True)]
+    return out + ENDED
 
 
 # ---- RULER -----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def variables(rng, encoder, room, share, questions=None):
             question = ([QUESTION] + fixed(FIND_VARIABLES, " ", *value, TEXT_ABOVE, ".") + [LEAD]
                         + fixed(TO_THE_CHAINS, " ", *str(len(chain)), ASSIGNED, " ", *value, THEY_ARE, ":"))
         answer = [(" " + name, True) for name in chain]
-        out.add(question + answer + [("\n", True)])
+        out.add(question + answer + ENDED)
         asked += 1
     return out.parts
 
@@ -239,7 +239,7 @@ def common(rng, encoder, room, share, questions=None):
             + fixed(COMMON_ARE[0], " ", *count, COMMON_ARE[1], ":"))
     for i, word in enumerate(common_words):
         out.add([(chunk, True) for chunk in (" ", *str(i + 1), ".", " " + word)])
-    return out.add([("\n", True)]).parts
+    return out.add(ENDED).parts
 
 
 def frequent(rng, encoder, room, share, questions=None):
@@ -271,7 +271,7 @@ def name(rng):
 
 
 def person(rng):
-    return name(rng) + " " + name(rng)
+    return name(rng) if rng.random() < 0.6 else name(rng) + " " + name(rng)
 
 
 def fact_answer(rng, kind, people, towns):
@@ -376,7 +376,7 @@ def facts(rng, encoder, room, share, questions=None):
         if ask:
             ask, question = ask[:2], fixed(" " + question[0][0]) + question[1:]
         out.add([QUESTION] + fixed("\n") + lead + ask + question + [LEAD] + tail
-                + [(chunk, True) for chunk in answer] + [("\n", True)])
+                + [(chunk, True) for chunk in answer] + ENDED)
         asked += 1
     return out.parts
 
@@ -414,7 +414,7 @@ def retrieval(rng, encoder, room, share, questions=None):
             "\n", "\n", ENTER_PARAGRAPH, " \"", PARAGRAPH, " ", "1", "\",", " \"", PARAGRAPH, " ", "2", "\",", " etc",
             ".", "\n", "\n") if rng.random() < 0.5 or questions else abstract + fixed("\n"))
         out.add(question + [LEAD] + fixed(ANSWER_IS, ":", " ")
-                + [(chunk, True) for chunk in (PARAGRAPH, " ", *str(which + 1))] + [("\n", True)])
+                + [(chunk, True) for chunk in (PARAGRAPH, " ", *str(which + 1))] + ENDED)
         asked += 1
     return out.parts
 
@@ -444,7 +444,7 @@ def unique(rng, encoder, room, share, questions=None):
         out.add(fixed("\n", "\n"))
     return out.add([QUESTION] + fixed(ENTER_COUNT, " ", "1", ",", " ", "2", ",", " ", "3", ",", " and", " so", " on",
                                       ".", "\n", "\n") + [LEAD] + fixed(FINAL_ANSWER, ":", " ")
-                   + learned(str(len(different))) + [("\n", True)]).parts
+                   + learned(str(len(different))) + ENDED).parts
 
 
 # ---- the second reading ---------------------------------------------------------------------------------------------

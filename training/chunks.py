@@ -12,6 +12,8 @@ LEAD = ("", True)
 
 # Pieces of the vocabulary that no text holds: who speaks, and the end of a turn.
 SYSTEM, USER, ASSISTANT, END = TURNS = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+# Behind every answer: its end is learned, in plain text too, so that what follows in a context is never gone on with.
+ENDED = [(END, True), ("\n", False)]
 
 FILLER = ("The grass is green.", " The sky is blue.", " The sun is yellow.", " Here we go.", " There and back again.")
 

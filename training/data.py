@@ -43,7 +43,7 @@ def stripped(parts):
 
 
 def turns(parts):
-    """The context, and of every question: the question, the lead, the answer without what ends it."""
+    """The context, and of every question: the question, the lead, the answer without its end."""
     marks = [i for i, part in enumerate(parts) if part == QUESTION] + [len(parts)]
     context, asked = parts[:marks[0]], []
     for begin, end in zip(marks, marks[1:]):
@@ -51,9 +51,7 @@ def turns(parts):
         first = next((i for i, (chunk, learn) in enumerate(piece) if learn and chunk), None)
         if first is None:
             continue
-        answer = [part for part in piece[first:] if part[1]]
-        while answer and answer[-1][0] in ("\n", ".", "\""):
-            answer.pop()
+        answer = [part for part in piece[first:] if part[1] and part[0] != END]
         at = piece.index(LEAD) if LEAD in piece[:first] else first
         asked.append((piece[:at], [part for part in piece[at:first] if part != LEAD], answer))
     return context, asked

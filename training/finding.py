@@ -4,8 +4,8 @@ Every task writes one context and any number of questions on it (see chunks.py).
 """
 
 import words
-from chunks import (FILLER, LEAD, QUESTION, Filled, adjective, alike, digits, distinct, fixed, learned, noun, register,
-                    sentence, split_digits, text_chunks, uuid, worded)
+from chunks import (ENDED, FILLER, LEAD, QUESTION, Filled, adjective, alike, digits, distinct, fixed, learned, noun,
+                    register, sentence, split_digits, text_chunks, uuid, worded)
 
 HEADER = ("Below is a record of lines I want you to remember.",
           " Each line begins with 'line <line index>' and contains a '<REGISTER_CONTENT>' at the end of the line as a"
@@ -127,10 +127,10 @@ def lines(rng, encoder, room, share, questions=None):
         if again:
             out.add(register_line(key, value, learn=True))
         elif questions is None and rng.random() < OTHER_WORDING:
-            out.add(worded(rng.choice(LINE_QUESTIONS), key_chunks(key)) + fixed(" ") + learned(value) + [("\n", True)])
+            out.add(worded(rng.choice(LINE_QUESTIONS), key_chunks(key)) + fixed(" ") + learned(value) + ENDED)
         else:
             out.add([QUESTION] + fixed(TELL_ME) + key_chunks(key) + fixed(NEED_NUMBER, " ") + learned(value)
-                    + [("\n", True)])
+                    + ENDED)
         asked += 1
     return out.parts
 
@@ -154,7 +154,7 @@ def needle(kind, key, value):
 def ask_needle(kind, key, value):
     return ([QUESTION] + fixed(WHAT_SPECIAL[kind], *text_chunks(" " + key), MENTIONED) + [LEAD]
             + fixed(THE_SPECIAL[kind], *text_chunks(" " + key), MENTIONED, " is")
-            + [(chunk, True) for chunk in text_chunks(" " + value)] + [(".", True), ("\n", True)])
+            + [(chunk, True) for chunk in text_chunks(" " + value)] + ENDED)
 
 
 def needles(rng, encoder, room, share, questions=None):
@@ -185,7 +185,7 @@ def needles(rng, encoder, room, share, questions=None):
         key, value = rng.choice(pairs)
         if questions is None and rng.random() < OTHER_WORDING:
             out.add(worded(rng.choice(NEEDLE_QUESTIONS).replace("[]", kind[:-1]), fixed(*text_chunks(" " + key)))
-                    + [(chunk, True) for chunk in text_chunks(" " + value)] + [("\n", True)])
+                    + [(chunk, True) for chunk in text_chunks(" " + value)] + ENDED)
         else:
             out.add(ask_needle(kind, key, value))
         asked += 1
@@ -217,9 +217,9 @@ def passkey(rng, encoder, room, share, questions=None):
     most = 1 if questions else 2
     while asked < most:
         if questions is None and rng.random() < OTHER_WORDING:
-            out.add(worded(rng.choice(PASSKEY_QUESTIONS)) + learned(" " + key))
+            out.add(worded(rng.choice(PASSKEY_QUESTIONS)) + learned(" " + key) + ENDED)
         else:
-            out.add([QUESTION] + fixed("\n", ASK_PASSKEY) + learned(" " + key) + [(".", True)])
+            out.add([QUESTION] + fixed("\n", ASK_PASSKEY) + learned(" " + key) + ENDED)
         asked += 1
     return out.parts
 
@@ -251,10 +251,10 @@ def records(rng, encoder, room, share, questions=None):
             named = (fixed(" \"", *text_chunks(key), "\"") if rng.random() < 0.6 else
                      fixed(*text_chunks(" " + key)))
             out.add(worded(rng.choice(RECORD_QUESTIONS), named)[:-1] + fixed("Answer: \"") + answer
-                    + [("\"", True), ("\n", True)])
+                    + ENDED)
         else:
             out.add([QUESTION] + fixed(JSON_KEY, *text_chunks(key), "\"") + [LEAD] + fixed("\n", JSON_VALUE) + answer
-                    + [("\"", True), ("\n", True)])
+                    + ENDED)
         asked += 1
     return out.parts
 
@@ -284,7 +284,7 @@ def copying(rng, encoder, room, share, questions=None):
         text = []
         while encoder.size(fixed(*text)) < 0.45 * room - 6:
             text += scattered(rng, 2)
-        return fixed(COPY, "\n", *text, "|") + [(chunk, True) for chunk in text] + [("\n", True)]
+        return fixed(COPY, "\n", *text, "|") + [(chunk, True) for chunk in text] + ENDED
     segments = []
     while out.size < room:
         if segments and rng.random() < 0.6:
@@ -320,7 +320,7 @@ def labelling(rng, encoder, room, share, questions=None):
         noise = fixed(" " + rng.choice(words.adverbs)) if rng.random() < 0.3 else fixed()
         learn = word in seen
         out.add(([QUESTION] if learn else []) + fixed(given) + noise + fixed(" " + word, "\n", wanted)
-                + [(" " + items[word], learn), ("\n", learn)])
+                + [(" " + items[word], learn)] + (ENDED if learn else fixed("\n")))
         seen.add(word)
         asked += learn
     return out.parts
@@ -342,7 +342,7 @@ def counting(rng, encoder, room, share, questions=None):
             break
     for which in range(len(passages))[:questions]:
         out.add([QUESTION] + fixed(COUNT_ASK[:-1], ":") + passages[which] + fixed(" ") + learned(str(counts[which]))
-                + fixed("\n"))
+                + ENDED)
     return out.parts
 
 

@@ -71,7 +71,7 @@ class Data(unittest.TestCase):
         rng = random.Random(4)
         for _ in range(50):
             parts = finding.lines(rng, ENCODER, 300, 0.8, questions=1)
-            whole = PROCESSOR.encode("".join(chunk for chunk, _ in parts))
+            whole = encode_turns(text_of(parts))
             self.assertEqual(whole, ENCODER.sample(parts)[0][1:])
 
     def test_digits_stand_alone_and_any_text_survives(self):
@@ -215,6 +215,12 @@ class Chat(unittest.TestCase):
             self.assertTrue(learn[-1])
             self.assertEqual(text_of([part for part in form if part[1]]), text_of(answer) + "<|end|>")
 
+    def test_every_answer_ends_in_plain_text_too(self):
+        for task in data.TASKS:
+            if task != "replay":
+                _, answer = data.test_question(task, ENCODER, 300, 1)
+                self.assertEqual(answer.index(PROCESSOR.piece_to_id("<|end|>")), len(answer) - 1, task)
+
     def test_turns_alternate_and_every_answer_ends(self):
         rng = random.Random(8)
         for task in ("lines", "facts", "records", "needles", "multiquery"):
@@ -332,6 +338,13 @@ class Start(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
+    def test_an_answer_counts_as_the_root_of_its_length(self):
+        weights = train.weights_of([False] * 5 + [True] * 4 + [False] + [True] * 9 + [False])
+        self.assertEqual([w > 0 for w in weights], [False] * 5 + [True] * 4 + [False] + [True] * 9 + [False])
+        self.assertAlmostEqual(sum(weights[:9]) / sum(weights[9:]), 2 / 3)
+        many = train.weights_of([False, True] * 100)
+        self.assertEqual((sum(many), sum(train.weights_of([False, True]))), (50.0, 4.0))
+
     def test_newton_schulz_is_nearly_orthogonal(self):
         torch.manual_seed(1)
         for rows, columns in ((48, 48), (32, 96), (96, 32)):

@@ -11,6 +11,7 @@ wanted, so that short samples already teach the distances of long ones.
 import argparse
 import csv
 import hashlib
+import itertools
 import math
 import os
 import queue
@@ -129,8 +130,20 @@ def optimizers(model, rate):
     return muon, rows, adam
 
 
+def weights_of(learn):
+    """What every token of a sample counts in the loss. An answer of n tokens counts as sqrt(n) ones: uuids and copies
+    would else outweigh words and ends of turns. Contexts with few questions count more for each."""
+    lengths = [len(list(run)) for flag, run in itertools.groupby(learn) if flag]
+    few = min(4.0, max(0.5, math.sqrt(16 / max(1, len(lengths)))))
+    out = []
+    for flag, run in itertools.groupby(learn):
+        count = len(list(run))
+        out += [few / math.sqrt(count) if flag else 0.0] * count
+    return out
+
+
 class Batches:
-    """Batches of one length: ids, positions, targets, and which targets are learned."""
+    """Batches of one length: ids, positions, targets, and what every target counts."""
 
     def __init__(self, encoder, length, batch, mix, reach, seed, share, forbidden):
         self.encoder, self.length, self.batch, self.mix = encoder, length, batch, mix
@@ -149,7 +162,7 @@ class Batches:
                 more, flags = data.training_sample(self.rng, self.encoder, self.mix, room - 4, self.share(self.rng),
                                                    self.forbidden)
             ids += more
-            learn += flags
+            learn += weights_of(flags)
         return ids[:self.length + 1], learn[:self.length + 1]
 
     def positions(self, ids):
@@ -174,16 +187,18 @@ class Batches:
     def next(self):
         rows = [self.sequence() for _ in range(self.batch)]
         ids = torch.tensor([r[0] for r in rows])
-        learn = torch.tensor([r[1] for r in rows])
+        weights = torch.tensor([r[1] for r in rows])
         positions = torch.tensor([self.positions(r[0]) for r in rows])
-        return ids[:, :-1], positions, ids[:, 1:], learn[:, 1:]
+        return ids[:, :-1], positions, ids[:, 1:], weights[:, 1:]
 
 
 def loss_of(model, batch, device, autocast):
-    ids, positions, targets, learn = (t.to(device) for t in batch)
+    ids, positions, targets, weights = (t.to(device) for t in batch)
+    learn = weights > 0
     with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=autocast):
         logits = model(ids, positions, wanted=learn)
-    return F.cross_entropy(logits.float(), targets[learn]), logits, targets[learn]
+    losses = F.cross_entropy(logits.float(), targets[learn], reduction="none")
+    return (losses * weights[learn]).sum() / weights.sum(), logits, targets[learn]
 
 
 class Workers:
