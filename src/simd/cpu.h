@@ -36,7 +36,7 @@ inline bool has_avx512_vnni() { return detail::has(detail::kVnni); }
 inline bool has_avx2() { return detail::has(detail::kAvx2); }
 
 /// Whether rows that attention will read soon are best asked for into the first-level cache, and
-/// not the second: where it has more than 32 KiB (docs/performance-log.md says what was measured).
+/// not the second: where it has more than 32 KiB (docs/decisions/004-prefetch-level.md).
 inline bool asks_first_cache() { return detail::has(detail::kRoomyFirst); }
 
 /// For tests: makes this asks_first_cache()'s answer, none: the processor's own. When to call it:
