@@ -141,14 +141,13 @@ struct Record {
     max.reserve(blocks * queries);
   }
   float* next(std::size_t queries) { return weights.get() + blocks.size() * queries * kEntryBlock; }
-  // Asks memory for the rows, from `first` on, of the block after the next one, which its logits
-  // are to be written over.
-  void ask_for_next(std::size_t queries, std::size_t first, std::size_t count) {
+  // Prefetches rows `first` and on of the block after the next, which the logits overwrite.
+  void prefetch_next(std::size_t queries, std::size_t first, std::size_t count) {
     constexpr std::size_t kLine = 64 / sizeof(float);
     const float* row = next(queries) + (queries + first) * kEntryBlock;
     for (std::size_t i = 0; i < count * kEntryBlock; i += kLine) {
       __builtin_prefetch(row + i, 1, 2);
-      asm volatile("");  // GCC takes a loop of nothing but this for one without effect
+      asm volatile("");  // GCC removes loops that only prefetch
     }
   }
 
@@ -157,8 +156,8 @@ struct Record {
   std::vector<float> max;  // what the weights are relative to, for each query of a block
 };
 
-// Buffers for up to kQueryBlock queries of one call: one piece of memory, as to ask for many costs
-// as much as a block of entries.
+// Buffers for up to kQueryBlock queries of one call. One allocation: several cost as much as a
+// block of entries.
 class Workspace {
  public:
   Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
@@ -212,11 +211,11 @@ RowsView block_of(const RowsView& rows, std::size_t begin) {
   return rows.slice(begin, std::min(kEntryBlock, rows.rows - begin));
 }
 
-// Whether what is asked for ahead is the block after the present one in all its parts, and not what
-// is read next: where both blocks fit beside each other, with room for much else, into the cache
-// that they are asked into, that is 3 to 9% faster; larger ones lose by it.
-bool asks_block_ahead(const Segment& segment) {
-  const std::size_t small = std::size_t{asks_first_cache() ? 10u : 136u} << 10;
+// Whether keys and values of the following block are prefetched, rather than what is read next.
+// That is 3-9% faster where both blocks fit into the target cache with room to spare; larger blocks
+// lose by it.
+bool prefetches_next_block(const Segment& segment) {
+  const std::size_t small = std::size_t{prefetches_to_l1() ? 10u : 136u} << 10;
   const auto bytes = [](const RowsView& rows) {
     return kEntryBlock * (rows.stride + 2 * row_scales(rows.type, rows.dim));
   };
@@ -241,7 +240,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     high = *b;
   }
   const Position window = queries.positions.empty() ? 0 : logits.sliding_window;
-  const bool keys_ahead = segment.role == Role::normaliser || asks_block_ahead(segment);
+  const bool keys_ahead = segment.role == Role::normaliser || prefetches_next_block(segment);
   for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
     RowsView keys = block_of(segment.keys, begin);
     const EntryBlock block(segment, begin, keys.rows);
@@ -250,10 +249,10 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     // Unpacked rows come from the cache and need no fetching ahead.
     const RowsView values = block_of(segment.values, begin);
     const RowsView following = block_of(segment.keys, begin + kEntryBlock);
-    const kernels::Ahead ahead{keys_ahead ? following : values,
-                               segment.role == Role::normaliser ? following : values};
+    const kernels::PrefetchRange range{keys_ahead ? following : values,
+                                       segment.role == Role::normaliser ? following : values};
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
-    kernels::dot_block(keys, work.packed, m, weights, m < kUnpackFrom ? &ahead : nullptr);
+    kernels::qk_block(keys, work.packed, m, weights, m < kUnpackFrom ? &range : nullptr);
     use(block, begin, weights);
   }
 }
@@ -282,7 +281,7 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
       // Where all is hidden so far, weights relative to any number are 0.
       rows[i].largest = max == -kInfinity ? 0.0f : max;
     }
-    if (work.record != nullptr) work.record->ask_for_next(m, first, count);
+    if (work.record != nullptr) work.record->prefetch_next(m, first, count);
     kernels::exponentiate({rows, count}, row, sums);
     for (std::size_t i = 0; i < count; ++i) {
       if (std::isnan(sums[i])) {  // values may be multiplied as integers, which know no NaN
@@ -349,7 +348,7 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
   std::fill_n(work.max, m, -kInfinity);
   std::fill_n(work.normaliser, m, 0.0);
   std::fill_n(work.sums, m * packed_size(partial.numerator.cols()), 0.0f);
-  const RowsView& asked = asks_block_ahead(segment) ? segment.values : segment.keys;
+  const RowsView& fetched = prefetches_next_block(segment) ? segment.values : segment.keys;
   const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
     update_weights(queries, block, logits, segment.role != Role::numerator, weights, work);
     if (work.record != nullptr && segment.role != Role::numerator) {
@@ -359,10 +358,10 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
     if (!has_values) return;
     RowsView values = block_of(segment.values, begin);
     prepare(values, m, kernels::values_as_stored(values.type), work.unpacked);
-    const kernels::Ahead ahead{block_of(asked, begin + kEntryBlock),
-                               block_of(segment.keys, begin + kEntryBlock)};
-    kernels::accumulate_block(values, weights, m, work.factors, work.sums,
-                              m < kUnpackFrom ? &ahead : nullptr);
+    const kernels::PrefetchRange range{block_of(fetched, begin + kEntryBlock),
+                                       block_of(segment.keys, begin + kEntryBlock)};
+    kernels::av_block(values, weights, m, work.factors, work.sums,
+                      m < kUnpackFrom ? &range : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);
   add_to(partial, first, m, segment, work);

@@ -25,10 +25,10 @@ HWY_EXPORT(IsAvx512);
 HWY_EXPORT(IsAvx2);
 
 std::atomic<bool> beyond_highway = true;
-std::optional<bool> forced_first_cache;
+std::optional<bool> forced_prefetch_to_l1;
 
 // False where the system does not tell.
-bool first_cache_is_roomy() {
+bool has_large_l1() {
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
   return ::sysconf(_SC_LEVEL1_DCACHE_SIZE) > (32 << 10);
 #else
@@ -47,7 +47,7 @@ unsigned detail::look() {
     if (__builtin_cpu_supports("avx512bf16") != 0) found |= kBf16;
   }
 #endif
-  if (forced_first_cache.value_or(first_cache_is_roomy())) found |= kRoomyFirst;
+  if (forced_prefetch_to_l1.value_or(has_large_l1())) found |= kLargeL1;
   features.store(found, std::memory_order_relaxed);
   return found;
 }
@@ -58,8 +58,8 @@ void use_targets(std::int64_t targets, bool beyond) {
   detail::features = 0;
 }
 
-void use_first_cache(std::optional<bool> asked) {
-  forced_first_cache = asked;
+void force_prefetch_to_l1(std::optional<bool> forced) {
+  forced_prefetch_to_l1 = forced;
   detail::features = 0;
 }
 

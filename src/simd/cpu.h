@@ -1,7 +1,7 @@
 // What the processor can do beyond the targets that Highway knows.
 //
-// Asking costs a load, where Highway's dispatch takes 3 ns: a decoded token asks several times for
-// 128 entries, which take it 150 ns and more.
+// A query costs a load, where Highway's dispatch takes 3 ns: a decoded token queries several times
+// for 128 entries, which take it 150 ns and more.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace ballast {
 
 namespace detail {
-enum Has : unsigned { kKnown = 1, kAvx2 = 2, kVnni = 4, kBf16 = 8, kRoomyFirst = 16 };
+enum Has : unsigned { kKnown = 1, kAvx2 = 2, kVnni = 4, kBf16 = 8, kLargeL1 = 16 };
 inline std::atomic<unsigned> features = 0;  // until look()
 unsigned look();
 inline bool has(unsigned wanted) {
@@ -35,13 +35,13 @@ inline bool has_avx512_vnni() { return detail::has(detail::kVnni); }
 /// the build nor use_targets() excludes AVX2.
 inline bool has_avx2() { return detail::has(detail::kAvx2); }
 
-/// Whether rows that attention will read soon are best asked for into the first-level cache, and
-/// not the second: where it has more than 32 KiB (docs/decisions/004-prefetch-level.md).
-inline bool asks_first_cache() { return detail::has(detail::kRoomyFirst); }
+/// Whether attention prefetches rows into L1 rather than L2: where L1 has more than 32 KiB
+/// (docs/decisions/004-prefetch-level.md).
+inline bool prefetches_to_l1() { return detail::has(detail::kLargeL1); }
 
-/// For tests: makes this asks_first_cache()'s answer, none: the processor's own. When to call it:
-/// as use_targets().
-void use_first_cache(std::optional<bool> asked);
+/// For tests: sets the result of prefetches_to_l1(); none: the processor's own. Call it when
+/// use_targets() may be called.
+void force_prefetch_to_l1(std::optional<bool> forced);
 
 /// For tests and measurements: makes all kernels run as on a processor that has, of Highway's
 /// targets, only these (0: what there is), and `beyond` them the instructions that Highway does not

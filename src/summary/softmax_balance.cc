@@ -158,7 +158,7 @@ std::span<const float> SoftmaxBalance::walk(const WeightedTokens& tokens, std::s
     rule.first_plus = true;
   }
   const std::size_t end = first + count;
-  kernels::NextBlock next{tokens.keys, tokens.values, {}};
+  kernels::PrefetchTokens next{tokens.keys, tokens.values, {}};
   next.rows = std::span(tokens.rows).subspan(end, std::min(count, tokens.size() - end));
   const std::size_t exceeded = block.walk(rule, {tokens.positions.data() + first, count}, next);
   ++blocks_;

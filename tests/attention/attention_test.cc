@@ -86,7 +86,7 @@ Cache::Part make_part(std::mt19937& random, std::size_t n, std::size_t d, std::s
   return part;
 }
 
-struct Asked {
+struct TileInput {
   Numbers numbers;
   Matrix rows;
   std::vector<Position> positions;
@@ -101,20 +101,21 @@ struct Asked {
   }
 };
 
-Asked make_queries(std::mt19937& random, std::size_t m, std::size_t d) {
-  Asked asked;
+TileInput make_queries(std::mt19937& random, std::size_t m, std::size_t d) {
+  TileInput asked;
   asked.numbers = random_rows(random, m, d);
   asked.rows = to_matrix(asked.numbers, d);
   return asked;
 }
 
-Matrix answer(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+Matrix answer(const Cache& cache, const TileInput& asked, const Logits& logits, std::size_t dv) {
   Matrix out(asked.rows.rows(), dv);
   attend(asked.queries(), cache.segments(), logits, out.view());
   return out;
 }
 
-double error_of(const Matrix& got, const Cache& cache, const Asked& asked, const Logits& logits) {
+double error_of(const Matrix& got, const Cache& cache, const TileInput& asked,
+                const Logits& logits) {
   std::vector<std::vector<double>> expected;
   for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
     expected.push_back(
@@ -123,7 +124,7 @@ double error_of(const Matrix& got, const Cache& cache, const Asked& asked, const
   return test::relative_error(got, expected);
 }
 
-double error_of(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
+double error_of(const Cache& cache, const TileInput& asked, const Logits& logits, std::size_t dv) {
   return error_of(answer(cache, asked, logits, dv), cache, asked, logits);
 }
 
@@ -177,7 +178,7 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
     const std::size_t m = 1 + random_() % (trial % 2 == 0 ? 4 : 20);
     Cache cache;
     cache.parts.push_back(make_part(random_, n, d, dv, type(), type()));
-    const Asked asked = make_queries(random_, m, d);
+    const TileInput asked = make_queries(random_, m, d);
     // Of one or two numbers the relative error means nothing at int4.
     const double error = error_of(cache, asked, usual(d), dv);
     if (type() != StorageType::int4 || (d > 30 && dv > 30)) worst = std::max(worst, error);
@@ -189,7 +190,7 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
 TEST_P(Attention, MatchesFloat64OnALongContext) {
   Cache cache;
   cache.parts.push_back(make_part(random_, 2051, 128, 128, type(), type()));
-  const Asked asked = make_queries(random_, 3, 128);
+  const TileInput asked = make_queries(random_, 3, 128);
   const double error = error_of(cache, asked, usual(128), 128);
   RecordProperty("relative_error", fmt::format("{:.2e}", error));
   EXPECT_LE(error, allowed());
@@ -216,7 +217,7 @@ TEST_P(Attention, LargestCodesAddUp) {
       std::copy(row.begin(), row.end(), part.values[i].begin());
     }
     for (const std::size_t m : {1, 4, 5}) {
-      Asked asked = make_queries(random_, m, d);
+      TileInput asked = make_queries(random_, m, d);
       for (auto& query : asked.numbers) std::fill(query.begin(), query.end(), 0.75);
       asked.rows = to_matrix(asked.numbers, d);
       EXPECT_LE(error_of(cache, asked, usual(d), d), 0.02) << d << ", " << m << " queries";
@@ -237,7 +238,7 @@ TEST_P(Attention, AddsLittleToWhatStorageLost) {
     for (std::size_t i = 0; i < n; ++i) {
       for (float& x : part.values[i]) x *= std::exp2(static_cast<float>(i % 16) - 8.0f);
     }
-    const Asked asked = make_queries(random_, 5, d);
+    const TileInput asked = make_queries(random_, 5, d);
     for (std::size_t c = 0; c < d; ++c) part.keys[3][c] = 0.6f * asked.numbers[0][c];
     part.key_rows = store(type(), part.keys, d);
     part.value_rows = store(type(), part.values, d);
@@ -261,7 +262,7 @@ TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
     cache.parts.push_back(make_part(random_, 333, d, dv, type(), type()));
     cache.parts.back().first_position = 0;
     cache.parts.push_back(make_part(random_, 50, d, dv, type(), type()));
-    Asked all = make_queries(random_, m, d);
+    TileInput all = make_queries(random_, m, d);
     for (std::size_t q = 0; q < m; ++q) all.positions.push_back(static_cast<Position>(q + 20));
     const Matrix together = answer(cache, all, usual(d), dv);
     for (std::size_t width : {1, 2, 3, 4, 5, 11, 12, 100}) {
@@ -309,7 +310,7 @@ TEST_P(Attention, WhatPadsRowsIsNoMatter) {
       const auto keys = poisoned(segments[0].keys, apart);
       const auto values = poisoned(segments[0].values, apart);
       for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
-        const Asked asked = make_queries(random_, m, d);
+        const TileInput asked = make_queries(random_, m, d);
         const Matrix plain = answer(cache, asked, usual(d), d);
         Matrix out(m, d);
         attend(asked.queries(), segments, usual(d), out.view());
@@ -327,7 +328,7 @@ TEST_P(Attention, WhichCacheRowsAreAskedIntoIsNoMatter) {
     Cache cache;
     cache.parts.push_back(make_part(random_, 300, d, d, type(), type()));
     for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
-      const Asked asked = make_queries(random_, m, d);
+      const TileInput asked = make_queries(random_, m, d);
       const auto with = [&](bool first) {
         const test::ForcedCache forced(first);
         return answer(cache, asked, usual(d), d);
@@ -345,7 +346,7 @@ TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
   Cache cache;
   cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
   cache.parts.back().first_position = 0;
-  Asked all = make_queries(random_, n, d);
+  TileInput all = make_queries(random_, n, d);
   for (std::size_t q = 0; q < n; ++q) all.positions.push_back(static_cast<Position>(q));
   for (Position window : {0, 37, 128}) {
     Logits logits = usual(d);
@@ -379,7 +380,7 @@ TEST_P(Attention, HugeLogitsStayFinite) {
     for (float& x : row) x *= 1e4f / 8;  // norms of about 1e4
   }
   part.key_rows = store(type(), part.keys, 64);
-  Asked asked = make_queries(random_, 6, 64);
+  TileInput asked = make_queries(random_, 6, 64);
   for (std::size_t q = 0; q < 6; ++q) {
     for (float& x : asked.rows[q]) x *= 1e4f / 8;
   }
@@ -411,7 +412,7 @@ class AttentionOf : public testing::TestWithParam<std::int64_t> {
 
 TEST_P(AttentionOf, NothingIsZero) {
   Cache cache;
-  const Asked asked = make_queries(random_, 3, 64);
+  const TileInput asked = make_queries(random_, 3, 64);
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
   cache.parts.push_back(part(0));
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
@@ -439,7 +440,7 @@ TEST_P(AttentionOf, WeightsRolesPositionsAndSlopes) {
       }
     }
     cache.parts.push_back(part(3));  // seen by all: no query is left without a normaliser
-    Asked asked = make_queries(random_, 1 + random_() % 30, 64);
+    TileInput asked = make_queries(random_, 1 + random_() % 30, 64);
     for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
       asked.positions.push_back(random_() % 300);
       asked.slopes.push_back(0.01f * static_cast<float>(random_() % 5));
@@ -454,7 +455,7 @@ TEST_P(AttentionOf, WeightsRolesPositionsAndSlopes) {
 TEST_P(AttentionOf, UnknownPositionsAreSeenByAll) {
   Cache cache;
   cache.parts.push_back(part(40));
-  Asked asked = make_queries(random_, 2, 64);
+  TileInput asked = make_queries(random_, 2, 64);
   asked.positions = {0, 7};
   asked.slopes = {1.0f, 1.0f};
   Logits logits = usual(64);
@@ -466,7 +467,7 @@ TEST_P(AttentionOf, ZeroWeightIsAbsence) {
   Cache cache;
   cache.parts.push_back(part(150));
   cache.parts.back().log_weights.assign(150, -INFINITY);
-  const Asked asked = make_queries(random_, 3, 64);
+  const TileInput asked = make_queries(random_, 3, 64);
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[1], testing::Each(0.0f));
 }
 
@@ -474,7 +475,7 @@ TEST_P(AttentionOf, AnEmptyNormaliserIsAnError) {
   Cache cache;
   cache.parts.push_back(part(20));
   cache.parts.back().role = Role::numerator;
-  const Asked asked = make_queries(random_, 3, 64);
+  const TileInput asked = make_queries(random_, 3, 64);
   EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
   cache.parts.push_back(part(20));
   cache.parts.back().log_weights.assign(20, -INFINITY);
@@ -494,7 +495,7 @@ TEST_P(AttentionOf, NoEntryGetsMoreThanAllOfTheAttention) {
   }
   cache.parts.push_back(part(200));
   cache.parts.back().role = Role::normaliser;
-  const Asked asked = make_queries(random_, 30, 64);
+  const TileInput asked = make_queries(random_, 30, 64);
   for (float log_weight : {0.0f, -3.0f, -50.0f, -300.0f, -1e9f}) {
     for ([[maybe_unused]] bool normaliser_first : {false, true}) {
       for (auto& one : cache.parts) {
@@ -519,7 +520,7 @@ TEST_P(AttentionOf, NanNeverPassesInSilence) {
   for (std::size_t n : {1, 130}) {
     Cache cache;
     cache.parts.push_back(part(n));
-    Asked asked = make_queries(random_, 2, 64);
+    TileInput asked = make_queries(random_, 2, 64);
     asked.rows[1][5] = NAN;
     EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
   }
@@ -550,7 +551,7 @@ TEST_P(AttentionOf, PartsMergeToTheWhole) {
   for (std::size_t n : {5, 130, 1, 260, 64}) cache.parts.push_back(part(n));
   cache.parts[1].role = Role::numerator;
   cache.parts[3].role = Role::normaliser;
-  const Asked asked = make_queries(random_, 7, 64);
+  const TileInput asked = make_queries(random_, 7, 64);
   const auto segments = cache.segments();
   const Matrix whole = answer(cache, asked, usual(64), 48);
   for (int trial = 0; trial < 10; ++trial) {
@@ -584,7 +585,7 @@ TEST_P(AttentionOf, MassIsTheShareOfEachEntry) {
   cache.parts[1].role = Role::numerator;
   cache.parts[2].first_position = 10;
   cache.parts[0].log_weights.assign(33, 0.5f);
-  Asked asked = make_queries(random_, 150, 64);
+  TileInput asked = make_queries(random_, 150, 64);
   for (std::size_t q = 0; q < 150; ++q) asked.positions.push_back(static_cast<Position>(q));
   std::vector<float> attention_sum(243, 0.0f);
   Matrix out(150, 48);
@@ -608,7 +609,7 @@ TEST_P(AttentionOf, KeysAndValuesMayDifferInType) {
       Cache cache;
       cache.parts.push_back(make_part(random_, 90, 96, 40, keys, values));
       cache.parts.push_back(make_part(random_, 90, 96, 40, values, keys));
-      const Asked asked = make_queries(random_, 3, 96);
+      const TileInput asked = make_queries(random_, 3, 96);
       EXPECT_LE(error_of(cache, asked, usual(96), 40), 0.3);
     }
   }
@@ -617,14 +618,14 @@ TEST_P(AttentionOf, KeysAndValuesMayDifferInType) {
 TEST_P(AttentionOf, MismatchedShapesAreRefused) {
   Cache cache;
   cache.parts.push_back(part(9));
-  const Asked asked = make_queries(random_, 2, 64);
+  const TileInput asked = make_queries(random_, 2, 64);
   const auto segments = cache.segments();
   Matrix out(2, 48), narrow(2, 47), tall(3, 48);
   EXPECT_THROW(attend(asked.queries(), segments, usual(64), narrow.view()), Error);
   EXPECT_THROW(attend(asked.queries(), segments, usual(64), tall.view()), Error);
   EXPECT_THROW(attend(make_queries(random_, 2, 63).queries(), segments, usual(64), out.view()),
                Error);
-  Asked placed = make_queries(random_, 2, 64);
+  TileInput placed = make_queries(random_, 2, 64);
   placed.positions = {1};
   EXPECT_THROW(attend(placed.queries(), segments, usual(64), out.view()), Error);
   std::vector<float> attention_sum(8);

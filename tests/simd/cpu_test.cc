@@ -30,14 +30,14 @@ TEST(Cpu, ForcedTargetsAreWhatKernelsAreToldOf) {
 }
 
 TEST(Cpu, AForcedCacheIsWhatAttentionIsToldOf) {
-  const bool own = asks_first_cache();
+  const bool own = prefetches_to_l1();
   for (bool first : {true, false}) {
     const test::ForcedCache forced(first);
-    EXPECT_EQ(asks_first_cache(), first);
+    EXPECT_EQ(prefetches_to_l1(), first);
     const test::ForcedTarget plain(test::kernel_targets().back());
-    EXPECT_EQ(asks_first_cache(), first);
+    EXPECT_EQ(prefetches_to_l1(), first);
   }
-  EXPECT_EQ(asks_first_cache(), own);
+  EXPECT_EQ(prefetches_to_l1(), own);
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ class ForcedTarget {
 /// Makes attention ask rows into the first-level cache, or the second, for as long as it lives.
 class ForcedCache {
  public:
-  explicit ForcedCache(bool first) { use_first_cache(first); }
-  ~ForcedCache() { use_first_cache({}); }
+  explicit ForcedCache(bool first) { force_prefetch_to_l1(first); }
+  ~ForcedCache() { force_prefetch_to_l1({}); }
   ForcedCache(const ForcedCache&) = delete;
   ForcedCache& operator=(const ForcedCache&) = delete;
 };

@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxDim = 256;
 /// Floats of a packed row of `dim` numbers; the unused ones are zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
-/// Whether dot_block() and accumulate_block() multiply rows of this type as they are stored,
+/// Whether qk_block() and av_block() multiply rows of this type as they are stored,
 /// without decode_packed(), however many queries share them.
 bool keys_as_stored(StorageType type);
 bool values_as_stored(StorageType type);
@@ -35,17 +35,17 @@ void unpack(StorageType type, const float* packed, std::span<float> row);
 /// them.
 void decode_packed(const RowsView& rows, float* out);
 
-/// Rows that memory is asked for while a kernel works on others.
-struct Ahead {
-  RowsView asked;  ///< should be on their way when the kernel is through
-  RowsView next;   ///< are read when it is: those, or others that were asked for before
+/// Rows to prefetch while a kernel works on others.
+struct PrefetchRange {
+  RowsView rows;  ///< to have in flight when the kernel ends
+  RowsView next;  ///< read when the kernel ends: `rows`, or rows prefetched earlier
 };
 
 /// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three
 /// logits behind the last are overwritten. queries: packed for keys.type, packed_size() apart.
-/// upcoming: or null, when nothing is asked for.
-void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const Ahead* upcoming = nullptr);
+/// range: null when nothing is prefetched.
+void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+              const PrefetchRange* range = nullptr);
 
 /// The least and the largest of kEntryBlock positions.
 struct PositionRange {
@@ -72,8 +72,8 @@ struct FinishedLogits {
 };
 
 /// Of each row of products, one for each rule, turns the first `count` into logits, hidden ones
-/// -infinity, and fills the row up to kEntryBlock with -infinity. Where nothing but the scale is
-/// asked for, the products stay as they are. Reads log weights and positions up to count rounded up
+/// -infinity, and fills the row up to kEntryBlock with -infinity. Where only the scale is needed,
+/// the products stay as they are. Reads log weights and positions up to count rounded up
 /// to 16, as far as kEntryBlock.
 void finish_logits(std::span<const LogitRule> rules, std::size_t count, float* logits,
                    FinishedLogits* finished);
@@ -84,9 +84,9 @@ void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* s
 
 /// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e. A query has
 /// kEntryBlock weights, 0 behind the last entry.
-/// sums: packed for values.type, packed_size() apart. upcoming: as for dot_block().
-void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const Ahead* upcoming = nullptr);
+/// sums: packed for values.type, packed_size() apart. range: as for qk_block().
+void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
+              float* sums, const PrefetchRange* range = nullptr);
 
 /// sums[e] += Σ_q factors[q] · weights[q · kEntryBlock + e], query by query; at most kEntryBlock
 /// sums.

@@ -53,9 +53,9 @@ struct Sums {
 
 }  // namespace
 
-// accumulate_block() for int8 and int4.
-void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
-                         const float* factors, float* sums, const Ahead* next);
+// av_block() for int8 and int4.
+void av_integers(const RowsView& values, const float* weights, std::size_t count,
+                 const float* factors, float* sums, const PrefetchRange* range);
 
 }  // namespace ballast::kernels::avx512
 HWY_POP_ATTRIBUTES

@@ -48,27 +48,27 @@ class Pairs : public Steps<2> {
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
 // Columns step by step: made on the way, …
-template <std::size_t C, Into kInto>
+template <std::size_t C, CacheLevel kLevel>
 class FreshPairs {
  public:
-  BALLAST_INLINE FreshPairs(const Pairs& values, std::size_t first, Upcoming& upcoming)
+  BALLAST_INLINE FreshPairs(const Pairs& values, std::size_t first, Prefetcher& prefetcher)
       : values_(values),
         whole_(values.whole()),
         count_(values.count()),
         all_(values.all_rows()),
-        rest_(upcoming),
-        upcoming_(upcoming),
+        rest_(prefetcher),
+        prefetcher_(prefetcher),
         first_(first),
         rows_(values.rows(0)) {
     unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { load(c); });
   }
-  BALLAST_INLINE ~FreshPairs() { rest_ = upcoming_; }
+  BALLAST_INLINE ~FreshPairs() { rest_ = prefetcher_; }
   FreshPairs(const FreshPairs&) = delete;
   FreshPairs& operator=(const FreshPairs&) = delete;
   // The step whose rows are loaded, before the next one. After the last one there is nothing; its
   // rows are loaded again.
   BALLAST_INLINE void step(std::size_t s) {
-    lines_ = upcoming_.template lines<kInto>(C);
+    lines_ = prefetcher_.template lines<kLevel>(C);
     if (s + 1 < whole_) [[likely]] {
       rows_ = all_;
       rows_.data += (s + 1) * 2 * all_.stride;
@@ -81,7 +81,7 @@ class FreshPairs {
   BALLAST_INLINE void before(std::size_t c) { columns_[c] = Pairs::interleave(raw_[c]); }
   // … and after it: loads what the next step needs.
   BALLAST_INLINE void after(std::size_t c) {
-    upcoming_.ask<kInto>(lines_, c);
+    prefetcher_.fetch<kLevel>(lines_, c);
     load(c);
   }
 
@@ -94,8 +94,8 @@ class FreshPairs {
   const Pairs& values_;
   std::size_t whole_, count_;
   RowSet all_;
-  Upcoming& rest_;
-  Upcoming upcoming_;  // a copy, which stays in registers
+  Prefetcher& rest_;
+  Prefetcher prefetcher_;  // a copy, which stays in registers
   std::size_t first_;
   RowSet rows_;
   std::uintptr_t lines_ = 0;
@@ -144,7 +144,7 @@ BALLAST_INLINE void add_tile(Columns& columns, const std::uint32_t* weights, std
 }
 
 void add_pairs(const Pairs& values, const float* weights, std::size_t count, const Sums& sums,
-               const Ahead* next) {
+               const PrefetchRange* range) {
   alignas(64) std::uint32_t rounded[kMostQueries * kPairs];
   for (std::size_t i = 0; i < count * kEntryBlock; i += kWide) {
     const auto words = _mm512_cvtneps_pbh(_mm512_loadu_ps(weights + i));
@@ -153,12 +153,12 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
   std::size_t first = 0;
   if (count <= kFewQueries) {
     const std::size_t whole = values.whole_columns();
-    Upcoming upcoming(values.view(), next, values.columns() * values.count());
+    Prefetcher prefetcher(values.view(), range, values.columns() * values.count());
     in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
       const auto of_columns = [&]<std::size_t C>() {
         for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
-          for_cache([&]<Into kInto>() {
-            FreshPairs<C, kInto> columns(values, first, upcoming);
+          for_cache_level([&]<CacheLevel kLevel>() {
+            FreshPairs<C, kLevel> columns(values, first, prefetcher);
             add_tile<Q, C>(columns, rounded, values.count(), first, sums);
           });
         }
@@ -169,11 +169,11 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
     return;
   }
   __m512i kept[kPairs * kMaxDim / kWide];
-  Upcoming upcoming(values.view(), next, values.columns() * values.count());
+  Prefetcher prefetcher(values.view(), range, values.columns() * values.count());
   for (std::size_t s = 0; s < values.count(); ++s) {
     const RowSet rows = values.rows(s);
     for (std::size_t c = 0; c < values.columns(); ++c) {
-      upcoming.ask(upcoming.lines(1), 0);
+      prefetcher.fetch(prefetcher.lines(1), 0);
       const auto column = Pairs::interleave(values.load<true>(rows, c));
       _mm512_store_si512(kept + s * values.columns() + c, column);
     }
@@ -193,17 +193,17 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
 
 }  // namespace
 
-void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const Ahead* next) {
+void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
+              float* sums, const PrefetchRange* range) {
   if (values.rows == 0) return;
   if (values.type != StorageType::bf16) {
-    return accumulate_integers(values, weights, count, factors, sums, next);
+    return av_integers(values, weights, count, factors, sums, range);
   }
   const Pairs pairs(values);
   const Sums all{factors, sums, packed_size(values.dim)};
   for (std::size_t q = 0; q < count; q += kMostQueries) {
     add_pairs(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q), all.from(q),
-              next);
+              range);
   }
 }
 
@@ -214,8 +214,8 @@ HWY_POP_ATTRIBUTES
 
 namespace ballast::kernels::avx512 {
 
-void accumulate_block(const RowsView&, const float*, std::size_t, const float*, float*,
-                      const Ahead*) {}
+void av_block(const RowsView&, const float*, std::size_t, const float*, float*,
+              const PrefetchRange*) {}
 
 }  // namespace ballast::kernels::avx512
 

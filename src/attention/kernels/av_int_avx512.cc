@@ -217,14 +217,15 @@ constexpr std::size_t lines_of(std::size_t columns) {
 }
 
 // Some columns, step by step: made on the way, …
-template <StorageType type, std::size_t C, Into kInto>
+template <StorageType type, std::size_t C, CacheLevel kLevel>
 class FreshColumns {
  public:
   static constexpr bool kKept = false;
 
-  BALLAST_INLINE FreshColumns(const Integers<type>& values, std::size_t first, Upcoming& upcoming)
-      : rest_(upcoming),
-        upcoming_(upcoming),
+  BALLAST_INLINE FreshColumns(const Integers<type>& values, std::size_t first,
+                              Prefetcher& prefetcher)
+      : rest_(prefetcher),
+        prefetcher_(prefetcher),
         all_(values.all_rows()),
         last_(values.last_rows()),
         at_(all_.data) {
@@ -232,25 +233,25 @@ class FreshColumns {
     all_.data += offset;
     last_.data += offset;
   }
-  BALLAST_INLINE ~FreshColumns() { rest_ = upcoming_; }
+  BALLAST_INLINE ~FreshColumns() { rest_ = prefetcher_; }
   FreshColumns(const FreshColumns&) = delete;
   FreshColumns& operator=(const FreshColumns&) = delete;
   BALLAST_INLINE void begin(std::size_t step) { at_ = all_.data + step * 4 * all_.stride; }
   // Of the present step; the next is the one `apart` behind it.
   BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
     constexpr std::size_t kLines = lines_of<type>(C);
-    const std::uintptr_t lines = upcoming_.template lines<kInto>(kLines);
-    upcoming_.ask<kInto>(lines, 0);
+    const std::uintptr_t lines = prefetcher_.template lines<kLevel>(kLines);
+    prefetcher_.fetch<kLevel>(lines, 0);
     Integers<type>::interleave({at_, all_.stride, all_.thrice}, columns);
-    if constexpr (kLines > 1) upcoming_.ask<kInto>(lines, 1);
+    if constexpr (kLines > 1) prefetcher_.fetch<kLevel>(lines, 1);
     at_ += apart * 4 * all_.stride;
   }
   // Of the last step, where rows are missing.
   BALLAST_INLINE void last(__m512i (&columns)[C]) { Integers<type>::interleave(last_, columns); }
 
  private:
-  Upcoming& rest_;
-  Upcoming upcoming_;  // a copy, which stays in registers
+  Prefetcher& rest_;
+  Prefetcher prefetcher_;  // a copy, which stays in registers
   RowSet all_, last_;
   const std::byte* at_;
 };
@@ -286,9 +287,9 @@ class KeptColumns {
 };
 
 template <StorageType type>
-void keep(const Integers<type>& values, Upcoming& upcoming, __m512i* kept) {
+void keep(const Integers<type>& values, Prefetcher& prefetcher, __m512i* kept) {
   const auto of_columns = [&]<std::size_t C>(std::size_t first) {
-    FreshColumns<type, C, Into::either> fresh(values, first, upcoming);
+    FreshColumns<type, C, CacheLevel::either> fresh(values, first, prefetcher);
     fresh.begin(0);
     __m512i columns[C];
     for (std::size_t s = 0; s < values.count(); ++s) {
@@ -416,14 +417,14 @@ BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::s
 
 template <StorageType type>
 void add_integers(const RowsView& rows, const float* weights, std::size_t count, const Sums& sums,
-                  const Ahead* next) {
+                  const PrefetchRange* range) {
   const Integers<type> values(rows);
   const Scales<type == StorageType::int4> scales(rows);
   const std::size_t groups = up(values.columns(), 2) / 2;
   const bool few = count <= kFewQueries;
   __m512i kept[kEntryBlock / 4 * kMaxDim / kWide];
-  Upcoming upcoming(rows, next, values.count() * lines_of<type>(values.columns()));
-  if (!few) keep(values, upcoming, kept);
+  Prefetcher prefetcher(rows, range, values.count() * lines_of<type>(values.columns()));
+  if (!few) keep(values, prefetcher, kept);
   std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes[kMaxGroups];
   in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
     // Of all groups, before the first sum: none waits for codes.
@@ -444,9 +445,9 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
       const std::size_t first = 2 * group;
       const auto run = [&]<std::size_t C>() {
         if (few) {
-          for_cache([&]<Into kInto>() {
-            add_tile<FreshColumns<type, C, kInto>, Q, C>(codes + group, values, first, part, values,
-                                                         first, upcoming);
+          for_cache_level([&]<CacheLevel kLevel>() {
+            add_tile<FreshColumns<type, C, kLevel>, Q, C>(codes + group, values, first, part,
+                                                          values, first, prefetcher);
           });
         } else {
           const __m512i* at = kept + first;
@@ -466,13 +467,13 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
 
 }  // namespace
 
-void accumulate_integers(const RowsView& values, const float* weights, std::size_t count,
-                         const float* factors, float* sums, const Ahead* next) {
+void av_integers(const RowsView& values, const float* weights, std::size_t count,
+                 const float* factors, float* sums, const PrefetchRange* range) {
   const Sums all{factors, sums, packed_size(values.dim)};
   if (values.type == StorageType::int8) {
-    return add_integers<StorageType::int8>(values, weights, count, all, next);
+    return add_integers<StorageType::int8>(values, weights, count, all, range);
   }
-  add_integers<StorageType::int4>(values, weights, count, all, next);
+  add_integers<StorageType::int4>(values, weights, count, all, range);
 }
 
 }  // namespace ballast::kernels::avx512

@@ -32,9 +32,9 @@ inline bool multiplies(StorageType type) {
 /// number; with those of int4 values to 8 bits, the largest of 64 entries being it. So each
 /// rounding is at most about that of the stored numbers themselves.
 void pack_query(StorageType type, std::span<const float> row, float* out);
-void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const Ahead* upcoming);
-void accumulate_block(const RowsView& values, const float* weights, std::size_t count,
-                      const float* factors, float* sums, const Ahead* upcoming);
+void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+              const PrefetchRange* range);
+void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
+              float* sums, const PrefetchRange* range);
 
 }  // namespace ballast::kernels::avx512

@@ -1,4 +1,4 @@
-// Asking memory for rows ahead of their use, evenly.
+// Prefetching of stored rows, evenly over the work on the rows before them.
 #pragma once
 
 #include <algorithm>
@@ -9,65 +9,64 @@
 #include "ballast/storage.h"
 #include "simd/cpu.h"
 #include "simd/inline.h"
+#include "simd/prefetch.h"
 
 namespace ballast::kernels {
 
-inline constexpr std::size_t kLine = 64;  // bytes that memory moves at once
+inline constexpr std::size_t kLine = 64;  ///< bytes of a cache line
 
-/// The cache that lines are asked into. The second one drops requests when it has many; the first
-/// has places for fewer at a time. Which is faster depends on the processor (asks_first_cache()).
-enum class Into {
-  first,
-  second,  ///< and, shortly before their use, from there into the first, or anew what was dropped
-  either,  ///< decided at each request: for kernels of which there should not be two
+/// The cache that lines are prefetched into. L2 drops prefetches when it has many outstanding; L1
+/// has fewer miss buffers. Which is faster depends on the processor (prefetches_to_l1()).
+enum class CacheLevel {
+  l1,
+  l2,      ///< and from L2 into L1 shortly before use, which repeats dropped prefetches
+  either,  ///< decided at each prefetch: keeps one copy of a kernel instead of two
 };
 
-/// Calls run.operator()<Into::first or Into::second>(), as this processor has it.
+/// Calls run.operator()<CacheLevel::l1 or CacheLevel::l2>(), whichever suits this processor.
 template <typename Run>
-void for_cache(const Run& run) {
-  if (asks_first_cache()) {
-    run.template operator()<Into::first>();
+void for_cache_level(const Run& run) {
+  if (prefetches_to_l1()) {
+    run.template operator()<CacheLevel::l1>();
   } else {
-    run.template operator()<Into::second>();
+    run.template operator()<CacheLevel::l2>();
   }
 }
 
-/// float32 is worked on faster than memory brings it, and what is asked for a block ahead is then
-/// lost again in part: of such rows only kLead bytes are, and the others while the same block is
-/// worked on.
+/// f32 rows are consumed faster than they arrive; lines prefetched a block ahead are partly
+/// evicted. Only the first kLead bytes of the next block are prefetched, the rest during its use.
 inline constexpr std::size_t kLead = std::size_t{8} << 10;
 inline bool has_lead(const RowsView& rows) { return rows.type == StorageType::f32; }
 
-/// Rows of a block that are here together, so that they may be gone over several times: of those
-/// with a lead half of it, so that the next half is on its way meanwhile.
+/// Rows of a block that are cached together, so that several passes may read them. Half a lead for
+/// rows that have one: the next half arrives meanwhile.
 inline std::size_t rows_together(const RowsView& rows) {
   if (!has_lead(rows)) return kEntryBlock;
   return std::max<std::size_t>(kLead / 2 / std::max<std::size_t>(rows.stride, 1), 1);
 }
 
-/// Asks for rows ahead of their use, a line for each line of work: all of the next block, or of its
-/// lead, while the present one is worked on.
-class Upcoming {
+/// Prefetches the next block, or its lead, one line for each line of work on the present block.
+class Prefetcher {
  public:
-  static constexpr std::size_t kSoon = std::size_t{3} << 10;  // bytes ahead of their use
+  static constexpr std::size_t kSoon = std::size_t{3} << 10;  ///< bytes from L2→L1 prefetch to use
 
-  /// ahead: or null, when nothing is asked for: what is asked for is here already. work: lines of
-  /// the present rows; what is more than that is asked for at once, and so are scales.
-  Upcoming(const RowsView& present, const Ahead* ahead, std::size_t work) {
+  /// range: null when nothing is prefetched. work: lines of the present rows. Lines beyond `work`
+  /// and all scales are prefetched at once.
+  Prefetcher(const RowsView& present, const PrefetchRange* range, std::size_t work) {
     const auto here = reinterpret_cast<std::uintptr_t>(this);
     now_ = then_ = {here, here};
-    if (ahead == nullptr || ahead->asked.rows == 0) return;
-    const RowsView& rows = ahead->asked;
-    ask_all(rows.scales, rows.rows * row_scales(rows.type, rows.dim) * sizeof(std::uint16_t));
+    if (range == nullptr || range->rows.rows == 0) return;
+    const RowsView& rows = range->rows;
+    prefetch_all(rows.scales, rows.rows * row_scales(rows.type, rows.dim) * sizeof(std::uint16_t));
     const std::size_t bytes = row_bytes(rows.type, rows.dim);
-    // Rows with lines between them are asked for at once, row by row.
     const std::size_t present_bytes = size(present);
     to_soon_ = address(present.data) + kSoon - address(rows.data);
     later_ = address(rows.data) + present_bytes - std::min(present_bytes, kSoon);
-    to_later_ = address(ahead->next.data) + kSoon - present_bytes - address(rows.data);
+    to_later_ = address(range->next.data) + kSoon - present_bytes - address(rows.data);
+    // Rows with gaps of a line or more are prefetched at once, row by row.
     const bool apart = rows.stride >= bytes + kLine;
     for (std::size_t r = 0; apart && r < rows.rows; ++r) {
-      ask_all(rows.data + r * rows.stride, bytes);
+      prefetch_all(rows.data + r * rows.stride, bytes);
     }
     std::size_t first = apart ? 0 : size(rows), rest = 0;
     if (has_lead(rows)) first = std::min(first, kLead);
@@ -77,16 +76,16 @@ class Upcoming {
     }
     const std::size_t at_once =
         std::min(first, rest + first - std::min(rest + first, work * kLine));
-    if (at_once > 0) ask_all(rows.data, at_once);
+    if (at_once > 0) prefetch_all(rows.data, at_once);
     then_ = from(rows.data, at_once, first);
     if (rest == 0) now_ = then_;
   }
-  /// The next n lines. They should be asked for one by one, evenly over the work: memory rests
-  /// between bursts, and all that reads waits for a burst.
-  template <Into kInto = Into::either>
+  /// Takes the next n lines and returns the address of the first. Prefetch them one by one, evenly
+  /// over the work: bursts leave memory idle between them and delay all loads behind them.
+  template <CacheLevel kLevel = CacheLevel::either>
   BALLAST_INLINE std::uintptr_t lines(std::size_t n) {
     const std::uintptr_t begin = now_.begin;
-    if (kInto == Into::second && begin >= later_) to_soon_ = to_later_;
+    if (kLevel == CacheLevel::l2 && begin >= later_) to_soon_ = to_later_;
     now_.begin += n * kLine;
     if (now_.begin >= now_.end) [[unlikely]] {
       now_ = then_;
@@ -94,19 +93,20 @@ class Upcoming {
     }
     return begin;
   }
-  /// What is read kSoon bytes later, when `line`, of those that lines<Into::second>() has given, is
-  /// asked for: of the present rows, or behind their end of those that are read after them.
+  /// The address read kSoon bytes after the work at which `line`, taken with
+  /// lines<CacheLevel::l2>(), is prefetched: in the present rows, or past their end in range->next.
   BALLAST_INLINE std::uintptr_t soon(std::uintptr_t line) const { return line + to_soon_; }
-  template <Into kInto = Into::either>
-  BALLAST_INLINE void ask(std::uintptr_t lines, std::size_t i) const {
+  /// Prefetches line i of those that lines() has returned.
+  template <CacheLevel kLevel = CacheLevel::either>
+  BALLAST_INLINE void fetch(std::uintptr_t lines, std::size_t i) const {
     const auto* line = reinterpret_cast<const void*>(lines + i * kLine);
-    if (kInto == Into::first || (kInto == Into::either && first_)) {
-      __builtin_prefetch(line, 0, 3);
+    if (kLevel == CacheLevel::l1 || (kLevel == CacheLevel::either && to_l1_)) {
+      prefetch_to_l1(line);
     } else {
-      __builtin_prefetch(line, 0, 2);
+      prefetch(line);
     }
-    if constexpr (kInto == Into::second) {
-      __builtin_prefetch(reinterpret_cast<const void*>(soon(lines + i * kLine)), 0, 3);
+    if constexpr (kLevel == CacheLevel::l2) {
+      prefetch_to_l1(reinterpret_cast<const void*>(soon(lines + i * kLine)));
     }
   }
 
@@ -124,25 +124,51 @@ class Upcoming {
     if (rows.rows == 0) return 0;
     return (rows.rows - 1) * rows.stride + row_bytes(rows.type, rows.dim);
   }
-  void ask_all(const void* data, std::size_t bytes) const {
+  void prefetch_all(const void* data, std::size_t bytes) const {
     auto at = reinterpret_cast<std::uintptr_t>(data);
     const std::uintptr_t end = at + bytes;
     for (; at + 4 * kLine <= end; at += 4 * kLine) {
-      for (std::size_t i = 0; i < 4; ++i) ask(at, i);
-      kept();
+      for (std::size_t i = 0; i < 4; ++i) fetch(at, i);
+      keep_loop();
     }
     for (; at < end; at += kLine) {
-      ask(at, 0);
-      kept();
+      fetch(at, 0);
+      keep_loop();
     }
   }
-  // GCC removes loops that do nothing but ask.
-  BALLAST_INLINE static void kept() { asm volatile(""); }
+  // GCC removes loops that only prefetch.
+  BALLAST_INLINE static void keep_loop() { asm volatile(""); }
 
   Bytes now_, then_;
-  std::uintptr_t to_soon_ = 0;  // from a line that is asked for to what is needed soon
-  std::uintptr_t later_ = ~std::uintptr_t{0}, to_later_ = 0;  // from this line on, and then
-  bool first_ = asks_first_cache();
+  std::uintptr_t to_soon_ = 0;  // from a prefetched line to the bytes needed soon
+  std::uintptr_t later_ = ~std::uintptr_t{0}, to_later_ = 0;  // to_soon_ from this line on
+  bool to_l1_ = prefetches_to_l1();
+};
+
+/// Paces a Prefetcher over work done in steps of kBytes of the present rows, each in kParts parts:
+/// one line for each line of work; shorter steps take one every few steps.
+template <std::size_t kBytes, std::size_t kParts>
+class PrefetchPacer {
+ public:
+  /// steps: of all the work.
+  PrefetchPacer(const RowsView& present, const PrefetchRange* range, std::size_t steps)
+      : prefetcher_(present, range, (steps + kEvery - 1) / kEvery * kLines) {}
+  BALLAST_INLINE void step() {
+    if (++steps_ % kEvery == 0) lines_ = prefetcher_.lines(kLines);
+  }
+  BALLAST_INLINE void part(std::size_t p) const {
+    for (std::size_t i = p * kLines / kParts; i < (p + 1) * kLines / kParts; ++i) {
+      prefetcher_.fetch(lines_, i);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLines = std::max<std::size_t>(kBytes / kLine, 1);
+  static constexpr std::size_t kEvery = std::max<std::size_t>(kLine / kBytes, 1);
+
+  Prefetcher prefetcher_;
+  std::size_t steps_ = kEvery - 1;
+  std::uintptr_t lines_ = 0;
 };
 
 }  // namespace ballast::kernels

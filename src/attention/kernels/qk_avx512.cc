@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kKeyGroups = kEntryBlock / kWide;
 
 // What a tile needs beside its words.
-struct Asked {
+struct TileInput {
   std::size_t pieces;
   const Scales<>* scales;
   const float* queries;
@@ -39,17 +39,17 @@ struct Tile;
 template <std::size_t Q, std::size_t G>
 struct Tile<StorageType::bf16, Q, G> {
   template <typename Words>
-  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
+  BALLAST_INLINE static void run(Words& words, const TileInput& input) {
     __m512i sums[Q][G];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][g] = _mm512_setzero_si512(); });
     });
-    const auto* queries = reinterpret_cast<const std::uint32_t*>(asked.queries);
-    for (std::size_t p = 0; p < asked.pieces; ++p) {
+    const auto* queries = reinterpret_cast<const std::uint32_t*>(input.queries);
+    for (std::size_t p = 0; p < input.pieces; ++p) {
       words.piece(p);
       const std::uint32_t* at = opaque(queries + p * 8);
       unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
-        const std::size_t stride = opaque(asked.stride);
+        const std::size_t stride = opaque(input.stride);
         __m512i word[G];
         unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
         unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
@@ -64,7 +64,7 @@ struct Tile<StorageType::bf16, Q, G> {
     }
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
-        _mm512_storeu_ps(asked.logit(q, g), (__m512)sums[q][g]);
+        _mm512_storeu_ps(input.logit(q, g), (__m512)sums[q][g]);
       });
     });
   }
@@ -78,19 +78,19 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
   static constexpr std::size_t kGroups = kWideCodes ? 1 : 2;  // of a piece
 
   template <typename Words>
-  BALLAST_INLINE static void run(Words& words, const Asked& asked) {
+  BALLAST_INLINE static void run(Words& words, const TileInput& input) {
     __m512 sums[Q][G];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][g] = _mm512_setzero_ps(); });
     });
-    const std::size_t groups = asked.stride / kQuantGroup;
-    for (std::size_t p = 0; p < asked.pieces; ++p) {
+    const std::size_t groups = input.stride / kQuantGroup;
+    for (std::size_t p = 0; p < input.pieces; ++p) {
       words.piece(p);
       unroll<kGroups>([&](auto half) BALLAST_INLINE_LAMBDA {
         const std::size_t group = p * kGroups + half;
         __m512i high[Q][G], low[Q][G];
         unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-          const float* start = Codes<type>::sums(asked.query(q), asked.stride) + group;
+          const float* start = Codes<type>::sums(input.query(q), input.stride) + group;
           unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
             low[q][g] = _mm512_setzero_si512();
             if constexpr (kWideCodes) {
@@ -98,36 +98,36 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
             }
           });
         });
-        multiply<half>(words, asked, group, high, low);
-        if (half == 0 || group < groups) scale(asked, group, high, low, sums);
+        multiply<half>(words, input, group, high, low);
+        if (half == 0 || group < groups) scale(input, group, high, low, sums);
       });
     }
-    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { store(asked, q, sums[q]); });
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { store(input, q, sums[q]); });
   }
   // The logits of query q.
-  BALLAST_INLINE static void store(const Asked& asked, std::size_t q, const __m512 (&sums)[G]) {
-    const auto unit = _mm512_set1_ps(*Codes<type>::units(asked.query(q), asked.stride));
+  BALLAST_INLINE static void store(const TileInput& input, std::size_t q, const __m512 (&sums)[G]) {
+    const auto unit = _mm512_set1_ps(*Codes<type>::units(input.query(q), input.stride));
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
-      _mm512_storeu_ps(asked.logit(q, g), kWideCodes ? _mm512_mul_ps(sums[g], unit) : sums[g]);
+      _mm512_storeu_ps(input.logit(q, g), kWideCodes ? _mm512_mul_ps(sums[g], unit) : sums[g]);
     });
   }
   // What the keys' scales and offsets, and a query's units, make of sums of a group of numbers.
-  BALLAST_INLINE static void scale(const Asked& asked, std::size_t group,
+  BALLAST_INLINE static void scale(const TileInput& input, std::size_t group,
                                    const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
                                    __m512 (&sums)[Q][G]) {
-    const std::size_t groups = asked.stride / kQuantGroup;
+    const std::size_t groups = input.stride / kQuantGroup;
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
-      const std::size_t key = (asked.first + g) * kWide;
-      const auto scale = _mm512_load_ps(asked.scales->at(group) + key);
+      const std::size_t key = (input.first + g) * kWide;
+      const auto scale = _mm512_load_ps(input.scales->at(group) + key);
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
         auto& sum = sums[q][g];
         if constexpr (kWideCodes) {
           const auto all = _mm512_add_epi32(_mm512_slli_epi32(high[q][g], 7), low[q][g]);
           sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), scale, sum);
         } else {
-          const auto offset = _mm512_load_ps(asked.scales->at(groups + group) + key);
-          const auto unit = _mm512_set1_ps(Codes<type>::units(asked.query(q), asked.stride)[group]);
-          const auto share = _mm512_set1_ps(Codes<type>::sums(asked.query(q), asked.stride)[group]);
+          const auto offset = _mm512_load_ps(input.scales->at(groups + group) + key);
+          const auto unit = _mm512_set1_ps(Codes<type>::units(input.query(q), input.stride)[group]);
+          const auto share = _mm512_set1_ps(Codes<type>::sums(input.query(q), input.stride)[group]);
           const auto dot = _mm512_mul_ps(_mm512_cvtepi32_ps(low[q][g]), scale);
           sum = _mm512_fmadd_ps(dot, unit, _mm512_fmadd_ps(offset, share, sum));
         }
@@ -137,12 +137,12 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
 
  private:
   template <std::size_t kHalf, typename Words>
-  BALLAST_INLINE static void multiply(Words& words, const Asked& asked, std::size_t group,
+  BALLAST_INLINE static void multiply(Words& words, const TileInput& input, std::size_t group,
                                       __m512i (&high)[Q][G], __m512i (&low)[Q][G]) {
-    const std::uint32_t* at = opaque(Codes<type>::group(asked.query(0), group));
+    const std::uint32_t* at = opaque(Codes<type>::group(input.query(0), group));
     unroll<kGroupWords>([&](auto i) BALLAST_INLINE_LAMBDA {
       constexpr std::size_t kWord = kHalf * kGroupWords + i;
-      const std::size_t stride = opaque(asked.stride);
+      const std::size_t stride = opaque(input.stride);
       __m512i word[G];
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, kWord); });
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
@@ -171,14 +171,14 @@ struct FewInt8 {
   static constexpr StorageType kType = StorageType::int8;
   static constexpr std::size_t G = 2;
 
-  template <Into kInto>
-  BALLAST_INLINE static void run(FreshWords<kType, G, kInto>& words, const Asked& asked) {
-    constexpr std::size_t kLines = FreshWords<kType, G, kInto>::kLines;
+  template <CacheLevel kLevel>
+  BALLAST_INLINE static void run(FreshWords<kType, G, kLevel>& words, const TileInput& input) {
+    constexpr std::size_t kLines = FreshWords<kType, G, kLevel>::kLines;
     __m512 sums[Q][1][G];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { sums[q][0][g] = _mm512_setzero_ps(); });
     });
-    for (std::size_t p = 0; p < asked.pieces; ++p) {
+    for (std::size_t p = 0; p < input.pieces; ++p) {
       words.piece(p);
       __m512i word[kGroupWords][G];
       unroll<kGroupWords>([&](auto i) BALLAST_INLINE_LAMBDA {
@@ -187,10 +187,10 @@ struct FewInt8 {
           in_order(word[i][g]);
         });
       });
-      const std::uint32_t* at = opaque(Codes<kType>::group(asked.query(0), p));
+      const std::uint32_t* at = opaque(Codes<kType>::group(input.query(0), p));
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-        const std::uint32_t* codes = at + q * opaque(asked.stride);
-        const float* start = Codes<kType>::sums(asked.query(q), asked.stride) + p;
+        const std::uint32_t* codes = at + q * opaque(input.stride);
+        const float* start = Codes<kType>::sums(input.query(q), input.stride) + p;
         __m512i high[1][G], low[1][G];
         unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
           high[0][g] = broadcast(reinterpret_cast<const std::uint32_t*>(start));
@@ -204,14 +204,14 @@ struct FewInt8 {
           constexpr std::size_t kAll = Q * kGroupWords;
           constexpr std::size_t kLine = (q * kGroupWords + i) * kLines / kAll;
           constexpr std::size_t kNext = (q * kGroupWords + i + 1) * kLines / kAll;
-          if constexpr (kLine != kNext) words.ask(kLine);
+          if constexpr (kLine != kNext) words.fetch(kLine);
           if constexpr (q == Q - 1 && i % 2 == 1) words.load(i / 2);
         });
-        Tile<kType, 1, G>::scale(asked, p, high, low, sums[q]);
+        Tile<kType, 1, G>::scale(input, p, high, low, sums[q]);
       });
     }
     unroll<Q>([&](auto q)
-                  BALLAST_INLINE_LAMBDA { Tile<kType, 1, G>::store(asked, q, sums[q][0]); });
+                  BALLAST_INLINE_LAMBDA { Tile<kType, 1, G>::store(input, q, sums[q][0]); });
   }
 
  private:
@@ -232,34 +232,36 @@ class FewInt4 {
 
  public:
   // Adds a piece to the logits of all keys; the first one makes them.
-  template <Into kInto>
-  static void run(const Keys<kType>& keys, const Asked& asked, std::size_t piece, Upcoming& rest) {
-    const FewInt4 tile(asked, piece);
-    Upcoming upcoming = rest;  // a copy, which stays in registers
-    piece == 0 ? tile.add<kInto, true>(keys, upcoming) : tile.add<kInto, false>(keys, upcoming);
-    rest = upcoming;
+  template <CacheLevel kLevel>
+  static void run(const Keys<kType>& keys, const TileInput& input, std::size_t piece,
+                  Prefetcher& rest) {
+    const FewInt4 tile(input, piece);
+    Prefetcher prefetcher = rest;  // a copy, which stays in registers
+    piece == 0 ? tile.add<kLevel, true>(keys, prefetcher)
+               : tile.add<kLevel, false>(keys, prefetcher);
+    rest = prefetcher;
   }
 
  private:
-  BALLAST_INLINE FewInt4(const Asked& asked, std::size_t piece)
-      : piece_(piece), groups_(asked.stride / kQuantGroup - 2 * piece), logits_(asked.logits) {
-    const std::size_t all_groups = asked.stride / kQuantGroup;
+  BALLAST_INLINE FewInt4(const TileInput& input, std::size_t piece)
+      : piece_(piece), groups_(input.stride / kQuantGroup - 2 * piece), logits_(input.logits) {
+    const std::size_t all_groups = input.stride / kQuantGroup;
     unroll<2>([&](auto g) BALLAST_INLINE_LAMBDA {
       const std::size_t group = 2 * piece + (groups_ > g ? g : 0);
-      scales_[g] = asked.scales->at(group);
-      offsets_[g] = asked.scales->at(all_groups + group);
+      scales_[g] = input.scales->at(group);
+      offsets_[g] = input.scales->at(all_groups + group);
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-        units_[g][q] = Codes<kType>::units(asked.query(q), asked.stride)[group];
-        shares_[g][q] = Codes<kType>::sums(asked.query(q), asked.stride)[group];
+        units_[g][q] = Codes<kType>::units(input.query(q), input.stride)[group];
+        shares_[g][q] = Codes<kType>::sums(input.query(q), input.stride)[group];
       });
     });
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-      codes_[q] = Codes<kType>::group(asked.query(q), 2 * piece);
+      codes_[q] = Codes<kType>::group(input.query(q), 2 * piece);
     });
   }
 
-  template <Into kInto, bool kFirst>
-  BALLAST_INLINE void add(const Keys<kType>& keys, Upcoming& upcoming) const {
+  template <CacheLevel kLevel, bool kFirst>
+  BALLAST_INLINE void add(const Keys<kType>& keys, Prefetcher& prefetcher) const {
     __m512i codes[Q][4];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       // Of each group the words of first numbers, then those of second numbers.
@@ -278,22 +280,22 @@ class FewInt4 {
     for (std::size_t g = 0; g < keys.groups(); ++g) {
       if (g == keys.in_place()) [[unlikely]]
         rows = keys.rows(g);
-      const std::uintptr_t lines = upcoming.lines<kInto>(kPieceLines);
+      const std::uintptr_t lines = prefetcher.lines<kLevel>(kPieceLines);
       sixteen_keys<kFirst>(rows, g * kWide, codes, [&](std::size_t line) BALLAST_INLINE_LAMBDA {
-        upcoming.ask<kInto>(lines, line);
+        prefetcher.fetch<kLevel>(lines, line);
       });
       rows.data += kWide * rows.stride;
     }
   }
-  // ask: for one of kPieceLines lines, meanwhile.
-  template <bool kFirst, class Ask>
+  // fetch: prefetches one of kPieceLines lines, meanwhile.
+  template <bool kFirst, class Fetch>
   BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
-                                   const __m512i (&codes)[Q][4], const Ask& ask) const {
+                                   const __m512i (&codes)[Q][4], const Fetch& fetch) const {
     __m512i sums[2][Q];  // of eight keys: 0 to 3 of both groups, 4 to 7
     unroll<2>([&](auto half) BALLAST_INLINE_LAMBDA {
       __m512i other[Q];
-      four_keys(rows, half, 0, codes, ask, sums[half]);
-      four_keys(rows, half, 2, codes, ask, other);
+      four_keys(rows, half, 0, codes, fetch, sums[half]);
+      four_keys(rows, half, 2, codes, fetch, other);
       // At most 16 · 15 · 127, which fits into 16 bits.
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
         const auto pairs = _mm512_packs_epi32(sums[half][q], other[q]);
@@ -324,9 +326,9 @@ class FewInt4 {
                   BALLAST_INLINE_LAMBDA { _mm512_storeu_ps(at + q * kEntryBlock, logits[q]); });
   }
   // Rows j, j + 1, j + 4 and j + 5 of eight.
-  template <class Ask>
+  template <class Fetch>
   BALLAST_INLINE void four_keys(const RowSet& rows, std::size_t half, std::size_t j,
-                                const __m512i (&codes)[Q][4], const Ask& ask,
+                                const __m512i (&codes)[Q][4], const Fetch& fetch,
                                 __m512i (&sums)[Q]) const {
     const auto a = Keys<kType>::two_rows(rows, piece_ * kPiece, j, half);
     const auto b = Keys<kType>::two_rows(rows, piece_ * kPiece, j + 1, half);
@@ -339,7 +341,7 @@ class FewInt4 {
         sums[q] = _mm512_dpbusd_epi32(sums[q], numbers, codes[q][i]);
         in_order(sums[q]);
       });
-      if (i % 2 == 0) ask(half * 4 + j + i / 2);
+      if (i % 2 == 0) fetch(half * 4 + j + i / 2);
     });
   }
 
@@ -361,17 +363,18 @@ constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 // Words are made where they are used. Two groups at a time, so that sums do not wait for each
 // other.
 template <StorageType type>
-void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
-  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+void qk_few(const Keys<type>& keys, TileInput input, std::size_t count,
+            const PrefetchRange* range) {
+  Prefetcher prefetcher(keys.view(), range, keys.groups() * keys.pieces() * kPieceLines);
   const auto of_groups = [&]<std::size_t G, std::size_t Q>() {
-    if (asked.first + G > keys.groups()) return;
-    for_cache([&]<Into kInto>() {
-      FreshWords<type, G, kInto> words(keys, asked.first, upcoming);
-      for (; asked.first + G <= keys.groups(); asked.first += G) {
+    if (input.first + G > keys.groups()) return;
+    for_cache_level([&]<CacheLevel kLevel>() {
+      FreshWords<type, G, kLevel> words(keys, input.first, prefetcher);
+      for (; input.first + G <= keys.groups(); input.first += G) {
         if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
-          FewInt8<Q>::run(words, asked);
+          FewInt8<Q>::run(words, input);
         } else {
-          Tile<type, Q, G>::run(words, asked);
+          Tile<type, Q, G>::run(words, input);
         }
       }
     });
@@ -383,42 +386,45 @@ void ask_few(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead
 }
 
 template <>
-void ask_few(const Keys<StorageType::int4>& keys, Asked asked, std::size_t count,
-             const Ahead* next) {
-  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+void qk_few(const Keys<StorageType::int4>& keys, TileInput input, std::size_t count,
+            const PrefetchRange* range) {
+  Prefetcher prefetcher(keys.view(), range, keys.groups() * keys.pieces() * kPieceLines);
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
-      for_cache([&]<Into kInto>() { FewInt4<Q>::template run<kInto>(keys, asked, p, upcoming); });
+      for_cache_level([&]<CacheLevel kLevel>() {
+        FewInt4<Q>::template run<kLevel>(keys, input, p, prefetcher);
+      });
     }
   });
 }
 
 template <StorageType type>
-void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Ahead* next) {
-  Upcoming upcoming(keys.view(), next, keys.groups() * keys.pieces() * kPieceLines);
+void qk_many(const Keys<type>& keys, TileInput input, std::size_t count,
+             const PrefetchRange* range) {
+  Prefetcher prefetcher(keys.view(), range, keys.groups() * keys.pieces() * kPieceLines);
   const std::size_t words = keys.words();
   __m512i kept[kKeyGroups * kMaxDim / 2];
   for (std::size_t g = 0; g < keys.groups(); ++g) {
     const RowSet rows = keys.rows(g);
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
-      const std::uintptr_t lines = upcoming.lines(kPieceLines);
+      const std::uintptr_t lines = prefetcher.lines(kPieceLines);
       const PieceWords piece = keys.piece(rows, p);
       unroll<Keys<type>::kWords>([&](auto i) BALLAST_INLINE_LAMBDA {
         _mm512_store_si512(kept + g * words + p * Keys<type>::kWords + i,
                            Keys<type>::word(piece, i));
-        if constexpr (i < kPieceLines) upcoming.ask(lines, i);
+        if constexpr (i < kPieceLines) prefetcher.fetch(lines, i);
       });
     }
   }
   // Groups outside, so that their keys stay in the first-level cache.
-  const Asked all = asked;
+  const TileInput all = input;
   const auto of_groups = [&]<std::size_t G>() {
-    for (; asked.first + G <= keys.groups(); asked.first += G) {
+    for (; input.first + G <= keys.groups(); input.first += G) {
       in_tiles<kMostQueries<type>>(count, [&]<std::size_t Q>(std::size_t q) {
-        asked.queries = all.query(q);
-        asked.logits = all.logits + q * kEntryBlock;
-        KeptWords<type> kept_words(kept + asked.first * words, words);
-        Tile<type, Q, G>::run(kept_words, asked);
+        input.queries = all.query(q);
+        input.logits = all.logits + q * kEntryBlock;
+        KeptWords<type> kept_words(kept + input.first * words, words);
+        Tile<type, Q, G>::run(kept_words, input);
       });
     }
   };
@@ -427,24 +433,24 @@ void ask_many(const Keys<type>& keys, Asked asked, std::size_t count, const Ahea
 }
 
 template <StorageType type>
-void ask(const RowsView& rows, const float* queries, std::size_t count, float* logits,
-         const Ahead* next) {
+void qk(const RowsView& rows, const float* queries, std::size_t count, float* logits,
+        const PrefetchRange* range) {
   const Keys<type> keys(rows);
   const Scales<> scales(rows);
-  const Asked asked{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
-  if (count <= kFewQueries) return ask_few(keys, asked, count, next);
-  ask_many(keys, asked, count, next);
+  const TileInput input{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
+  if (count <= kFewQueries) return qk_few(keys, input, count, range);
+  qk_many(keys, input, count, range);
 }
 
 }  // namespace
 
-void dot_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-               const Ahead* upcoming) {
+void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+              const PrefetchRange* range) {
   if (keys.rows == 0) return;
-  const auto run = keys.type == StorageType::bf16   ? ask<StorageType::bf16>
-                   : keys.type == StorageType::int8 ? ask<StorageType::int8>
-                                                    : ask<StorageType::int4>;
-  run(keys, queries, count, logits, upcoming);
+  const auto run = keys.type == StorageType::bf16   ? qk<StorageType::bf16>
+                   : keys.type == StorageType::int8 ? qk<StorageType::int8>
+                                                    : qk<StorageType::int4>;
+  run(keys, queries, count, logits, range);
 }
 
 }  // namespace ballast::kernels::avx512
@@ -454,7 +460,7 @@ HWY_POP_ATTRIBUTES
 
 namespace ballast::kernels::avx512 {
 
-void dot_block(const RowsView&, const float*, std::size_t, float*, const Ahead*) {}
+void qk_block(const RowsView&, const float*, std::size_t, float*, const PrefetchRange*) {}
 
 }  // namespace ballast::kernels::avx512
 

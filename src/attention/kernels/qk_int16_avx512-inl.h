@@ -124,22 +124,22 @@ class Keys {
 };
 
 // The words of G groups of keys at a time, piece by piece: made on the way, …
-template <StorageType type, std::size_t G, Into kInto>
+template <StorageType type, std::size_t G, CacheLevel kLevel>
 class FreshWords {
  public:
   static constexpr std::size_t kLines = kPieceLines * G;  // to ask for while a piece is multiplied
 
-  BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Upcoming& upcoming)
-      : keys_(keys), rest_(upcoming), upcoming_(upcoming), first_(first) {
+  BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Prefetcher& prefetcher)
+      : keys_(keys), rest_(prefetcher), prefetcher_(prefetcher), first_(first) {
     set_rows();
     unroll<4>([&](auto j) BALLAST_INLINE_LAMBDA { load(j); });
   }
-  BALLAST_INLINE ~FreshWords() { rest_ = upcoming_; }
+  BALLAST_INLINE ~FreshWords() { rest_ = prefetcher_; }
   FreshWords(const FreshWords&) = delete;
   FreshWords& operator=(const FreshWords&) = delete;
   // The next piece; after the last one the first of the next G groups.
   BALLAST_INLINE void piece(std::size_t p) {
-    lines_ = upcoming_.template lines<kInto>(kLines);
+    lines_ = prefetcher_.template lines<kLevel>(kLines);
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
       words_[g] = keys_.cleared(rows_[g], p, PieceWords(low_[g], high_[g]));
     });
@@ -160,13 +160,13 @@ class FreshWords {
     });
     constexpr std::size_t kEvery = Keys<type>::kWords / kPieceLines;
     if (i % kEvery == 0) {
-      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { ask(i / kEvery * G + g); });
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { fetch(i / kEvery * G + g); });
     }
     // Rows are loaded into the registers of words that are not needed any more.
     constexpr std::size_t kHalf = Keys<type>::kWords / 2, kShare = kHalf / 4;
     if (i >= kHalf && i % kShare == kShare - 1) load((i - kHalf) / kShare);
   }
-  BALLAST_INLINE void ask(std::size_t line) const { upcoming_.ask<kInto>(lines_, line); }
+  BALLAST_INLINE void fetch(std::size_t line) const { prefetcher_.fetch<kLevel>(lines_, line); }
   // A quarter of the next piece: rows j, j + 4, …
   BALLAST_INLINE void load(std::size_t j) {
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
@@ -183,8 +183,8 @@ class FreshWords {
   }
 
   const Keys<type>& keys_;
-  Upcoming& rest_;
-  Upcoming upcoming_;  // a copy, which stays in registers
+  Prefetcher& rest_;
+  Prefetcher prefetcher_;  // a copy, which stays in registers
   std::uintptr_t lines_ = 0;
   std::size_t first_;
   std::size_t loaded_ = 0;  // piece

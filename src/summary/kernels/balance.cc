@@ -10,6 +10,7 @@
 
 #include "attention/kernels/avx512.h"
 #include "base/random.h"
+#include "simd/prefetch.h"
 #include "simd/vector-inl.h"
 #include "summary/kernels/balance.h"
 #include "summary/kernels/gram_avx512.h"
@@ -62,17 +63,17 @@ HWY_INLINE void tile(const float* HWY_RESTRICT packed, std::size_t dim, std::siz
   }
 }
 
-// Asks for the rows of the next block, into the second-level cache, a few before each tile: what is
-// asked for at once waits in line, and all others behind it.
-class Fetcher {
+// Prefetches the rows of the next block, a few before each tile: a burst delays all loads behind
+// it.
+class Prefetcher {
  public:
-  Fetcher(const NextBlock& next, std::size_t tokens) : next_(next) {
+  Prefetcher(const PrefetchTokens& next, std::size_t tokens) : next_(next) {
     std::size_t tiles = 0;
     for (std::size_t row = 0; row < tokens; row += kRows) tiles += row / kGroup / kTile + 1;
-    share_ = next.rows.size() / std::max<std::size_t>(tiles, 1) + 1;
+    tokens_per_tile_ = next.rows.size() / std::max<std::size_t>(tiles, 1) + 1;
   }
   HWY_INLINE void fetch() {
-    const std::size_t end = std::min(at_ + share_, next_.rows.size());
+    const std::size_t end = std::min(at_ + tokens_per_tile_, next_.rows.size());
     for (; at_ < end; ++at_) {
       fetch_row(next_.keys, next_.rows[at_]);
       fetch_row(next_.values, next_.rows[at_]);
@@ -83,12 +84,12 @@ class Fetcher {
   static HWY_INLINE void fetch_row(const RowsView& rows, std::size_t i) {
     const std::byte* row = rows.data + i * rows.stride;
     const std::size_t bytes = row_bytes(rows.type, rows.dim);
-    for (std::size_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b, 0, 2);
+    for (std::size_t b = 0; b < bytes; b += 64) prefetch(row + b);
   }
 
-  const NextBlock& next_;
+  const PrefetchTokens& next_;
   std::size_t at_ = 0;
-  std::size_t share_;  // tokens for each tile of keys
+  std::size_t tokens_per_tile_;
 };
 
 // The packed numbers of a block's tokens.
@@ -100,10 +101,10 @@ struct Packed {
 
 // The same for groups 0 .. groups - 1.
 void panel(const Packed& packed, std::size_t row, std::size_t groups, float* out,
-           std::size_t stride, Fetcher* fetcher) {
+           std::size_t stride, Prefetcher* prefetcher) {
   const auto [numbers, dim, pairs] = packed;
   for (std::size_t g = 0; g < groups; g += kTile) {
-    if (fetcher != nullptr) fetcher->fetch();
+    if (prefetcher != nullptr) prefetcher->fetch();
     const std::size_t count = std::min(kTile, groups - g);
     if constexpr (kTile == 3) {
       if (pairs) {
@@ -165,17 +166,17 @@ double pull(const SignRule& rule, double sum, float top) {
   return x * std::exp(exponent);
 }
 
-std::size_t walk_impl(const SignRule& rule, const NextBlock& next, const float* keys,
+std::size_t walk_impl(const SignRule& rule, const PrefetchTokens& next, const float* keys,
                       const float* values, bool pairs, std::size_t tokens, std::size_t key_dim,
                       std::size_t value_dim, const float* offsets, const Position* positions,
                       float* logits, float* products, std::size_t stride, float* signs) {
   std::size_t exceeded = 0;
-  Fetcher fetcher(next, tokens);
+  Prefetcher prefetcher(next, tokens);
   for (std::size_t row = 0; row < tokens; row += kRows) {
     const std::size_t groups = row / kGroup + 1;
     const std::size_t last = row / kGroup * kGroup;
     const std::size_t rows = std::min(kRows, tokens - row);
-    panel({keys, key_dim, pairs}, row, groups, logits, stride, &fetcher);
+    panel({keys, key_dim, pairs}, row, groups, logits, stride, &prefetcher);
     if (value_dim != 0) panel({values, value_dim, pairs}, row, groups, products, stride, nullptr);
     // First what does not wait for the signs of these rows.
     double sums[kRows];
@@ -380,7 +381,7 @@ double BalanceBlock::largest_value_square() const {
 }
 
 std::size_t BalanceBlock::walk(const SignRule& rule, std::span<const Position> positions,
-                               const NextBlock& next) {
+                               const PrefetchTokens& next) {
   const std::size_t stride = room_tokens_;
   const bool pairs =
       square_bound_ * rule.scale <= kRoundUpTo && avx512::multiplies(StorageType::bf16);

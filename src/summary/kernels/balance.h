@@ -27,7 +27,7 @@ struct SignRule {
 };
 
 /// The rows from which the next block will be made, so that they are on their way by then.
-struct NextBlock {
+struct PrefetchTokens {
   RowsView keys, values;
   std::span<const std::uint32_t> rows;
 };
@@ -63,7 +63,7 @@ class BalanceBlock {
   /// then balances tokens that differ from the true ones by less than the choice among them
   /// matters.
   std::size_t walk(const SignRule& rule, std::span<const Position> positions,
-                   const NextBlock& next = {});
+                   const PrefetchTokens& next = {});
 
   /// +1 or −1 for each token, after walk().
   std::span<const float> signs() const { return {signs_.get(), tokens_}; }

@@ -1,4 +1,4 @@
-// What is asked of memory ahead: addresses only, as nobody sees a request.
+// Which addresses are prefetched: the prefetches themselves cannot be observed.
 #include "attention/kernels/prefetch.h"
 
 #include <gtest/gtest.h>
@@ -11,78 +11,76 @@
 namespace ballast {
 namespace {
 
-using kernels::Ahead;
-using kernels::Into;
+using kernels::CacheLevel;
 using kernels::kEntryBlock;
 using kernels::kLine;
-using kernels::Upcoming;
+using kernels::Prefetcher;
+using kernels::PrefetchRange;
 
 std::size_t size_of(const RowsView& rows) { return rows.rows * rows.stride; }
 
-// Marks the lines that a kernel with so much work on the present rows asks for, `together` at a
-// time.
-void mark(std::vector<int>& asked, const std::byte* base, const RowsView& present,
+// Marks the lines that a kernel with `work` lines of present rows prefetches, `together` at a time.
+void mark(std::vector<int>& fetched, const std::byte* base, const RowsView& present,
           const RowsView& next, std::size_t work, std::size_t together) {
-  const Ahead ahead{next, next};
-  Upcoming upcoming(present, &ahead, work);
+  const PrefetchRange range{next, next};
+  Prefetcher prefetcher(present, &range, work);
   for (std::size_t i = 0; i < work; i += together) {
-    const std::uintptr_t at = upcoming.lines(together) - reinterpret_cast<std::uintptr_t>(base);
+    const std::uintptr_t at = prefetcher.lines(together) - reinterpret_cast<std::uintptr_t>(base);
     for (std::size_t j = 0; j < together; ++j) {
       // Behind the last line of a block is nothing of this one.
-      if (at / kLine + j < asked.size()) ++asked[at / kLine + j];
+      if (at / kLine + j < fetched.size()) ++fetched[at / kLine + j];
     }
   }
 }
 
-// Block after block of one run of rows: each line is asked for before its block begins, but for
-// those of float32 behind its lead, which are while it lasts.
-TEST(Upcoming, EveryLineIsAskedForInTime) {
+// Each line of a block is prefetched before the block begins; f32 lines past the lead, during it.
+TEST(Prefetcher, EveryLineIsPrefetchedInTime) {
   for (StorageType type : {StorageType::f32, StorageType::bf16, StorageType::f16, StorageType::int8,
                            StorageType::int4}) {
     for (std::size_t dim : {64, 128, 256}) {
       for (std::size_t together : {1, 2, 4}) {
         const Rows rows(type, dim, 5 * kEntryBlock);
         const std::byte* base = rows.view(0, 1).data;
-        std::vector<int> asked(size_of(rows.view(0, rows.capacity())) / kLine);
+        std::vector<int> fetched(size_of(rows.view(0, rows.capacity())) / kLine);
         for (std::size_t b = 0; b + 1 < 5; ++b) {
           const RowsView present = rows.view(b * kEntryBlock, kEntryBlock);
           const RowsView next = rows.view((b + 1) * kEntryBlock, kEntryBlock);
           const std::size_t lines = size_of(present) / kLine;
-          mark(asked, base, present, next, lines, together);
+          mark(fetched, base, present, next, lines, together);
           const auto missing = [&](std::size_t from, std::size_t count) {
-            return std::count(asked.begin() + static_cast<std::ptrdiff_t>(from),
-                              asked.begin() + static_cast<std::ptrdiff_t>(from + count), 0);
+            return std::count(fetched.begin() + static_cast<std::ptrdiff_t>(from),
+                              fetched.begin() + static_cast<std::ptrdiff_t>(from + count), 0);
           };
           const bool has_lead = type == StorageType::f32;
           const std::size_t lead = has_lead ? std::min(lines, kernels::kLead / kLine) : lines;
           EXPECT_EQ(missing((b + 1) * lines, lead), 0) << int(type) << " " << dim << " " << b;
-          // Nobody asked for the first lead of all.
+          // Nothing prefetches the first lead.
           EXPECT_EQ(missing(b * lines + lead, lines - lead), 0) << int(type) << " " << dim;
           if (has_lead && lead < lines) {
             EXPECT_EQ(missing((b + 1) * lines + lead, lines - lead),
                       static_cast<std::ptrdiff_t>(lines - lead));
           }
         }
-        EXPECT_EQ(*std::max_element(asked.begin(), asked.end()), 1) << "asked for twice";
+        EXPECT_EQ(*std::max_element(fetched.begin(), fetched.end()), 1) << "prefetched twice";
       }
     }
   }
 }
 
-// Of the block that is worked on: all but what its beginning needs before anything is asked for;
-// then the beginning of what is read after it, be that what is asked for or not.
-TEST(Upcoming, WhatIsNeededSoonIsAskedForAgain) {
+// Lines of the present block past its first kSoon bytes, then the first lines of what is read next.
+TEST(Prefetcher, LinesNeededSoonAreFetchedIntoL1) {
   for (StorageType type : {StorageType::bf16, StorageType::int8, StorageType::int4}) {
     for (std::size_t dim : {32, 64, 128}) {
       const Rows keys(type, dim, 2 * kEntryBlock), values(type, dim, kEntryBlock);
       const RowsView present = keys.view(0, kEntryBlock),
                      following = keys.view(kEntryBlock, kEntryBlock),
                      between = values.view(0, kEntryBlock);
-      const std::size_t lines = size_of(present) / kLine, soon = Upcoming::kSoon / kLine;
-      for (const Ahead& ahead : {Ahead{following, between}, Ahead{between, between}}) {
-        Upcoming upcoming(present, &ahead, lines);
+      const std::size_t lines = size_of(present) / kLine, soon = Prefetcher::kSoon / kLine;
+      for (const PrefetchRange& range :
+           {PrefetchRange{following, between}, PrefetchRange{between, between}}) {
+        Prefetcher prefetcher(present, &range, lines);
         for (std::size_t i = 0; i < lines; ++i) {
-          const std::uintptr_t at = upcoming.soon(upcoming.lines<Into::second>(1));
+          const std::uintptr_t at = prefetcher.soon(prefetcher.lines<CacheLevel::l2>(1));
           const std::size_t later = i + soon;
           const std::byte* expected =
               later < lines ? present.data + later * kLine : between.data + (later - lines) * kLine;
@@ -93,21 +91,21 @@ TEST(Upcoming, WhatIsNeededSoonIsAskedForAgain) {
   }
 }
 
-TEST(Upcoming, WithoutRowsToComeNothingOfThemIsAskedFor) {
+TEST(Prefetcher, WithoutRowsToComeNothingIsPrefetched) {
   const Rows rows(StorageType::bf16, 64, kEntryBlock);
   const RowsView present = rows.view(0, kEntryBlock), none = rows.view(kEntryBlock, 0);
   const auto begin = reinterpret_cast<std::uintptr_t>(present.data);
-  const Ahead nothing{none, none};
-  for (const Ahead* ahead : {static_cast<const Ahead*>(nullptr), &nothing}) {
-    Upcoming upcoming(present, ahead, 256);
+  const PrefetchRange nothing{none, none};
+  for (const PrefetchRange* range : {static_cast<const PrefetchRange*>(nullptr), &nothing}) {
+    Prefetcher prefetcher(present, range, 256);
     for (int i = 0; i < 300; ++i) {
-      const std::uintptr_t at = upcoming.lines(1);
+      const std::uintptr_t at = prefetcher.lines(1);
       EXPECT_TRUE(at < begin || at >= begin + size_of(present));
     }
   }
 }
 
-TEST(Upcoming, RowsOfAPartFitIntoHalfOfTheLead) {
+TEST(Prefetcher, RowsOfAPartFitIntoHalfOfTheLead) {
   for (std::size_t dim : {1, 64, 100, 256}) {
     const Rows rows(StorageType::f32, dim, kEntryBlock);
     const RowsView view = rows.view(0, kEntryBlock);
