@@ -1,13 +1,13 @@
-// Products of weights with activations, against what the machine allows.
+// Matrix products against what the machine allows.
 //
-// A decoding step (m = 1, or a batch of 4) reads each weight once: the floor is a plain read of
-// the same bytes by the same threads. Matrices are copied until they exceed the caches and visited
-// in turn, so that every byte comes from memory; each pass is followed by a plain read. A prompt
-// (m = 256) is bound by arithmetic: the floor is the rate of bfloat16 dot products where the
-// processor has them, else of words in pairs, else of fused multiply-adds. The best visit of each
-// counts, which keeps other programs on the machine out of the ratios.
+// Decoding (m = 1, or a batch of 4) reads each weight once: the bound is a plain read of the same
+// bytes by the same threads. Copies of the matrix exceed the caches and are visited in turn, so
+// that every byte comes from memory; a plain read follows each pass. A prompt (m = 256) is bound by
+// arithmetic: the bound is the rate of bfloat16 dot products where the processor has them, else of
+// int16 dot products, else of fused multiply-adds. The best visit of each counts, which keeps other
+// programs on the machine out of the ratios.
 //
-// Widths: 768 (2,048 × 768) and 4,096 (4,096 × 4,096).
+// k × n: 768 × 2,048 and 4,096 × 4,096.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -52,12 +52,12 @@ Matrix random_matrix(std::size_t rows, std::size_t cols, unsigned seed) {
   return m;
 }
 
-/// Copies of one encoded matrix, enough to exceed the caches, in pages of 2 MiB or 4 KiB: a model's
-/// file has the large ones where the system gives them.
+/// Copies of one encoded matrix, enough to exceed the caches, in pages of 2 MiB or 4 KiB. Model
+/// files lie in large pages where the system has them.
 struct Weights {
   Weights(TensorType type, std::size_t rows, std::size_t cols, std::size_t beyond, bool large) {
-    const Matrix numbers = random_matrix(rows, cols, 1);
-    const std::vector<std::byte> one = encode(type, {numbers.data(), rows * cols});
+    const Matrix elements = random_matrix(rows, cols, 1);
+    const std::vector<std::byte> one = encode(type, {elements.data(), rows * cols});
     const std::size_t copies = beyond / one.size() + 1;
     bytes = static_cast<std::byte*>(std::aligned_alloc(kPage, up(copies * one.size())));
     ::madvise(bytes, up(copies * one.size()), large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -86,9 +86,9 @@ void read_all(const std::byte* data, std::size_t bytes) {
     const std::byte* p = data + t * part;
     std::uint64_t sums[8] = {};
     for (std::size_t i = 0; i + 64 <= part; i += 64) {
-      std::uint64_t words[8];
-      std::memcpy(words, p + i, 64);
-      for (int j = 0; j < 8; ++j) sums[j] += words[j];
+      std::uint64_t line[8];
+      std::memcpy(line, p + i, 64);
+      for (int j = 0; j < 8; ++j) sums[j] += line[j];
     }
     benchmark::DoNotOptimize(sums);
   });
@@ -121,7 +121,7 @@ void decode(benchmark::State& state, TensorType type) {
   state.counters["of_read"] = floor / best;
 }
 
-/// Operations a second of a loop at the machine's peak, on all threads.
+/// Peak floating-point or integer operations per second of all threads.
 double peak_flops() {
   constexpr std::size_t kRounds = 1 << 16;
   const auto loop = has_avx512_bf16() ? kernels::bf16_multiply_adds

@@ -1,4 +1,4 @@
-// Simple quantizers: scales from the extremes of each group, then rounding to nearest.
+// Simple quantizers: each group's scale follows from its extremes; codes are rounded to nearest.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,8 +26,8 @@ int quantum(float x, float step, int low, int high) {
   return q > static_cast<float>(high) ? high : static_cast<int>(q);
 }
 
-/// The number of greatest magnitude, with its sign. Signed types have one more step below zero
-/// than above: dividing by the lowest step puts that extreme exactly on it.
+/// The element of greatest magnitude, with its sign. Signed codes reach one step further below zero
+/// than above: dividing by the lowest code maps this element exactly onto it.
 float extreme(const float* x, int n) {
   float most = 0.0f;
   for (int i = 0; i < n; ++i) {
@@ -36,7 +36,7 @@ float extreme(const float* x, int n) {
   return most;
 }
 
-/// Lowest and highest number; the types with offsets of K blocks cannot have the lowest above 0.
+/// Lowest and highest element.
 struct Range {
   float low, high;
 };
@@ -57,89 +57,95 @@ void put_four_bits(Bytes p, int i, int q) {
   p[i / 64 * 32 + i % 32] |= static_cast<std::uint8_t>(q << (i / 32 % 2 * 4));
 }
 
-void put_six_bits(Bytes p, int g, int scale, int offset) {
+void put_six_bits(Bytes p, int g, int scale, int min) {
   if (g < 4) {
     p[g] |= static_cast<std::uint8_t>(scale);
-    p[g + 4] |= static_cast<std::uint8_t>(offset);
+    p[g + 4] |= static_cast<std::uint8_t>(min);
   } else {
-    p[g + 4] |= static_cast<std::uint8_t>((scale & 15) | (offset & 15) << 4);
+    p[g + 4] |= static_cast<std::uint8_t>((scale & 15) | (min & 15) << 4);
     p[g - 4] |= static_cast<std::uint8_t>(scale >> 4 << 6);
-    p[g] |= static_cast<std::uint8_t>(offset >> 4 << 6);
+    p[g] |= static_cast<std::uint8_t>(min >> 4 << 6);
   }
 }
 
-/// Q4_0 and Q5_0 (offset = false), Q4_1 and Q5_1 (offset = true). Layout: scale, offset, high bits
-/// of Q5, 16 bytes of low halves.
-void encode_simple(const float* x, Bytes block, int bits, bool offset) {
-  int levels = 1 << bits;
-  Bytes high = block + (offset ? 4 : 2);
-  Bytes low = high + (bits == 5 ? 4 : 0);
-  std::memset(block, 0, static_cast<std::size_t>(low + 16 - block));
+void clear(Bytes block, const quant::BlockLayout& layout) {
+  std::memset(block, 0, static_cast<std::size_t>(layout.bytes));
+}
+
+/// Q4_0, Q4_1, Q5_0 and Q5_1.
+void encode_block_32(const float* x, Bytes block, const quant::BlockLayout& layout) {
+  const bool five_bits = layout.has_high_bits();
+  int levels = five_bits ? 32 : 16;
+  clear(block, layout);
   float step, origin;
-  if (offset) {
+  if (layout.has_min()) {
     Range r = range_of(x, 32);
     float n = static_cast<float>(levels - 1);
-    step = put_f16(block, r.high / n - r.low / n);
-    origin = put_f16(block + 2, r.low);
+    step = put_f16(block + layout.scale, r.high / n - r.low / n);
+    origin = put_f16(block + layout.min, r.low);
   } else {
-    step = put_f16(block, extreme(x, 32) / static_cast<float>(-levels / 2));
+    step = put_f16(block + layout.scale, extreme(x, 32) / static_cast<float>(-levels / 2));
     origin = -step * static_cast<float>(levels / 2);
   }
   for (int i = 0; i < 32; ++i) {
     int q = quantum(x[i] - origin, step, 0, levels - 1);
-    put_nibble(low, i, q & 15);
-    if (bits == 5) high[i / 8] |= static_cast<std::uint8_t>((q >> 4) << (i % 8));
+    put_nibble(block + layout.codes, i, q & 15);
+    if (five_bits) {
+      block[layout.high_bits + i / 8] |= static_cast<std::uint8_t>((q >> 4) << (i % 8));
+    }
   }
 }
 
-/// Scale and offset of each group of a K block with offsets, and their common float16 scales.
-/// `scale_levels` is the largest scale that fits; numbers take 0…levels.
+/// Integer scale and minimum of each group of a K block, and the float16 scales that they share.
 struct GroupScales {
   float d, dmin;
-  int scale[16], offset[16];
+  int scale[16], min[16];
 };
-GroupScales group_scales(const float* x, int groups, int levels, int scale_levels, Bytes d_at,
-                         Bytes dmin_at) {
-  float scales[16], offsets[16];
-  int n = 256 / groups;
+/// Codes go from 0 to `levels`, integer scales and minima from 0 to `scale_levels`. Stored minima
+/// are subtracted and unsigned: a group whose lowest element exceeds 0 gets minimum 0.
+GroupScales group_scales(const float* x, Bytes block, const quant::BlockLayout& layout, int levels,
+                         int scale_levels) {
+  float scales[16], mins[16];
+  int n = layout.group, groups = 256 / n;
   for (int g = 0; g < groups; ++g) {
     Range r = range_of(x + g * n, n);
     float low = std::min(r.low, 0.0f);
     float top = static_cast<float>(levels);
     scales[g] = std::max(r.high, 0.0f) / top - low / top;
-    offsets[g] = -low;
+    mins[g] = -low;
   }
   GroupScales s;
   float top = static_cast<float>(scale_levels);
-  s.d = put_f16(d_at, *std::max_element(scales, scales + groups) / top);
-  s.dmin = put_f16(dmin_at, *std::max_element(offsets, offsets + groups) / top);
+  s.d = put_f16(block + layout.scale, *std::max_element(scales, scales + groups) / top);
+  s.dmin = put_f16(block + layout.min, *std::max_element(mins, mins + groups) / top);
   for (int g = 0; g < groups; ++g) {
     s.scale[g] = quantum(scales[g], s.d, 0, scale_levels);
-    s.offset[g] = quantum(offsets[g], s.dmin, 0, scale_levels);
+    s.min[g] = quantum(mins[g], s.dmin, 0, scale_levels);
   }
   return s;
 }
 
-/// Q4_K and Q5_K: scale, scale of offsets, 12 bytes of group scales, high bits of Q5, low halves.
-void encode_four_or_five_k(const float* x, Bytes block, int bits) {
-  Bytes high = block + 16;
-  Bytes low = high + (bits == 5 ? 32 : 0);
-  std::memset(block, 0, static_cast<std::size_t>(low + 128 - block));
-  int levels = (1 << bits) - 1;
-  GroupScales s = group_scales(x, 8, levels, 63, block, block + 2);
+/// Q4_K and Q5_K.
+void encode_four_or_five_k(const float* x, Bytes block, const quant::BlockLayout& layout) {
+  const bool five_bits = layout.has_high_bits();
+  clear(block, layout);
+  int levels = five_bits ? 31 : 15;
+  GroupScales s = group_scales(x, block, layout, levels, 63);
   for (int g = 0; g < 8; ++g) {
-    put_six_bits(block + 4, g, s.scale[g], s.offset[g]);
+    put_six_bits(block + layout.group_scales, g, s.scale[g], s.min[g]);
     float step = s.d * static_cast<float>(s.scale[g]);
-    float offset = s.dmin * static_cast<float>(s.offset[g]);
+    float min = s.dmin * static_cast<float>(s.min[g]);
     for (int i = 32 * g; i < 32 * g + 32; ++i) {
-      int q = quantum(x[i] + offset, step, 0, levels);
-      put_four_bits(low, i, q & 15);
-      if (bits == 5) high[i % 32] |= static_cast<std::uint8_t>((q >> 4) << g);
+      int q = quantum(x[i] + min, step, 0, levels);
+      put_four_bits(block + layout.codes, i, q & 15);
+      if (five_bits) {
+        block[layout.high_bits + i % 32] |= static_cast<std::uint8_t>((q >> 4) << g);
+      }
     }
   }
 }
 
-/// Integer scales of the 16 groups of Q3_K and Q6_K, whose numbers go down to `lowest`.
+/// Integer scales of the 16 groups of Q3_K and Q6_K, whose codes reach down to `lowest`.
 float signed_scales(const float* x, int lowest, int scale_lowest, int* scale, Bytes d_at) {
   float scales[16];
   for (int g = 0; g < 16; ++g) scales[g] = extreme(x + 16 * g, 16) / static_cast<float>(lowest);
@@ -150,74 +156,76 @@ float signed_scales(const float* x, int lowest, int scale_lowest, int* scale, By
 
 }  // namespace
 
-void encode_q4_0(const float* numbers, Bytes block) { encode_simple(numbers, block, 4, false); }
-void encode_q4_1(const float* numbers, Bytes block) { encode_simple(numbers, block, 4, true); }
-void encode_q5_0(const float* numbers, Bytes block) { encode_simple(numbers, block, 5, false); }
-void encode_q5_1(const float* numbers, Bytes block) { encode_simple(numbers, block, 5, true); }
+void encode_q4_0(const float* x, Bytes block) { encode_block_32(x, block, quant::kQ4_0); }
+void encode_q4_1(const float* x, Bytes block) { encode_block_32(x, block, quant::kQ4_1); }
+void encode_q5_0(const float* x, Bytes block) { encode_block_32(x, block, quant::kQ5_0); }
+void encode_q5_1(const float* x, Bytes block) { encode_block_32(x, block, quant::kQ5_1); }
 
-void encode_q8_0(const float* numbers, Bytes block) {
-  float step = put_f16(block, std::fabs(extreme(numbers, 32)) / 127.0f);
+void encode_q8_0(const float* x, Bytes block) {
+  float step = put_f16(block + quant::kQ8_0.scale, std::fabs(extreme(x, 32)) / 127.0f);
   for (int i = 0; i < 32; ++i) {
-    block[2 + i] = static_cast<std::uint8_t>(quantum(numbers[i], step, -127, 127));
+    block[quant::kQ8_0.codes + i] = static_cast<std::uint8_t>(quantum(x[i], step, -127, 127));
   }
 }
 
-void encode_q2_k(const float* numbers, Bytes block) {
-  std::memset(block, 0, 84);
-  GroupScales s = group_scales(numbers, 16, 3, 15, block + 80, block + 82);
+void encode_q2_k(const float* x, Bytes block) {
+  clear(block, quant::kQ2_K);
+  GroupScales s = group_scales(x, block, quant::kQ2_K, 3, 15);
   for (int g = 0; g < 16; ++g) {
-    block[g] = static_cast<std::uint8_t>(s.scale[g] | s.offset[g] << 4);
+    block[quant::kQ2_K.group_scales + g] = static_cast<std::uint8_t>(s.scale[g] | s.min[g] << 4);
     float step = s.d * static_cast<float>(s.scale[g]);
-    float offset = s.dmin * static_cast<float>(s.offset[g]);
+    float min = s.dmin * static_cast<float>(s.min[g]);
     for (int i = 16 * g; i < 16 * g + 16; ++i) {
-      put_two_bits(block + 16, i, quantum(numbers[i] + offset, step, 0, 3));
+      put_two_bits(block + quant::kQ2_K.codes, i, quantum(x[i] + min, step, 0, 3));
     }
   }
 }
 
-void encode_q3_k(const float* numbers, Bytes block) {
-  std::memset(block, 0, 110);
-  Bytes high = block, low = block + 32, scales = block + 96;
+void encode_q3_k(const float* x, Bytes block) {
+  clear(block, quant::kQ3_K);
+  Bytes high = block + quant::kQ3_K.high_bits, low = block + quant::kQ3_K.codes;
+  Bytes scales = block + quant::kQ3_K.group_scales;
   int scale[16];
-  float d = signed_scales(numbers, -4, -32, scale, block + 108);
+  float d = signed_scales(x, -4, -32, scale, block + quant::kQ3_K.scale);
   for (int g = 0; g < 16; ++g) {
     int stored = scale[g] + 32;
     scales[g % 8] |= static_cast<std::uint8_t>(g < 8 ? stored & 15 : (stored & 15) << 4);
     scales[8 + g % 4] |= static_cast<std::uint8_t>(stored >> 4 << (g / 4 * 2));
     for (int i = 16 * g; i < 16 * g + 16; ++i) {
-      int q = quantum(numbers[i], d * static_cast<float>(scale[g]), -4, 3) + 4;
+      int q = quantum(x[i], d * static_cast<float>(scale[g]), -4, 3) + 4;
       put_two_bits(low, i, q & 3);
       high[i % 32] |= static_cast<std::uint8_t>((q >> 2) << (i / 32));
     }
   }
 }
 
-void encode_q4_k(const float* numbers, Bytes block) { encode_four_or_five_k(numbers, block, 4); }
-void encode_q5_k(const float* numbers, Bytes block) { encode_four_or_five_k(numbers, block, 5); }
+void encode_q4_k(const float* x, Bytes block) { encode_four_or_five_k(x, block, quant::kQ4_K); }
+void encode_q5_k(const float* x, Bytes block) { encode_four_or_five_k(x, block, quant::kQ5_K); }
 
-void encode_q6_k(const float* numbers, Bytes block) {
-  std::memset(block, 0, 210);
+void encode_q6_k(const float* x, Bytes block) {
+  clear(block, quant::kQ6_K);
   int scale[16];
-  float d = signed_scales(numbers, -32, -128, scale, block + 208);
+  float d = signed_scales(x, -32, -128, scale, block + quant::kQ6_K.scale);
   for (int g = 0; g < 16; ++g) {
-    block[192 + g] = static_cast<std::uint8_t>(scale[g]);
+    block[quant::kQ6_K.group_scales + g] = static_cast<std::uint8_t>(scale[g]);
     for (int i = 16 * g; i < 16 * g + 16; ++i) {
-      int q = quantum(numbers[i], d * static_cast<float>(scale[g]), -32, 31) + 32;
-      block[i / 128 * 64 + i % 64] |= static_cast<std::uint8_t>((q & 15) << (i / 64 % 2 * 4));
-      put_two_bits(block + 128, i, q >> 4);
+      int q = quantum(x[i], d * static_cast<float>(scale[g]), -32, 31) + 32;
+      block[quant::kQ6_K.codes + i / 128 * 64 + i % 64] |=
+          static_cast<std::uint8_t>((q & 15) << (i / 64 % 2 * 4));
+      put_two_bits(block + quant::kQ6_K.high_bits, i, q >> 4);
     }
   }
 }
 
-void encode_iq4_nl(const float* numbers, Bytes block) {
-  std::memset(block, 0, 18);
-  float step = put_f16(block, extreme(numbers, 32) / -127.0f);
+void encode_iq4_nl(const float* x, Bytes block) {
+  clear(block, quant::kIq4Nl);
+  float step = put_f16(block + quant::kIq4Nl.scale, extreme(x, 32) / -127.0f);
   for (int i = 0; i < 32; ++i) {
-    float x = step == 0.0f ? 0.0f : numbers[i] / step;
-    auto nearest = std::min_element(kIq4Values, kIq4Values + 16, [x](int a, int b) {
-      return std::fabs(x - static_cast<float>(a)) < std::fabs(x - static_cast<float>(b));
+    float v = step == 0.0f ? 0.0f : x[i] / step;
+    auto nearest = std::min_element(quant::kIq4Values, quant::kIq4Values + 16, [v](int a, int b) {
+      return std::fabs(v - static_cast<float>(a)) < std::fabs(v - static_cast<float>(b));
     });
-    put_nibble(block + 2, i, static_cast<int>(nearest - kIq4Values));
+    put_nibble(block + quant::kIq4Nl.codes, i, static_cast<int>(nearest - quant::kIq4Values));
   }
 }
 

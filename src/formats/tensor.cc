@@ -20,18 +20,39 @@ static_assert(std::endian::native == std::endian::little, "files are read as the
 
 struct TypeFacts {
   std::string_view name;
-  std::size_t numbers;  ///< in one block
-  std::size_t bytes;    ///< of one block
+  std::size_t elements;  ///< in one block
+  std::size_t bytes;     ///< of one block
 };
 
+constexpr TypeFacts facts_of(std::string_view name, const quant::BlockLayout& layout) {
+  return {name, static_cast<std::size_t>(layout.elements), static_cast<std::size_t>(layout.bytes)};
+}
+
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 24> kTypes = {
-    {{"F32", 1, 4},      {"F64", 1, 8},      {"F16", 1, 2},      {"BF16", 1, 2},
-     {"I64", 1, 8},      {"I32", 1, 4},      {"I16", 1, 2},      {"I8", 1, 1},
-     {"U64", 1, 8},      {"U32", 1, 4},      {"U16", 1, 2},      {"U8", 1, 1},
-     {"BOOL", 1, 1},     {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},
-     {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q2_K", 256, 84},  {"Q3_K", 256, 110},
-     {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_NL", 32, 18}}};
+constexpr std::array<TypeFacts, 24> kTypes = {{{"F32", 1, 4},
+                                               {"F64", 1, 8},
+                                               {"F16", 1, 2},
+                                               {"BF16", 1, 2},
+                                               {"I64", 1, 8},
+                                               {"I32", 1, 4},
+                                               {"I16", 1, 2},
+                                               {"I8", 1, 1},
+                                               {"U64", 1, 8},
+                                               {"U32", 1, 4},
+                                               {"U16", 1, 2},
+                                               {"U8", 1, 1},
+                                               {"BOOL", 1, 1},
+                                               facts_of("Q4_0", quant::kQ4_0),
+                                               facts_of("Q4_1", quant::kQ4_1),
+                                               facts_of("Q5_0", quant::kQ5_0),
+                                               facts_of("Q5_1", quant::kQ5_1),
+                                               facts_of("Q8_0", quant::kQ8_0),
+                                               facts_of("Q2_K", quant::kQ2_K),
+                                               facts_of("Q3_K", quant::kQ3_K),
+                                               facts_of("Q4_K", quant::kQ4_K),
+                                               facts_of("Q5_K", quant::kQ5_K),
+                                               facts_of("Q6_K", quant::kQ6_K),
+                                               facts_of("IQ4_NL", quant::kIq4Nl)}};
 
 const TypeFacts& facts(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
 
@@ -75,15 +96,15 @@ void encode_integers(std::span<const float> numbers, std::byte* out) {
 
 std::string_view to_string(TensorType type) { return facts(type).name; }
 bool is_quantized(TensorType type) { return type >= TensorType::q4_0; }
-std::size_t block_size(TensorType type) { return facts(type).numbers; }
+std::size_t block_size(TensorType type) { return facts(type).elements; }
 std::size_t block_bytes(TensorType type) { return facts(type).bytes; }
 
 std::size_t tensor_bytes(TensorType type, std::size_t count) {
   const TypeFacts& f = facts(type);
-  require(count % f.numbers == 0, "{} numbers do not fill {} blocks, which hold {} each", count,
-          f.name, f.numbers);
+  require(count % f.elements == 0, "{} numbers do not fill {} blocks, which hold {} each", count,
+          f.name, f.elements);
   std::size_t bytes;
-  if (__builtin_mul_overflow(count / f.numbers, f.bytes, &bytes)) {
+  if (__builtin_mul_overflow(count / f.elements, f.bytes, &bytes)) {
     fail("{} numbers of type {} take more bytes than a machine can address", count, f.name);
   }
   return bytes;
@@ -113,9 +134,9 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
   if (is_quantized(type)) {
     auto decode_block = block_codec(type).decode;
     const TypeFacts& f = facts(type);
-    for (std::size_t b = 0; b * f.numbers < out.size(); ++b) {
+    for (std::size_t b = 0; b * f.elements < out.size(); ++b) {
       decode_block(reinterpret_cast<const std::uint8_t*>(p) + b * f.bytes,
-                   out.data() + b * f.numbers);
+                   out.data() + b * f.elements);
     }
     return;
   }
@@ -173,8 +194,8 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
   if (is_quantized(type)) {
     auto encode_block = block_codec(type).encode;
     const TypeFacts& f = facts(type);
-    for (std::size_t b = 0; b * f.numbers < numbers.size(); ++b) {
-      encode_block(numbers.data() + b * f.numbers,
+    for (std::size_t b = 0; b * f.elements < numbers.size(); ++b) {
+      encode_block(numbers.data() + b * f.elements,
                    reinterpret_cast<std::uint8_t*>(p) + b * f.bytes);
     }
     return;

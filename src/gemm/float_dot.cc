@@ -10,8 +10,9 @@
 
 #include "base/fail.h"
 #include "gemm/float_dequant-inl.h"
+#include "simd/prefetch.h"
 
-// The loops over a tile must unroll for its sums to stay in registers.
+// Unrolled loops keep the sums of a tile in registers.
 #ifdef __clang__
 #define BALLAST_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -22,21 +23,21 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast {
 namespace HWY_NAMESPACE {
 
-/// The last n % kStep numbers, which only the float types have, with zeros behind them.
-template <class Read>
-HWY_INLINE void read_rest(const std::byte* row, std::size_t n, FloatVec& a, FloatVec& b) {
-  const std::size_t done = n / kStep * kStep;
+/// The last k % kStep elements, padded with zeros. Only float types have any.
+template <class Weights>
+HWY_INLINE void load_rest(const std::byte* row, std::size_t k, FloatVec& a, FloatVec& b) {
+  const std::size_t done = k / kStep * kStep;
   HWY_ALIGN std::byte rest[4 * kStep] = {};
-  std::memcpy(rest, row + Read::bytes(done), Read::bytes(n - done));
-  Read::step(rest, 0, a, b);
+  std::memcpy(rest, row + Weights::bytes(done), Weights::bytes(k - done));
+  Weights::load(rest, 0, a, b);
 }
 
-HWY_INLINE void rest_of(const float* x, std::size_t n, FloatVec& a, FloatVec& b) {
-  read_rest<WeightsF32>(reinterpret_cast<const std::byte*>(x), n, a, b);
+HWY_INLINE void load_rest_f32(const float* x, std::size_t k, FloatVec& a, FloatVec& b) {
+  load_rest<WeightsF32>(reinterpret_cast<const std::byte*>(x), k, a, b);
 }
 
-template <class Read, std::size_t R, std::size_t M>
-void DotTile(std::size_t n, Tile& tile) {
+template <class Weights, std::size_t R, std::size_t M>
+void DotTile(std::size_t k, Tile& tile) {
   const FloatTag d;
   FloatVec sums[R][M];
   BALLAST_UNROLL
@@ -44,14 +45,13 @@ void DotTile(std::size_t n, Tile& tile) {
     BALLAST_UNROLL
     for (std::size_t j = 0; j < M; ++j) sums[r][j] = hn::Zero(d);
   }
-  for (std::size_t i = 0; i + kStep <= n; i += kStep) {
+  for (std::size_t i = 0; i + kStep <= k; i += kStep) {
     FloatVec a[R], b[R];
     BALLAST_UNROLL
     for (std::size_t r = 0; r < R; ++r) {
-      // Rows are short for the processor's own prefetching. Into the second-level cache: the first
-      // one cannot wait for as many lines as memory needs to be busy.
-      if constexpr (M == 1) __builtin_prefetch(tile.rows[r] + Read::bytes(i) + tile.ahead, 0, 2);
-      Read::step(tile.rows[r], i, a[r], b[r]);
+      // Rows are too short for the hardware prefetcher.
+      if constexpr (M == 1) prefetch(tile.rows[r] + Weights::bytes(i) + tile.ahead);
+      Weights::load(tile.rows[r], i, a[r], b[r]);
     }
     BALLAST_UNROLL
     for (std::size_t j = 0; j < M; ++j) {
@@ -63,15 +63,15 @@ void DotTile(std::size_t n, Tile& tile) {
       for (std::size_t r = 0; r < R; ++r) sums[r][j] = hn::MulAdd(b[r], xb, sums[r][j]);
     }
   }
-  if constexpr (!Read::kBlocks) {
-    if (n % kStep != 0) {
+  if constexpr (!Weights::kBlocks) {
+    if (k % kStep != 0) {
       BALLAST_UNROLL
       for (std::size_t r = 0; r < R; ++r) {
         FloatVec a, b, xa, xb;
-        read_rest<Read>(tile.rows[r], n, a, b);
+        load_rest<Weights>(tile.rows[r], k, a, b);
         BALLAST_UNROLL
         for (std::size_t j = 0; j < M; ++j) {
-          rest_of(tile.xs[j], n, xa, xb);
+          load_rest_f32(tile.xs[j], k, xa, xb);
           sums[r][j] = hn::MulAdd(b, xb, hn::MulAdd(a, xa, sums[r][j]));
         }
       }
@@ -81,64 +81,64 @@ void DotTile(std::size_t n, Tile& tile) {
   for (std::size_t r = 0; r < R; ++r) {
     BALLAST_UNROLL
     for (std::size_t j = 0; j < M; ++j) {
-      tile.sums[r * kTileColumns + j] = kernels::HWY_NAMESPACE::sum_lanes(sums[r][j]);
+      tile.sums[r * kTileM + j] = kernels::HWY_NAMESPACE::sum_lanes(sums[r][j]);
     }
   }
 }
 
-template <class Read, std::size_t R>
-void DotRows(std::size_t n, std::size_t columns, Tile& tile) {
-  switch (columns) {
+template <class Weights, std::size_t R>
+void DotRows(std::size_t k, std::size_t m, Tile& tile) {
+  switch (m) {
     case 1:
-      return DotTile<Read, R, 1>(n, tile);
+      return DotTile<Weights, R, 1>(k, tile);
     case 2:
-      return DotTile<Read, R, 2>(n, tile);
+      return DotTile<Weights, R, 2>(k, tile);
     case 3:
-      return DotTile<Read, R, 3>(n, tile);
+      return DotTile<Weights, R, 3>(k, tile);
     case 4:
-      return DotTile<Read, R, 4>(n, tile);
+      return DotTile<Weights, R, 4>(k, tile);
     case 5:
-      return DotTile<Read, R, 5>(n, tile);
+      return DotTile<Weights, R, 5>(k, tile);
     default:
-      return DotTile<Read, R, 6>(n, tile);
+      return DotTile<Weights, R, 6>(k, tile);
   }
 }
 
-template <class Read>
-void DotAny(std::size_t n, std::size_t rows, std::size_t columns, Tile& tile) {
-  if (rows == kTileRows) return DotRows<Read, kTileRows>(n, columns, tile);
-  // A few rows are left at the end of a layer: one by one.
+template <class Weights>
+void DotAny(std::size_t k, std::size_t n, std::size_t m, Tile& tile) {
+  if (n == kTileN) return DotRows<Weights, kTileN>(k, m, tile);
+  // The last rows of a layer, one at a time.
   Tile one = tile;
-  for (std::size_t r = 0; r < rows; ++r) {
+  for (std::size_t r = 0; r < n; ++r) {
     one.rows[0] = tile.rows[r];
-    DotRows<Read, 1>(n, columns, one);
-    std::memcpy(tile.sums + r * kTileColumns, one.sums, kTileColumns * sizeof(float));
+    DotRows<Weights, 1>(k, m, one);
+    std::memcpy(tile.sums + r * kTileM, one.sums, kTileM * sizeof(float));
   }
 }
 
-template <class Read>
-void Unpack(const std::byte* row, std::size_t n, float* out) {
+template <class Weights>
+void DequantizeRow(const std::byte* row, std::size_t k, float* out) {
   const FloatTag d;
   FloatVec a, b;
   std::size_t i = 0;
-  for (; i + kStep <= n; i += kStep) {
-    Read::step(row, i, a, b);
+  for (; i + kStep <= k; i += kStep) {
+    Weights::load(row, i, a, b);
     hn::StoreU(a, d, out + i);
     hn::StoreU(b, d, out + i + kLanes);
   }
-  if constexpr (!Read::kBlocks) {
-    if (i == n) return;
+  if constexpr (!Weights::kBlocks) {
+    if (i == k) return;
     HWY_ALIGN float rest[kStep];
-    read_rest<Read>(row, n, a, b);
+    load_rest<Weights>(row, k, a, b);
     hn::Store(a, d, rest);
     hn::Store(b, d, rest + kLanes);
-    std::memcpy(out + i, rest, (n - i) * sizeof(float));
+    std::memcpy(out + i, rest, (k - i) * sizeof(float));
   }
 }
 
-/// Calls `action` with the reader of the type.
+/// Calls `action` with the type's struct of float_dequant-inl.h.
 template <typename Action>
-HWY_INLINE void WithReader(TensorType type, Action&& action) {
+HWY_INLINE void WithWeights(TensorType type, Action&& action) {
   switch (type) {
     case TensorType::f32:
       return action(WeightsF32());
@@ -169,16 +169,16 @@ HWY_INLINE void WithReader(TensorType type, Action&& action) {
     case TensorType::iq4_nl:
       return action(WeightsIq4Nl());
     default:
-      fail("weights of type {} have no reader", to_string(type));
+      fail("weights of type {} have no float kernel", to_string(type));
   }
 }
 
-void DotTileOf(TensorType type, std::size_t n, std::size_t rows, std::size_t columns, Tile& tile) {
-  WithReader(type, [&](auto read) { DotAny<decltype(read)>(n, rows, columns, tile); });
+void DotTileOfType(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile) {
+  WithWeights(type, [&](auto weights) { DotAny<decltype(weights)>(k, n, m, tile); });
 }
 
-void UnpackRow(TensorType type, const std::byte* row, std::size_t n, float* out) {
-  WithReader(type, [&](auto read) { Unpack<decltype(read)>(row, n, out); });
+void Dequantize(TensorType type, const std::byte* row, std::size_t k, float* out) {
+  WithWeights(type, [&](auto weights) { DequantizeRow<decltype(weights)>(row, k, out); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -188,21 +188,21 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ballast {
 namespace {
-HWY_EXPORT(DotTileOf);
-HWY_EXPORT(UnpackRow);
+HWY_EXPORT(DotTileOfType);
+HWY_EXPORT(Dequantize);
 }  // namespace
 
-bool has_row_reader(TensorType type) {
+bool has_float_kernel(TensorType type) {
   return is_quantized(type) || type == TensorType::f32 || type == TensorType::f16 ||
          type == TensorType::bf16;
 }
 
-void dot_tile(TensorType type, std::size_t n, std::size_t rows, std::size_t columns, Tile& tile) {
-  HWY_DYNAMIC_DISPATCH(DotTileOf)(type, n, rows, columns, tile);
+void dot_tile(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile) {
+  HWY_DYNAMIC_DISPATCH(DotTileOfType)(type, k, n, m, tile);
 }
 
-void unpack_row(TensorType type, const std::byte* row, std::size_t n, float* out) {
-  HWY_DYNAMIC_DISPATCH(UnpackRow)(type, row, n, out);
+void dequantize(TensorType type, const std::byte* row, std::size_t k, float* out) {
+  HWY_DYNAMIC_DISPATCH(Dequantize)(type, row, k, out);
 }
 
 }  // namespace ballast

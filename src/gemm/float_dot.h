@@ -1,5 +1,5 @@
-// The inner loops of matrix products: dots of weight rows with activations. Chosen at run time for
-// the processor.
+// Float32 dot products of weight rows with activations: the path for F32 weights, and for every
+// type on processors without integer GEMM. The instruction set is chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,26 @@
 
 namespace ballast {
 
-/// Rows and activations that one call of a tile function may work on.
-inline constexpr std::size_t kTileRows = 4;
-inline constexpr std::size_t kTileColumns = 6;
+/// Largest tile of one dot_tile() call: weight rows (n) and activations (m).
+inline constexpr std::size_t kTileN = 4;
+inline constexpr std::size_t kTileM = 6;
 
-/// A block of dots: sums[r · kTileColumns + j] = <row r, xs[j]> of n numbers each.
+/// sums[r · kTileM + j] = <row r, xs[j]>.
 struct Tile {
-  const std::byte* rows[kTileRows] = {};
-  const float* xs[kTileColumns] = {};
-  std::size_t ahead = 0;  ///< bytes from a row to the one that will be read next in its place
-  float sums[kTileRows * kTileColumns] = {};
+  const std::byte* rows[kTileN] = {};
+  const float* xs[kTileM] = {};
+  std::size_t ahead = 0;  ///< bytes from a row to the one that is prefetched meanwhile
+  float sums[kTileN * kTileM] = {};
 };
 
-/// Whether dot_tile and unpack_row know the type; others are decoded to float32 first.
-bool has_row_reader(TensorType type);
+/// Whether dot_tile() and dequantize() take the type; other types are decoded to float32 first.
+bool has_float_kernel(TensorType type);
 
-/// Fills in the sums of `rows` rows and `columns` activations. Unpacking a row first and giving it
-/// as f32 leads to the same sums, bit for bit.
-void dot_tile(TensorType type, std::size_t n, std::size_t rows, std::size_t columns, Tile& tile);
+/// Computes the sums of n rows and m activations of k elements each. A row that is dequantized
+/// first and given as F32 yields the same bits.
+void dot_tile(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile);
 
-/// Decodes n numbers, whole blocks.
-void unpack_row(TensorType type, const std::byte* row, std::size_t n, float* out);
+/// Dequantizes k elements, whole blocks.
+void dequantize(TensorType type, const std::byte* row, std::size_t k, float* out);
 
 }  // namespace ballast

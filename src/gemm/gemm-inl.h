@@ -1,317 +1,328 @@
-// Products of many activations with weights that are unpacked first. Included once for each set of
-// instructions, after its vectors, inside a region of its target.
+// Integer GEMM on packed panels. Included after avx2-inl.h or avx512-inl.h, inside a region of that
+// target.
+//
+// pack_weights() unpacks a super-block of 32 weight rows to int16, once for all activations; the
+// panel stays in L1. microkernel() multiplies it with panels of six activations: a tile of totals
+// is 2 · kLanes rows × 6 activations, in registers.
 #pragma once
 
 #include "gemm/f16_to_i16-inl.h"
-#include "gemm/small_batch-inl.h"
+#include "gemm/lanes-inl.h"
 
-namespace ballast::gemm::BALLAST_VECTORS {
+namespace ballast::gemm::BALLAST_ISA {
 
-/// How a panel is gone over.
-struct Folding {
-  int folds, pairs;           ///< of numbers
-  int offsets, offset_pairs;  ///< of offsets
-  std::size_t sums;           ///< where an IntegerTile has their sums
-  constexpr int all_pairs() const { return folds * pairs + offsets * offset_pairs; }
+/// The folds of a super-block in a panel.
+struct FoldPlan {
+  int folds, pairs;     ///< folds of elements, and pairs of int16 in each
+  int mins, min_pairs;  ///< folds of minima, and pairs in each
+  std::size_t sums;     ///< first pair of an ActivationPanel that the minima multiply
+  constexpr int all_pairs() const { return folds * pairs + mins * min_pairs; }
 };
 
 template <typename Type>
-constexpr Folding folding() {
-  constexpr int kPairs = kSpan / 2 / Type::kFolds;
-  if constexpr (!Type::kOffset) {
+constexpr FoldPlan fold_plan() {
+  constexpr int kPairs = kSuperblock / 2 / Type::kFolds;
+  if constexpr (!Type::kHasMin) {
     return {Type::kFolds, kPairs, 0, 0, 0};
-  } else if constexpr (Type::kPlain) {
-    return {Type::kFolds, kPairs, 8, 1, IntegerTile::kSums32};
+  } else if constexpr (Type::kIsBlock32) {
+    return {Type::kFolds, kPairs, 8, 1, ActivationPanel::kSums32};
   } else {
     return {Type::kFolds, kPairs, 1, 256 / Type::kGroup,
-            Type::kGroup == 32 ? IntegerTile::kSums32 : IntegerTile::kSums16};
+            Type::kGroup == 32 ? ActivationPanel::kSums32 : ActivationPanel::kSums16};
   }
 }
 
-/// Sixteen rows side by side; the next line is behind them.
-constexpr std::size_t kLine = IntegerPanel::kRows / 2;
+/// int32 in a line of a panel: kN / 2 rows.
+constexpr std::size_t kPanelLine = WeightPanel::kN / 2;
 
-/// kLanes rows of a panel that are filled in, or read.
-struct Part {
-  IntegerPanel& panel;
-  std::size_t number;  ///< of so many rows
+/// kLanes rows of a panel.
+struct PanelSlice {
+  WeightPanel& panel;
+  std::size_t index;
 
-  static constexpr std::size_t kOfHalf = kLine / kLanes, kCount = 2 * kOfHalf;
+  static constexpr std::size_t kOfHalf = kPanelLine / kLanes;
   std::int32_t* line(std::size_t i) const {
-    return panel.lines[number / kOfHalf][i] + number % kOfHalf * kLanes;
+    return panel.lines[index / kOfHalf][i] + index % kOfHalf * kLanes;
   }
 };
 
-/// Asks for a span of row r of those that come after a panel.
-BALLAST_INLINE void ask_for_row(const IntegerPanel& panel, std::size_t r) {
-  const std::byte* row = panel.next.first + r * panel.next.row_bytes;
-  for (std::size_t i = 0; i < panel.next.bytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T1);
+/// Prefetches row r of the next panel.
+BALLAST_INLINE void prefetch_row(const WeightPanel& panel, std::size_t r) {
+  const std::byte* row = panel.next.begin + r * panel.next.row_bytes;
+  for (std::size_t i = 0; i < panel.next.bytes; i += 64) prefetch(row + i);
+}
+/// Packing a slice takes eight steps; the steps of all slices prefetch the first half of the rows.
+BALLAST_INLINE void prefetch_step(PanelSlice slice, std::size_t step) {
+  if (step % PanelSlice::kOfHalf == 0) {
+    prefetch_row(slice.panel, (8 * slice.index + step) / PanelSlice::kOfHalf);
   }
 }
-/// In eight steps for each part, for half of these rows.
-BALLAST_INLINE void ask(Part part, std::size_t step) {
-  if (step % Part::kOfHalf == 0) ask_for_row(part.panel, (8 * part.number + step) / Part::kOfHalf);
+
+/// Stores four int8 of each row as two pairs of int16: bytes 0 and 2, then 1 and 3.
+BALLAST_INLINE void store_i16(Vector bytes, PanelSlice slice, std::size_t line) {
+  store_lanes(slice.line(line), shift_right_signed_16<8>(shift_left_16<8>(bytes)));
+  store_lanes(slice.line(line + 1), shift_right_signed_16<8>(bytes));
+}
+/// The same, times a group's scale.
+BALLAST_INLINE void store_i16(Vector bytes, Vector scale, PanelSlice slice, std::size_t line) {
+  const Vector even = shift_right_signed_16<8>(shift_left_16<8>(bytes));
+  store_lanes(slice.line(line), mul_16(even, scale));
+  store_lanes(slice.line(line + 1), mul_16(shift_right_signed_16<8>(bytes), scale));
 }
 
-/// Bytes from -128 to 127, four of each row, as words: bytes 0 and 2, then 1 and 3.
-BALLAST_INLINE void store_words(Vector bytes, Part part, std::size_t line) {
-  store_lanes(part.line(line), signed_right_16<8>(left_16<8>(bytes)));
-  store_lanes(part.line(line + 1), signed_right_16<8>(bytes));
-}
-BALLAST_INLINE void store_words(Vector bytes, Vector scale, Part part, std::size_t line) {
-  const Vector even = signed_right_16<8>(left_16<8>(bytes));
-  store_lanes(part.line(line), multiply_16(even, scale));
-  store_lanes(part.line(line + 1), multiply_16(signed_right_16<8>(bytes), scale));
-}
+/// The pair that multiplies a sum's high and low part: sum = 4·high + low.
+BALLAST_INLINE Vector sum_pair() { return broadcast_32(1 << 16 | 4); }
 
-/// The pair of int16 that a sum, in its two parts, is multiplied with.
-BALLAST_INLINE Vector four_and_one() { return all_32(1 << 16 | 4); }
-
+/// Packs a super-block of kLanes rows. Block32 types.
 template <typename Type>
-requires(Type::kPlain) BALLAST_INLINE void fill(const Bytes (&p)[kLanes], Part part) {
-  constexpr std::size_t kScales = folding<Type>().all_pairs();
+requires(Type::kIsBlock32) BALLAST_INLINE void pack(const Bytes (&p)[kLanes], PanelSlice slice) {
+  constexpr std::size_t kScales = fold_plan<Type>().all_pairs();
   for (std::size_t b = 0; b < 8; ++b) {
-    ask(part, b);
+    prefetch_step(slice, b);
     const std::size_t at = b * Type::kBytes;
-    Vectors<4> raw[kRaws<Type>];
-    unroll<kRaws<Type>>([&](auto i)
-                            BALLAST_INLINE_LAMBDA { raw[i] = transposed(p, at + Type::kRaw[i]); });
-    const FifthOfLanes fifth = fifth_of_lanes<Type>(p, at);
+    Vectors<4> raw[kCodeLoads<Type>];
+    unroll<kCodeLoads<Type>>(
+        [&](auto i) BALLAST_INLINE_LAMBDA { raw[i] = load_transposed(p, at + Type::kCodes[i]); });
+    const FifthBitsOfLanes fifth = fifth_bits_of_lanes<Type>(p, at);
     unroll<2>([&](auto h) BALLAST_INLINE_LAMBDA {
-      const Vectors<4> numbers = Type::template numbers<h>(raw, fifth);
+      const Vectors<4> codes = Type::template codes<h>(raw, fifth);
       unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA {
-        store_words(subtract_8(numbers.v[d], all_8(Type::kZero)), part, 16 * b + 8 * h + 2 * d);
+        const Vector w = sub_8(codes.v[d], broadcast_8(Type::kZeroPoint));
+        store_i16(w, slice, 16 * b + 8 * h + 2 * d);
       });
     });
-    store_floats(part.line(kScales + b), f16_of_lanes(p, at));
-    if constexpr (Type::kOffset) {
-      store_lanes(part.line(kSpan / 2 + b), four_and_one());
-      store_floats(part.line(kScales + 8 + b), f16_of_lanes(p, at + 2));
+    store_f32(slice.line(kScales + b), load_f16_of_lanes(p, at + Type::kScale));
+    if constexpr (Type::kHasMin) {
+      store_lanes(slice.line(kSuperblock / 2 + b), sum_pair());
+      store_f32(slice.line(kScales + 8 + b), load_f16_of_lanes(p, at + Type::kMin));
     }
   }
 }
 
-/// Byte g of each row in both words of its lane, in the upper byte of each or in the lower.
-template <int g, bool upper>
-BALLAST_INLINE Vector byte_of_lanes(const Vectors<4>& bytes) {
-  constexpr int at = g % 4, zero = 0x80;
-  constexpr int kWord = upper ? at << 8 | zero : zero << 8 | at;
+/// Byte g of each row in both int16 of its lane: in the upper byte of each, or in the lower.
+template <int g, bool kUpper>
+BALLAST_INLINE Vector broadcast_group_byte(const Vectors<4>& bytes) {
+  constexpr int kByte = g % 4, kZero = 0x80;  // pshufb clears bytes with index 0x80
+  constexpr int kIndex = kUpper ? kByte << 8 | kZero : kZero << 8 | kByte;
   auto lane = [](int i) {
-    const int up = i * 4 << 8 | i * 4;  // each 128 bits are shuffled for themselves
-    const int word = upper ? kWord + (up & 0xff00) : kWord + (up & 0xff);
-    return word << 16 | word;
+    const int first = i * 4 << 8 | i * 4;  // of lane i in its 128 bits
+    const int index = kUpper ? kIndex + (first & 0xff00) : kIndex + (first & 0xff);
+    return index << 16 | index;
   };
   const __m128i index = _mm_setr_epi32(lane(0), lane(1), lane(2), lane(3));
-  return shuffle_8(bytes.v[g / 4], all_16_bytes(index));
+  return shuffle_8(bytes.v[g / 4], broadcast_128(index));
 }
 
+/// The same for K types: int16 elements are codes times their group's scale.
 template <typename Type>
-requires(!Type::kPlain && !Type::kFloat) BALLAST_INLINE
-    void fill(const Bytes (&p)[kLanes], Part part) {
-  constexpr std::size_t kScales = folding<Type>().all_pairs();
-  alignas(64) std::uint8_t scale_bytes[kLanes][16], offset_bytes[kLanes][16];
-  Bytes scale_rows[kLanes], offset_rows[kLanes];
+requires(!Type::kIsBlock32 && !Type::kIsFloat) BALLAST_INLINE
+    void pack(const Bytes (&p)[kLanes], PanelSlice slice) {
+  constexpr std::size_t kScales = fold_plan<Type>().all_pairs();
+  alignas(64) std::uint8_t scale_bytes[kLanes][16], min_bytes[kLanes][16];
+  Bytes scale_rows[kLanes], min_rows[kLanes];
   for (int r = 0; r < kLanes; ++r) {
-    const Integers integers = Type::scales(p[r]);
-    store_16(scale_bytes[r], integers.scales);
-    if (Type::kOffset) store_16(offset_bytes[r], integers.offsets);
+    const GroupScales groups = Type::group_scales(p[r]);
+    store_128(scale_bytes[r], groups.scales);
+    if (Type::kHasMin) store_128(min_bytes[r], groups.mins);
     scale_rows[r] = scale_bytes[r];
-    offset_rows[r] = offset_bytes[r];
+    min_rows[r] = min_bytes[r];
   }
-  const Vectors<4> scales = transposed(scale_rows, 0);
+  const Vectors<4> scales = load_transposed(scale_rows, 0);
   unroll<4>([&](auto quarter) BALLAST_INLINE_LAMBDA {
-    constexpr int kLatter = quarter / 2, piece = quarter % 2;
-    ask(part, 2 * quarter);
-    ask(part, 2 * quarter + 1);
-    Vectors<4> raw[kRaws<Type>];
-    unroll<kRaws<Type>>([&](auto i) BALLAST_INLINE_LAMBDA {
-      raw[i] = transposed(p, Type::kRaw[i][kLatter] + 16 * piece);
+    constexpr int kHalf = quarter / 2, kPiece = quarter % 2;
+    prefetch_step(slice, 2 * quarter);
+    prefetch_step(slice, 2 * quarter + 1);
+    Vectors<4> raw[kCodeLoads<Type>];
+    unroll<kCodeLoads<Type>>([&](auto i) BALLAST_INLINE_LAMBDA {
+      raw[i] = load_transposed(p, Type::kCodes[i][kHalf] + 16 * kPiece);
     });
     unroll<4>([&](auto j) BALLAST_INLINE_LAMBDA {
-      constexpr int kChunk = chunk<Type>(j) + Type::kDistance * kLatter;
-      constexpr int group = Type::kGroup == 32 ? kChunk : 2 * kChunk + piece;
-      const Vectors<4> numbers = Type::template numbers<j>(RawHalf<Type, kLatter, 4>{raw});
-      const Vector scale = signed_right_16<8>(byte_of_lanes<group, true>(scales));
+      constexpr int kChunk = chunk<Type>(j) + Type::kPartner * kHalf;
+      constexpr int kGroup = Type::kGroup == 32 ? kChunk : 2 * kChunk + kPiece;
+      const Vectors<4> codes = Type::template codes<j>(HalfCodes<Type, kHalf, 4>{raw});
+      const Vector scale = shift_right_signed_16<8>(broadcast_group_byte<kGroup, true>(scales));
       unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA {
-        const Vector bytes = subtract_8(numbers.v[d], all_8(Type::kZero));
-        store_words(bytes, scale, part, 16 * kChunk + 8 * piece + 2 * d);
+        const Vector w = sub_8(codes.v[d], broadcast_8(Type::kZeroPoint));
+        store_i16(w, scale, slice, 16 * kChunk + 8 * kPiece + 2 * d);
       });
     });
   });
-  const Floats scale = f16_of_lanes(p, Type::kScale);
+  const Floats scale = load_f16_of_lanes(p, Type::kScale);
   unroll<Type::kFolds>([&](auto f)
-                           BALLAST_INLINE_LAMBDA { store_floats(part.line(kScales + f), scale); });
-  if constexpr (Type::kOffset) {
-    const Vectors<4> offsets = transposed(offset_rows, 0);
+                           BALLAST_INLINE_LAMBDA { store_f32(slice.line(kScales + f), scale); });
+  if constexpr (Type::kHasMin) {
+    const Vectors<4> mins = load_transposed(min_rows, 0);
     unroll<256 / Type::kGroup>([&](auto g) BALLAST_INLINE_LAMBDA {
-      const Vector m = byte_of_lanes<g, false>(offsets);
-      store_lanes(part.line(kSpan / 2 + g), multiply_16(m, four_and_one()));
+      const Vector min = broadcast_group_byte<g, false>(mins);
+      store_lanes(slice.line(kSuperblock / 2 + g), mul_16(min, sum_pair()));
     });
-    store_floats(part.line(kScales + Type::kFolds), negative(f16_of_lanes(p, Type::kScale + 2)));
+    store_f32(slice.line(kScales + Type::kFolds), negate(load_f16_of_lanes(p, Type::kMin)));
   }
 }
 
+/// The same for F16 and BF16.
 template <typename Type>
-requires(Type::kFloat) BALLAST_INLINE void fill(const Bytes (&p)[kLanes], Part part) {
-  alignas(64) std::int16_t words[kLanes][kSpan];
+requires(Type::kIsFloat) BALLAST_INLINE void pack(const Bytes (&p)[kLanes], PanelSlice slice) {
+  alignas(64) std::int16_t elements[kLanes][kSuperblock];
   alignas(64) float factors[kLanes], scales[kLanes];
   for (std::size_t r = 0; r < kLanes; r += 4) {
     const FloatScales of_four = float_scales<Type>({p[r], p[r + 1], p[r + 2], p[r + 3]});
     _mm_store_ps(factors + r, of_four.factors);
     _mm_store_ps(scales + r, of_four.scales);
   }
-  constexpr std::size_t kSteps = kLanes / 8;  // rows in which another is asked for
+  constexpr std::size_t kRowsPerStep = kLanes / 8;
   Bytes rows[kLanes];
   for (std::size_t r = 0; r < kLanes; ++r) {
-    if (r % kSteps == 0) ask(part, r / kSteps);
-    const Floats factor = all_floats(factors[r]);
-    unroll<kSpan / (2 * kLanes)>([&](auto b) BALLAST_INLINE_LAMBDA {
+    if (r % kRowsPerStep == 0) prefetch_step(slice, r / kRowsPerStep);
+    const Floats factor = broadcast_f32(factors[r]);
+    unroll<kSuperblock / (2 * kLanes)>([&](auto b) BALLAST_INLINE_LAMBDA {
       const Bytes at = p[r] + 4 * kLanes * b;
-      const Vector former = float_words<Type>(at, factor);
-      const Vector latter = float_words<Type>(at + 2 * kLanes, factor);
-      store_lanes(words[r] + 2 * kLanes * b, pairs_of_words(former, latter));
+      const Vector first = to_i16<Type>(at, factor);
+      const Vector second = to_i16<Type>(at + 2 * kLanes, factor);
+      store_lanes(elements[r] + 2 * kLanes * b, pack_pairs(first, second));
     });
-    rows[r] = reinterpret_cast<Bytes>(words[r]);
+    rows[r] = reinterpret_cast<Bytes>(elements[r]);
   }
-  for (std::size_t i = 0; i < kSpan / 8; ++i) {
-    const Vectors<4> pairs = transposed(rows, 16 * i);
-    unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA { store_lanes(part.line(4 * i + d), pairs.v[d]); });
+  for (std::size_t i = 0; i < kSuperblock / 8; ++i) {
+    const Vectors<4> pairs = load_transposed(rows, 16 * i);
+    unroll<4>([&](auto d)
+                  BALLAST_INLINE_LAMBDA { store_lanes(slice.line(4 * i + d), pairs.v[d]); });
   }
   unroll<Type::kFolds>([&](auto f) BALLAST_INLINE_LAMBDA {
-    store_floats(part.line(folding<Type>().all_pairs() + f), load_floats(scales));
+    store_f32(slice.line(fold_plan<Type>().all_pairs() + f), load_f32(scales));
   });
 }
 
-/// Fills a part with `count` rows, the first at `first`; `numbers` of the span are there.
+/// Packs a slice with n rows, the first at `first`, of which k elements of the super-block exist.
 template <typename Type>
-void fill_part(Bytes first, std::size_t stride, std::size_t count, std::size_t numbers, Part part) {
+void pack_slice(Bytes first, std::size_t stride, std::size_t n, std::size_t k, PanelSlice slice) {
   Bytes p[kLanes];
-  for (std::size_t r = 0; r < kLanes; ++r) p[r] = first + std::min(r, count - 1) * stride;
-  if (numbers == kSpan) return fill<Type>(p, part);
-  std::uint8_t padded[kLanes][kSpanBytes<Type>] = {};
+  for (std::size_t r = 0; r < kLanes; ++r) p[r] = first + std::min(r, n - 1) * stride;
+  if (k == kSuperblock) return pack<Type>(p, slice);
+  std::uint8_t padded[kLanes][kSuperblockBytes<Type>] = {};
   for (std::size_t r = 0; r < kLanes; ++r) {
-    std::memcpy(padded[r], p[r], numbers / Type::kNumbers * Type::kBytes);
+    std::memcpy(padded[r], p[r], k / Type::kElements * Type::kBytes);
     p[r] = padded[r];
   }
-  fill<Type>(p, part);
+  pack<Type>(p, slice);
 }
 
-/// fill_panel() of a type.
+/// pack_weights() of one type.
 template <typename Type>
-void fill_all(const std::byte* rows, std::size_t row_bytes, std::size_t count, std::size_t n,
-              std::size_t span, std::size_t ahead, IntegerPanel& out) {
-  constexpr std::size_t kBytes = kSpanBytes<Type>;
-  const std::size_t numbers = std::min(kSpan, n - span * kSpan);
-  const Bytes first = bytes(rows) + span * kBytes;
-  const bool last = span + 1 == spans_of(n);
-  out.next = {rows + (last ? ahead * row_bytes : (span + 1) * kBytes), row_bytes, kBytes};
-  for (std::size_t r = 0; r < count; r += kLanes) {
-    fill_part<Type>(first + r * row_bytes, row_bytes, std::min<std::size_t>(kLanes, count - r),
-                    numbers, {out, r / kLanes});
+void pack_weights_of_type(const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
+                          std::size_t superblock, std::size_t ahead, WeightPanel& out) {
+  constexpr std::size_t kBytes = kSuperblockBytes<Type>;
+  const std::size_t elements = std::min(kSuperblock, k - superblock * kSuperblock);
+  const Bytes first = bytes(w) + superblock * kBytes;
+  const bool last = superblock + 1 == superblocks(k);
+  out.next = {w + (last ? ahead * row_bytes : (superblock + 1) * kBytes), row_bytes, kBytes};
+  for (std::size_t r = 0; r < n; r += kLanes) {
+    pack_slice<Type>(first + r * row_bytes, row_bytes, std::min<std::size_t>(kLanes, n - r),
+                     elements, {out, r / kLanes});
   }
 }
 
-void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
-  with_any_type(
-      type, [&](auto t) { fill_all<decltype(t)>(rows, row_bytes, count, n, span, ahead, out); });
+void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                  std::size_t k, std::size_t superblock, std::size_t ahead, WeightPanel& out) {
+  with_any_type(type, [&](auto t) {
+    pack_weights_of_type<decltype(t)>(w, row_bytes, n, k, superblock, ahead, out);
+  });
 }
 
-/// Lines of kLanes rows at two places, and where their totals are.
+/// Two slices of a panel: their lines and their totals.
 struct TileRows {
   const std::int32_t *first, *second;
   float *first_totals, *second_totals;
 };
 
-/// Adds a span to the totals of 2 · kLanes rows and M activations, whose totals are kRows apart.
+/// Adds a super-block to the totals of 2 · kLanes rows and M activations. The totals of an
+/// activation are kN apart from those of the next.
 template <int M>
-BALLAST_INLINE void multiply_tile(const Folding& folding, const IntegerPanel& panel,
-                                  const IntegerTile& x, bool ask, TileRows rows) {
-  constexpr std::size_t kColumns = IntegerTile::kColumns;
+BALLAST_INLINE void microkernel_tile(const FoldPlan& plan, const WeightPanel& panel,
+                                     const ActivationPanel& x, bool prefetch_next, TileRows rows) {
   alignas(64) float sums[2][M][kLanes];
-  const std::int32_t* first_scale = rows.first + folding.all_pairs() * kLine;
-  const std::int32_t* second_scale = rows.second + folding.all_pairs() * kLine;
-  const std::int16_t(*pairs)[kColumns][2] = x.pairs;
-  const int folds = folding.folds + folding.offsets;
-  std::size_t asked = IntegerPanel::kRows / 2;
-  // Fold f, of `count` pairs; a multiple of `together` are multiplied between two checks.
-  const auto fold = [&](int f, int count, auto together, bool asks) BALLAST_INLINE_LAMBDA {
+  const std::int32_t* first_scale = rows.first + plan.all_pairs() * kPanelLine;
+  const std::int32_t* second_scale = rows.second + plan.all_pairs() * kPanelLine;
+  const std::int16_t(*pairs)[ActivationPanel::kM][2] = x.pairs;
+  const int folds = plan.folds + plan.mins;
+  std::size_t prefetched = WeightPanel::kN / 2;
+  // Fold f of `count` pairs. `together` pairs are unrolled, a prefetch before them.
+  const auto fold = [&](int f, int count, auto together, bool prefetches) BALLAST_INLINE_LAMBDA {
     Vector a[M], b[M];
-    unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { a[c] = b[c] = zeros(); });
-    for (int k = 0; k < count; k += together) {
-      if (asks) ask_for_row(panel, asked++);
+    unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { a[c] = b[c] = zero_vector(); });
+    for (int i = 0; i < count; i += together) {
+      if (prefetches) prefetch_row(panel, prefetched++);
       unroll<together>([&](auto i) BALLAST_INLINE_LAMBDA {
-        const Vector u = load_lanes(rows.first + i * kLine);
-        const Vector v = load_lanes(rows.second + i * kLine);
+        const Vector u = load_lanes(rows.first + i * kPanelLine);
+        const Vector v = load_lanes(rows.second + i * kPanelLine);
         unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
           Vector pair;
           asm("vpbroadcastd %1, %0" : "=v"(pair) : "m"(pairs[i][c]));
-          add_products(a[c], u, pair);
-          add_products(b[c], v, pair);
+          dot_add_16(a[c], u, pair);
+          dot_add_16(b[c], v, pair);
         });
       });
-      rows.first += together * kLine;
-      rows.second += together * kLine;
+      rows.first += together * kPanelLine;
+      rows.second += together * kPanelLine;
       pairs += together;
     }
-    const Floats u = load_floats(first_scale), v = load_floats(second_scale);
-    first_scale += kLine;
-    second_scale += kLine;
+    const Floats u = load_f32(first_scale), v = load_f32(second_scale);
+    first_scale += kPanelLine;
+    second_scale += kPanelLine;
     const bool last = f + 1 == folds;
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-      Floats s = to_floats(a[c]), t = to_floats(b[c]);
+      Floats s = to_f32(a[c]), t = to_f32(b[c]);
       if (f == 0) {
-        s = multiply(s, u);
-        t = multiply(t, v);
+        s = mul(s, u);
+        t = mul(t, v);
       } else {
-        s = multiply_add(s, u, load_floats(sums[0][c]));
-        t = multiply_add(t, v, load_floats(sums[1][c]));
+        s = mul_add(s, u, load_f32(sums[0][c]));
+        t = mul_add(t, v, load_f32(sums[1][c]));
       }
       if (!last) {
-        store_floats(sums[0][c], s);
-        store_floats(sums[1][c], t);
+        store_f32(sums[0][c], s);
+        store_f32(sums[1][c], t);
       } else {
-        const Floats scale = all_floats(x.scale[c]);
-        float* first = rows.first_totals + c * IntegerPanel::kRows;
-        float* second = rows.second_totals + c * IntegerPanel::kRows;
-        store_floats(first, multiply_add(s, scale, load_floats(first)));
-        store_floats(second, multiply_add(t, scale, load_floats(second)));
+        const Floats scale = broadcast_f32(x.scale[c]);
+        float* first = rows.first_totals + c * WeightPanel::kN;
+        float* second = rows.second_totals + c * WeightPanel::kN;
+        store_f32(first, mul_add(s, scale, load_f32(first)));
+        store_f32(second, mul_add(t, scale, load_f32(second)));
       }
     });
   };
-  for (int f = 0; f < folding.folds; ++f) {
-    fold(f, folding.pairs, std::integral_constant<int, 8>(), ask);
+  for (int f = 0; f < plan.folds; ++f) {
+    fold(f, plan.pairs, std::integral_constant<int, 8>(), prefetch_next);
   }
-  pairs = x.pairs + folding.sums;
-  for (int f = folding.folds; f < folds; ++f) {
-    fold(f, folding.offset_pairs, std::integral_constant<int, 1>(), false);
+  pairs = x.pairs + plan.sums;
+  for (int f = plan.folds; f < folds; ++f) {
+    fold(f, plan.min_pairs, std::integral_constant<int, 1>(), false);
   }
 }
 
-/// multiply_panel() with so many activations.
+/// microkernel() of M activations.
 template <int M>
-void multiply_all(const Folding& folding, const IntegerPanel& panel, const IntegerTile& x, bool ask,
-                  float (*totals)[IntegerPanel::kRows]) {
-  // Halves of the panel beside each other, or of each half.
-  constexpr std::size_t kTurns = Part::kOfHalf;
-  constexpr std::size_t kHalf = kTurns == 1 ? 1 : 0, kAside = kTurns == 1 ? 0 : kLanes;
-  for (std::size_t turn = 0; turn < kTurns; ++turn) {
-    float* of_rows = totals[0] + turn * kLine;
-    multiply_tile<M>(
-        folding, panel, x, ask && turn == 0,
-        {panel.lines[turn][0], panel.lines[turn + kHalf][0] + kAside, of_rows, of_rows + kLanes});
+void microkernel_of_m(const FoldPlan& plan, const WeightPanel& panel, const ActivationPanel& x,
+                      bool prefetch_next, float (*totals)[WeightPanel::kN]) {
+  // A tile takes one slice of each half of the panel, or both slices of a half.
+  constexpr std::size_t kTiles = PanelSlice::kOfHalf;
+  constexpr std::size_t kHalf = kTiles == 1 ? 1 : 0, kAside = kTiles == 1 ? 0 : kLanes;
+  for (std::size_t tile = 0; tile < kTiles; ++tile) {
+    float* of_rows = totals[0] + tile * kPanelLine;
+    microkernel_tile<M>(
+        plan, panel, x, prefetch_next && tile == 0,
+        {panel.lines[tile][0], panel.lines[tile + kHalf][0] + kAside, of_rows, of_rows + kLanes});
   }
 }
 
-void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
-                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
-  static_assert(IntegerTile::kColumns == 6);
-  static constexpr decltype(&multiply_all<1>) kOfColumns[] = {multiply_all<1>, multiply_all<2>,
-                                                              multiply_all<3>, multiply_all<4>,
-                                                              multiply_all<5>, multiply_all<6>};
-  const Folding how = with_any_type(type, [](auto t) { return folding<decltype(t)>(); });
-  kOfColumns[columns - 1](how, panel, x, ask, totals);
+void microkernel(TensorType type, const WeightPanel& w, const ActivationPanel& x, std::size_t m,
+                 bool prefetch_next, float (*totals)[WeightPanel::kN]) {
+  static_assert(ActivationPanel::kM == 6);
+  static constexpr decltype(&microkernel_of_m<1>) kOfM[] = {
+      microkernel_of_m<1>, microkernel_of_m<2>, microkernel_of_m<3>,
+      microkernel_of_m<4>, microkernel_of_m<5>, microkernel_of_m<6>};
+  const FoldPlan plan = with_any_type(type, [](auto t) { return fold_plan<decltype(t)>(); });
+  kOfM[m - 1](plan, w, x, prefetch_next, totals);
 }
 
-}  // namespace ballast::gemm::BALLAST_VECTORS
+}  // namespace ballast::gemm::BALLAST_ISA

@@ -1,53 +1,57 @@
-// Products of a few activations with weights as they lie, four rows at a time: all but what a span
-// adds, which each set of instructions makes as is best there. Included after its vectors, inside a
-// region of its target.
+// Integer GEMV of quantized weights: everything but superblock_dots(), which each instruction set
+// writes in its own way. Included after avx2-inl.h or avx512-inl.h, inside a region of that target.
+//
+// A tile is four weight rows times up to kGemvTileM activations. Weights are read once, from memory
+// straight into registers; activations stay in L1.
 #pragma once
 
 #include "gemm/prefetch-inl.h"
 #include "gemm/quant_types-inl.h"
 
-namespace ballast::gemm::BALLAST_VECTORS {
+namespace ballast::gemm::BALLAST_ISA {
 
-constexpr int kRows = 4;
+constexpr int kTileN = 4;
 
-BALLAST_INLINE __m128 f16_of_four(std::size_t at, const Bytes (&p)[kRows]) {
+/// The float16 at byte `at` of each row.
+BALLAST_INLINE __m128 load_f16_of_rows(std::size_t at, const Bytes (&p)[kTileN]) {
   auto bits = [&](int r) { return load<short>(p[r] + at); };
   return _mm_cvtph_ps(_mm_setr_epi16(bits(0), bits(1), bits(2), bits(3), 0, 0, 0, 0));
 }
 
-/// t[c] += what the offsets of a plain type's span add.
+/// t[c] += the minima's part of a super-block of a Block32 type.
 template <typename Type, std::size_t M>
-BALLAST_INLINE void add_offsets(const Bytes (&p)[kRows], const IntegerSpan* const (&x)[M],
-                                __m128 (&t)[M]) {
-  if constexpr (!Type::kOffset) return;
+BALLAST_INLINE void add_mins(const Bytes (&p)[kTileN], const QuantizedActivations* const (&x)[M],
+                             __m128 (&t)[M]) {
+  if constexpr (!Type::kHasMin) return;
   for (std::size_t b = 0; b < 8; ++b) {
-    const __m128 offsets = f16_of_four(b * Type::kBytes + 2, p);
+    const __m128 mins = load_f16_of_rows(b * Type::kBytes + Type::kMin, p);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-      t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums[b])), offsets, t[c]);
+      t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums32[b])), mins, t[c]);
     });
   }
 }
 
-/// sums[c][r] += what `spans` spans of four rows, `stride` bytes apart, add to the dots with M
-/// activations, which are `x_stride` spans apart. span_of(Type(), p, x, t) makes t[c] what the span
-/// at p adds to the dots of four rows with activation c.
+/// sums[c][r] += the part of `blocks` super-blocks. Weight rows are `stride` bytes apart, the
+/// super-blocks of activations `x_stride` apart. superblock_dots(Type(), p, x, t) sets t[c] to the
+/// part of the super-block at p, one row an element.
 template <typename Type, std::size_t M, bool kLong>
-__attribute__((noinline)) void add_spans(Bytes first, std::size_t stride, std::size_t spans,
-                                         const IntegerSpan* activations, std::size_t x_stride,
-                                         float (*sums)[kRows]) {
-  const Prefetch<kLong> prefetch(stride);
-  const IntegerSpan* x[M];
+__attribute__((noinline)) void accumulate_superblocks(Bytes first, std::size_t stride,
+                                                      std::size_t blocks,
+                                                      const QuantizedActivations* activations,
+                                                      std::size_t x_stride, float (*sums)[kTileN]) {
+  const Prefetcher<kLong> prefetcher(stride);
+  const QuantizedActivations* x[M];
   __m128 total[M];
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
     x[c] = activations + c * x_stride;
     total[c] = _mm_loadu_ps(sums[c]);
   });
   std::size_t at = 0;
-  for (std::size_t i = 0; i < spans; ++i, at += kSpanBytes<Type>) {
-    const Bytes q = first + at;
-    prefetch.template rows<kSpanBytes<Type>>(q, at);
+  for (std::size_t i = 0; i < blocks; ++i, at += kSuperblockBytes<Type>) {
+    const Bytes p = first + at;
+    prefetcher.template prefetch_tile<kSuperblockBytes<Type>>(p, at);
     __m128 t[M];
-    span_of(Type(), {q, q + stride, q + 2 * stride, q + 3 * stride}, x, t);
+    superblock_dots(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
       total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
       ++x[c];
@@ -56,45 +60,50 @@ __attribute__((noinline)) void add_spans(Bytes first, std::size_t stride, std::s
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { _mm_storeu_ps(sums[c], total[c]); });
 }
 
-/// sums[c][r] = the dot of row r of four with activation c of M.
+/// sums[c][r] = <row r, activation c> for a tile of four rows and M activations.
 template <typename Type, std::size_t M>
-void four_dots(Bytes first, std::size_t stride, std::size_t n, const IntegerSpan* x,
-               float (*sums)[kRows]) {
-  std::fill_n(sums[0], M * kRows, 0.0f);
-  const std::size_t whole = n / kSpan, rest = n % kSpan / Type::kNumbers * Type::kBytes;
+void dot_tile(Bytes first, std::size_t stride, std::size_t k, const QuantizedActivations* x,
+              float (*sums)[kTileN]) {
+  std::fill_n(sums[0], M * kTileN, 0.0f);
+  const std::size_t whole = k / kSuperblock;
+  const std::size_t rest = k % kSuperblock / Type::kElements * Type::kBytes;
   for_row_length(stride, [&](auto is_long) {
-    add_spans<Type, M, is_long>(first, stride, whole, x, spans_of(n), sums);
+    accumulate_superblocks<Type, M, is_long>(first, stride, whole, x, superblocks(k), sums);
   });
   if (rest == 0) return;
-  std::uint8_t padded[kRows][kSpanBytes<Type>] = {};
-  for (std::size_t r = 0; r < kRows; ++r) {
-    std::memcpy(padded[r], first + r * stride + whole * kSpanBytes<Type>, rest);
+  std::uint8_t padded[kTileN][kSuperblockBytes<Type>] = {};
+  for (std::size_t r = 0; r < kTileN; ++r) {
+    std::memcpy(padded[r], first + r * stride + whole * kSuperblockBytes<Type>, rest);
   }
-  add_spans<Type, M, false>(padded[0], sizeof(padded[0]), 1, x + whole, spans_of(n), sums);
+  accumulate_superblocks<Type, M, false>(padded[0], sizeof(padded[0]), 1, x + whole, superblocks(k),
+                                         sums);
 }
 
-/// integer_dots() of a type.
+/// gemv() of one type.
 template <typename Type>
-void all_dots(const std::byte* data, std::size_t stride, std::size_t count, std::size_t n,
-              const IntegerSpan* x, std::size_t columns, float* out, std::size_t out_stride) {
-  const Bytes rows = bytes(data);
-  float sums[kRowColumns][kRows];
-  for (std::size_t i = 0; i < count;) {
-    // The last rows one by one, each as if it were four.
-    const bool four = count - i >= kRows;
-    for (std::size_t c = 0; c < columns;) {
-      const std::size_t left = columns - c, turns = (left + kRowColumns - 1) / kRowColumns;
-      const std::size_t at_once = (left + turns - 1) / turns;
-      unroll<kRowColumns>([&](auto m) {
-        if (at_once != m + 1) return;
-        four_dots<Type, m + 1>(rows + i * stride, four ? stride : 0, n, x + c * spans_of(n), sums);
+void gemv_of_type(const std::byte* w, std::size_t stride, std::size_t n, std::size_t k,
+                  const QuantizedActivations* x, std::size_t m, float* out,
+                  std::size_t out_stride) {
+  const Bytes rows = bytes(w);
+  float sums[kGemvTileM][kTileN];
+  for (std::size_t i = 0; i < n;) {
+    // The last rows one at a time, each repeated four times.
+    const bool four = n - i >= kTileN;
+    for (std::size_t j = 0; j < m;) {
+      // Activations are divided evenly into tiles.
+      const std::size_t left = m - j, tiles = (left + kGemvTileM - 1) / kGemvTileM;
+      const std::size_t tile_m = (left + tiles - 1) / tiles;
+      unroll<kGemvTileM>([&](auto c) {
+        if (tile_m != c + 1) return;
+        dot_tile<Type, c + 1>(rows + i * stride, four ? stride : 0, k, x + j * superblocks(k),
+                              sums);
       });
-      for (std::size_t k = 0; k < at_once; ++k, ++c) {
-        std::copy_n(sums[k], four ? kRows : 1, out + c * out_stride + i);
+      for (std::size_t c = 0; c < tile_m; ++c, ++j) {
+        std::copy_n(sums[c], four ? kTileN : 1, out + j * out_stride + i);
       }
     }
-    i += four ? kRows : 1;
+    i += four ? kTileN : 1;
   }
 }
 
-}  // namespace ballast::gemm::BALLAST_VECTORS
+}  // namespace ballast::gemm::BALLAST_ISA

@@ -6,107 +6,109 @@
 
 namespace ballast {
 
-bool multiplies_integers(TensorType type) {
+bool has_int_gemm(TensorType type) {
   const bool small = is_quantized(type) || type == TensorType::f16 || type == TensorType::bf16;
   return small && (has_avx512_vnni() || has_avx2());
 }
 
-std::size_t most_row_columns(TensorType type) {
-  if (!is_quantized(type)) return kMostWordColumns;
-  return has_avx512_vnni() ? gemm::avx512::kRowColumns : gemm::avx2::kRowColumns;
+std::size_t gemv_max_m(TensorType type) {
+  if (!is_quantized(type)) return kGemvF16MaxM;
+  return has_avx512_vnni() ? gemm::avx512::kGemvTileM : gemm::avx2::kGemvTileM;
 }
 
-std::size_t most_lane_columns(TensorType type) {
+std::size_t small_batch_max_m(TensorType type) {
   if (!is_quantized(type) || !has_avx512_vnni()) return 0;
   return block_size(type) == 32 ? 32 : 8;
 }
 
 #if defined(__x86_64__)
 
-void round_to_integers(const float* x, std::size_t n, IntegerSpan* out) {
-  if (has_avx512_vnni()) return gemm::avx512::round_to_integers(x, n, out);
-  gemm::avx2::round_to_integers(x, n, out);
+void quantize(const float* x, std::size_t k, QuantizedActivations* out) {
+  if (has_avx512_vnni()) return gemm::avx512::quantize(x, k, out);
+  gemm::avx2::quantize(x, k, out);
 }
 
-void round_to_integers(const float* x, std::size_t n, WordSpan* out) {
-  if (has_avx512_vnni()) return gemm::avx512::round_to_integers(x, n, out);
-  gemm::avx2::round_to_integers(x, n, out);
+void quantize(const float* x, std::size_t k, QuantizedActivationsI16* out) {
+  if (has_avx512_vnni()) return gemm::avx512::quantize(x, k, out);
+  gemm::avx2::quantize(x, k, out);
 }
 
-void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride) {
-  gemm::avx512::round_to_lanes(x, n, out, stride);
+void quantize(const float* x, std::size_t k, SmallBatchActivations* out, std::size_t stride) {
+  gemm::avx512::quantize(x, k, out, stride);
 }
 
-void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride) {
-  if (has_avx512_vnni()) return gemm::avx512::round_to_tiles(x, out, stride);
-  gemm::avx2::round_to_tiles(x, out, stride);
+void pack_activations(ConstMatrix x, ActivationPanel* out, std::size_t stride) {
+  if (has_avx512_vnni()) return gemm::avx512::pack_activations(x, out, stride);
+  gemm::avx2::pack_activations(x, out, stride);
 }
 
-void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
-                  std::size_t out_stride) {
+void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
+          const QuantizedActivations* x, std::size_t m, float* out, std::size_t out_stride) {
   if (has_avx512_vnni()) {
-    return gemm::avx512::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+    return gemm::avx512::gemv(type, w, row_bytes, n, k, x, m, out, out_stride);
   }
-  gemm::avx2::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+  gemm::avx2::gemv(type, w, row_bytes, n, k, x, m, out, out_stride);
 }
 
-void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
-                  std::size_t out_stride) {
+void gemv_f16(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+              std::size_t k, const QuantizedActivationsI16* x, std::size_t m, float* out,
+              std::size_t out_stride) {
   if (has_avx512_vnni()) {
-    return gemm::avx512::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+    return gemm::avx512::gemv_f16(type, w, row_bytes, n, k, x, m, out, out_stride);
   }
-  gemm::avx2::integer_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+  gemm::avx2::gemv_f16(type, w, row_bytes, n, k, x, m, out, out_stride);
 }
 
-void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
-                       float* out, std::size_t out_stride) {
-  gemm::avx512::integer_lane_dots(type, rows, row_bytes, count, n, x, columns, out, out_stride);
+void small_batch_gemm(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                      std::size_t k, const SmallBatchActivations* x, std::size_t m, float* out,
+                      std::size_t out_stride) {
+  gemm::avx512::small_batch_gemm(type, w, row_bytes, n, k, x, m, out, out_stride);
 }
 
-void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out) {
-  if (has_avx512_vnni())
-    return gemm::avx512::fill_panel(type, rows, row_bytes, count, n, span, ahead, out);
-  gemm::avx2::fill_panel(type, rows, row_bytes, count, n, span, ahead, out);
+void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                  std::size_t k, std::size_t superblock, std::size_t ahead, WeightPanel& out) {
+  if (has_avx512_vnni()) {
+    return gemm::avx512::pack_weights(type, w, row_bytes, n, k, superblock, ahead, out);
+  }
+  gemm::avx2::pack_weights(type, w, row_bytes, n, k, superblock, ahead, out);
 }
 
-void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
-                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]) {
-  if (has_avx512_vnni()) return gemm::avx512::multiply_panel(type, panel, x, columns, ask, totals);
-  gemm::avx2::multiply_panel(type, panel, x, columns, ask, totals);
+void microkernel(TensorType type, const WeightPanel& w, const ActivationPanel& x, std::size_t m,
+                 bool prefetch_next, float (*totals)[WeightPanel::kN]) {
+  if (has_avx512_vnni()) return gemm::avx512::microkernel(type, w, x, m, prefetch_next, totals);
+  gemm::avx2::microkernel(type, w, x, m, prefetch_next, totals);
 }
 
 #else
 
-// multiplies_integers() is false everywhere else.
-void round_to_integers(const float*, std::size_t, IntegerSpan*) { fail("no integer products"); }
-void round_to_integers(const float*, std::size_t, WordSpan*) { fail("no integer products"); }
-void round_to_lanes(const float*, std::size_t, LaneSpan*, std::size_t) {
-  fail("no integer products");
+// has_int_gemm() is false on every other architecture.
+namespace {
+[[noreturn]] void no_int_gemm() { fail("this processor has no integer GEMM"); }
+}  // namespace
+
+void quantize(const float*, std::size_t, QuantizedActivations*) { no_int_gemm(); }
+void quantize(const float*, std::size_t, QuantizedActivationsI16*) { no_int_gemm(); }
+void quantize(const float*, std::size_t, SmallBatchActivations*, std::size_t) { no_int_gemm(); }
+void pack_activations(ConstMatrix, ActivationPanel*, std::size_t) { no_int_gemm(); }
+void gemv(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
+          const QuantizedActivations*, std::size_t, float*, std::size_t) {
+  no_int_gemm();
 }
-void round_to_tiles(ConstMatrix, IntegerTile*, std::size_t) { fail("no integer products"); }
-void integer_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                  const IntegerSpan*, std::size_t, float*, std::size_t) {
-  fail("no integer products");
+void gemv_f16(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
+              const QuantizedActivationsI16*, std::size_t, float*, std::size_t) {
+  no_int_gemm();
 }
-void integer_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                  const WordSpan*, std::size_t, float*, std::size_t) {
-  fail("no integer products");
+void small_batch_gemm(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
+                      const SmallBatchActivations*, std::size_t, float*, std::size_t) {
+  no_int_gemm();
 }
-void integer_lane_dots(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
-                       const LaneSpan*, std::size_t, float*, std::size_t) {
-  fail("no integer products");
+void pack_weights(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t, std::size_t,
+                  std::size_t, WeightPanel&) {
+  no_int_gemm();
 }
-void fill_panel(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t, std::size_t,
-                std::size_t, IntegerPanel&) {
-  fail("no integer products");
-}
-void multiply_panel(TensorType, const IntegerPanel&, const IntegerTile&, std::size_t, bool,
-                    float (*)[IntegerPanel::kRows]) {
-  fail("no integer products");
+void microkernel(TensorType, const WeightPanel&, const ActivationPanel&, std::size_t, bool,
+                 float (*)[WeightPanel::kN]) {
+  no_int_gemm();
 }
 
 #endif

@@ -1,24 +1,26 @@
-// Products with weights as integers, for processors with AVX2 or AVX-512 VNNI: of quantized types
-// those that they are, of 16-bit floats words.
+// Integer GEMV and GEMM. Quantized weights use their stored codes; F16 and BF16 are converted to
+// int16. Needs AVX2 or AVX-512 VNNI; docs/gemm.md shows which path serves which m.
 //
-// A row is gone over in spans of 256 numbers. Activations are rounded: in each span to integers
-// from -4095 to 4095, times one float32 scale, so that each moves by at most 1/8190 of the largest.
-// Quantized weights are not rounded. 16-bit floats are: in each span to integers below 2¹³ in
-// magnitude, times the least power of two, so that each moves by at most 2⁻¹³ of the largest, and
-// not at all if its last bit is worth one or more. A dot is then, in this order and no other:
+// A product is out (m × n) = x (m × k) · wᵀ: m activations, n weight rows, k elements in each.
+//
+// k is cut into super-blocks of 256 elements. Activations are quantized per super-block to integers
+// in [-4095, 4095] and one float32 scale: each moves by at most 1/8190 of the largest. Quantized
+// weights keep their codes. F16 and BF16 weights become integers below 2¹³ in magnitude and a power
+// of two per super-block: each moves by at most 2⁻¹³ of the largest.
+//
+// Every path computes a dot in this order and no other:
 //
 //   total = 0
-//   for each span:  t = 0
-//     for each fold of the span:    t = fma(float32(Σ wᵢxᵢ), scale of the fold, t)
-//     for each offset of the span:  t = fma(float32(Σ mᵍXᵍ), scale of the offsets, t)
-//     total = fma(t, the activations' scale, total)
+//   for each super-block:  t = 0
+//     for each fold:       t = fma(float32(Σ wᵢxᵢ), scale of the fold, t)
+//     for each minimum:    t = fma(float32(Σ mᵍXᵍ), scale of the minimum, t)
+//     total = fma(t, scale of the activations, total)
 //
-// Folds and offsets are what a type gives one float scale to (docs/design.md lists them): wᵢ, in a
-// K type, is the number times its group's integer scale, mᵍ an integer offset of a group, Xᵍ the
-// sum of its activations. The sums are exact in 32 bits. (Beyond 2¹¹⁵, which only weights in BF16
-// reach, t may overflow where the dot would not.) So every way to make them gives the same
-// bits, on every processor, and each is made where it is fastest: a few activations from the bytes
-// as they lie, a prompt from panels of sixteen rows side by side.
+// A fold is as many elements as share one float scale and fit one int32 sum (docs/gemm.md has the
+// table). wᵢ is the code minus the zero point, in K types times the group's integer scale. mᵍ is a
+// group's integer minimum, Xᵍ the sum of its activations. The sums are exact in int32. So a result
+// has the same bits on every path, instruction set and thread count. (Past 2¹¹⁵, which only BF16
+// weights reach, t may overflow where the dot would not.)
 #pragma once
 
 #include <cstddef>
@@ -29,116 +31,118 @@
 
 namespace ballast {
 
-/// Whether products with weights of this type are made here: the quantized types, F16 and BF16, on
-/// processors with has_avx2() or has_avx512_vnni(). F32 is not: its users expect its precision.
-bool multiplies_integers(TensorType type);
+/// Whether weights of this type take the integer paths: quantized types, F16 and BF16, if
+/// has_avx2() or has_avx512_vnni(). F32 does not: whoever chooses it expects float32 precision.
+bool has_int_gemm(TensorType type);
 
-constexpr std::size_t kSpan = 256;
-constexpr std::size_t spans_of(std::size_t n) { return (n + kSpan - 1) / kSpan; }
+constexpr std::size_t kSuperblock = 256;
+constexpr std::size_t superblocks(std::size_t k) { return (k + kSuperblock - 1) / kSuperblock; }
 
-constexpr int kLowDigit = 6;  ///< bits
+constexpr int kLowBits = 6;  ///< of HiLo::low
 
-/// A span of one activation: x = 64·high + low, with high from -64 to 64 and low from -32 to 31.
-struct alignas(64) IntegerSpan {
-  /// Sixty-four numbers in an order in which a type's bytes lie.
-  struct Digits {
+/// A super-block of one activation for gemv(), as int8 pairs: x = 64·high + low, high in [-64, 64],
+/// low in [-32, 31]. uint8 × int8 products take only int8.
+struct alignas(64) QuantizedActivations {
+  /// 64 elements, in the order in which a type's codes are unpacked.
+  struct HiLo {
     std::int8_t high[64], low[64];
   };
-  Digits blocks[4];        ///< first halves of blocks 0 to 3 of 32, second halves; of 4 to 7
-  Digits chunks[4];        ///< of the eight chunks of 32: 0 and 4, 1 and 5, 2 and 6, 3 and 7
-  Digits pairs[4];         ///< 0 and 2, 1 and 3, 4 and 6, 5 and 7; only with AVX-512
-  std::int32_t quads[64];  ///< 32 times the sum of each four of `chunks`; only with AVX-512
-  std::int32_t sums[8];    ///< of 32 numbers
-  /// Sums of 32 and of 16 numbers: sum = 4·high + low.
-  std::int16_t high32[8], low32[8], high16[16], low16[16];
+  /// Block32 types: first halves of blocks 0 to 3, second halves; then of blocks 4 to 7.
+  HiLo half_blocks[4];
+  HiLo chunks[4];  ///< K types: chunks of 32 elements 0 and 4, 1 and 5, 2 and 6, 3 and 7
+  HiLo pairs[4];   ///< Q4_K and Q5_K, AVX-512 only: chunks 0 and 2, 1 and 3, 4 and 6, 5 and 7
+  std::int32_t sums4[64];  ///< AVX-512 only: 32 times the sum of each four elements of `chunks`
+  std::int32_t sums32[8];  ///< of 32 elements
+  /// Sums of 32 and of 16 elements as int16 pairs: sum = 4·high + low.
+  std::int16_t sums32_high[8], sums32_low[8], sums16_high[16], sums16_low[16];
   float scale;
 };
 
-/// The same for weights of 16-bit floating point, which become words: with AVX-512 pairs of a
-/// number and zero; with AVX2 128 pairs, of each sixteen numbers 0 and 8, 1 and 9 and so on.
-struct alignas(64) WordSpan {
-  std::int16_t words[kSpan][2];
+/// A super-block of one activation for gemv_f16(), as int16 pairs. AVX-512: each element and zero.
+/// AVX2: of each 16 elements 0 and 8, 1 and 9 and so on.
+struct alignas(64) QuantizedActivationsI16 {
+  std::int16_t pairs[kSuperblock][2];
   float scale;
 };
 
-/// Rounds n numbers; writes spans_of(n), zeros after the end. A span with an infinity or a NaN gets
-/// a scale that is NaN; one whose numbers are all below 2⁻¹¹⁰ counts as zeros.
-void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);
-void round_to_integers(const float* x, std::size_t n, WordSpan* out);
+/// Quantizes k elements into superblocks(k) super-blocks, padded with zeros. An infinity or NaN
+/// makes its super-block's scale NaN; a super-block with no magnitude above 2⁻¹¹⁰ becomes zero.
+void quantize(const float* x, std::size_t k, QuantizedActivations* out);
+void quantize(const float* x, std::size_t k, QuantizedActivationsI16* out);
 
-/// out[c · out_stride + r] = <row r, activation c> for `count` rows of n weights, the first at
-/// `rows`, and `columns` activations of spans_of(n) spans each.
-void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const IntegerSpan* x, std::size_t columns, float* out,
-                  std::size_t out_stride);
-/// For types of 16-bit floating point; up to kMostWordColumns activations. Throws Error for more.
-void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                  std::size_t n, const WordSpan* x, std::size_t columns, float* out,
-                  std::size_t out_stride);
+/// out[j · out_stride + i] = <weight row i, activation j> for n rows of k elements, the first at w,
+/// and m activations of superblocks(k) super-blocks each. Weights are read once, unpacked in
+/// registers.
+void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
+          const QuantizedActivations* x, std::size_t m, float* out, std::size_t out_stride);
+/// The same for F16 and BF16. Throws Error if m > kGemvF16MaxM.
+void gemv_f16(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+              std::size_t k, const QuantizedActivationsI16* x, std::size_t m, float* out,
+              std::size_t out_stride);
 
-/// A span of one of several activations, for rows that lie side by side. Only with AVX-512.
-struct LaneSpan {
+/// A super-block of one activation for small_batch_gemm(). AVX-512 only.
+struct SmallBatchActivations {
   struct {
     std::int8_t high[32], low[32];  ///< x = 64·high + low
   } blocks[8];
-  std::int32_t sums32[8], sums16[16];  ///< of 32 numbers and of 16
+  std::int32_t sums32[8], sums16[16];  ///< of 32 elements and of 16
   float scale;
 };
 
-/// Rounds n numbers as round_to_integers() does; writes spans_of(n) spans, `stride` apart.
-void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
+/// Quantizes k elements into superblocks(k) super-blocks, which lie `stride` elements of out apart.
+void quantize(const float* x, std::size_t k, SmallBatchActivations* out, std::size_t stride);
 
-/// Activations up to which integer_dots() is fastest on this processor, and up to which, if that is
-/// more, weights are multiplied with rows side by side: with more, of K types with more than are
-/// multiplied at once, panels are faster.
-constexpr std::size_t kMostWordColumns = 4;
-std::size_t most_row_columns(TensorType type);
-std::size_t most_lane_columns(TensorType type);
+/// Largest m for which gemv() or gemv_f16() is the fastest path on this processor.
+constexpr std::size_t kGemvF16MaxM = 4;
+std::size_t gemv_max_m(TensorType type);
+/// Largest m for which small_batch_gemm() is; 0 if the processor or the type lacks it. K types stop
+/// at one tile: the packed path reuses their expensive unpacking better.
+std::size_t small_batch_max_m(TensorType type);
 
-/// The same dots, kLaneRows rows at a time, for three activations or more: span s of activation c
-/// is x[s · columns + c].
-constexpr std::size_t kLaneRows = 16;
-void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
-                       float* out, std::size_t out_stride);
+/// The same result as gemv(), one weight row in each of kSmallBatchN lanes, for m >= 3.
+/// Super-block s of activation j is x[s · m + j].
+constexpr std::size_t kSmallBatchN = 16;
+void small_batch_gemm(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                      std::size_t k, const SmallBatchActivations* x, std::size_t m, float* out,
+                      std::size_t out_stride);
 
-/// A span of six activations, for products with a panel. `pairs`: of each four numbers 0 and 2, 1
-/// and 3; then the sums of 32 numbers and of 16, high and low.
-struct alignas(64) IntegerTile {
-  static constexpr std::size_t kColumns = 6;
-  static constexpr std::size_t kSums32 = kSpan / 2, kSums16 = kSums32 + 8, kPairs = kSums16 + 16;
-  std::int16_t pairs[kPairs][kColumns][2];
-  float scale[kColumns];
+/// Packed panel of kM activations, one super-block deep. Each pair holds int16 elements 0 and 2, or
+/// 1 and 3, of four; behind the elements lie the sums of 32 and of 16 as pairs of high and low.
+struct alignas(64) ActivationPanel {
+  static constexpr std::size_t kM = 6;
+  static constexpr std::size_t kSums32 = kSuperblock / 2, kSums16 = kSums32 + 8;
+  static constexpr std::size_t kPairs = kSums16 + 16;
+  std::int16_t pairs[kPairs][kM][2];
+  float scale[kM];
 };
 
-/// Rounds up to kColumns rows of x as round_to_integers() does; writes spans_of(x.cols) tiles,
-/// `stride` apart.
-void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride);
+/// Quantizes and packs up to kM rows of x into superblocks(x.cols) panels, `stride` panels apart.
+void pack_activations(ConstMatrix x, ActivationPanel* out, std::size_t stride);
 
-/// A span of 32 rows, unpacked: in two halves of sixteen rows that lie side by side.
-struct alignas(64) IntegerPanel {
-  static constexpr std::size_t kRows = 32;
-  /// Pairs of int16 for `pairs` of IntegerTile, then float32 scales of folds, then of offsets.
-  static constexpr std::size_t kLines = kSpan / 2 + 24;
-  std::int32_t lines[2][kLines][kRows / 2];
+/// Packed panel of kN weight rows, one super-block deep, in two halves of kN / 2 rows. A line holds
+/// one pair of int16 of each row of a half, as `pairs` of ActivationPanel has them; behind them lie
+/// float32 scales of the folds, then of the minima.
+struct alignas(64) WeightPanel {
+  static constexpr std::size_t kN = 32;
+  static constexpr std::size_t kLines = kSuperblock / 2 + 24;
+  std::int32_t lines[2][kLines][kN / 2];
 
-  /// The span that will be wanted next: asked for ahead.
-  struct {
-    const std::byte* first = nullptr;
+  /// The panel that is packed next: `bytes` of each of kN rows.
+  struct PrefetchRange {
+    const std::byte* begin = nullptr;
     std::size_t row_bytes = 0, bytes = 0;
   } next;
 };
 
-/// Unpacks span `span` of rows of n weights, the first at `rows`; if `count` is less than kRows,
-/// the last of them is repeated. Meanwhile it asks for half of the same rows' next span, or of the
-/// first of the rows that are `ahead` rows behind.
-void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes, std::size_t count,
-                std::size_t n, std::size_t span, std::size_t ahead, IntegerPanel& out);
+/// Packs super-block `superblock` of n weight rows of k elements, the first at w; if n < kN, the
+/// last row is repeated. Prefetches half of the next panel: the same rows' next super-block, or
+/// behind the last the first of the rows `ahead` rows later.
+void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                  std::size_t k, std::size_t superblock, std::size_t ahead, WeightPanel& out);
 
-/// totals[c][r] += what the span adds to <row r, activation c>, for the first `columns`. Meanwhile,
-/// if `ask`, it asks for the other half of those rows: memory is to be busy all the
-/// time.
-void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,
-                    std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]);
+/// totals[j][i] += the super-block's part of <weight row i, activation j>, for j < m.
+/// `prefetch_next` prefetches the other half of the next panel: memory stays busy all the time.
+void microkernel(TensorType type, const WeightPanel& w, const ActivationPanel& x, std::size_t m,
+                 bool prefetch_next, float (*totals)[WeightPanel::kN]);
 
 }  // namespace ballast

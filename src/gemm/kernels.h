@@ -1,6 +1,6 @@
-// What of integer_dots.h each set of instructions has; there it is said what these do.
+// The kernels of int_gemm.h for each instruction set; int_gemm.cc chooses one.
 //
-// Headers of others are included here: within a region of a target they would be part of it.
+// System headers are included here: inside a target region they would be compiled for that target.
 #pragma once
 
 #include <hwy/base.h>
@@ -11,7 +11,9 @@
 #include <iterator>
 
 #include "base/fail.h"
+#include "formats/quant_blocks.h"
 #include "gemm/int_gemm.h"
+#include "simd/prefetch.h"
 #include "simd/targets.h"
 
 #if defined(__x86_64__)
@@ -19,44 +21,42 @@
 #endif
 
 namespace ballast::gemm {
-constexpr float kMostActivation = 4095;  ///< in magnitude, as an integer
-}
 
-namespace ballast::gemm {
-// Activations that four rows as they lie are multiplied with at a time: what registers hold.
+constexpr float kActivationMax = 4095;  ///< magnitude of a quantized activation
+
+// Activations in a tile of gemv(): as many as the registers hold.
 namespace avx512 {
-constexpr std::size_t kRowColumns = 2;
+constexpr std::size_t kGemvTileM = 2;
 }
 namespace avx2 {
-constexpr std::size_t kRowColumns = 4;
+constexpr std::size_t kGemvTileM = 4;
 }
+
 }  // namespace ballast::gemm
 
-#define BALLAST_INTEGER_KERNELS(set)                                                             \
-  namespace ballast::gemm::set {                                                                 \
-  void round_to_integers(const float* x, std::size_t n, IntegerSpan* out);                       \
-  void round_to_tiles(ConstMatrix x, IntegerTile* out, std::size_t stride);                      \
-  void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,               \
-                    std::size_t count, std::size_t n, const IntegerSpan* x, std::size_t columns, \
-                    float* out, std::size_t out_stride);                                         \
-  void round_to_integers(const float* x, std::size_t n, WordSpan* out);                          \
-  void integer_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,               \
-                    std::size_t count, std::size_t n, const WordSpan* x, std::size_t columns,    \
-                    float* out, std::size_t out_stride);                                         \
-  void fill_panel(TensorType type, const std::byte* rows, std::size_t row_bytes,                 \
-                  std::size_t count, std::size_t n, std::size_t span, std::size_t ahead,         \
-                  IntegerPanel& out);                                                            \
-  void multiply_panel(TensorType type, const IntegerPanel& panel, const IntegerTile& x,          \
-                      std::size_t columns, bool ask, float (*totals)[IntegerPanel::kRows]);      \
+#define BALLAST_GEMM_KERNELS(isa)                                                                  \
+  namespace ballast::gemm::isa {                                                                   \
+  void quantize(const float* x, std::size_t k, QuantizedActivations* out);                         \
+  void quantize(const float* x, std::size_t k, QuantizedActivationsI16* out);                      \
+  void pack_activations(ConstMatrix x, ActivationPanel* out, std::size_t stride);                  \
+  void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,             \
+            std::size_t k, const QuantizedActivations* x, std::size_t m, float* out,               \
+            std::size_t out_stride);                                                               \
+  void gemv_f16(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,         \
+                std::size_t k, const QuantizedActivationsI16* x, std::size_t m, float* out,        \
+                std::size_t out_stride);                                                           \
+  void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,     \
+                    std::size_t k, std::size_t superblock, std::size_t ahead, WeightPanel& out);   \
+  void microkernel(TensorType type, const WeightPanel& w, const ActivationPanel& x, std::size_t m, \
+                   bool prefetch_next, float (*totals)[WeightPanel::kN]);                          \
   }
-BALLAST_INTEGER_KERNELS(avx512)
-BALLAST_INTEGER_KERNELS(avx2)
-#undef BALLAST_INTEGER_KERNELS
+BALLAST_GEMM_KERNELS(avx512)
+BALLAST_GEMM_KERNELS(avx2)
+#undef BALLAST_GEMM_KERNELS
 
-// Only with AVX-512.
 namespace ballast::gemm::avx512 {
-void round_to_lanes(const float* x, std::size_t n, LaneSpan* out, std::size_t stride);
-void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
-                       float* out, std::size_t out_stride);
+void quantize(const float* x, std::size_t k, SmallBatchActivations* out, std::size_t stride);
+void small_batch_gemm(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                      std::size_t k, const SmallBatchActivations* x, std::size_t m, float* out,
+                      std::size_t out_stride);
 }  // namespace ballast::gemm::avx512

@@ -1,7 +1,8 @@
-// Bytes as they lie, for products of integers. Included by the vectors of each set of instructions.
+// Unaligned loads and stores. Included by avx2-inl.h and avx512-inl.h after they set BALLAST_ISA,
+// the namespace of the instruction set.
 #pragma once
 
-// GCC 12 takes the undefined operands of its own intrinsics for mistakes (its bug 105593).
+// GCC 12 warns of the undefined operands of its own intrinsics (its bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -11,7 +12,7 @@
 #include "simd/inline.h"
 #include "simd/unroll-inl.h"
 
-namespace ballast::gemm::BALLAST_VECTORS {
+namespace ballast::gemm::BALLAST_ISA {
 
 using Bytes = const std::uint8_t*;
 inline Bytes bytes(const std::byte* p) { return reinterpret_cast<Bytes>(p); }
@@ -22,17 +23,18 @@ BALLAST_INLINE T load(Bytes p) {
   std::memcpy(&value, p, sizeof(value));
   return value;
 }
-BALLAST_INLINE __m128i load_16(Bytes p) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-}
-BALLAST_INLINE __m256i load_32(Bytes p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
 
-BALLAST_INLINE void store_16(void* out, __m128i v) {
+// 128 and 256 bits. Pointers to other types are for arrays that kernels fill themselves.
+BALLAST_INLINE __m128i load_128(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+BALLAST_INLINE __m256i load_256(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+BALLAST_INLINE void store_128(void* out, __m128i v) {
   _mm_storeu_si128(static_cast<__m128i*>(out), v);
 }
-BALLAST_INLINE void store_32(void* out, __m256i v) {
+BALLAST_INLINE void store_256(void* out, __m256i v) {
   _mm256_storeu_si256(static_cast<__m256i*>(out), v);
 }
 
@@ -40,4 +42,4 @@ BALLAST_INLINE __m128i add_halves(__m256i v) {
   return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
-}  // namespace ballast::gemm::BALLAST_VECTORS
+}  // namespace ballast::gemm::BALLAST_ISA

@@ -11,21 +11,20 @@
 namespace ballast {
 namespace {
 
-/// Activations from which on rows are unpacked once instead of in every tile.
-constexpr std::size_t kUnpackFrom = 2 * kTileColumns;
-/// Numbers of rows that are multiplied as floats at a time: they stay in the second-level cache.
-constexpr std::size_t kPanel = 64 * 1024;
-/// Bytes of weights that a decoding step asks for ahead, and what four rows more make of it.
-constexpr std::size_t kAhead = 24 * 1024;
-/// Panels of integers that share what is read of the activations, which need not fit the
-/// caches of a core.
-constexpr std::size_t kPanels = 2;
+/// From this m on weights are dequantized once instead of in every tile.
+constexpr std::size_t kDequantizeFromM = 2 * kTileM;
+/// Dequantized elements at a time: they stay in L2.
+constexpr std::size_t kDequantizedElements = 64 * 1024;
+/// Bytes that float dots prefetch ahead, rounded up to whole tiles of kTileN rows.
+constexpr std::size_t kPrefetchAhead = 24 * 1024;
+/// Weight panels that share each read of an activation panel: x need not fit a core's caches.
+constexpr std::size_t kPanelsAtOnce = 2;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
-/// Room that grows and is kept: a decoding step allocates nothing.
+/// Scratch that only grows: a decoding step allocates nothing.
 template <typename T>
-class Room {
+class Scratch {
  public:
   T* at_least(std::size_t count) {
     if (count > size_) {
@@ -40,48 +39,46 @@ class Room {
   std::size_t size_ = 0;
 };
 
-/// How weights are multiplied as integers: as they lie, rows by themselves (words: those of 16-bit
-/// floats) or kLaneRows rows side by side, or from panels.
-enum class Way { rows, words, lanes, panels };
-Way way_of(TensorType type, std::size_t columns) {
-  if (columns <= most_row_columns(type)) return is_quantized(type) ? Way::rows : Way::words;
-  return columns <= most_lane_columns(type) ? Way::lanes : Way::panels;
+/// The integer kernel that serves a type and m; docs/gemm.md draws who serves what.
+enum class Path { gemv, gemv_f16, small_batch, gemm };
+Path path_of(TensorType type, std::size_t m) {
+  if (m <= gemv_max_m(type)) return is_quantized(type) ? Path::gemv : Path::gemv_f16;
+  return m <= small_batch_max_m(type) ? Path::small_batch : Path::gemm;
 }
 
-std::size_t tiles_of(std::size_t rows) {
-  return (rows + IntegerTile::kColumns - 1) / IntegerTile::kColumns;
+std::size_t activation_panels(std::size_t m) {
+  return (m + ActivationPanel::kM - 1) / ActivationPanel::kM;
 }
 
-/// Rows [begin, end) of one product.
+/// Weight rows [begin, end) of one product.
 struct Task {
   const Product* product;
   std::size_t begin;
   std::size_t end;
 };
 
-std::size_t round_to_tiles(std::size_t rows) {
-  return std::max(kTileRows, rows / kTileRows * kTileRows);
-}
+std::size_t round_down_to_tiles(std::size_t n) { return std::max(kTileN, n / kTileN * kTileN); }
 
-/// Dots of `count` rows of `type` with all activations. row(i) is the i-th.
+/// Float dots of n weight rows of `type` with all activations; `first` is the number of the first
+/// row in the product, row(i) the data of the i-th.
 template <typename Row>
-void dot_rows(TensorType type, const Row& row, std::size_t first, std::size_t count, ConstMatrix x,
-              const Product& product) {
+void float_dots(TensorType type, const Row& row, std::size_t first, std::size_t n, ConstMatrix x,
+                const Product& product) {
   const float* bias = product.linear->bias;
   Tile tile;
-  const std::size_t turn = std::max<std::size_t>(1, kTileRows * product.linear->row_bytes);
-  tile.ahead = (kAhead + turn - 1) / turn * turn;
-  for (std::size_t j = 0; j < x.rows; j += kTileColumns) {
-    const std::size_t columns = std::min(kTileColumns, x.rows - j);
-    for (std::size_t c = 0; c < columns; ++c) tile.xs[c] = x.row(j + c);
-    for (std::size_t i = 0; i < count; i += kTileRows) {
-      const std::size_t rows = std::min(kTileRows, count - i);
-      for (std::size_t r = 0; r < rows; ++r) tile.rows[r] = row(i + r);
-      dot_tile(type, x.cols, rows, columns, tile);
-      for (std::size_t c = 0; c < columns; ++c) {
+  const std::size_t tile_bytes = std::max<std::size_t>(1, kTileN * product.linear->row_bytes);
+  tile.ahead = (kPrefetchAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
+  for (std::size_t j = 0; j < x.rows; j += kTileM) {
+    const std::size_t tile_m = std::min(kTileM, x.rows - j);
+    for (std::size_t c = 0; c < tile_m; ++c) tile.xs[c] = x.row(j + c);
+    for (std::size_t i = 0; i < n; i += kTileN) {
+      const std::size_t tile_n = std::min(kTileN, n - i);
+      for (std::size_t r = 0; r < tile_n; ++r) tile.rows[r] = row(i + r);
+      dot_tile(type, x.cols, tile_n, tile_m, tile);
+      for (std::size_t c = 0; c < tile_m; ++c) {
         float* out = product.out.row(j + c) + first + i;
-        for (std::size_t r = 0; r < rows; ++r) {
-          const float sum = tile.sums[r * kTileColumns + c];
+        for (std::size_t r = 0; r < tile_n; ++r) {
+          const float sum = tile.sums[r * kTileM + c];
           out[r] = bias == nullptr ? sum : sum + bias[first + i + r];
         }
       }
@@ -91,153 +88,158 @@ void dot_rows(TensorType type, const Row& row, std::size_t first, std::size_t co
 
 void run_float(const Task& task, ConstMatrix x) {
   const Linear& w = *task.product->linear;
-  const std::size_t count = task.end - task.begin;
-  const bool unpack =
-      !has_row_reader(w.type) || (w.type != TensorType::f32 && x.rows >= kUnpackFrom);
+  const std::size_t n = task.end - task.begin, k = w.cols;
+  const bool dequantizes =
+      !has_float_kernel(w.type) || (w.type != TensorType::f32 && x.rows >= kDequantizeFromM);
   const std::size_t at_once =
-      std::min(count, round_to_tiles(kPanel / std::max<std::size_t>(1, w.cols)));
-  thread_local Room<float> room;
-  float* panel = unpack ? room.at_least(at_once * w.cols) : nullptr;
-  for (std::size_t done = 0; done < count; done += at_once) {
-    const std::size_t first = task.begin + done, now = std::min(at_once, count - done);
-    if (!unpack) {
+      std::min(n, round_down_to_tiles(kDequantizedElements / std::max<std::size_t>(1, k)));
+  thread_local Scratch<float> scratch;
+  float* dequantized = dequantizes ? scratch.at_least(at_once * k) : nullptr;
+  for (std::size_t done = 0; done < n; done += at_once) {
+    const std::size_t first = task.begin + done, now = std::min(at_once, n - done);
+    if (!dequantizes) {
       auto row = [&](std::size_t i) { return w.row(first + i); };
-      dot_rows(w.type, row, first, now, x, *task.product);
+      float_dots(w.type, row, first, now, x, *task.product);
       continue;
     }
-    for (std::size_t i = 0; i < now; ++i) w.decode_row(first + i, {panel + i * w.cols, w.cols});
+    for (std::size_t i = 0; i < now; ++i) w.decode_row(first + i, {dequantized + i * k, k});
     auto row = [&](std::size_t i) {
-      return reinterpret_cast<const std::byte*>(panel + i * w.cols);
+      return reinterpret_cast<const std::byte*>(dequantized + i * k);
     };
-    dot_rows(TensorType::f32, row, first, now, x, *task.product);
+    float_dots(TensorType::f32, row, first, now, x, *task.product);
   }
 }
 
-/// Activations as integers, for those ways that a product of the call wants. Tile t of span s is at
-/// s · tiles + t.
-struct IntegerMatrix {
-  std::size_t rows = 0, tiles = 0;
-  const IntegerSpan* spans = nullptr;    ///< of an activation, then of the next
-  const WordSpan* word_spans = nullptr;  ///< likewise
-  const LaneSpan* lane_spans = nullptr;  ///< of all activations, then the next of all
-  const IntegerTile* many = nullptr;
+/// The activations of one call, quantized for each path that one of its products takes.
+struct QuantizedMatrix {
+  std::size_t m = 0, panels = 0;
+  const QuantizedActivations* gemv = nullptr;          ///< super-blocks of activation 0, of 1, …
+  const QuantizedActivationsI16* gemv_f16 = nullptr;   ///< likewise
+  const SmallBatchActivations* small_batch = nullptr;  ///< super-block 0 of all activations, 1, …
+  const ActivationPanel* gemm = nullptr;               ///< super-block 0 of all panels, 1, …
 };
 
-void run_integers(const Task& task, const IntegerMatrix& x) {
-  constexpr std::size_t kRows = IntegerPanel::kRows, kColumns = IntegerTile::kColumns;
+void add_bias(const Task& task, std::size_t m) {
+  const float* bias = task.product->linear->bias;
+  for (std::size_t j = 0; bias != nullptr && j < m; ++j) {
+    float* out = task.product->out.row(j);
+    for (std::size_t i = task.begin; i < task.end; ++i) out[i] += bias[i];
+  }
+}
+
+/// Path::gemm: packs panels of weights and multiplies them with every panel of activations.
+void run_gemm(const Task& task, const QuantizedMatrix& x) {
+  constexpr std::size_t kN = WeightPanel::kN, kM = ActivationPanel::kM;
   const Linear& w = *task.product->linear;
   const MutableMatrix& out = task.product->out;
-  const Way way = way_of(w.type, x.rows);
-  if (way != Way::panels) {
-    const std::size_t count = task.end - task.begin;
-    const std::byte* rows = w.row(task.begin);
-    float* sums = out.row(0) + task.begin;
-    if (way == Way::rows) {
-      integer_dots(w.type, rows, w.row_bytes, count, w.cols, x.spans, x.rows, sums, out.stride);
-    } else if (way == Way::words) {
-      integer_dots(w.type, rows, w.row_bytes, count, w.cols, x.word_spans, x.rows, sums,
-                   out.stride);
-    } else {
-      integer_lane_dots(w.type, rows, w.row_bytes, count, w.cols, x.lane_spans, x.rows, sums,
-                        out.stride);
-    }
-    for (std::size_t j = 0; w.bias != nullptr && j < x.rows; ++j) {
-      for (std::size_t i = task.begin; i < task.end; ++i) out.row(j)[i] += w.bias[i];
-    }
-    return;
-  }
-  thread_local IntegerPanel panels[kPanels];
-  thread_local Room<float> totals_room;
-  const std::size_t columns = x.tiles * kColumns;
-  auto* totals = reinterpret_cast<float(*)[kRows]>(totals_room.at_least(kPanels * columns * kRows));
-  for (std::size_t begin = task.begin; begin < task.end; begin += kPanels * kRows) {
-    const std::size_t count = std::min(kPanels * kRows, task.end - begin);
-    const std::size_t used = (count + kRows - 1) / kRows;
-    auto rows_of = [&](std::size_t p) { return std::min(kRows, count - p * kRows); };
-    std::fill_n(totals[0], used * columns * kRows, 0.0f);
-    for (std::size_t span = 0; span < spans_of(w.cols); ++span) {
+  thread_local WeightPanel panels[kPanelsAtOnce];
+  thread_local Scratch<float> scratch;
+  const std::size_t padded_m = x.panels * kM;
+  auto* totals = reinterpret_cast<float(*)[kN]>(scratch.at_least(kPanelsAtOnce * padded_m * kN));
+  for (std::size_t begin = task.begin; begin < task.end; begin += kPanelsAtOnce * kN) {
+    const std::size_t n = std::min(kPanelsAtOnce * kN, task.end - begin);
+    const std::size_t used = (n + kN - 1) / kN;
+    auto rows_of = [&](std::size_t p) { return std::min(kN, n - p * kN); };
+    std::fill_n(totals[0], used * padded_m * kN, 0.0f);
+    for (std::size_t s = 0; s < superblocks(w.cols); ++s) {
       for (std::size_t p = 0; p < used; ++p) {
-        fill_panel(w.type, w.row(begin + p * kRows), w.row_bytes, rows_of(p), w.cols, span,
-                   kPanels * kRows, panels[p]);
+        pack_weights(w.type, w.row(begin + p * kN), w.row_bytes, rows_of(p), w.cols, s,
+                     kPanelsAtOnce * kN, panels[p]);
       }
-      for (std::size_t t = 0; t < x.tiles; ++t) {
+      for (std::size_t t = 0; t < x.panels; ++t) {
         for (std::size_t p = 0; p < used; ++p) {
-          multiply_panel(w.type, panels[p], x.many[span * x.tiles + t],
-                         std::min(kColumns, x.rows - t * kColumns), t == 0,
-                         totals + p * columns + t * kColumns);
+          microkernel(w.type, panels[p], x.gemm[s * x.panels + t], std::min(kM, x.m - t * kM),
+                      t == 0, totals + p * padded_m + t * kM);
         }
       }
     }
     for (std::size_t p = 0; p < used; ++p) {
-      const std::size_t first = begin + p * kRows;
-      for (std::size_t j = 0; j < x.rows; ++j) {
-        float* sums = out.row(j) + first;
-        std::copy_n(totals[p * columns + j], rows_of(p), sums);
-        for (std::size_t r = 0; w.bias != nullptr && r < rows_of(p); ++r) {
-          sums[r] += w.bias[first + r];
-        }
+      const std::size_t first = begin + p * kN;
+      for (std::size_t j = 0; j < x.m; ++j) {
+        std::copy_n(totals[p * padded_m + j], rows_of(p), out.row(j) + first);
       }
     }
   }
 }
 
-/// The activations as integers, when products want them so.
-IntegerMatrix in_integers(ConstMatrix x, std::span<const Product> products) {
-  constexpr std::size_t kColumns = IntegerTile::kColumns;
-  thread_local Room<IntegerSpan> span_room;
-  thread_local Room<WordSpan> word_room;
-  thread_local Room<LaneSpan> lane_room;
-  thread_local Room<IntegerTile> tile_room;
-  auto wanted = [&](Way way) {
+void run_int(const Task& task, const QuantizedMatrix& x) {
+  const Linear& w = *task.product->linear;
+  const std::size_t n = task.end - task.begin, stride = task.product->out.stride;
+  const std::byte* rows = w.row(task.begin);
+  float* out = task.product->out.row(0) + task.begin;
+  switch (path_of(w.type, x.m)) {
+    case Path::gemv:
+      gemv(w.type, rows, w.row_bytes, n, w.cols, x.gemv, x.m, out, stride);
+      break;
+    case Path::gemv_f16:
+      gemv_f16(w.type, rows, w.row_bytes, n, w.cols, x.gemv_f16, x.m, out, stride);
+      break;
+    case Path::small_batch:
+      small_batch_gemm(w.type, rows, w.row_bytes, n, w.cols, x.small_batch, x.m, out, stride);
+      break;
+    case Path::gemm:
+      run_gemm(task, x);
+      break;
+  }
+  add_bias(task, x.m);
+}
+
+QuantizedMatrix quantize_activations(ConstMatrix x, std::span<const Product> products) {
+  constexpr std::size_t kM = ActivationPanel::kM;
+  thread_local Scratch<QuantizedActivations> gemv_scratch;
+  thread_local Scratch<QuantizedActivationsI16> gemv_f16_scratch;
+  thread_local Scratch<SmallBatchActivations> small_batch_scratch;
+  thread_local Scratch<ActivationPanel> gemm_scratch;
+  auto needed = [&](Path path) {
     return std::ranges::any_of(products, [&](const Product& p) {
-      return multiplies_integers(p.linear->type) && way_of(p.linear->type, x.rows) == way;
+      return has_int_gemm(p.linear->type) && path_of(p.linear->type, x.rows) == path;
     });
   };
-  const std::size_t spans = spans_of(x.cols), tiles = tiles_of(x.rows);
-  IntegerMatrix out;
-  out.rows = x.rows;
-  const auto round_rows = [&](auto& room) {
-    auto* to = room.at_least(x.rows * spans);
+  const std::size_t blocks = superblocks(x.cols), panels = activation_panels(x.rows);
+  QuantizedMatrix out;
+  out.m = x.rows;
+  const auto quantize_rows = [&](auto& scratch) {
+    auto* to = scratch.at_least(x.rows * blocks);
     parallel_for(
-        x.rows, [&](std::size_t i) { round_to_integers(x.row(i), x.cols, to + i * spans); },
+        x.rows, [&](std::size_t i) { quantize(x.row(i), x.cols, to + i * blocks); },
         x.rows * x.cols >= kTaskWork / 4);
     return to;
   };
-  if (wanted(Way::rows)) out.spans = round_rows(span_room);
-  if (wanted(Way::words)) out.word_spans = round_rows(word_room);
-  if (wanted(Way::lanes)) {
-    LaneSpan* to = lane_room.at_least(x.rows * spans);
+  if (needed(Path::gemv)) out.gemv = quantize_rows(gemv_scratch);
+  if (needed(Path::gemv_f16)) out.gemv_f16 = quantize_rows(gemv_f16_scratch);
+  if (needed(Path::small_batch)) {
+    SmallBatchActivations* to = small_batch_scratch.at_least(x.rows * blocks);
     parallel_for(
-        x.rows, [&](std::size_t i) { round_to_lanes(x.row(i), x.cols, to + i, x.rows); },
+        x.rows, [&](std::size_t i) { quantize(x.row(i), x.cols, to + i, x.rows); },
         x.rows * x.cols >= kTaskWork / 4);
-    out.lane_spans = to;
+    out.small_batch = to;
   }
-  if (wanted(Way::panels)) {
-    IntegerTile* to = tile_room.at_least(spans * tiles);
+  if (needed(Path::gemm)) {
+    ActivationPanel* to = gemm_scratch.at_least(blocks * panels);
     parallel_for(
-        tiles,
+        panels,
         [&](std::size_t t) {
-          const std::size_t first = t * kColumns;
-          round_to_tiles(x.slice(first, std::min(kColumns, x.rows - first)), to + t, tiles);
+          const std::size_t first = t * kM;
+          pack_activations(x.slice(first, std::min(kM, x.rows - first)), to + t, panels);
         },
         x.rows * x.cols >= kTaskWork);
-    out.many = to;
-    out.tiles = tiles;
+    out.gemm = to;
+    out.panels = panels;
   }
   return out;
 }
 
-/// Rows of a task are these or a multiple of them.
-std::size_t rows_at_once(TensorType type, std::size_t columns) {
-  if (!multiplies_integers(type)) return kTileRows;
-  switch (way_of(type, columns)) {
-    case Way::rows:
-    case Way::words:
-      return kTileRows;
-    case Way::lanes:
-      return 2 * kLaneRows;
+/// A task has a multiple of so many weight rows.
+std::size_t rows_at_once(TensorType type, std::size_t m) {
+  if (!has_int_gemm(type)) return kTileN;
+  switch (path_of(type, m)) {
+    case Path::gemv:
+    case Path::gemv_f16:
+      return kTileN;
+    case Path::small_batch:
+      return 2 * kSmallBatchN;
     default:
-      return kPanels * IntegerPanel::kRows;
+      return kPanelsAtOnce * WeightPanel::kN;
   }
 }
 
@@ -254,36 +256,44 @@ Linear::Linear(const TensorView& tensor) {
 }
 
 void Linear::decode_row(std::size_t i, std::span<float> out) const {
-  if (has_row_reader(type)) return unpack_row(type, row(i), cols, out.data());
+  if (has_float_kernel(type)) return dequantize(type, row(i), cols, out.data());
   decode(type, {row(i), row_bytes}, out);
 }
 
-std::size_t multiply_scratch(TensorType type, std::size_t cols, std::size_t rows) {
+std::size_t multiply_scratch(TensorType type, std::size_t k, std::size_t m) {
   const auto workers = static_cast<std::size_t>(threads());
-  if (multiplies_integers(type)) {
-    const std::size_t spans = rows * spans_of(cols);
-    const Way way = way_of(type, rows);
-    if (way == Way::rows) return spans * sizeof(IntegerSpan);
-    if (way == Way::words) return spans * sizeof(WordSpan);
-    if (way == Way::lanes) return spans * sizeof(LaneSpan);
+  if (has_int_gemm(type)) {
+    const std::size_t blocks = m * superblocks(k);
+    switch (path_of(type, m)) {
+      case Path::gemv:
+        return blocks * sizeof(QuantizedActivations);
+      case Path::gemv_f16:
+        return blocks * sizeof(QuantizedActivationsI16);
+      case Path::small_batch:
+        return blocks * sizeof(SmallBatchActivations);
+      case Path::gemm:
+        break;
+    }
     constexpr std::size_t kTotals =
-        kPanels * IntegerTile::kColumns * IntegerPanel::kRows * sizeof(float);
-    return tiles_of(rows) * (spans_of(cols) * sizeof(IntegerTile) + workers * kTotals) +
-           workers * kPanels * sizeof(IntegerPanel);
+        kPanelsAtOnce * ActivationPanel::kM * WeightPanel::kN * sizeof(float);
+    return activation_panels(m) * (superblocks(k) * sizeof(ActivationPanel) + workers * kTotals) +
+           workers * kPanelsAtOnce * sizeof(WeightPanel);
   }
-  return type == TensorType::f32 || rows < kUnpackFrom ? 0 : workers * kPanel * sizeof(float);
+  return type == TensorType::f32 || m < kDequantizeFromM
+             ? 0
+             : workers * kDequantizedElements * sizeof(float);
 }
 
 void multiply(ConstMatrix x, std::span<const Product> products) {
   if (x.rows == 0) return;
-  const IntegerMatrix integers = in_integers(x, products);
-  // Enough tasks that threads finish together, and no more: each begins with a call or two.
-  constexpr std::size_t kMostTasks = 1024, kOfAThread = 16;
-  Task tasks[kMostTasks];
+  const QuantizedMatrix quantized = quantize_activations(x, products);
+  // As many tasks as let threads finish together, and no more: each starts with a call or two.
+  constexpr std::size_t kMaxTasks = 1024, kTasksPerThread = 16;
+  Task tasks[kMaxTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
   const auto workers = static_cast<std::size_t>(threads());
-  const std::size_t most = std::min(kOfAThread * workers, kMostTasks / 2 - 2 * products.size());
+  const std::size_t most = std::min(kTasksPerThread * workers, kMaxTasks / 2 - 2 * products.size());
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {
     const Linear& w = *p.linear;
@@ -296,7 +306,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   }
   auto run = [&](std::size_t i) {
     const TensorType type = tasks[i].product->linear->type;
-    if (multiplies_integers(type)) return run_integers(tasks[i], integers);
+    if (has_int_gemm(type)) return run_int(tasks[i], quantized);
     run_float(tasks[i], x);
   };
   parallel_ranges(count, run, work >= 2 * kTaskWork);

@@ -1,244 +1,252 @@
-// The quantized types, for products of integers: one struct each. Included after the vectors of a
-// set of instructions, inside a region of its target. The layouts are described in formats/quant.h.
+// One struct for each quantized type: how the integer kernels unpack its codes. Included after
+// avx2-inl.h or avx512-inl.h, inside a region of that target. formats/quant_blocks.h has the
+// layouts.
 //
-// A type says where its bytes lie and how numbers are made of them, for as many numbers of one row
-// as a vector has bytes or for four of each of kLanes rows: the operations are the same, on vectors
-// that were loaded in another way. `Vectors<N>` is N such vectors.
+// The structs serve two ways of loading. GEMV loads the codes of one row: a vector holds
+// consecutive elements. Small batches and GEMM load a row into each lane: a vector holds four
+// elements of kLanes rows, Vectors<4> sixteen elements. The operations on bytes are the same.
 #pragma once
 
 #include "gemm/kernels.h"
 
-namespace ballast::gemm::BALLAST_VECTORS {
+namespace ballast::gemm::BALLAST_ISA {
 
 template <int N>
 struct Vectors {
   Vector v[N];
 };
 
-/// Bits [at, at + bits) of every byte. What the shift brings in from the byte beside is cut off.
+/// Bits [at, at + bits) of each byte. The mask removes what the 16-bit shift carries in from the
+/// neighbouring byte.
 template <int at, int bits, int N>
-BALLAST_INLINE Vectors<N> field(const Vectors<N>& a) {
+BALLAST_INLINE Vectors<N> bit_field(const Vectors<N>& a) {
   Vectors<N> out;
   unroll<N>([&](auto i) BALLAST_INLINE_LAMBDA {
-    out.v[i] = and_bits(right_16<at>(a.v[i]), all_8((1 << bits) - 1));
+    out.v[i] = and_bits(shift_right_16<at>(a.v[i]), broadcast_8((1 << bits) - 1));
   });
   return out;
 }
 
-/// `low` with `bits` bits of `high`, from bit `from` on, at bit `to`.
+/// Inserts bits [from, from + bits) of `high` into `low` at bit `to`.
 template <int from, int bits, int to, int N>
-BALLAST_INLINE Vectors<N> with_bits(const Vectors<N>& low, const Vectors<N>& high) {
+BALLAST_INLINE Vectors<N> insert_bits(const Vectors<N>& low, const Vectors<N>& high) {
   constexpr int kUp = to > from ? to - from : 0, kDown = from > to ? from - to : 0;
   Vectors<N> out;
   unroll<N>([&](auto i) BALLAST_INLINE_LAMBDA {
-    const Vector moved = right_16<kDown>(left_16<kUp>(high.v[i]));
-    out.v[i] = with_masked(low.v[i], moved, all_8(((1 << bits) - 1) << to));
+    const Vector moved = shift_right_16<kDown>(shift_left_16<kUp>(high.v[i]));
+    out.v[i] = or_masked(low.v[i], moved, broadcast_8(((1 << bits) - 1) << to));
   });
   return out;
 }
 
-/// Bytes from -128 to 127, 128 higher.
+/// Maps int8 to uint8 by adding 128.
 template <int N>
-BALLAST_INLINE Vectors<N> above_zero(const Vectors<N>& a) {
+BALLAST_INLINE Vectors<N> add_128(const Vectors<N>& a) {
   Vectors<N> out;
-  unroll<N>([&](auto i) BALLAST_INLINE_LAMBDA { out.v[i] = xor_bits(a.v[i], all_8(-128)); });
+  unroll<N>([&](auto i) BALLAST_INLINE_LAMBDA { out.v[i] = xor_bits(a.v[i], broadcast_8(-128)); });
   return out;
 }
 
-/// Entry 0 to 15 of a table of bytes, the same in each 16 of its bytes.
+/// Looks up each byte, 0 to 15, in a table of 16 bytes.
 template <int N>
-BALLAST_INLINE Vectors<N> look_up(__m128i table, const Vectors<N>& index) {
+BALLAST_INLINE Vectors<N> lookup(__m128i table, const Vectors<N>& index) {
   Vectors<N> out;
   unroll<N>([&](auto i)
-                BALLAST_INLINE_LAMBDA { out.v[i] = shuffle_8(all_16_bytes(table), index.v[i]); });
+                BALLAST_INLINE_LAMBDA { out.v[i] = shuffle_8(broadcast_128(table), index.v[i]); });
   return out;
 }
 
-/// Four vectors of partial sums: lane k of each 128 bits sums up vector k's.
-BALLAST_INLINE Vector add_four(const Vector (&v)[4]) {
-  const Vector a = add_32(low_32(v[0], v[1]), high_32(v[0], v[1]));
-  const Vector b = add_32(low_32(v[2], v[3]), high_32(v[2], v[3]));
-  return add_32(low_64(a, b), high_64(a, b));
+/// Sums four vectors horizontally: element i of each 128-bit lane is the lane's sum of v[i].
+BALLAST_INLINE Vector hadd_4(const Vector (&v)[4]) {
+  const Vector a = add_32(unpack_low_32(v[0], v[1]), unpack_high_32(v[0], v[1]));
+  const Vector b = add_32(unpack_low_32(v[2], v[3]), unpack_high_32(v[2], v[3]));
+  return add_32(unpack_low_64(a, b), unpack_high_64(a, b));
 }
 
-// Plain types: blocks of 32 numbers, each a fold. `kBytes` of a block, which begins with its scale,
-// behind which kOffset types have an offset; `kRaw`, where the pieces of 16 bytes begin that it is
-// made of; numbers<h>(raw, fifth) makes numbers 16h to 16h + 15 of them, from 0 to 255, `kZero`
-// above what they are. `kFifth`, if not 0: where bit i is the fifth of number i; fifth.at<h>() has
-// these as bit 4.
+// Block32 types: blocks of 32 elements, each a fold.
+//   kCodes         byte offsets of the 16-byte pieces that hold the codes
+//   kFifthBits     byte offset of the fifth bits, 0 if there are none
+//   codes<h>(raw, fifth)   elements 16h to 16h + 15 as uint8, kZeroPoint too high; raw[i] is the
+//                          piece at kCodes[i], fifth.at<h>() yields the fifth bits as bit 4
 
-struct PlainType {
-  static constexpr bool kPlain = true, kFloat = false;
-  static constexpr std::size_t kNumbers = 32;
-  static constexpr int kFolds = 8, kZero = 0, kFifth = 0;
-  static constexpr bool kOffset = false;
+template <quant::BlockLayout L>
+struct Block32Type {
+  static constexpr bool kIsBlock32 = true, kIsFloat = false, kHasMin = L.has_min();
+  static constexpr std::size_t kElements = 32;
+  static constexpr int kBytes = L.bytes, kScale = L.scale, kMin = L.min;
+  static constexpr int kFolds = 8, kZeroPoint = L.zero_point, kCodes[] = {L.codes};
+  static constexpr int kFifthBits = L.has_high_bits() ? L.high_bits : 0;
 };
 
-struct TypeQ4_0 : PlainType {
-  static constexpr int kBytes = 18, kZero = 8, kRaw[] = {2};
+template <quant::BlockLayout L>
+struct FourBitType : Block32Type<L> {
   template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth&) {
-    return field<4 * h, 4>(raw[0]);
+  static BALLAST_INLINE auto codes(const Raw& raw, const Fifth&) {
+    return bit_field<4 * h, 4>(raw[0]);
   }
 };
-struct TypeQ4_1 : PlainType {
-  static constexpr int kBytes = 20, kRaw[] = {4};
-  static constexpr bool kOffset = true;
+struct TypeQ4_0 : FourBitType<quant::kQ4_0> {};
+struct TypeQ4_1 : FourBitType<quant::kQ4_1> {};
+
+template <quant::BlockLayout L>
+struct FiveBitType : Block32Type<L> {
   template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth&) {
-    return field<4 * h, 4>(raw[0]);
+  static BALLAST_INLINE auto codes(const Raw& raw, const Fifth& fifth) {
+    return insert_bits<4, 1, 4>(bit_field<4 * h, 4>(raw[0]), fifth.template at<h>());
   }
 };
-struct TypeQ5_0 : PlainType {
-  static constexpr int kBytes = 22, kZero = 16, kRaw[] = {6}, kFifth = 2;
+struct TypeQ5_0 : FiveBitType<quant::kQ5_0> {};
+struct TypeQ5_1 : FiveBitType<quant::kQ5_1> {};
+
+/// Codes are signed: 128 makes them uint8.
+struct TypeQ8_0 : Block32Type<quant::kQ8_0> {
+  static constexpr int kZeroPoint = 128, kCodes[] = {quant::kQ8_0.codes, quant::kQ8_0.codes + 16};
   template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth& fifth) {
-    return with_bits<4, 1, 4>(field<4 * h, 4>(raw[0]), fifth.template at<h>());
+  static BALLAST_INLINE auto codes(const Raw& raw, const Fifth&) {
+    return add_128(raw[h]);
   }
 };
-struct TypeQ5_1 : PlainType {
-  static constexpr int kBytes = 24, kRaw[] = {8}, kFifth = 4;
-  static constexpr bool kOffset = true;
+/// Values of the table are signed, too.
+struct TypeIq4Nl : Block32Type<quant::kIq4Nl> {
+  static constexpr int kZeroPoint = 128;
   template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth& fifth) {
-    return TypeQ5_0::numbers<h>(raw, fifth);
-  }
-};
-struct TypeQ8_0 : PlainType {
-  static constexpr int kBytes = 34, kZero = 128, kRaw[] = {2, 18};
-  template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth&) {
-    return above_zero(raw[h]);
-  }
-};
-struct TypeIq4Nl : PlainType {
-  static constexpr int kBytes = 18, kZero = 128, kRaw[] = {2};
-  template <int h, typename Raw, typename Fifth>
-  static BALLAST_INLINE auto numbers(const Raw& raw, const Fifth&) {
-    const __m128i values =
-        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return look_up(_mm_xor_si128(values, _mm_set1_epi8(-128)), field<4 * h, 4>(raw[0]));
+  static BALLAST_INLINE auto codes(const Raw& raw, const Fifth&) {
+    const __m128i values = load_128(quant::kIq4Values);
+    return lookup(_mm_xor_si128(values, _mm_set1_epi8(-128)), bit_field<4 * h, 4>(raw[0]));
   }
 };
 
-// K types: blocks of 256 numbers in groups of kGroup, each with an integer scale (and offset, if
-// kOffset). They are made two chunks of 32 at a time, chunk<j>() and the one kDistance behind it.
-// `kRaw`: pairs of places with the bytes of the former chunks, and of the latter; numbers<j>(raw)
-// makes chunks of them, from 0 to 63, `kZero` above what they are. scales() gives the integers of
-// the groups, a byte each. Float16 scales lie at kScale and, of offsets, at kScale + 2. `kFolds`:
-// as few as sums of 32 bits allow.
+// K types: blocks of 256 elements in eight chunks of 32. Each group of kGroup elements has an int8
+// scale, and a uint8 minimum if kHasMin. Chunks are unpacked in pairs: chunk<j>() and the one
+// kPartner behind it; the first ones are called half 0, their partners half 1.
+//   kCodes         byte offsets of the 32-byte pieces that hold the codes, of half 0 and half 1
+//   codes<j>(raw)  a chunk of each half as uint8 below 64, kZeroPoint too high
+//   group_scales() scales and minima of the groups, a byte each
+//   kFolds         2 where an int32 sum cannot hold 256 elements
 
+template <quant::BlockLayout L>
 struct KType {
-  static constexpr bool kPlain = false, kFloat = false, kOffset = false;
-  static constexpr std::size_t kNumbers = 256;
-  static constexpr int kFolds = 1, kZero = 0, kDistance = 4;
+  static constexpr bool kIsBlock32 = false, kIsFloat = false, kHasMin = L.has_min();
+  static constexpr std::size_t kElements = 256;
+  static constexpr int kBytes = L.bytes, kGroup = L.group, kScale = L.scale, kMin = L.min;
+  static constexpr int kFolds = 1, kZeroPoint = L.zero_point, kPartner = 4;
 };
 
 template <typename Type>
 constexpr int chunk(int j) {
-  return Type::kDistance == 4 ? j : j / 2 * 4 + j % 2;
+  return Type::kPartner == 4 ? j : j / 2 * 4 + j % 2;
 }
 
-/// The bytes of a K type's former chunks, or of the latter.
+/// The loaded codes of one half. GEMV with AVX-512 has both in a vector instead (RowCodes).
 template <typename Type, int half, int N>
-struct RawHalf {
+struct HalfCodes {
   const Vectors<N>* v;
   BALLAST_INLINE const Vectors<N>& operator[](int i) const { return v[i]; }
-  BALLAST_INLINE Vectors<N> upper(int i) const {
+  /// Piece i with the high bits of this half moved to where half 0 has them.
+  BALLAST_INLINE Vectors<N> high_bits(int i) const {
     Vectors<N> out;
     unroll<N>([&](auto d) BALLAST_INLINE_LAMBDA {
-      out.v[d] = right_16<half * Type::kDistance>(v[i].v[d]);
+      out.v[d] = shift_right_16<half * Type::kPartner>(v[i].v[d]);
     });
     return out;
   }
 };
 
-struct Integers {
-  __m128i scales, offsets;
+struct GroupScales {
+  __m128i scales, mins;
 };
 
-BALLAST_INLINE std::int64_t eight(std::uint32_t low, std::uint32_t high) {
+BALLAST_INLINE std::int64_t pack_64(std::uint32_t low, std::uint32_t high) {
   return static_cast<std::int64_t>(low | std::uint64_t{high} << 32);
 }
 
-struct TypeQ2_K : KType {
-  static constexpr int kBytes = 84, kGroup = 16, kScale = 80, kRaw[][2] = {{16, 48}};
-  static constexpr bool kOffset = true;
+struct TypeQ2_K : KType<quant::kQ2_K> {
+  static constexpr int kCodes[][2] = {{quant::kQ2_K.codes, quant::kQ2_K.codes + 32}};
   template <int j, typename Raw>
-  static BALLAST_INLINE auto numbers(const Raw& raw) {
-    return field<2 * j, 2>(raw[0]);
+  static BALLAST_INLINE auto codes(const Raw& raw) {
+    return bit_field<2 * j, 2>(raw[0]);
   }
-  static BALLAST_INLINE Integers scales(Bytes p) {
-    const __m128i both = load_16(p), low = _mm_set1_epi8(15);
+  static BALLAST_INLINE GroupScales group_scales(Bytes p) {
+    const __m128i both = load_128(p + quant::kQ2_K.group_scales), low = _mm_set1_epi8(15);
     return {_mm_and_si128(both, low), _mm_and_si128(_mm_srli_epi16(both, 4), low)};
   }
 };
 
-/// The third bits of chunks 4 to 7 lie four above those of chunks 0 to 3: Raw's `upper` moves them
-/// down by kDistance.
-struct TypeQ3_K : KType {
-  static constexpr int kBytes = 110, kGroup = 16, kScale = 108, kZero = 4;
-  static constexpr int kRaw[][2] = {{32, 64}, {0, 0}};
+/// Bit j of a byte of high bits belongs to chunk j: half 1 uses the bits four above those of half
+/// 0.
+struct TypeQ3_K : KType<quant::kQ3_K> {
+  static constexpr int kCodes[][2] = {{quant::kQ3_K.codes, quant::kQ3_K.codes + 32},
+                                      {quant::kQ3_K.high_bits, quant::kQ3_K.high_bits}};
   template <int j, typename Raw>
-  static BALLAST_INLINE auto numbers(const Raw& raw) {
-    return with_bits<j, 1, 2>(field<2 * j, 2>(raw[0]), raw.upper(1));
+  static BALLAST_INLINE auto codes(const Raw& raw) {
+    return insert_bits<j, 1, 2>(bit_field<2 * j, 2>(raw[0]), raw.high_bits(1));
   }
-  static BALLAST_INLINE Integers scales(Bytes p) {
-    const auto a = load<std::uint32_t>(p + 96), b = load<std::uint32_t>(p + 100),
-               c = load<std::uint32_t>(p + 104);
+  static BALLAST_INLINE GroupScales group_scales(Bytes p) {
+    p += quant::kQ3_K.group_scales;
+    const auto a = load<std::uint32_t>(p), b = load<std::uint32_t>(p + 4),
+               c = load<std::uint32_t>(p + 8);
     constexpr std::uint32_t kFour = 0x0f0f0f0f, kTwo = 0x30303030;
     const __m128i six = _mm_set_epi64x(
-        eight(((a >> 4) & kFour) | (c & kTwo), ((b >> 4) & kFour) | ((c >> 2) & kTwo)),
-        eight((a & kFour) | ((c << 4) & kTwo), (b & kFour) | ((c << 2) & kTwo)));
+        pack_64(((a >> 4) & kFour) | (c & kTwo), ((b >> 4) & kFour) | ((c >> 2) & kTwo)),
+        pack_64((a & kFour) | ((c << 4) & kTwo), (b & kFour) | ((c << 2) & kTwo)));
     return {_mm_sub_epi8(six, _mm_set1_epi8(32)), _mm_setzero_si128()};
   }
 };
 
-BALLAST_INLINE Integers six_bit_scales(Bytes p) {
-  const __m128i all = six_bits_of(p);
+/// unpack_6bit() takes all 16 bytes at the start of a block.
+static_assert(quant::kQ4_K.group_scales == 4 && quant::kQ5_K.group_scales == 4);
+BALLAST_INLINE GroupScales group_scales_6bit(Bytes p) {
+  const __m128i all = unpack_6bit_at(p);
   return {all, _mm_unpackhi_epi64(all, all)};
 }
 
-struct TypeQ4_K : KType {
-  static constexpr int kBytes = 144, kGroup = 32, kScale = 0, kRaw[][2] = {{16, 48}, {80, 112}};
-  static constexpr int kDistance = 2;
-  static constexpr bool kOffset = true;
+struct TypeQ4_K : KType<quant::kQ4_K> {
+  static constexpr int kCodes[][2] = {{quant::kQ4_K.codes, quant::kQ4_K.codes + 32},
+                                      {quant::kQ4_K.codes + 64, quant::kQ4_K.codes + 96}};
+  static constexpr int kPartner = 2;
   template <int j, typename Raw>
-  static BALLAST_INLINE auto numbers(const Raw& raw) {
-    return field<j % 2 * 4, 4>(raw[j / 2]);
+  static BALLAST_INLINE auto codes(const Raw& raw) {
+    return bit_field<j % 2 * 4, 4>(raw[j / 2]);
   }
-  static BALLAST_INLINE Integers scales(Bytes p) { return six_bit_scales(p); }
+  static BALLAST_INLINE GroupScales group_scales(Bytes p) { return group_scales_6bit(p); }
 };
 
-struct TypeQ5_K : KType {
-  static constexpr int kBytes = 176, kGroup = 32, kScale = 0, kDistance = 2;
-  static constexpr int kRaw[][2] = {{48, 80}, {112, 144}, {16, 16}};
-  static constexpr bool kOffset = true;
+struct TypeQ5_K : KType<quant::kQ5_K> {
+  static constexpr int kCodes[][2] = {{quant::kQ5_K.codes, quant::kQ5_K.codes + 32},
+                                      {quant::kQ5_K.codes + 64, quant::kQ5_K.codes + 96},
+                                      {quant::kQ5_K.high_bits, quant::kQ5_K.high_bits}};
+  static constexpr int kPartner = 2;
   template <int j, typename Raw>
-  static BALLAST_INLINE auto numbers(const Raw& raw) {
-    return with_bits<chunk<TypeQ5_K>(j), 1, 4>(field<j % 2 * 4, 4>(raw[j / 2]), raw.upper(2));
+  static BALLAST_INLINE auto codes(const Raw& raw) {
+    const auto low = bit_field<j % 2 * 4, 4>(raw[j / 2]);
+    return insert_bits<chunk<TypeQ5_K>(j), 1, 4>(low, raw.high_bits(2));
   }
-  static BALLAST_INLINE Integers scales(Bytes p) { return six_bit_scales(p); }
+  static BALLAST_INLINE GroupScales group_scales(Bytes p) { return group_scales_6bit(p); }
 };
 
-/// Numbers of 32 times scales of 128 times 4,095: 128 of them fit 32 bits.
-struct TypeQ6_K : KType {
-  static constexpr int kBytes = 210, kGroup = 16, kScale = 208, kZero = 32, kFolds = 2;
-  static constexpr int kRaw[][2] = {{0, 64}, {32, 96}, {128, 160}};
+/// Two folds: codes up to 32, scales up to 128 and activations up to 4,095 fit int32 for 128
+/// elements.
+struct TypeQ6_K : KType<quant::kQ6_K> {
+  static constexpr int kFolds = 2;
+  static constexpr int kCodes[][2] = {{quant::kQ6_K.codes, quant::kQ6_K.codes + 64},
+                                      {quant::kQ6_K.codes + 32, quant::kQ6_K.codes + 96},
+                                      {quant::kQ6_K.high_bits, quant::kQ6_K.high_bits + 32}};
   template <int j, typename Raw>
-  static BALLAST_INLINE auto numbers(const Raw& raw) {
-    return with_bits<2 * j, 2, 4>(field<j / 2 * 4, 4>(raw[j % 2]), raw[2]);
+  static BALLAST_INLINE auto codes(const Raw& raw) {
+    return insert_bits<2 * j, 2, 4>(bit_field<j / 2 * 4, 4>(raw[j % 2]), raw[2]);
   }
-  static BALLAST_INLINE Integers scales(Bytes p) { return {load_16(p + 192), _mm_setzero_si128()}; }
+  static BALLAST_INLINE GroupScales group_scales(Bytes p) {
+    return {load_128(p + quant::kQ6_K.group_scales), _mm_setzero_si128()};
+  }
 };
 
 template <typename Type>
-constexpr int kRaws = static_cast<int>(std::size(Type::kRaw));
-/// Bytes of a row's span.
+constexpr int kCodeLoads = static_cast<int>(std::size(Type::kCodes));
+/// Bytes of a row's super-block.
 template <typename Type>
-constexpr std::size_t kSpanBytes = kSpan / Type::kNumbers* Type::kBytes;
+constexpr std::size_t kSuperblockBytes = kSuperblock / Type::kElements* Type::kBytes;
 
-/// Calls `action` with the type, a quantized one.
+/// Calls `action` with the type's struct.
 template <typename Action>
 auto with_type(TensorType type, Action&& action) {
   switch (type) {
@@ -265,8 +273,8 @@ auto with_type(TensorType type, Action&& action) {
     case TensorType::iq4_nl:
       return action(TypeIq4Nl());
     default:
-      fail("weights of type {} are not quantised", to_string(type));
+      fail("weights of type {} are not quantized", to_string(type));
   }
 }
 
-}  // namespace ballast::gemm::BALLAST_VECTORS
+}  // namespace ballast::gemm::BALLAST_ISA

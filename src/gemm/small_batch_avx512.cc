@@ -1,69 +1,70 @@
-// Products of several activations with weights of the types in blocks of 32, sixteen rows side by
-// side, with AVX-512.
+// Integer GEMM of a small batch with AVX-512: Block32 types.
 #include "gemm/kernels.h"
 
 #if defined(__x86_64__)
 
-// Everything from here on may only run where has_avx512_vnni() says so.
+// Code from here on needs has_avx512_vnni().
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_VNNI_TARGET)
-#include "gemm/small_batch_dots-inl.h"
+#include "gemm/small_batch-inl.h"
 
 namespace ballast::gemm::avx512 {
 namespace {
 
-/// For a block of each activation, what the numbers that stand for zero have added to its dots,
-/// negative; divided by 64, where that leaves an integer.
+/// What the zero point subtracts from the dots of each block, negative: zero point · Σ x. It is
+/// divided by 64 where the zero point is a multiple, and then added before the shift by kLowBits.
 template <typename Type, std::size_t M>
-struct Zeros {
-  static constexpr bool kHigh = Type::kZero >= 1 << kLowDigit;
+struct ZeroPointTerms {
+  static constexpr bool kHigh = Type::kZeroPoint >= 1 << kLowBits;
   alignas(32) std::int32_t of[M][8];
 
-  BALLAST_INLINE explicit Zeros(const LaneSpan* x) {
-    if constexpr (Type::kZero == 0) return;
-    const __m256i factor = _mm256_set1_epi32(-(kHigh ? Type::kZero >> kLowDigit : Type::kZero));
+  BALLAST_INLINE explicit ZeroPointTerms(const SmallBatchActivations* x) {
+    if constexpr (Type::kZeroPoint == 0) return;
+    const __m256i factor =
+        _mm256_set1_epi32(-(kHigh ? Type::kZeroPoint >> kLowBits : Type::kZeroPoint));
     for (std::size_t c = 0; c < M; ++c) {
-      const __m256i sums = load_32(reinterpret_cast<Bytes>(x[c].sums32));
-      store_32(of[c], _mm256_mullo_epi32(sums, factor));
+      const __m256i sums = load_256(x[c].sums32);
+      store_256(of[c], _mm256_mullo_epi32(sums, factor));
     }
   }
 };
 
-/// t[c] += what block b adds.
+/// t[c] += block b's part.
 template <typename Type, std::size_t M>
-BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zeros<Type, M>& zeros,
-                              std::size_t b, const char* ask, __m512 (&t)[M]) {
-  constexpr bool kHigh = Zeros<Type, M>::kHigh;
-  // As many lines as sixteen blocks have, or a part of one more.
+BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivations* x,
+                              const ZeroPointTerms<Type, M>& zero_points, std::size_t b,
+                              const char* next, __m512 (&t)[M]) {
+  constexpr bool kHigh = ZeroPointTerms<Type, M>::kHigh;
+  // The lines of sixteen blocks, rounded up, are prefetched during sixteen quads.
   constexpr int kLines = (kLanes * Type::kBytes + 63) / 64, kSteps = 16;
   alignas(32) std::uint16_t scale_bits[kLanes];
-  rows.words<0>(scale_bits);
-  Vectors<4> raw[kRaws<Type>];
-  if constexpr (kRaws<Type> == 2) {
-    static_assert(Type::kRaw[1] == Type::kRaw[0] + 16);
-    rows.thirty_two<Type::kRaw[0]>(raw);
+  rows.load_u16<Type::kScale>(scale_bits);
+  Vectors<4> raw[kCodeLoads<Type>];
+  if constexpr (kCodeLoads<Type> == 2) {
+    static_assert(Type::kCodes[1] == Type::kCodes[0] + 16);
+    rows.load_32_bytes<Type::kCodes[0]>(raw);
   } else {
-    raw[0] = rows.sixteen<Type::kRaw[0]>();
+    raw[0] = rows.load_16_bytes<Type::kCodes[0]>();
   }
-  FifthOfLanes fifth;
-  if constexpr (Type::kFifth != 0) fifth.bits = rows.fours<Type::kFifth>();
+  FifthBitsOfLanes fifth;
+  if constexpr (Type::kFifthBits != 0) fifth.bits = rows.load_u32<Type::kFifthBits>();
   __m512i quads[8];
   unroll<2>([&](auto h) BALLAST_INLINE_LAMBDA {
-    const Vectors<4> numbers = Type::template numbers<h>(raw, fifth);
-    unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA { quads[4 * h + d] = numbers.v[d]; });
+    const Vectors<4> codes = Type::template codes<h>(raw, fifth);
+    unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA { quads[4 * h + d] = codes.v[d]; });
   });
   __m512i dots[M];
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-    dots[c] = kHigh ? _mm512_set1_epi32(zeros.of[c][b]) : _mm512_setzero_si512();
+    dots[c] = kHigh ? _mm512_set1_epi32(zero_points.of[c][b]) : _mm512_setzero_si512();
   });
-  add_quads<0, 0, kSteps, kLines>(dots, quads, x->blocks + b, ask);
+  dot_quads<0, 0, kSteps, kLines>(dots, quads, x->blocks + b, next);
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-    dots[c] = _mm512_slli_epi32(dots[c], kLowDigit);
-    if constexpr (Type::kZero != 0 && !kHigh) {
-      dots[c] = _mm512_add_epi32(dots[c], _mm512_set1_epi32(zeros.of[c][b]));
+    dots[c] = _mm512_slli_epi32(dots[c], kLowBits);
+    if constexpr (Type::kZeroPoint != 0 && !kHigh) {
+      dots[c] = _mm512_add_epi32(dots[c], _mm512_set1_epi32(zero_points.of[c][b]));
     }
   });
-  add_quads<kLowDigits, 8, kSteps, kLines>(dots, quads, x->blocks + b, ask);
-  const __m512 scales = f16_of(scale_bits);
+  dot_quads<kLowBytes, 8, kSteps, kLines>(dots, quads, x->blocks + b, next);
+  const __m512 scales = f16_to_f32(scale_bits);
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
     t[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[c]), scales, t[c]);
   });
@@ -72,34 +73,35 @@ BALLAST_INLINE void add_block(const LaneRows& rows, const LaneSpan* x, const Zer
 }  // namespace
 
 template <typename Type, std::size_t M>
-BALLAST_INLINE void add_span(LaneRows& rows, const LaneSpan* x, Ahead& ahead, __m512 (&t)[M]) {
-  const Zeros<Type, M> zeros(x);
-  alignas(32) std::uint16_t offset_bits[8][kLanes];
+BALLAST_INLINE void add_superblock(SixteenRows& rows, const SmallBatchActivations* x,
+                                   PrefetchPacer& pacer, __m512 (&t)[M]) {
+  const ZeroPointTerms<Type, M> zero_points(x);
+  alignas(32) std::uint16_t min_bits[8][kLanes];
   for (std::size_t b = 0; b < 8; ++b) {
-    if constexpr (Type::kOffset) rows.words<2>(offset_bits[b]);
-    add_block<Type>(rows, x, zeros, b, ahead.step(kLanes * Type::kBytes), t);
+    if constexpr (Type::kHasMin) rows.load_u16<Type::kMin>(min_bits[b]);
+    add_block<Type>(rows, x, zero_points, b, pacer.step(kLanes * Type::kBytes), t);
     rows.advance(Type::kBytes);
   }
-  for (std::size_t b = 0; Type::kOffset && b < 8; ++b) {
-    const __m512 offsets = f16_of(offset_bits[b]);
+  for (std::size_t b = 0; Type::kHasMin && b < 8; ++b) {
+    const __m512 mins = f16_to_f32(min_bits[b]);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-      const __m512 of_x = _mm512_cvtepi32_ps(_mm512_set1_epi32(x[c].sums32[b]));
-      t[c] = _mm512_fmadd_ps(of_x, offsets, t[c]);
+      const __m512 x_sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(x[c].sums32[b]));
+      t[c] = _mm512_fmadd_ps(x_sum, mins, t[c]);
     });
   }
 }
 
-void integer_lane_dots(TensorType type, const std::byte* rows, std::size_t row_bytes,
-                       std::size_t count, std::size_t n, const LaneSpan* x, std::size_t columns,
-                       float* out, std::size_t out_stride) {
-  if (columns < kLeastColumns) fail("{} activations are for integer_dots()", columns);
-  const LaneDots dots = {bytes(rows), row_bytes, count, n, x, columns, out, out_stride};
+void small_batch_gemm(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
+                      std::size_t k, const SmallBatchActivations* x, std::size_t m, float* out,
+                      std::size_t out_stride) {
+  if (m < kSmallBatchMinM) fail("{} activations are for gemv()", m);
+  const SmallBatchArgs args = {bytes(w), row_bytes, n, k, x, m, out, out_stride};
   with_type(type, [&](auto t) {
     using Type = decltype(t);
-    if constexpr (Type::kPlain) {
-      multiply_all<Type>(dots);
+    if constexpr (Type::kIsBlock32) {
+      small_batch_of_type<Type>(args);
     } else {
-      multiply_k_type(type, dots);
+      small_batch_k_types(type, args);
     }
   });
 }

@@ -25,7 +25,7 @@ constexpr TensorType kTypes[] = {
     TensorType::q4_1, TensorType::q5_0, TensorType::q5_1, TensorType::q8_0, TensorType::q2_k,
     TensorType::q3_k, TensorType::q4_k, TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl};
 
-/// Random weights of a type, with what they decode to.
+/// Random weights of a type, and their dequantized values.
 struct Weights {
   Weights(TensorType type, std::size_t rows, std::size_t cols, std::uint64_t seed) {
     const Matrix random = test::random_matrix(rows, cols, seed);
@@ -43,18 +43,18 @@ struct Weights {
   Linear linear;
 };
 
-/// What a number is multiplied as, and by how much that may differ from what it is.
-struct RoundedNumber {
+/// The value that the kernels multiply, and its largest distance from the element.
+struct QuantizedElement {
   double value;
   double error;
 };
 
-/// The activations of products with such weights.
-std::vector<RoundedNumber> rounded(TensorType type, std::span<const float> x) {
-  std::vector<RoundedNumber> out(x.size());
+/// Activations as they are quantized for weights of this type.
+std::vector<QuantizedElement> quantized(TensorType type, std::span<const float> x) {
+  std::vector<QuantizedElement> out(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     out[i] = {x[i], 0.0};
-    if (!multiplies_integers(type)) continue;
+    if (!has_int_gemm(type)) continue;
     const std::size_t begin = i / 256 * 256, end = std::min(x.size(), begin + 256);
     float most = 0.0f;
     for (std::size_t k = begin; k < end; ++k) most = std::max(most, std::abs(x[k]));
@@ -65,10 +65,10 @@ std::vector<RoundedNumber> rounded(TensorType type, std::span<const float> x) {
   return out;
 }
 
-/// A row of weights, of which 16-bit floats become integers.
-std::vector<RoundedNumber> rounded_weights(TensorType type, std::span<const float> w) {
-  std::vector<RoundedNumber> out(w.size());
-  const bool rounds = multiplies_integers(type) && !is_quantized(type);
+/// A row of weights: F16 and BF16 become integers.
+std::vector<QuantizedElement> quantized_weights(TensorType type, std::span<const float> w) {
+  std::vector<QuantizedElement> out(w.size());
+  const bool rounds = has_int_gemm(type) && !is_quantized(type);
   for (std::size_t i = 0; i < w.size(); ++i) {
     out[i] = {w[i], 0.0};
     if (!rounds) continue;
@@ -83,23 +83,23 @@ std::vector<RoundedNumber> rounded_weights(TensorType type, std::span<const floa
   return out;
 }
 
-/// Against float64 sums: of the rounded numbers, closely; and of the numbers themselves, within
-/// what rounding may do.
+/// Compares with float64 sums: closely of the quantized values, and of the elements themselves
+/// within the quantization error.
 void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
   const std::size_t cols = w.linear.cols;
   for (std::size_t i = 0; i < x.rows; ++i) {
-    const auto numbers = rounded(w.linear.type, {x.row(i), cols});
+    const auto activations = quantized(w.linear.type, {x.row(i), cols});
     for (std::size_t r = 0; r < w.linear.rows; ++r) {
-      const auto weights = rounded_weights(w.linear.type, {&w.decoded[r * cols], cols});
+      const auto weights = quantized_weights(w.linear.type, {&w.decoded[r * cols], cols});
       const double bias = w.linear.bias == nullptr ? 0.0 : w.linear.bias[r];
       double sum = bias, made = bias, size = 0.0, error = 0.0;
       for (std::size_t c = 0; c < cols; ++c) {
-        const double weight = w.decoded[r * cols + c], number = x.row(i)[c];
-        sum += weight * number;
-        size += std::abs(weight * number);
-        made += weights[c].value * numbers[c].value;
-        error += std::abs(weight) * numbers[c].error +
-                 weights[c].error * (std::abs(number) + numbers[c].error);
+        const double weight = w.decoded[r * cols + c], element = x.row(i)[c];
+        sum += weight * element;
+        size += std::abs(weight * element);
+        made += weights[c].value * activations[c].value;
+        error += std::abs(weight) * activations[c].error +
+                 weights[c].error * (std::abs(element) + activations[c].error);
       }
       const std::string where =
           fmt::format("{} row {} of {} × {}, activation {} of {}", to_string(w.linear.type), r,
@@ -111,7 +111,7 @@ void expect_product(const Weights& w, ConstMatrix x, ConstMatrix out) {
   }
 }
 
-/// Calls body once for each kind of processor.
+/// Calls body for each instruction set.
 template <typename Body>
 void for_each_target(Body&& body) {
   for (std::int64_t target : test::kernel_targets()) {
@@ -145,7 +145,7 @@ TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
   });
 }
 
-/// Rows that are asked for one behind the other (kLongRow), and the longest that are not.
+/// Rows around the length from which they are prefetched sequentially (kLongRow).
 TEST(Matmul, LongRowsMatchFloat64) {
   for_each_target([] {
     std::uint64_t seed = 1;
@@ -165,24 +165,24 @@ TEST(Matmul, LongRowsMatchFloat64) {
   });
 }
 
-/// The loops for processors with AVX-512 but no bfloat16 products, which no target stands for.
+/// The float path of every type, which multiply() takes for F32 alone on processors with AVX2.
 TEST(Matmul, DotsOfEveryTypeAsFloats) {
   for_each_target([] {
     std::uint64_t seed = 1;
     for (TensorType type : kTypes) {
-      if (!has_row_reader(type)) continue;
+      if (!has_float_kernel(type)) continue;
       const std::size_t cols = block_size(type) == 1 ? 77 : 3 * block_size(type);
-      const Weights w(type, kTileRows, cols, ++seed);
-      const Matrix x = test::random_matrix(kTileColumns, cols, ++seed);
+      const Weights w(type, kTileN, cols, ++seed);
+      const Matrix x = test::random_matrix(kTileM, cols, ++seed);
       Tile tile;
-      for (std::size_t r = 0; r < kTileRows; ++r) tile.rows[r] = w.linear.row(r);
-      for (std::size_t c = 0; c < kTileColumns; ++c) tile.xs[c] = x[c].data();
-      dot_tile(type, cols, kTileRows, kTileColumns, tile);
-      for (std::size_t r = 0; r < kTileRows; ++r) {
-        for (std::size_t c = 0; c < kTileColumns; ++c) {
+      for (std::size_t r = 0; r < kTileN; ++r) tile.rows[r] = w.linear.row(r);
+      for (std::size_t c = 0; c < kTileM; ++c) tile.xs[c] = x[c].data();
+      dot_tile(type, cols, kTileN, kTileM, tile);
+      for (std::size_t r = 0; r < kTileN; ++r) {
+        for (std::size_t c = 0; c < kTileM; ++c) {
           double sum = 0.0;
           for (std::size_t k = 0; k < cols; ++k) sum += double{w.decoded[r * cols + k]} * x[c][k];
-          ASSERT_NEAR(tile.sums[r * kTileColumns + c], sum, 1e-4) << to_string(type);
+          ASSERT_NEAR(tile.sums[r * kTileM + c], sum, 1e-4) << to_string(type);
         }
       }
     }
@@ -196,7 +196,7 @@ void expect_rows_alike(TensorType type, std::size_t cols) {
   const Matrix x = test::random_matrix(all, cols, 78);
   Matrix together(all, 131);
   multiply(x.view(), w.linear, together.view());
-  // One or two, a few and a batch are multiplied in ways of their own, more in panels.
+  // Counts on both sides of each change of path.
   std::size_t first = 0;
   for (std::size_t count : counts) {
     Matrix some(count, 131);
@@ -212,14 +212,14 @@ TEST(Matmul, ARowsResultDoesNotDependOnTheOthers) {
     for (TensorType type : kTypes) {
       expect_rows_alike(type, block_size(type) == 1 ? 111 : 768);
       if (block_size(type) == 1) expect_rows_alike(type, 2 * 256 + 37);
-      if (block_size(type) == 32) expect_rows_alike(type, 96 + 256);  // part of a span
+      if (block_size(type) == 32) expect_rows_alike(type, 96 + 256);  // part of a super-block
     }
-    expect_rows_alike(TensorType::q8_0, 2304);  // in parts
+    expect_rows_alike(TensorType::q8_0, 2304);
   });
 }
 
-/// A thread's rows are more than are multiplied as floats at a time, and the last ones fewer.
-TEST(Matmul, FloatsGoOverRowsInParts) {
+/// One thread's rows exceed what the float path takes at a time, and the last part is shorter.
+TEST(Matmul, FloatPathTakesRowsInParts) {
   const int before = threads();
   set_threads(1);
   const Weights w(TensorType::f32, 703, 4100, 31);
@@ -232,13 +232,13 @@ TEST(Matmul, FloatsGoOverRowsInParts) {
   set_threads(before);
 }
 
-TEST(Matmul, FewActivationsAreForWords) {
-  if (!multiplies_integers(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
+TEST(Matmul, GemvF16RejectsLargeM) {
+  if (!has_int_gemm(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
   const Weights w(TensorType::f16, 4, 32, 1);
-  const WordSpan spans[kMostWordColumns + 1] = {};
-  float out[4 * (kMostWordColumns + 1)];
-  EXPECT_THROW(integer_dots(TensorType::f16, w.linear.row(0), w.linear.row_bytes, 4, 32, spans,
-                            kMostWordColumns + 1, out, 4),
+  const QuantizedActivationsI16 x[kGemvF16MaxM + 1] = {};
+  float out[4 * (kGemvF16MaxM + 1)];
+  EXPECT_THROW(gemv_f16(TensorType::f16, w.linear.row(0), w.linear.row_bytes, 4, 32, x,
+                        kGemvF16MaxM + 1, out, 4),
                Error);
 }
 
@@ -262,7 +262,7 @@ TEST(Matmul, SeveralProductsOfOneInput) {
   }
 }
 
-/// Of activations that all share, K types make panels before types in blocks of 32 do.
+/// K types switch to GEMM at a smaller m than Block32 types do.
 TEST(Matmul, TypesOfOneInputGiveWhatEachGivesAlone) {
   const Weights a(TensorType::q8_0, 131, 768, 1), b(TensorType::q4_k, 67, 768, 2);
   for (std::size_t m : {1, 2, 3, 4, 5, 9, 32, 33}) {
@@ -279,27 +279,26 @@ TEST(Matmul, TypesOfOneInputGiveWhatEachGivesAlone) {
   }
 }
 
-TEST(Matmul, ReadersUnpackWhatTheFormatsDecode) {
+TEST(Matmul, DequantizesAsTheFormatsDecode) {
   for (TensorType type : kTypes) {
-    if (!has_row_reader(type)) continue;
+    if (!has_float_kernel(type)) continue;
     const std::size_t cols = block_size(type) == 1 ? 103 : 2 * block_size(type);
     const Weights w(type, 5, cols, 9);
     std::vector<float> row(cols);
     for (std::size_t r = 0; r < 5; ++r) {
       w.linear.decode_row(r, row);
       for (std::size_t c = 0; c < cols; ++c) {
-        ASSERT_EQ(row[c], w.decoded[r * cols + c]) << to_string(type) << " number " << c;
+        ASSERT_EQ(row[c], w.decoded[r * cols + c]) << to_string(type) << " element " << c;
       }
     }
   }
 }
 
-/// Products of integers with activations of which one number is not zero: what each weight is
-/// multiplied as.
-TEST(Matmul, IntegerProductsTakeEveryWeightAsItIs) {
+/// Unit vectors as activations yield each weight as the kernels multiply it.
+TEST(Matmul, IntegerPathsUseTheStoredCodes) {
   for_each_target([] {
     for (TensorType type : kTypes) {
-      if (!is_quantized(type) || !multiplies_integers(type)) continue;
+      if (!is_quantized(type) || !has_int_gemm(type)) continue;
       const std::size_t cols = 27 * 32 / block_size(type) * block_size(type);
       const Weights w(type, 37, cols, 9);
       Matrix x(cols, cols), out(cols, 37);
@@ -313,23 +312,23 @@ TEST(Matmul, IntegerProductsTakeEveryWeightAsItIs) {
         }
         for (std::size_t c = 0; c < cols; ++c) {
           ASSERT_NEAR(out[c][r], w.decoded[r * cols + c], 1e-6f * most)
-              << to_string(type) << " row " << r << " number " << c;
+              << to_string(type) << " row " << r << " element " << c;
         }
       }
     }
   });
 }
 
-/// The dots of a row with several activations must agree to the bit with each alone, and with
-/// float64, or be no numbers if what is decoded is none.
+/// Dots of a row with several activations must have the same bits as with each alone and agree with
+/// float64, or be NaN or infinite if a dequantized weight is.
 void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matrix& x,
                  const std::string& where) {
   const std::size_t cols = x.cols();
   std::vector<float> decoded(cols);
   decode(type, row, decoded);
-  const auto weights = rounded_weights(type, decoded);
+  const auto weights = quantized_weights(type, decoded);
   Linear linear(TensorView{"w", type, {1, cols}, row});
-  // A few, and as many as panels are for.
+  // A few, and enough for GEMM.
   Matrix together(x.rows(), 1), repeated(35, cols), many(35, 1);
   for (std::size_t i = 0; i < 35; ++i) std::ranges::copy(x[i % x.rows()], repeated[i].begin());
   multiply(x.view(), linear, together.view());
@@ -338,12 +337,12 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
     Matrix alone(1, 1);
     multiply(x.view().slice(i, 1), linear, alone.view());
     const float out = alone[0][0];
-    const auto numbers = rounded(type, x[i]);
+    const auto activations = quantized(type, x[i]);
     double sum = 0.0, size = 0.0, largest = 0.0;
     for (std::size_t c = 0; c < cols; ++c) {
-      sum += weights[c].value * numbers[c].value;
-      size += std::abs(weights[c].value * numbers[c].value);
-      largest = std::max(largest, std::abs(numbers[c].value));
+      sum += weights[c].value * activations[c].value;
+      size += std::abs(weights[c].value * activations[c].value);
+      largest = std::max(largest, std::abs(activations[c].value));
     }
     if (!std::isfinite(sum)) {
       EXPECT_FALSE(std::isfinite(out)) << where;
@@ -354,25 +353,25 @@ void expect_dots(TensorType type, const std::vector<std::byte>& row, const Matri
     const auto bits = std::bit_cast<std::uint32_t>(out);
     EXPECT_EQ(bits, std::bit_cast<std::uint32_t>(together[i][0])) << where;
     EXPECT_EQ(bits, std::bit_cast<std::uint32_t>(many[i][0])) << where << ", many";
-    // Sums are of activations up to 4,095 before they get their scale.
+    // Sums are of activations up to 4,095 before they are scaled.
     if (4096 * size > double{std::numeric_limits<float>::max()} && !std::isfinite(out)) continue;
-    // Scale and offset of a group may cancel, but what they cancel to is no more exact than they.
+    // Scale and minimum of a group may cancel; the result is no more exact than they are.
     EXPECT_NEAR(out, sum, 1e-6 * (size + 64.0 * largest)) << where;
   }
 }
 
-/// Zero, the smallest, the largest, and what no file should hold.
-TEST(Matmul, IntegerProductsTakeEveryScale) {
+/// Zero, the smallest, the largest, infinities and NaN.
+TEST(Matmul, IntegerPathsTakeEveryScale) {
   for_each_target([] {
     for (TensorType type : kTypes) {
-      if (!is_quantized(type) || !multiplies_integers(type)) continue;
+      if (!is_quantized(type) || !has_int_gemm(type)) continue;
       const std::size_t blocks = block_size(type) == 32 ? 19 : 3, cols = blocks * block_size(type);
       const std::size_t bytes = tensor_bytes(type, cols) / blocks;
       const Weights w(type, 1, cols, 11);
       const Matrix x = test::random_matrix(3, cols, 12);
       for (std::uint16_t scale : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x8400, 0x3c00, 0x7bff,
                                   0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01}) {
-        // Every type has its scales first or last.
+        // Every type has its scale and minimum at the start or the end of a block.
         for (std::size_t at : {std::size_t{0}, std::size_t{2}, bytes - 4, bytes - 2}) {
           std::vector<std::byte> row(w.linear.row(0), w.linear.row(0) + blocks * bytes);
           for (std::size_t b = 1; b < blocks; b += 4) {
@@ -385,12 +384,12 @@ TEST(Matmul, IntegerProductsTakeEveryScale) {
   });
 }
 
-/// The largest sums: every number and every group's scale at an end of its range, and activations
-/// too, all of one sign or each of its weight's.
-TEST(Matmul, IntegerProductsDoNotOverflow) {
+/// The largest sums: codes, group scales and activations at an end of their range. Activations have
+/// one sign, or that of their weight.
+TEST(Matmul, IntegerPathsDoNotOverflow) {
   for_each_target([] {
     for (TensorType type : kTypes) {
-      if (!is_quantized(type) || !multiplies_integers(type)) continue;
+      if (!is_quantized(type) || !has_int_gemm(type)) continue;
       const std::size_t blocks = 512 / block_size(type);
       const std::size_t bytes = tensor_bytes(type, 512) / blocks;
       const std::uint16_t one = 0x3c00;
@@ -399,7 +398,7 @@ TEST(Matmul, IntegerProductsDoNotOverflow) {
           std::vector<std::byte> row(blocks * bytes, static_cast<std::byte>(value));
           for (std::size_t b = 0; b < blocks; ++b) {
             std::byte* block = row.data() + b * bytes;
-            // Where K types have the integers of their groups, and where all have their scales.
+            // The groups' scales, then the float16 scales.
             const auto set = [&](std::size_t begin, std::size_t end) {
               std::fill(block + begin, block + end, static_cast<std::byte>(scales));
             };
@@ -432,11 +431,11 @@ TEST(Matmul, IntegerProductsDoNotOverflow) {
   });
 }
 
-/// All sums are exact in their integers, and floats are added up in one order.
-TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
+/// Integer sums are exact, and floats are summed in one order.
+TEST(Matmul, InstructionSetsGiveTheSameBits) {
   if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI";
   for (TensorType type : kTypes) {
-    if (!multiplies_integers(type)) continue;
+    if (!has_int_gemm(type)) continue;
     const std::size_t block = block_size(type);
     const std::size_t cols = block == 1 ? 45 + 512 : block == 32 ? 96 + 512 : 1024;
     const Weights w(type, 71, cols, 21);
@@ -445,7 +444,7 @@ TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
       x[0][100] = 1e-20f, x[m - 1][300] = 1e20f;
       multiply(x.view(), w.linear, wide.view());
       const test::ForcedTarget forced(HWY_AVX2);
-      ASSERT_TRUE(multiplies_integers(type) && !has_avx512_vnni());
+      ASSERT_TRUE(has_int_gemm(type) && !has_avx512_vnni());
       multiply(x.view(), w.linear, narrow.view());
       EXPECT_EQ(0, std::memcmp(wide.data(), narrow.data(), m * 71 * sizeof(float)))
           << to_string(type) << ", " << m;
@@ -453,16 +452,15 @@ TEST(Matmul, EverySetOfInstructionsMakesTheSameIntegerProducts) {
   }
 }
 
-/// Of 16-bit floats: every exponent, numbers of all sizes beside each other, what is not finite,
-/// and the largest sums.
-TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
+/// F16 and BF16: every exponent, elements of all sizes in one super-block, infinities and NaN, and
+/// the largest sums.
+TEST(Matmul, IntegerPathsTakeFloatsOfAnySize) {
   for_each_target([] {
-    if (!multiplies_integers(TensorType::f16)) return;
+    if (!has_int_gemm(TensorType::f16)) return;
     constexpr std::size_t kCols = 2 * 256 + 37;
     std::mt19937_64 random(21);
     for (TensorType type : {TensorType::f16, TensorType::bf16}) {
       const int mantissa = type == TensorType::f16 ? 10 : 7, exponents = 1 << (15 - mantissa);
-      // One, a few and a batch: ways of their own.
       Matrix x = test::random_matrix(9, kCols, 22);
       for (std::size_t c = 0; c < kCols; ++c) {
         x[1][c] = 1.0f;
@@ -482,10 +480,10 @@ TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
                  static_cast<int>(random() % (1u << mantissa));
         };
         expect([&](std::size_t) { return number(e); }, where);
-        // Far smaller ones beside it, in its span and in the next.
+        // Far smaller elements in its super-block and in the next.
         expect([&](std::size_t c) { return c == 100 ? number(e) : number(e / 2); }, where);
         expect([&](std::size_t c) { return c == 300 ? number(e) : 0; }, where);
-        // The largest of their exponent, all of one sign, or each of its activation's.
+        // The largest of their exponent, of one sign or of their activation's.
         const int largest = (e + 1) << mantissa;
         expect([&](std::size_t) { return largest - 1; }, where);
         expect([&](std::size_t c) { return (c % 2 == 0 ? 0 : 1 << 15) | (largest - 1); }, where);
@@ -498,25 +496,25 @@ TEST(Matmul, IntegerProductsTakeFloatsOfAnySize) {
   });
 }
 
-TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
+TEST(Matmul, IntegerPathsTakeActivationsOfAnySize) {
   for_each_target([] {
-    if (!multiplies_integers(TensorType::q8_0)) return;
+    if (!has_int_gemm(TensorType::q8_0)) return;
     const float infinity = std::numeric_limits<float>::infinity();
     for (TensorType type : {TensorType::q4_0, TensorType::q4_k, TensorType::q6_k}) {
       const Weights w(type, 5, 768, 1);
       for (float size : {1e-30f, 1e-10f, 1e10f, 1e30f}) {
         Matrix x = test::random_matrix(3, 768, 2, size), out(3, 5);
-        // A span of zeros, and one of which one number is far larger than the others.
+        // A super-block of zeros, and one in which one element is far larger than the others.
         std::fill_n(x[1].data() + 256, 256, 0.0f);
         x[2][300] = 1e4f * size;
         multiply(x.view(), w.linear, out.view());
         for (std::size_t i = 0; i < 3; ++i) {
-          const auto numbers = rounded(type, x[i]);
+          const auto activations = quantized(type, x[i]);
           for (std::size_t r = 0; r < 5; ++r) {
             double sum = 0.0, magnitude = 0.0;
             for (std::size_t c = 0; c < 768; ++c) {
-              sum += w.decoded[r * 768 + c] * numbers[c].value;
-              magnitude += std::abs(w.decoded[r * 768 + c] * numbers[c].value);
+              sum += w.decoded[r * 768 + c] * activations[c].value;
+              magnitude += std::abs(w.decoded[r * 768 + c] * activations[c].value);
             }
             EXPECT_NEAR(out[i][r], sum, 1e-6 * magnitude) << to_string(type) << " size " << size;
           }
@@ -537,7 +535,7 @@ TEST(Matmul, IntegerProductsTakeActivationsOfAnySize) {
   });
 }
 
-TEST(Matmul, TakesHugeNumbers) {
+TEST(Matmul, TakesHugeElements) {
   const Weights w(TensorType::f32, 5, 40, 1);
   Matrix x = test::random_matrix(3, 40, 2, 1e30f), out(3, 5);
   multiply(x.view(), w.linear, out.view());
