@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct Segment {
 
 /// How logits are formed.
 struct Logits {
-  float scale = 1.0f;           ///< usually 1/sqrt(d)
+  /// Usually 1/sqrt(d). There is no default: attention with a scale that is not set is an Error.
+  float scale = std::numeric_limits<float>::quiet_NaN();
   float softcap = 0.0f;         ///< c > 0: s becomes c·tanh(s/c) (Gemma 2); 0: none
   Position sliding_window = 0;  ///< W > 0: entries at or before position(q) - W are hidden; 0: none
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ballast/attention.h"
+#include "ballast/experiments.h"
 #include "ballast/matrix.h"
 #include "ballast/method.h"
 #include "ballast/rotary.h"
@@ -56,14 +57,8 @@ struct CacheOptions {
   /// Tokens that the sequence will have. stream with a rate needs it; otherwise it only saves
   /// allocations. 0: unknown.
   std::size_t expected_tokens = 0;
-  /// What a cache that keeps everything notes of attention, so that forks of it may be summarised
-  /// by methods that watch: see Cache::fork. Not part of a saved cache.
-  struct Recording {
-    bool attention_sum = false;  ///< that every token receives, summed over all queries
-    std::size_t queries = 0;     ///< of this many last tokens
-    /// What forks with this policy need too.
-    void include(const Policy& policy);
-  } recording;
+  /// What forks of an exact cache need beside its tokens: see experiments.h.
+  Recording recording;
 
   /// Whether the cache wants the queries of all tokens, for its method or for its notes.
   bool needs_queries() const;
@@ -115,13 +110,9 @@ class Cache {
   /// Throws Error otherwise.
   Cache fork(const Policy& policy, std::uint64_t seed) const;
 
-  /// What this cache answers to the queries of the last tokens that `other` has noted, of one KV
-  /// head: rows of tokens, `group` a token. Both have seen the same tokens. Throws Error otherwise.
-  Matrix answer_latest(const Cache& other, std::size_t layer, std::size_t head) const;
-
-  /// The shares of attention that each query it has noted of one KV head, for its method or as
-  /// options().notes say, gives the entries of segments(): a row a query, none if it notes none.
-  Matrix latest_attention(std::size_t layer, std::size_t head) const;
+  /// A copy that goes on by itself, in whatever state this cache is. It has no spare room: see
+  /// reserve().
+  Cache clone() const;
 
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
@@ -152,11 +143,14 @@ class Cache {
                      std::string* note = nullptr);
 
  private:
+  friend struct CacheParts;
   struct Settings;
 
   Cache(const CacheShape& shape, const CacheOptions& options, bool reserve);
   static Cache parse_body(ByteReader& in, std::string* note);
   void write(ByteWriter& out, std::string_view note) const;
+  /// Computes the rotations of as many positions as there are entries: bytes() counts them.
+  void reach_rotations();
 
   std::unique_ptr<const Settings> settings_;
   std::unique_ptr<SharedState> shared_;

@@ -32,6 +32,8 @@ void check(const Queries& queries, std::span<const Segment> segments, const Logi
           "{} queries have {} positions", m, queries.positions.size());
   require(queries.alibi_slopes.empty() || queries.alibi_slopes.size() == m,
           "{} queries have {} ALiBi slopes", m, queries.alibi_slopes.size());
+  require(!std::isnan(logits.scale),
+          "Logits::scale is not set; it is usually 1 / sqrt(dimension of a key)");
   require(std::isfinite(logits.scale), "the logits' scale is {}: expected a finite number",
           logits.scale);
   require(std::isfinite(logits.softcap) && logits.softcap >= 0.0f,

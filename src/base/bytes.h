@@ -95,4 +95,14 @@ class ByteReader {
   std::string what_;
 };
 
+/// Gives `to` the state of `from` through its saved form.
+template <typename T>
+void copy_saved(const T& from, T& to) {
+  MemoryWriter out;
+  out.bytes.reserve(from.bytes());
+  from.save(out);
+  ByteReader in(out.bytes);
+  to.load(in);
+}
+
 }  // namespace ballast

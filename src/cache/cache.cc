@@ -1,17 +1,13 @@
 #include "ballast/cache.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 #include "attention/rotary.h"
 #include "base/bytes.h"
 #include "base/checks.h"
 #include "base/fail.h"
-#include "base/mapped_file.h"
-#include "base/output_file.h"
-#include "cache/layer_cache.h"
+#include "cache/cache_parts.h"
 
 namespace ballast {
 
@@ -40,9 +36,12 @@ CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   return *this;
 }
 
-namespace {
-
-constexpr std::size_t kMostHeadDim = 256;
+const LayerCache& CacheParts::layer(const Cache& cache, std::size_t layer, std::size_t kv_head) {
+  require(layer < cache.layers_.size(), "layer {} of a cache of {} layers", layer,
+          cache.layers_.size());
+  require(kv_head < cache.shape().kv_heads, "KV head {} of {}", kv_head, cache.shape().kv_heads);
+  return *cache.layers_[layer];
+}
 
 void check_shape(const CacheShape& shape) {
   require(shape.layers > 0 && shape.kv_heads > 0 && shape.queries_per_kv_head > 0,
@@ -61,7 +60,12 @@ void check_shape(const CacheShape& shape) {
   require(2 * shape.rotary.frequencies.size() <= shape.key_dim,
           "{} rotations of two numbers in a head of {}", shape.rotary.frequencies.size(),
           shape.key_dim);
+  require(!std::isnan(shape.logits.scale),
+          "CacheShape::logits.scale is not set; it is usually 1 / sqrt(key_dim), here {}",
+          1.0f / std::sqrt(static_cast<float>(shape.key_dim)));
 }
+
+namespace {
 
 void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const char* name) {
   require(rows.rows == count && rows.cols == cols, "{} are {} × {}, expected {} × {}", name,
@@ -75,16 +79,8 @@ void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const cha
 
 }  // namespace
 
-void CacheOptions::Recording::include(const Policy& policy) {
-  const AttentionStats::Kind kind = policy.attention_stats().kind;
-  attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
-                  kind == AttentionStats::Kind::both;
-  queries = std::max(queries, policy.observed());
-}
-
 bool CacheOptions::needs_queries() const {
-  return policy.attention_stats().kind != AttentionStats::Kind::nothing ||
-         recording.attention_sum || recording.queries > 0;
+  return policy.attention_stats().kind != AttentionStats::Kind::nothing || recording.any();
 }
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
@@ -93,8 +89,7 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
     : settings_(new Settings{shape, options}) {
   check_shape(shape);
   const MethodInfo& info = options.policy.info();
-  require(info.window_policy == WindowPolicy::all ||
-              (!options.recording.attention_sum && options.recording.queries == 0),
+  require(info.window_policy == WindowPolicy::all || !options.recording.any(),
           "only an exact cache notes attention for others, not {}", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
@@ -153,18 +148,18 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   return out;
 }
 
-Matrix Cache::answer_latest(const Cache& other, std::size_t layer, std::size_t head) const {
-  require(layer < layers_.size() && layer < other.layers_.size() && head < shape().kv_heads &&
-              head < other.shape().kv_heads && tokens(layer) == other.tokens(layer) &&
-              shape().key_dim == other.shape().key_dim &&
-              shape().queries_per_kv_head == other.shape().queries_per_kv_head,
-          "layer {}, KV head {}: the two caches are not of the same text", layer, head);
-  return layers_[layer]->answer_latest(*other.layers_[layer], head);
+Cache Cache::clone() const {
+  Cache out(shape(), options(), false);
+  if (shared_) copy_saved(*shared_, *out.shared_);
+  for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
+  out.reach_rotations();
+  return out;
 }
 
-Matrix Cache::latest_attention(std::size_t layer, std::size_t head) const {
-  require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  return layers_.at(layer)->latest_attention(head);
+void Cache::reach_rotations() {
+  std::size_t most = 0;
+  for (const auto& layer : layers_) most = std::max(most, layer->entries());
+  if (rotations_ && most > 0) rotations_->reach(most + 1);
 }
 
 void Cache::reserve(std::size_t tokens) {
@@ -202,172 +197,6 @@ std::vector<std::string> Cache::reports() const {
     }
   }
   return out;
-}
-
-// --- Saved caches: magic, version, settings, note, layers, CRC-32 of all before it ---
-
-namespace {
-
-constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'C'};
-constexpr std::uint32_t kVersion = 1;
-
-class FileWriter : public ByteWriter {
- public:
-  explicit FileWriter(const std::filesystem::path& path) : file_(path) {}
-  void write(const void* data, std::size_t size) override {
-    if (size == 0) return;  // zlib takes a null pointer as the wish to begin anew
-    auto* p = static_cast<const std::byte*>(data);
-    crc_ = crc32_z(crc_, reinterpret_cast<const Bytef*>(p), size);
-    file_.write(std::span<const std::byte>(p, size));
-  }
-  void finish() {
-    const auto crc = static_cast<std::uint32_t>(crc_);
-    file_.write(std::as_bytes(std::span(&crc, 1)));
-    file_.commit();
-  }
-
- private:
-  OutputFile file_;
-  uLong crc_ = crc32_z(0, nullptr, 0);
-};
-
-void put_settings(ByteWriter& out, const CacheShape& shape, const CacheOptions& options) {
-  for (std::size_t n :
-       {shape.layers, shape.kv_heads, shape.queries_per_kv_head, shape.key_dim, shape.value_dim}) {
-    out.put<std::uint64_t>(n);
-  }
-  out.put(shape.logits.scale);
-  out.put(shape.logits.softcap);
-  out.put(shape.logits.sliding_window);
-  out.put<std::uint64_t>(shape.sliding_windows.size());
-  out.put_all<Position>(shape.sliding_windows);
-  out.put<std::uint64_t>(shape.alibi_slopes.size());
-  out.put_all<float>(shape.alibi_slopes);
-  out.put<std::uint64_t>(shape.rotary.frequencies.size());
-  out.put_all<float>(shape.rotary.frequencies);
-  out.put(shape.rotary.magnitude);
-  out.put<std::uint8_t>(shape.rotary.pairs);
-  out.put_text(options.policy.to_string());
-  out.put(options.protocol);
-  out.put(options.positions);
-  out.put(options.key_type);
-  out.put(options.value_type);
-  out.put(options.seed);
-  out.put<std::uint64_t>(options.expected_tokens);
-}
-
-template <typename Enum>
-Enum get_enum(ByteReader& in, Enum last, const char* name) {
-  auto value = in.get<std::uint8_t>();
-  require(value <= static_cast<std::uint8_t>(last), "{}: unknown {} {}", in.what(), name, value);
-  return static_cast<Enum>(value);
-}
-
-void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
-  // A layer and a head cost bytes each, which bounds what a hostile file can make us allocate.
-  shape.layers = in.get_count(in.left(), "the number of layers");
-  shape.kv_heads = in.get_count(in.left(), "the number of KV heads");
-  require(shape.layers == 0 || shape.kv_heads <= in.left() / shape.layers,
-          "{}: {} layers of {} KV heads cannot be in {} bytes", in.what(), shape.layers,
-          shape.kv_heads, in.left());
-  shape.queries_per_kv_head = in.get_count(1 << 16, "the number of query heads a KV head");
-  shape.key_dim = in.get_count(kMostHeadDim, "the key dimension");
-  shape.value_dim = in.get_count(kMostHeadDim, "the value dimension");
-  shape.logits.scale = in.get<float>();
-  shape.logits.softcap = in.get<float>();
-  shape.logits.sliding_window = in.get<Position>();
-  shape.sliding_windows.resize(in.get_count(shape.layers, "the number of sliding windows"));
-  in.get_all<Position>(shape.sliding_windows);
-  shape.alibi_slopes.resize(
-      in.get_count(shape.kv_heads * shape.queries_per_kv_head, "the number of slopes"));
-  in.get_all<float>(shape.alibi_slopes);
-  shape.rotary.frequencies.resize(in.get_count(kMostHeadDim, "the number of rotations"));
-  in.get_all<float>(shape.rotary.frequencies);
-  shape.rotary.magnitude = in.get<float>();
-  shape.rotary.pairs = in.get<std::uint8_t>() != 0;
-  options.policy = Policy::parse(in.get_text());
-  options.protocol = get_enum(in, Protocol::stream, "protocol");
-  options.positions = get_enum(in, Positions::rolling, "positions");
-  options.key_type = get_enum(in, StorageType::int4, "key type");
-  options.value_type = get_enum(in, StorageType::int4, "value type");
-  options.seed = in.get<std::uint64_t>();
-  options.expected_tokens = in.get_count(std::numeric_limits<Position>::max(), "the length");
-}
-
-}  // namespace
-
-void Cache::write(ByteWriter& out, std::string_view note) const {
-  out.put(kMagic);
-  out.put(kVersion);
-  put_settings(out, shape(), options());
-  out.put_text(note);
-  if (shared_) shared_->save(out);
-  for (const auto& layer : layers_) layer->save(out);
-}
-
-void Cache::save(const std::filesystem::path& path, std::string_view note) const {
-  FileWriter out(path);
-  write(out, note);
-  out.finish();
-}
-
-std::vector<std::byte> Cache::to_bytes(std::string_view note) const {
-  MemoryWriter out;
-  // Little more than what the cache holds: growing by doubling would take twice as much.
-  out.bytes.reserve(bytes().total() + note.size());
-  write(out, note);
-  const uLong crc = crc32_z(crc32_z(0, nullptr, 0),
-                            reinterpret_cast<const Bytef*>(out.bytes.data()), out.bytes.size());
-  out.put(static_cast<std::uint32_t>(crc));
-  return std::move(out.bytes);
-}
-
-Cache Cache::load(const std::filesystem::path& path, std::string* note) {
-  MappedFile file(path);
-  return parse(file.bytes(), path.string(), note);
-}
-
-Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name, std::string* note) {
-  constexpr std::size_t head = sizeof(kMagic) + sizeof(kVersion);
-  require(bytes.size() >= head + sizeof(std::uint32_t) &&
-              std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0,
-          "{}: not a saved Ballast cache", name);
-  const auto body = bytes.first(bytes.size() - sizeof(std::uint32_t));
-  ByteReader in(body.subspan(sizeof(kMagic)), name);
-  const auto version = in.get<std::uint32_t>();
-  require(version == kVersion, "{}: a saved cache of version {}, this program reads version {}",
-          name, version, kVersion);
-  std::uint32_t stored = 0;
-  std::memcpy(&stored, bytes.data() + body.size(), sizeof(stored));
-  const uLong crc =
-      crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(body.data()), body.size());
-  require(stored == crc, "{}: damaged: its checksum is {:08x}, its content gives {:08x}", name,
-          stored, static_cast<std::uint32_t>(crc));
-  return parse_body(in, note);
-}
-
-Cache Cache::parse_body(ByteReader& in, std::string* note) {
-  CacheShape shape;
-  CacheOptions options;
-  get_settings(in, shape, options);
-  check_shape(shape);
-  std::string text = in.get_text();
-  const std::size_t recent = options.policy.observed() * shape.queries_per_kv_head * shape.key_dim;
-  require(recent <= in.left() / sizeof(float) / shape.layers / shape.kv_heads,
-          "{}: {} remembered queries a head cannot be in {} bytes", in.what(),
-          options.policy.observed() * shape.queries_per_kv_head, in.left());
-  // What the file holds decides how much is allocated, not what it says of a text to come.
-  Cache cache(shape, options, false);
-  if (cache.shared_) cache.shared_->load(in);
-  for (auto& layer : cache.layers_) layer->load(in);
-  require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
-  if (cache.rotations_) {
-    std::size_t most = 0;
-    for (const auto& layer : cache.layers_) most = std::max(most, layer->entries());
-    if (most > 0) cache.rotations_->reach(most + 1);  // as it was, for bytes() to say
-  }
-  if (note != nullptr) *note = std::move(text);
-  return cache;
 }
 
 }  // namespace ballast

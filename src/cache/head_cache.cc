@@ -72,6 +72,12 @@ void Window::add_attention_sum(std::span<const float> attention_sum) {
   for (std::size_t i = first; i < size_; ++i) attention_sum_[i - first] += attention_sum[i];
 }
 
+void Window::copy(const SummarySetup& setup, const Window& other, bool ring) {
+  *this = Window(setup, ring ? other.capacity() : other.size_, other.has_attention_sums_);
+  begin_ = other.begin_;
+  for (std::size_t i = 0; i < other.size_; ++i) push(other, i);
+}
+
 void Window::save(ByteWriter& out) const {
   out.put<std::uint64_t>(capacity());
   out.put<std::uint64_t>(begin_);
@@ -102,6 +108,26 @@ void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, Byt
     if (has_attention_sums_) in.get_all<float>({attention_sum_.data() + slot, run});
     done += run;
   }
+}
+
+void HeadCache::copy(const HeadCache& other, bool ring) {
+  SharedState* const shared = setup.shared;
+  setup = other.setup;
+  setup.shared = shared;
+  sink = other.sink;
+  sink_keys = Rows(setup.key_type, setup.key_dim, sink);
+  sink_values = Rows(setup.value_type, setup.value_dim, sink);
+  for (std::size_t i = 0; i < sink; ++i) {
+    sink_keys.copy(i, other.sink_keys.view(0, sink), i);
+    sink_values.copy(i, other.sink_values.view(0, sink), i);
+  }
+  if (other.summary) {
+    summary = make_summary(setup);
+    copy_saved(*other.summary, *summary);
+  }
+  window.copy(setup, other.window, ring);
+  std::copy_n(other.recent_queries.data(),
+              other.recent_queries.rows() * other.recent_queries.cols(), recent_queries.data());
 }
 
 std::size_t HeadCache::entries() const {

@@ -43,6 +43,8 @@ class Window {
     return {attention_sum_.data(), has_attention_sums_ ? size_ : 0};
   }
 
+  /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
+  void copy(const SummarySetup& setup, const Window& other, bool ring);
   void save(ByteWriter& out) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
   void load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in);
@@ -79,6 +81,8 @@ struct HeadCache {
   /// The oldest `count` tokens leave the window.
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
   std::vector<KeptEntry> kept(Position now) const;
+  /// Becomes a copy of `other`, of another sequence with the same options. `ring`: of its window.
+  void copy(const HeadCache& other, bool ring);
 };
 
 }  // namespace ballast

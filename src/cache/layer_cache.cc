@@ -157,6 +157,15 @@ void LayerCache::copy_prompt(const LayerCache& other) {
   }
 }
 
+void LayerCache::copy(const LayerCache& other) {
+  state_ = other.state_;
+  prompt_ended_ = other.prompt_ended_;
+  tokens_ = other.tokens_;
+  budget_ = other.budget_;
+  for (std::size_t h = 0; h < heads_.size(); ++h)
+    heads_[h].copy(other.heads_[h], state_ == State::sliding);
+}
+
 void LayerCache::reserve(std::size_t tokens) {
   if (state_ == State::sliding || tokens <= tokens_) return;
   // What comes stays in the window, as long as the options let it.

@@ -26,7 +26,10 @@ class LayerCache {
   /// prompt is finished or it has not noted what this one watches.
   void copy_prompt(const LayerCache& other);
 
-  /// See Cache::answer_latest.
+  /// Becomes a copy of `other`, of another sequence with the same shape and options.
+  void copy(const LayerCache& other);
+
+  /// See experiments.h.
   Matrix answer_latest(const LayerCache& other, std::size_t head) const;
   Matrix latest_attention(std::size_t head) const;
   void reserve(std::size_t tokens);

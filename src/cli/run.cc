@@ -232,18 +232,15 @@ class Runner {
       save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());
     }
     // Several questions go on from copies of the one cache.
-    std::vector<std::byte> snapshot;
-    if (several) snapshot = sequence->cache().to_bytes();
     for (std::size_t i = 0; i < questions_.size(); ++i) {
-      if (several) {
-        sequence.reset();
-        sequence.emplace(m_.model, Cache::parse(snapshot, "the context"));
-      }
-      sequence->cache().reserve(length_);
+      std::optional<Sequence> copy;
+      if (several) copy.emplace(m_.model, sequence->cache().clone());
+      Sequence& asking = several ? *copy : *sequence;
+      asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::vector<float> logits =
-          read_tokens(m_.engine, *sequence, asked[i], o_.quiet, report_.question.seconds);
-      answer(questions_[i], *sequence, std::move(logits), asked[i]);
+          read_tokens(m_.engine, asking, asked[i], o_.quiet, report_.question.seconds);
+      answer(questions_[i], asking, std::move(logits), asked[i]);
     }
   }
 

@@ -95,6 +95,37 @@ TEST(Cache, OnlyAnExactPromptThatNotedEnoughCanBeForked) {
   EXPECT_THAT(error_of([&] { Cache(stream.shape, noting); }), HasSubstr("only an exact cache"));
 }
 
+TEST(Cache, ACloneOfARecordingCacheCanBeForked) {
+  const Stream stream = make_stream(90, 3);
+  CacheOptions recording = options_of("exact", Protocol::prefill);
+  recording.recording.include(Policy::parse("h2o:budget=40"));
+  recording.recording.include(Policy::parse("snapkv:budget=40"));
+  Cache exact(stream.shape, recording);
+  feed(exact, stream, 0, 90, 30);
+  Cache clone = exact.clone();
+  for (const char* method : {"h2o:budget=40", "snapkv:budget=40"}) {
+    Cache a = exact.fork(Policy::parse(method), 5), b = clone.fork(Policy::parse(method), 5);
+    a.finish_prompt();
+    b.finish_prompt();
+    EXPECT_EQ(a.to_bytes(), b.to_bytes()) << method;
+  }
+}
+
+TEST(Cache, AScaleThatIsNotSetIsAnError) {
+  Stream s = make_stream(1, 3);
+  s.shape.logits = {};
+  EXPECT_THAT(error_of([&] { Cache(s.shape, options_of("exact", Protocol::prefill)); }),
+              AllOf(HasSubstr("logits.scale"), HasSubstr("not set"), HasSubstr("0.25")));
+  const Matrix keys = random_matrix(3, 16, 1);
+  Matrix out(3, 16);
+  Segment segment;
+  segment.keys = segment.values = view_f32(keys.view());
+  EXPECT_THAT(error_of([&] {
+                attend({keys.view(), {}, {}}, {&segment, 1}, {}, out.view());
+              }),
+              AllOf(HasSubstr("Logits::scale"), HasSubstr("not set")));
+}
+
 TEST(Cache, AnswersTheLatestQueriesAgain) {
   const Stream stream = make_stream(90, 3);
   CacheOptions noting = options_of("exact", Protocol::prefill);
@@ -103,7 +134,7 @@ TEST(Cache, AnswersTheLatestQueriesAgain) {
   const Matrix out = feed(exact, stream, 0, 90, 90);
   // The last token sees everything now as then.
   for (std::size_t h = 0; h < 2; ++h) {
-    const Matrix again = exact.answer_latest(exact, 1, h);
+    const Matrix again = answer_latest(exact, exact, 1, h);
     ASSERT_EQ(again.rows(), 7u * 2);
     const std::size_t slot = 89 % 7;
     for (std::size_t g = 0; g < 2; ++g) {
@@ -115,10 +146,10 @@ TEST(Cache, AnswersTheLatestQueriesAgain) {
   }
   Cache fork = exact.fork(Policy::parse("streaming-llm:budget=20"), 0);
   fork.finish_prompt();
-  EXPECT_EQ(fork.answer_latest(exact, 1, 0).rows(), 7u * 2);
+  EXPECT_EQ(answer_latest(fork, exact, 1, 0).rows(), 7u * 2);
   Cache shorter(stream.shape, noting);
   feed(shorter, stream, 0, 80, 80);
-  EXPECT_THAT(error_of([&] { shorter.answer_latest(exact, 0, 0); }), HasSubstr("same text"));
+  EXPECT_THAT(error_of([&] { answer_latest(shorter, exact, 0, 0); }), HasSubstr("same text"));
 }
 
 TEST(Cache, LatestAttentionIsTheShareOfEachEntry) {
@@ -126,8 +157,8 @@ TEST(Cache, LatestAttentionIsTheShareOfEachEntry) {
   Cache cache(s.shape, options_of("snapkv:budget=64", Protocol::prefill));
   feed(cache, s, 0, 150, 50, 150);
   for (std::size_t head = 0; head < 2; ++head) {
-    const Matrix shares = cache.latest_attention(1, head);
-    const Matrix answers = cache.answer_latest(cache, 1, head);
+    const Matrix shares = latest_attention(cache, 1, head);
+    const Matrix answers = answer_latest(cache, cache, 1, head);
     ASSERT_EQ(shares.rows(), 32u * 2);
     ASSERT_EQ(shares.cols(), 64u);
     for (std::size_t q = 0; q < shares.rows(); ++q) {
@@ -145,7 +176,7 @@ TEST(Cache, LatestAttentionIsTheShareOfEachEntry) {
   }
   Cache other(s.shape, options_of("balancekv:budget=100", Protocol::prefill));
   feed(other, s, 0, 150, 50, 150);
-  EXPECT_EQ(other.latest_attention(1, 0).rows(), 0u) << "its method notes no queries";
+  EXPECT_EQ(latest_attention(other, 1, 0).rows(), 0u) << "its method notes no queries";
 }
 
 TEST(Cache, MismatchedRowsAreNamed) {

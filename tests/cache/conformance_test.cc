@@ -147,6 +147,20 @@ TEST_P(EveryMethod, GoesOnAfterSaveAndLoadAsIfNothingHadHappened) {
   }
 }
 
+TEST_P(EveryMethod, ACloneGoesOnAndLeavesTheOriginalAsItWas) {
+  for (std::size_t cut : {std::size_t{0}, std::size_t{20}, std::size_t{310}, std::size_t{411}}) {
+    Cache c = cache(kBudget), same = cache(kBudget);
+    feed(c, stream_, 0, cut, 64, prompt());
+    feed(same, stream_, 0, cut, 64, prompt());
+    Cache clone = c.clone();
+    EXPECT_EQ(clone.to_bytes(), Cache::parse(c.to_bytes(), "").to_bytes()) << cut;
+    EXPECT_EQ(clone.bytes().total(), Cache::parse(c.to_bytes(), "").bytes().total()) << cut;
+    Matrix expected = feed(same, stream_, cut, kTokens, 64, prompt());
+    EXPECT_TRUE(same_bits(feed(clone, stream_, cut, kTokens, 64, prompt()), expected)) << cut;
+    EXPECT_TRUE(same_bits(feed(c, stream_, cut, kTokens, 64, prompt()), expected)) << cut;
+  }
+}
+
 TEST_P(EveryMethod, HugeAndZeroNumbersGiveFiniteAnswers) {
   for (float size : {0.0f, 1e-30f, 300.0f, 1e4f}) {
     Stream s = make_stream(kTokens, 5, size);

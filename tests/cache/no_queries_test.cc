@@ -15,6 +15,7 @@ Cache make_cache(const std::string& method, Protocol protocol) {
   shape.kv_heads = 2;
   shape.queries_per_kv_head = 3;
   shape.key_dim = shape.value_dim = 4;
+  shape.logits.scale = 1.0f;
   CacheOptions options;
   options.policy = Policy::parse(method);
   options.protocol = protocol;

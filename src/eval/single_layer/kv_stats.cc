@@ -127,7 +127,7 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
                               : segment.first_position + static_cast<Position>(i));
     }
   }
-  const Matrix attention = cache.latest_attention(layer, kv_head);
+  const Matrix attention = latest_attention(cache, layer, kv_head);
   for (std::size_t q = 0; q < attention.rows(); ++q) {
     out.attention.add(describe({attention[q].begin(), attention[q].end()}, positions));
     out.queries += 1;

@@ -39,10 +39,8 @@ double TimedBatch::finish_prompt() {
 }
 
 void TimedBatch::copy_to(std::size_t batch) {
-  const std::vector<std::byte> bytes =
-      batch > 1 ? sequences_[0].cache().to_bytes() : std::vector<std::byte>();
   while (sequences_.size() < batch) {
-    Cache copy = Cache::parse(bytes, "a copied sequence");
+    Cache copy = sequences_[0].cache().clone();
     copy.reserve(copy.options().expected_tokens);
     sequences_.emplace_back(model_, std::move(copy));
     samplers_.emplace_back(SamplingOptions{});

@@ -25,8 +25,8 @@ double attention_error(const Cache& exact, const Cache& cache) {
   const CacheShape& shape = exact.shape();
   for (std::size_t l = 0; l < shape.layers; ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
-      const Matrix truth = exact.answer_latest(exact, l, h);
-      const Matrix estimate = cache.answer_latest(exact, l, h);
+      const Matrix truth = answer_latest(exact, exact, l, h);
+      const Matrix estimate = answer_latest(cache, exact, l, h);
       sum += relative_errors(estimate, truth, 1)[0];
     }
   }
@@ -57,7 +57,7 @@ struct PromptRunner::Work {
     StorageType key_type, value_type;
     std::vector<Token> tokens;
     std::size_t expected = 0;
-    CacheOptions::Recording recording;
+    Recording recording;
     Sequence sequence;
     std::vector<float> logits;
     double seconds = 0;
@@ -219,11 +219,10 @@ void Question::write(Sequence& sequence, std::vector<float> logits, Answered& ou
 void Question::choose(const Sequence& sequence, std::span<const float> logits,
                       Answered& out) const {
   // Each choice goes on from a copy of the same cache.
-  const std::vector<std::byte> snapshot = sequence.cache().to_bytes();
   for (const std::vector<Token>& choice : choices_) {
     double sum = -token_loss(logits, choice[0]);
     if (choice.size() > 1) {
-      Sequence copy(engine_.model(), Cache::parse(snapshot, sample_.id));
+      Sequence copy(engine_.model(), sequence.cache().clone());
       PrefillOptions options;
       options.finish_prompt = false;
       options.all_logits = [&](std::size_t first, ConstMatrix rows) {
@@ -264,7 +263,7 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
     }
     return out;
   }
-  CacheOptions::Recording recording;
+  Recording recording;
   recording.queries = kCompared;
   for (const Variant& variant : variants) recording.include(variant.policy);
   for (std::size_t v = 0; v < variants.size(); ++v) {

@@ -129,7 +129,7 @@ TEST_F(Speed, ACopyHasRoomForWhatIsExpected) {
   options.expected_tokens = 70;
   TimedBatch batch(*model_, options);
   batch.read(60);
-  Cache copy = Cache::parse(batch.cache().to_bytes(), "a copy");
+  Cache copy = batch.cache().clone();
   const std::size_t bytes = batch.cache().bytes().total();
   EXPECT_LT(copy.bytes().total(), bytes);
   copy.reserve(copy.options().expected_tokens);

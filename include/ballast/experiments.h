@@ -1,0 +1,33 @@
+// What only experiments need from a cache: comparing methods on one reading of a text.
+#pragma once
+
+#include <cstddef>
+
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+class Cache;
+class Policy;
+
+/// Attention statistics that an exact cache records beside its tokens, so that Cache::fork works
+/// for methods that use them. A saved cache does not hold them.
+struct Recording {
+  bool attention_sum = false;  ///< of every token, summed over all queries
+  std::size_t queries = 0;     ///< of this many last tokens
+  /// Adds what forks with this policy need.
+  void include(const Policy& policy);
+  bool any() const { return attention_sum || queries > 0; }
+};
+
+/// What `cache` answers to the last queries that `recorded` holds, for one KV head.
+/// Rows are (token, query head) pairs: queries_per_kv_head rows a token, value_dim columns.
+/// Throws Error unless both caches have seen the same number of tokens and have the same shape.
+Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,
+                     std::size_t kv_head);
+
+/// The attention weights that the last recorded queries give the entries of Cache::segments(), for
+/// one KV head. A row a query, an entry a column; no rows if the cache records no queries.
+Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head);
+
+}  // namespace ballast

@@ -1,0 +1,20 @@
+// The layers of a cache, for the files of this folder.
+#pragma once
+
+#include "ballast/cache.h"
+#include "cache/layer_cache.h"
+
+namespace ballast {
+
+/// Largest dimension of a head's keys and values.
+inline constexpr std::size_t kMostHeadDim = 256;
+
+/// Throws Error that names what is wrong with a shape.
+void check_shape(const CacheShape& shape);
+
+struct CacheParts {
+  /// Throws Error if there is no such layer or head.
+  static const LayerCache& layer(const Cache& cache, std::size_t layer, std::size_t kv_head);
+};
+
+}  // namespace ballast

@@ -1,0 +1,32 @@
+#include "ballast/experiments.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cache/cache_parts.h"
+
+namespace ballast {
+
+void Recording::include(const Policy& policy) {
+  const AttentionStats::Kind kind = policy.attention_stats().kind;
+  attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
+                  kind == AttentionStats::Kind::both;
+  queries = std::max(queries, policy.observed());
+}
+
+Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,
+                     std::size_t kv_head) {
+  const LayerCache& answering = CacheParts::layer(cache, layer, kv_head);
+  const LayerCache& asking = CacheParts::layer(recorded, layer, kv_head);
+  require(answering.tokens() == asking.tokens() &&
+              cache.shape().key_dim == recorded.shape().key_dim &&
+              cache.shape().queries_per_kv_head == recorded.shape().queries_per_kv_head,
+          "layer {}, KV head {}: the two caches are not of the same text", layer, kv_head);
+  return answering.answer_latest(asking, kv_head);
+}
+
+Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head) {
+  return CacheParts::layer(cache, layer, kv_head).latest_attention(kv_head);
+}
+
+}  // namespace ballast
