@@ -13,6 +13,7 @@
 
 #include "ballast/attention.h"
 #include "ballast/experiments.h"
+#include "ballast/heads.h"
 #include "ballast/matrix.h"
 #include "ballast/method.h"
 #include "ballast/rotary.h"
@@ -60,6 +61,10 @@ struct CacheOptions {
   /// What forks of an exact cache need beside its tokens: see experiments.h.
   Recording recording;
 
+  /// Whether forward() checks that keys, values and queries are finite. Without the check an
+  /// element that is not finite has no defined result. Not part of a saved cache.
+  bool check_finite = true;
+
   /// Whether the cache wants the queries of all tokens, for its method or for its notes.
   bool needs_queries() const;
 };
@@ -75,14 +80,18 @@ struct CacheBytes {
   CacheBytes& operator+=(const CacheBytes& other);
 };
 
+class ByteReader;
+class ByteWriter;
 class LayerCache;
 class RotaryTable;
+struct BatchItem;
+class SharedState;
 
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
 /// uses threads() threads over heads.
 class Cache {
  public:
-  /// Throws Error on a bad shape or option (see Policy::shares).
+  /// Throws Error on a bad shape or option (see Policy::budget).
   Cache(const CacheShape& shape, const CacheOptions& options);
   Cache(Cache&&) noexcept;
   Cache& operator=(Cache&&) noexcept;
@@ -92,27 +101,40 @@ class Cache {
   const CacheOptions& options() const;
 
   /// Takes in m tokens of one layer and answers their queries, causally.
-  /// keys: m × (kv_heads·key_dim), values: m × (kv_heads·value_dim),
-  /// queries: m × (kv_heads·group·key_dim), out: m × (kv_heads·group·value_dim).
-  /// How a text is cut into calls does not change the result. Tokens whose queries nobody asks
-  /// may come without: queries and out of 0 rows, unless the method watches attention.
-  /// Throws Error when a number is not finite; the cache is then as it was.
+  /// keys: m × kv_heads × key_dim, values: m × kv_heads × value_dim; queries: m × (kv_heads ·
+  /// queries_per_kv_head) × key_dim, out: the same with value_dim; query heads of a KV head side by
+  /// side. Each may have its own element type and strides; nothing is converted by the caller.
+  /// How a text is cut into calls does not change the result. Tokens that need no output come with
+  /// queries and out of 0 tokens, unless the method uses attention (options().needs_queries()).
+  /// Layers are fed in order: none may be ahead of the one before it.
+  /// Throws Error on a shape that does not fit, a layer out of order, or an element that is not
+  /// finite; the cache is then as it was.
+  void forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
+               const HeadsView& queries, const MutableHeadsView& out);
+  /// The same for float32 rows of tokens, heads side by side.
   void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                MutableMatrix out);
 
   /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
+  /// Throws Error if the layers have read different numbers of tokens.
   void finish_prompt(std::size_t layer);
   void finish_prompt();
 
   /// A copy whose prompt another method will summarise: many methods are compared on one reading of
-  /// a text. The cache must be exact, in prefill, its prompt not finished; it must have noted what
-  /// the policy watches. The fork is what it would be had the prompt been read with that policy.
-  /// Throws Error otherwise.
+  /// a text. The cache must be exact, in prefill, its prompt not finished; options().recording must
+  /// cover what the policy uses. The fork is what it would be had the prompt been read with that
+  /// policy. Throws Error otherwise.
   Cache fork(const Policy& policy, std::uint64_t seed) const;
 
   /// A copy that goes on by itself, in whatever state this cache is. It has no spare room: see
   /// reserve().
   Cache clone() const;
+
+  /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,
+  /// or a step that failed in one of its layers. Exact caches can, others as long as no token has
+  /// left the window since; a method that uses attention cannot. A prompt that was finished stays
+  /// so. Throws Error that says why it is impossible; the cache is then as it was.
+  void truncate(std::size_t tokens);
 
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
@@ -144,10 +166,18 @@ class Cache {
 
  private:
   friend struct CacheParts;
+  friend void forward_batch(std::size_t layer, std::span<const BatchItem> items);
   struct Settings;
 
   Cache(const CacheShape& shape, const CacheOptions& options, bool reserve);
   static Cache parse_body(ByteReader& in, std::string* note);
+  /// Throws Error if forward() cannot take these. Elements are looked at by check_elements().
+  void check(std::size_t layer, const HeadsView& keys, const HeadsView& values,
+             const HeadsView& queries, const MutableHeadsView& out) const;
+  /// Whether so many tokens come with queries.
+  bool wants_queries(std::size_t tokens, std::size_t queries) const;
+  void check_elements(const HeadsView& keys, const HeadsView& values,
+                      const HeadsView& queries) const;
   void write(ByteWriter& out, std::string_view note) const;
   /// Computes the rotations of as many positions as there are entries: bytes() counts them.
   void reach_rotations();
@@ -157,5 +187,17 @@ class Cache {
   std::unique_ptr<RotaryTable> rotations_;  ///< null: absolute positions
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };
+
+/// One sequence's part of forward_batch(): see Cache::forward for the shapes.
+struct BatchItem {
+  Cache* cache = nullptr;
+  HeadsView keys, values, queries;
+  MutableHeadsView out;
+};
+
+/// Cache::forward of one layer for several sequences at once, which share the threads. Results are
+/// those of a call each. Throws Error as forward() does, and if a cache is given twice; all caches
+/// are then as they were.
+void forward_batch(std::size_t layer, std::span<const BatchItem> items);
 
 }  // namespace ballast

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/rotary.h"
 #include "base/bytes.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "cache/cache_parts.h"
 
 namespace ballast {
@@ -67,13 +69,56 @@ void check_shape(const CacheShape& shape) {
 
 namespace {
 
-void check_rows(ConstMatrix rows, std::size_t count, std::size_t cols, const char* name) {
-  require(rows.rows == count && rows.cols == cols, "{} are {} × {}, expected {} × {}", name,
-          rows.rows, rows.cols, count, cols);
-  for (std::size_t t = 0; t < rows.rows; ++t) {
-    const std::size_t at = first_not_finite(rows[t]);
-    require(at == rows.cols, "{}: token {}, number {} is {}", name, t, at,
-            rows[t][std::min(at, cols - 1)]);
+void check_matrix(ConstMatrix rows, std::size_t count, std::size_t cols, const char* name) {
+  require(rows.rows == count && rows.cols == cols, "{} {} × {}, expected {} × {}", name, rows.rows,
+          rows.cols, count, cols);
+}
+
+void check_heads(const HeadsView& view, std::size_t tokens, std::size_t heads, std::size_t dim,
+                 const char* name) {
+  require(view.tokens == tokens && (tokens == 0 || (view.heads == heads && view.dim == dim)),
+          "{} {} tokens × {} heads × {}, expected {} × {} × {}", name, view.tokens, view.heads,
+          view.dim, tokens, heads, dim);
+  require(view.data != nullptr || tokens == 0, "{} {} tokens without data", name, tokens);
+}
+
+/// Index of the first element of the vectors that is not finite, as if heads lay side by side.
+std::size_t first_fault(const HeadsView& view, std::size_t token) {
+  if (view.type == ElementType::f32) {
+    const auto* first = static_cast<const float*>(view.at(token, 0));
+    if (view.head_stride == view.dim)
+      return first_not_finite(std::span(first, view.heads * view.dim));
+    for (std::size_t h = 0; h < view.heads; ++h) {
+      const std::size_t at = first_not_finite(std::span(first + h * view.head_stride, view.dim));
+      if (at != view.dim) return h * view.dim + at;
+    }
+    return view.heads * view.dim;
+  }
+  const std::uint16_t exponent = view.type == ElementType::f16 ? 0x7c00 : 0x7f80;
+  for (std::size_t h = 0; h < view.heads; ++h) {
+    const std::size_t at = first_not_finite(view.at(token, h), view.dim, exponent);
+    if (at != view.dim) return h * view.dim + at;
+  }
+  return view.heads * view.dim;
+}
+
+/// An element that is not finite.
+float not_finite(const HeadsView& view, std::size_t token, std::size_t number) {
+  const void* head = view.at(token, number / view.dim);
+  const std::size_t i = number % view.dim;
+  if (view.type == ElementType::f32) return static_cast<const float*>(head)[i];
+  const std::uint16_t code = static_cast<const std::uint16_t*>(head)[i];
+  const std::uint16_t fraction = view.type == ElementType::f16 ? 0x3ff : 0x7f;
+  const float size = (code & fraction) != 0 ? std::numeric_limits<float>::quiet_NaN()
+                                            : std::numeric_limits<float>::infinity();
+  return (code & 0x8000) != 0 ? -size : size;
+}
+
+void check_finite(const HeadsView& view, const char* name) {
+  for (std::size_t t = 0; t < view.tokens; ++t) {
+    const std::size_t at = first_fault(view, t);
+    if (at == view.heads * view.dim) continue;
+    fail("{}: token {}, number {} is {}", name, t, at, not_finite(view, t, at));
   }
 }
 
@@ -108,29 +153,108 @@ Cache::~Cache() = default;
 const CacheShape& Cache::shape() const { return settings_->shape; }
 const CacheOptions& Cache::options() const { return settings_->options; }
 
-void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                    MutableMatrix out) {
+void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& values,
+                  const HeadsView& queries, const MutableHeadsView& out) const {
   const CacheShape& s = shape();
   require(layer < s.layers, "layer {} of a cache of {} layers", layer, s.layers);
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
-  check_rows(keys, keys.rows, s.kv_heads * s.key_dim, "keys");
-  check_rows(values, keys.rows, s.kv_heads * s.value_dim, "values");
-  // Nobody asks: only a method that watches attention needs the queries then.
-  const bool asked = queries.rows != 0 || keys.rows == 0 || options().needs_queries();
-  const std::size_t answers = asked ? keys.rows : 0;
-  check_rows(queries, answers, query_heads * s.key_dim, "queries");
-  require(out.rows == answers && out.cols == query_heads * s.value_dim,
-          "the output is {} × {}, expected {} × {}", out.rows, out.cols, answers,
-          query_heads * s.value_dim);
+  check_heads(keys, keys.tokens, s.kv_heads, s.key_dim, "keys are");
+  check_heads(values, keys.tokens, s.kv_heads, s.value_dim, "values are");
+  const std::size_t answers = wants_queries(keys.tokens, queries.tokens) ? keys.tokens : 0;
+  check_heads(queries, answers, query_heads, s.key_dim, "queries are");
+  check_heads(out, answers, query_heads, s.value_dim, "the output is");
+  if (layer == 0) return;
+  const std::size_t after = layers_[layer]->tokens() + keys.tokens;
+  const std::size_t before = layers_[layer - 1]->tokens();
+  require(after <= before,
+          "layer {} would have {} tokens, layer {} has {}: each layer takes the same tokens, layer "
+          "0 first",
+          layer, after, layer - 1, before);
+}
+
+bool Cache::wants_queries(std::size_t tokens, std::size_t queries) const {
+  return queries != 0 || tokens == 0 || options().needs_queries();
+}
+
+void Cache::check_elements(const HeadsView& keys, const HeadsView& values,
+                           const HeadsView& queries) const {
+  if (!options().check_finite) return;
+  check_finite(keys, "keys");
+  check_finite(values, "values");
+  check_finite(queries, "queries");
+}
+
+void Cache::forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
+                    const HeadsView& queries, const MutableHeadsView& out) {
+  check(layer, keys, values, queries, out);
+  check_elements(keys, values, queries);
   layers_[layer]->forward(keys, values, queries, out);
+}
+
+void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                    MutableMatrix out) {
+  const CacheShape& s = shape();
+  const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
+  check_matrix(keys, keys.rows, s.kv_heads * s.key_dim, "keys are");
+  check_matrix(values, keys.rows, s.kv_heads * s.value_dim, "values are");
+  const std::size_t answers = wants_queries(keys.rows, queries.rows) ? keys.rows : 0;
+  check_matrix(queries, answers, query_heads * s.key_dim, "queries are");
+  check_matrix(out, answers, query_heads * s.value_dim, "the output is");
+  forward(layer, HeadsView::of(keys, s.kv_heads), HeadsView::of(values, s.kv_heads),
+          HeadsView::of(queries, query_heads), MutableHeadsView::of(out, query_heads));
+}
+
+void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
+  constexpr std::size_t kParallelCheck = std::size_t{1} << 16;  // elements of keys
+  std::size_t elements = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const BatchItem& item = items[i];
+    require(item.cache != nullptr, "sequence {} of a batch has no cache", i);
+    for (std::size_t j = 0; j < i; ++j) {
+      require(items[j].cache != item.cache, "sequences {} and {} of a batch have the same cache", j,
+              i);
+    }
+  }
+  for (const BatchItem& item : items) {
+    item.cache->check(layer, item.keys, item.values, item.queries, item.out);
+    elements += item.keys.tokens * item.keys.heads * item.keys.dim;
+  }
+  parallel_for(
+      items.size(),
+      [&](std::size_t i) {
+        items[i].cache->check_elements(items[i].keys, items[i].values, items[i].queries);
+      },
+      elements >= kParallelCheck);
+  const auto attend = [&](std::size_t i) {
+    const BatchItem& item = items[i];
+    item.cache->layers_[layer]->forward(item.keys, item.values, item.queries, item.out);
+  };
+  // A sequence for each thread. The last ones, too few for that, are taken one after another where
+  // they are through sooner when their heads share the threads.
+  const auto workers = static_cast<std::size_t>(threads());
+  const std::size_t rest = items.size() % workers;
+  const std::size_t heads = items.empty() ? 0 : items[0].cache->shape().kv_heads;
+  const bool share = rest * ((heads + workers - 1) / workers) < heads;
+  const std::size_t alone = share ? items.size() - rest : items.size();
+  parallel_for(alone, attend, workers > 1);
+  for (std::size_t i = alone; i < items.size(); ++i) attend(i);
 }
 
 void Cache::finish_prompt(std::size_t layer) {
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
+  const std::size_t before = layer == 0 ? 0 : layers_[layer - 1]->prompt_tokens();
+  require(before == 0 || before == tokens(layer),
+          "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
+          layer - 1, before);
   layers_[layer]->finish_prompt();
 }
 
 void Cache::finish_prompt() {
+  for (std::size_t l = 1; l < layers_.size(); ++l) {
+    require(tokens(l) == tokens(0),
+            "layer {} has {} tokens, layer 0 has {}: a prompt ends once each layer has read it", l,
+            tokens(l), tokens(0));
+  }
   for (auto& layer : layers_) layer->finish_prompt();
 }
 
@@ -154,6 +278,11 @@ Cache Cache::clone() const {
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
   out.reach_rotations();
   return out;
+}
+
+void Cache::truncate(std::size_t tokens) {
+  for (const auto& layer : layers_) layer->check_truncate(tokens);
+  for (auto& layer : layers_) layer->truncate(tokens);
 }
 
 void Cache::reach_rotations() {

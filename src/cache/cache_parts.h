@@ -2,12 +2,10 @@
 #pragma once
 
 #include "ballast/cache.h"
+#include "cache/head_elements.h"
 #include "cache/layer_cache.h"
 
 namespace ballast {
-
-/// Largest dimension of a head's keys and values.
-inline constexpr std::size_t kMostHeadDim = 256;
 
 /// Throws Error that names what is wrong with a shape.
 void check_shape(const CacheShape& shape);

@@ -48,20 +48,24 @@ void Window::drop_oldest(std::size_t count) {
   size_ -= count;
 }
 
+Block Window::run(std::size_t i, std::size_t count, Position now) const {
+  const std::size_t slot = (begin_ + i) % capacity();
+  count = std::min(count, capacity() - slot);
+  Block block;
+  block.keys = keys_.view(slot, count);
+  block.values = values_.view(slot, count);
+  block.first = now - static_cast<Position>(size_ - i);
+  block.now = now;
+  if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + slot, count};
+  return block;
+}
+
 std::vector<Block> Window::blocks(std::size_t i, std::size_t count, Position now) const {
   std::vector<Block> out;
   while (count > 0) {
-    const std::size_t slot = (begin_ + i) % capacity();
-    const std::size_t run = std::min(count, capacity() - slot);
-    Block block;
-    block.keys = keys_.view(slot, run);
-    block.values = values_.view(slot, run);
-    block.first = now - static_cast<Position>(size_ - i);
-    block.now = now;
-    if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + slot, run};
-    out.push_back(block);
-    i += run;
-    count -= run;
+    out.push_back(run(i, count, now));
+    i += out.back().size();
+    count -= out.back().size();
   }
   return out;
 }
@@ -153,12 +157,14 @@ void HeadCache::segments(Position now, std::vector<Segment>& out) const {
     out.push_back(segment);
   }
   if (summary) summary->segments(out);
-  for (const Block& block : window.blocks(0, window.size(), now)) {
+  for (std::size_t i = 0; i < window.size();) {
+    const Block block = window.run(i, window.size() - i, now);
     Segment segment;
     segment.keys = block.keys;
     segment.values = block.values;
     segment.first_position = block.first;
     out.push_back(segment);
+    i += block.size();
   }
 }
 

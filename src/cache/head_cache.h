@@ -32,10 +32,13 @@ class Window {
   void push(std::span<const float> key, std::span<const float> value);
   void push(const Window& other, std::size_t i);
   void drop_oldest(std::size_t count);
+  void drop_newest(std::size_t count) { size_ -= count; }
 
   /// The `count` tokens from the i-th oldest on, in the one or two runs in which they lie.
   /// `now`: tokens seen so far, the window's included.
   std::vector<Block> blocks(std::size_t i, std::size_t count, Position now) const;
+  /// The first of these runs.
+  Block run(std::size_t i, std::size_t count, Position now) const;
   /// Adds to the attention sum of the tokens, oldest first.
   void add_attention_sum(std::span<const float> attention_sum);
   /// the attention sums themselves, while the oldest token is in slot 0.

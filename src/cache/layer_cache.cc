@@ -8,6 +8,7 @@
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/parallel.h"
+#include "cache/head_elements.h"
 #include "cache/rolling.h"
 #include "storage/rows_bytes.h"
 
@@ -19,21 +20,43 @@ constexpr std::size_t kParallelFrom = std::size_t{1} << 16;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
-/// Rows of one head for `tokens` tokens, head heads side by side, as (tokens · group) rows.
-Matrix gather(ConstMatrix all, std::size_t head, std::size_t group, std::size_t dim) {
-  Matrix out(all.rows * group, dim);
-  for (std::size_t t = 0; t < all.rows; ++t) {
-    const float* from = all.row(t) + head * group * dim;
-    std::copy(from, from + group * dim, out[t * group].data());
+/// What a thread works in while it attends for a head. It is kept from call to call: at short
+/// contexts an allocation costs as much as a block of entries.
+struct Scratch {
+  /// Rows packed at once, which bounds what a thread keeps.
+  static constexpr std::size_t kRows = 1024;
+
+  std::vector<Segment> segments;
+  std::vector<Position> positions;
+  std::vector<float> slopes;
+
+  /// `queries` rows of key_dim elements and `outputs` of value_dim.
+  void reserve(std::size_t queries, std::size_t key_dim, std::size_t outputs,
+               std::size_t value_dim) {
+    const std::size_t wanted = queries * key_dim + outputs * value_dim;
+    if (wanted > size_) rows_ = allocate_aligned<float>(wanted);
+    size_ = std::max(size_, wanted);
+    packed = {rows_.get(), queries, key_dim};
+    answers = {rows_.get() + queries * key_dim, outputs, value_dim};
   }
-  return out;
+  MutableMatrix packed, answers;
+
+ private:
+  AlignedArray<float> rows_;
+  std::size_t size_ = 0;
+};
+
+Scratch& scratch() {
+  thread_local Scratch scratch;
+  return scratch;
 }
 
-void scatter(const Matrix& rows, std::size_t head, std::size_t group, MutableMatrix all) {
-  const std::size_t width = group * rows.cols();
-  for (std::size_t t = 0; t < all.rows; ++t) {
-    const float* from = rows[t * group].data();
-    std::copy(from, from + width, all.row(t) + head * width);
+void attend_rows(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
+                 MutableMatrix out, std::span<float> attention_sum) {
+  if (attention_sum.empty()) {
+    attend(queries, segments, logits, out);
+  } else {
+    attend_with_attention_sum(queries, segments, logits, out, attention_sum);
   }
 }
 
@@ -93,13 +116,13 @@ std::size_t LayerCache::room() const {
     return kUnlimited;
   if (state_ == State::sliding) return budget_.window + budget_.step - heads_[0].window.size();
   if (!stream && (!prompt_ended_ || policy.keeps_generated())) return kUnlimited;
-  return budget_.total() - std::min(budget_.total(), tokens_);
+  return budget_.total() - std::min(budget_.total(), tokens());
 }
 
-void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                         MutableMatrix out) {
-  for (std::size_t done = 0; done < keys.rows;) {
-    std::size_t count = std::min(room(), keys.rows - done);
+void LayerCache::forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
+                         const MutableHeadsView& out) {
+  for (std::size_t done = 0; done < keys.tokens;) {
+    std::size_t count = std::min(room(), keys.tokens - done);
     if (count == 0) {
       make_room();
       continue;
@@ -107,7 +130,7 @@ void LayerCache::forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queri
     // The attention sum is added up token by token, so that the sums do not depend on how a text is
     // cut.
     if (accumulates() && state_ == State::sliding) count = 1;
-    const bool asked = queries.rows != 0;
+    const bool asked = queries.tokens != 0;
     extend(keys.slice(done, count), values.slice(done, count),
            asked ? queries.slice(done, count) : queries, asked ? out.slice(done, count) : out);
     done += count;
@@ -130,10 +153,11 @@ void LayerCache::make_room() {
 void LayerCache::finish_prompt() {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   prompt_ended_ = true;
+  prompt_tokens_ = tokens();
   if (options_.protocol == Protocol::stream) return;
-  budget_ = options_.policy.budget(tokens_, Protocol::prefill, static_cast<int>(layer_),
+  budget_ = options_.policy.budget(tokens(), Protocol::prefill, static_cast<int>(layer_),
                                    static_cast<int>(shape_.layers));
-  if (options_.policy.info().window_policy != WindowPolicy::all && tokens_ > budget_.total())
+  if (options_.policy.info().window_policy != WindowPolicy::all && tokens() > budget_.total())
     summarize();
 }
 
@@ -142,13 +166,13 @@ void LayerCache::copy_prompt(const LayerCache& other) {
   require((!accumulates() || other.accumulates()) && observed_ <= other.observed_,
           "layer {}: {} watches attention that the cache has not noted", layer_,
           options_.policy.info().name);
-  tokens_ = other.tokens_;
+  tokens_ = other.tokens();
   const std::size_t group = shape_.queries_per_kv_head;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     const HeadCache& from = other.heads_[h];
     heads_[h].window = Window(heads_[h].setup, from.window.size(), accumulates());
     for (std::size_t i = 0; i < from.window.size(); ++i) heads_[h].window.push(from.window, i);
-    for (std::size_t t = tokens_ - std::min(tokens_, observed_); t < tokens_; ++t) {
+    for (std::size_t t = tokens() - std::min(tokens(), observed_); t < tokens(); ++t) {
       for (std::size_t g = 0; g < group; ++g) {
         std::ranges::copy(from.recent_queries[t % other.observed_ * group + g],
                           heads_[h].recent_queries[t % observed_ * group + g].begin());
@@ -160,23 +184,24 @@ void LayerCache::copy_prompt(const LayerCache& other) {
 void LayerCache::copy(const LayerCache& other) {
   state_ = other.state_;
   prompt_ended_ = other.prompt_ended_;
-  tokens_ = other.tokens_;
+  prompt_tokens_ = other.prompt_tokens_.load();
+  tokens_ = other.tokens();
   budget_ = other.budget_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
     heads_[h].copy(other.heads_[h], state_ == State::sliding);
 }
 
-void LayerCache::reserve(std::size_t tokens) {
-  if (state_ == State::sliding || tokens <= tokens_) return;
+void LayerCache::reserve(std::size_t count) {
+  if (state_ == State::sliding || count <= tokens()) return;
   // What comes stays in the window, as long as the options let it.
-  const std::size_t more = std::min(room(), tokens - tokens_);
+  const std::size_t more = std::min(room(), count - tokens());
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 
 void LayerCache::summarize() {
   const bool slides = budget_.step > 0;
   const std::size_t later =
-      options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
+      options_.expected_tokens > tokens() ? options_.expected_tokens - tokens() : 0;
   const std::size_t room = budget_.window + (slides ? budget_.step : later);
   if (accumulates() && watch_.whole_layer) {
     std::vector<std::vector<float>> attention_sums;
@@ -208,11 +233,11 @@ void LayerCache::add_up(std::vector<std::vector<float>>& attention_sums) {
 }
 
 LayerCache::Latest LayerCache::latest_queries(std::size_t h) const {
-  const std::size_t seen = std::min(observed_, tokens_);
+  const std::size_t seen = std::min(observed_, tokens());
   Latest latest{Matrix(seen * shape_.queries_per_kv_head, shape_.key_dim), {}, {}};
   // Slot s of the ring holds the last token t with t mod observed = s.
   for (std::size_t s = 0; s < seen; ++s) {
-    const std::size_t t = tokens_ - 1 - (tokens_ - 1 - s) % observed_;
+    const std::size_t t = tokens() - 1 - (tokens() - 1 - s) % observed_;
     latest.positions.insert(latest.positions.end(), shape_.queries_per_kv_head,
                             static_cast<Position>(t));
     latest.biases.insert(latest.biases.end(), slopes(h).begin(), slopes(h).end());
@@ -257,22 +282,21 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
   return attention_sums;
 }
 
-void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                        MutableMatrix out) {
+void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
+                        const MutableHeadsView& out) {
   std::vector<std::vector<float>> attention_sums(accumulates() ? heads_.size() : 0);
-  tokens_ += keys.rows;
+  tokens_ += keys.tokens;
   const auto take = [&](std::size_t h) {
     HeadCache& head = heads_[h];
-    if (state_ != State::sliding) head.window.reserve(keys.rows);
-    for (std::size_t t = 0; t < keys.rows; ++t) {
-      head.window.push({keys.row(t) + h * shape_.key_dim, shape_.key_dim},
-                       {values.row(t) + h * shape_.value_dim, shape_.value_dim});
-    }
-    if (queries.rows == 0) return;
+    if (state_ != State::sliding) head.window.reserve(keys.tokens);
+    float key[kMostHeadDim], value[kMostHeadDim];
+    for (std::size_t t = 0; t < keys.tokens; ++t)
+      head.window.push(read_head(keys, t, h, key), read_head(values, t, h, value));
+    if (queries.tokens == 0) return;
     remember(head, h, queries);
     attend_head(h, queries, out, attention_sums.empty() ? nullptr : &attention_sums[h]);
   };
-  parallel_for(heads_.size(), take, parallel(keys.rows));
+  parallel_for(heads_.size(), take, parallel(keys.tokens));
   if (attention_sums.empty() || state_ == State::whole) return;  // whole: added in place
   if (watch_.whole_layer) add_up(attention_sums);
   for (std::size_t h = 0; h < heads_.size(); ++h) {
@@ -284,29 +308,27 @@ void LayerCache::extend(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
   }
 }
 
-void LayerCache::remember(HeadCache& head, std::size_t h, ConstMatrix queries) const {
+void LayerCache::remember(HeadCache& head, std::size_t h, const HeadsView& queries) const {
   if (observed_ == 0) return;
-  const std::size_t width = shape_.queries_per_kv_head * shape_.key_dim;
-  const std::size_t first = tokens_ - queries.rows;
-  for (std::size_t t = queries.rows - std::min(queries.rows, observed_); t < queries.rows; ++t) {
-    const float* row = queries.row(t) + h * width;
-    std::copy(row, row + width,
-              head.recent_queries[(first + t) % observed_ * shape_.queries_per_kv_head].data());
+  const std::size_t group = shape_.queries_per_kv_head;
+  const std::size_t first = tokens() - queries.tokens;
+  float buffer[kMostHeadDim];
+  for (std::size_t t = queries.tokens - std::min(queries.tokens, observed_); t < queries.tokens;
+       ++t) {
+    for (std::size_t g = 0; g < group; ++g) {
+      std::ranges::copy(read_head(queries, t, h * group + g, buffer),
+                        head.recent_queries[(first + t) % observed_ * group + g].begin());
+    }
   }
 }
 
-void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out,
+// Rows are (token, query head) pairs. They are read and written where they lie if one stride
+// reaches them all, and packed otherwise.
+void LayerCache::attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
                              std::vector<float>* attention_sum) {
   HeadCache& head = heads_[h];
-  const std::size_t group = shape_.queries_per_kv_head;
-  Matrix rows = gather(queries, h, group, shape_.key_dim);
-  std::vector<Position> positions(rows.rows());
-  std::vector<float> biases(slopes(h).empty() ? 0 : rows.rows());
-  for (std::size_t r = 0; r < rows.rows(); ++r) {
-    positions[r] = static_cast<Position>(tokens_ - queries.rows + r / group);
-    if (!biases.empty()) biases[r] = slopes(h)[r % group];
-  }
-  Matrix z(rows.rows(), shape_.value_dim);
+  const std::size_t group = shape_.queries_per_kv_head, first_head = h * group;
+  const std::size_t rows = queries.tokens * group, first_token = tokens() - queries.tokens;
   std::span<float> attention_sums;
   if (attention_sum != nullptr && state_ != State::whole) {
     attention_sum->assign(head.entries(), 0.0f);
@@ -314,8 +336,39 @@ void LayerCache::attend_head(std::size_t h, ConstMatrix queries, MutableMatrix o
   } else if (attention_sum != nullptr) {
     attention_sums = head.window.attention_sums();
   }
-  attend_entries(head, rows.view(), positions, biases, z.view(), attention_sums);
-  scatter(z, h, group, out);
+  Scratch& s = scratch();
+  s.segments.clear();
+  head.segments(now(), s.segments);
+  std::optional<RolledEntries> rolled;
+  if (rotations_ != nullptr) rolled.emplace(*rotations_, s.segments);
+  const bool packs = rolled || !are_rows(queries, group), unpacks = !are_rows(out, group);
+  const std::size_t together = packs || unpacks ? std::min(rows, Scratch::kRows) : rows;
+  s.reserve(packs ? together : 0, shape_.key_dim, unpacks ? together : 0, shape_.value_dim);
+  const std::span<const float> slopes = this->slopes(h);
+  for (std::size_t first = 0; first < rows; first += together) {
+    const std::size_t count = std::min(together, rows - first);
+    s.positions.resize(count);
+    s.slopes.resize(slopes.empty() ? 0 : count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t t = (first + i) / group, g = (first + i) % group;
+      s.positions[i] = static_cast<Position>(first_token + t);
+      if (!slopes.empty()) s.slopes[i] = slopes[g];
+      if (!packs) continue;
+      float* const row = s.packed.row(i);
+      const std::span<const float> query = read_head(queries, t, first_head + g, row);
+      if (query.data() != row) std::ranges::copy(query, row);
+    }
+    if (rolled) rolled->place(s.positions, s.packed.slice(0, count));
+    const ConstMatrix asked =
+        packs ? s.packed.slice(0, count)
+              : rows_of<const float>(queries, first_head, group).slice(first, count);
+    const MutableMatrix answers = unpacks
+                                      ? s.answers.slice(0, count)
+                                      : rows_of<float>(out, first_head, group).slice(first, count);
+    attend_rows({asked, s.positions, s.slopes}, s.segments, logits(), answers, attention_sums);
+    for (std::size_t i = 0; unpacks && i < count; ++i)
+      write_head(answers[i], out, (first + i) / group, first_head + (first + i) % group);
+  }
 }
 
 void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
@@ -328,12 +381,43 @@ void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
     rolled.emplace(*rotations_, segments);
     rolled->place(positions, queries);
   }
-  const Queries asked{queries, positions, biases};
-  if (attention_sum.empty()) {
-    attend(asked, segments, logits(), out);
-  } else {
-    attend_with_attention_sum(asked, segments, logits(), out, attention_sum);
+  attend_rows({queries, positions, biases}, segments, logits(), out, attention_sum);
+}
+
+void LayerCache::check_truncate(std::size_t count) const {
+  require(count <= tokens(), "layer {} has {} tokens and cannot be truncated to {}", layer_,
+          tokens(), count);
+  if (count == tokens()) return;
+  const std::string_view method = options_.policy.info().name;
+  require(
+      state_ != State::sliding,
+      "layer {}: {} has let tokens leave the window, so none can be taken back; clone() the cache "
+      "before tokens that may be",
+      layer_, method);
+  if (state_ == State::growing) {
+    const std::size_t oldest = tokens() - (heads_[0].window.size() - budget_.window);
+    require(
+        count >= oldest,
+        "layer {}: {} has summarised its prompt at {} tokens, the cache cannot be truncated to {}; "
+        "clone() it before finish_prompt()",
+        layer_, method, oldest, count);
   }
+  require(!accumulates() && (observed_ == 0 || tokens() <= observed_),
+          "layer {}: the attention statistics for {} hold the queries of the tokens after {}; "
+          "clone() the cache before these",
+          layer_, options_.recording.any() ? "forks" : method, count);
+}
+
+void LayerCache::truncate(std::size_t count) {
+  const std::size_t group = shape_.queries_per_kv_head;
+  for (HeadCache& head : heads_) {
+    head.window.drop_newest(tokens() - count);
+    for (std::size_t t = count; observed_ > 0 && t < tokens(); ++t) {
+      for (std::size_t g = 0; g < group; ++g)
+        std::ranges::fill(head.recent_queries[t % observed_ * group + g], 0.0f);
+    }
+  }
+  tokens_ = count;
 }
 
 std::size_t LayerCache::entries() const {
@@ -359,7 +443,7 @@ std::vector<KeptEntry> LayerCache::kept(std::size_t head) const { return heads_[
 void LayerCache::save(ByteWriter& out) const {
   out.put(state_);
   out.put(prompt_ended_);
-  out.put<std::uint64_t>(tokens_);
+  out.put<std::uint64_t>(tokens());
   for (std::size_t part : {budget_.sink, budget_.summary, budget_.window, budget_.step}) {
     out.put<std::uint64_t>(part);
   }
@@ -411,12 +495,12 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in) {
   head.window.load(head.setup, accumulates(), state_ == State::sliding, in);
   const std::size_t window = head.window.size();
   const std::size_t ring = budget_.window + budget_.step;
-  const bool fits = state_ == State::whole ? window == tokens_ && head.sink == 0
+  const bool fits = state_ == State::whole ? window == tokens() && head.sink == 0
                     : state_ == State::growing
-                        ? window <= tokens_
-                        : window <= tokens_ && head.window.capacity() == ring && budget_.step > 0;
+                        ? window <= tokens()
+                        : window <= tokens() && head.window.capacity() == ring && budget_.step > 0;
   require(fits, "{}: layer {} holds {} of {} tokens in its window, which cannot be", in.what(),
-          layer_, window, tokens_);
+          layer_, window, tokens());
   std::span<float> recent(head.recent_queries.data(),
                           head.recent_queries.rows() * head.recent_queries.cols());
   in.get_all(recent);

@@ -1,6 +1,7 @@
 // One layer's heads, and when tokens move through their caches.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -19,8 +20,9 @@ class LayerCache {
   LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
              SharedState* shared, RotaryTable* rotations, bool reserve);
 
-  /// See Cache::forward; numbers are known to be finite.
-  void forward(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
+  /// See Cache::forward; shapes are known to fit and elements to be finite.
+  void forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
+               const MutableHeadsView& out);
   void finish_prompt();
   /// Takes over what an exact layer has read, while this one is empty. Throws Error if the other's
   /// prompt is finished or it has not noted what this one watches.
@@ -33,8 +35,15 @@ class LayerCache {
   Matrix answer_latest(const LayerCache& other, std::size_t head) const;
   Matrix latest_attention(std::size_t head) const;
   void reserve(std::size_t tokens);
+  /// Throws Error if truncate() is impossible.
+  void check_truncate(std::size_t tokens) const;
+  /// Forgets all but the first `tokens` tokens.
+  void truncate(std::size_t tokens);
 
-  std::size_t tokens() const { return tokens_; }
+  /// Another thread may read these two while this layer works.
+  std::size_t tokens() const { return tokens_.load(std::memory_order_relaxed); }
+  /// Tokens of the prompt once it is finished, else (and in a loaded cache) 0.
+  std::size_t prompt_tokens() const { return prompt_tokens_.load(std::memory_order_relaxed); }
   std::size_t entries() const;
   CacheBytes bytes() const;
   std::vector<Segment> segments(std::size_t head) const;
@@ -47,7 +56,7 @@ class LayerCache {
  private:
   enum class State : std::uint8_t { whole, growing, sliding };
 
-  Position now() const { return static_cast<Position>(tokens_); }
+  Position now() const { return static_cast<Position>(tokens()); }
   bool accumulates() const {
     return watch_.kind == AttentionStats::Kind::accumulated ||
            watch_.kind == AttentionStats::Kind::both || options_.recording.attention_sum;
@@ -70,13 +79,14 @@ class LayerCache {
   /// Every head's attention sums become the sum over heads.
   static void add_up(std::vector<std::vector<float>>& attention_sums);
   /// Takes in tokens for which there is room, and answers their queries.
-  void extend(ConstMatrix keys, ConstMatrix values, ConstMatrix queries, MutableMatrix out);
-  void remember(HeadCache& head, std::size_t h, ConstMatrix queries) const;
-  void attend_head(std::size_t h, ConstMatrix queries, MutableMatrix out,
+  void extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
+              const MutableHeadsView& out);
+  void remember(HeadCache& head, std::size_t h, const HeadsView& queries) const;
+  void attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
                    std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in);
   /// Attention over a head's entries, at the places where they stand. `queries` and `positions`
-  /// are changed. attention sum: one a entry, or empty.
+  /// are changed. Attention sum: one an entry, or empty.
   void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
                       std::span<const float> biases, MutableMatrix out,
                       std::span<float> attention_sum) const;
@@ -91,7 +101,8 @@ class LayerCache {
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;
-  std::size_t tokens_ = 0;
+  std::atomic<std::size_t> tokens_ = 0;
+  std::atomic<std::size_t> prompt_tokens_ = 0;
   Budget budget_;
   std::vector<HeadCache> heads_;
 };

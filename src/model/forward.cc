@@ -119,36 +119,27 @@ void Forward::place_heads(const LayerWeights& w) {
 }
 
 void Forward::attend(std::size_t layer, std::span<const Run> runs) {
-  thread_local std::vector<std::size_t> starts;
-  starts.clear();
-  std::size_t first = 0;
-  for (const Run& run : runs) {
-    starts.push_back(first);
-    first += run.tokens.size();
-  }
-  const std::vector<std::size_t>& at = starts;
-  // Tokens from number `begin` to number `end`, which may be no one's question.
-  const auto forward = [&](const Run& run, std::size_t begin, std::size_t end, bool asked) {
-    const std::size_t count = end - begin, answers = asked ? count : 0;
-    run.sequence->cache().forward(layer, scratch_.key.view().slice(begin, count),
-                                  scratch_.value.view().slice(begin, count),
-                                  scratch_.query.view().slice(begin, answers),
-                                  scratch_.attended.view().slice(begin, answers));
+  thread_local std::vector<BatchItem> items;
+  // Tokens [begin, end) of all runs; their output is computed if `asked`.
+  const auto forward = [&](std::size_t begin, std::size_t end, bool asked) {
+    items.clear();
+    std::size_t at = 0;
+    for (const Run& run : runs) {
+      const std::size_t first = std::max(begin, at);
+      at += run.tokens.size();
+      if (first >= std::min(end, at)) continue;
+      const std::size_t count = std::min(end, at) - first, answers = asked ? count : 0;
+      items.push_back(
+          {&run.sequence->cache(),
+           HeadsView::of(scratch_.key.view().slice(first, count), config_.kv_heads),
+           HeadsView::of(scratch_.value.view().slice(first, count), config_.kv_heads),
+           HeadsView::of(scratch_.query.view().slice(first, answers), config_.heads),
+           MutableHeadsView::of(scratch_.attended.view().slice(first, answers), config_.heads)});
+    }
+    forward_batch(layer, items);
   };
-  const auto attend_run = [&](std::size_t r) {
-    const std::size_t end = at[r] + runs[r].tokens.size();
-    const std::size_t asked = std::clamp(from_, at[r], end);
-    if (asked > at[r]) forward(runs[r], at[r], asked, false);
-    if (asked < end) forward(runs[r], asked, end, true);
-  };
-  // A sequence for each thread. The last ones, too few for that, are taken one after another where
-  // they are through sooner when their heads share the threads.
-  const auto workers = static_cast<std::size_t>(threads());
-  const std::size_t rest = runs.size() % workers, heads = config_.kv_heads;
-  const bool share = rest * ((heads + workers - 1) / workers) < heads;
-  const std::size_t alone = share ? runs.size() - rest : runs.size();
-  parallel_for(alone, attend_run, workers > 1);
-  for (std::size_t r = alone; r < runs.size(); ++r) attend_run(r);
+  if (from_ > 0) forward(0, from_, false);
+  forward(from_, tokens_, true);
 }
 
 void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_t first) {
