@@ -10,6 +10,33 @@
 #include "base/output_file.h"
 #include "cache/cache_parts.h"
 
+// A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
+// u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
+//
+//   8 bytes, u32     magic BALLASTC, version 1
+//   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
+//   f32, f32, i32    logits: scale, softcap, sliding_window
+//   i32[n]           sliding windows of the layers
+//   f32[n]           ALiBi slopes
+//   f32[n], f32, u8  rotary: frequencies, magnitude, pairs
+//   text             method string
+//   u8, u8           protocol, positions
+//   u8, u8           key type, value type
+//   u64, u64         seed, expected tokens
+//   text             note
+//                    shared state, if the method has one: SharedState::save()
+//                    each layer: LayerCache::save()
+//     u8, u8           state, whether the prompt is finished
+//     u64              tokens seen
+//     4 × u64          budget: sink, summary, window, step
+//                      each KV head:
+//       3 × u64          capacity of the summary, tokens it expects, size of the sink
+//       rows, rows       sink: keys, values
+//       u8               whether a summary follows: Summary::save()
+//       3 × u64          window: capacity, slot of the oldest row, size
+//       rows, rows, f32  window, a run at a time: keys, values, attention sums if they are used
+//       f32              last queries, if they are used: a ring by position
+//   u32              CRC-32 of all bytes before it
 namespace ballast {
 
 namespace {

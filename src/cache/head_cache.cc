@@ -82,20 +82,19 @@ void Window::copy(const SummarySetup& setup, const Window& other, bool ring) {
   for (std::size_t i = 0; i < other.size_; ++i) push(other, i);
 }
 
-void Window::save(ByteWriter& out) const {
+void Window::save(ByteWriter& out, bool attention_sums) const {
   out.put<std::uint64_t>(capacity());
   out.put<std::uint64_t>(begin_);
   out.put<std::uint64_t>(size_);
   for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
     save_rows(out, block.keys);
     save_rows(out, block.values);
-    out.put_all<float>(block.attention_sum);
+    if (attention_sums) out.put_all<float>(block.attention_sum);
   }
 }
 
 void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in) {
-  // Each row costs bytes in the file, so a count that the file cannot hold is refused before
-  // anything is allocated.
+  // A count that the file cannot hold is refused before anything is allocated: a row takes bytes.
   const std::size_t saved = in.get_count(16 * in.left(), "the capacity of a window");
   const std::size_t begin = in.get_count(saved, "the begin of a window");
   const std::size_t size = in.get_count(std::min(saved, in.left()), "the size of a window");
@@ -170,8 +169,8 @@ void HeadCache::segments(Position now, std::vector<Segment>& out) const {
 
 namespace {
 
-/// Hands blocks to the summary with what the latest queries gave each of their tokens. It stands
-/// in for the accumulated attention sum where a method asks for nothing else.
+/// Hands blocks to the summary, with the attention sums of the latest queries. These replace the
+/// accumulated sums unless the method uses both.
 void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Block> blocks,
                    std::span<const float> latest) {
   for (Block& block : blocks) {

@@ -26,7 +26,7 @@ class Window {
 
   /// Room for `count` more; only while the oldest row is in slot 0.
   void reserve(std::size_t count);
-  /// The same without room beyond that.
+  /// The same, without spare room.
   void reserve_exactly(std::size_t count);
   /// There must be room.
   void push(std::span<const float> key, std::span<const float> value);
@@ -41,14 +41,15 @@ class Window {
   Block run(std::size_t i, std::size_t count, Position now) const;
   /// Adds to the attention sum of the tokens, oldest first.
   void add_attention_sum(std::span<const float> attention_sum);
-  /// the attention sums themselves, while the oldest token is in slot 0.
+  /// The attention sums, oldest token first; only while it is in slot 0.
   std::span<float> attention_sums() {
     return {attention_sum_.data(), has_attention_sums_ ? size_ : 0};
   }
 
   /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
   void copy(const SummarySetup& setup, const Window& other, bool ring);
-  void save(ByteWriter& out) const;
+  /// `attention_sums`: they are written too, if there are any.
+  void save(ByteWriter& out, bool attention_sums) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
   void load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in);
 
@@ -69,7 +70,8 @@ struct HeadCache {
   std::size_t sink = 0;  ///< rows held there
   std::unique_ptr<Summary> summary;
   Window window;
-  /// Queries of the last observed tokens, `group` rows a token, token t in slot t mod observed.
+  /// Queries of the last `observed` tokens, queries_per_kv_head rows a token. Token t is in slot
+  /// t mod observed.
   Matrix recent_queries;
   /// Entries held.
   std::size_t entries() const;
@@ -77,8 +79,8 @@ struct HeadCache {
   /// Appends sink, summary and window; `now`: tokens seen.
   void segments(Position now, std::vector<Segment>& out) const;
   /// Splits the window, which holds everything, into sink, summary and a window of the last
-  /// budget.window tokens with room for `room` rows. `latest`: what AttentionStats::recent saw of
-  /// every entry, or empty.
+  /// budget.window tokens with room for `room` rows. `latest`: every entry's attention sum of the
+  /// last queries, or empty.
   void summarize(const Budget& budget, std::size_t room, Position now,
                  std::span<const float> latest);
   /// The oldest `count` tokens leave the window.

@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-/// Multiplications under which starting threads costs more than they save.
+/// From this many multiplications on, threads save more than their start costs.
 constexpr std::size_t kParallelFrom = std::size_t{1} << 16;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
@@ -127,8 +127,7 @@ void LayerCache::forward(const HeadsView& keys, const HeadsView& values, const H
       make_room();
       continue;
     }
-    // The attention sum is added up token by token, so that the sums do not depend on how a text is
-    // cut.
+    // Attention sums grow token by token: they must not depend on how a text is cut into calls.
     if (accumulates() && state_ == State::sliding) count = 1;
     const bool asked = queries.tokens != 0;
     extend(keys.slice(done, count), values.slice(done, count),
@@ -193,7 +192,7 @@ void LayerCache::copy(const LayerCache& other) {
 
 void LayerCache::reserve(std::size_t count) {
   if (state_ == State::sliding || count <= tokens()) return;
-  // What comes stays in the window, as long as the options let it.
+  // New tokens stay in the window as long as the options allow.
   const std::size_t more = std::min(room(), count - tokens());
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
@@ -455,7 +454,10 @@ void LayerCache::save(ByteWriter& out) const {
     save_rows(out, head.sink_values.view(0, head.sink));
     out.put<std::uint8_t>(head.summary != nullptr);
     if (head.summary) head.summary->save(out);
-    head.window.save(out);
+    // What is recorded for forks stays out: the loaded cache does not record.
+    const bool recorded = options_.recording.any();
+    head.window.save(out, !recorded);
+    if (recorded) continue;
     out.put_all<float>(
         {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});
   }
@@ -476,7 +478,7 @@ void LayerCache::load(ByteReader& in) {
 }
 
 void LayerCache::load_head(HeadCache& head, ByteReader& in) {
-  // A summary is never so empty that its capacity exceeds the bytes that follow by far.
+  // A full summary takes bytes of the file: a capacity far above what follows is damage.
   head.setup.capacity =
       in.get_count(std::min(budget_.summary, 16 * in.left()), "the capacity of a summary");
   head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");

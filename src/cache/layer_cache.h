@@ -24,8 +24,8 @@ class LayerCache {
   void forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
                const MutableHeadsView& out);
   void finish_prompt();
-  /// Takes over what an exact layer has read, while this one is empty. Throws Error if the other's
-  /// prompt is finished or it has not noted what this one watches.
+  /// Takes the tokens of an exact layer into this empty one. Throws Error if the other's prompt is
+  /// finished, or if it did not record the attention that this one's method uses.
   void copy_prompt(const LayerCache& other);
 
   /// Becomes a copy of `other`, of another sequence with the same shape and options.
@@ -67,26 +67,28 @@ class LayerCache {
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
   void summarize();
-  /// The queries noted, where they stand, and their biases: rows of tokens, `group` a token.
+  /// The last recorded queries with their positions and ALiBi slopes: queries_per_kv_head rows a
+  /// token.
   struct Latest {
     Matrix queries;
     std::vector<Position> positions;
     std::vector<float> biases;
   };
   Latest latest_queries(std::size_t head) const;
-  /// The attention sum that the latest queries give every entry, a head each; empty if no one asks.
+  /// The attention sum that the latest queries give every entry, a head each; empty if the method
+  /// does not use it.
   std::vector<std::vector<float>> recent_attention_sums() const;
   /// Every head's attention sums become the sum over heads.
   static void add_up(std::vector<std::vector<float>>& attention_sums);
-  /// Takes in tokens for which there is room, and answers their queries.
+  /// Appends tokens for which there is room, and computes their attention.
   void extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
               const MutableHeadsView& out);
   void remember(HeadCache& head, std::size_t h, const HeadsView& queries) const;
   void attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
                    std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in);
-  /// Attention over a head's entries, at the places where they stand. `queries` and `positions`
-  /// are changed. Attention sum: one an entry, or empty.
+  /// Attention over a head's entries at their positions. Changes `queries` and `positions` if these
+  /// are rolling. `attention_sum`: an element an entry, or empty.
   void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
                       std::span<const float> biases, MutableMatrix out,
                       std::span<float> attention_sum) const;

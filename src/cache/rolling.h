@@ -1,6 +1,6 @@
-// Positions inside the cache: keys are cached before rotation, and at every step each entry stands
-// where it is among those kept. So a text may go on for ever, and no distance that a query sees
-// exceeds the size of the cache (Xiao et al. 2024, StreamingLLM, section 3.2).
+// Rolling positions: keys are cached before rotation, and an entry's position is its index among
+// the entries that are kept. A text may go on for ever: no distance exceeds the size of the cache
+// (Xiao et al. 2024, StreamingLLM, section 3.2).
 #pragma once
 
 #include <span>

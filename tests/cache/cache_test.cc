@@ -111,6 +111,19 @@ TEST(Cache, ACloneOfARecordingCacheCanBeForked) {
   }
 }
 
+TEST(Cache, ARecordingCacheIsSavedWithoutItsRecording) {
+  const Stream stream = make_stream(90, 3);
+  CacheOptions options = options_of("exact", Protocol::prefill);
+  Cache plain(stream.shape, options);
+  options.recording.include(Policy::parse("h2o:budget=40"));
+  options.recording.include(Policy::parse("snapkv:budget=40"));
+  Cache recording(stream.shape, options);
+  feed(plain, stream, 0, 90, 90);
+  feed(recording, stream, 0, 90, 90);
+  Cache loaded = Cache::parse(recording.to_bytes(), "a recording cache");
+  EXPECT_EQ(loaded.to_bytes(), plain.clone().to_bytes());
+}
+
 TEST(Cache, AScaleThatIsNotSetIsAnError) {
   Stream s = make_stream(1, 3);
   s.shape.logits = {};
