@@ -87,10 +87,22 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
 void attend(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
             MutableMatrix out);
 
-/// The same, and the attention sum that each entry of a segment received, summed over queries:
-/// attention_sum[e] += Σ_r u_e e^{s(k_e, q_r)} / normaliser(q_r), e counting entries through the
-/// segments in order, where the normaliser is what divisor() says. Entries of numerator-only
-/// segments receive none. Keeps weights: up to 16 MiB.
+/// What the attention that several queries give an entry is reduced to.
+enum class AttentionReduction : std::uint8_t { sum, maximum, sum_of_squares };
+
+/// The same, and a score for each entry. Query r gives entry e the attention
+///   p_re = u_e e^{s(k_e, q_r)} / normaliser(q_r)
+/// where the normaliser is what divisor() says; entries of numerator-only segments receive none.
+/// With w = query_weights (m finite numbers from 0; empty: 1):
+///   sum:             scores[e] += Σ_r w_r p_re
+///   maximum:         scores[e] = max(scores[e], max_r w_r p_re)
+///   sum_of_squares:  scores[e] += Σ_r (w_r p_re)²
+/// e counts entries through the segments in order. Keeps weights: up to 16 MiB.
+void attend_with_scores(const Queries& queries, std::span<const Segment> segments,
+                        const Logits& logits, MutableMatrix out, AttentionReduction reduction,
+                        std::span<const float> query_weights, std::span<float> scores);
+
+/// attend_with_scores() with AttentionReduction::sum and weights of 1: the attention sum.
 void attend_with_attention_sum(const Queries& queries, std::span<const Segment> segments,
                                const Logits& logits, MutableMatrix out,
                                std::span<float> attention_sum);

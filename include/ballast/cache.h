@@ -83,6 +83,7 @@ struct CacheBytes {
 class ByteReader;
 class ByteWriter;
 class LayerCache;
+class ReplayScores;
 class RotaryTable;
 struct BatchItem;
 class SharedState;
@@ -114,6 +115,26 @@ class Cache {
   /// The same for float32 rows of tokens, heads side by side.
   void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                MutableMatrix out);
+
+  /// What a second reading is scored with, for methods whose AttentionStats ask for one or for
+  /// recording.replay. After the last token of the text, before replay(), once for each layer.
+  /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
+  /// of the output projection, value_dim × value_dim, one below the other; no rows: the identity.
+  /// Scores take |W_O^T v| of every entry from it (KVzip+, arXiv:2601.07891).
+  void start_replay(std::size_t layer, ConstMatrix output_grams);
+  /// Second reading: m tokens that see everything read, and each other causally, as if they
+  /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
+  /// keys, values, queries, out: as for forward(). query_weights: 1/|x| of each token's residual
+  /// stream where it enters the layer, from 0; empty: 1.
+  void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+              std::span<const float> query_weights, MutableMatrix out);
+  /// Drops the scores of a reading that was not completed.
+  void forget_replay();
+  /// Whether a second reading is due before the prompt ends: the method or the recording asks for
+  /// one, it has not been, and the method's budget does not hold the exact cache.
+  bool needs_replay() const;
+  /// Scores of the entries of one KV head, oldest first; empty: there was no second reading.
+  std::span<const float> replay_scores(std::size_t layer, std::size_t head) const;
 
   /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
   /// Throws Error if the layers have read different numbers of tokens.
@@ -181,9 +202,15 @@ class Cache {
   void write(ByteWriter& out, std::string_view note) const;
   /// Computes the rotations of as many positions as there are entries: bytes() counts them.
   void reach_rotations();
+  void finish_whole_prompt();
+  /// bytes= of the method, for the tokens read.
+  std::size_t whole_budget() const;
+  /// Whether the exact cache is within it.
+  bool fits_exactly() const;
 
   std::unique_ptr<const Settings> settings_;
   std::unique_ptr<SharedState> shared_;
+  std::shared_ptr<ReplayScores> scores_;    // forks share them; null: no second reading yet
   std::unique_ptr<RotaryTable> rotations_;  ///< null: absolute positions
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };

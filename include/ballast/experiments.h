@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "ballast/matrix.h"
+#include "ballast/method.h"
 
 namespace ballast {
 
@@ -15,9 +16,11 @@ class Policy;
 struct Recording {
   bool attention_sum = false;  ///< of every token, summed over all queries
   std::size_t queries = 0;     ///< of this many last tokens
+  ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Cache::replay
   /// Adds what forks with this policy need.
   void include(const Policy& policy);
-  bool any() const { return attention_sum || queries > 0; }
+  bool any() const { return needs_queries() || replay != ReplayScore::none; }
+  bool needs_queries() const { return attention_sum || queries > 0; }
 };
 
 /// What `cache` answers to the last queries that `recorded` holds, for one KV head.

@@ -30,7 +30,13 @@ Protocol parse_protocol(std::string_view name);
 
 /// One key that a method string may set.
 struct Parameter {
-  enum class Kind : std::uint8_t { integer, real, choice };
+  enum class Kind : std::uint8_t {
+    integer,
+    real,
+    choice,
+    memory,  ///< see MemorySize
+    text,    ///< checked by the method
+  };
   std::string_view name;
   Kind kind = Kind::integer;
   std::string_view standard;      ///< the default as text; empty: not set
@@ -48,6 +54,16 @@ enum class WindowPolicy : std::uint8_t {
   all,    ///< everything: exact
 };
 
+/// What a second reading of the text (Cache::replay) makes of the attention p that an entry gets
+/// from a query; the largest or the sum over the queries of all query heads that share the entry.
+enum class ReplayScore : std::uint8_t {
+  none,   ///< no second reading
+  max,    ///< max p · |W_O^T v| / |x|: the most that it writes into the residual stream x
+  plain,  ///< max p (KVzip)
+  rms,    ///< root of the mean of p² (Attention Matching)
+  mean,   ///< mean of p
+};
+
 /// Which attention a method wants to see.
 struct AttentionStats {
   enum class Kind : std::uint8_t {
@@ -61,6 +77,8 @@ struct AttentionStats {
   Kind kind = Kind::nothing;
   /// One decision for all heads of a layer: attention sum is summed over the heads too (SpAtten).
   bool whole_layer = false;
+  /// Scores of a second reading, before the prompt ends.
+  ReplayScore replay = ReplayScore::none;
 };
 
 /// A method as registered. Adding one: docs/adding-a-method.md.
@@ -76,6 +94,8 @@ struct MethodInfo {
   bool keeps_generated = true;  ///< prefill: generated tokens stay exact by default
   bool pyramid = false;         ///< layers share a pyramid of budgets by default
   bool merges = false;          ///< two summaries unite
+  /// One budget, bytes=, for the entries of all layers and heads (see Block::tiers).
+  bool whole_cache = false;
   AttentionStats attention_stats;
   /// What is watched where that depends on the parameters; null: `watch`.
   AttentionStats (*attention_stats_of)(const Policy& policy) = nullptr;
@@ -129,6 +149,8 @@ class Policy {
   /// rate without a length (tokens = 0), and when neither rate nor budget is set.
   Budget budget(std::size_t tokens, Protocol protocol, int layer = 0, int layers = 1) const;
 
+  /// Whether the string says how much to keep: rate, budget or bytes.
+  bool has_memory() const;
   bool keeps_generated() const;
   /// Which attention the method wants to see, with these parameters.
   AttentionStats attention_stats() const;

@@ -46,6 +46,9 @@ struct Block {
   std::span<const float> attention_sum;
   std::span<const float>
       recent_attention_sum;  ///< AttentionStats::both: that of the last `observe` tokens' queries
+  /// Methods with one budget for the whole cache: what becomes of each token, an index into the
+  /// method's tiers or beyond them; else empty.
+  std::span<const std::uint8_t> tiers;
   std::size_t size() const { return keys.rows; }
 };
 

@@ -382,20 +382,25 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
   }
 }
 
-// The recorded weights over the whole normaliser, summed over the queries.
-void add_attention_sum(const Record& record, std::size_t first, std::size_t queries,
-                       const PartialAttention& whole, std::span<float> attention_sum) {
+// The recorded weights over the whole normaliser, reduced over the queries. `query_weights`: of
+// these queries, or empty.
+void reduce(const Record& record, std::size_t first, std::size_t queries,
+            const PartialAttention& whole, AttentionReduction reduction,
+            std::span<const float> query_weights, std::span<float> scores) {
   std::vector<float> shares(queries);
   const float* max = record.max.data();
   const float* weights = record.weights.get();
+  const auto reduce_columns = reduction == AttentionReduction::sum       ? kernels::add_columns
+                              : reduction == AttentionReduction::maximum ? kernels::max_columns
+                                                                         : kernels::add_squared_columns;
   for (const Record::Block& block : record.blocks) {
     for (std::size_t q = 0; q < queries; ++q) {
       const bool seen = max[q] != -kInfinity && whole.normaliser[first + q] > 0.0f;
       shares[q] =
           seen ? std::exp(max[q] - whole.max_logit[first + q]) / whole.divisor(first + q) : 0.0f;
+      if (!query_weights.empty()) shares[q] *= query_weights[q];
     }
-    kernels::add_columns(weights, shares.data(), queries,
-                         attention_sum.subspan(block.entry, block.count));
+    reduce_columns(weights, shares.data(), queries, scores.subspan(block.entry, block.count));
     max += queries;
     weights += queries * kEntryBlock;
   }
@@ -490,17 +495,18 @@ std::size_t attention_scratch(std::size_t queries, std::size_t entries, std::siz
   return numbers * sizeof(float);
 }
 
-void attend_with_attention_sum(const Queries& queries, std::span<const Segment> segments,
-                               const Logits& logits, MutableMatrix out,
-                               std::span<float> attention_sum) {
+void attend_with_scores(const Queries& queries, std::span<const Segment> segments,
+                        const Logits& logits, MutableMatrix out, AttentionReduction reduction,
+                        std::span<const float> query_weights, std::span<float> scores) {
   std::size_t entries = 0, blocks = 0;
   for (const Segment& segment : segments) {
     entries += segment.keys.rows;
     blocks += (segment.keys.rows + kEntryBlock - 1) / kEntryBlock;
   }
-  require(attention_sum.size() == entries, "{} attention sums for {} entries", attention_sum.size(),
-          entries);
+  require(scores.size() == entries, "{} scores for {} entries", scores.size(), entries);
   const std::size_t m = queries.rows.rows;
+  require(query_weights.empty() || query_weights.size() == m, "{} queries have {} weights", m,
+          query_weights.size());
   check(queries, segments, logits);
   check_values(segments, out.cols);
   PartialAttention whole(m, out.cols);
@@ -516,9 +522,16 @@ void attend_with_attention_sum(const Queries& queries, std::span<const Segment> 
     record.blocks.clear();
     record.max.clear();
     attend_queries(queries, first, count, segments, logits, work, whole);
-    add_attention_sum(record, first, count, whole, attention_sum);
+    reduce(record, first, count, whole, reduction,
+           query_weights.empty() ? query_weights : query_weights.subspan(first, count), scores);
   }
   whole.finish(out);
+}
+
+void attend_with_attention_sum(const Queries& queries, std::span<const Segment> segments,
+                               const Logits& logits, MutableMatrix out,
+                               std::span<float> attention_sum) {
+  attend_with_scores(queries, segments, logits, out, AttentionReduction::sum, {}, attention_sum);
 }
 
 }  // namespace ballast

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "cache/cache_parts.h"
+#include "cache/replay_scores.h"
 
 namespace ballast {
 
@@ -125,7 +126,7 @@ void check_finite(const HeadsView& view, const char* name) {
 }  // namespace
 
 bool CacheOptions::needs_queries() const {
-  return policy.attention_stats().kind != AttentionStats::Kind::nothing || recording.any();
+  return policy.attention_stats().kind != AttentionStats::Kind::nothing || recording.needs_queries();
 }
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
@@ -246,6 +247,9 @@ void Cache::finish_prompt(std::size_t layer) {
   require(before == 0 || before == tokens(layer),
           "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
           layer - 1, before);
+  require(!options().policy.info().whole_cache,
+          "method {} divides one budget among all layers: finish their prompt together",
+          options().policy.info().name);
   layers_[layer]->finish_prompt();
 }
 
@@ -255,6 +259,7 @@ void Cache::finish_prompt() {
             "layer {} has {} tokens, layer 0 has {}: a prompt ends once each layer has read it", l,
             tokens(l), tokens(0));
   }
+  if (options().policy.info().whole_cache) return finish_whole_prompt();
   for (auto& layer : layers_) layer->finish_prompt();
 }
 
@@ -269,12 +274,19 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   options.recording = {};
   Cache out(shape(), options, false);
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
+  const ReplayScore wanted = policy.attention_stats().replay;
+  if (wanted != ReplayScore::none) {
+    require(wanted == settings_->options.recording.replay,
+            "{} needs another second reading than the cache has had", policy.info().name);
+    out.scores_ = scores_;
+  }
   return out;
 }
 
 Cache Cache::clone() const {
   Cache out(shape(), options(), false);
   if (shared_) copy_saved(*shared_, *out.shared_);
+  out.scores_ = scores_;
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
   out.reach_rotations();
   return out;
@@ -302,6 +314,7 @@ CacheBytes Cache::bytes() const {
   CacheBytes bytes;
   for (const auto& layer : layers_) bytes += layer->bytes();
   if (shared_) bytes.attention_stats += shared_->bytes();
+  if (scores_) bytes.attention_stats += scores_->bytes();
   if (rotations_) bytes.rotary = rotations_->bytes();
   return bytes;
 }

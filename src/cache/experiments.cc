@@ -12,6 +12,10 @@ void Recording::include(const Policy& policy) {
   attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
                   kind == AttentionStats::Kind::both;
   queries = std::max(queries, policy.observed());
+  const ReplayScore wanted = policy.attention_stats().replay;
+  require(wanted == ReplayScore::none || replay == ReplayScore::none || replay == wanted,
+          "one reading scores entries in one way: {} wants another score=", policy.info().name);
+  if (wanted != ReplayScore::none) replay = wanted;
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,

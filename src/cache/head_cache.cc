@@ -214,6 +214,17 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
 }
 
+void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t room, Position now) {
+  Window everything = std::move(window);
+  setup.capacity = everything.size();
+  summary = make_summary(setup);
+  for (Block& block : everything.blocks(0, everything.size(), now)) {
+    block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());
+    summary->absorb(block);
+  }
+  window = Window(setup, room, false);
+}
+
 void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest) {
   if (summary) {
     const AttentionStats watch = setup.policy.attention_stats();

@@ -83,6 +83,9 @@ struct HeadCache {
   /// last queries, or empty.
   void summarize(const Budget& budget, std::size_t room, Position now,
                  std::span<const float> latest);
+  /// Hands the window, which holds everything, to the summary with the tier of every token. A
+  /// window with room for `room` rows remains.
+  void summarize(std::span<const std::uint8_t> tiers, std::size_t room, Position now);
   /// The oldest `count` tokens leave the window.
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
   std::vector<KeptEntry> kept(Position now) const;

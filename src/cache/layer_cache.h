@@ -9,6 +9,8 @@
 
 namespace ballast {
 
+struct ReplayHead;
+
 /// A layer's cache passes through up to three states: `whole` (everything is exact, in the
 /// window), then, once the prompt has ended or the budget is reached, either `growing` (the window
 /// takes every generated token) or `sliding` (the window is a ring, its oldest tokens leave for
@@ -24,6 +26,12 @@ class LayerCache {
   void forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
                const MutableHeadsView& out);
   void finish_prompt();
+  /// See Cache::replay. `heads`: the scores of this layer.
+  void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+              std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
+              std::span<ReplayHead> heads) const;
+  /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
+  void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers);
   /// Takes the tokens of an exact layer into this empty one. Throws Error if the other's prompt is
   /// finished, or if it did not record the attention that this one's method uses.
   void copy_prompt(const LayerCache& other);

@@ -136,7 +136,9 @@ class Chat {
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<long>(count));
     prompt_.tokens += count;
     // What is said first is the prompt; what comes later goes the way of generated tokens.
-    if (unread_.empty() && !sequence_->prompt_finished()) sequence_->finish_prompt();
+    if (unread_.empty() && !sequence_->prompt_finished()) {
+      finish_prompt(m_, *sequence_, true, o_.quiet);
+    }
     if (logits.empty()) print("\n");
     return logits;
   }

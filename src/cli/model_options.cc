@@ -98,7 +98,17 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
 
 CacheOptions CacheFlags::parse() const {
   CacheOptions options;
-  options.policy = Policy::parse(method);
+  options.policy = Policy::parse(!method.empty() ? method : cache.empty() ? "exact" : "replay");
+  if (!cache.empty()) {
+    const std::string_view name = options.policy.info().name;
+    require(!options.policy.has_memory(), "--cache and --method {} both say how much to keep",
+            method);
+    require(options.policy.info().whole_cache,
+            "--cache is a budget for the whole cache; {} counts entries of a head: write "
+            "--method {}:rate=0.25",
+            name, name);
+    options.policy = options.policy.with("bytes", cache);
+  }
   options.protocol = parse_protocol(protocol);
   options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type.empty() ? type : key_type);
@@ -163,6 +173,17 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
   std::vector<float> logits = engine.prefill(sequence, tokens, options);
   seconds += watch.seconds();
   return logits;
+}
+
+void finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet) {
+  Progress progress("reading again");
+  const bool has_template = !m.tokenizer.vocabulary().chat_template.empty();
+  ReplayOptions options{replay_wording(m.tokenizer, chat && has_template), {}};
+  options.progress = [&](std::size_t done, std::size_t total) {
+    if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
+    return true;
+  };
+  m.engine.finish_prompt(sequence, options);
 }
 
 }  // namespace ballast::cli

@@ -34,7 +34,8 @@ void add_model_option(CLI::App& app, std::string& path);
 
 /// --method, --protocol, --cache-type, …
 struct CacheFlags {
-  std::string method = "exact";
+  std::string method;  ///< empty: exact, or replay where `cache` says how much
+  std::string cache;   ///< how much memory: see MemorySize
   std::string protocol = "prefill";
   std::string positions = "absolute";
   std::string type = "bf16";
@@ -65,5 +66,9 @@ std::string read_input(const std::string& path);
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
                                bool quiet, double& seconds,
                                const std::atomic<bool>* cancelled = nullptr);
+
+/// Ends the prompt, reading it again where the method wants that, with progress unless `quiet`.
+/// `chat`: the prompt stands in the model's chat template, if it has one.
+void finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet);
 
 }  // namespace ballast::cli

@@ -39,7 +39,7 @@ class Scorer {
     options.expected_tokens = piece.size();
     Sequence sequence(m_.model, options);
     std::vector<float> last = read(sequence, piece.first(prompt), {});
-    sequence.finish_prompt();
+    finish_prompt(m_, sequence, false, o_.quiet);
     add(last, piece[prompt]);
     const std::span<const Token> scored = piece.subspan(prompt);
     read(sequence, scored, [&](std::size_t first, ConstMatrix logits) {

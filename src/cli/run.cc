@@ -165,7 +165,7 @@ class Runner {
         read_tokens(m_.engine, sequence, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
     const Stopwatch watch;
-    sequence.finish_prompt();
+    finish_prompt(m_, sequence, chat(), o_.quiet);
     report_.compress_seconds += watch.seconds();
     note_cache(sequence);
     return logits;

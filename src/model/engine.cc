@@ -34,7 +34,10 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
   }
   for (; done < tokens.size(); done += count) {
     count = std::min(options.chunk, tokens.size() - done);
-    const Run run{&sequence, tokens.subspan(done, count)};
+    const Run run{&sequence, tokens.subspan(done, count), {}};
+    if (sequence.remembers_text()) {
+      sequence.text_.insert(sequence.text_.end(), run.tokens.begin(), run.tokens.end());
+    }
     // Nobody sees what the last layer makes of a token whose logits are not asked for.
     const bool ends = done + count == tokens.size();
     const bool all = options.all_logits || watch;
@@ -48,7 +51,10 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
   }
   std::vector<float> logits(vocabulary());
   forward_->logits(count - 1, {logits.data(), 1, logits.size()});
-  if (options.finish_prompt && !sequence.prompt_finished()) sequence.finish_prompt();
+  if (options.finish_prompt && !sequence.prompt_finished() &&
+      !finish_prompt(sequence, options.replay)) {
+    return {};
+  }
   return logits;
 }
 
@@ -64,7 +70,8 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
     require(std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
                       sequences[i]) == sequences.begin() + static_cast<std::ptrdiff_t>(i),
             "a sequence stands twice in one step");
-    runs[i] = {sequences[i], tokens.subspan(i, 1)};
+    runs[i] = {sequences[i], tokens.subspan(i, 1), {}};
+    if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
   forward_->run(runs);
   forward_->logits(0, logits);

@@ -1,6 +1,7 @@
 #include "model/forward.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "attention/rotary.h"
 #include "base/fail.h"
@@ -70,7 +71,8 @@ void Forward::check(const Run& run) const {
     require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
             "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
   }
-  const std::size_t end = run.sequence->positions_after(run.tokens.size());
+  const std::size_t end = run.replay_from ? *run.replay_from + run.tokens.size()
+                                          : run.sequence->positions_after(run.tokens.size());
   require(end <= config_.max_positions,
           "{}: a sequence of {} tokens, but the model has {} positions",
           model_.file().path().string(), end, config_.max_positions);
@@ -85,7 +87,7 @@ void Forward::embed(std::span<const Run> runs) {
       if (config_.embedding_scale != 1.0f) {
         for (float& x : row) x *= config_.embedding_scale;
       }
-      const std::size_t position = run.sequence->tokens() + t;
+      const std::size_t position = run.replay_from.value_or(run.sequence->tokens()) + t;
       if (config_.learned_positions) {
         const std::span<float> place = scratch_.block[at];
         weights_.position_embedding.decode_row(position + config_.position_offset, place);
@@ -119,6 +121,12 @@ void Forward::place_heads(const LayerWeights& w) {
 }
 
 void Forward::attend(std::size_t layer, std::span<const Run> runs) {
+  if (runs[0].replay_from) {
+    const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
+    runs[0].sequence->cache().replay(layer, all(scratch_.key), all(scratch_.value),
+                                     all(scratch_.query), query_weights_, all(scratch_.attended));
+    return;
+  }
   thread_local std::vector<BatchItem> items;
   // Tokens [begin, end) of all runs; their output is computed if `asked`.
   const auto forward = [&](std::size_t begin, std::size_t end, bool asked) {
@@ -148,7 +156,8 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
                                  {&w.value, scratch_.value.view().slice(0, tokens_)}};
   const Product products[] = {{&w.query, rows(scratch_.query)}, keys_values[0], keys_values[1]};
   // A method that watches attention sees the queries of all tokens.
-  const bool watches = runs[0].sequence->cache().options().needs_queries();
+  const bool watches =
+      runs[0].replay_from || runs[0].sequence->cache().options().needs_queries();
   if (first == 0 || watches) {
     multiply(rows(scratch_.normed), products);
   } else {
@@ -176,6 +185,14 @@ void Forward::feed_forward(const LayerWeights& w) {
   multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
 }
 
+void Forward::weigh_queries() {
+  query_weights_.resize(tokens_);
+  for (std::size_t t = 0; t < tokens_; ++t) {
+    const float square = kernels::dot(scratch_.residual[t], scratch_.residual[t]);
+    query_weights_[t] = square > 0.0f ? 1.0f / std::sqrt(square) : 0.0f;
+  }
+}
+
 void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttention& on_attention) {
   for (const Run& run : runs) check(run);
   tokens_ = 0;
@@ -186,6 +203,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   embed(runs);
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
+    if (runs[0].replay_from) weigh_queries();
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
     const bool last = l + 1 == config_.layers;
     attention(l, runs, last ? tokens_ - std::min(wanted, tokens_) : 0);

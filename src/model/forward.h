@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace ballast {
 struct Run {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
+  /// When set, the tokens read the text again, from this position of the model on; see
+  /// Cache::replay. The only run of its call.
+  std::optional<std::size_t> replay_from = {};
 };
 
 /// Matrices that a pass works in, one row a token.
@@ -64,6 +68,8 @@ class Forward {
   void place_heads(const LayerWeights& weights);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
   void add_block();
+  /// Of a second reading: what its tokens' attention counts for, before a layer.
+  void weigh_queries();
   /// Of the tokens that are being worked on.
   MutableMatrix rows(Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
   ConstMatrix rows(const Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
@@ -75,6 +81,7 @@ class Forward {
   const ModelConfig& config_;
   const ModelWeights& weights_;
   ForwardScratch scratch_;
+  std::vector<float> query_weights_;      ///< of a second reading: 1 / |residual| of each token
   std::size_t tokens_ = 0;                ///< of this pass
   std::size_t from_ = 0;                  ///< the first of them that is worked on
   std::vector<const Rotary*> rotations_;  ///< of each token; null: its cache sees to that, or none

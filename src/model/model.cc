@@ -103,8 +103,15 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
   return Sequence(cache_.fork(policy, seed), prompt_finished_);
 }
 
+bool Sequence::remembers_text() const {
+  const CacheOptions& options = cache_.options();
+  return !prompt_finished_ && (options.policy.attention_stats().replay != ReplayScore::none ||
+                               options.recording.replay != ReplayScore::none);
+}
+
 void Sequence::finish_prompt() {
   cache_.finish_prompt();
+  text_ = {};
   prompt_finished_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/memory_size.h"
 #include "ballast/method.h"
 #include "base/fail.h"
 #include "summary/registry.h"
@@ -114,11 +115,16 @@ Policy Policy::with(std::string_view key, std::string_view value) const {
   const Parameter& p = need_parameter(*info_, key);
   if (p.kind == Parameter::Kind::choice) {
     check_choice(*info_, p, value);
-  } else {
+  } else if (p.kind == Parameter::Kind::memory) {
+    MemorySize::parse(value);
+  } else if (p.kind != Parameter::Kind::text) {
     parse_number(*info_, p, value);
   }
   Policy changed = *this;
   changed.set_.insert_or_assign(std::string(key), std::string(value));
+  require(!info_->whole_cache || (key != "rate" && key != "budget"),
+          "method {}: {} counts entries of a head; say how much memory: bytes=1/8", info_->name,
+          key);
   require(!(changed.set_.contains("rate") && changed.set_.contains("budget")),
           "method {}: rate and budget are two ways to say the same; give one", info_->name);
   return changed;
@@ -159,6 +165,10 @@ double Policy::real(std::string_view key) const {
 
 std::int64_t Policy::integer(std::string_view key) const {
   return static_cast<std::int64_t>(real(key));
+}
+
+bool Policy::has_memory() const {
+  return set_.contains("rate") || set_.contains("budget") || set_.contains("bytes");
 }
 
 bool Policy::keeps_generated() const {
@@ -202,6 +212,10 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
     return has(key) ? static_cast<std::size_t>(integer(key)) : standard;
   };
   if (info_->window_policy == WindowPolicy::all) return {0, 0, tokens, 0};
+  if (info_->whole_cache) {
+    require(has("bytes"), "method {}: say how much memory: {}:bytes=1/8", info_->name, info_->name);
+    return {0, tokens, 0, 0};
+  }
   const bool by_budget = has("budget");
   require(by_budget || has("rate"),
           "method {}: say how much to keep: {}:rate=0.25 or {}:budget=1024", info_->name,

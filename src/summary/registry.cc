@@ -28,6 +28,7 @@ std::span<const MethodInfo* const> methods() {
       &strided_method(),
       &fixed_method(),
       &spatten_method(),
+      &replay_method(),
   };
   // clang-format on
   return all;

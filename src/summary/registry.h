@@ -20,5 +20,6 @@ const MethodInfo& topk_method();
 const MethodInfo& strided_method();
 const MethodInfo& fixed_method();
 const MethodInfo& spatten_method();
+const MethodInfo& replay_method();
 
 }  // namespace ballast

@@ -15,6 +15,10 @@
 
 namespace ballast {
 
+/// The words with which this model is asked to read a text again (KVzip's): in a chat, a request to
+/// repeat it and the switch to the assistant; else a line end.
+ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat);
+
 struct GenerateOptions {
   SamplingOptions sampling;
   std::size_t max_tokens = 512;   ///< 0: as many as the model has positions for

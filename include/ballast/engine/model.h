@@ -97,15 +97,20 @@ class Sequence {
   /// with rolling positions those inside the cache.
   std::size_t positions_after(std::size_t more) const;
   bool prompt_finished() const { return prompt_finished_; }
+  /// The tokens read so far, while a second reading may be due: see Engine::replay.
+  std::span<const Token> text() const { return text_; }
   /// Says that the prompt has ended: see Cache::finish_prompt. Once at most.
   void finish_prompt();
 
  private:
+  friend class Engine;
+  bool remembers_text() const;
   Sequence(Cache cache, bool prompt_finished)
       : cache_(std::move(cache)), prompt_finished_(prompt_finished) {}
 
   Cache cache_;
   bool prompt_finished_ = false;
+  std::vector<Token> text_;
 };
 
 /// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
@@ -119,6 +124,20 @@ struct AttentionStep {
   ConstMatrix outputs;    ///< tokens × (heads · value dimension)
 };
 
+/// The words with which a text is read again, around each of its chunks.
+struct ReplayWording {
+  std::vector<Token> first;  ///< before the first chunk
+  std::vector<Token> later;  ///< before the last tokens of the chunk before
+  std::vector<Token> after;  ///< between these and the chunk: the turn of the assistant
+};
+
+struct ReplayOptions {
+  ReplayWording wording;
+  /// Called after each chunk with the tokens read again and the total; false stops there, and the
+  /// reading must begin anew.
+  std::function<bool(std::size_t done, std::size_t total)> progress = {};
+};
+
 struct PrefillOptions {
   /// Tokens read at once. Smaller takes less memory and notices cancellation sooner; results do not
   /// depend on it.
@@ -128,6 +147,8 @@ struct PrefillOptions {
   /// Called after each chunk with the tokens done and the total of this call; false stops there,
   /// between two tokens, with an empty result.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
+  /// The second reading before the prompt ends, for methods that need one.
+  ReplayOptions replay = {};
   /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
   /// is number `first` of this call.
   std::function<void(std::size_t first, ConstMatrix logits)> all_logits = {};
@@ -156,6 +177,14 @@ class Engine {
   /// the vocabulary, and when the sequence would grow beyond the model's positions.
   std::vector<float> prefill(Sequence& sequence, std::span<const Token> tokens,
                              const PrefillOptions& options = {});
+
+  /// Reads a sequence's text a second time, chunk= tokens at a time, so that its cache scores the
+  /// entries: see Cache::replay. Does nothing where no second reading is due. Chunks are cut from
+  /// the start of the text, however it was read. Returns false if `progress` stopped it.
+  bool replay(Sequence& sequence, const ReplayOptions& options);
+  /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns false,
+  /// with the prompt not ended, if the reading was stopped.
+  bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
 
   /// One step of several different sequences, a token each, which share one pass over the weights.
   /// Sequences may join and leave between steps. logits: sequences × vocabulary. Errors as above.

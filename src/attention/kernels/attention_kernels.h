@@ -92,5 +92,11 @@ void av_block(const RowsView& values, const float* weights, std::size_t count, c
 /// sums.
 void add_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> sums);
+/// maxima[e] = the largest of maxima[e] and factors[q] · weights[q · kEntryBlock + e] over q.
+void max_columns(const float* weights, const float* factors, std::size_t count,
+                 std::span<float> maxima);
+/// sums[e] += Σ_q (factors[q] · weights[q · kEntryBlock + e])², query by query.
+void add_squared_columns(const float* weights, const float* factors, std::size_t count,
+                         std::span<float> sums);
 
 }  // namespace ballast::kernels

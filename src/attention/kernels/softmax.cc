@@ -188,8 +188,9 @@ void Exponentiate(std::span<const FinishedLogits> rows, float* logits, double* s
   }
 }
 
-void AddColumns(const float* weights, const float* factors, std::size_t count, float* sums,
-                std::size_t entries) {
+template <typename Take>
+HWY_INLINE void reduce_columns(const float* weights, const float* factors, std::size_t count,
+                               float* sums, std::size_t entries, const Take& take) {
   const FloatTag d;
   // At a time, so that no sum waits for itself: all of a row where that fits into registers, as
   // weights come from memory and should do so in its order.
@@ -203,12 +204,35 @@ void AddColumns(const float* weights, const float* factors, std::size_t count, f
       const auto factor = hn::Set(d, factors[q]);
       const float* from = weights + q * kEntryBlock + e;
       for (std::size_t v = 0; v < kVectors; ++v) {
-        sum[v] = hn::MulAdd(hn::LoadU(d, from + v * kLanes), factor, sum[v]);
+        sum[v] = take(hn::LoadU(d, from + v * kLanes), factor, sum[v]);
       }
     }
     for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(sum[v], d, row + e + v * kLanes);
   }
   std::copy_n(row, entries, sums);
+}
+
+void AddColumns(const float* weights, const float* factors, std::size_t count, float* sums,
+                std::size_t entries) {
+  reduce_columns(weights, factors, count, sums, entries,
+                 [](FloatVec weight, FloatVec factor, FloatVec sum)
+                     BALLAST_INLINE_LAMBDA { return hn::MulAdd(weight, factor, sum); });
+}
+
+void MaxColumns(const float* weights, const float* factors, std::size_t count, float* maxima,
+                std::size_t entries) {
+  reduce_columns(weights, factors, count, maxima, entries,
+                 [](FloatVec weight, FloatVec factor, FloatVec most)
+                     BALLAST_INLINE_LAMBDA { return hn::Max(hn::Mul(weight, factor), most); });
+}
+
+void AddSquaredColumns(const float* weights, const float* factors, std::size_t count, float* sums,
+                       std::size_t entries) {
+  reduce_columns(weights, factors, count, sums, entries,
+                 [](FloatVec weight, FloatVec factor, FloatVec sum) BALLAST_INLINE_LAMBDA {
+                   const FloatVec share = hn::Mul(weight, factor);
+                   return hn::MulAdd(share, share, sum);
+                 });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -222,6 +246,8 @@ HWY_EXPORT(RangeOf);
 HWY_EXPORT(FinishLogits);
 HWY_EXPORT(Exponentiate);
 HWY_EXPORT(AddColumns);
+HWY_EXPORT(MaxColumns);
+HWY_EXPORT(AddSquaredColumns);
 }  // namespace
 
 PositionRange position_range(const std::int32_t* positions) {
@@ -237,6 +263,14 @@ void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* s
 void add_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> sums) {
   HWY_DYNAMIC_DISPATCH(AddColumns)(weights, factors, count, sums.data(), sums.size());
+}
+void max_columns(const float* weights, const float* factors, std::size_t count,
+                 std::span<float> maxima) {
+  HWY_DYNAMIC_DISPATCH(MaxColumns)(weights, factors, count, maxima.data(), maxima.size());
+}
+void add_squared_columns(const float* weights, const float* factors, std::size_t count,
+                         std::span<float> sums) {
+  HWY_DYNAMIC_DISPATCH(AddSquaredColumns)(weights, factors, count, sums.data(), sums.size());
 }
 
 }  // namespace ballast::kernels

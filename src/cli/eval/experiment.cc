@@ -93,8 +93,7 @@ std::vector<Variant> VariantFlags::parse() {
   if (methods.empty()) methods = {standard_methods_};
   const std::vector<std::string> names = split_methods(methods);
   const bool own = std::ranges::any_of(names, [](const std::string& name) {
-    const Policy policy = Policy::parse(name);
-    return policy.has("rate") || policy.has("budget");
+    return Policy::parse(name).has_memory();
   });
   if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
     memory.rates = standard_rates_;

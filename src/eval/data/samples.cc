@@ -110,7 +110,7 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
     variant.policy = Policy::parse(method);
     variant.key_type = key_type;
     variant.value_type = value_type;
-    const bool own = variant.policy.has("rate") || variant.policy.has("budget");
+    const bool own = variant.policy.has_memory();
     if (variant.exact() || own || lists == 0) {
       require(variant.exact() || !own || lists == 0,
               "method {} sets its memory itself; the experiment sets that of all methods", method);
@@ -120,6 +120,9 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
       add(variant);
       continue;
     }
+    require(!variant.policy.info().whole_cache || !memory.shares.empty(),
+            "method {} has one budget for the whole cache: give --shares, or write {}:bytes=1/8",
+            method, variant.policy.info().name);
     for (double rate : memory.rates) {
       variant.rate = rate;
       variant.policy = Policy::parse(method).with("rate", fmt::format("{}", rate));

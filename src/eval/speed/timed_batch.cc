@@ -34,7 +34,8 @@ double TimedBatch::read(std::size_t tokens) {
 
 double TimedBatch::finish_prompt() {
   const Stopwatch watch;
-  sequences_[0].finish_prompt();
+  const ReplayWording wording{{0}, {0}, {}};
+  engine_.finish_prompt(sequences_[0], {wording, {}});
   return watch.seconds();
 }
 

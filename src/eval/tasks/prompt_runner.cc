@@ -61,6 +61,7 @@ struct PromptRunner::Work {
     Sequence sequence;
     std::vector<float> logits;
     double seconds = 0;
+    double replay_seconds = 0;  ///< of the second reading, where a method asks for one
   };
   std::optional<Reading> reading;
   /// The rate at which a method's bytes are a share, by method, storage, share and length.
@@ -97,6 +98,10 @@ class Question {
     return out;
   }
 
+  ReplayOptions replay_options() const {
+    return {replay_wording(tokenizer_, prompt_.chat), {}};
+  }
+
   std::vector<float> read(Sequence& sequence, std::span<const Token> tokens) const {
     PrefillOptions options;
     options.finish_prompt = false;
@@ -111,7 +116,7 @@ class Question {
     out.tokens = prompt_.size();
     out.cut = prompt_.cut;
     const Stopwatch compressing;
-    sequence.finish_prompt();
+    engine_.finish_prompt(sequence, replay_options());
     out.compress_seconds = compressing.seconds();
     if (exact != nullptr) {
       Answered unused;  // without a value it stays NaN; the answer may have one
@@ -273,7 +278,8 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
         reading->value_type != variant.value_type || reading->tokens != prompt.before ||
         reading->expected < question.expected() ||
         (recording.attention_sum && !reading->recording.attention_sum) ||
-        recording.queries > reading->recording.queries) {
+        recording.queries > reading->recording.queries ||
+        recording.replay != reading->recording.replay) {
       CacheOptions options = question.cache_options(variant);
       options.policy = Policy();
       options.recording = recording;
@@ -285,10 +291,14 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
                                     recording,
                                     Sequence(engine_.model(), options),
                                     {},
+                                    0,
                                     0});
       const Stopwatch watch;
       reading->logits = question.read(reading->sequence, prompt.before);
       reading->seconds = watch.seconds();
+      const Stopwatch replaying;
+      engine_.replay(reading->sequence, question.replay_options());
+      reading->replay_seconds = replaying.seconds();
     }
     Policy policy = variant.policy;
     if (variant.share > 0 && !variant.exact()) {
@@ -296,6 +306,9 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
     }
     Sequence fork = reading->sequence.fork(policy, variant.seed);
     out[v] = question.answer(fork, reading->logits, reading->seconds, &reading->sequence.cache());
+    if (policy.attention_stats().replay != ReplayScore::none) {
+      out[v].compress_seconds += reading->replay_seconds;
+    }
     step();
   }
   return out;
@@ -304,6 +317,9 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
 /// The method at the largest rate whose bytes are within the share of an exact cache's. Texts of
 /// about one length have one rate.
 Policy PromptRunner::fit_share(const Variant& variant) {
+  if (variant.policy.info().whole_cache) {
+    return variant.policy.with("bytes", fmt::format("{:.6f}", variant.share));
+  }
   const Work::Reading& reading = *work_->reading;
   const std::string key = fmt::format(
       "{}/{}/{}/{}/{}", variant.method, static_cast<int>(variant.key_type),

@@ -1,0 +1,111 @@
+// Reading a text a second time, so that its cache knows which entries are looked at.
+#include <algorithm>
+
+#include "ballast/engine/generate.h"
+#include "base/fail.h"
+#include "base/parallel.h"
+#include "model/forward.h"
+#include "simd/vector_math.h"
+#include "text/question_form.h"
+
+namespace ballast {
+namespace {
+
+/// Tokens before a chunk that its reading begins with.
+constexpr std::size_t kOverlap = 8;
+
+/// For each query head W_O^T W_O of its columns of the output projection, one below the other. Where
+/// a norm follows the projection (Gemma 2), its weights scale the rows; its divisor is left out.
+Matrix output_grams(const ModelConfig& config, const LayerWeights& weights) {
+  const std::size_t dim = config.value_dim;
+  Matrix grams(config.heads * dim, dim);
+  const Norm& norm = weights.post_attention_norm;
+  std::vector<float> row(config.heads * dim);
+  // In blocks of rows, so that the heads share what is decoded.
+  constexpr std::size_t kRows = 64;
+  Matrix block(kRows, row.size());
+  for (std::size_t begin = 0; begin < config.width; begin += kRows) {
+    const std::size_t count = std::min(kRows, config.width - begin);
+    for (std::size_t i = 0; i < count; ++i) {
+      weights.attention_output.decode_row(begin + i, block[i]);
+      if (config.post_norms && !norm.weight.empty()) {
+        for (float& x : block[i]) x *= norm.weight[begin + i];
+      }
+    }
+    parallel_for(config.heads, [&](std::size_t h) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::span<const float> part = block[i].subspan(h * dim, dim);
+        for (std::size_t a = 0; a < dim; ++a) kernels::axpy(part[a], part, grams[h * dim + a]);
+      }
+    });
+  }
+  return grams;
+}
+
+/// chunk= of the method; of a recording for other methods' sake the usual one.
+std::size_t chunk_of(const Policy& policy) {
+  constexpr std::size_t kUsual = 256;
+  return policy.info().whole_cache ? static_cast<std::size_t>(policy.integer("chunk")) : kUsual;
+}
+
+}  // namespace
+
+ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
+  ReplayWording out;
+  if (!chat) {
+    out.first = out.later = encode_more(tokenizer, "\n", false);
+    return out;
+  }
+  out.first = encode_more(tokenizer, "\n\nRepeat the previous context exactly.", false);
+  out.later = encode_more(
+      tokenizer, "\n\nRepeat the part of the previous context exactly, starting with", false);
+  out.after = encode_more(tokenizer, QuestionForm::from_template(tokenizer, "", "").after, true);
+  return out;
+}
+
+bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
+  Cache& cache = sequence.cache();
+  if (!cache.needs_replay()) return true;
+  const ModelConfig& config = model().config();
+  const std::span<const Token> text = sequence.text();
+  require(text.size() == sequence.tokens(),
+          "a second reading needs all {} tokens of the text, of which {} are known",
+          sequence.tokens(), text.size());
+  for (std::size_t l = 0; l < config.layers; ++l) {
+    cache.start_replay(l, output_grams(config, model().weights().layers[l]).view());
+  }
+  const ReplayWording& wording = options.wording;
+  const std::size_t chunk = chunk_of(cache.options().policy);
+  std::vector<Token> tokens;
+  for (std::size_t done = 0; done < text.size(); done += chunk) {
+    const std::size_t end = std::min(done + chunk, text.size());
+    const std::span<const Token> before = text.subspan(done - std::min(done, kOverlap),
+                                                       std::min(done, kOverlap));
+    const std::vector<Token>& words = done == 0 ? wording.first : wording.later;
+    tokens.assign(words.begin(), words.end());
+    tokens.insert(tokens.end(), before.begin(), before.end());
+    tokens.insert(tokens.end(), wording.after.begin(), wording.after.end());
+    tokens.insert(tokens.end(), text.begin() + static_cast<std::ptrdiff_t>(done),
+                  text.begin() + static_cast<std::ptrdiff_t>(end));
+    require(tokens.size() <= config.max_positions,
+            "a chunk of {} tokens is read again, but the model has {} positions", tokens.size(),
+            config.max_positions);
+    // Behind the text, or as far behind its start as the model's positions allow.
+    const Run run{&sequence, tokens,
+                  std::min(text.size(), config.max_positions - tokens.size())};
+    forward_->run({&run, 1}, 0);
+    if (options.progress && !options.progress(end, text.size())) {
+      cache.forget_replay();
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
+  if (!replay(sequence, options)) return false;
+  sequence.finish_prompt();
+  return true;
+}
+
+}  // namespace ballast

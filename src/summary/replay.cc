@@ -1,0 +1,170 @@
+// Replay: the text is read a second time against its own cache; one budget over all layers and
+// heads then gives every entry a precision, or nothing, by the most attention it got. Score and
+// global threshold: KVzip (Kim et al. 2025, arXiv:2505.23416), normalised as KVzip+
+// (arXiv:2601.07891). More entries at fewer bits: arXiv:2412.12706.
+#include "summary/replay.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+
+#include "ballast/summary.h"
+#include "base/bytes.h"
+#include "base/checks.h"
+#include "base/fail.h"
+#include "storage/rows_bytes.h"
+#include "summary/registry.h"
+
+namespace ballast {
+namespace {
+
+/// The entries of one head in runs of equal precision, each in the order of the text.
+class TieredSummary : public Summary {
+ public:
+  explicit TieredSummary(const SummarySetup& setup)
+      : setup_(setup), runs_(replay_tiers(setup.policy, setup.key_dim, setup.value_dim).size()) {}
+
+  void absorb(const Block& block) override {
+    require(entries() == 0, "method {}: a prompt is summarised once", setup_.policy.info().name);
+    require(block.tiers.size() == block.size(), "{} tokens came with {} tiers", block.size(),
+            block.tiers.size());
+    const std::vector<Tier> tiers =
+        replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      Run run(tiers[t], setup_, static_cast<std::size_t>(std::ranges::count(block.tiers, t)));
+      std::size_t at = 0;
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        if (block.tiers[i] != t) continue;
+        run.keys.copy(at, block.keys, i);
+        run.values.copy(at, block.values, i);
+        run.positions[at++] = block.first + static_cast<Position>(i);
+      }
+      runs_[t] = std::move(run);
+    }
+  }
+
+  void segments(std::vector<Segment>& out) const override {
+    for (const Run& run : runs_) {
+      if (run.positions.empty()) continue;
+      Segment segment;
+      segment.keys = run.keys.view(0, run.positions.size());
+      segment.values = run.values.view(0, run.positions.size());
+      segment.positions = run.positions.data();
+      out.push_back(segment);
+    }
+  }
+
+  std::size_t entries() const override {
+    std::size_t count = 0;
+    for (const Run& run : runs_) count += run.positions.size();
+    return count;
+  }
+
+  std::size_t bytes() const override {
+    std::size_t bytes = 0;
+    for (const Run& run : runs_) {
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.capacity() * sizeof(Position);
+    }
+    return bytes;
+  }
+
+  std::vector<KeptEntry> kept() const override {
+    std::vector<KeptEntry> out;
+    for (const Run& run : runs_) {
+      for (Position position : run.positions) out.push_back({position, 1, 1});
+    }
+    return out;
+  }
+
+  void save(ByteWriter& out) const override {
+    for (const Run& run : runs_) {
+      out.put<std::uint64_t>(run.positions.size());
+      out.put_all<Position>(run.positions);
+      save_rows(out, run.keys.view(0, run.positions.size()));
+      save_rows(out, run.values.view(0, run.positions.size()));
+    }
+  }
+
+  void load(ByteReader& in) override {
+    const std::vector<Tier> tiers =
+        replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      Run run(tiers[t], setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
+      in.get_all<Position>(run.positions);
+      for (std::size_t i = 0; i < run.positions.size(); ++i) {
+        const Position before = i == 0 ? -1 : run.positions[i - 1];
+        require(run.positions[i] > before, "{}: position {} comes after {}", in.what(),
+                run.positions[i], before);
+      }
+      load_rows(in, run.keys, 0, run.positions.size());
+      load_rows(in, run.values, 0, run.positions.size());
+      runs_[t] = std::move(run);
+    }
+  }
+
+ private:
+  struct Run {
+    Run() = default;
+    Run(const Tier& tier, const SummarySetup& setup, std::size_t count)
+        : keys(tier.key_type, setup.key_dim, count),
+          values(tier.value_type, setup.value_dim, count),
+          positions(count) {}
+    Rows keys;
+    Rows values;
+    std::vector<Position> positions;
+  };
+
+  SummarySetup setup_;
+  std::vector<Run> runs_;  ///< by tier
+};
+
+ReplayScore score_of(const Policy& policy) {
+  constexpr std::array<std::pair<std::string_view, ReplayScore>, 4> kNames = {{
+      {"max", ReplayScore::max},
+      {"plain", ReplayScore::plain},
+      {"rms", ReplayScore::rms},
+      {"mean", ReplayScore::mean},
+  }};
+  const std::string name = policy.choice("score");
+  return std::ranges::find(kNames, std::string_view(name), [](const auto& n) {
+           return n.first;
+         })->second;
+}
+
+AttentionStats stats_of(const Policy& policy) { return {.replay = score_of(policy)}; }
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) {
+  return std::make_unique<TieredSummary>(setup);
+}
+
+}  // namespace
+
+std::vector<Tier> replay_tiers(const Policy& policy, std::size_t key_dim, std::size_t value_dim) {
+  return parse_tiers(policy.choice("tiers"), key_dim, value_dim);
+}
+
+const MethodInfo& replay_method() {
+  using Kind = Parameter::Kind;
+  static const MethodInfo info = {
+      .name = "replay",
+      .title = "read twice; one budget in bytes gives each entry 8 bits, 4 or nothing",
+      .paper = "KVzip (Kim et al. 2025), KVzip+, tiers of precision",
+      .parameters =
+          {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
+           {"score", Kind::choice, "max", 0, 0, "max|plain|rms|mean",
+            "what the second reading makes of attention; max weighs values and residuals"},
+           {"tiers", Kind::text, "int8+int4", 0, 0, "", "precisions, key/value types joined by +"},
+           {"chunk", Kind::integer, "256", 16, 65536, "", "tokens that are read again at once"},
+           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
+           {"window", Kind::integer, "8", 0, 65536, "", "last tokens that no head drops"}},
+      .window = 8,
+      .whole_cache = true,
+      .attention_stats = {.replay = ReplayScore::max},
+      .attention_stats_of = stats_of,
+      .make = make,
+  };
+  return info;
+}
+
+}  // namespace ballast
