@@ -76,7 +76,10 @@ struct CacheBytes {
   std::size_t window = 0;
   std::size_t attention_stats = 0;  ///< attention sum and queries remembered for the method
   std::size_t rotary = 0;           ///< cosines and sines, with rolling positions
+  std::size_t room = 0;             ///< of the window: reserved for tokens to come
   std::size_t total() const { return sink + summary + window + attention_stats + rotary; }
+  /// What the tokens read take: a budget in bytes is compared with this.
+  std::size_t used() const { return total() - room; }
   CacheBytes& operator+=(const CacheBytes& other);
 };
 

@@ -390,9 +390,10 @@ void reduce(const Record& record, std::size_t first, std::size_t queries,
   std::vector<float> shares(queries);
   const float* max = record.max.data();
   const float* weights = record.weights.get();
-  const auto reduce_columns = reduction == AttentionReduction::sum       ? kernels::add_columns
-                              : reduction == AttentionReduction::maximum ? kernels::max_columns
-                                                                         : kernels::add_squared_columns;
+  const auto reduce_columns = reduction == AttentionReduction::sum ? kernels::add_columns
+                              : reduction == AttentionReduction::maximum
+                                  ? kernels::max_columns
+                                  : kernels::add_squared_columns;
   for (const Record::Block& block : record.blocks) {
     for (std::size_t q = 0; q < queries; ++q) {
       const bool seen = max[q] != -kInfinity && whole.normaliser[first + q] > 0.0f;

@@ -11,8 +11,8 @@ namespace {
 /// A decimal number at the start of `text`, which is shortened by it. NaN: there is none.
 double take_number(std::string_view& text) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc() || text.starts_with('-')) return std::nan("");
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;

@@ -36,6 +36,7 @@ CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   window += other.window;
   attention_stats += other.attention_stats;
   rotary += other.rotary;
+  room += other.room;
   return *this;
 }
 
@@ -137,6 +138,13 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
   const MethodInfo& info = options.policy.info();
   require(info.window_policy == WindowPolicy::all || !options.recording.any(),
           "only an exact cache notes attention for others, not {}", info.name);
+  require(!info.whole_cache ||
+              (options.protocol == Protocol::prefill && options.policy.keeps_generated()),
+          "method {} divides its budget once the text has been read twice: --protocol prefill, "
+          "generated=keep",
+          info.name);
+  require(!info.whole_cache || options.positions == Positions::absolute,
+          "method {} needs absolute positions, not rolling ones", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);

@@ -142,6 +142,7 @@ CacheBytes HeadCache::bytes() const {
   bytes.sink = sink_keys.bytes() + sink_values.bytes();
   bytes.summary = summary ? summary->bytes() : 0;
   bytes.window = window.bytes();
+  bytes.room = window.room_bytes();
   bytes.attention_stats =
       window.attention_sum_bytes() + recent_queries.rows() * recent_queries.cols() * sizeof(float);
   return bytes;

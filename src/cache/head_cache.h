@@ -22,6 +22,10 @@ class Window {
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return keys_.capacity(); }
   std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
+  /// Of the rows that are not taken yet.
+  std::size_t room_bytes() const {
+    return capacity() == 0 ? 0 : bytes() / capacity() * (capacity() - size_);
+  }
   std::size_t attention_sum_bytes() const { return attention_sum_.capacity() * sizeof(float); }
 
   /// Room for `count` more; only while the oldest row is in slot 0.

@@ -92,8 +92,8 @@ void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Cons
   require(out.rows == keys.rows && out.cols == query_heads * s.value_dim,
           "the output is {} × {}, expected {} × {}", out.rows, out.cols, keys.rows,
           query_heads * s.value_dim);
-  require(query_weights.empty() || query_weights.size() == keys.rows,
-          "{} tokens have {} weights", keys.rows, query_weights.size());
+  require(query_weights.empty() || query_weights.size() == keys.rows, "{} tokens have {} weights",
+          keys.rows, query_weights.size());
   layers_[layer]->replay(keys, values, queries, query_weights, out, wanted_score(options()),
                          scores_->layer(layer));
 }
@@ -132,10 +132,10 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     segment.first_position = now();
     mine.segments.push_back(segment);
   });
-  const AttentionReduction reduction =
-      score == ReplayScore::rms    ? AttentionReduction::sum_of_squares
-      : score == ReplayScore::mean ? AttentionReduction::sum
-                                   : AttentionReduction::maximum;
+  const AttentionReduction reduction = score == ReplayScore::rms
+                                           ? AttentionReduction::sum_of_squares
+                                       : score == ReplayScore::mean ? AttentionReduction::sum
+                                                                    : AttentionReduction::maximum;
   // Query heads are worked on at once; their scores unite afterwards, in order.
   std::vector<std::vector<float>> seen(heads_.size() * group);
   parallel_for(seen.size(), [&](std::size_t q) {
@@ -143,13 +143,11 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     seen[q].assign(heads[q / group].scores.size() + tokens, 0.0f);
     std::vector<float> biases;
     if (!shape_.alibi_slopes.empty()) biases.assign(tokens, shape_.alibi_slopes[q]);
-    const Queries asked{{queries.data + q * key_dim, tokens, key_dim, queries.stride},
-                        positions,
-                        biases};
-    attend_with_scores(asked, mine.segments, logits(),
-                       {out.data + q * value_dim, tokens, value_dim, out.stride}, reduction,
-                       score == ReplayScore::max ? query_weights : std::span<const float>{},
-                       seen[q]);
+    const Queries asked{
+        {queries.data + q * key_dim, tokens, key_dim, queries.stride}, positions, biases};
+    attend_with_scores(
+        asked, mine.segments, logits(), {out.data + q * value_dim, tokens, value_dim, out.stride},
+        reduction, score == ReplayScore::max ? query_weights : std::span<const float>{}, seen[q]);
   });
   parallel_for(heads_.size(), [&](std::size_t h) {
     std::vector<float>& scores = heads[h].scores;
@@ -226,7 +224,9 @@ void Cache::finish_whole_prompt() {
   std::vector<HeadScores> heads;
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      heads.push_back({replay_scores(l, h), {}, static_cast<std::size_t>(policy.integer("sink")),
+      heads.push_back({replay_scores(l, h),
+                       {},
+                       static_cast<std::size_t>(policy.integer("sink")),
                        static_cast<std::size_t>(policy.integer("window"))});
       require(heads.back().scores.size() == n,
               "layer {}: tokens came after the second reading began", l);

@@ -103,17 +103,22 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
   std::vector<Cost> out;
   for (const MethodInfo* info : methods()) {
     Policy policy = Policy::parse(info->name);
-    if (info->window_policy != WindowPolicy::all) policy = policy.with("rate", kRate);
+    if (info->whole_cache) {
+      policy = policy.with("bytes", kRate);
+    } else if (info->window_policy != WindowPolicy::all) {
+      policy = policy.with("rate", kRate);
+    }
     Cost cost{policy.to_string(), {}};
     for (std::size_t i = 0; i < kTypes.size(); ++i) {
       CacheOptions options;
       options.policy = policy;
-      options.protocol = Protocol::stream;
+      options.protocol = info->whole_cache ? Protocol::prefill : Protocol::stream;
       options.key_type = options.value_type = kTypes[i];
       options.expected_tokens = tokens;
       try {
-        cost.bytes[i] = 1000.0 * static_cast<double>(model.estimate(options, tokens).cache) /
-                        static_cast<double>(tokens);
+        const MemoryEstimate estimate = model.estimate(options, tokens);
+        const std::size_t held = info->whole_cache ? estimate.kept : estimate.cache;
+        cost.bytes[i] = 1000.0 * static_cast<double>(held) / static_cast<double>(tokens);
       } catch (const Error&) {
         // So short a text leaves this method nothing between sink and window.
       }

@@ -12,6 +12,7 @@ namespace ballast::cli {
 namespace {
 
 std::string watch_text(const MethodInfo& info) {
+  if (info.attention_stats.replay != ReplayScore::none) return "a second reading of the text";
   std::string text;
   switch (info.attention_stats.kind) {
     case AttentionStats::Kind::nothing:
@@ -50,6 +51,8 @@ std::string range_text(const Parameter& p) {
     }
     return text;
   }
+  if (p.kind == Parameter::Kind::memory) return "SIZE";
+  if (p.kind == Parameter::Kind::text) return "text";
   return fmt::format("{:g} to {}", p.low,
                      p.high >= 2147483647 && p.kind == Parameter::Kind::integer
                          ? "2^31 - 1"
@@ -60,6 +63,7 @@ std::string range_text(const Parameter& p) {
 std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
   std::vector<const Parameter*> out;
   for (const Parameter& p : info.parameters) out.push_back(&p);
+  if (info.whole_cache) return out;  // the common ones count the entries of a head
   for (const Parameter& p : common_parameters()) {
     auto same = [&](const Parameter* own) { return own->name == p.name; };
     if (std::ranges::none_of(out, same)) out.push_back(&p);
@@ -84,6 +88,10 @@ std::string_view kind_text(Parameter::Kind kind) {
       return "integer";
     case Parameter::Kind::real:
       return "real";
+    case Parameter::Kind::memory:
+      return "memory";
+    case Parameter::Kind::text:
+      return "text";
     default:
       return "choice";
   }
@@ -96,7 +104,7 @@ Json to_json(const MethodInfo& info) {
         {"name", p->name}, {"kind", kind_text(p->kind)}, {"default", default_text(info, *p)}};
     if (p->kind == Parameter::Kind::choice) {
       one["choices"] = p->choices;
-    } else {
+    } else if (p->kind == Parameter::Kind::integer || p->kind == Parameter::Kind::real) {
       one["low"] = p->low;
       one["high"] = p->high;
     }
@@ -108,7 +116,7 @@ Json to_json(const MethodInfo& info) {
           {"paper", info.paper},
           {"watches", watch_text(info)},
           {"merges", info.merges},
-          {"protocols", {"prefill", "stream"}},
+          {"protocols", info.whole_cache ? Json{"prefill"} : Json{"prefill", "stream"}},
           {"parameters", std::move(parameters)}};
 }
 
@@ -135,7 +143,7 @@ void show_method(const MethodInfo& info, JsonOption& json) {
     print(fmt::format("watches    {}\n", watch_text(info)));
     print(fmt::format("unites     {}\n",
                       info.merges ? "yes: summaries of two texts become one" : "no"));
-    print("protocols  prefill, stream\n\n");
+    print(info.whole_cache ? "protocols  prefill\n\n" : "protocols  prefill, stream\n\n");
     Table table({{"key"}, {"default", Align::right}, {"values"}, {"meaning"}});
     for (const Parameter* p : parameters_of(info)) {
       table.add(

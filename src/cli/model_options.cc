@@ -78,6 +78,10 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
   if (with_method) {
     add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
         "METHOD");
+    add("--cache", cache,
+        "Memory of the whole cache, divided by the method replay: 1/8, 0.125 or 12% of the exact "
+        "bf16 cache of the text, 256M, 40K/token; what follows the text comes on top",
+        "SIZE");
   }
   add("--protocol", protocol,
       "prefill: summarise once, when the prompt has been read; stream: as tokens come, in bounded "

@@ -32,7 +32,7 @@ struct LoadedModel {
 
 void add_model_option(CLI::App& app, std::string& path);
 
-/// --method, --protocol, --cache-type, …
+/// --method, --cache, --protocol, --cache-type, …
 struct CacheFlags {
   std::string method;  ///< empty: exact, or replay where `cache` says how much
   std::string cache;   ///< how much memory: see MemorySize

@@ -4,6 +4,7 @@
 #include "attention/attention_scratch.h"
 #include "attention/rotary.h"
 #include "ballast/engine/model.h"
+#include "ballast/memory_size.h"
 #include "ballast/threads.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
@@ -73,6 +74,9 @@ class Sizes {
                              watch == AttentionStats::Kind::both || options.recording.attention_sum;
     const std::size_t observed = std::max(options.policy.observed(), options.recording.queries);
     if (accumulates) entry_ += sizeof(float);
+    if (options.policy.attention_stats().replay != ReplayScore::none) {
+      scores_ = (1 + c.heads / c.kv_heads) * sizeof(float);  // and |W_O^T v| of each query head
+    }
     queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
   }
 
@@ -85,6 +89,15 @@ class Sizes {
                                                                       : prompt;
     const Budget budget = policy.budget(std::max<std::size_t>(length, 1), options_.protocol,
                                         static_cast<int>(number), static_cast<int>(c_.layers));
+    if (policy.info().whole_cache) {
+      LayerNeed need = whole(all);
+      need.most += c_.kv_heads * prompt * scores_;
+      const std::size_t exact =
+          prompt * c_.layers * c_.kv_heads * (c_.key_dim + c_.value_dim) * sizeof(std::uint16_t);
+      const std::size_t bytes = MemorySize::parse(policy.choice("bytes")).bytes(prompt, exact);
+      need.kept = std::min(need.kept, bytes / c_.layers + held(after, 0));
+      return need;
+    }
     const bool everything = policy.info().window_policy == WindowPolicy::all;
     const bool grows = !stream && policy.keeps_generated();
     const std::size_t total = budget.total();
@@ -111,6 +124,7 @@ class Sizes {
   const ModelConfig& c_;
   const CacheOptions& options_;
   std::size_t entry_ = 0;
+  std::size_t scores_ = 0;  ///< of an entry, until the budget is divided
   std::size_t queries_ = 0;
 };
 

@@ -156,8 +156,7 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
                                  {&w.value, scratch_.value.view().slice(0, tokens_)}};
   const Product products[] = {{&w.query, rows(scratch_.query)}, keys_values[0], keys_values[1]};
   // A method that watches attention sees the queries of all tokens.
-  const bool watches =
-      runs[0].replay_from || runs[0].sequence->cache().options().needs_queries();
+  const bool watches = runs[0].replay_from || runs[0].sequence->cache().options().needs_queries();
   if (first == 0 || watches) {
     multiply(rows(scratch_.normed), products);
   } else {

@@ -14,8 +14,9 @@ namespace {
 /// Tokens before a chunk that its reading begins with.
 constexpr std::size_t kOverlap = 8;
 
-/// For each query head W_O^T W_O of its columns of the output projection, one below the other. Where
-/// a norm follows the projection (Gemma 2), its weights scale the rows; its divisor is left out.
+/// For each query head W_O^T W_O of its columns of the output projection, one below the other.
+/// Where a norm follows the projection (Gemma 2), its weights scale the rows; its divisor is left
+/// out.
 Matrix output_grams(const ModelConfig& config, const LayerWeights& weights) {
   const std::size_t dim = config.value_dim;
   Matrix grams(config.heads * dim, dim);
@@ -79,8 +80,8 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   std::vector<Token> tokens;
   for (std::size_t done = 0; done < text.size(); done += chunk) {
     const std::size_t end = std::min(done + chunk, text.size());
-    const std::span<const Token> before = text.subspan(done - std::min(done, kOverlap),
-                                                       std::min(done, kOverlap));
+    const std::span<const Token> before =
+        text.subspan(done - std::min(done, kOverlap), std::min(done, kOverlap));
     const std::vector<Token>& words = done == 0 ? wording.first : wording.later;
     tokens.assign(words.begin(), words.end());
     tokens.insert(tokens.end(), before.begin(), before.end());
@@ -91,8 +92,7 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
             "a chunk of {} tokens is read again, but the model has {} positions", tokens.size(),
             config.max_positions);
     // Behind the text, or as far behind its start as the model's positions allow.
-    const Run run{&sequence, tokens,
-                  std::min(text.size(), config.max_positions - tokens.size())};
+    const Run run{&sequence, tokens, std::min(text.size(), config.max_positions - tokens.size())};
     forward_->run({&run, 1}, 0);
     if (options.progress && !options.progress(end, text.size())) {
       cache.forget_replay();

@@ -123,8 +123,7 @@ std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::s
                      (row_scales(tier.key_type, key_dim) + row_scales(tier.value_type, value_dim)) +
                  sizeof(Position);
     // An error in a key moves shares of attention, which costs more than one in a value.
-    tier.distortion =
-        (5 * distortion(tier.key_type) + 3 * distortion(tier.value_type)) / 8;
+    tier.distortion = (5 * distortion(tier.key_type) + 3 * distortion(tier.value_type)) / 8;
     tiers.push_back(tier);
     if (one.size() == rest.size()) break;
     rest.remove_prefix(one.size() + 1);

@@ -29,8 +29,7 @@ class TieredSummary : public Summary {
     require(entries() == 0, "method {}: a prompt is summarised once", setup_.policy.info().name);
     require(block.tiers.size() == block.size(), "{} tokens came with {} tiers", block.size(),
             block.tiers.size());
-    const std::vector<Tier> tiers =
-        replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    const std::vector<Tier> tiers = replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run run(tiers[t], setup_, static_cast<std::size_t>(std::ranges::count(block.tiers, t)));
       std::size_t at = 0;
@@ -87,8 +86,7 @@ class TieredSummary : public Summary {
   }
 
   void load(ByteReader& in) override {
-    const std::vector<Tier> tiers =
-        replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    const std::vector<Tier> tiers = replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run run(tiers[t], setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
       in.get_all<Position>(run.positions);
@@ -127,9 +125,8 @@ ReplayScore score_of(const Policy& policy) {
       {"mean", ReplayScore::mean},
   }};
   const std::string name = policy.choice("score");
-  return std::ranges::find(kNames, std::string_view(name), [](const auto& n) {
-           return n.first;
-         })->second;
+  return std::ranges::find(kNames, std::string_view(name), [](const auto& n) { return n.first; })
+      ->second;
 }
 
 AttentionStats stats_of(const Policy& policy) { return {.replay = score_of(policy)}; }

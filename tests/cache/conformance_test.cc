@@ -218,6 +218,7 @@ TEST_P(EveryMethod, StorageTypesStayClose) {
 std::vector<Case> every_case() {
   std::vector<Case> cases;
   for (const MethodInfo* info : methods()) {
+    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       cases.push_back({std::string(info->name), protocol});
     }

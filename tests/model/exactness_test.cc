@@ -59,6 +59,25 @@ TEST_P(Exactness, AnyChunkingAndThreadsGiveTheSameBits) {
   }
 }
 
+TEST_P(Exactness, ASecondReadingGivesTheSameBitsForAnyChunkingAndThreads) {
+  options_.policy = Policy::parse("replay:bytes=1/3,chunk=16,sink=1,window=1");
+  std::vector<float> first;
+  const std::size_t text = tokens().size() - 6;
+  for (std::size_t chunk : {100, 7, 16}) {
+    const Threads set(1 + static_cast<int>(chunk) % 3);
+    Sequence sequence(*model_, options_);
+    const ReplayOptions again{{{tokens()[2]}, {tokens()[3]}, {tokens()[4]}}, {}};
+    engine_->prefill(sequence, tokens().first(text), {.chunk = chunk, .replay = again});
+    const CacheShape& s = sequence.cache().shape();
+    EXPECT_LE(sequence.cache().bytes().used(),
+              text * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2 / 3);
+    EXPECT_TRUE(sequence.text().empty());
+    const std::vector<float> got = all_logits(*engine_, sequence, tokens().subspan(text), chunk);
+    if (first.empty()) first = got;
+    EXPECT_EQ(got, first) << chunk;
+  }
+}
+
 TEST_P(Exactness, DecodingAloneOrInABatchGivesTheSameBits) {
   const std::vector<float> whole = logits(100, 1);
   const Threads set(2);
@@ -90,6 +109,7 @@ TEST_P(Exactness, DecodingAloneOrInABatchGivesTheSameBits) {
 TEST_P(Exactness, ABudgetThatCoversTheTextIsExact) {
   const std::vector<float> whole = logits(100, 1);
   for (const MethodInfo* info : methods()) {
+    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       CacheOptions options = options_;
       options.policy = Policy::parse(info->name);

@@ -78,6 +78,7 @@ TEST(Budget, ARateIsOfTheMiddle) {
 
 TEST(Budget, AlwaysAddUpToTheBudget) {
   for (const MethodInfo* info : methods()) {
+    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
     if (info->window_policy == WindowPolicy::all) continue;
     for (std::size_t budget : {100, 101, 1000, 4097}) {
       for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
@@ -94,6 +95,7 @@ TEST(Budget, AlwaysAddUpToTheBudget) {
 /// However little a rate leaves of a short text, in any layer: without a step a stream would grow.
 TEST(Budget, AStreamHasRoomToSlide) {
   for (const MethodInfo* method : methods()) {
+    if (method->whole_cache) continue;  // tests/cache/replay_test.cc
     if (method->window_policy == WindowPolicy::all) continue;
     for (const char* more : {"", ",window=0,sink=0"}) {
       const std::string text = std::string(method->name) + ":rate=0.02" + more;

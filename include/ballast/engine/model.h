@@ -182,8 +182,8 @@ class Engine {
   /// entries: see Cache::replay. Does nothing where no second reading is due. Chunks are cut from
   /// the start of the text, however it was read. Returns false if `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
-  /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns false,
-  /// with the prompt not ended, if the reading was stopped.
+  /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
+  /// false, with the prompt not ended, if the reading was stopped.
   bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
 
   /// One step of several different sequences, a token each, which share one pass over the weights.

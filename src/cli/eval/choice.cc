@@ -44,7 +44,8 @@ void run_choice(ChoiceFlags& o, const std::string& name, const std::string& titl
   experiment.settings = {{"data", o.data}, {"shots", o.choice.shots}, {"shots_file", o.shots_file}};
   experiment.notes = {
       "acc       questions whose right choice is the likeliest, ± the standard error",
-      "entries   kept per KV head when the choices are read; cache: the bytes of all layers then"};
+      "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
+      "then"};
   // A question whose choices are samples of their own is whole only afterwards.
   Result result =
       run.run(experiment, std::move(samples), [](const Sample&, const Answered&) { return 0.0; });

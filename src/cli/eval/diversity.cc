@@ -52,7 +52,8 @@ void run(Options& o) {
   experiment.notes = {
       "Self-BLEU  mean BLEU-4 of each text against all others: lower is more diverse; ± the "
       "standard deviation over seeds",
-      "entries    kept per KV head when the text begins; cache: the bytes of all layers then"};
+      "entries    kept per KV head when the text is summarised; cache: the bytes of all layers "
+      "then"};
   Result result =
       run.run(experiment, std::move(samples), [](const Sample&, const Answered&) { return 0.0; });
   for (Json& row : result.rows) {

@@ -92,9 +92,8 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
 std::vector<Variant> VariantFlags::parse() {
   if (methods.empty()) methods = {standard_methods_};
   const std::vector<std::string> names = split_methods(methods);
-  const bool own = std::ranges::any_of(names, [](const std::string& name) {
-    return Policy::parse(name).has_memory();
-  });
+  const bool own = std::ranges::any_of(
+      names, [](const std::string& name) { return Policy::parse(name).has_memory(); });
   if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
     memory.rates = standard_rates_;
   }

@@ -49,7 +49,8 @@ void run(Options& o) {
   experiment.settings = {{"data", o.data}, {"repeat", o.data.empty() ? o.repeat : 0}};
   experiment.notes = {
       "accuracy  answers whose last number is that of the line asked for, ± the standard error",
-      "entries   kept per KV head when the answer begins; cache: the bytes of all layers then"};
+      "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
+      "then"};
   Result result = run.run(experiment, std::move(samples), score_lines);
   result.plots = score_plots(result.title, result.rows, experiment.group, "score", "accuracy");
   run.finish(std::move(result));

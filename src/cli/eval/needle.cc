@@ -133,7 +133,7 @@ void run(Options& o) {
   experiment.notes = {
       "found    answers that hold the number asked for, ± the standard error over questions; "
       "lengths include the question and its answer",
-      "entries  kept per KV head when the answer begins; cache: the bytes of all layers then"};
+      "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then"};
   Result result = run.run(experiment, std::move(samples), found);
   std::vector<Sample> placed = run.samples();
   for (std::size_t i = 0; i < placed.size(); ++i) placed[i].group = places[i];

@@ -31,7 +31,7 @@ void run(Options& o) {
   experiment.notes = {
       "score    references that the answer holds, upper and lower case alike (for qa: whether it "
       "holds any), ± the standard error",
-      "entries  kept per KV head when the answer begins; cache: the bytes of all layers then",
+      "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then",
       "Prompts are read as the files have them, without a chat template."};
   Result result = run.run(experiment, std::move(samples), score_ruler);
   result.plots = score_plots(result.title, result.rows, experiment.group, "score", "score");

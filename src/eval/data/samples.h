@@ -82,9 +82,9 @@ struct Answered {
   std::vector<double> choices;  ///< log-probability of each, summed over its tokens
   std::size_t tokens = 0;       ///< read before the answer
   bool cut = false;             ///< whether its middle was left out
-  std::size_t entries = 0;      ///< kept when the answer begins, per KV head
-  std::size_t bytes = 0;        ///< of the cache then
-  std::size_t exact_bytes = 0;  ///< of an exact cache then
+  std::size_t entries = 0;      ///< kept when the text has been summarised, per KV head
+  std::size_t bytes = 0;        ///< of the cache then, without the room for what follows
+  std::size_t exact_bytes = 0;  ///< of an exact bf16 cache then
   /// Of attention, to the queries of the prompt's last 32 tokens, from what is kept once the text
   /// is summarised: ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. NaN: it has no
   /// value, or was not measured (in stream).

@@ -33,6 +33,12 @@ double attention_error(const Cache& exact, const Cache& cache) {
   return sum / static_cast<double>(shape.layers * shape.kv_heads);
 }
 
+/// What shares are of: keys and values of all tokens read, in bfloat16.
+std::size_t exact_bf16_bytes(const Cache& cache) {
+  const CacheShape& s = cache.shape();
+  return cache.tokens() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * sizeof(std::uint16_t);
+}
+
 /// A prompt in tokens: what is read before the summary is made, and what after.
 struct Prompt {
   std::vector<Token> before;
@@ -98,9 +104,7 @@ class Question {
     return out;
   }
 
-  ReplayOptions replay_options() const {
-    return {replay_wording(tokenizer_, prompt_.chat), {}};
-  }
+  ReplayOptions replay_options() const { return {replay_wording(tokenizer_, prompt_.chat), {}}; }
 
   std::vector<float> read(Sequence& sequence, std::span<const Token> tokens) const {
     PrefillOptions options;
@@ -118,6 +122,9 @@ class Question {
     const Stopwatch compressing;
     engine_.finish_prompt(sequence, replay_options());
     out.compress_seconds = compressing.seconds();
+    out.entries = mean_entries(sequence.cache());
+    out.bytes = sequence.cache().bytes().used();
+    out.exact_bytes = exact_bf16_bytes(sequence.cache());
     if (exact != nullptr) {
       Answered unused;  // without a value it stays NaN; the answer may have one
       attempt(unused, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
@@ -125,9 +132,6 @@ class Question {
     const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds = read_seconds + reading.seconds();
-    out.entries = mean_entries(sequence.cache());
-    out.bytes = sequence.cache().bytes().total();
-    out.exact_bytes = engine_.model().exact_bytes(sequence.cache());
     const Stopwatch answering;
     attempt(out, [&] {
       if (sample_.choices.empty()) {
@@ -330,11 +334,11 @@ Policy PromptRunner::fit_share(const Variant& variant) {
   const auto found = work_->rates.find(key);
   if (found != work_->rates.end()) return at_rate(found->second);
   const double allowed =
-      variant.share * static_cast<double>(engine_.model().exact_bytes(reading.sequence.cache()));
+      variant.share * static_cast<double>(exact_bf16_bytes(reading.sequence.cache()));
   const auto used_at = [&](double rate) {
     Sequence fork = reading.sequence.fork(at_rate(rate), variant.seed);
     fork.finish_prompt();
-    return static_cast<double>(fork.cache().bytes().total()) / allowed;
+    return static_cast<double>(fork.cache().bytes().used()) / allowed;
   };
   // Bytes are nearly linear in the rate, with steps: by secants, from below in the end.
   double rate = variant.share, best = 0, least = HUGE_VAL, last_rate = 0, last_used = 0;

@@ -98,6 +98,7 @@ TEST(AttentionError, AgreesWithTheNaiveOne) {
 TEST(AttentionError, KeepingEverythingLosesNothing) {
   const Synth source(tiny());
   for (const MethodInfo* info : methods()) {
+    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
     AttentionErrorOptions o = tiny_options(std::string(info->name));
     o.rates = {1};
     const AttentionErrors result = measure_attention_errors(source, o);
@@ -110,6 +111,7 @@ TEST(AttentionError, KeepingEverythingLosesNothing) {
 TEST(AttentionError, EveryMethodStaysWithinTheSameEntries) {
   const Synth source(tiny());
   for (const MethodInfo* info : methods()) {
+    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
     if (info->window_policy == WindowPolicy::all) continue;
     AttentionErrorOptions o = tiny_options(std::string(info->name));
     for (const AttentionErrorCell& cell : measure_attention_errors(source, o).cells) {

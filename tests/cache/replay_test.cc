@@ -1,0 +1,293 @@
+// The second reading, and caches whose bytes one budget divides.
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+
+#include "ballast/error.h"
+#include "ballast/threads.h"
+#include "cache/streams.h"
+#include "temp_dir.h"
+
+namespace ballast::test {
+namespace {
+
+constexpr std::size_t kText = 90, kAgain = 17;
+
+CacheOptions replaying(const std::string& method) {
+  CacheOptions options;
+  options.policy = Policy::parse(method);
+  return options;
+}
+
+/// Grams as an output projection has them, B B^T; a query head below the other.
+Matrix random_grams(std::size_t heads, std::size_t dim, std::uint64_t seed) {
+  const Matrix b = random_matrix(heads * dim, 10, seed, 0.5f);
+  Matrix grams(heads * dim, dim);
+  for (std::size_t h = 0; h < heads; ++h) {
+    for (std::size_t i = 0; i < dim; ++i) {
+      for (std::size_t j = 0; j < dim; ++j) {
+        for (std::size_t c = 0; c < 10; ++c) {
+          grams[h * dim + i][j] += b[h * dim + i][c] * b[h * dim + j][c];
+        }
+      }
+    }
+  }
+  return grams;
+}
+
+/// A text, and tokens that read it again in two parts.
+struct Reading {
+  Stream text = make_stream(kText, 5);
+  Stream again = make_stream(2 * kAgain, 6);
+  std::array<Matrix, 2> grams = {random_grams(4, 24, 1), random_grams(4, 24, 2)};
+  std::vector<float> weights;
+
+  Reading() {
+    for (std::size_t t = 0; t < 2 * kAgain; ++t) weights.push_back(0.3f + 0.1f * float(t % 7));
+  }
+  /// Outputs of layer 1.
+  Matrix replay(Cache& cache, bool identity = false) const {
+    Matrix out(2 * kAgain, 4 * 24);
+    for (std::size_t l = 0; l < 2; ++l) {
+      cache.start_replay(l, identity ? ConstMatrix() : grams[l].view());
+      for (std::size_t t : {std::size_t{0}, kAgain}) {
+        cache.replay(l, again.keys[l].view().slice(t, kAgain),
+                     again.values[l].view().slice(t, kAgain),
+                     again.queries[l].view().slice(t, kAgain),
+                     std::span(weights).subspan(t, kAgain), out.view().slice(t, kAgain));
+      }
+    }
+    return out;
+  }
+  Cache read(const std::string& method) const {
+    Cache cache(text.shape, replaying(method));
+    feed(cache, text, 0, kText, 32);
+    return cache;
+  }
+  Cache compressed(const std::string& method) const {
+    Cache cache = read(method);
+    replay(cache);
+    cache.finish_prompt();
+    return cache;
+  }
+};
+
+/// Scores of one KV head, written from the formula in float64.
+std::vector<double> reference(const Reading& r, std::size_t l, std::size_t h, ReplayScore score) {
+  std::vector<double> out(kText, 0.0);
+  for (std::size_t g = 0; g < 2; ++g) {
+    const std::size_t q = 2 * h + g;
+    std::vector<double> most(kText, 0.0);
+    for (std::size_t i = 0; i < 2 * kAgain; ++i) {
+      const std::size_t part = i / kAgain * kAgain;
+      std::vector<double> e;
+      double sum = 0;
+      const auto add = [&](const Matrix& keys, std::size_t row) {
+        double dot = 0;
+        for (std::size_t c = 0; c < 16; ++c) {
+          dot += double{r.again.queries[l][i][q * 16 + c]} * double{keys[row][h * 16 + c]};
+        }
+        e.push_back(std::exp(0.25 * dot));
+        sum += e.back();
+      };
+      for (std::size_t j = 0; j < kText; ++j) add(r.text.keys[l], j);
+      for (std::size_t j = part; j <= i; ++j) add(r.again.keys[l], j);
+      for (std::size_t j = 0; j < kText; ++j) {
+        const double p = e[j] / sum;
+        if (score == ReplayScore::max) most[j] = std::max(most[j], p * double{r.weights[i]});
+        if (score == ReplayScore::plain) most[j] = std::max(most[j], p);
+        if (score == ReplayScore::rms) most[j] += p * p;
+        if (score == ReplayScore::mean) most[j] += p;
+      }
+    }
+    for (std::size_t j = 0; j < kText; ++j) {
+      double norm = 0;
+      for (std::size_t a = 0; a < 24; ++a) {
+        for (std::size_t b = 0; b < 24; ++b) {
+          norm += double{r.text.values[l][j][h * 24 + a]} * double{r.grams[l][q * 24 + a][b]} *
+                  double{r.text.values[l][j][h * 24 + b]};
+        }
+      }
+      if (score == ReplayScore::max) {
+        out[j] = std::max(out[j], most[j] * std::sqrt(norm));
+      } else if (score == ReplayScore::plain) {
+        out[j] = std::max(out[j], most[j]);
+      } else {
+        out[j] += most[j];
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Replay, ScoresAreThoseOfTheFormula) {
+  const Reading r;
+  const std::pair<const char*, ReplayScore> scores[] = {{"max", ReplayScore::max},
+                                                        {"plain", ReplayScore::plain},
+                                                        {"rms", ReplayScore::rms},
+                                                        {"mean", ReplayScore::mean}};
+  for (const auto& [name, score] : scores) {
+    Cache cache = r.read(std::string("replay:bytes=1/8,score=") + name);
+    r.replay(cache);
+    for (std::size_t l = 0; l < 2; ++l) {
+      for (std::size_t h = 0; h < 2; ++h) {
+        const std::span<const float> got = cache.replay_scores(l, h);
+        const std::vector<double> want = reference(r, l, h, score);
+        ASSERT_EQ(got.size(), kText);
+        for (std::size_t j = 0; j < kText; ++j) {
+          EXPECT_NEAR(got[j], want[j], 1e-5 * want[j] + 1e-7) << name << " entry " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Replay, OutputsAreAttentionAndNothingIsKept) {
+  const Reading r;
+  Cache cache = r.read("replay:bytes=1/4"), plain(r.text.shape, replaying("exact"));
+  feed(plain, r.text, 0, kText, 50);
+  const Matrix out = r.replay(cache);
+  EXPECT_EQ(cache.tokens(), kText);
+  EXPECT_EQ(cache.entries(1), kText);
+  // The second part does not see the first.
+  Cache first = plain.fork(Policy(), 0), second = plain.fork(Policy(), 0);
+  const Matrix a = feed(first, r.again, 0, kAgain, kAgain);
+  const Matrix b = feed(second, r.again, kAgain, 2 * kAgain, kAgain);
+  for (std::size_t t = 0; t < kAgain; ++t) {
+    for (std::size_t c = 0; c < a.cols(); ++c) {  // the sums are made in another order
+      EXPECT_NEAR(out[t][c], a[t][c], 1e-5) << t;
+      EXPECT_NEAR(out[kAgain + t][c], b[t][c], 1e-5) << t;
+    }
+  }
+}
+
+TEST(Replay, HoldsItsBudgetForEverySize) {
+  const Reading r;
+  const std::size_t exact = kText * 2 * 2 * (16 + 24) * 2;
+  for (const char* tiers : {"int8+int4", "bf16+int8+int4", "int4", "f32"}) {
+    for (double share : {0.5, 0.35, 0.25}) {
+      const Cache cache =
+          r.compressed(fmt::format("replay:bytes={},tiers={},sink=1,window=2", share, tiers));
+      EXPECT_LE(cache.bytes().used(), share * exact) << tiers;
+      EXPECT_GE(cache.bytes().used(), share * exact - 260) << tiers;
+      EXPECT_EQ(cache.tokens(), kText);
+      for (std::size_t l = 0; l < 2; ++l) {
+        for (std::size_t h = 0; h < 2; ++h) {
+          std::vector<Position> kept;
+          for (const KeptEntry& entry : cache.kept(l, h)) kept.push_back(entry.position);
+          EXPECT_TRUE(std::ranges::includes(kept, std::vector<Position>{0, 88, 89}));
+        }
+      }
+    }
+  }
+}
+
+TEST(Replay, KeepsTheBestScores) {
+  const Reading r;
+  Cache cache = r.read("replay:bytes=1/4,sink=0,window=0,tiers=int8");
+  r.replay(cache);
+  std::vector<float> kept, dropped;
+  std::vector<std::vector<float>> scores;
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      const auto s = cache.replay_scores(l, h);
+      scores.emplace_back(s.begin(), s.end());
+    }
+  }
+  cache.finish_prompt();
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::vector<bool> in(kText);
+    for (const KeptEntry& entry : cache.kept(i / 2, i % 2)) in[std::size_t(entry.position)] = true;
+    for (std::size_t j = 0; j < kText; ++j) (in[j] ? kept : dropped).push_back(scores[i][j]);
+  }
+  EXPECT_GT(std::ranges::min(kept), std::ranges::max(dropped));
+}
+
+TEST(Replay, DoesNotDependOnThreads) {
+  const Reading r;
+  const int before = threads();
+  std::vector<std::byte> first;
+  for (int count : {1, 2, 8}) {
+    set_threads(count);
+    const std::vector<std::byte> bytes = r.compressed("replay:bytes=0.3").to_bytes();
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes, first) << count;
+  }
+  set_threads(before);
+}
+
+TEST(Replay, GoesOnFromAFile) {
+  const TempDir dir;
+  const Reading r;
+  Cache cache = r.compressed("replay:bytes=0.3");
+  cache.save(dir / "kept.cache", "note");
+  Cache loaded = Cache::load(dir / "kept.cache");
+  EXPECT_EQ(loaded.bytes().used(), cache.bytes().used());
+  const Matrix a = feed(cache, r.again, 0, 2 * kAgain, 5),
+               b = feed(loaded, r.again, 0, 2 * kAgain, 7);
+  EXPECT_TRUE(same_bits(a, b));
+  EXPECT_EQ(cache.entries(0), loaded.entries(0));
+}
+
+TEST(Replay, ABudgetOfTheExactCacheIsExact) {
+  const Reading r;
+  CacheOptions options = replaying("replay:bytes=1.0");
+  options.key_type = options.value_type = StorageType::bf16;
+  Cache cache(r.text.shape, options), plain(r.text.shape, [&] {
+    CacheOptions exact = options;
+    exact.policy = Policy();
+    return exact;
+  }());
+  feed(cache, r.text, 0, kText, 50);
+  feed(plain, r.text, 0, kText, 50);
+  EXPECT_FALSE(cache.needs_replay());
+  cache.finish_prompt();
+  EXPECT_TRUE(same_bits(feed(cache, r.again, 0, 9, 4), feed(plain, r.again, 0, 9, 4)));
+}
+
+TEST(Replay, ForksShareOneReading) {
+  const Reading r;
+  CacheOptions options = replaying("exact");
+  options.recording.include(Policy::parse("replay:bytes=1/8"));
+  EXPECT_EQ(options.recording.replay, ReplayScore::max);
+  Cache cache(r.text.shape, options);
+  feed(cache, r.text, 0, kText, 32);
+  EXPECT_TRUE(cache.needs_replay());
+  r.replay(cache);
+  EXPECT_FALSE(cache.needs_replay());
+  for (const char* method : {"replay:bytes=0.3", "replay:bytes=0.5,tiers=int4"}) {
+    Cache fork = cache.fork(Policy::parse(method), 0);
+    fork.finish_prompt();
+    Cache alone = r.compressed(method);
+    EXPECT_TRUE(same_bits(feed(fork, r.again, 0, 20, 20), feed(alone, r.again, 0, 20, 20)));
+  }
+  EXPECT_THAT(error_of([&] { cache.fork(Policy::parse("replay:bytes=1/8,score=rms"), 0); }),
+              testing::HasSubstr("another second reading"));
+}
+
+TEST(Replay, SaysWhatIsWrong) {
+  const Reading r;
+  Cache cache = r.read("replay:bytes=1/8");
+  EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("second reading"));
+  EXPECT_THAT(error_of([&] { cache.finish_prompt(0); }), testing::HasSubstr("together"));
+  EXPECT_THAT(error_of([&] { cache.start_replay(0, r.text.keys[0].view()); }),
+              testing::HasSubstr("96 × 24"));
+  Cache small = r.read("replay:bytes=100B");
+  r.replay(small);
+  EXPECT_THAT(error_of([&] { small.finish_prompt(); }), testing::HasSubstr("give at least"));
+  Cache exact(r.text.shape, replaying("exact"));
+  EXPECT_THAT(error_of([&] { exact.start_replay(0, {}); }), testing::HasSubstr("no use"));
+  for (const char* text : {"replay", "replay:rate=0.5,bytes=1/8", "replay:budget=100"}) {
+    EXPECT_THAT(error_of([&] { r.read(text); }), testing::HasSubstr("bytes=1/8")) << text;
+  }
+  CacheOptions stream = replaying("replay:bytes=1/8");
+  stream.protocol = Protocol::stream;
+  EXPECT_THAT(error_of([&] { Cache(r.text.shape, stream); }), testing::HasSubstr("prefill"));
+  CacheOptions rolling = replaying("replay:bytes=1/8");
+  rolling.positions = Positions::rolling;
+  EXPECT_THAT(error_of([&] { Cache(r.text.shape, rolling); }), testing::HasSubstr("absolute"));
+}
+
+}  // namespace
+}  // namespace ballast::test
