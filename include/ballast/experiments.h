@@ -14,8 +14,8 @@ class Policy;
 /// Attention statistics that an exact cache records beside its tokens, so that Cache::fork works
 /// for methods that use them. A saved cache does not hold them.
 struct Recording {
-  bool attention_sum = false;  ///< of every token, summed over all queries
-  std::size_t queries = 0;     ///< of this many last tokens
+  bool attention_sum = false;              ///< of every token, summed over all queries
+  std::size_t queries = 0;                 ///< of this many last tokens
   ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Cache::replay
   /// Adds what forks with this policy need.
   void include(const Policy& policy);

@@ -127,7 +127,8 @@ void check_finite(const HeadsView& view, const char* name) {
 }  // namespace
 
 bool CacheOptions::needs_queries() const {
-  return policy.attention_stats().kind != AttentionStats::Kind::nothing || recording.needs_queries();
+  return policy.attention_stats().kind != AttentionStats::Kind::nothing ||
+         recording.needs_queries();
 }
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}

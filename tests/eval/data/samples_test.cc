@@ -216,7 +216,9 @@ TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
 TEST_F(AskModel, SharesOfBytesAreKept) {
   Engine engine(*model_);
   PromptRunner asker(engine, *tokenizer_, {});
-  const auto cases = variants({"uniform:sink=1,window=2", "h2o:sink=1"}, {.shares = {0.8}});
+  auto cases =
+      variants({"uniform:sink=1,window=2", "streaming-llm:sink=1", "replay"}, {.shares = {0.8}});
+  for (Variant& variant : cases) variant.key_type = variant.value_type = StorageType::bf16;
   const auto answers = asker.ask(sample(90), cases);
   for (const Answered& answer : answers) {
     EXPECT_LE(static_cast<double>(answer.bytes), 0.8 * static_cast<double>(answer.exact_bytes));
