@@ -169,6 +169,7 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
 void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers) {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   prompt_ended_ = true;
+  prompt_tokens_ = tokens();
   if (tiers.empty()) return;
   const std::size_t later =
       options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
