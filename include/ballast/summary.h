@@ -10,7 +10,7 @@
 
 #include "ballast/attention.h"
 #include "ballast/method.h"
-#include "ballast/random_key.h"
+#include "ballast/random.h"
 #include "ballast/storage.h"
 
 namespace ballast {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "attention/rotary.h"
-#include "base/bytes.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/parallel.h"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "ballast/cache.h"
-#include "base/bytes.h"
+#include "ballast/serialize.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "storage/rows_bytes.h"
 
 namespace ballast {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/parallel.h"

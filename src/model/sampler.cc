@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/random.h"
 #include "base/fail.h"
-#include "base/random.h"
 #include "simd/vector_math.h"
 
 namespace ballast {

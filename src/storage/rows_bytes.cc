@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/checks.h"
+#include "base/fail.h"
 
 namespace ballast {
 

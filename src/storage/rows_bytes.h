@@ -1,8 +1,8 @@
 // Stored rows in saved files.
 #pragma once
 
+#include "ballast/serialize.h"
 #include "ballast/storage.h"
-#include "base/bytes.h"
 
 namespace ballast {
 

@@ -10,7 +10,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "summary/balance_parameters.h"
 #include "summary/outliers.h"
 #include "summary/registry.h"

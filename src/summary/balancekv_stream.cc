@@ -9,7 +9,8 @@
 #include <array>
 #include <cmath>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "summary/balance_parameters.h"
 #include "summary/registry.h"
 

@@ -11,8 +11,9 @@
 #include <numeric>
 #include <optional>
 
-#include "base/bytes.h"
-#include "base/random.h"
+#include "ballast/random.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "summary/key_clusters.h"
 #include "summary/registry.h"
 #include "summary/sample_slots.h"

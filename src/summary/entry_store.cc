@@ -1,8 +1,9 @@
-#include "summary/entry_store.h"
+#include "ballast/entry_store.h"
 
 #include <cmath>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "storage/rows_bytes.h"
 
 namespace ballast {

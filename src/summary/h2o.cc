@@ -1,15 +1,15 @@
 // H2O: the tokens that received most attention so far (heavy hitters), and the last ones.
 // Zhang et al. 2023, Algorithm 1. The recent half of the budget is the window.
+#include "ballast/selection.h"
 #include "summary/registry.h"
-#include "summary/selection.h"
 
 namespace ballast {
 namespace {
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) {
-  return std::make_unique<Selection>(
-      setup, Selection::Options{.mean = setup.policy.choice("score") == "mean",
-                                .lightest = setup.policy.choice("keep") == "light"});
+  return std::make_unique<SelectionSummary>(
+      setup, SelectionSummary::Options{.mean = setup.policy.choice("score") == "mean",
+                                       .lightest = setup.policy.choice("keep") == "light"});
 }
 
 }  // namespace

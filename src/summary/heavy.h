@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ballast/method.h"
-#include "summary/selection.h"
+#include "ballast/selection.h"
 
 namespace ballast {
 

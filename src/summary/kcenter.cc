@@ -7,9 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "base/bytes.h"
+#include "ballast/entry_store.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
-#include "summary/entry_store.h"
+#include "base/fail.h"
 #include "summary/kernels/distances.h"
 #include "summary/registry.h"
 

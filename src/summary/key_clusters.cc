@@ -4,8 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/bytes.h"
-#include "base/random.h"
+#include "ballast/random.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "storage/rows_bytes.h"
 #include "summary/kernels/distances.h"
 

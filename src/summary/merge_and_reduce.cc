@@ -5,7 +5,8 @@
 #include <functional>
 #include <limits>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 
 namespace ballast {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "summary/entry_store.h"
+#include "ballast/entry_store.h"
 #include "summary/softmax_balance.h"
 
 namespace ballast {

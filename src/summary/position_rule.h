@@ -1,26 +1,26 @@
 // Summaries that choose by position: Sparse Transformer patterns as cache rules.
 #pragma once
 
+#include "ballast/selection.h"
 #include "summary/heavy.h"
-#include "summary/selection.h"
 
 namespace ballast {
 
 /// Keeps the tokens of a periodic pattern. Each token has a level: doubling the period l times
 /// keeps those of level l and more, so the period can double whenever the capacity is reached.
-class PositionRule : public Selection {
+class PositionRule : public SelectionSummary {
  public:
   explicit PositionRule(const SummarySetup& setup)
-      : Selection(setup, {.by_rule = ruled_capacity(setup),
-                          .whole_ranks = true,
-                          .accumulates = has_heavy(setup.policy)}),
+      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup),
+                                 .whole_ranks = true,
+                                 .accumulates = has_heavy(setup.policy)}),
         first_(static_cast<Position>(setup.sink)) {}
 
  protected:
   /// Level of the token that is `at`-th after the sink, below 0: not in the pattern.
   virtual int level(std::uint32_t at) const = 0;
 
-  float rank(const Block& block, std::size_t i) const override {
+  float rank(const Block& block, std::size_t i) override {
     const int l =
         level(static_cast<std::uint32_t>(block.first - first_) + static_cast<std::uint32_t>(i));
     return l < 0 ? kNever : static_cast<float>(l);

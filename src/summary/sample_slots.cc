@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 
 namespace ballast {
 

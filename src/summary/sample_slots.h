@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "summary/entry_store.h"
+#include "ballast/entry_store.h"
 
 namespace ballast {
 

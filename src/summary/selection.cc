@@ -1,10 +1,11 @@
-#include "summary/selection.h"
+#include "ballast/selection.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
+#include "base/fail.h"
 
 namespace ballast {
 namespace {
@@ -14,7 +15,7 @@ constexpr std::size_t kLeastChunk = 256;
 
 }  // namespace
 
-Selection::Selection(const SummarySetup& setup, const Options& options)
+SelectionSummary::SelectionSummary(const SummarySetup& setup, const Options& options)
     : capacity_(setup.capacity),
       options_(options),
       store_(setup, setup.capacity),
@@ -26,37 +27,37 @@ Selection::Selection(const SummarySetup& setup, const Options& options)
   options_.by_rule = std::min(options_.by_rule, capacity_);
 }
 
-std::size_t Selection::bytes() const {
+std::size_t SelectionSummary::bytes() const {
   return store_.bytes() + rank_.size() * (sizeof(rank_[0]) + sizeof(attention_sum_[0]) +
                                           sizeof(order_[0]) + sizeof(stays_[0]));
 }
 
-void Selection::segments(std::vector<Segment>& out) const {
+void SelectionSummary::segments(std::vector<Segment>& out) const {
   if (store_.size() != 0) out.push_back(store_.segment(Role::both, false));
 }
 
-std::vector<KeptEntry> Selection::kept() const {
+std::vector<KeptEntry> SelectionSummary::kept() const {
   std::vector<KeptEntry> out;
   for (Position position : store_.positions()) out.push_back({position, 1, 1});
   return out;
 }
 
-void Selection::observe(std::span<const float> attention_sum) {
+void SelectionSummary::observe(std::span<const float> attention_sum) {
   require(attention_sum.size() == store_.size(), "{} attention sums were observed for {} entries",
           attention_sum.size(), store_.size());
   for (std::size_t i = 0; i < attention_sum.size(); ++i) attention_sum_[i] += attention_sum[i];
 }
 
-void Selection::replace(std::span<float> known, std::span<const float> attention_sum) const {
+void SelectionSummary::replace(std::span<float> known, std::span<const float> attention_sum) const {
   require(attention_sum.size() == known.size(), "{} attention sums were observed for {} entries",
           attention_sum.size(), known.size());
   std::ranges::copy(attention_sum, known.begin());
 }
 
-void Selection::absorb(const Block& block) {
+void SelectionSummary::absorb(const Block& block) {
   require(!options_.accumulates || block.attention_sum.size() == block.size(),
-          "a block of {} tokens came with {} masses, this method needs one a token", block.size(),
-          block.attention_sum.size());
+          "a block of {} tokens came with {} attention sums, this method needs one a token",
+          block.size(), block.attention_sum.size());
   prepare(block);
   for (std::size_t done = 0; done < block.size();) {
     const std::size_t count = std::min(chunk_, block.size() - done);
@@ -75,17 +76,17 @@ void Selection::absorb(const Block& block) {
   finish(block);
 }
 
-Position Selection::position(const Block& block, std::size_t i) const {
+Position SelectionSummary::position(const Block& block, std::size_t i) const {
   return i < store_.size() ? store_.position(i)
                            : block.first + static_cast<Position>(i - store_.size());
 }
 
-bool Selection::outranks(const Block& block, std::size_t a, std::size_t b) const {
+bool SelectionSummary::outranks(const Block& block, std::size_t a, std::size_t b) const {
   if (rank_[a] != rank_[b]) return rank_[a] > rank_[b];
   return position(block, a) > position(block, b);
 }
 
-bool Selection::heavier(const Block& block, std::size_t a, std::size_t b) const {
+bool SelectionSummary::heavier(const Block& block, std::size_t a, std::size_t b) const {
   const Position pa = position(block, a);
   const Position pb = position(block, b);
   double ma = attention_sum_[a];
@@ -99,7 +100,7 @@ bool Selection::heavier(const Block& block, std::size_t a, std::size_t b) const 
   return pa > pb;
 }
 
-void Selection::take_in(const Block& block) {
+void SelectionSummary::take_in(const Block& block) {
   seen_ += block.size();
   const std::size_t total = store_.size() + block.size();
   if (seen_ <= capacity_) {
@@ -112,7 +113,7 @@ void Selection::take_in(const Block& block) {
 }
 
 // One token comes in, one goes; both by attention alone.
-void Selection::choose_one(const Block& block) {
+void SelectionSummary::choose_one(const Block& block) {
   const std::size_t newcomer = store_.size();
   const bool by_sum = !options_.mean && !options_.lightest;
   std::size_t least = newcomer;
@@ -128,7 +129,7 @@ void Selection::choose_one(const Block& block) {
 }
 
 // Marks who stays among `total` candidates.
-void Selection::choose(const Block& block, std::size_t total) {
+void SelectionSummary::choose(const Block& block, std::size_t total) {
   std::fill_n(stays_.begin(), total, std::uint8_t{0});
   for (std::size_t i = 0; i < total; ++i) order_[i] = static_cast<std::uint32_t>(i);
   const auto all = order_.begin() + static_cast<std::ptrdiff_t>(total);
@@ -154,7 +155,7 @@ void Selection::choose(const Block& block, std::size_t total) {
 }
 
 // Those who come in and stay take the slots of the entries that go.
-void Selection::place(const Block& block, std::size_t total) {
+void SelectionSummary::place(const Block& block, std::size_t total) {
   const std::size_t held = store_.size();
   std::size_t slot = 0;
   for (std::size_t i = held; i < total; ++i) {
@@ -181,7 +182,7 @@ void Selection::place(const Block& block, std::size_t total) {
   }
 }
 
-void Selection::save(ByteWriter& out) const {
+void SelectionSummary::save(ByteWriter& out) const {
   store_.save(out);
   out.put<std::uint64_t>(seen_);
   out.put<float>(closed_);
@@ -189,7 +190,7 @@ void Selection::save(ByteWriter& out) const {
   out.put_all<float>({attention_sum_.data(), store_.size()});
 }
 
-void Selection::load(ByteReader& in) {
+void SelectionSummary::load(ByteReader& in) {
   store_.load(in);
   seen_ = in.get<std::uint64_t>();
   closed_ = in.get<float>();

@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ballast/selection.h"
 #include "summary/registry.h"
-#include "summary/selection.h"
 
 namespace ballast {
 namespace {
 
 /// Pools over neighbours in the text; those already dropped count as unseen (attention sum 0).
-class SnapKv : public Selection {
+class SnapKv : public SelectionSummary {
  public:
   explicit SnapKv(const SummarySetup& setup)
-      : Selection(setup, {.by_rule = setup.capacity}),
+      : SelectionSummary(setup, {.by_rule = setup.capacity}),
         reach_(static_cast<Position>(setup.policy.integer("kernel") / 2)),
         maximum_(setup.policy.choice("pooling") == "max"),
         in_order_(setup.capacity) {
@@ -26,7 +26,7 @@ class SnapKv : public Selection {
     replace(attention_sums(), attention_sum);
   }
   std::size_t bytes() const override {
-    return Selection::bytes() + in_order_.capacity() * sizeof(in_order_[0]) +
+    return SelectionSummary::bytes() + in_order_.capacity() * sizeof(in_order_[0]) +
            tail_.capacity() * sizeof(tail_[0]);
   }
 
@@ -51,7 +51,7 @@ class SnapKv : public Selection {
     }
   }
 
-  float rank(const Block& block, std::size_t i) const override {
+  float rank(const Block& block, std::size_t i) override {
     const auto reach = static_cast<std::size_t>(reach_);
     const std::size_t end = std::min(block.size(), i + reach + 1);
     float pooled = 0.0f;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/bytes.h"
+#include "ballast/serialize.h"
 #include "summary/kernels/balance.h"
 
 namespace ballast {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ballast/attention.h"
-#include "ballast/random_key.h"
+#include "ballast/random.h"
 #include "ballast/storage.h"
 
 namespace ballast {

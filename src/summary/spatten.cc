@@ -6,10 +6,11 @@
 #include <memory>
 #include <mutex>
 
-#include "base/bytes.h"
+#include "ballast/selection.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
+#include "base/fail.h"
 #include "summary/registry.h"
-#include "summary/selection.h"
 
 namespace ballast {
 namespace {
@@ -93,10 +94,10 @@ class Cascade : public SharedState {
   std::map<std::uint32_t, std::shared_ptr<const Survivors>> layers_;
 };
 
-class SpAtten : public Selection {
+class SpAtten : public SelectionSummary {
  public:
   explicit SpAtten(const SummarySetup& setup)
-      : Selection(setup, {.by_rule = setup.capacity}),
+      : SelectionSummary(setup, {.by_rule = setup.capacity}),
         layer_(setup.random.layer),
         first_head_(setup.random.head == 0),
         cascade_(dynamic_cast<Cascade*>(setup.shared)) {}
@@ -109,7 +110,7 @@ class SpAtten : public Selection {
     }
   }
 
-  float rank(const Block& block, std::size_t i) const override {
+  float rank(const Block& block, std::size_t i) override {
     return importance(block.first + static_cast<Position>(i), block.attention_sum[i]);
   }
 

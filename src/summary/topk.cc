@@ -1,20 +1,21 @@
 // The tokens that the latest query looks at most: the "Top-K" baseline of H2O, appendix C.5.
+#include "ballast/selection.h"
 #include "base/fail.h"
 #include "summary/heavy.h"
 #include "summary/registry.h"
-#include "summary/selection.h"
 
 namespace ballast {
 namespace {
 
-class TopK : public Selection {
+class TopK : public SelectionSummary {
  public:
   explicit TopK(const SummarySetup& setup)
-      : Selection(setup, {.by_rule = ruled_capacity(setup)}), heavy_(has_heavy(setup.policy)) {}
+      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup)}),
+        heavy_(has_heavy(setup.policy)) {}
 
   void observe(std::span<const float> attention_sum) override {
     if (heavy_) {
-      Selection::observe(attention_sum);
+      SelectionSummary::observe(attention_sum);
     } else {
       replace(ranks(), attention_sum);
     }
@@ -26,10 +27,10 @@ class TopK : public Selection {
  protected:
   void prepare(const Block& block) override {
     require(latest(block).size() == block.size(),
-            "a block of {} tokens came with {} masses of the latest query", block.size(),
+            "a block of {} tokens came with {} attention sums of the latest query", block.size(),
             latest(block).size());
   }
-  float rank(const Block& block, std::size_t i) const override { return latest(block)[i]; }
+  float rank(const Block& block, std::size_t i) override { return latest(block)[i]; }
 
  private:
   std::span<const float> latest(const Block& block) const {

@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bytes.h"
-#include "base/random.h"
-#include "summary/entry_store.h"
+#include "ballast/entry_store.h"
+#include "ballast/random.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
 #include "summary/registry.h"
 
 namespace ballast {

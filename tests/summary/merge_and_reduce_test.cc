@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "base/random.h"
+#include "ballast/random.h"
 #include "summary/balance_support.h"
 #include "summary/kernels/balance.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ballast/attention.h"
+#include "ballast/serialize.h"
 #include "ballast/summary.h"
-#include "base/bytes.h"
 #include "support.h"
 
 namespace ballast::test {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ballast/engine/gguf.h"
+#include "ballast/random.h"
 #include "base/fail.h"
-#include "base/random.h"
 
 namespace ballast {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "ballast/attention.h"
 #include "ballast/engine/safetensors.h"
+#include "ballast/random.h"
 #include "base/fail.h"
 #include "base/parallel.h"
-#include "base/random.h"
 
 namespace ballast {
 namespace {

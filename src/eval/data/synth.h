@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/engine/tensor.h"
-#include "ballast/random_key.h"
+#include "ballast/random.h"
 #include "eval/data/kv_source.h"
 
 namespace ballast {

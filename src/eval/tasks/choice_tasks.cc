@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "ballast/random.h"
 #include "base/fail.h"
 #include "base/printable.h"
-#include "base/random.h"
 #include "eval/data/json_lines.h"
 #include "eval/metrics/metrics.h"
 #include "eval/metrics/python_text.h"

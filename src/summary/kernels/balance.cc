@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "attention/kernels/avx512.h"
-#include "base/random.h"
+#include "ballast/random.h"
 #include "simd/prefetch.h"
 #include "simd/vector-inl.h"
 #include "summary/kernels/balance.h"

@@ -11,7 +11,7 @@
 
 #include "ballast/attention.h"
 #include "ballast/matrix.h"
-#include "ballast/random_key.h"
+#include "ballast/random.h"
 
 namespace ballast::kernels {
 

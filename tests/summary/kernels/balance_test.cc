@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "attention/kernels/avx512.h"
-#include "base/random.h"
+#include "ballast/random.h"
 #include "simd/forced_target.h"
 #include "support.h"
 

@@ -9,8 +9,10 @@
 
 namespace ballast {
 
-/// Up to capacity() entries with a key, a value (unless keys only), the position they had in the
-/// text and a log-weight. Order is of no meaning: erasing moves the last entry into the hole.
+/// Up to capacity() entries: a key, a value (unless keys only), the position of the token in the
+/// text and a log-weight. Rows are stored in the setup's types; a row that already has the type is
+/// copied bit for bit. Nothing is allocated after construction. Slots are 0 to size() - 1; their
+/// order has no meaning.
 class EntryStore {
  public:
   EntryStore() = default;
@@ -51,7 +53,10 @@ class EntryStore {
 
   /// All entries; `weighted`: with their log-weights.
   Segment segment(Role role = Role::both, bool weighted = true) const;
+  /// u64 size; then of every entry the key, then every value (unless keys only), each row as its
+  /// payload and its scales; i32 positions; f32 log-weights.
   void save(ByteWriter& out) const;
+  /// Restores what save() wrote. Throws Error when it does not fit this store or is not finite.
   void load(ByteReader& in);
 
  private:

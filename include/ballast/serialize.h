@@ -1,17 +1,24 @@
-// Little-endian serialisation with bounds checks: what saved caches are written with.
+// What saved caches are written with: little-endian bytes, read with bounds checks.
+//
+//   call              bytes written
+//   put(x)            sizeof(x), as x lies in memory
+//   put_all(xs)       the elements of xs one after the other; no count
+//   put_text(text)    a u64 with the length, then the text without a terminator
+//
+// Nothing is aligned or padded. A struct given to put() must have no padding of its own. A reader
+// calls the get_…() of the same names in the same order; get_count() reads what put<std::uint64_t>
+// wrote.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
-
-#include "base/fail.h"
 
 namespace ballast {
 
@@ -39,6 +46,7 @@ class ByteWriter {
   }
 };
 
+/// Collects what is written.
 class MemoryWriter : public ByteWriter {
  public:
   void write(const void* data, std::size_t size) override {
@@ -48,18 +56,14 @@ class MemoryWriter : public ByteWriter {
   std::vector<std::byte> bytes;
 };
 
-/// Reads from memory; throws Error at the end of it.
+/// Reads from memory that someone else holds. Each call throws Error, which begins with what(),
+/// when the bytes end before it is done.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes, std::string what = "saved state")
       : bytes_(bytes), what_(std::move(what)) {}
 
-  void read(void* out, std::size_t size) {
-    require(size <= left(), "{}: ends at byte {}, {} more were expected", what_, bytes_.size(),
-            size - left());
-    if (size != 0) std::memcpy(out, bytes_.data() + at_, size);
-    at_ += size;
-  }
+  void read(void* out, std::size_t size);
   template <typename T>
   T get() {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -72,21 +76,14 @@ class ByteReader {
     static_assert(std::is_trivially_copyable_v<T>);
     read(out.data(), out.size_bytes());
   }
-  std::string get_text() {
-    auto size = get<std::uint64_t>();
-    require(size <= left(), "{}: a text of {} bytes at byte {} runs past the end", what_, size,
-            at_);
-    std::string text(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
-    at_ += size;
-    return text;
-  }
-  /// A count that may not exceed `limit`.
-  std::size_t get_count(std::size_t limit, const char* name) {
-    auto count = get<std::uint64_t>();
-    require(count <= limit, "{}: {} is {}, at most {} is possible", what_, name, count, limit);
-    return count;
-  }
+  std::string get_text();
+  /// A count that may not exceed `limit`; the Error calls it `name`. Read every count with it
+  /// before memory is allocated for as many.
+  std::size_t get_count(std::size_t limit, const char* name);
+
+  /// Bytes not read yet.
   std::size_t left() const { return bytes_.size() - at_; }
+  /// What the bytes are, as errors call them.
   const std::string& what() const { return what_; }
 
  private:

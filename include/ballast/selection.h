@@ -1,33 +1,37 @@
-// Summaries that keep tokens as they were, of weight 1: which ones, a rule and attention decide.
+// The base of methods that keep tokens as they were, with weight 1: a rule ranks them, accumulated
+// attention ranks them, or each has a part of the budget.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
-#include "summary/entry_store.h"
+#include "ballast/entry_store.h"
 
 namespace ballast {
 
-/// Keeps, of all tokens that came in, the `by_rule` best by the rank that the method gives them
-/// and, of the rest, the heaviest by accumulated attention. Among equals the newer stays. Nothing
-/// is dropped while everything fits. A token that comes in takes the slot of the one that goes; no
-/// other entry moves.
-class Selection : public Summary {
+/// Keeps the `by_rule` tokens of the highest rank() and, of the rest, the heaviest by accumulated
+/// attention. Among equals the newer token stays. Nothing is evicted while everything fits. A token
+/// that comes in takes the slot of the one that is evicted; no other entry moves. A method that
+/// ranks tokens overrides rank() and nothing else: examples/method.
+class SelectionSummary : public Summary {
  public:
   struct Options {
-    std::size_t by_rule = 0;  ///< the rest of the capacity goes by accumulated attention
-    bool mean = false;        ///< attention per query that could see the token, not its sum
+    /// Entries that rank() chooses, at most the capacity; accumulated attention chooses the rest.
+    std::size_t by_rule = 0;
+    bool mean = false;  ///< attention per query that could see the token, not its sum
     /// Equal ranks stay or go together: a rank of which not all fit is closed for good.
     bool whole_ranks = false;
-    bool lightest = false;  ///< of those that go by attention, the lightest stay, not the heaviest
-    bool accumulates = true;  ///< attention is accumulated: blocks and observe() bring it
+    bool lightest = false;  ///< attention keeps the lightest tokens, not the heaviest
+    /// Attention is accumulated: every block must bring Block::attention_sum, and observe() is
+    /// called. False for a method whose AttentionStats are `nothing`.
+    bool accumulates = true;
   };
-  Selection(const SummarySetup& setup, const Options& options);
+  SelectionSummary(const SummarySetup& setup, const Options& options);
 
   void absorb(const Block& block) override;
   void segments(std::vector<Segment>& out) const override;
-  /// Accumulates.
+  /// Adds to attention_sums(). Throws Error unless there is one number an entry.
   void observe(std::span<const float> attention_sum) override;
   std::size_t entries() const override { return store_.size(); }
   std::size_t bytes() const override;
@@ -36,14 +40,15 @@ class Selection : public Summary {
   void load(ByteReader& in) override;
 
  protected:
-  /// A rank that the rule never keeps.
+  /// The rank of a token that the rule never keeps.
   static constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-  /// Called at the start of absorb: the time to rank the entries anew.
+  /// Called at the start of absorb(): the time to rank the entries anew.
   virtual void prepare(const Block&) {}
-  /// The rule's rank of token i of the block; higher stays.
-  virtual float rank(const Block&, std::size_t) const { return 0.0f; }
-  /// Called at the end of absorb.
+  /// The rank of token i of the block, asked for once; the higher stays. Not NaN. It must depend on
+  /// the token alone, or the result depends on how the text is cut into blocks.
+  virtual float rank(const Block&, std::size_t) { return 0.0f; }
+  /// Called at the end of absorb().
   virtual void finish(const Block&) {}
 
   const EntryStore& store() const { return store_; }
@@ -51,7 +56,8 @@ class Selection : public Summary {
   std::span<float> ranks() { return {rank_.data(), store_.size()}; }
   std::span<float> attention_sums() { return {attention_sum_.data(), store_.size()}; }
 
-  /// Takes `attention_sum` for what all entries have, in place of what was known.
+  /// Copies `attention_sum` over `known`: for methods that watch recent attention. Throws Error
+  /// unless both have one number an entry.
   void replace(std::span<float> known, std::span<const float> attention_sum) const;
 
  private:
