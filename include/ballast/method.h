@@ -5,12 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ballast/memory_size.h"
 
 namespace ballast {
 
@@ -68,22 +69,22 @@ enum class ReplayScore : std::uint8_t {
 struct AttentionStats {
   enum class Kind : std::uint8_t {
     nothing,
-    accumulated,  ///< the attention sum each entry received from every query that could see it,
-                  ///< summed
-    recent,       ///< from the queries of the last `observe` tokens, at the moment of choosing
-    both,         ///< `every` as Block::attention_sum and observe(), `last` as
-                  ///< Block::recent_attention_sum, observe_last()
+    accumulated,  ///< what each entry received from every query that could see it, summed
+    recent,       ///< from the queries of the last `observe` tokens, when the method chooses
+    both,         ///< accumulated as Block::attention_sum and observe(), recent as
+                  ///< Block::recent_attention_sum and observe_last()
   };
   Kind kind = Kind::nothing;
-  /// One decision for all heads of a layer: attention sum is summed over the heads too (SpAtten).
+  /// One decision for all heads of a layer: attention is summed over the heads too (SpAtten).
   bool whole_layer = false;
   /// Scores of a second reading, before the prompt ends.
   ReplayScore replay = ReplayScore::none;
 };
 
-/// A method as registered. Adding one: docs/adding-a-method.md.
+/// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:
+/// docs/adding-a-method.md.
 struct MethodInfo {
-  std::string_view name;
+  std::string_view name;              ///< lower-case letters, digits and '-', a letter first
   std::string_view title;             ///< one line
   std::string_view paper;             ///< where it is described
   std::vector<Parameter> parameters;  ///< beside those that every method has
@@ -96,8 +97,9 @@ struct MethodInfo {
   bool merges = false;          ///< two summaries unite
   /// One budget, bytes=, for the entries of all layers and heads (see Block::tiers).
   bool whole_cache = false;
+  /// recent, both: the method needs an integer parameter `observe` with a default.
   AttentionStats attention_stats;
-  /// What is watched where that depends on the parameters; null: `watch`.
+  /// The attention wanted where that depends on the parameters; null: `attention_stats`.
   AttentionStats (*attention_stats_of)(const Policy& policy) = nullptr;
   /// Makes the summary of one head; null when nothing is summarised.
   std::unique_ptr<Summary> (*make)(const SummarySetup& setup) = nullptr;
@@ -105,8 +107,14 @@ struct MethodInfo {
   std::unique_ptr<SharedState> (*make_shared)(const Policy& policy) = nullptr;
 };
 
-/// All methods, in the order in which tables show them.
+/// All methods: the library's own in the order in which tables show them, then the registered
+/// ones in the order in which they came. The span stays valid; it has no methods registered later.
 std::span<const MethodInfo* const> methods();
+/// Adds a method, which Policy::parse then knows. Register it before a cache of it is loaded. The
+/// description is copied, but its texts are views: they must live as long as the process, as
+/// literals do. May be called from any thread. Throws Error when the name is taken or not a name,
+/// when `make` is null, or when a parameter has a bad name, range or default.
+void register_method(const MethodInfo& info);
 /// Keys that every method has.
 std::span<const Parameter> common_parameters();
 /// Throws Error that lists the known names.
@@ -123,7 +131,9 @@ struct Budget {
   std::size_t total() const { return sink + summary + window + step; }
 };
 
-/// A method with its parameters: what a method string means. Immutable; cheap to copy.
+/// A method with its parameters: what a method string means. Immutable; cheap to copy. Values are
+/// parsed once, by parse() and with(); the other calls look them up and allocate nothing, except
+/// to_string().
 class Policy {
  public:
   /// exact.
@@ -136,14 +146,18 @@ class Policy {
   /// The method string with only what was set, keys in the order of the tables.
   std::string to_string() const;
 
-  bool has(std::string_view key) const;  ///< set in the string or by default
-  double real(std::string_view key) const;
+  // Each of these throws Error when the method has no such key; the others also when it has no
+  // value or one of another kind.
+  bool has(std::string_view key) const;     ///< set in the string or by default
+  double real(std::string_view key) const;  ///< of an integer key too
   std::int64_t integer(std::string_view key) const;
-  std::string choice(std::string_view key) const;
+  std::string_view choice(std::string_view key) const;
+  std::string_view text(std::string_view key) const;  ///< valid as long as this policy
+  MemorySize memory(std::string_view key) const;
   /// A copy with one key set; the same errors as parse.
   Policy with(std::string_view key, std::string_view value) const;
 
-  /// The shares of a head of `layer` (of `layers`) when `tokens` tokens are to be covered: the
+  /// The budget of a head of `layer` (of `layers`) when `tokens` tokens are to be covered: the
   /// prompt in prefill, all that will be read in stream. exact: everything in the window.
   /// Throws Error when the budget is smaller than sink + window (+ step), when stream is given a
   /// rate without a length (tokens = 0), and when neither rate nor budget is set.
@@ -154,12 +168,20 @@ class Policy {
   bool keeps_generated() const;
   /// Which attention the method wants to see, with these parameters.
   AttentionStats attention_stats() const;
-  /// Tokens whose queries are watched (AttentionStats::recent and both), else 0.
+  /// Last tokens whose queries count (AttentionStats recent and both), else 0.
   std::size_t observed() const;
 
  private:
-  const MethodInfo* info_;
-  std::map<std::string, std::string, std::less<>> set_;
+  struct Option;
+
+  explicit Policy(const MethodInfo& info);
+  const Option& option(std::string_view key) const;
+  template <typename T>
+  const T& value(std::string_view key, const char* kind) const;
+
+  const MethodInfo* info_ = nullptr;
+  /// Every key with its value, in the order of to_string(); copies share it.
+  std::shared_ptr<const std::vector<Option>> options_;
 };
 
 }  // namespace ballast

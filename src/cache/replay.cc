@@ -186,7 +186,7 @@ std::size_t Cache::whole_budget() const {
   const CacheShape& s = shape();
   const std::size_t exact =
       tokens() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * sizeof(std::uint16_t);
-  return MemorySize::parse(options().policy.choice("bytes")).bytes(tokens(), exact);
+  return options().policy.memory("bytes").bytes(tokens(), exact);
 }
 
 bool Cache::fits_exactly() const {

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <variant>
 
-#include "ballast/memory_size.h"
 #include "ballast/method.h"
 #include "base/fail.h"
 #include "summary/registry.h"
@@ -17,25 +17,11 @@ namespace {
 
 constexpr double kMostTokens = std::numeric_limits<std::int32_t>::max();
 
-const Parameter* find_parameter(const MethodInfo& info, std::string_view key) {
-  auto named = [&](const Parameter& p) { return p.name == key; };
-  // A method may give a common key a meaning or range of its own.
-  if (auto own = std::ranges::find_if(info.parameters, named); own != info.parameters.end()) {
-    return &*own;
-  }
-  auto common = common_parameters();
-  auto it = std::ranges::find_if(common, named);
-  return it == common.end() ? nullptr : &*it;
-}
-
-const Parameter& need_parameter(const MethodInfo& info, std::string_view key) {
-  if (const Parameter* p = find_parameter(info, key)) return *p;
-  std::vector<std::string_view> known;
-  for (const Parameter& p : common_parameters()) known.push_back(p.name);
-  for (const Parameter& p : info.parameters) {
-    if (std::ranges::find(known, p.name) == known.end()) known.push_back(p.name);
-  }
-  fail("method {}: unknown key '{}'; known: {}", info.name, key, fmt::join(known, ", "));
+/// [a-z][a-z0-9-]*: what a method string can name.
+bool is_name(std::string_view text) {
+  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto other = [&](char c) { return lower(c) || (c >= '0' && c <= '9') || c == '-'; };
+  return !text.empty() && lower(text[0]) && std::ranges::all_of(text, other);
 }
 
 double parse_number(const MethodInfo& info, const Parameter& p, std::string_view text) {
@@ -50,14 +36,28 @@ double parse_number(const MethodInfo& info, const Parameter& p, std::string_view
   return value;
 }
 
-void check_choice(const MethodInfo& info, const Parameter& p, std::string_view text) {
+/// The choice as the parameter spells it.
+std::string_view parse_choice(const MethodInfo& info, const Parameter& p, std::string_view text) {
   std::string_view rest = p.choices;
   while (!rest.empty()) {
     std::string_view one = rest.substr(0, rest.find('|'));
-    if (one == text) return;
+    if (one == text) return one;
     rest.remove_prefix(std::min(rest.size(), one.size() + 1));
   }
   fail("method {}: {}={} is not one of {}", info.name, p.name, text, p.choices);
+}
+
+struct Text {};  // Policy::Option::text, or the default
+using Value =
+    std::variant<std::monostate, std::int64_t, double, std::string_view, MemorySize, Text>;
+
+Value parse_value(const MethodInfo& info, const Parameter& p, std::string_view text) {
+  if (p.kind == Parameter::Kind::choice) return parse_choice(info, p, text);
+  if (p.kind == Parameter::Kind::memory) return MemorySize::parse(text);
+  if (p.kind == Parameter::Kind::text) return Text{};
+  const double number = parse_number(info, p, text);
+  if (p.kind == Parameter::Kind::integer) return static_cast<std::int64_t>(number);
+  return number;
 }
 
 }  // namespace
@@ -89,12 +89,41 @@ std::span<const Parameter> common_parameters() {
   return all;
 }
 
-Policy::Policy() : info_(&exact_method()) {}
+/// A key of the method with its value: what was given, or the default.
+struct Policy::Option {
+  const Parameter* parameter;
+  Value value;       ///< monostate: neither given nor set by default
+  std::string text;  ///< as given; empty: not given
+
+  bool given() const { return !text.empty(); }
+};
+
+Policy::Policy(const MethodInfo& info) : info_(&info) {
+  auto options = std::make_shared<std::vector<Option>>();
+  const auto add = [&](const Parameter& p) {
+    Option& option = options->emplace_back(Option{&p, {}, {}});
+    if (!p.standard.empty()) option.value = parse_value(info, p, p.standard);
+  };
+  const auto common = common_parameters();
+  for (const Parameter& p : common) {
+    // A method may give a common key a meaning or range of its own.
+    const auto own = std::ranges::find(info.parameters, p.name, &Parameter::name);
+    add(own == info.parameters.end() ? p : *own);
+  }
+  for (const Parameter& p : info.parameters) {
+    if (std::ranges::find(common, p.name, &Parameter::name) == common.end()) add(p);
+  }
+  options_ = std::move(options);
+}
+
+Policy::Policy() {
+  static const Policy exact(exact_method());
+  *this = exact;
+}
 
 Policy Policy::parse(std::string_view text) {
-  Policy policy;
   const std::size_t colon = text.find(':');
-  policy.info_ = &find_method(text.substr(0, colon));
+  Policy policy(find_method(text.substr(0, colon)));
   if (colon == std::string_view::npos) return policy;
   std::string_view rest = text.substr(colon + 1);
   while (true) {
@@ -104,71 +133,128 @@ Policy Policy::parse(std::string_view text) {
             "method {}: '{}' is not key=value; an example: balancekv:rate=0.25,block=256",
             policy.info_->name, item);
     std::string_view key = item.substr(0, equals);
-    require(!policy.set_.contains(key), "method {}: {} is given twice", policy.info_->name, key);
+    require(!policy.option(key).given(), "method {}: {} is given twice", policy.info_->name, key);
     policy = policy.with(key, item.substr(equals + 1));
     if (item.size() == rest.size()) return policy;
     rest.remove_prefix(item.size() + 1);
   }
 }
 
-Policy Policy::with(std::string_view key, std::string_view value) const {
-  const Parameter& p = need_parameter(*info_, key);
-  if (p.kind == Parameter::Kind::choice) {
-    check_choice(*info_, p, value);
-  } else if (p.kind == Parameter::Kind::memory) {
-    MemorySize::parse(value);
-  } else if (p.kind != Parameter::Kind::text) {
-    parse_number(*info_, p, value);
+const Policy::Option& Policy::option(std::string_view key) const {
+  for (const Option& option : *options_) {
+    if (option.parameter->name == key) return option;
   }
-  Policy changed = *this;
-  changed.set_.insert_or_assign(std::string(key), std::string(value));
+  std::vector<std::string_view> known;
+  for (const Option& option : *options_) known.push_back(option.parameter->name);
+  fail("method {}: unknown key '{}'; known: {}", info_->name, key, fmt::join(known, ", "));
+}
+
+template <typename T>
+const T& Policy::value(std::string_view key, const char* kind) const {
+  const Option& o = option(key);
+  require(!std::holds_alternative<std::monostate>(o.value), "method {}: {} is needed", info_->name,
+          key);
+  const T* value = std::get_if<T>(&o.value);
+  require(value != nullptr, "method {}: the value of {} is not {}", info_->name, key, kind);
+  return *value;
+}
+
+Policy Policy::with(std::string_view key, std::string_view value) const {
+  const Option& old = option(key);
+  auto options = std::make_shared<std::vector<Option>>(*options_);
+  Option& changed = (*options)[static_cast<std::size_t>(&old - options_->data())];
+  changed.value = parse_value(*info_, *old.parameter, value);
+  changed.text = value;
+  Policy policy = *this;
+  policy.options_ = std::move(options);
   require(!info_->whole_cache || (key != "rate" && key != "budget"),
           "method {}: {} counts entries of a head; say how much memory: bytes=1/8", info_->name,
           key);
-  require(!(changed.set_.contains("rate") && changed.set_.contains("budget")),
+  require(!(policy.option("rate").given() && policy.option("budget").given()),
           "method {}: rate and budget are two ways to say the same; give one", info_->name);
-  return changed;
+  return policy;
 }
 
 std::string Policy::to_string() const {
   std::string text(info_->name);
   char separator = ':';
-  auto add = [&](const Parameter& p) {
-    auto it = set_.find(p.name);
-    if (it == set_.end()) return;
+  for (const Option& option : *options_) {
+    if (!option.given()) continue;
     text += separator;
-    text += it->first + "=" + it->second;
+    text += option.parameter->name;
+    text += '=';
+    text += option.text;
     separator = ',';
-  };
-  for (const Parameter& p : common_parameters()) add(p);
-  for (const Parameter& p : info_->parameters) {
-    auto same = [&](const Parameter& c) { return c.name == p.name; };
-    if (std::ranges::none_of(common_parameters(), same)) add(p);
   }
   return text;
 }
 
 bool Policy::has(std::string_view key) const {
-  return set_.contains(key) || !need_parameter(*info_, key).standard.empty();
+  return !std::holds_alternative<std::monostate>(option(key).value);
 }
 
-std::string Policy::choice(std::string_view key) const {
-  if (auto it = set_.find(key); it != set_.end()) return it->second;
-  const Parameter& p = need_parameter(*info_, key);
-  require(!p.standard.empty(), "method {}: {} is needed", info_->name, key);
-  return std::string(p.standard);
+std::string_view Policy::choice(std::string_view key) const {
+  return value<std::string_view>(key, "a choice");
 }
+
+std::string_view Policy::text(std::string_view key) const {
+  value<Text>(key, "a text");
+  const Option& o = option(key);
+  return o.given() ? std::string_view(o.text) : o.parameter->standard;
+}
+
+MemorySize Policy::memory(std::string_view key) const { return value<MemorySize>(key, "a size"); }
 
 double Policy::real(std::string_view key) const {
-  return parse_number(*info_, need_parameter(*info_, key), choice(key));
+  if (const auto* whole = std::get_if<std::int64_t>(&option(key).value)) {
+    return static_cast<double>(*whole);
+  }
+  return value<double>(key, "a number");
 }
 
 std::int64_t Policy::integer(std::string_view key) const {
-  return static_cast<std::int64_t>(real(key));
+  return value<std::int64_t>(key, "a whole number");
+}
+
+void check_parameters(const MethodInfo& info) {
+  require(is_name(info.name), "method '{}': a name has lower-case letters, digits and '-' only",
+          info.name);
+  for (std::size_t i = 0; i < info.parameters.size(); ++i) {
+    const Parameter& p = info.parameters[i];
+    require(is_name(p.name),
+            "method {}: key '{}': a name has lower-case letters, digits and '-' only", info.name,
+            p.name);
+    for (std::size_t j = 0; j < i; ++j) {
+      require(info.parameters[j].name != p.name, "method {}: key {} is described twice", info.name,
+              p.name);
+    }
+    const auto common = common_parameters();
+    const auto same = std::ranges::find(common, p.name, &Parameter::name);
+    require(same == common.end() || same->kind == p.kind,
+            "method {}: every method has the key {}; its kind may not change", info.name, p.name);
+    if (p.kind == Parameter::Kind::choice) {
+      require(!p.choices.empty(), "method {}: key {} has no choices", info.name, p.name);
+    } else {
+      require(p.low <= p.high, "method {}: key {} has no value between {} and {}", info.name,
+              p.name, p.low, p.high);
+    }
+    if (!p.standard.empty()) parse_value(info, p, p.standard);
+  }
+  const AttentionStats::Kind kind = info.attention_stats.kind;
+  if (kind == AttentionStats::Kind::recent || kind == AttentionStats::Kind::both) {
+    const auto observe = std::ranges::find(info.parameters, "observe", &Parameter::name);
+    require(observe != info.parameters.end() && observe->kind == Parameter::Kind::integer &&
+                !observe->standard.empty() && observe->low >= 1,
+            "method {}: recent attention needs an integer key observe, from 1 on, with a default",
+            info.name);
+  }
 }
 
 bool Policy::has_memory() const {
-  return set_.contains("rate") || set_.contains("budget") || set_.contains("bytes");
+  return std::ranges::any_of(*options_, [](const Option& option) {
+    const std::string_view key = option.parameter->name;
+    return option.given() && (key == "rate" || key == "budget" || key == "bytes");
+  });
 }
 
 bool Policy::keeps_generated() const {
@@ -253,13 +339,14 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
     out.step = size_or("step", info_->step);
     // The step is paid from the summary's share and may not eat it up.
     const std::size_t left = total > exact ? total - exact : 0;
-    if (!set_.contains("step")) out.step = std::min(out.step, std::max<std::size_t>(1, left / 4));
+    if (!option("step").given()) out.step = std::min(out.step, std::max<std::size_t>(1, left / 4));
   }
   const std::size_t needed = exact + out.step;
-  require(!by_budget || total >= needed,
-          "method {}: budget={} is smaller than sink={} + window={}{}; give at least {}",
-          info_->name, total, out.sink, out.window,
-          slides ? fmt::format(" + step={}", out.step) : "", needed);
+  if (by_budget && total < needed) {
+    fail("method {}: budget={} is smaller than sink={} + window={}{}; give at least {}",
+         info_->name, total, out.sink, out.window,
+         slides ? fmt::format(" + step={}", out.step) : "", needed);
+  }
   out.step = std::min(out.step, total - exact);
   const std::size_t rest = total - exact - out.step;
   if (!fixed_window && info_->window_policy == WindowPolicy::rest) out.window = rest;

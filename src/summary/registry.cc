@@ -1,38 +1,62 @@
-// The methods, in the order in which tables show them. Adding one: a line here.
+// The methods by name: the library's own ones, then those that programs register.
 #include "summary/registry.h"
 
 #include <fmt/ranges.h>
 
-#include <array>
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <mutex>
 
 #include "ballast/summary.h"
 #include "base/fail.h"
 
 namespace ballast {
+namespace {
 
-std::span<const MethodInfo* const> methods() {
-  // clang-format off
-  static const std::array all = {
-      &exact_method(),
-      &balancekv_method(),
-      &balancekv_stream_method(),
-      &clustergen_method(),
-      &kcenter_method(),
-      &h2o_method(),
-      &streaming_llm_method(),
-      &local_method(),
-      &uniform_method(),
-      &snapkv_method(),
-      &pyramidkv_method(),
-      &topk_method(),
-      &strided_method(),
-      &fixed_method(),
-      &spatten_method(),
-      &replay_method(),
-  };
-  // clang-format on
-  return all;
-}
+using MethodList = std::vector<const MethodInfo*>;
+
+/// Nothing is ever removed: a Policy points to its method, and callers hold spans of the lists.
+class Registry {
+ public:
+  static Registry& shared() {
+    static Registry& registry = *new Registry;  // lives until the process ends
+    return registry;
+  }
+
+  std::span<const MethodInfo* const> methods() const {
+    return *current_.load(std::memory_order_acquire);
+  }
+
+  void add(const MethodInfo& info) {
+    const std::lock_guard lock(mutex_);
+    MethodList list = lists_.back();
+    require(std::ranges::find(list, info.name, &MethodInfo::name) == list.end(),
+            "method {} is registered already; give yours another name", info.name);
+    list.push_back(&added_.emplace_back(info));
+    publish(std::move(list));
+  }
+
+ private:
+  Registry() {
+#define BALLAST_LIST_METHOD(name) &name##_method(),
+    publish({BALLAST_METHODS(BALLAST_LIST_METHOD)});
+#undef BALLAST_LIST_METHOD
+  }
+
+  void publish(MethodList list) {
+    current_.store(&lists_.emplace_back(std::move(list)), std::memory_order_release);
+  }
+
+  std::mutex mutex_;
+  std::deque<MethodInfo> added_;
+  std::deque<MethodList> lists_;  ///< the last one counts
+  std::atomic<const MethodList*> current_ = nullptr;
+};
+
+}  // namespace
+
+std::span<const MethodInfo* const> methods() { return Registry::shared().methods(); }
 
 const MethodInfo& find_method(std::string_view name) {
   std::vector<std::string_view> known;
@@ -41,6 +65,13 @@ const MethodInfo& find_method(std::string_view name) {
     known.push_back(method->name);
   }
   fail("unknown method '{}'; known: {}", name, fmt::join(known, ", "));
+}
+
+void register_method(const MethodInfo& info) {
+  require(info.make != nullptr, "method {}: make is not set; it makes the summary of one head",
+          info.name);
+  check_parameters(info);
+  Registry::shared().add(info);
 }
 
 std::unique_ptr<Summary> make_summary(const SummarySetup& setup) {

@@ -1,25 +1,36 @@
-// Every method's description; each is defined in the method's own file.
+// The library's own methods, in the order in which tables show them. Adding one: a line here.
 #pragma once
 
 #include "ballast/method.h"
 
+// clang-format off
+#define BALLAST_METHODS(METHOD) \
+  METHOD(exact)                 \
+  METHOD(balancekv)             \
+  METHOD(balancekv_stream)      \
+  METHOD(clustergen)            \
+  METHOD(kcenter)               \
+  METHOD(h2o)                   \
+  METHOD(streaming_llm)         \
+  METHOD(local)                 \
+  METHOD(uniform)               \
+  METHOD(snapkv)                \
+  METHOD(pyramidkv)             \
+  METHOD(topk)                  \
+  METHOD(strided)               \
+  METHOD(fixed)                 \
+  METHOD(spatten)               \
+  METHOD(replay)
+// clang-format on
+
 namespace ballast {
 
-const MethodInfo& exact_method();
-const MethodInfo& balancekv_method();
-const MethodInfo& balancekv_stream_method();
-const MethodInfo& clustergen_method();
-const MethodInfo& kcenter_method();
-const MethodInfo& h2o_method();
-const MethodInfo& streaming_llm_method();
-const MethodInfo& local_method();
-const MethodInfo& uniform_method();
-const MethodInfo& snapkv_method();
-const MethodInfo& pyramidkv_method();
-const MethodInfo& topk_method();
-const MethodInfo& strided_method();
-const MethodInfo& fixed_method();
-const MethodInfo& spatten_method();
-const MethodInfo& replay_method();
+// <name>_method() describes the method; src/summary/<name>.cc defines it.
+#define BALLAST_DECLARE_METHOD(name) const MethodInfo& name##_method();
+BALLAST_METHODS(BALLAST_DECLARE_METHOD)
+#undef BALLAST_DECLARE_METHOD
+
+/// Throws Error when a parameter has a bad name, range or default, or is given twice.
+void check_parameters(const MethodInfo& info);
 
 }  // namespace ballast

@@ -9,8 +9,8 @@
 #include <memory>
 #include <numeric>
 
+#include "ballast/serialize.h"
 #include "ballast/summary.h"
-#include "base/bytes.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "storage/rows_bytes.h"
@@ -124,7 +124,7 @@ ReplayScore score_of(const Policy& policy) {
       {"rms", ReplayScore::rms},
       {"mean", ReplayScore::mean},
   }};
-  const std::string name = policy.choice("score");
+  const std::string_view name = policy.choice("score");
   return std::ranges::find(kNames, std::string_view(name), [](const auto& n) { return n.first; })
       ->second;
 }
@@ -138,7 +138,7 @@ std::unique_ptr<Summary> make(const SummarySetup& setup) {
 }  // namespace
 
 std::vector<Tier> replay_tiers(const Policy& policy, std::size_t key_dim, std::size_t value_dim) {
-  return parse_tiers(policy.choice("tiers"), key_dim, value_dim);
+  return parse_tiers(policy.text("tiers"), key_dim, value_dim);
 }
 
 const MethodInfo& replay_method() {

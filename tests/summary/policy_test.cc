@@ -1,6 +1,23 @@
 #include "ballast/method.h"
 
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
 #include "support.h"
+
+namespace {
+std::atomic<std::size_t> allocations = 0;
+}  // namespace
+
+// Counts what this program allocates. Inlined, new and free() would look mismatched to GCC.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace ballast::test {
 namespace {
@@ -39,6 +56,53 @@ TEST(Policy, NamesWhatItDoesNotUnderstand) {
   }
   EXPECT_THAT(parse_error("local:rate=1.5"), AllOf(HasSubstr("rate=1.5"), HasSubstr("to 1")));
   EXPECT_THAT(parse_error("local:layers=cone"), AllOf(HasSubstr("cone"), HasSubstr("pyramid")));
+}
+
+TEST(Policy, HoldsTypedValues) {
+  const Policy p = Policy::parse("balancekv:rate=0.25,block=1e2,mode=theory");
+  EXPECT_EQ(p.real("rate"), 0.25);
+  EXPECT_EQ(p.integer("block"), 100);
+  EXPECT_EQ(p.real("block"), 100.0);
+  EXPECT_EQ(p.choice("mode"), "theory");
+  EXPECT_EQ(p.choice("weights"), "consistent");  // by default
+  EXPECT_EQ(p.real("gamma"), 4.0);
+  EXPECT_EQ(p.to_string(), "balancekv:rate=0.25,block=1e2,mode=theory");
+  EXPECT_TRUE(p.has("gamma"));
+  EXPECT_FALSE(p.has("budget"));
+  EXPECT_THAT(error_of([&] { p.integer("budget"); }), HasSubstr("budget is needed"));
+  EXPECT_THAT(error_of([&] { p.integer("gamma"); }), HasSubstr("not a whole number"));
+  EXPECT_THAT(error_of([&] { p.real("mode"); }), HasSubstr("not a number"));
+  EXPECT_THAT(error_of([&] { p.choice("block"); }), HasSubstr("not a choice"));
+  EXPECT_THAT(error_of([&] { p.has("blok"); }), AllOf(HasSubstr("'blok'"), HasSubstr("block")));
+}
+
+TEST(Policy, WithChangesACopy) {
+  const Policy p = Policy::parse("h2o:budget=100");
+  EXPECT_EQ(p.with("score", "mean").to_string(), "h2o:budget=100,score=mean");
+  EXPECT_EQ(p.with("budget", "90").with("budget", "80").to_string(), "h2o:budget=80");
+  EXPECT_EQ(p.to_string(), "h2o:budget=100");
+  EXPECT_EQ(p.choice("score"), "sum");
+  EXPECT_THAT(error_of([&] { p.with("rate", "0.5"); }), HasSubstr("give one"));
+  EXPECT_THAT(error_of([&] { p.with("score", "median"); }), HasSubstr("sum|mean"));
+  EXPECT_THAT(error_of([&] { p.with("scor", "mean"); }), HasSubstr("unknown key 'scor'"));
+}
+
+/// A cache asks its policy at every step.
+TEST(Policy, LookingUpAllocatesNothing) {
+  for (const MethodInfo* info : methods()) {
+    const bool all = info->window_policy == WindowPolicy::all;
+    const Policy policy =
+        Policy::parse(all ? "exact" : std::string(info->name) + ":budget=1000,layers=pyramid");
+    const std::size_t before = allocations;
+    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      policy.budget(5000, protocol, 1, 4);
+    }
+    policy.attention_stats();
+    policy.observed();
+    policy.keeps_generated();
+    Policy copy = policy;
+    EXPECT_EQ(allocations, before) << info->name;
+  }
 }
 
 Budget budget(const char* text, std::size_t tokens, Protocol protocol, int layer = 0,
