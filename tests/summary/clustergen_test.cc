@@ -1,8 +1,8 @@
 #include <map>
 
+#include "ballast/testing/summary_contract.h"
 #include "statistics.h"
 #include "summary/key_clusters.h"
-#include "summary_support.h"
 
 namespace ballast::test {
 namespace {
@@ -16,8 +16,9 @@ TEST(ClusterGen, Contract) {
 }
 
 // Keys in groups of radius about 0.1, values of very different norms.
-Stream clustered_stream(std::size_t n, std::size_t dim, std::size_t groups, std::uint64_t seed) {
-  Stream s = random_stream(n, dim, seed);
+HeadStream clustered_stream(std::size_t n, std::size_t dim, std::size_t groups,
+                            std::uint64_t seed) {
+  HeadStream s = random_stream(n, dim, seed);
   const Matrix centres = random_matrix(groups, dim, seed + 7, 1.5f);
   std::mt19937_64 rng(seed);
   std::lognormal_distribution<float> norm(0.0f, 0.8f);
@@ -46,7 +47,7 @@ struct UnbiasedCase {
 
 TEST(ClusterGen, NumeratorAndNormaliserAreUnbiased) {
   const std::size_t n = 150, dim = 6;
-  const Stream stream = clustered_stream(n, dim, 12, 3);
+  const HeadStream stream = clustered_stream(n, dim, 12, 3);
   const Matrix query = random_matrix(1, dim, 12);
   const double scale = 1.0 / std::sqrt(6.0);
   const Sums exact = exact_sums(stream, query[0], scale);
@@ -78,7 +79,7 @@ TEST(ClusterGen, NumeratorAndNormaliserAreUnbiased) {
 }
 
 // How often each token is a value sample, from the weights: μ / (s‖v‖²) for each slot.
-void count_value_samples(const Summary& summary, const Stream& stream, double mu, double s,
+void count_value_samples(const Summary& summary, const HeadStream& stream, double mu, double s,
                          std::vector<double>& counts) {
   double slots = 0;
   for (const KeptEntry& e : summary.kept()) {
@@ -94,7 +95,7 @@ void count_value_samples(const Summary& summary, const Stream& stream, double mu
 
 TEST(ClusterGen, ValueSamplesFollowTheSquaredNorms) {
   const std::size_t n = 40, dim = 4, s = 10, runs = 1000;
-  Stream stream = clustered_stream(n, dim, 5, 1);
+  HeadStream stream = clustered_stream(n, dim, 5, 1);
   std::ranges::fill(stream.values[17], 0.0f);
   std::ranges::fill(stream.values[0], 0.0f);
   double mu = 0;
@@ -130,7 +131,7 @@ TEST(ClusterGen, ValueSamplesFollowTheSquaredNorms) {
 TEST(ClusterGen, SamplesOfAClusterAreUniform) {
   const std::size_t dim = 4, t = 3, n = 60, runs = 1500;
   // Three groups far from each other, of 30, 20 and 10 tokens mixed.
-  Stream stream = random_stream(n, dim, 5);
+  HeadStream stream = random_stream(n, dim, 5);
   std::vector<std::size_t> group(n);
   for (std::size_t i = 0; i < n; ++i) {
     group[i] = i % 6 < 3 ? 0 : i % 6 < 5 ? 1 : 2;
@@ -173,7 +174,7 @@ TEST(ClusterGen, SamplesOfAClusterAreUniform) {
 
 TEST(ClusterGen, SamplesOfOneClusterPassThePlainChiSquare) {
   const std::size_t n = 25, runs = 2000, t = 4;
-  const Stream stream = random_stream(n, 4, 5);
+  const HeadStream stream = random_stream(n, 4, 5);
   std::vector<double> counts(n), expected(n, static_cast<double>(runs * t) / n);
   for (std::uint64_t seed = 0; seed < runs; ++seed) {
     KeyClusters clusters(setup_of(kMethod, 9, 4, Protocol::stream, 0, seed), 100.0, t, 2);
@@ -189,7 +190,7 @@ TEST(ClusterGen, SamplesOfOneClusterPassThePlainChiSquare) {
 // Samples of a union of clusters: the last cluster standing of eight forced into one.
 TEST(ClusterGen, SamplesStayUniformWhenClustersUnite) {
   const std::size_t n = 24, runs = 4000, t = 2;
-  Stream stream = random_stream(n, 4, 5);
+  HeadStream stream = random_stream(n, 4, 5);
   std::vector<double> counts(n), expected(n, static_cast<double>(runs * t) / n);
   for (std::uint64_t seed = 0; seed < runs; ++seed) {
     const auto setup = setup_of(kMethod, 9, 4, Protocol::stream, 0, seed);
@@ -210,7 +211,7 @@ TEST(ClusterGen, SamplesStayUniformWhenClustersUnite) {
 // Algorithm 1, lines 11 to 22, with the clusters' members written down.
 TEST(ClusterGen, ClustersAreThoseOfTheAlgorithm) {
   const std::size_t n = 400, dim = 5;
-  const Stream stream = clustered_stream(n, dim, 30, 2);
+  const HeadStream stream = clustered_stream(n, dim, 30, 2);
   for (double delta : {0.2, 0.5, 2.0}) {
     KeyClusters clusters(setup_of(kMethod, 9, dim), delta, 3, n);
     std::vector<std::pair<std::size_t, std::vector<std::size_t>>> naive;  // representative, members
@@ -271,7 +272,7 @@ double operator_norm(const Matrix& v) {
   return std::sqrt(norm);
 }
 
-Bound bound_of(const Stream& stream, std::span<const float> query, double scale) {
+Bound bound_of(const HeadStream& stream, std::span<const float> query, double scale) {
   const Sums exact = exact_sums(stream, query, scale);
   Bound bound{exact.numerator, 0};
   double squares = 0;
@@ -292,7 +293,7 @@ Bound bound_of(const Stream& stream, std::span<const float> query, double scale)
 TEST(ClusterGen, ErrorIsWithinTheTheorem) {
   const std::size_t n = 300, dim = 3, runs = 20;
   const double epsilon = 0.5, delta = 0.5, r = 0.3, scale = 1.0 / std::sqrt(3.0);
-  Stream stream = clustered_stream(n, dim, 12, 8);
+  HeadStream stream = clustered_stream(n, dim, 12, 8);
   // Values with much in common: else zero would be an answer within the bound.
   for (std::size_t i = 0; i < n; ++i) stream.values[i][0] += 4.0f;
   Matrix query = random_matrix(1, dim, 5);
@@ -328,7 +329,7 @@ TEST(ClusterGen, ErrorIsWithinTheTheorem) {
 TEST(ClusterGen, NumeratorVariesAsIndependentSamplesDo) {
   const std::size_t n = 200, dim = 5, s = 20;
   const double scale = 1.0 / std::sqrt(5.0);
-  const Stream stream = clustered_stream(n, dim, 12, 8);
+  const HeadStream stream = clustered_stream(n, dim, 12, 8);
   const Matrix query = random_matrix(1, dim, 5);
   const Sums exact = exact_sums(stream, query[0], scale);
   double weights = 0, values = 0, answer = 0;
@@ -355,7 +356,7 @@ TEST(ClusterGen, NumeratorVariesAsIndependentSamplesDo) {
 }
 
 TEST(ClusterGen, NormaliserWeightsAddUpToTheTokens) {
-  const Stream stream = clustered_stream(3000, 8, 40, 1);
+  const HeadStream stream = clustered_stream(3000, 8, 40, 1);
   for (std::size_t capacity : {2u, 5u, 40u, 200u}) {
     auto summary = make_summary(setup_of(kMethod, capacity, 8));
     summary->absorb(stream.block(0, 3000));
@@ -366,7 +367,7 @@ TEST(ClusterGen, NormaliserWeightsAddUpToTheTokens) {
 }
 
 TEST(ClusterGen, TooManyClustersMakeTheDistanceGrowAndAreReported) {
-  const Stream stream = random_stream(500, 8, 1);
+  const HeadStream stream = random_stream(500, 8, 1);
   auto summary = make_summary(setup_of("clustergen:budget=64,clusters=7", 40, 8));
   EXPECT_EQ(summary->report(), "");
   summary->absorb(stream.block(0, 500));
@@ -408,7 +409,7 @@ TEST(ClusterGen, RowsStayWithinTheBytesOfTheCapacity) {
 }
 
 TEST(ClusterGen, ValuesOfZeroGiveZero) {
-  Stream stream = random_stream(300, 8, 1);
+  HeadStream stream = random_stream(300, 8, 1);
   std::fill_n(stream.values.data(), 300 * 8, 0.0f);
   auto setup = setup_of(kMethod, 20, 8);
   auto summary = make_summary(setup);
@@ -421,7 +422,7 @@ TEST(ClusterGen, ValuesOfZeroGiveZero) {
 
 TEST(ClusterGen, ExactSummariesUniteExactlyWhileTheyFit) {
   const auto setup = setup_of(kMethod, 50, 8, Protocol::prefill);
-  const Stream stream = random_stream(120, 8, 1);
+  const HeadStream stream = random_stream(120, 8, 1);
   auto a = make_summary(setup), b = make_summary(setup), c = make_summary(setup);
   a->absorb(stream.block(0, 20));
   b->absorb(stream.block(20, 30));

@@ -1,4 +1,4 @@
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -14,7 +14,7 @@ TEST(Fixed, KeepsTheTailsOfBlocksAndDoubles) {
       for (std::size_t tokens : {0u, 130u}) {
         const std::string method = "fixed:budget=64,tail=" + std::to_string(tail);
         auto summary = make_summary(setup_of(method, capacity, 4, Protocol::stream, tokens));
-        const Stream stream = random_stream(500, 4, 1);
+        const HeadStream stream = random_stream(500, 4, 1);
         const std::size_t c = std::min(tail, capacity);
         auto pattern = [&](std::size_t length, std::size_t n) {
           std::vector<Position> out;

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -45,7 +45,7 @@ TEST(H2o, FollowsTheNaiveSimulationStepByStep) {
                      std::strstr(method, "mean") != nullptr,
                      {},
                      std::strstr(method, "light") != nullptr};
-      Stream stream = random_stream(300, 4, capacity);
+      HeadStream stream = random_stream(300, 4, capacity);
       // Coarse attention sums make ties frequent.
       for (float& m : stream.attention_sum) m = std::round(m * 4.0f) / 4.0f;
       std::mt19937_64 rng(capacity);
@@ -71,7 +71,7 @@ TEST(H2o, FollowsTheNaiveSimulationStepByStep) {
 }
 
 TEST(H2o, OneLargeBlockKeepsTheHeaviest) {
-  const Stream stream = random_stream(3000, 4, 5);
+  const HeadStream stream = random_stream(3000, 4, 5);
   for (std::size_t capacity : {1u, 10u, 700u, 2999u}) {
     auto summary = make_summary(setup_of("h2o:budget=9", capacity, 4, Protocol::prefill, 3000));
     summary->absorb(stream.block(0, 3000));
@@ -89,7 +89,7 @@ TEST(H2o, OneLargeBlockKeepsTheHeaviest) {
 
 TEST(H2o, TheNewcomerTakesTheSlotOfTheEvicted) {
   auto summary = make_summary(setup_of("h2o:budget=9", 8, 4));
-  Stream stream = random_stream(200, 4, 6);
+  HeadStream stream = random_stream(200, 4, 6);
   summary->absorb(stream.block(0, 8));
   for (std::size_t i = 8; i < 200; ++i) {
     const auto before_segments = segments_of(*summary);
@@ -112,7 +112,7 @@ TEST(H2o, TheNewcomerTakesTheSlotOfTheEvicted) {
 
 TEST(H2o, SaysWhenMassesAreMissing) {
   auto summary = make_summary(setup_of("h2o:budget=9", 8, 4));
-  Stream stream = random_stream(10, 4, 6);
+  HeadStream stream = random_stream(10, 4, 6);
   Block block = stream.block(0, 4);
   block.attention_sum = {};
   EXPECT_THAT(error_of([&] { summary->absorb(block); }), testing::HasSubstr("4 tokens"));

@@ -1,4 +1,4 @@
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -49,7 +49,7 @@ std::vector<std::size_t> naive_centres(const Matrix& keys, std::size_t k) {
 TEST(KCenter, OneBlockIsTheGreedyChoice) {
   for (std::size_t dim : {3u, 16u, 64u}) {
     for (std::size_t k : {1u, 2u, 30u, 199u}) {
-      const Stream stream = random_stream(200, dim, dim + k);
+      const HeadStream stream = random_stream(200, dim, dim + k);
       auto summary = make_summary(setup_of("kcenter:budget=9", k, dim, Protocol::prefill, 200));
       summary->absorb(stream.block(0, 200));
       auto centres = naive_centres(stream.keys, k);
@@ -66,7 +66,7 @@ TEST(KCenter, OneBlockIsTheGreedyChoice) {
 TEST(KCenter, RadiusIsWithinTwiceTheBest) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const std::size_t n = 11, k = 1 + seed % 4;
-    const Stream stream = random_stream(n, 2, seed);
+    const HeadStream stream = random_stream(n, 2, seed);
     double best = 1e300;
     for (unsigned set = 0; set < (1u << n); ++set) {
       std::vector<std::size_t> centres;
@@ -85,7 +85,7 @@ TEST(KCenter, RadiusIsWithinTwiceTheBest) {
 }
 
 TEST(KCenter, SizesAreThoseOfTheNearestCentres) {
-  const Stream stream = random_stream(300, 8, 1);
+  const HeadStream stream = random_stream(300, 8, 1);
   auto summary =
       make_summary(setup_of("kcenter:budget=9,weights=sizes", 20, 8, Protocol::prefill, 300));
   summary->absorb(stream.block(0, 300));
@@ -106,7 +106,7 @@ TEST(KCenter, SizesAreThoseOfTheNearestCentres) {
 }
 
 TEST(KCenter, StreamCoversTheKeysAndCountsEveryToken) {
-  const Stream stream = random_stream(1500, 8, 1);
+  const HeadStream stream = random_stream(1500, 8, 1);
   auto summary = make_summary(setup_of("kcenter:budget=9,weights=sizes", 60, 8));
   absorb_in_pieces(*summary, stream, 100, 5);
   double tokens = 0;
@@ -121,7 +121,7 @@ TEST(KCenter, StreamCoversTheKeysAndCountsEveryToken) {
 }
 
 TEST(KCenter, EqualKeysAreNoTrouble) {
-  Stream stream = random_stream(50, 4, 1);
+  HeadStream stream = random_stream(50, 4, 1);
   for (std::size_t i = 0; i < 50; ++i)
     std::copy_n(stream.keys[i % 3].data(), 4, stream.keys[i].data());
   auto summary = make_summary(setup_of("kcenter:budget=9", 10, 4, Protocol::prefill, 50));
@@ -132,7 +132,7 @@ TEST(KCenter, EqualKeysAreNoTrouble) {
 }
 
 TEST(KCenter, HugeKeysDoNotOverflowIntoNonsense) {
-  Stream stream = random_stream(50, 4, 1);
+  HeadStream stream = random_stream(50, 4, 1);
   for (std::size_t i = 0; i < 200; ++i) stream.keys.data()[i] *= 1e30f;
   auto summary =
       make_summary(setup_of("kcenter:budget=9,weights=sizes", 10, 4, Protocol::prefill, 50));

@@ -1,4 +1,4 @@
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -8,7 +8,7 @@ TEST(PyramidKv, Contract) {
 }
 
 TEST(PyramidKv, ChoosesAsSnapKvDoes) {
-  const Stream stream = random_stream(500, 4, 2);
+  const HeadStream stream = random_stream(500, 4, 2);
   auto snap = make_summary(setup_of("snapkv:budget=99", 60, 4, Protocol::prefill, 500));
   auto pyramid = make_summary(setup_of("pyramidkv:budget=99", 60, 4, Protocol::prefill, 500));
   snap->absorb(stream.block(0, 500));

@@ -1,4 +1,4 @@
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -44,7 +44,7 @@ TEST(SnapKv, OneBlockFollowsTheFormula) {
     const auto kernel = static_cast<Position>(policy.integer("kernel"));
     for (std::size_t n : {1u, 3u, 50u, 2000u}) {
       for (std::size_t capacity : {1u, 20u, 700u}) {
-        Stream stream = random_stream(n, 4, n + capacity, 0);
+        HeadStream stream = random_stream(n, 4, n + capacity, 0);
         make_exact(stream.attention_sum, true);
         std::vector<std::pair<Position, double>> candidates;
         for (std::size_t i = 0; i < n; ++i) {
@@ -66,7 +66,7 @@ TEST(SnapKv, StreamChoosesAnewAmongEntriesAndBlock) {
     const auto kernel = static_cast<Position>(policy.integer("kernel"));
     const std::size_t capacity = 30;
     auto summary = make_summary(setup_of(method, capacity, 4));
-    Stream stream = random_stream(600, 4, 8);
+    HeadStream stream = random_stream(600, 4, 8);
     std::mt19937_64 rng(9);
     for (std::size_t done = 0; done < 600;) {
       const std::size_t count = std::min<std::size_t>(600 - done, done == 0 ? 100 : 1 + rng() % 9);

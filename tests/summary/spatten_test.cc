@@ -1,6 +1,6 @@
 #include <map>
 
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -39,7 +39,7 @@ TEST(SpAtten, FollowsTheNaiveCascade) {
   const std::vector<std::size_t> capacities = {40, 25, 25, 10};
   Layers cache(capacities, 3);
   std::vector<std::vector<Token>> naive(capacities.size());
-  Stream stream = random_stream(500, 4, 1);
+  HeadStream stream = random_stream(500, 4, 1);
   std::mt19937_64 rng(2);
   auto draw = [&] { return static_cast<float>(rng() % 64) / 64.0f; };
   for (std::size_t done = 0; done < 500;) {
@@ -93,7 +93,7 @@ TEST(SpAtten, FollowsTheNaiveCascade) {
 
 TEST(SpAtten, SharedStateIsSavedAndDamageRefused) {
   Layers cache({20, 10}, 1);
-  const Stream stream = random_stream(50, 4, 1);
+  const HeadStream stream = random_stream(50, 4, 1);
   for (auto& layer : cache.heads) layer[0]->absorb(stream.block(0, 50));
   MemoryWriter out;
   cache.shared->save(out);

@@ -1,4 +1,4 @@
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -13,7 +13,7 @@ TEST(Strided, KeepsEveryStridethTokenAndDoubles) {
     for (std::size_t tokens : {0u, 100u}) {
       auto summary =
           make_summary(setup_of("strided:budget=64", capacity, 4, Protocol::stream, tokens));
-      const Stream stream = random_stream(500, 4, 1);
+      const HeadStream stream = random_stream(500, 4, 1);
       // The shortest stride that meets the capacity, doubled until it does.
       std::size_t stride = std::max<std::size_t>(1, (tokens + capacity - 1) / capacity);
       for (std::size_t n = 1; n <= 500; ++n) {
@@ -40,7 +40,7 @@ TEST(Strided, CountsFromTheFirstTokenAfterTheSink) {
 }
 
 TEST(Strided, HeavyHittersFillTheirHalf) {
-  const Stream stream = random_stream(100, 4, 1);
+  const HeadStream stream = random_stream(100, 4, 1);
   auto summary =
       make_summary(setup_of("strided:budget=64,heavy=0.5", 20, 4, Protocol::prefill, 100));
   summary->absorb(stream.block(0, 100));

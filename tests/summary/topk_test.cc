@@ -1,6 +1,6 @@
 #include <set>
 
-#include "summary_support.h"
+#include "ballast/testing/summary_contract.h"
 
 namespace ballast::test {
 namespace {
@@ -33,7 +33,7 @@ TEST(TopK, FollowsTheNaiveSimulation) {
     const std::string method = "topk:budget=20,heavy=" + std::to_string(double(heavy) / 12.0);
     auto summary = make_summary(setup_of(method, capacity, 4));
     std::vector<Token> cache;
-    Stream stream = random_stream(400, 4, 1);
+    HeadStream stream = random_stream(400, 4, 1);
     std::mt19937_64 rng(2);
     auto draw = [&] { return static_cast<float>(rng() % 32) / 32.0f; };
     std::vector<float> recent_attention_sum(400);

@@ -1,5 +1,5 @@
+#include "ballast/testing/summary_contract.h"
 #include "statistics.h"
-#include "summary_support.h"
 
 namespace ballast::test {
 namespace {
@@ -7,7 +7,7 @@ namespace {
 TEST(Uniform, Contract) { check_contract({.method = "uniform:budget=64"}); }
 
 TEST(Uniform, EstimatesAreUnbiased) {
-  const Stream stream = random_stream(200, 8, 11);
+  const HeadStream stream = random_stream(200, 8, 11);
   const Matrix query = random_matrix(1, 8, 12, 2.0f);
   const double scale = 1.0 / std::sqrt(8.0);
   const Sums exact = exact_sums(stream, query[0], scale);
@@ -26,7 +26,7 @@ TEST(Uniform, EstimatesAreUnbiased) {
 
 TEST(Uniform, EveryTokenIsKeptEquallyOften) {
   const std::size_t n = 60, capacity = 7, runs = 4000;
-  const Stream stream = random_stream(n, 4, 1);
+  const HeadStream stream = random_stream(n, 4, 1);
   std::vector<double> counts(n), expected(n, static_cast<double>(runs * capacity) / n);
   for (std::uint64_t seed = 0; seed < runs; ++seed) {
     auto summary =
@@ -41,7 +41,7 @@ TEST(Uniform, EveryTokenIsKeptEquallyOften) {
 
 TEST(Uniform, WeightIsSeenOverKept) {
   auto summary = make_summary(setup_of("uniform:budget=64", 16, 8));
-  const Stream stream = random_stream(100, 8, 1);
+  const HeadStream stream = random_stream(100, 8, 1);
   summary->absorb(stream.block(0, 100));
   ASSERT_EQ(summary->entries(), 16u);
   for (const KeptEntry& e : summary->kept()) {
@@ -52,7 +52,7 @@ TEST(Uniform, WeightIsSeenOverKept) {
 
 TEST(Uniform, MergedShardsAreTheSampleOfTheWhole) {
   const auto setup = setup_of("uniform:budget=64", 32, 8);
-  const Stream stream = random_stream(500, 8, 4);
+  const HeadStream stream = random_stream(500, 8, 4);
   auto whole = make_summary(setup), left = make_summary(setup), right = make_summary(setup);
   whole->absorb(stream.block(0, 500));
   left->absorb(stream.block(0, 180));
@@ -74,7 +74,7 @@ TEST(Uniform, MergedShardsAreTheSampleOfTheWhole) {
 
 /// BalanceKV's Table 5: 2m tokens are halved to lose m.
 TEST(Uniform, FromOldestHalvesThe2mOldestAndKeepsTheRest) {
-  const Stream stream = random_stream(100, 8, 1);
+  const HeadStream stream = random_stream(100, 8, 1);
   for (std::size_t capacity : {std::size_t{80}, std::size_t{95}, std::size_t{50}}) {
     const std::size_t lost = 100 - capacity;
     auto summary =
@@ -98,7 +98,7 @@ TEST(Uniform, FromOldestHalvesThe2mOldestAndKeepsTheRest) {
     const auto bytes = saved(*summary);
     ByteReader in(bytes);
     copy->load(in);
-    const Stream later = random_stream(40, 8, 2, 100);
+    const HeadStream later = random_stream(40, 8, 2, 100);
     summary->absorb(later.block(0, 40));
     copy->absorb(later.block(0, 40));
     expect_same_kept(*summary, *copy);
@@ -110,7 +110,7 @@ TEST(Uniform, FromOldestHalvesThe2mOldestAndKeepsTheRest) {
 }
 
 TEST(Uniform, FromOldestIsTheWholeSampleWhereHalfIsLostAndNeedsAPrompt) {
-  const Stream stream = random_stream(100, 8, 1);
+  const HeadStream stream = random_stream(100, 8, 1);
   auto oldest =
       make_summary(setup_of("uniform:from=oldest,rate=0.5", 20, 8, Protocol::prefill, 100));
   auto all = make_summary(setup_of("uniform:rate=0.5", 20, 8, Protocol::prefill, 100));

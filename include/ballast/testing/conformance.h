@@ -1,26 +1,45 @@
-// What every method owes its users, whatever it does inside. A new method is tested here the
-// moment it is registered.
+// What every method owes its users, whatever it does inside. Include it in one source file of a
+// test program that links GoogleTest's main, and name your method:
+//
+//   namespace ballast::test {
+//   INSTANTIATE_TEST_SUITE_P(KeyNorm, EveryMethod,
+//                            testing::ValuesIn(conformance_cases({"key-norm"})), conformance_name);
+//   }
+//
+// summary_contract.h has the other half: check_contract().
+#pragma once
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "ballast/cache.h"
+#include "ballast/testing/streams.h"
 #include "ballast/threads.h"
-#include "cache/streams.h"
 
 namespace ballast::test {
-namespace {
 
-struct Case {
-  std::string method;
+struct ConformanceCase {
+  std::string method;  ///< its name
   Protocol protocol;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
+inline std::ostream& operator<<(std::ostream& out, const ConformanceCase& c) {
   return out << c.method << " in " << to_string(c.protocol);
 }
 
-std::string with_budget(const Case& c, std::size_t budget) {
+inline std::string with_budget(const ConformanceCase& c, std::size_t budget) {
   return c.method == "exact" ? c.method : c.method + ":budget=" + std::to_string(budget);
 }
 
-class EveryMethod : public testing::TestWithParam<Case> {
+class EveryMethod : public testing::TestWithParam<ConformanceCase> {
  protected:
   static constexpr std::size_t kTokens = 420;
   static constexpr std::size_t kBudget = 128;
@@ -215,22 +234,21 @@ TEST_P(EveryMethod, StorageTypesStayClose) {
   }
 }
 
-std::vector<Case> every_case() {
-  std::vector<Case> cases;
-  for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
+/// Each method in both protocols.
+inline std::vector<ConformanceCase> conformance_cases(const std::vector<std::string>& methods) {
+  std::vector<ConformanceCase> cases;
+  for (const std::string& method : methods) {
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
-      cases.push_back({std::string(info->name), protocol});
+      cases.push_back({method, protocol});
     }
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryMethod, testing::ValuesIn(every_case()), [](const auto& info) {
+inline std::string conformance_name(const testing::TestParamInfo<ConformanceCase>& info) {
   std::string name = info.param.method + "_" + std::string(to_string(info.param.protocol));
   std::ranges::replace(name, '-', '_');
   return name;
-});
+}
 
-}  // namespace
 }  // namespace ballast::test

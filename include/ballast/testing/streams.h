@@ -1,19 +1,17 @@
 // Small streams of keys, values and queries, and caches driven with them.
 #pragma once
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "ballast/cache.h"
-#include "support.h"
+#include "ballast/testing/support.h"
 
 namespace ballast::test {
 
+/// The inputs of a cache of two layers with two KV heads, each of two query heads. Rows are tokens.
 struct Stream {
   CacheShape shape;
   std::vector<Matrix> keys, values, queries;  ///< a layer each
@@ -73,14 +71,6 @@ inline Matrix feed(Cache& cache, const Stream& s, std::size_t begin, std::size_t
 inline bool same_bits(const Matrix& a, const Matrix& b) {
   return a.rows() == b.rows() && a.cols() == b.cols() &&
          std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
-}
-
-/// Gives the bytes of a saved cache the checksum that fits them.
-inline void seal_saved_cache(std::string& bytes) {
-  const std::size_t body = bytes.size() - sizeof(std::uint32_t);
-  const auto crc = static_cast<std::uint32_t>(
-      crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(bytes.data()), body));
-  std::memcpy(bytes.data() + body, &crc, sizeof(crc));
 }
 
 }  // namespace ballast::test

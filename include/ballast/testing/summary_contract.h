@@ -1,4 +1,5 @@
-// What the tests of the methods share: random streams of tokens, and the contract of Summary.
+// Random tokens that leave the window, and check_contract(): what Summary promises, for any method.
+// Needs GoogleTest.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -14,12 +15,12 @@
 #include "ballast/attention.h"
 #include "ballast/serialize.h"
 #include "ballast/summary.h"
-#include "support.h"
+#include "ballast/testing/support.h"
 
 namespace ballast::test {
 
-/// Tokens that leave the window, and what attention they got.
-struct Stream {
+/// Tokens of one head that leave the window, and the attention they received.
+struct HeadStream {
   Matrix keys;
   Matrix values;
   std::vector<float> attention_sum;
@@ -38,10 +39,10 @@ struct Stream {
   }
 };
 
-inline Stream random_stream(std::size_t n, std::size_t dim, std::uint64_t seed,
-                            Position first = 0) {
-  Stream s{random_matrix(n, dim, seed), random_matrix(n, dim, seed + 1), std::vector<float>(n),
-           first};
+inline HeadStream random_stream(std::size_t n, std::size_t dim, std::uint64_t seed,
+                                Position first = 0) {
+  HeadStream s{random_matrix(n, dim, seed), random_matrix(n, dim, seed + 1), std::vector<float>(n),
+               first};
   std::mt19937_64 rng(seed + 2);
   std::gamma_distribution<float> gamma(0.3f, 1.0f);
   for (float& m : s.attention_sum) m = gamma(rng);
@@ -77,7 +78,7 @@ inline std::size_t segment_entries(const Summary& summary) {
 }
 
 /// Absorbs everything in blocks of random sizes up to `largest`.
-inline void absorb_in_pieces(Summary& summary, const Stream& stream, std::size_t largest,
+inline void absorb_in_pieces(Summary& summary, const HeadStream& stream, std::size_t largest,
                              std::uint64_t seed) {
   std::mt19937_64 rng(seed);
   for (std::size_t done = 0; done < stream.size();) {
@@ -140,7 +141,7 @@ inline Sums sums_of(const std::vector<Segment>& segments, std::span<const float>
 }
 
 /// The same over all tokens of the stream.
-inline Sums exact_sums(const Stream& stream, std::span<const float> query, double scale) {
+inline Sums exact_sums(const HeadStream& stream, std::span<const float> query, double scale) {
   Segment all;
   all.keys = view_f32(stream.keys.view());
   all.values = view_f32(stream.values.view());
@@ -155,7 +156,7 @@ inline std::vector<std::byte> saved(const Summary& summary) {
 
 /// The promises of Summary that hold for every method: see summary.h.
 struct Contract {
-  std::string method;
+  std::string method;        ///< a method string without a budget
   bool any_chunking = true;  ///< the result does not depend on the blocks (no observe between)
   bool exact_if_it_fits = true;
   std::size_t tokens = 1600;  ///< that budgets are watched for
@@ -189,7 +190,7 @@ inline void check_budget(const Contract& contract) {
     for (std::size_t first : {0u, 1u, 5u, 400u}) {
       auto setup = setup_of(contract.method, capacity, 8);
       auto summary = make_summary(setup);
-      const Stream stream = random_stream(contract.tokens, 8, capacity + first);
+      const HeadStream stream = random_stream(contract.tokens, 8, capacity + first);
       const std::size_t bytes = summary->bytes();
       for (std::size_t done = 0; done < stream.size();) {
         std::size_t count = done == 0 && first != 0 ? first : 1 + rng() % (rng() % 4 ? 3 : 90);
@@ -217,7 +218,7 @@ inline void check_exact(const Contract& contract) {
       for (std::size_t capacity : {n, n + 5}) {
         auto setup = setup_of(contract.method, capacity, 8, Protocol::prefill, tokens);
         auto summary = make_summary(setup);
-        const Stream stream = random_stream(n, 8, n);
+        const HeadStream stream = random_stream(n, 8, n);
         absorb_in_pieces(*summary, stream, 1 + n, n);
         const auto kept = sorted_kept(*summary);
         ASSERT_EQ(kept.size(), n);
@@ -240,7 +241,7 @@ inline void check_chunking(const Contract& contract) {
   for (std::size_t capacity : {1u, 16u, 50u, 300u}) {
     for (std::size_t tokens : {0u, 900u}) {
       auto setup = setup_of(contract.method, capacity, 8, Protocol::stream, tokens);
-      const Stream stream = random_stream(900, 8, capacity);
+      const HeadStream stream = random_stream(900, 8, capacity);
       auto whole = make_summary(setup);
       whole->absorb(stream.block(0, stream.size()));
       for (std::size_t largest : {1u, 7u, 400u}) {
@@ -256,7 +257,7 @@ inline void check_chunking(const Contract& contract) {
 inline void check_saving(const Contract& contract) {
   auto setup = setup_of(contract.method, 24, 8);
   auto original = make_summary(setup);
-  const Stream stream = random_stream(400, 8, 3);
+  const HeadStream stream = random_stream(400, 8, 3);
   std::mt19937_64 rng(3);
   original->absorb(stream.block(0, 150));
   observe_random(*original, setup, rng);

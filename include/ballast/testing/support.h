@@ -1,4 +1,4 @@
-// What tests of several layers share: random inputs and the float64 reference of attention.
+// Random inputs, and the float64 reference of attention. Needs GoogleTest.
 #pragma once
 
 #include <gtest/gtest.h>
