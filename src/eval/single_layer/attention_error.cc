@@ -132,7 +132,7 @@ class Experiment {
   std::vector<Outcome> find_layer(std::size_t l);
   std::vector<Outcome> run_layer(std::size_t l);
   void prepare(Work& work, std::size_t layer, std::size_t kv_head, bool selected) const;
-  Outcome run_head(const Plan& plan, std::size_t l, std::size_t kv_head, const Work& work,
+  Outcome run_head(const Plan& plan, std::size_t l, const Work& work,
                    const std::map<std::size_t, std::vector<float>>& layer_attention_sums,
                    std::uint64_t seed, SharedState* shared) const;
   /// For each attention sum that the method wants to see, accumulated before latest, the first
@@ -298,14 +298,14 @@ std::vector<Outcome> Experiment::run_layer(std::size_t l) {
   std::vector<Outcome> made(plans_.size() * per_plan);
   parallel_for(made.size(), [&](std::size_t i) {
     const std::size_t p = i / per_plan, seed = i % per_plan / works.size(), h = i % works.size();
-    made[i] = run_head(plans_[p], l, result_.kv_heads[h], works[h], layer_attention_sums,
-                       options_.first_seed + seed, shared_[p][seed].get());
+    made[i] = run_head(plans_[p], l, works[h], layer_attention_sums, options_.first_seed + seed,
+                       shared_[p][seed].get());
     step((1 - kPrepare) / static_cast<double>(made.size()));
   });
   return made;
 }
 
-Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_head, const Work& work,
+Outcome Experiment::run_head(const Plan& plan, std::size_t l, const Work& work,
                              const std::map<std::size_t, std::vector<float>>& layer_attention_sums,
                              std::uint64_t seed, SharedState* shared) const {
   const KvShape& s = source_.shape();
@@ -315,26 +315,14 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
   const std::size_t first = whole ? 0 : budget.sink;
   const std::size_t near = whole ? prompt_ : std::min(budget.window, prompt_ - first);
   const std::size_t middle = prompt_ - first - near;
-  auto run = [&](std::size_t begin, std::size_t count) {
-    Segment segment;
-    segment.keys = work.keys.view(begin, count);
-    segment.values = work.values.view(begin, count);
-    segment.first_position = static_cast<Position>(begin);
-    return segment;
-  };
-
-  SummarySetup setup;
-  setup.policy = plan.policy;
-  setup.capacity = budget.summary;
-  setup.tokens = middle;
-  setup.sink = first;
-  setup.key_dim = s.key_dim;
-  setup.value_dim = s.value_dim;
-  setup.key_type = options_.key_type;
-  setup.value_type = options_.value_type;
-  setup.logits = work.attention->logits();
-  setup.random = {seed, static_cast<std::uint32_t>(result_.layers[l]),
-                  static_cast<std::uint32_t>(kv_head)};
+  const RowsView keys = work.keys.view(0, s.tokens), values = work.values.view(0, s.tokens);
+  SummarySetup setup = work.attention->setup({.policy = plan.policy,
+                                              .sink = first,
+                                              .tokens = middle,
+                                              .capacity = budget.summary,
+                                              .key_type = options_.key_type,
+                                              .value_type = options_.value_type,
+                                              .seed = seed});
   setup.layers = static_cast<int>(result_.layers.size());
   setup.shared = shared;
 
@@ -342,7 +330,7 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
   const Stopwatch watch;
   std::unique_ptr<Summary> summary = whole ? nullptr : make_summary(setup);
   if (summary && middle > 0) {
-    const Segment rows = run(first, middle);
+    const Segment rows = exact_segment(keys, values, first, middle);
     Block block;
     block.keys = rows.keys;
     block.values = rows.values;
@@ -359,9 +347,9 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, std::size_t kv_hea
   }
   out.seconds = watch.seconds();
 
-  std::vector<Segment> segments = {run(0, first)};
+  std::vector<Segment> segments = {exact_segment(keys, values, 0, first)};
   if (summary) summary->segments(segments);
-  segments.push_back(run(prompt_ - near, near + options_.window));
+  segments.push_back(exact_segment(keys, values, prompt_ - near, near + options_.window));
   Matrix estimate(work.exact.rows(), s.value_dim);
   attend(work.queries.view(), segments, work.attention->logits(), estimate.view());
   out.errors = relative_errors(estimate, work.exact, s.group());

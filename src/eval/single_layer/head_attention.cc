@@ -6,6 +6,15 @@
 
 namespace ballast {
 
+Segment exact_segment(const RowsView& keys, const RowsView& values, std::size_t begin,
+                      std::size_t count) {
+  Segment segment;
+  segment.keys = keys.slice(begin, count);
+  segment.values = values.slice(begin, count);
+  segment.first_position = static_cast<Position>(begin);
+  return segment;
+}
+
 HeadAttention::HeadAttention(const KvSource& source, std::size_t layer, std::size_t kv_head,
                              float scale)
     : source_(source), layer_(layer), kv_head_(kv_head) {
@@ -29,12 +38,25 @@ GroupQueries HeadAttention::queries(std::size_t first, std::size_t count) const 
   return out;
 }
 
+SummarySetup HeadAttention::setup(const SummaryPlan& plan) const {
+  SummarySetup setup;
+  setup.policy = plan.policy;
+  setup.protocol = plan.protocol;
+  setup.capacity = plan.capacity;
+  setup.tokens = plan.tokens;
+  setup.sink = plan.sink;
+  setup.key_dim = keys_.cols();
+  setup.value_dim = values_.cols();
+  setup.key_type = plan.key_type;
+  setup.value_type = plan.value_type;
+  setup.logits = logits_;
+  setup.random = {plan.seed, static_cast<std::uint32_t>(layer_),
+                  static_cast<std::uint32_t>(kv_head_)};
+  return setup;
+}
+
 Segment HeadAttention::segment(std::size_t tokens) const {
-  Segment all;
-  all.keys = view_f32(keys_.view().slice(0, tokens));
-  all.values = view_f32(values_.view().slice(0, tokens));
-  all.first_position = 0;
-  return all;
+  return exact_segment(view_f32(keys_.view()), view_f32(values_.view()), 0, tokens);
 }
 
 Matrix HeadAttention::exact(const GroupQueries& queries, std::size_t tokens) const {

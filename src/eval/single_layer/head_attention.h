@@ -8,6 +8,7 @@
 #include "ballast/attention.h"
 #include "ballast/method.h"
 #include "ballast/storage.h"
+#include "ballast/summary.h"
 #include "eval/data/kv_source.h"
 
 namespace ballast {
@@ -20,6 +21,22 @@ struct GroupQueries {
   Queries view() const { return {rows.view(), positions, {}}; }
 };
 
+/// Tokens [begin, begin + count) of a head, exact.
+Segment exact_segment(const RowsView& keys, const RowsView& values, std::size_t begin,
+                      std::size_t count);
+
+/// The summary of a part of one head's tokens, as an experiment plans it.
+struct SummaryPlan {
+  Policy policy;
+  Protocol protocol = Protocol::prefill;
+  std::size_t sink = 0;      ///< tokens before the first that is summarised
+  std::size_t tokens = 0;    ///< that are summarised
+  std::size_t capacity = 0;  ///< entries
+  StorageType key_type = StorageType::f32;
+  StorageType value_type = StorageType::f32;
+  std::uint64_t seed = 0;
+};
+
 /// One KV head of a source.
 class HeadAttention {
  public:
@@ -30,6 +47,9 @@ class HeadAttention {
   const Matrix& values() const { return values_; }
   const Logits& logits() const { return logits_; }
 
+  /// What make_summary() needs for this head: the plan, dimensions, logits, and a source of random
+  /// numbers of its own.
+  SummarySetup setup(const SummaryPlan& plan) const;
   GroupQueries queries(std::size_t first, std::size_t count) const;
   /// Exact attention of queries over the first `tokens` tokens, causal.
   Matrix exact(const GroupQueries& queries, std::size_t tokens) const;

@@ -22,22 +22,6 @@ struct Run {
   double error = 0, entries = 0, bytes = 0, seconds = 0;
 };
 
-SummarySetup setup_of(const HeadAttention& head, const Policy& policy, std::size_t kv_head,
-                      std::size_t tokens, std::size_t budget, std::uint64_t seed,
-                      const MemoryErrorOptions& options) {
-  SummarySetup setup;
-  setup.policy = policy;
-  setup.protocol = Protocol::stream;
-  setup.capacity = budget;
-  setup.tokens = tokens - options.sink;
-  setup.sink = options.sink;
-  setup.key_dim = head.keys().cols();
-  setup.value_dim = head.values().cols();
-  setup.logits = head.logits();
-  setup.random = {seed, 0, static_cast<std::uint32_t>(kv_head)};
-  return setup;
-}
-
 /// Reads the stream into a summary and compares its answers with the exact ones.
 Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t tokens,
              const Queries& queries, const Matrix& exact) {
@@ -54,9 +38,7 @@ Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t t
     summary->absorb(block);
   }
   const double took = watch.seconds();
-  std::vector<Segment> segments(1);
-  segments[0].keys = keys.slice(0, setup.sink);
-  segments[0].values = values.slice(0, setup.sink);
+  std::vector<Segment> segments = {exact_segment(keys, values, 0, setup.sink)};
   summary->segments(segments);
   Matrix estimate(exact.rows(), exact.cols());
   attend(queries, segments, setup.logits, estimate.view());
@@ -161,8 +143,12 @@ std::vector<MemoryErrorRow> measure_memory_errors(const KvSource& source,
         const Json found = findings.find_or_make(key, [&] {
           Json runs = Json::array();
           for (std::size_t budget : rows[r].budgets) {
-            const SummarySetup setup =
-                setup_of(head, o.policies[p], h, n, budget, o.first_seed + s, o);
+            const SummarySetup setup = head.setup({.policy = o.policies[p],
+                                                   .protocol = Protocol::stream,
+                                                   .sink = o.sink,
+                                                   .tokens = n - o.sink,
+                                                   .capacity = budget,
+                                                   .seed = o.first_seed + s});
             const Run run = run_once(head, setup, n, asked, exact);
             runs.push_back({run.error, run.entries, run.bytes, run.seconds});
           }
