@@ -1,15 +1,26 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-install(TARGETS ballast_core EXPORT ballast-core-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/ballast DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN engine EXCLUDE)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ballast)
-install(EXPORT ballast-core-targets NAMESPACE ballast:: DESTINATION ${package_dir})
-if(BALLAST_ENGINE)
-  install(TARGETS ballast_engine EXPORT ballast-engine-targets
+# Targets of a component, known to others as ballast::<EXPORT_NAME>.
+function(ballast_install component)
+  install(TARGETS ${ARGN} EXPORT ballast-${component}-targets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ballast-${component}-targets NAMESPACE ballast:: DESTINATION ${package_dir})
+endfunction()
+
+ballast_install(core ballast_core)
+install(DIRECTORY include/ballast DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN engine EXCLUDE)
+
+# ballast::testing: headers with which a method from elsewhere is tested (include/ballast/testing).
+add_library(ballast_testing INTERFACE)
+set_target_properties(ballast_testing PROPERTIES EXPORT_NAME testing)
+target_link_libraries(ballast_testing INTERFACE ballast_core GTest::gmock)
+ballast_install(testing ballast_testing)
+
+if(BALLAST_ENGINE)
+  ballast_install(engine ballast_engine)
   install(TARGETS ballast_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY include/ballast/engine DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ballast)
-  install(EXPORT ballast-engine-targets NAMESPACE ballast:: DESTINATION ${package_dir})
 endif()
 configure_package_config_file(cmake/ballast-config.cmake.in ballast-config.cmake
                               INSTALL_DESTINATION ${package_dir})
