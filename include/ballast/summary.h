@@ -1,4 +1,5 @@
 // What becomes of the tokens that leave the window: the interface that every method implements.
+// docs/adding-a-method.md has a worked example.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ class ByteReader;
 class ByteWriter;
 class SharedState;
 
-/// What a summary is told when it is made.
+/// What a summary knows when it is made.
 struct SummarySetup {
   Policy policy;
   Protocol protocol = Protocol::prefill;
@@ -33,7 +34,7 @@ struct SummarySetup {
   Logits logits;
   RandomKey random;
   int layers = 1;                 ///< of the model; random.layer is this one
-  SharedState* shared = nullptr;  ///< of one sequence, for methods whose heads decide together
+  SharedState* shared = nullptr;  ///< of the sequence; null unless the method has make_shared
 };
 
 /// Consecutive tokens that leave the window, oldest first.
@@ -64,19 +65,19 @@ class Summary {
  public:
   virtual ~Summary() = default;
 
-  /// Takes in a block. What is held is allocated at construction only; scratch that a method needs
-  /// while it works on a block is free again when the call returns.
+  /// Takes in a block of any size. Memory that stays is allocated at construction only; scratch for
+  /// the work on a block is free again when the call returns.
   virtual void absorb(const Block& block) = 0;
 
   /// Appends the runs of entries to `out`; valid until the next change.
   virtual void segments(std::vector<Segment>& out) const = 0;
 
-  /// Methods that watch attention: what the entries received, in the order of segments(). For
-  /// AttentionStats::accumulated one call a step, to be accumulated; for AttentionStats::recent one
-  /// before each absorb, to replace what was known.
+  /// For methods that watch attention: what the entries received, in the order of segments().
+  /// AttentionStats::accumulated: one call a step, to be added up. AttentionStats::recent: one call
+  /// before each absorb, which replaces what was known.
   virtual void observe(std::span<const float> attention_sum);
-  /// AttentionStats::both: what the last `observe` tokens' queries gave the entries, before each
-  /// absorb.
+  /// AttentionStats::both: what the entries received from the queries of the last `observe` tokens,
+  /// before each absorb.
   virtual void observe_last(std::span<const float> attention_sum);
 
   /// Unites with a summary of other tokens of the same head, made with the same setup.
@@ -87,7 +88,7 @@ class Summary {
   /// Bytes held: rows, weights, positions, scores, scratch. Constant once constructed in stream.
   virtual std::size_t bytes() const = 0;
   virtual std::vector<KeptEntry> kept() const = 0;
-  /// What the user should know of how it went, one line; empty: nothing.
+  /// One line that the user should know, such as failed halvings; empty: nothing.
   virtual std::string report() const { return {}; }
 
   virtual void save(ByteWriter& out) const = 0;

@@ -15,14 +15,14 @@ namespace ballast {
 /// block, gamma, tau, beta, offset, mode, delta, weights.
 std::vector<Parameter> balance_parameters();
 
-/// As the policy says. `stream` tells apart summaries of one head that draw separately.
+/// The policy's values. Summaries of one head that draw separately have different `stream`s.
 BalanceOptions balance_options(const SummarySetup& setup, std::uint32_t stream = 0);
 
 /// Theory mode with a known length runs Algorithm 4 as printed, with the largest batch t for which
 /// t·(T + 1) ≤ capacity, T = ⌈log2(tokens/t)⌉; otherwise levels are reduced when the store is full.
 MergeAndReduce::Schedule balance_schedule(const SummarySetup& setup, std::size_t capacity);
 
-/// Whether summaries made with these can be united.
+/// Whether summaries made with these setups unite.
 bool same_setup(const SummarySetup& a, const SummarySetup& b);
 
 /// "FAIL in 2 of 31 blocks", or nothing.

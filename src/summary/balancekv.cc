@@ -1,11 +1,11 @@
 // BalanceKV (Kochetkova et al. 2026, arXiv:2502.07861) as its authors run it: one set of entries
 // for numerator and normaliser, halved by SoftmaxBalance in blocks.
 //
-// prefill: T rounds over the whole middle. While more tokens are left than there is room for, the
-// half of them is dropped, or fewer, so that the room is filled exactly: to drop m, the 2m oldest
-// are halved (late tokens weigh more in what follows) and the rest stay as they are. This serves
-// rates that are no power of two and the light ones (0.8, 0.9, 0.95) alike.
-// stream, and what comes after a prompt: MergeAndReduce, see merge_and_reduce.h.
+// prefill: rounds over the whole middle. A round evicts half of the tokens, or fewer if that fills
+// the budget exactly. To evict m tokens it halves the 2m oldest and leaves the rest as they are:
+// late tokens weigh more in what follows. So rates need not be powers of two, and may be light
+// (0.8, 0.9, 0.95).
+// stream, and tokens after a prompt: MergeAndReduce, see merge_and_reduce.h.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

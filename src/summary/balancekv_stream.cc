@@ -2,8 +2,8 @@
 // are bucketed by the norm of their value, each bucket runs MergeAndReduce for the numerator, and
 // one more MergeAndReduce over (k, 1) holds the keys of the normaliser.
 //
-// The buckets share one store and the normaliser has another. Both hold the same number of entries;
-// as a normaliser's entry has no value, capacity·(key + value) bytes make
+// The buckets have one store together and the normaliser has another. Both hold the same number of
+// entries. A normaliser's entry has no value, so capacity·(key + value) bytes are enough for
 // capacity·(key + value)/(2·key + value) of each: two thirds when keys and values cost the same.
 #include <algorithm>
 #include <array>
@@ -29,9 +29,9 @@ struct RowBytes {
 
 std::size_t store_capacity(const SummarySetup& setup) {
   const RowBytes row(setup);
-  const double share =
+  const double fraction =
       static_cast<double>(row.key + row.value) / static_cast<double>(2 * row.key + row.value);
-  return static_cast<std::size_t>(static_cast<double>(setup.capacity) * share);
+  return static_cast<std::size_t>(static_cast<double>(setup.capacity) * fraction);
 }
 
 class BalanceKvStream : public Summary {

@@ -1,9 +1,9 @@
 // ClusterGen: value samples for the numerator, clusters of keys for the normaliser.
 // Zandieh et al. 2024, Algorithm 1.
 //
-// A capacity of C entries is a promise of C (key row + value row) bytes. s value samples take a
-// pair each; what they leave is room for keys alone: a cluster needs one for its representative
-// and one for each of its t samples.
+// A capacity of C entries is a budget of C (key row + value row) bytes. Each of the s value samples
+// takes a pair. The rest is room for keys alone: a cluster needs one key for its representative and
+// one for each of its t samples.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Division {
     pairs_per_key = key / (key + value);
     const Policy& policy = setup.policy;
     values = policy.has("s") ? static_cast<std::size_t>(policy.integer("s")) : setup.capacity / 2;
-    // One entry is left for a cluster, whatever was asked for.
+    // At least one entry is left for a cluster, whatever s is.
     values = std::min(values, setup.capacity - std::min<std::size_t>(setup.capacity, 1));
     const auto keys =
         static_cast<std::size_t>(static_cast<double>(setup.capacity - values) / pairs_per_key);

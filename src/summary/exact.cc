@@ -1,4 +1,4 @@
-// The whole cache, nothing summarised.
+// The whole cache: nothing is evicted.
 #include "summary/registry.h"
 
 namespace ballast {

@@ -1,5 +1,5 @@
-// The last tokens of every block: the fixed pattern of the Sparse Transformer (Child et al. 2019)
-// as a cache rule, a baseline of H2O. The window stands for the current block.
+// The last tokens of every block: the fixed pattern of the Sparse Transformer (Child et al. 2019),
+// as a rule for evicting; a baseline of H2O. The window stands for the current block.
 #include <bit>
 
 #include "summary/position_rule.h"
@@ -13,7 +13,7 @@ class Fixed : public PositionRule {
   explicit Fixed(const SummarySetup& setup) : PositionRule(setup) {
     const std::size_t room = std::max<std::size_t>(1, ruled_capacity(setup));
     tail_ = std::min(static_cast<std::size_t>(setup.policy.integer("tail")), room);
-    // The shortest block with which all tokens that will come leave room.
+    // The shortest block for which the pattern of all tokens fits the budget.
     length_ = std::max(tail_, setup.tokens / (room / tail_ + 1));
     while (kept_of(setup.tokens) > room) ++length_;
   }

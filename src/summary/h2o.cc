@@ -1,5 +1,5 @@
 // H2O: the tokens that received most attention so far (heavy hitters), and the last ones.
-// Zhang et al. 2023, Algorithm 1. The recent half of the budget is the window.
+// Zhang et al. 2023, Algorithm 1. The window takes half of the budget.
 #include "ballast/selection.h"
 #include "summary/registry.h"
 

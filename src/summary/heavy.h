@@ -21,7 +21,7 @@ inline Parameter heavy_parameter() {
 
 inline bool has_heavy(const Policy& policy) { return policy.real("heavy") > 0; }
 
-/// Entries that the method's own rule chooses.
+/// Entries that the method's own rule chooses; the rest goes to heavy hitters.
 inline std::size_t ruled_capacity(const SummarySetup& setup) {
   const double heavy = setup.policy.real("heavy") * static_cast<double>(setup.capacity);
   return setup.capacity - static_cast<std::size_t>(std::llround(heavy));

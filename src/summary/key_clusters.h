@@ -13,11 +13,11 @@ namespace ballast {
 /// At most `most` clusters, each with a representative x, a size n and t samples. A key within
 /// distance δ of the nearest representative joins its cluster, another opens a new one.
 ///
-/// When a cluster too many would be opened, δ grows just so far that a tenth of the clusters have
-/// a neighbour within it, and smaller clusters join larger ones: a key is then within δ·log₂ n of
-/// its representative, because each time its cluster is the smaller of two. The samples of a
-/// union are drawn from the parts' samples in proportion to their sizes, which keeps them
-/// independent and uniform.
+/// When there would be a cluster too many, δ grows until a tenth of the clusters have a neighbour
+/// within it, and smaller clusters join larger ones. A key is then within δ·log₂ n of its
+/// representative, because each time its cluster is the smaller of two. The samples of a union are
+/// drawn from the parts' samples in proportion to their sizes, so they stay independent and
+/// uniform.
 class KeyClusters {
  public:
   KeyClusters() = default;

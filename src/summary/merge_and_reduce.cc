@@ -112,7 +112,7 @@ void MergeAndReduce::make_room(HalvingRule& rule) {
     if (16 * run.size >= store_.size()) top = std::max(top, height(run.tag));
   }
   const double least = std::min(32.0, capacity / static_cast<double>(4 * runs_.size()));
-  // Even: of an odd batch one token would be dropped for no other.
+  // Even: an odd batch would evict one token without another that stands for it.
   auto batch_of = [&](const Run& run) {
     const double below = std::max(0, top - height(run.tag));
     const double size = std::max({2.0, least, capacity / 8 * std::exp2(-below / 2)});
@@ -168,7 +168,7 @@ void MergeAndReduce::reduce(Tag tag, std::size_t batch, HalvingRule& rule) {
   for (std::uint32_t slot : slots_) erase(slot);
 }
 
-// Adds two binary numbers of batches: where two outputs of a reduction meet, they are reduced.
+// Adds two binary numbers of batches: two outputs of a reduction at one level are reduced again.
 void MergeAndReduce::carry(std::uint64_t p, std::uint64_t q, HalvingRule& rule) {
   bool carried = level_size(0) >= schedule_.batch;
   if (carried) reduce({0, 0}, store_.capacity(), rule);

@@ -18,13 +18,13 @@ namespace ballast {
 /// - strict (batch t > 0; one group): after every t-th token, j = p·t, level 0 is reduced into
 ///   level 1, and while p is even and below the top, level i into level i + 1: Algorithm 4. Then
 ///   |C^i| ≤ t for i < T, and C^i, 0 < i < T, is empty just when bit i - 1 of ⌊j/t⌋ is 0.
-/// - lazy: whenever the store is full and a token comes in, the oldest batch of one run (a level of
-///   a group) is reduced into the next level: MergeAndReduce with batches of varying size. It is
-///   the lowest run that holds a batch, and batches shrink by √2 for each level below the top, from
-///   an eighth of the store (that share of the room makes the errors' sum least: a level's error
-///   grows as 2^l/batch). So lower levels are mere buffers, nearly all entries are in the two
-///   highest levels and weigh nearly the same, and no stream is too long. Levels of groups are
-///   compared by weight · 2^group, what an entry adds to the error.
+/// - lazy: when the store is full and a token comes in, the oldest batch of one run (a level of a
+///   group) is reduced into the next level: MergeAndReduce with batches of varying size. The run is
+///   the lowest one that holds a batch. Batches are an eighth of the store at the top and shrink by
+///   √2 a level below it: a level's error grows as 2^l/batch, and these sizes make the sum least.
+///   So lower levels are buffers, nearly all entries are in the two highest levels and weigh nearly
+///   the same, and no stream is too long. Levels of groups are compared by weight · 2^group, what
+///   an entry adds to the error.
 class MergeAndReduce {
  public:
   struct Schedule {
@@ -41,11 +41,10 @@ class MergeAndReduce {
   void place(const Block& block, std::size_t i, float log_weight, float log_normaliser, int level);
   /// Tokens that place()d entries stand for.
   void count_tokens(std::uint64_t tokens) { tokens_ += tokens; }
-  /// Unites with another of the same schedule over other tokens: equal levels unite, and are
-  /// reduced as in the addition of the two numbers of
-  /// batches (strict) or until they fit the store.
+  /// Unites with another of the same schedule over other tokens. Equal levels unite. They are then
+  /// reduced as in adding the two numbers of batches (strict), or until they fit the store (lazy).
   void merge(const MergeAndReduce& other, HalvingRule& rule);
-  /// Drops the groups from `group` down; returns the number of entries dropped.
+  /// Evicts the groups from `group` down; returns the number of entries evicted.
   std::size_t erase_groups_to(int group);
   void clear();
 

@@ -1,5 +1,5 @@
-// Tokens whose keys are anti-correlated with the rest, which BalanceKV can keep exactly (its
-// needle-in-a-haystack version): found on one layer, used on the layers after it.
+// Tokens whose keys are anti-correlated with the rest. BalanceKV's needle-in-a-haystack version
+// keeps them exactly: it finds them on one layer and keeps them on the layers after it.
 #pragma once
 
 #include <cstddef>

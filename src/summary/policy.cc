@@ -274,9 +274,9 @@ std::size_t Policy::observed() const {
 
 namespace {
 
-/// PyramidKV's share of layer l, of the entries beside the window: from max on layer 0 to min on
-/// the last one. The published arithmetic rounds the step between layers down, which spends up to
-/// half an entry a layer more than the budget in the mean; here each layer rounds down instead.
+/// PyramidKV's budget of a layer, beside sink and window: from `high` on layer 0 to `low` on the
+/// last one. The published arithmetic rounds the step between layers down, which exceeds the budget
+/// by up to half an entry a layer in the mean. Here each layer rounds down instead.
 std::size_t pyramid(std::size_t budget, std::size_t most, int layer, int layers) {
   if (layers < 2) return budget;
   auto b = static_cast<std::int64_t>(budget);
@@ -333,11 +333,11 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
   if (pyramid_layers && total > exact) {
     total = exact + pyramid(total - exact, tokens > exact ? tokens - exact : 0, layer, layers);
   }
-  // What slides needs an entry to slide by, however little a rate leaves of a short text.
+  // A sliding window needs one entry to slide by, however little a rate leaves of a short text.
   if (slides && !by_budget) total = std::max(total, exact + 1);
   if (slides) {
     out.step = size_or("step", info_->step);
-    // The step is paid from the summary's share and may not eat it up.
+    // The summary pays for the step: by default at most a quarter of it.
     const std::size_t left = total > exact ? total - exact : 0;
     if (!option("step").given()) out.step = std::min(out.step, std::max<std::size_t>(1, left / 4));
   }
@@ -353,7 +353,7 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
   if (!fixed_window && info_->window_policy == WindowPolicy::half) out.window = (rest + 1) / 2;
   out.summary = fixed_window ? rest : rest - out.window;
   if (info_->make == nullptr && fixed_window) {
-    // Nothing is summarised: what the window leaves of the budget would stay empty.
+    // Nothing is summarised: the window takes the whole budget.
     out.window += out.summary;
     out.summary = 0;
   }

@@ -1,4 +1,4 @@
-// Summaries that choose by position: Sparse Transformer patterns as cache rules.
+// Summaries that choose by position: patterns of the Sparse Transformer.
 #pragma once
 
 #include "ballast/selection.h"
@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-/// Keeps the tokens of a periodic pattern. Each token has a level: doubling the period l times
-/// keeps those of level l and more, so the period can double whenever the capacity is reached.
+/// Keeps the tokens of a periodic pattern. Each token has a level. Doubling the period l times
+/// keeps the tokens of level l and more, so the period doubles whenever the capacity is reached.
 class PositionRule : public SelectionSummary {
  public:
   explicit PositionRule(const SummarySetup& setup)

@@ -1,5 +1,5 @@
 // PyramidKV: SnapKV with more room for the first layers than for the last ones.
-// Cai et al. 2024; the layers' shares are computed in policy.cc.
+// Cai et al. 2024; policy.cc computes the layers' budgets.
 #include "summary/registry.h"
 #include "summary/snapkv.h"
 

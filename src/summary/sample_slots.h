@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-/// A fixed number of slots, each empty or holding one token. A token held by several slots is one
-/// entry of the store, so attention sees it once, with its multiplicity in its weight.
+/// A fixed number of slots, each empty or holding one token. A token in several slots is one entry
+/// of the store: attention sees it once, with its multiplicity in its weight.
 class SampleSlots {
  public:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();

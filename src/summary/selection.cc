@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// A long block is taken in by pieces of at least this many tokens.
+// A long block is absorbed in pieces of at least this many tokens.
 constexpr std::size_t kLeastChunk = 256;
 
 }  // namespace
@@ -112,13 +112,13 @@ void SelectionSummary::take_in(const Block& block) {
   place(block, total);
 }
 
-// One token comes in, one goes; both by attention alone.
+// One token comes in, one is evicted, by attention alone.
 void SelectionSummary::choose_one(const Block& block) {
   const std::size_t newcomer = store_.size();
   const bool by_sum = !options_.mean && !options_.lightest;
   std::size_t least = newcomer;
   for (std::size_t i = 0; i < newcomer; ++i) {
-    // Most are told by a glance.
+    // Decides most cases without heavier().
     if (by_sum && attention_sum_[i] > attention_sum_[least]) continue;
     if (heavier(block, least, i)) least = i;
   }
@@ -128,7 +128,7 @@ void SelectionSummary::choose_one(const Block& block) {
   attention_sum_[least] = attention_sum_[newcomer];
 }
 
-// Marks who stays among `total` candidates.
+// Marks the candidates that stay.
 void SelectionSummary::choose(const Block& block, std::size_t total) {
   std::fill_n(stays_.begin(), total, std::uint8_t{0});
   for (std::size_t i = 0; i < total; ++i) order_[i] = static_cast<std::uint32_t>(i);
@@ -154,7 +154,7 @@ void SelectionSummary::choose(const Block& block, std::size_t total) {
   for (auto it = order_.begin(); it != heavy; ++it) stays_[*it] = 1;
 }
 
-// Those who come in and stay take the slots of the entries that go.
+// Tokens that stay take the slots of the entries that are evicted.
 void SelectionSummary::place(const Block& block, std::size_t total) {
   const std::size_t held = store_.size();
   std::size_t slot = 0;
@@ -172,7 +172,7 @@ void SelectionSummary::place(const Block& block, std::size_t total) {
     rank_[to] = rank_[i];
     attention_sum_[to] = attention_sum_[i];
   }
-  // Once a token has come in by push, no slot is left to free.
+  // Once push() has appended a token, no slot is left to free.
   for (std::size_t i = held; i-- > slot;) {
     if (stays_[i]) continue;
     const std::size_t last = store_.size() - 1;

@@ -1,5 +1,5 @@
 // SnapKV: the tokens to which the last queries pay most attention, smoothed over neighbours.
-// Li et al. 2024. The cache sums the attention over the queries and the heads of the group.
+// Li et al. 2024. The cache sums the attention over the queries and the query heads of a KV head.
 #include "summary/snapkv.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-/// Pools over neighbours in the text; those already dropped count as unseen (attention sum 0).
+/// Pools over neighbours in the text. Evicted neighbours count as an attention sum of 0.
 class SnapKv : public SelectionSummary {
  public:
   explicit SnapKv(const SummarySetup& setup)

@@ -1,4 +1,4 @@
-// What SnapKV and PyramidKV have in common: everything but the layers' budgets.
+// SnapKV and PyramidKV differ in the layers' budgets only.
 #pragma once
 
 #include <memory>

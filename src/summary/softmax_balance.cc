@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kGroup = kernels::BalanceBlock::kGroup;
 constexpr float kLog2 = std::numbers::ln2_v<float>;
 
-/// Pointers to the rows of a group as float32: to the storage itself where it is that.
+/// Pointers to rows as float32: into the storage if it is float32, else into decoded copies.
 class GroupRows {
  public:
   std::span<const float* const> get(const RowsView& rows, std::span<const std::uint32_t> which,
@@ -168,8 +168,8 @@ std::span<const float> SoftmaxBalance::walk(const WeightedTokens& tokens, std::s
 
 void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
                                       std::span<std::uint8_t> dropped, Workspace& work) {
-  // Blocks are walked over until one sign has been seen `drop` times, at token `cut` - 1. Among the
-  // first 2·drop tokens that must happen: halving n tokens and dropping fewer are one rule.
+  // Walk over blocks until one sign has come `drop` times, at token `cut` - 1. The first 2·drop
+  // tokens are enough for that, so halving n tokens and evicting fewer are one rule.
   const std::size_t subset = std::min(tokens.size(), 2 * drop);
   std::size_t seen[2] = {0, 0};
   std::size_t cut = 0;
@@ -185,7 +185,7 @@ void SoftmaxBalance::reduce_practical(WeightedTokens& tokens, std::size_t drop, 
       }
     }
   }
-  // dropped[] holds the signs up to the cut; the sign seen `drop` times goes.
+  // dropped[] holds the signs up to the cut; tokens of the sign that came `drop` times are evicted.
   const std::uint8_t gone = seen[1] == drop ? 1 : 0;
   double before = 0, after = 0;
   for (std::size_t i = 0; i < cut; ++i) {

@@ -16,7 +16,7 @@ namespace ballast {
 class ByteReader;
 class ByteWriter;
 
-/// Tokens with weights, in order of position; the numbers stay where they are stored.
+/// Tokens with weights, in order of position. Keys and values stay where they are stored.
 struct WeightedTokens {
   RowsView keys;
   RowsView values;                     ///< dim 0: every value is the number 1 (the normaliser)
@@ -30,29 +30,29 @@ struct WeightedTokens {
   void reserve(std::size_t tokens);
   void clear();
   void add(std::uint32_t row, Position position, float log_weight, float log_normaliser);
-  /// Takes out the tokens whose mark is not 0.
+  /// Removes the tokens whose mark is not 0.
   void remove(std::span<const std::uint8_t> dropped);
   std::size_t bytes() const;
 };
 
-/// A way to make fewer tokens of many. Tokens that go are given weight 0.
+/// A rule that evicts tokens and lets others stand for them.
 class HalvingRule {
  public:
   virtual ~HalvingRule() = default;
-  /// Marks at least `drop` ≤ ⌈n/2⌉ tokens as dropped (dropped[i] != 0) and raises the weights of
-  /// others to stand for them. `round` names the draws: a token meets each round once.
+  /// Marks at least `drop` ≤ ⌈n/2⌉ tokens to evict (dropped[i] != 0) and raises the weights of
+  /// others to stand for them. `round` names the random draws: a token meets each round once.
   virtual void reduce(WeightedTokens& tokens, std::size_t drop, std::uint32_t round,
                       std::span<std::uint8_t> dropped) = 0;
 };
 
 /// How SoftmaxBalance works.
 struct BalanceOptions {
-  /// practical: exactly `drop` tokens go. theory: the paper's constants; of each block the smaller
-  /// sign class stays, with twice its weight.
+  /// practical: evicts exactly `drop` tokens. theory: the paper's constants; the smaller sign class
+  /// of each block stays, with twice its weight.
   enum class Mode : std::uint8_t { practical, theory };
-  /// What the weights of a token are after practical rounds. consistent: the same in both sums, the
-  /// sum of all weights being the number of tokens. authors: 2 a round for those that stand for
-  /// another in the numerator, 2 a round for all in the normaliser.
+  /// The weights of a token after practical rounds. consistent: the same in both sums, and all
+  /// weights add up to the number of tokens. authors: a round doubles the weight in the numerator
+  /// of tokens that stand for another, and the weight in the normaliser of all.
   enum class Weights : std::uint8_t { consistent, authors };
 
   Mode mode = Mode::practical;
@@ -68,7 +68,7 @@ struct BalanceOptions {
   std::uint32_t stream = 0;  ///< tells apart summaries of one head that draw separately
 };
 
-/// The rule. It holds no memory between calls.
+/// The rule. It keeps no scratch between calls.
 class SoftmaxBalance : public HalvingRule {
  public:
   explicit SoftmaxBalance(const BalanceOptions& options) : options_(options) {}

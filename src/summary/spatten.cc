@@ -1,6 +1,7 @@
-// SpAtten's cascade: importance adds up over heads and layers, all heads of a layer keep the same
-// tokens, and what a layer drops stays dropped in later layers. Wang et al. 2021; a baseline of
-// H2O, appendix C.9. Layers keep fewer and fewer tokens, so the pyramid of budgets is the default.
+// SpAtten's cascade (Wang et al. 2021; a baseline of H2O, appendix C.9). Importance adds up over
+// heads and layers. All heads of a layer keep the same tokens, and later layers do not have a token
+// that a layer evicted. Layers keep fewer and fewer tokens, so the pyramid of budgets is the
+// default.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ struct Survivors {
   std::vector<Importance> kept;  ///< by position
   Position end = 0;              ///< tokens before this one had come in
 
-  /// Null: the layer dropped the token.
+  /// Null: the layer evicted the token.
   const Importance* find(Position position) const {
     const auto it = std::ranges::lower_bound(kept, position, {}, &Importance::position);
     return it != kept.end() && it->position == position ? &*it : nullptr;

@@ -1,5 +1,5 @@
 // Every l-th token before the window: the strided pattern of the Sparse Transformer (Child et al.
-// 2019) as a cache rule, a baseline of H2O.
+// 2019), as a rule for evicting; a baseline of H2O.
 #include <bit>
 
 #include "summary/position_rule.h"
@@ -11,7 +11,7 @@ namespace {
 class Strided : public PositionRule {
  public:
   explicit Strided(const SummarySetup& setup) : PositionRule(setup) {
-    // The shortest stride with which all tokens that will come leave room.
+    // The shortest stride for which the pattern of all tokens fits the budget.
     const std::size_t room = std::max<std::size_t>(1, ruled_capacity(setup));
     stride_ =
         static_cast<std::uint32_t>(std::max<std::size_t>(1, (setup.tokens + room - 1) / room));

@@ -1,4 +1,4 @@
-// The tokens that the latest query looks at most: the "Top-K" baseline of H2O, appendix C.5.
+// The tokens with most attention from the latest query: "Top-K", a baseline of H2O, appendix C.5.
 #include "ballast/selection.h"
 #include "base/fail.h"
 #include "summary/heavy.h"

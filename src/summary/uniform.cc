@@ -1,10 +1,10 @@
-// A uniformly random sample of the tokens, each standing for seen / kept tokens.
+// A uniformly random sample of the tokens. Each entry has the weight seen / kept.
 //
 // Every token draws a ticket by its position; the lowest tickets are kept. That is a sample without
-// replacement at any moment, however the text is cut, and two samples unite by the same rule.
+// replacement at any moment, however the text is cut. Two samples unite by the same rule.
 //
-// from=oldest is the baseline of BalanceKV's Table 5: to lose m tokens of a prompt, m of the 2m
-// oldest are drawn and the rest stays exactly, as balancekv does it.
+// from=oldest is the baseline of BalanceKV's Table 5. To evict m tokens of a prompt it draws m of
+// the 2m oldest and keeps the rest exactly, as balancekv does.
 #include <algorithm>
 #include <cmath>
 
@@ -109,8 +109,8 @@ class Uniform : public Summary {
 
   std::size_t sampled() const { return store_.size() - exact_; }
 
-  /// from=oldest: of a prompt that does not fit, the newest tokens go in as they are, so that half
-  /// of the others have room. Returns how many.
+  /// from=oldest: keeps the newest tokens of a prompt that exceeds the budget, so many that half of
+  /// the others fit. Returns how many.
   std::size_t keep_newest(const Block& prompt) {
     if (!oldest_ || store_.size() != 0 || prompt.size() <= capacity_) return 0;
     const std::size_t lost = prompt.size() - capacity_;
