@@ -94,7 +94,7 @@ class Sizes {
       need.most += c_.kv_heads * prompt * scores_;
       const std::size_t exact =
           prompt * c_.layers * c_.kv_heads * (c_.key_dim + c_.value_dim) * sizeof(std::uint16_t);
-      const std::size_t bytes = MemorySize::parse(policy.choice("bytes")).bytes(prompt, exact);
+      const std::size_t bytes = policy.memory("bytes").bytes(prompt, exact);
       need.kept = std::min(need.kept, bytes / c_.layers + held(after, 0));
       return need;
     }

@@ -76,6 +76,19 @@ TEST(Policy, HoldsTypedValues) {
   EXPECT_THAT(error_of([&] { p.has("blok"); }), AllOf(HasSubstr("'blok'"), HasSubstr("block")));
 }
 
+TEST(Policy, HoldsSizesAndTexts) {
+  const Policy p = Policy::parse("replay:bytes=1/8");
+  EXPECT_EQ(p.memory("bytes").amount, 0.125);
+  EXPECT_EQ(p.text("tiers"), "int8+int4");  // by default
+  EXPECT_EQ(p.with("tiers", "int4").text("tiers"), "int4");
+  EXPECT_EQ(p.with("bytes", "2K").memory("bytes").unit, MemorySize::Unit::bytes);
+  EXPECT_EQ(p.to_string(), "replay:bytes=1/8");
+  EXPECT_TRUE(p.has_memory());
+  EXPECT_FALSE(Policy::parse("replay").has_memory());
+  EXPECT_THAT(error_of([&] { p.text("bytes"); }), HasSubstr("not a text"));
+  EXPECT_THAT(error_of([&] { p.memory("tiers"); }), HasSubstr("not a size"));
+}
+
 TEST(Policy, WithChangesACopy) {
   const Policy p = Policy::parse("h2o:budget=100");
   EXPECT_EQ(p.with("score", "mean").to_string(), "h2o:budget=100,score=mean");
@@ -91,8 +104,10 @@ TEST(Policy, WithChangesACopy) {
 TEST(Policy, LookingUpAllocatesNothing) {
   for (const MethodInfo* info : methods()) {
     const bool all = info->window_policy == WindowPolicy::all;
-    const Policy policy =
-        Policy::parse(all ? "exact" : std::string(info->name) + ":budget=1000,layers=pyramid");
+    const std::string name(info->name);
+    const Policy policy = Policy::parse(all                 ? "exact"
+                                        : info->whole_cache ? name + ":bytes=1/8"
+                                                            : name + ":budget=1000,layers=pyramid");
     const std::size_t before = allocations;
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       policy.budget(5000, protocol, 1, 4);
