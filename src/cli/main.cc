@@ -13,6 +13,7 @@
 
 #include "ballast/error.h"
 #include "ballast/threads.h"
+#include "ballast/version.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "report/progress.h"
