@@ -16,7 +16,7 @@
 namespace ballast {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  // Not blocking, so that a named pipe is refused below instead of waiting for its writer.
+  // O_NONBLOCK: a named pipe is refused below instead of waiting for its writer.
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail_to_open(path, errno);
   struct stat status;
@@ -38,7 +38,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     }
   }
   ::close(file);
-  if (problem != nullptr) fail("{}: cannot read: {}", path.string(), problem);
+  if (problem != nullptr) fail(ErrorCode::io, "{}: cannot read: {}", path.string(), problem);
 }
 
 MappedFile::~MappedFile() {

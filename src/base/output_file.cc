@@ -14,11 +14,11 @@
 namespace ballast {
 namespace {
 
-/// The name must be durable too: it lives in the folder.
+/// The rename must be durable too, and the folder holds the name.
 void sync_folder(const std::filesystem::path& file) {
   std::filesystem::path folder = file.parent_path();
   int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // a folder we may write to but not read: the rename stands all the same
+  if (fd < 0) return;  // the folder is writable but not readable; the file is complete
   ::fsync(fd);
   ::close(fd);
 }
@@ -31,10 +31,11 @@ OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
   fs::file_status status = fs::status(path, ignored);
   bool is_new = status.type() == fs::file_type::not_found || status.type() == fs::file_type::none;
-  if (fs::is_directory(status)) fail("{}: cannot write: it is a folder", path.string());
+  if (fs::is_directory(status))
+    fail(ErrorCode::io, "{}: cannot write: it is a folder", path.string());
   fs::path target = path;
   if (is_new || fs::is_regular_file(status)) {
-    // Renaming over a symbolic link would replace the link, not the file that it stands for.
+    // A rename onto a symbolic link would replace the link, not its target.
     if (fs::is_symlink(fs::symlink_status(path, ignored))) {
       fs::path real = fs::weakly_canonical(path, ignored);
       if (!real.empty()) path_ = real;
@@ -87,7 +88,7 @@ void OutputFile::write(std::string_view text) {
 void OutputFile::commit() {
   require(file_ != nullptr, "{}: cannot write: the file is already closed", path_.string());
   if (std::fflush(file_) != 0) fail_to("cannot write", errno);
-  // Devices and pipes have nothing to sync (EINVAL, EROFS).
+  // Devices and pipes cannot be synced (EINVAL, EROFS).
   if (::fsync(::fileno(file_)) != 0 && !partial_.empty()) fail_to("cannot write", errno);
   if (std::fclose(std::exchange(file_, nullptr)) != 0) fail_to("cannot write", errno);
   if (partial_.empty()) return;
@@ -106,7 +107,7 @@ void OutputFile::discard() noexcept {
 
 void OutputFile::fail_to(const char* action, int error) {
   discard();
-  fail("{}: {}: {}", path_.string(), action, std::strerror(error));
+  fail(ErrorCode::io, "{}: {}: {}", path_.string(), action, std::strerror(error));
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

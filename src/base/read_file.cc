@@ -21,13 +21,14 @@ std::string remedy(const std::filesystem::path& path, int error) {
 }  // namespace
 
 void fail_to_open(const std::filesystem::path& path, int error) {
-  fail("{}: cannot open: {}{}", path.string(), std::strerror(error), remedy(path, error));
+  fail(ErrorCode::io, "{}: cannot open: {}{}", path.string(), std::strerror(error),
+       remedy(path, error));
 }
 
 std::string read_file(const std::filesystem::path& path) {
   std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), "{}: cannot read: it is a folder",
-          path.string());
+  require(!std::filesystem::is_directory(path, ignored), ErrorCode::io,
+          "{}: cannot read: it is a folder", path.string());
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in.is_open()) fail_to_open(path, errno);
@@ -37,7 +38,7 @@ std::string read_file(const std::filesystem::path& path) {
     in.read(part, sizeof(part));
     content.append(part, static_cast<std::size_t>(in.gcount()));
   } while (in.good());
-  require(!in.bad(), "{}: cannot read: {}", path.string(), std::strerror(errno));
+  require(!in.bad(), ErrorCode::io, "{}: cannot read: {}", path.string(), std::strerror(errno));
   return content;
 }
 

@@ -160,7 +160,8 @@ Cache Cache::load(const std::filesystem::path& path, std::string* note) {
   return parse(file.bytes(), path.string(), note);
 }
 
-Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name, std::string* note) {
+Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name,
+                   std::string* note) try {
   constexpr std::size_t head = sizeof(kMagic) + sizeof(kVersion);
   require(bytes.size() >= head + sizeof(std::uint32_t) &&
               std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0,
@@ -168,8 +169,9 @@ Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name, st
   const auto body = bytes.first(bytes.size() - sizeof(std::uint32_t));
   ByteReader in(body.subspan(sizeof(kMagic)), name);
   const auto version = in.get<std::uint32_t>();
-  require(version == kVersion, "{}: a saved cache of version {}, this program reads version {}",
-          name, version, kVersion);
+  require(version == kVersion, ErrorCode::unsupported,
+          "{}: a saved cache of version {}, this program reads version {}", name, version,
+          kVersion);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + body.size(), sizeof(stored));
   const uLong crc =
@@ -177,6 +179,8 @@ Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name, st
   require(stored == crc, "{}: damaged: its checksum is {:08x}, its content gives {:08x}", name,
           stored, static_cast<std::uint32_t>(crc));
   return parse_body(in, note);
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 Cache Cache::parse_body(ByteReader& in, std::string* note) {

@@ -90,8 +90,8 @@ GgufEntry read_entry(Cursor& in) {
   if (entry.type == GgufType::array) {
     entry.is_array = true;
     entry.type = read_type(in, what);
-    require(entry.type != GgufType::array, "{}: {} is an array of arrays, which is not supported",
-            in.file(), what);
+    require(entry.type != GgufType::array, ErrorCode::unsupported,
+            "{}: {} is an array of arrays, which is not supported", in.file(), what);
     auto count = in.number<std::uint64_t>(what);
     // Each element takes a byte at least: the count is now a safe size.
     require(count <= in.left(), "{}: truncated or damaged: {} claims {} elements; {} bytes follow",
@@ -135,7 +135,7 @@ Placed read_tensor(Cursor& in) {
   std::reverse(tensor.shape.begin(), tensor.shape.end());
   auto number = in.number<std::uint32_t>(what);
   std::optional<TensorType> type = tensor_type_of_gguf(number);
-  require(type.has_value(),
+  require(type.has_value(), ErrorCode::unsupported,
           "{}: {} has the unsupported type {}; supported are F32, F16, BF16, F64, I8 to I64, Q4_0, "
           "Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL",
           in.file(), what, gguf_type_name(number));
@@ -187,13 +187,14 @@ void check_magic(const MappedFile& mapped, const std::string& file) {
 void check_version(std::uint32_t version, const std::string& file) {
   require((version & 0xffff) != 0 || version == 0,
           "{}: a big-endian GGUF file; convert it to little-endian", file);
-  require(version == 2 || version == 3, "{}: GGUF version {}; versions 2 and 3 can be read{}", file,
-          version, version < 2 ? ", so convert the model anew" : "");
+  require(version == 2 || version == 3, ErrorCode::unsupported,
+          "{}: GGUF version {}; versions 2 and 3 can be read{}", file, version,
+          version < 2 ? ", so convert the model anew" : "");
 }
 
 }  // namespace
 
-Gguf::Gguf(const std::filesystem::path& path)
+Gguf::Gguf(const std::filesystem::path& path) try
     : path_(path), file_(std::make_unique<MappedFile>(path)) {
   std::string file = path.string();
   check_magic(*file_, file);
@@ -220,6 +221,8 @@ Gguf::Gguf(const std::filesystem::path& path)
   std::span<const std::byte> all = file_->bytes();
   place(placed, all.subspan(std::min(begin, all.size())), alignment, file);
   for (Placed& p : placed) add_tensor(std::move(p.tensor));
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 Gguf::~Gguf() = default;

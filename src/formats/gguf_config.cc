@@ -35,7 +35,7 @@ class Keys {
     if (!entry->is_array) return file_.get<std::uint64_t>(full);
     auto values = file_.get<std::vector<std::int64_t>>(full);
     for (std::int64_t value : values) {
-      require(value == values[0] && value >= 0,
+      require(value == values[0] && value >= 0, ErrorCode::unsupported,
               "{}: the key '{}' differs between layers, which is not supported",
               file_.path().string(), full);
     }
@@ -108,7 +108,8 @@ void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
                        static_cast<double>(keys.number("rope.scaling.yarn_beta_slow", 1))});
     rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)));
   } else {
-    fail("{}: unknown rotary scaling '{}'; known are none, linear, yarn, longrope",
+    fail(ErrorCode::unsupported,
+         "{}: unknown rotary scaling '{}'; known are none, linear, yarn, longrope",
          file.path().string(), printable(type));
   }
   // Factors given as a tensor come on top, as the format's reference engine has it.
@@ -178,11 +179,12 @@ void read_family(const Gguf& file, const Keys& keys, ModelConfig& c) {
 ModelConfig read_config(const Gguf& file) {
   auto architecture = file.get<std::string_view>("general.architecture");
   const FamilyFacts* facts = family_of_gguf(architecture);
-  require(facts != nullptr, "{}: unknown architecture '{}'; supported are {}", file.path().string(),
+  require(facts != nullptr, ErrorCode::unsupported,
+          "{}: unknown architecture '{}'; supported are {}", file.path().string(),
           printable(architecture), gguf_architectures());
   Keys keys(file, architecture);
   const std::size_t experts = keys.maybe_size("expert_count").value_or(0);
-  require(experts == 0,
+  require(experts == 0, ErrorCode::unsupported,
           "{}: a mixture of {} experts, which is not supported; models of {} with one feed-forward "
           "block a layer are",
           file.path().string(), experts, gguf_architectures());

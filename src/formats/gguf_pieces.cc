@@ -13,7 +13,7 @@ std::string ending(std::uint64_t piece, std::uint64_t count) {
 
 }  // namespace
 
-void Gguf::join_pieces() {
+void Gguf::join_pieces() try {
   const auto count = find<std::uint64_t>("split.count").value_or(1);
   if (count <= 1 || !pieces_.empty()) return;
   const auto number = find<std::uint64_t>("split.no").value_or(0);
@@ -36,6 +36,8 @@ void Gguf::join_pieces() {
   const auto tensors = find<std::uint64_t>("split.tensors.count").value_or(tensors_.size());
   require(tensors == tensors_.size(), "{}: the model has {} tensors, its {} pieces hold {}",
           path_.string(), tensors, count, tensors_.size());
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 std::vector<std::filesystem::path> Gguf::files() const {

@@ -118,7 +118,8 @@ Activation read_activation(const Keys& keys, const char* key, const char* otherw
     return Activation::gelu_tanh;
   }
   if (name == "relu") return Activation::relu;
-  fail("{}: unknown activation '{}'; known are silu, gelu, gelu_pytorch_tanh, relu", keys.file(),
+  fail(ErrorCode::unsupported,
+       "{}: unknown activation '{}'; known are silu, gelu, gelu_pytorch_tanh, relu", keys.file(),
        printable(name));
 }
 
@@ -175,7 +176,8 @@ void read_rope(const Keys& keys, ModelConfig& c, double share = 1.0) {
   } else if (type == "yarn") {
     read_yarn(scaling, c);
   } else {
-    fail("{}: unknown rotary scaling '{}'; known are default, linear, llama3, longrope, su, yarn",
+    fail(ErrorCode::unsupported,
+         "{}: unknown rotary scaling '{}'; known are default, linear, llama3, longrope, su, yarn",
          keys.file(), printable(type));
   }
 }
@@ -273,6 +275,7 @@ void read_opt(const Keys& keys, ModelConfig& c) {
   // Both set the 350M model apart from all others.
   require(keys.flag("do_layer_norm_before", true) &&
               keys.find_size("word_embed_proj_dim").value_or(c.width) == c.width,
+          ErrorCode::unsupported,
           "{}: OPT with norms after each block or projected embeddings is not supported",
           keys.file());
 }
@@ -306,7 +309,7 @@ void read_mpt(const Keys& keys, ModelConfig& c) {
   c.clamp_qkv = attention.number("clip_qkv", 0.0);
   if (keys.has("logit_scale")) c.output_scale = keys.number("logit_scale", 1.0);
   c.tied_embeddings = keys.flag("tie_word_embeddings", true);
-  require(!attention.flag("qk_ln", false) && !attention.flag("rope", false),
+  require(!attention.flag("qk_ln", false) && !attention.flag("rope", false), ErrorCode::unsupported,
           "{}: MPT with normalised queries (qk_ln) or rotary positions is not supported",
           keys.file());
 }
@@ -317,8 +320,9 @@ const FamilyFacts& family_of(const Keys& keys) {
   require(!name.empty(), "{}: neither model_type nor architectures says what the model is",
           keys.file());
   const FamilyFacts* facts = family_of_hf(name);
-  require(facts != nullptr, "{}: unknown architecture '{}'; supported are {}", keys.file(),
-          printable(name), hf_architectures());
+  require(facts != nullptr, ErrorCode::unsupported,
+          "{}: unknown architecture '{}'; supported are {}", keys.file(), printable(name),
+          hf_architectures());
   return *facts;
 }
 

@@ -221,7 +221,7 @@ class WeightResolver {
   bool is_gguf_;
 };
 
-ModelFile::ModelFile(const fs::path& path) : path_(path) {
+ModelFile::ModelFile(const fs::path& path) try : path_(path) {
   if (is_hugging_face(path)) {
     folder_ = folder_of(path);
     require(fs::exists(folder_ / "config.json"),
@@ -237,6 +237,8 @@ ModelFile::ModelFile(const fs::path& path) : path_(path) {
     config_ = read_config(*gguf_);
   }
   WeightResolver(*this).run();
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 const TensorView* ModelFile::find(Weight weight, std::size_t layer, Part part) const {

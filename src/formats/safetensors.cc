@@ -82,7 +82,8 @@ fs::path pick_file(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
   }
-  if (error) fail("{}: cannot list the folder: {}", folder.string(), error.message());
+  if (error)
+    fail(ErrorCode::io, "{}: cannot list the folder: {}", folder.string(), error.message());
   require(!found.empty(), "{}: the folder holds no .safetensors file", folder.string());
   require(found.size() == 1,
           "{}: the folder holds {} .safetensors files but no model.safetensors.index.json; name "
@@ -93,7 +94,7 @@ fs::path pick_file(const fs::path& folder) {
 
 }  // namespace
 
-Safetensors::Safetensors(const fs::path& path) : path_(path) {
+Safetensors::Safetensors(const fs::path& path) try : path_(path) {
   std::error_code ignored;
   fs::path file = fs::is_directory(path, ignored) ? pick_file(path) : path;
   if (file.extension() == ".json") {
@@ -101,6 +102,8 @@ Safetensors::Safetensors(const fs::path& path) : path_(path) {
   } else {
     open_file(file);
   }
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 Safetensors::~Safetensors() = default;

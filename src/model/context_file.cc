@@ -24,7 +24,7 @@ class Hash {
   std::uint64_t state_ = 0xcbf29ce484222325;
 };
 
-/// Enough to tell models apart, little enough that hardly anything is read from disk.
+/// Enough bytes to tell models apart, and few enough to read little from disk.
 constexpr std::size_t kBeginning = 256;
 
 std::string name_of(const Model& model) {
@@ -61,7 +61,7 @@ void save_context(const std::filesystem::path& path, const Model& model, const C
   cache.save(path, note.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) {
+Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) try {
   std::string text;
   Cache cache = Cache::load(path, &text);
   const auto note = nlohmann::json::parse(text, nullptr, false);
@@ -77,6 +77,8 @@ Cache load_context(const std::filesystem::path& path, const Model& model, std::s
           note["model"].get<std::string>(), name_of(model), model.file().path().string());
   if (form != nullptr) *form = note["form"].get<std::string>();
   return cache;
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 }  // namespace ballast

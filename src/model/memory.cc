@@ -1,4 +1,4 @@
-// How much memory there is.
+// How much memory is available.
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -21,7 +21,7 @@ std::size_t machine_memory() {
   return kUnknown;
 }
 
-/// The number that follows `key` in a file of keys and numbers.
+/// The value of `key` in a file of keys and values; 0 if it is missing.
 std::size_t read_entry(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   std::string name;
@@ -37,7 +37,7 @@ std::size_t read_number(const std::string& path, std::size_t otherwise) {
   return in >> number ? number : otherwise;
 }
 
-/// What the limits of this process's control group, and of those around it, leave (version 2).
+/// What the limits of this process's control group and of its ancestors leave (version 2).
 std::size_t group_memory() {
   std::ifstream in("/proc/self/cgroup");
   std::string line;
@@ -47,7 +47,7 @@ std::size_t group_memory() {
     for (std::string group = line.substr(3);; group.erase(group.find_last_of('/'))) {
       const std::string folder = "/sys/fs/cgroup" + group + (group == "/" ? "" : "/");
       const std::size_t most = read_number(folder + "memory.max", kUnknown);
-      // Pages of files, this model's among them, give way when memory is asked for.
+      // The system drops pages of files, the model's among them, when memory is needed.
       const std::size_t pages =
           read_entry(folder + "memory.stat", "file") - read_entry(folder + "memory.stat", "shmem");
       const std::size_t held = read_number(folder + "memory.current", 0);
@@ -67,7 +67,7 @@ std::size_t available_memory() { return std::min(machine_memory(), group_memory(
 
 void require_memory(const MemoryEstimate& estimate, std::size_t available, std::string_view what) {
   require(
-      estimate.total() <= available,
+      estimate.total() <= available, ErrorCode::out_of_memory,
       "{} needs {:.2f} GiB of memory ({:.2f} weights, {:.2f} cache, {:.2f} scratch), {:.2f} GiB "
       "are available: choose a smaller budget, --protocol stream, or a smaller --cache-type",
       what, gib(estimate.total()), gib(estimate.weights), gib(estimate.cache),

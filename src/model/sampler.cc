@@ -11,13 +11,13 @@
 namespace ballast {
 namespace {
 
-/// More likely first; equal ones by id, so that the order never depends on the library's sort.
+/// More likely first; ties by id, so that the order does not depend on the library's sort.
 bool likelier(const TokenChance& a, const TokenChance& b) {
   return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
                                                 : a.token < b.token;
 }
 
-/// The first that is `top`, the largest. There is one.
+/// Index of the first logit equal to `top`, which is among them.
 std::size_t first_of(std::span<const float> logits, float top) {
   return static_cast<std::size_t>(std::ranges::find(logits, top) - logits.begin());
 }
@@ -26,13 +26,14 @@ double log_sum_exp(std::span<const float> logits, float top) {
   return top + std::log(kernels::sum_exp(logits, top));
 }
 
-/// The largest. Throws unless every logit is a number and it is finite.
+/// The largest logit. Throws if a logit is NaN or the largest is not finite.
 float checked_top(std::span<const float> logits) {
   const float top = kernels::largest(logits);
   for (std::size_t i = 0; std::isnan(top) && i < logits.size(); ++i) {
-    require(!std::isnan(logits[i]), "the logit of token {} is not a number", i);
+    require(!std::isnan(logits[i]), ErrorCode::not_finite, "the logit of token {} is not a number",
+            i);
   }
-  require(std::isfinite(top), "no logit is finite");
+  require(std::isfinite(top), ErrorCode::not_finite, "no logit is finite");
   return top;
 }
 
@@ -67,7 +68,7 @@ TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token
     for (Token token : history.last(window)) {
       const auto i = static_cast<std::size_t>(token);
       require(token >= 0 && i < logits.size(), "token id {} among {} logits", token, logits.size());
-      // From the model's logit, so that a token that came twice is punished once.
+      // From the model's logit: a repeated token is penalized once.
       logits_[i] = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
                                     : logits[i] * options_.repetition_penalty;
     }
@@ -118,17 +119,17 @@ void Sampler::keep_likely() {
 }
 
 void Sampler::keep_top_p(float top) {
-  double sum = 0.0, mass = 0.0;
+  double sum = 0.0, kept_sum = 0.0;
   for (const TokenChance& c : choices_) sum += std::exp(double{c.log_probability} - top);
-  // Tokens that each have less than their share of the mass that is left out have less than that
-  // together: the others reach top-p without them. So there are few to sort.
+  // Tokens below an equal part of the probability left out cannot add up to it, so the others
+  // reach top-p without them. Few tokens are left to sort.
   const double out = (1.0 - double{options_.top_p}) * sum;
   const double least = top + std::log(0.999 * out / static_cast<double>(choices_.size()));
   std::erase_if(choices_, [&](const TokenChance& c) { return c.log_probability < least; });
   std::sort(choices_.begin(), choices_.end(), likelier);
   std::size_t kept = 0;
-  while (kept < choices_.size() && mass < options_.top_p * sum) {
-    mass += std::exp(double{choices_[kept++].log_probability} - top);
+  while (kept < choices_.size() && kept_sum < options_.top_p * sum) {
+    kept_sum += std::exp(double{choices_[kept++].log_probability} - top);
   }
   choices_.resize(std::max<std::size_t>(1, kept));
 }

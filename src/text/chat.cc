@@ -107,7 +107,7 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::string_view jinja) try
     : impl_(std::make_shared<const Impl>(Impl{jinja::parse(jinja), jinja.size()})) {
 } catch (const Error& e) {
-  fail("chat template: {}", e.what());
+  fail(e.code(), "chat template: {}", e.what());
 }
 
 ChatTemplate ChatTemplate::family(std::string_view name) {
@@ -146,7 +146,7 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
   try {
     return jinja::render(impl_->block, variables, jinja::Budget(kBudget + kBudgetPerByte * size));
   } catch (const Error& e) {
-    fail("chat template: {}", e.what());
+    fail(e.code(), "chat template: {}", e.what());
   }
 }
 

@@ -50,7 +50,8 @@ const RulerTask& find_ruler_task(std::string_view name, const fs::path& file) {
     if (name.starts_with(task.name)) return task;
     known.push_back(task.name);
   }
-  fail("{}: the name tells no task of RULER; expected it to begin with one of {}", file.string(),
+  fail(ErrorCode::bad_file,
+       "{}: the name tells no task of RULER; expected it to begin with one of {}", file.string(),
        fmt::join(known, ", "));
 }
 
@@ -92,8 +93,8 @@ Sample make_summary_sample(const Record& record, const fs::path& file) {
   sample.raw = true;
   if (record.has("max_tokens")) {
     const std::int64_t most = record.number("max_tokens");
-    require(most > 0 && most <= 65536, "{}: max_tokens is {}; expected 1 to 65536", record.place,
-            most);
+    require(most > 0 && most <= 65536, ErrorCode::bad_file,
+            "{}: max_tokens is {}; expected 1 to 65536", record.place, most);
     sample.max_tokens = static_cast<std::size_t>(most);
   } else {
     sample.max_tokens = 64;

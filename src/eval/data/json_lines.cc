@@ -14,12 +14,13 @@ constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 constexpr int kDeepest = 64;
 
 const nlohmann::json& field(const Record& record, const char* name) {
-  require(record.has(name), "{}: the field \"{}\" is missing", record.place, name);
+  require(record.has(name), ErrorCode::bad_file, "{}: the field \"{}\" is missing", record.place,
+          name);
   return record.fields.at(name);
 }
 
 [[noreturn]] void fail_type(const Record& record, const char* name, const char* expected) {
-  fail("{}: the field \"{}\" is {}; expected {}", record.place, name,
+  fail(ErrorCode::bad_file, "{}: the field \"{}\" is {}; expected {}", record.place, name,
        record.fields.at(name).type_name(), expected);
 }
 
@@ -29,7 +30,8 @@ bool read_line(std::istream& in, std::string& line, const std::string& place) {
   std::streambuf& buffer = *in.rdbuf();
   for (int c = buffer.sbumpc(); c != std::char_traits<char>::eof(); c = buffer.sbumpc()) {
     if (c == '\n') return true;
-    require(line.size() < kLongestLine, "{}: the line is longer than 256 MiB", place);
+    require(line.size() < kLongestLine, ErrorCode::bad_file, "{}: the line is longer than 256 MiB",
+            place);
     line.push_back(static_cast<char>(c));
   }
   return !line.empty();
@@ -56,26 +58,26 @@ std::string Record::digits(const char* name) const {
   const std::size_t sign = text.starts_with('-') ? 1 : 0;
   const bool whole =
       text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
-  require(whole, "{}: the field \"{}\" is \"{}\"; expected a whole number", place, name,
-          printable(text));
+  require(whole, ErrorCode::bad_file, "{}: the field \"{}\" is \"{}\"; expected a whole number",
+          place, name, printable(text));
   return text;
 }
 
 std::int64_t Record::number(const char* name) const {
   const std::string written = digits(name);
-  require(written.size() <= 18, "{}: the field \"{}\" is {}, which is too large", place, name,
-          printable(written));
+  require(written.size() <= 18, ErrorCode::bad_file,
+          "{}: the field \"{}\" is {}, which is too large", place, name, printable(written));
   return std::stoll(written);
 }
 
 std::vector<std::string> Record::texts(const char* name) const {
   const nlohmann::json& value = field(*this, name);
   if (!value.is_array()) fail_type(*this, name, "a list of texts");
-  require(!value.empty(), "{}: the list \"{}\" is empty", place, name);
+  require(!value.empty(), ErrorCode::bad_file, "{}: the list \"{}\" is empty", place, name);
   std::vector<std::string> out;
   for (const nlohmann::json& item : value) {
-    require(item.is_string(), "{}: the list \"{}\" holds {}; expected texts", place, name,
-            item.type_name());
+    require(item.is_string(), ErrorCode::bad_file, "{}: the list \"{}\" holds {}; expected texts",
+            place, name, item.type_name());
     out.push_back(item.get<std::string>());
   }
   return out;
@@ -89,8 +91,8 @@ Record Record::object(const char* name) const {
 
 JsonLines::JsonLines(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), "{}: is a folder; expected a .jsonl file",
-          path.string());
+  require(!std::filesystem::is_directory(path, ignored), ErrorCode::io,
+          "{}: is a folder; expected a .jsonl file", path.string());
   errno = 0;
   file_.open(path, std::ios::binary);
   if (!file_.is_open()) fail_to_open(path, errno);
@@ -104,24 +106,26 @@ std::optional<Record> JsonLines::next() {
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      require(depth <= kDeepest, "{}: JSON nested deeper than {}", place, kDeepest);
+      require(depth <= kDeepest, ErrorCode::bad_file, "{}: JSON nested deeper than {}", place,
+              kDeepest);
       return true;
     };
     Record record{place, {}};
     try {
       record.fields = nlohmann::json::parse(line.begin(), line.end(), limit_depth);
     } catch (const nlohmann::json::parse_error& e) {
-      fail("{}: not valid JSON at byte {} of the line; expected one object a line", place, e.byte);
+      fail(ErrorCode::bad_file,
+           "{}: not valid JSON at byte {} of the line; expected one object a line", place, e.byte);
     } catch (const nlohmann::json::out_of_range&) {
-      fail("{}: a number in this JSON is too large", place);
+      fail(ErrorCode::bad_file, "{}: a number in this JSON is too large", place);
     }
-    require(record.fields.is_object(), "{}: {} where an object was expected", place,
-            record.fields.type_name());
+    require(record.fields.is_object(), ErrorCode::bad_file, "{}: {} where an object was expected",
+            place, record.fields.type_name());
     ++found_;
     return record;
   }
-  require(!file_.bad(), "{}: cannot be read to its end", path_.string());
-  require(found_ != 0, "{}: holds no sample", path_.string());
+  require(!file_.bad(), ErrorCode::io, "{}: cannot be read to its end", path_.string());
+  require(found_ != 0, ErrorCode::bad_file, "{}: holds no sample", path_.string());
   return std::nullopt;
 }
 
@@ -131,7 +135,8 @@ std::vector<std::filesystem::path> json_lines_files(const std::filesystem::path&
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
   }
-  require(!files.empty(), "{}: the folder holds no .jsonl file", path.string());
+  require(!files.empty(), ErrorCode::bad_file, "{}: the folder holds no .jsonl file",
+          path.string());
   std::sort(files.begin(), files.end());
   return files;
 }

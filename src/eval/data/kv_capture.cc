@@ -16,10 +16,11 @@ namespace {
 std::FILE* unnamed_file_beside(const std::filesystem::path& path) {
   std::string name = path.string() + ".spool-XXXXXX";
   const int fd = ::mkstemp(name.data());
-  if (fd < 0) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  if (fd < 0) fail(ErrorCode::io, "{}: cannot create: {}", path.string(), std::strerror(errno));
   ::unlink(name.c_str());
   std::FILE* file = ::fdopen(fd, "w+b");
-  if (file == nullptr) fail("{}: cannot create: {}", path.string(), std::strerror(errno));
+  if (file == nullptr)
+    fail(ErrorCode::io, "{}: cannot create: {}", path.string(), std::strerror(errno));
   return file;
 }
 
@@ -65,7 +66,8 @@ void KvCapture::spool(ConstMatrix rows, const Part& part, std::vector<Piece>& pi
     }
     encode(type_, head, bytes);
     if (std::fwrite(bytes.data(), 1, bytes.size(), spool_) != bytes.size()) {
-      fail("{}: cannot write what was captured: {}", path_.string(), std::strerror(errno));
+      fail(ErrorCode::io, "{}: cannot write what was captured: {}", path_.string(),
+           std::strerror(errno));
     }
     spooled_ += bytes.size();
   }
@@ -77,7 +79,8 @@ std::vector<std::byte> KvCapture::read_head(const Piece& piece, std::size_t head
   const auto offset = static_cast<off_t>(piece.offset + head * bytes.size());
   if (::fseeko(spool_, offset, SEEK_SET) != 0 ||
       std::fread(bytes.data(), 1, bytes.size(), spool_) != bytes.size()) {
-    fail("{}: cannot read back what was captured: {}", path_.string(), std::strerror(errno));
+    fail(ErrorCode::io, "{}: cannot read back what was captured: {}", path_.string(),
+         std::strerror(errno));
   }
   return bytes;
 }
@@ -87,7 +90,8 @@ void KvCapture::write(const std::map<std::string, std::string>& metadata) {
   for (const Piece& piece : pieces_[0]) tokens += piece.tokens;
   require(tokens > 0, "{}: nothing was captured", path_.string());
   if (std::fflush(spool_) != 0) {
-    fail("{}: cannot write what was captured: {}", path_.string(), std::strerror(errno));
+    fail(ErrorCode::io, "{}: cannot write what was captured: {}", path_.string(),
+         std::strerror(errno));
   }
   std::vector<SafetensorsWriter::Declaration> tensors;
   for (std::size_t layer : layers_) {

@@ -44,7 +44,7 @@ bool is_float(TensorType type) {
 
 }  // namespace
 
-KvFile::KvFile(const std::filesystem::path& path) : file_(path) {
+KvFile::KvFile(const std::filesystem::path& path) try : file_(path) {
   name_ = path.string();
   find_layers();
   shape_ = check_layer(layers_[0]);
@@ -57,6 +57,8 @@ KvFile::KvFile(const std::filesystem::path& path) : file_(path) {
             layers_[i].number, to_string(layers_[0].parts[0]->shape),
             to_string(layers_[i].parts[0]->shape));
   }
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 bool KvFile::has_layers(const Safetensors& file) {
@@ -136,7 +138,8 @@ void KvFile::read(Part part, std::size_t layer, std::size_t head, std::size_t fi
     decode(tensor.type, tensor.data.subspan(row * row_bytes, row_bytes), out[t]);
     const std::size_t bad = first_not_finite(out[t]);
     if (bad < dim) {
-      fail("{}: tensor '{}', head {}, token {}, number {} is {}; every number must be finite",
+      fail(ErrorCode::not_finite,
+           "{}: tensor '{}', head {}, token {}, number {} is {}; every number must be finite",
            name_, tensor.name, head, first + t, bad, out[t][bad]);
     }
   }

@@ -175,7 +175,7 @@ Value to_json_filter(const Value& input, const Arguments& arguments, Budget& bud
   const Value width = arguments.get(0, "indent", None{});
   for (const auto& [name, value] : arguments.named) {
     const bool known = name == "indent" || (name == "ensure_ascii" && !value.truth());
-    require(known, "tojson: the argument '{}' is not supported", name);
+    require(known, ErrorCode::unsupported, "tojson: the argument '{}' is not supported", name);
   }
   if (width.is_none()) return to_json(input, -1, budget);
   const std::int64_t spaces = expect_integer(width, "tojson");
@@ -380,7 +380,8 @@ const std::map<std::string, Test, std::less<>>& tests() {
 Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments,
                    Budget& budget) {
   const auto found = filters().find(name);
-  require(found != filters().end(), "the filter '{}' is not supported", name.substr(0, 60));
+  require(found != filters().end(), ErrorCode::unsupported, "the filter '{}' is not supported",
+          name.substr(0, 60));
   budget.spend_on(input);
   return found->second(input, arguments, budget);
 }
@@ -388,7 +389,8 @@ Value apply_filter(const std::string& name, const Value& input, const Arguments&
 bool apply_test(const std::string& name, const Value& input, const Arguments& arguments,
                 Budget& budget) {
   const auto found = tests().find(name);
-  require(found != tests().end(), "the test '{}' is not supported", name.substr(0, 60));
+  require(found != tests().end(), ErrorCode::unsupported, "the test '{}' is not supported",
+          name.substr(0, 60));
   budget.spend_on(input);
   return found->second(input, arguments, budget);
 }

@@ -153,7 +153,8 @@ ExpressionPtr ExpressionParser::parse_comparison() {
     if (peek().is_name("in")) op = "in";
     if (peek().is_name("not") && peek(1).is_name("in")) op = "not in";
     if (op.empty()) return left;
-    require(count == 0, "line {}: chained comparisons are not supported", peek().line);
+    require(count == 0, ErrorCode::unsupported, "line {}: chained comparisons are not supported",
+            peek().line);
     take();
     if (op == "not in") take();
     ExpressionPtr right = parse_sum();

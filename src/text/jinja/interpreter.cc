@@ -127,7 +127,7 @@ class Interpreter {
       } catch (const LineError&) {
         throw;
       } catch (const Error& e) {
-        throw LineError(fmt::format("line {}: {}", statement.line, e.what()));
+        throw LineError(e.code(), fmt::format("line {}: {}", statement.line, e.what()));
       }
       if (flow != Flow::normal) return flow;
     }

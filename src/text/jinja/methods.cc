@@ -120,7 +120,7 @@ Value call_dict_method(const Value& object, const std::string& name, const Argum
     budget.spend(out.size());
     return out;
   }
-  fail("the method '{}' of a dict is not supported", name.substr(0, 60));
+  fail(ErrorCode::unsupported, "the method '{}' of a dict is not supported", name.substr(0, 60));
 }
 
 }  // namespace
@@ -129,11 +129,11 @@ Value call_method(const Value& object, const std::string& name, const Arguments&
                   Budget& budget) {
   budget.spend_on(object);
   if (object.dict()) return call_dict_method(object, name, arguments, budget);
-  require(object.string() != nullptr, "the method '{}' of {} is not supported", name.substr(0, 60),
-          object.type_name());
+  require(object.string() != nullptr, ErrorCode::unsupported,
+          "the method '{}' of {} is not supported", name.substr(0, 60), object.type_name());
   const auto found = string_methods().find(name);
-  require(found != string_methods().end(), "the method '{}' of a string is not supported",
-          name.substr(0, 60));
+  require(found != string_methods().end(), ErrorCode::unsupported,
+          "the method '{}' of a string is not supported", name.substr(0, 60));
   return found->second(*object.string(), arguments, budget);
 }
 

@@ -91,7 +91,8 @@ class Parser : ExpressionParser {
       expect_close();
       return make(tag.text == "break" ? Kind::break_ : Kind::continue_, tag);
     }
-    fail("line {}: the tag '{}' is not supported", tag.line, tag.text.substr(0, 60));
+    fail(ErrorCode::unsupported, "line {}: the tag '{}' is not supported", tag.line,
+         tag.text.substr(0, 60));
   }
 
   Statement parse_if(const Lexeme& tag) {
@@ -118,7 +119,8 @@ class Parser : ExpressionParser {
     if (!accept_name("in")) unexpected("in");
     statement.value = parse_or();
     statement.conditions.push_back(accept_name("if") ? parse_expression() : nullptr);
-    require(!peek().is_name("recursive"), "line {}: recursive loops are not supported", tag.line);
+    require(!peek().is_name("recursive"), ErrorCode::unsupported,
+            "line {}: recursive loops are not supported", tag.line);
     expect_close();
     ++loops_;
     statement.branches.push_back(parse_block({"else", "endfor"}));

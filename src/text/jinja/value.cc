@@ -208,7 +208,8 @@ Value Arguments::get(std::size_t place, std::string_view name, Value otherwise) 
 }
 
 void Budget::spend(std::uint64_t amount) {
-  require(amount <= left_, "the template makes too much text or takes too many steps");
+  require(amount <= left_, ErrorCode::over_limit,
+          "the template makes too much text or takes too many steps");
   left_ -= amount;
 }
 

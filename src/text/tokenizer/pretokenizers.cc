@@ -122,7 +122,8 @@ PreTokenizer find_pre_tokenizer(std::string_view name, const std::string& source
   if (const auto found = known.find(name); found != known.end()) return found->second;
   std::vector<std::string_view> names;
   for (const auto& entry : known) names.push_back(entry.first);
-  fail("{}: unknown pre-tokeniser '{}'; known are {}", source, name, fmt::join(names, ", "));
+  fail(ErrorCode::unsupported, "{}: unknown pre-tokeniser '{}'; known are {}", source, name,
+       fmt::join(names, ", "));
 }
 
 }  // namespace ballast

@@ -48,7 +48,8 @@ std::string one_line(std::string text) {
 SentencePieceModel::SentencePieceModel(const std::string& serialized, const std::string& source)
     : source_(source), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   const auto status = processor_->LoadFromSerializedProto(serialized);
-  require(status.ok(), "{}: not a SentencePiece model ({})", source, one_line(status.ToString()));
+  require(status.ok(), ErrorCode::bad_file, "{}: not a SentencePiece model ({})", source,
+          one_line(status.ToString()));
 }
 
 SentencePieceModel::~SentencePieceModel() = default;
@@ -74,7 +75,7 @@ Vocabulary SentencePieceModel::vocabulary() const {
   // The library does not tell whether it puts a space in front; what it does with a letter does.
   std::vector<std::string> pieces;
   const auto status = processor_->Encode("a", &pieces);
-  require(status.ok(), "{}: {}", source_, one_line(status.ToString()));
+  require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
   if (!pieces.empty() && pieces[0].starts_with("\u2581")) {
     vocabulary.space_prefix = Vocabulary::SpacePrefix::always;
   }
@@ -84,14 +85,14 @@ Vocabulary SentencePieceModel::vocabulary() const {
 void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) const {
   std::vector<int> ids;
   const auto status = processor_->Encode(text, &ids);
-  require(status.ok(), "{}: {}", source_, one_line(status.ToString()));
+  require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
   out.insert(out.end(), ids.begin(), ids.end());
 }
 
 std::string serialize(const SentencePieceParts& parts) {
   require(parts.scores.size() == parts.pieces.size() && parts.types.size() == parts.pieces.size(),
-          "serialize: {} pieces, {} scores, {} types; expected as many", parts.pieces.size(),
-          parts.scores.size(), parts.types.size());
+          ErrorCode::bad_file, "serialize: {} pieces, {} scores, {} types; expected as many",
+          parts.pieces.size(), parts.scores.size(), parts.types.size());
   Message model;
   for (std::size_t i = 0; i < parts.pieces.size(); ++i) {
     Message piece;

@@ -27,8 +27,9 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) : nodes_(1) {
     const bool control = type == TokenType::control || type == TokenType::unknown;
     const std::string& piece = vocabulary.pieces[i];
     if ((!control && type != TokenType::user_defined) || piece.empty()) continue;
-    require(piece.size() <= kLongest, "{}: special token {} has {} bytes; at most {} are supported",
-            vocabulary.source, i, piece.size(), kLongest);
+    require(piece.size() <= kLongest, ErrorCode::unsupported,
+            "{}: special token {} has {} bytes; at most {} are supported", vocabulary.source, i,
+            piece.size(), kLongest);
     const auto token = static_cast<Token>(i);
     add(piece, {token, control, listed(vocabulary.strip_left, token),
                 listed(vocabulary.strip_right, token)});

@@ -80,7 +80,7 @@ class Reader {
   }
 
   [[noreturn]] void unsupported(const char* what, const json& part) {
-    fail("{}: {} {} is not supported", source_, what,
+    fail(ErrorCode::unsupported, "{}: {} {} is not supported", source_, what,
          part.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200));
   }
 
@@ -167,7 +167,8 @@ class Reader {
     } else if (type == "Unigram") {
       read_unigram(model);
     } else {
-      fail("{}: model type '{}' is not supported; supported are BPE and Unigram", source_, type);
+      fail(ErrorCode::unsupported,
+           "{}: model type '{}' is not supported; supported are BPE and Unigram", source_, type);
     }
   }
 
@@ -176,7 +177,7 @@ class Reader {
       const auto found = model.find(key);
       if (found != model.end() && !found->is_null() && *found != "") unsupported(key, *found);
     }
-    require(byte_level_ != spaces_are_marked_,
+    require(byte_level_ != spaces_are_marked_, ErrorCode::unsupported,
             "{}: BPE is supported either with ByteLevel or with spaces replaced by U+2581",
             source_);
     vocabulary_.kind = byte_level_ ? Kind::byte_bpe : Kind::sentencepiece;
@@ -246,7 +247,8 @@ class Reader {
 
   void read_unigram(const json& model) {
     require(!byte_level_ && vocabulary_.space_prefix != SpacePrefix::first && !vocabulary_.nfc,
-            "{}: Unigram is supported with Metaspace and Precompiled only", source_);
+            ErrorCode::unsupported, "{}: Unigram is supported with Metaspace and Precompiled only",
+            source_);
     const auto unknown = model.at("unk_id").get<std::int64_t>();
     for (const json& entry : model.at("vocab")) {
       const bool is_unknown = static_cast<std::int64_t>(library_.pieces.size()) == unknown;
@@ -318,7 +320,7 @@ void add_token(Vocabulary& vocabulary, Token id, const json& token) {
   require(id >= 0 && static_cast<std::size_t>(id) < 2 * size + 65536,
           "{}: the added token '{}' has the id {}, far beyond the {} pieces", vocabulary.source,
           content, id, size);
-  require(!token.value("single_word", false),
+  require(!token.value("single_word", false), ErrorCode::unsupported,
           "{}: the added token '{}' asks for 'single_word', "
           "which is not supported",
           vocabulary.source, content);

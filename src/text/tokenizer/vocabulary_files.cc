@@ -132,8 +132,8 @@ void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_t
 
 }  // namespace
 
-Vocabulary read_vocabulary(const fs::path& path) {
-  require(fs::exists(path), "{}: no such file or folder", path.string());
+Vocabulary read_vocabulary(const fs::path& path) try {
+  require(fs::exists(path), ErrorCode::io, "{}: no such file or folder", path.string());
   const bool is_folder = fs::is_directory(path);
   const bool is_gguf = !is_folder && path.extension() != ".json" && path.extension() != ".model";
   if (is_gguf) return read_vocabulary(Gguf(path));
@@ -150,6 +150,8 @@ Vocabulary read_vocabulary(const fs::path& path) {
     vocabulary.chat_template = read_limited(folder / "chat_template.jinja");
   }
   return vocabulary;
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 }  // namespace ballast

@@ -77,7 +77,7 @@ bool is_phi3(const Gguf& file) {
 
 }  // namespace
 
-Vocabulary read_vocabulary(const Gguf& file) {
+Vocabulary read_vocabulary(const Gguf& file) try {
   Vocabulary vocabulary;
   vocabulary.source = file.path().string();
   const auto model = file.get<std::string_view>("tokenizer.ggml.model");
@@ -102,15 +102,17 @@ Vocabulary read_vocabulary(const Gguf& file) {
     vocabulary.add_bos = true;
     if (is_phi3(file)) strip_after_phi3_marks(vocabulary);
   } else {
-    fail(
-        "{}: the vocabulary is of kind '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' "
-        "(SentencePiece)",
-        vocabulary.source, model);
+    fail(ErrorCode::unsupported,
+         "{}: the vocabulary is of kind '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' "
+         "(SentencePiece)",
+         vocabulary.source, model);
   }
   read_special(vocabulary, file);
   vocabulary.chat_template =
       file.find<std::string_view>("tokenizer.chat_template").value_or(std::string_view());
   return vocabulary;
+} catch (const Error& error) {
+  rethrow_from_file(error);
 }
 
 }  // namespace ballast

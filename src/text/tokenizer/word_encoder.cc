@@ -47,8 +47,9 @@ void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
       if (spelling.size() == 6 && spelling.starts_with("<0x") && spelling[5] == '>') {
         std::from_chars(spelling.data() + 3, spelling.data() + 5, byte, 16);
       }
-      require(byte < 256, "{}: piece {} ('{}') is of type byte but not of the form <0x0A>",
-              vocabulary_.source, i, to_valid_utf8(spelling));
+      require(byte < 256, ErrorCode::bad_file,
+              "{}: piece {} ('{}') is of type byte but not of the form <0x0A>", vocabulary_.source,
+              i, to_valid_utf8(spelling));
       bytes_[byte] = id;
     }
     if (!is_mergeable(type) || spelling.empty()) continue;
@@ -62,7 +63,7 @@ void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
 void WordEncoder::read_merges() {
   const auto& merges = vocabulary_.merges;
   if (!by_bytes_ && merges.empty()) {
-    require(vocabulary_.scores.size() == vocabulary_.pieces.size(),
+    require(vocabulary_.scores.size() == vocabulary_.pieces.size(), ErrorCode::bad_file,
             "{}: {} scores for {} pieces; expected one each, or merges", vocabulary_.source,
             vocabulary_.scores.size(), vocabulary_.pieces.size());
   }
@@ -85,9 +86,9 @@ void WordEncoder::read_merges() {
     const std::string& right = merges[rank].second;
     const auto id = [&](const std::string& piece) {
       const auto found = ids.find(piece);
-      require(found != ids.end(), "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing",
-              vocabulary_.source, rank, to_valid_utf8(left), to_valid_utf8(right),
-              to_valid_utf8(piece));
+      require(found != ids.end(), ErrorCode::bad_file,
+              "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing", vocabulary_.source,
+              rank, to_valid_utf8(left), to_valid_utf8(right), to_valid_utf8(piece));
       return found->second;
     };
     const Token joined = id(left + right);
@@ -166,7 +167,7 @@ void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const 
     if (out.empty() || out.back() != vocabulary_.unk) out.push_back(vocabulary_.unk);
     return;
   }
-  require(append_bytes(kReplacementUtf8, out),
+  require(append_bytes(kReplacementUtf8, out), ErrorCode::bad_file,
           "{}: no piece writes '{}' and there is no unknown token", vocabulary_.source,
           to_valid_utf8(bytes));
 }
