@@ -28,7 +28,7 @@
 
 #include "ballast/attention.h"
 #include "ballast/threads.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "floors.h"
 #include "target.h"
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "ballast/threads.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "gemm/matmul.h"
 #include "simd/cpu.h"
 #include "simd/roofline.h"

@@ -19,6 +19,7 @@
 #include "ballast/rotary.h"
 #include "ballast/storage.h"
 #include "ballast/summary.h"
+#include "ballast/threads.h"
 
 namespace ballast {
 
@@ -58,6 +59,9 @@ struct CacheOptions {
   /// Tokens that the sequence will have. stream with a rate needs it; otherwise it only saves
   /// allocations. 0: unknown.
   std::size_t expected_tokens = 0;
+  /// Threads of the cache's loops over heads. Null: the pool of the engine that runs the cache, or
+  /// else ThreadPool::shared(). Not part of a saved cache: see Cache::set_pool().
+  std::shared_ptr<ThreadPool> pool;
   /// What forks of an exact cache need beside its tokens: see experiments.h.
   Recording recording;
 
@@ -92,7 +96,7 @@ struct BatchItem;
 class SharedState;
 
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
-/// uses threads() threads over heads.
+/// runs its heads on the threads of options().pool.
 class Cache {
  public:
   /// Throws Error on a bad shape or option (see Policy::budget).
@@ -103,6 +107,8 @@ class Cache {
 
   const CacheShape& shape() const;
   const CacheOptions& options() const;
+  /// Sets options().pool, for caches that were loaded. No other call may be running.
+  void set_pool(std::shared_ptr<ThreadPool> pool);
 
   /// Takes in m tokens of one layer and answers their queries, causally.
   /// keys: m × kv_heads × key_dim, values: m × kv_heads × value_dim; queries: m × (kv_heads ·
@@ -211,7 +217,7 @@ class Cache {
   /// Whether the exact cache is within it.
   bool fits_exactly() const;
 
-  std::unique_ptr<const Settings> settings_;
+  std::unique_ptr<Settings> settings_;
   std::unique_ptr<SharedState> shared_;
   std::shared_ptr<ReplayScores> scores_;    // forks share them; null: no second reading yet
   std::unique_ptr<RotaryTable> rotations_;  ///< null: absolute positions
@@ -225,9 +231,9 @@ struct BatchItem {
   MutableHeadsView out;
 };
 
-/// Cache::forward of one layer for several sequences at once, which share the threads. Results are
-/// those of a call each. Throws Error as forward() does, and if a cache is given twice; all caches
-/// are then as they were.
+/// Cache::forward of one layer for several sequences at once, on the pool of the first cache.
+/// Results are those of a call each. Throws Error as forward() does, and if a cache is given twice;
+/// all caches are then as they were.
 void forward_batch(std::size_t layer, std::span<const BatchItem> items);
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// Checks of numbers that come from outside.
+// Checks of elements that come from outside.
 #pragma once
 
 #include <cstddef>

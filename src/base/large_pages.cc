@@ -7,7 +7,7 @@
 #include <iterator>
 #include <new>
 
-// Accesses beyond an array, or to one that was freed, are reported as those of malloc's.
+// AddressSanitizer reports accesses beyond an array and to freed ones, as with malloc.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #else
@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kSmallPage = 4096;
 constexpr std::size_t kFirstRegion = 64 * kLargePage;  // of addresses, not of memory
-// At least this lies between arrays: an access to the first byte beyond one is found out, and
-// arrays of 2^n bytes do not all begin in the same sets of the caches.
+// The gap between arrays. AddressSanitizer detects an access just beyond one, and arrays of 2^n
+// bytes do not all start in the same cache sets.
 constexpr std::size_t kGap = 64;
 
 std::size_t up(std::size_t x, std::size_t unit) { return (x + unit - 1) / unit * unit; }
@@ -35,7 +35,7 @@ std::byte* down(std::byte* p, std::size_t unit) {
   return p - reinterpret_cast<std::uintptr_t>(p) % unit;
 }
 
-// Addresses for `bytes` from the beginning of a large page on, or null.
+// Maps `bytes` from the start of a large page, or returns null.
 std::byte* map_aligned(std::size_t bytes) {
   const std::size_t mapped = bytes + kLargePage;
   void* p = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
@@ -59,7 +59,7 @@ void prefer_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] std::size
 }
 
 LargePages& LargePages::shared() {
-  static LargePages& pages = *new LargePages;  // arrays may outlive everything that is static
+  static LargePages& pages = *new LargePages;  // arrays may outlive all static objects
   return pages;
 }
 
@@ -77,7 +77,7 @@ LargePages::Ranges::iterator LargePages::find(std::size_t bytes) {
 }
 
 void LargePages::map_more(std::size_t bytes) {
-  // As much as all before: the last page of each region may be used in part only.
+  // Regions double: only the last page of each may be partly used.
   std::size_t all = 0;
   for (const auto& [begin, size] : regions_) all += size;
   const std::size_t least = up(bytes, kLargePage);
@@ -129,7 +129,7 @@ void LargePages::free(void* array) noexcept {
   std::byte* last = first + range->second.bytes;
   ASAN_POISON_MEMORY_REGION(first, range->second.bytes);
   range->second.used = false;
-  // Ranges of two regions stay apart, so that each region can be found unused.
+  // Ranges of two regions are never merged: a region is unmapped when it is unused.
   const auto joins = [&](Ranges::iterator next) {
     return next != ranges_.end() && !next->second.used && !regions_.contains(next->first);
   };
@@ -153,7 +153,7 @@ void LargePages::free(void* array) noexcept {
     ranges_.erase(range);
     return;
   }
-  // Pages that are unused now and were not before.
+  // The pages that became unused.
   begin = std::max(up(begin, kLargePage), down(first, kLargePage));
   end = std::min(down(end, kLargePage), up(last, kLargePage));
   if (begin < end) ::madvise(begin, static_cast<std::size_t>(end - begin), MADV_DONTNEED);

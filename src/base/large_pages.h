@@ -1,5 +1,5 @@
-// Memory in large pages. What is read through once a token spends up to a fifth of that time, in
-// virtual machines more, on the translation of addresses where pages have 4 KiB.
+// Memory in large pages. With pages of 4 KiB, address translation takes up to a fifth of the time
+// of reading a long cache, and more in virtual machines.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace ballast {
 
-/// Bytes; of x86-64, and of most other processors whose small pages have 4 KiB.
+/// In bytes: that of x86-64 and of most other processors with small pages of 4 KiB.
 inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
-/// Asks for large pages under `bytes` from `begin`, which must lie at the beginning of a page. A
-/// system that cannot give them changes nothing.
+/// Requests large pages for `bytes` from `begin`, which must be the start of a page. Nothing
+/// changes on a system that has none.
 void prefer_large_pages(void* begin, std::size_t bytes);
 
-/// Arrays that share large pages: one by itself fills none when it is smaller, and wastes half of
-/// one on average when it is not. Memory is taken from the system in large pages when an array is
-/// first written, and given back as soon as no array lies in a page. May be used by many threads.
+/// Arrays that share large pages: a small array alone fills none, a large one wastes half a page on
+/// average. The system provides a page when an array is first written there, and gets it back when
+/// no array lies in it any more. Thread-safe.
 class LargePages {
  public:
   LargePages() = default;
@@ -25,14 +25,14 @@ class LargePages {
   LargePages& operator=(const LargePages&) = delete;
   ~LargePages();
 
-  /// The one that everyone shares.
+  /// The one that all caches use.
   static LargePages& shared();
 
-  /// `bytes` > 0, aligned to 4 KiB; not zero where an array lay before. Throws std::bad_alloc.
+  /// Allocates `bytes` > 0, aligned to 4 KiB and not zeroed. Throws std::bad_alloc.
   void* allocate(std::size_t bytes);
-  /// What allocate() gave.
+  /// Frees what allocate() returned.
   void free(void* array) noexcept;
-  /// Of all arrays there are, what lies between them included.
+  /// Bytes of all arrays, gaps between them included.
   std::size_t bytes();
 
  private:
@@ -46,8 +46,8 @@ class LargePages {
   void map_more(std::size_t bytes);
 
   std::mutex mutex_;
-  Ranges ranges_;  // all that is mapped, by address; no two unused ones of a region side by side
-  std::map<std::byte*, std::size_t> regions_;  // what the system gave, to be given back at the end
+  Ranges ranges_;  // all mapped ranges, by address; adjacent unused ones of a region are merged
+  std::map<std::byte*, std::size_t> regions_;  // what the system provided, unmapped at the end
 };
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// A whole file in memory, read-only, as the operating system pages it in.
+// A whole file mapped into memory, read-only.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  /// The content; it stays where it is when the object moves. Another program that shortens the
-  /// file meanwhile takes pages away from under us (SIGBUS): no reader of mapped files escapes it.
+  /// The content. Its address does not change when the object moves. If another program shortens
+  /// the file meanwhile, reading raises SIGBUS, as with every mapped file.
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
 

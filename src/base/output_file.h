@@ -10,11 +10,11 @@
 
 namespace ballast {
 
-/// Writes `path.partial` and renames it to `path` on commit(), so that whoever looks at `path`
-/// finds the old file or the complete new one, whatever happens in between. Without commit() the
-/// partial file is removed, by remove_partial_files() too when a signal ends the program. A path
-/// that exists and is not a regular file (/dev/stdout, a pipe) is written to directly. Every member
-/// throws Error with the path and the system's reason, a full disk included.
+/// Writes `path.partial` and renames it to `path` on commit(). So `path` is always the old file or
+/// the complete new one. Without commit() the partial file is removed; when a signal ends the
+/// program, remove_partial_files() does it. A path that exists and is not a regular file
+/// (/dev/stdout, a pipe) is written to directly. Every member throws Error with the path and the
+/// system's reason, a full disk included.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);
@@ -24,7 +24,7 @@ class OutputFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  /// Makes the content durable and gives it its name. Nothing can be written afterwards.
+  /// Makes the content durable and renames the file. Nothing can be written afterwards.
   void commit();
 
   /// Where the file will appear.

@@ -10,8 +10,8 @@
 namespace ballast {
 namespace {
 
-// Whoever takes a path out of its slot owns it. The handler may not free: it puts what it has
-// unlinked aside, for whoever uses the slot next.
+// Taking a path out of its slot makes the taker its owner. The signal handler may not free memory:
+// it keeps an unlinked path aside, and the next user of the slot frees it.
 struct Slot {
   std::atomic<char*> path{};
   std::atomic<char*> removed{};

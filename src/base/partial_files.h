@@ -1,18 +1,18 @@
-// The unfinished files of this process, so that a signal can take them away.
+// The unfinished files of this process, which a signal handler removes.
 #pragma once
 
 #include <string>
 
 namespace ballast {
 
-/// Notes that `path` is to go when the process is interrupted. The number names the note; -1 when
-/// too many are taken, the file then stays behind after an interrupt.
+/// Registers `path` for removal when the process is interrupted. Returns the registration's number,
+/// or -1 when too many are taken; the file then remains after an interrupt.
 int note_partial_file(const std::string& path);
 
-/// The file is finished or gone. Does nothing for -1.
+/// Unregisters a file that is finished or removed. Does nothing for -1.
 void forget_partial_file(int note);
 
-/// Removes every noted file. Made to be called from a signal handler.
+/// Removes every registered file. Safe in a signal handler.
 void remove_partial_files() noexcept;
 
 }  // namespace ballast

@@ -8,7 +8,7 @@ namespace ballast {
 /// Bytes (VmHWM), pages of mapped files included; 0 if the system does not say.
 std::size_t peak_memory();
 
-/// Counts anew from now on, where the system lets it.
+/// Restarts the count, where the system allows it.
 void reset_peak_memory();
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// Text of unknown origin, made fit for a one-line message.
+// Text of unknown origin for one-line messages.
 #pragma once
 
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 
 namespace ballast {
 
-/// The mean of numbers that come one by one, and its standard error as if they were independent.
+/// A running mean and its standard error, which assumes independent samples.
 struct RunningMean {
   std::size_t count = 0;
   double sum = 0, squares = 0;
@@ -17,7 +17,7 @@ struct RunningMean {
     squares += x * x;
   }
   double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
-  /// 0 for fewer than two numbers.
+  /// 0 for fewer than two samples.
   double error() const {
     if (count < 2) return 0;
     const auto n = static_cast<double>(count);

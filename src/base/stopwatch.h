@@ -4,7 +4,7 @@
 
 namespace ballast {
 
-/// Seconds since it was made.
+/// Measures the seconds since its construction.
 class Stopwatch {
  public:
   double seconds() const {

@@ -8,7 +8,7 @@
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "cache/cache_parts.h"
 #include "cache/replay_scores.h"
 
@@ -120,7 +120,8 @@ void check_finite(const HeadsView& view, const char* name) {
   for (std::size_t t = 0; t < view.tokens; ++t) {
     const std::size_t at = first_fault(view, t);
     if (at == view.heads * view.dim) continue;
-    fail("{}: token {}, number {} is {}", name, t, at, not_finite(view, t, at));
+    fail(ErrorCode::not_finite, "{}: token {}, number {} is {}", name, t, at,
+         not_finite(view, t, at));
   }
 }
 
@@ -162,6 +163,9 @@ Cache::~Cache() = default;
 
 const CacheShape& Cache::shape() const { return settings_->shape; }
 const CacheOptions& Cache::options() const { return settings_->options; }
+void Cache::set_pool(std::shared_ptr<ThreadPool> pool) {
+  settings_->options.pool = std::move(pool);
+}
 
 void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& values,
                   const HeadsView& queries, const MutableHeadsView& out) const {
@@ -229,6 +233,8 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
     item.cache->check(layer, item.keys, item.values, item.queries, item.out);
     elements += item.keys.tokens * item.keys.heads * item.keys.dim;
   }
+  if (items.empty()) return;
+  const PoolScope scope(items[0].cache->options().pool.get());
   parallel_for(
       items.size(),
       [&](std::size_t i) {
@@ -241,9 +247,9 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
   };
   // A sequence for each thread. The last ones, too few for that, are taken one after another where
   // they are through sooner when their heads share the threads.
-  const auto workers = static_cast<std::size_t>(threads());
+  const auto workers = loop_threads();
   const std::size_t rest = items.size() % workers;
-  const std::size_t heads = items.empty() ? 0 : items[0].cache->shape().kv_heads;
+  const std::size_t heads = items[0].cache->shape().kv_heads;
   const bool share = rest * ((heads + workers - 1) / workers) < heads;
   const std::size_t alone = share ? items.size() - rest : items.size();
   parallel_for(alone, attend, workers > 1);

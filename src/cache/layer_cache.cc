@@ -7,7 +7,7 @@
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "cache/head_elements.h"
 #include "cache/rolling.h"
 #include "storage/rows_bytes.h"
@@ -121,6 +121,7 @@ std::size_t LayerCache::room() const {
 
 void LayerCache::forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
                          const MutableHeadsView& out) {
+  const PoolScope scope(options_.pool.get());
   for (std::size_t done = 0; done < keys.tokens;) {
     std::size_t count = std::min(room(), keys.tokens - done);
     if (count == 0) {
@@ -151,6 +152,7 @@ void LayerCache::make_room() {
 
 void LayerCache::finish_prompt() {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
+  const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
   prompt_tokens_ = tokens();
   if (options_.protocol == Protocol::stream) return;

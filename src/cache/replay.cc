@@ -5,7 +5,7 @@
 #include "ballast/memory_size.h"
 #include "base/checks.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "simd/vector_math.h"
@@ -62,6 +62,7 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
           output_grams.cols, s.kv_heads * group * dim, dim);
   if (!scores_) scores_ = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
   std::vector<ReplayHead>& heads = scores_->layer(layer);
+  const PoolScope scope(options().pool.get());
   parallel_for(heads.size(), [&](std::size_t h) {
     heads[h].scores.assign(tokens(layer), 0.0f);
     if (score != ReplayScore::max) return;
@@ -107,6 +108,7 @@ std::span<const float> Cache::replay_scores(std::size_t layer, std::size_t head)
 void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                         std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
                         std::span<ReplayHead> heads) const {
+  const PoolScope scope(options_.pool.get());
   const std::size_t tokens = keys.rows, group = shape_.queries_per_kv_head;
   const std::size_t key_dim = shape_.key_dim, value_dim = shape_.value_dim;
   // Of each KV head: what was read, then the tokens that read it again.
@@ -168,6 +170,7 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
 
 void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers) {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
+  const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
   prompt_tokens_ = tokens();
   if (tiers.empty()) return;

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "ballast/threads.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "gemm/float_dot.h"
 #include "gemm/int_gemm.h"
 
@@ -261,7 +260,7 @@ void Linear::decode_row(std::size_t i, std::span<float> out) const {
 }
 
 std::size_t multiply_scratch(TensorType type, std::size_t k, std::size_t m) {
-  const auto workers = static_cast<std::size_t>(threads());
+  const auto workers = loop_threads();
   if (has_int_gemm(type)) {
     const std::size_t blocks = m * superblocks(k);
     switch (path_of(type, m)) {
@@ -292,7 +291,7 @@ void multiply(ConstMatrix x, std::span<const Product> products) {
   Task tasks[kMaxTasks];
   std::size_t count = 0, work = 0;
   for (const Product& p : products) work += p.linear->rows * p.linear->cols * x.rows;
-  const auto workers = static_cast<std::size_t>(threads());
+  const auto workers = loop_threads();
   const std::size_t most = std::min(kTasksPerThread * workers, kMaxTasks / 2 - 2 * products.size());
   const std::size_t size = std::max(kTaskWork, work / most + 1);
   for (const Product& p : products) {

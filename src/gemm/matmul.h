@@ -40,10 +40,11 @@ struct Product {
 };
 
 /// Bytes of scratch that multiply() keeps for m activations of k elements and weights of this type,
-/// on threads() threads.
+/// on loop_threads() threads.
 std::size_t multiply_scratch(TensorType type, std::size_t k, std::size_t m);
 
-/// Computes several products of the same x on threads() threads. Products without rows are allowed.
+/// Computes several products of the same x on loop_threads() threads. Products without rows are
+/// allowed.
 void multiply(ConstMatrix x, std::span<const Product> products);
 
 inline void multiply(ConstMatrix x, const Linear& linear, MutableMatrix out) {

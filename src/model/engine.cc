@@ -2,10 +2,12 @@
 
 #include "ballast/engine/model.h"
 #include "base/fail.h"
+#include "base/thread_pool.h"
 #include "model/forward.h"
 
 namespace ballast {
-Engine::Engine(const Model& model) : forward_(std::make_unique<Forward>(model)) {}
+Engine::Engine(const Model& model, std::shared_ptr<ThreadPool> pool)
+    : pool_(std::move(pool)), forward_(std::make_unique<Forward>(model)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
@@ -14,11 +16,12 @@ const Model& Engine::model() const { return forward_->model(); }
 
 std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> tokens,
                                    const PrefillOptions& options) {
+  const PoolScope scope(pool_.get());
   require(!tokens.empty(), "a prompt without tokens");
   require(options.chunk > 0, "a chunk of 0 tokens");
   const std::size_t positions = model().config().max_positions;
-  // Said before hours of reading, not after.
-  require(sequence.positions_after(tokens.size()) <= positions,
+  // Checked before the prefill, which may take hours.
+  require(sequence.positions_after(tokens.size()) <= positions, ErrorCode::over_limit,
           "{}: the prompt has {} tokens after {} already read, but the model has {} positions; "
           "a budget in --protocol stream with rolling positions reads texts of any length",
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
@@ -38,7 +41,7 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
     if (sequence.remembers_text()) {
       sequence.text_.insert(sequence.text_.end(), run.tokens.begin(), run.tokens.end());
     }
-    // Nobody sees what the last layer makes of a token whose logits are not asked for.
+    // The last layer's output matters only for tokens whose logits are wanted.
     const bool ends = done + count == tokens.size();
     const bool all = options.all_logits || watch;
     forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
@@ -60,6 +63,7 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
 
 void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
                     MutableMatrix logits) {
+  const PoolScope scope(pool_.get());
   require(sequences.size() == tokens.size() && sequences.size() == logits.rows &&
               logits.cols == vocabulary(),
           "a step of {} sequences is given {} tokens and room for {} × {} logits", sequences.size(),

@@ -1,11 +1,11 @@
-// How much memory a model will take.
+// Estimates of the memory that a model takes.
 #include <algorithm>
 
 #include "attention/attention_scratch.h"
 #include "attention/rotary.h"
 #include "ballast/engine/model.h"
 #include "ballast/memory_size.h"
-#include "ballast/threads.h"
+#include "base/thread_pool.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
 
@@ -16,18 +16,18 @@ std::size_t entry_bytes(StorageType type, std::size_t dim) {
   return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
 }
 
-/// What a method remembers of an entry beside its key and value: position, weight, where it
-/// belongs. Between 18 and 41 bytes, by method.
+/// Bytes that a method keeps per entry beside its key and value: position, weight, cluster. They
+/// are 18 to 41, by method.
 constexpr std::size_t kBookkeeping = 32;
 
-/// What a method works with, beside that, for each token of a prompt that it summarises.
+/// Scratch bytes of a method for each token of a prompt that it summarizes.
 constexpr std::size_t kWorking = 24;
 
-/// Pages that come with the one of a mapped file that is touched.
+/// Bytes that the system reads around a touched page of a mapped file.
 constexpr std::size_t kAround = 64 << 10;
 
-/// Bytes of the model's files that become part of the process: all, but of tables that rows are
-/// looked up in no more than the text asks for.
+/// Bytes of the model's files that become resident: all, except that of embedding tables only the
+/// rows of the text do.
 std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
   std::size_t bytes = 0;
   for (const std::filesystem::path& path : file.files()) {
@@ -47,13 +47,11 @@ std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
   return bytes;
 }
 
-/// Threads that work on heads at once.
-std::size_t busy_threads(const ModelConfig& c) {
-  return std::min(static_cast<std::size_t>(threads()), c.kv_heads);
-}
+/// Threads that process heads at the same time.
+std::size_t busy_threads(const ModelConfig& c) { return std::min(loop_threads(), c.kv_heads); }
 
-/// What one layer's heads hold, in bytes: at most, while the prompt is read; once it is summarised;
-/// and what all of them would take beside that while they are.
+/// Bytes of one layer's heads: at most, while the prompt is read; once it is summarized; and the
+/// scratch of summarizing all of them.
 struct LayerNeed {
   std::size_t entries = 0;  ///< of a head, at most
   std::size_t most = 0;
@@ -112,7 +110,7 @@ class Sizes {
   }
 
  private:
-  /// A head with that many entries, so many of them in a summary; times the heads.
+  /// All heads with `entries` entries each, `summarised` of them in the summary.
   std::size_t held(std::size_t entries, std::size_t summarised) const {
     return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_);
   }
@@ -128,7 +126,7 @@ class Sizes {
   std::size_t queries_ = 0;
 };
 
-/// Of the attention of `rows` tokens on each thread that works on a head.
+/// Scratch of the attention of `rows` tokens, on each thread that processes a head.
 std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t rows,
                             std::size_t entries) {
   const std::size_t group = c.heads / c.kv_heads, queries = rows * group;
@@ -137,17 +135,17 @@ std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, s
                              watch == AttentionStats::Kind::both || options.recording.attention_sum;
   std::size_t bytes = queries * (c.key_dim + c.value_dim) * sizeof(float) +
                       attention_scratch(queries, entries, c.key_dim, c.value_dim, attention_sum);
-  // The latest queries look once more when the prompt ends.
+  // The last queries attend once more when the prompt ends.
   const std::size_t latest = options.policy.observed() * group;
   bytes = std::max(bytes, attention_scratch(latest, entries, c.key_dim, c.value_dim, latest > 0));
-  // Keys at their places in the cache.
+  // Keys rotated to their positions in the cache.
   if (options.positions == Positions::rolling) {
     bytes += entries * (c.key_dim * sizeof(float) + 2 * sizeof(Position));
   }
   return busy_threads(c) * bytes;
 }
 
-/// Of the products with the model's matrices: each kind of room is as large as the largest asks.
+/// Scratch of the matrix products: that of the largest one.
 std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
   std::size_t most = 0;
   for (Weight weight : {Weight::query, Weight::attention_output, Weight::ffn_up, Weight::ffn_down,
@@ -164,6 +162,7 @@ std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
 
 MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, std::size_t after,
                                std::size_t chunk) const {
+  const PoolScope scope(options.pool.get());
   const ModelConfig& c = config();
   const Sizes sizes(c, options);
   LayerNeed largest;
@@ -192,7 +191,7 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
 std::size_t Model::exact_bytes(const Cache& cache) const {
   CacheOptions exact = cache.options();
   exact.policy = Policy();
-  exact.recording = {};  // what an experiment notes for other methods is not the exact cache's
+  exact.recording = {};  // recordings of an experiment are not part of an exact cache
   return estimate(exact, std::max(cache.tokens(), exact.expected_tokens)).cache;
 }
 

@@ -5,18 +5,18 @@
 
 #include "attention/rotary.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "model/row_ops.h"
 #include "simd/vector_math.h"
 
 namespace ballast {
 namespace {
 
-/// Numbers that make a parallel loop over rows worth its start.
+/// Elements from which on a parallel loop over rows pays.
 constexpr std::size_t kParallelWork = 64 * 1024;
 
-void clamp(float limit, std::span<float> numbers) {
-  for (float& x : numbers) x = std::clamp(x, -limit, limit);
+void clamp(float limit, std::span<float> row) {
+  for (float& x : row) x = std::clamp(x, -limit, limit);
 }
 
 }  // namespace
@@ -35,23 +35,20 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       tokens(tokens) {}
 
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
-  const std::size_t numbers = 3 * c.width + c.heads * (c.key_dim + c.value_dim) +
-                              c.kv_heads * (c.key_dim + c.value_dim) +
-                              (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension;
-  return numbers * tokens * sizeof(float);
+  const std::size_t elements = 3 * c.width + c.heads * (c.key_dim + c.value_dim) +
+                               c.kv_heads * (c.key_dim + c.value_dim) +
+                               (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension;
+  return elements * tokens * sizeof(float);
 }
 
 Forward::Forward(const Model& model)
-    : model_(model),
-      config_(model.config()),
-      weights_(model.weights()),
-      scratch_(model.config(), 1) {}
+    : model_(model), config_(model_.config()), weights_(model_.weights()), scratch_(config_, 1) {}
 
 template <typename Body>
-void Forward::for_rows(std::size_t from, std::size_t numbers, Body&& body) const {
+void Forward::for_rows(std::size_t from, std::size_t width, Body&& body) const {
   const std::size_t count = tokens_ - from;
   parallel_for(
-      count, [&](std::size_t i) { body(from + i); }, count * numbers >= kParallelWork);
+      count, [&](std::size_t i) { body(from + i); }, count * width >= kParallelWork);
 }
 
 void Forward::normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const {
@@ -73,7 +70,7 @@ void Forward::check(const Run& run) const {
   }
   const std::size_t end = run.replay_from ? *run.replay_from + run.tokens.size()
                                           : run.sequence->positions_after(run.tokens.size());
-  require(end <= config_.max_positions,
+  require(end <= config_.max_positions, ErrorCode::over_limit,
           "{}: a sequence of {} tokens, but the model has {} positions",
           model_.file().path().string(), end, config_.max_positions);
 }
@@ -211,7 +208,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
                     rows(scratch_.attended)});
     }
     if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
-    // In a parallel block the feed-forward reads what attention read, before its sum.
+    // In a parallel block the feed-forward reads the input of attention, before the sum.
     if (config_.parallel_residual) {
       normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
       add_block();

@@ -1,4 +1,4 @@
-// The forward pass: one for all architectures, wired by the model's configuration.
+// The forward pass of all architectures; the model's configuration selects the parts.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ struct Run {
   std::optional<std::size_t> replay_from = {};
 };
 
-/// Matrices that a pass works in, one row a token.
+/// The matrices of a pass, one row per token.
 struct ForwardScratch {
   ForwardScratch(const ModelConfig& config, std::size_t tokens);
 
-  Matrix residual;  ///< the stream that layers add to
-  Matrix normed;    ///< what a block of a layer reads
+  Matrix residual;  ///< the residual stream
+  Matrix normed;    ///< the input of a block: attention or feed-forward
   Matrix query, key, value, attended;
-  Matrix block;  ///< what a block of a layer adds
+  Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
   Matrix rotations;  ///< cosines and sines of the tokens' positions
   std::size_t tokens = 0;
@@ -48,19 +48,20 @@ class Forward {
   /// Called after each layer's attention, all runs together, with rows counted from 0.
   using OnAttention = std::function<void(const AttentionStep& step)>;
 
-  /// Moves the runs forward, each of another sequence. The state after the last layer stays, for
-  /// logits(), until the next call. Of a single run it may be made for its last `wanted` tokens
-  /// only: the last layer then does nothing for the others but store their keys and values.
+  /// Moves the runs forward, each of another sequence. The state after the last layer stays until
+  /// the next call, for logits(). With a single run, the state may be wanted for its last `wanted`
+  /// tokens only; for the others the last layer then only stores keys and values.
   void run(std::span<const Run> runs, std::size_t wanted = kAll,
            const OnAttention& on_attention = {});
-  /// The logits of `out.rows` tokens of the last run() from number `first` on, counted through the
-  /// runs. Each token's may be asked for once.
+  /// The logits of tokens [first, first + out.rows) of the last run(), counted through the runs.
+  /// Each token's logits can be computed once.
   void logits(std::size_t first, MutableMatrix out);
 
  private:
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
-  /// Leaves out what only the tokens before number `first` need, and works on from that one.
+  /// Attention of one layer. Tokens before `first` only store keys and values; the pass goes on
+  /// with tokens from `first`.
   void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
   void attend(std::size_t layer, std::span<const Run> runs);
   void feed_forward(const LayerWeights& weights);
@@ -70,21 +71,21 @@ class Forward {
   void add_block();
   /// Of a second reading: what its tokens' attention counts for, before a layer.
   void weigh_queries();
-  /// Of the tokens that are being worked on.
+  /// The rows of the active tokens, [from_, tokens_).
   MutableMatrix rows(Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
   ConstMatrix rows(const Matrix& m) const { return m.view().slice(from_, tokens_ - from_); }
-  /// Calls body(i) for the rows from number `from` on, over threads when they hold enough numbers.
+  /// Calls body(i) for rows [from, tokens_) of `width` elements, in parallel if that pays.
   template <typename Body>
-  void for_rows(std::size_t from, std::size_t numbers, Body&& body) const;
+  void for_rows(std::size_t from, std::size_t width, Body&& body) const;
 
-  const Model& model_;
+  const Model model_;
   const ModelConfig& config_;
   const ModelWeights& weights_;
   ForwardScratch scratch_;
   std::vector<float> query_weights_;      ///< of a second reading: 1 / |residual| of each token
   std::size_t tokens_ = 0;                ///< of this pass
-  std::size_t from_ = 0;                  ///< the first of them that is worked on
-  std::vector<const Rotary*> rotations_;  ///< of each token; null: its cache sees to that, or none
+  std::size_t from_ = 0;                  ///< the first active token
+  std::vector<const Rotary*> rotations_;  ///< of each token; null: none, or the cache rotates
 };
 
 }  // namespace ballast

@@ -7,14 +7,14 @@
 namespace ballast {
 namespace {
 
-/// Text that waits until it is certain that no stop string begins in it.
+/// Holds text back until no stop string can begin in it.
 class StopFilter {
  public:
   explicit StopFilter(const std::vector<std::string>& stops) : stops_(stops) {
     for (const std::string& stop : stops) require(!stop.empty(), "an empty stop string");
   }
 
-  /// Takes in text and gives out what is certain.
+  /// Appends text and returns the part that is certain.
   std::string push(std::string_view text) {
     held_ += text;
     std::size_t end = std::string::npos;
@@ -31,7 +31,7 @@ class StopFilter {
     held_.erase(0, count);
     return out;
   }
-  /// Of the ends of the text that a stop string begins with, the length of the longest.
+  /// Length of the longest suffix of the text that is a prefix of a stop string.
   std::size_t longest_beginning() const {
     std::size_t longest = 0;
     for (const std::string& stop : stops_) {
@@ -78,7 +78,7 @@ Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenize
     out.text += text;
     return text.empty() || !on_text || on_text(text);
   };
-  // The vocabulary may have fewer tokens than the matrix has rows: nobody can read those.
+  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   const std::size_t known = std::min(logits.size(), tokenizer.size());
   while (true) {
     const std::span<const float> chances = std::span(logits).first(known);

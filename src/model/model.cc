@@ -8,10 +8,7 @@
 namespace ballast {
 
 Model::Model(const std::filesystem::path& path)
-    : file_(std::make_unique<ModelFile>(path)), weights_(std::make_unique<ModelWeights>(*file_)) {}
-Model::~Model() = default;
-Model::Model(Model&&) noexcept = default;
-Model& Model::operator=(Model&&) noexcept = default;
+    : file_(std::make_shared<ModelFile>(path)), weights_(std::make_shared<ModelWeights>(*file_)) {}
 
 const ModelConfig& Model::config() const { return file_->config(); }
 const ModelFile& Model::file() const { return *file_; }
@@ -40,19 +37,20 @@ CacheShape Model::cache_shape(std::size_t context) const {
 
 namespace {
 
-/// A cache for the model, once it is known that the options suit it and memory suffices.
+/// A cache for the model. Checks first that the options suit it and that memory suffices.
 Cache make_cache(const Model& model, const CacheOptions& options) {
   const ModelConfig& config = model.config();
   if (options.positions == Positions::rolling) {
-    require(!config.learned_positions, "{}: {} has learned positions, which cannot be rolling",
-            model.file().path().string(), to_string(config.family));
+    require(!config.learned_positions, ErrorCode::unsupported,
+            "{}: {} has learned positions, which cannot be rolling", model.file().path().string(),
+            to_string(config.family));
     const bool stream = options.protocol == Protocol::stream;
     const Budget budget =
         options.policy.budget(std::max<std::size_t>(1, options.expected_tokens), options.protocol,
                               0, static_cast<int>(config.layers));
     require(!stream || options.policy.info().window_policy == WindowPolicy::all ||
                 budget.total() <= config.max_positions,
-            "{}: a budget of {} entries, but the model has {} positions",
+            ErrorCode::over_limit, "{}: a budget of {} entries, but the model has {} positions",
             model.file().path().string(), budget.total(), config.max_positions);
   }
   MemoryEstimate estimate = model.estimate(options, options.expected_tokens);
@@ -87,8 +85,8 @@ std::size_t Sequence::positions_after(std::size_t more) const {
   const CacheOptions& options = cache_.options();
   if (options.positions == Positions::absolute) return tokens() + more;
   const std::size_t kept = cache_.entries() + more;
-  // A budget holds at every step of a stream, and once a prompt is condensed unless what is
-  // generated is kept.
+  // A budget holds at every step of a stream. In prefill it holds once the prompt is summarized,
+  // unless generated tokens are kept.
   const bool bounded = options.policy.info().window_policy != WindowPolicy::all &&
                        (options.protocol == Protocol::stream ||
                         (prompt_finished_ && !options.policy.keeps_generated()));

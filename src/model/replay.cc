@@ -3,7 +3,7 @@
 
 #include "ballast/engine/generate.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "model/forward.h"
 #include "simd/vector_math.h"
 #include "text/question_form.h"
@@ -65,6 +65,7 @@ ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
 }
 
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
+  const PoolScope scope(pool_.get());
   Cache& cache = sequence.cache();
   if (!cache.needs_replay()) return true;
   const ModelConfig& config = model().config();
@@ -88,7 +89,7 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
     tokens.insert(tokens.end(), wording.after.begin(), wording.after.end());
     tokens.insert(tokens.end(), text.begin() + static_cast<std::ptrdiff_t>(done),
                   text.begin() + static_cast<std::ptrdiff_t>(end));
-    require(tokens.size() <= config.max_positions,
+    require(tokens.size() <= config.max_positions, ErrorCode::over_limit,
             "a chunk of {} tokens is read again, but the model has {} positions", tokens.size(),
             config.max_positions);
     // Behind the text, or as far behind its start as the model's positions allow.
@@ -103,6 +104,7 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
 }
 
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
+  const PoolScope scope(pool_.get());
   if (!replay(sequence, options)) return false;
   sequence.finish_prompt();
   return true;

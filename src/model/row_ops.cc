@@ -19,7 +19,7 @@ void normalise(NormKind kind, const Norm& norm, float epsilon, std::span<const f
   float mean = 0.0f;
   if (kind == NormKind::layer) {
     double sum = 0.0;
-    for (float number : x) sum += number;
+    for (float element : x) sum += element;
     mean = static_cast<float>(sum / size);
     for (std::size_t i = 0; i < n; ++i) out[i] = x[i] - mean;
     x = out;
@@ -33,10 +33,10 @@ void activate(Activation activation, std::span<float> gate, std::span<float> up)
   const std::span<float> x = gate.empty() ? up : gate;
   switch (activation) {
     case Activation::relu:
-      for (float& number : x) number = std::max(number, 0.0f);
+      for (float& element : x) element = std::max(element, 0.0f);
       break;
     case Activation::gelu:
-      for (float& number : x) number = gelu(number);
+      for (float& element : x) element = gelu(element);
       break;
     case Activation::silu:
       kernels::silu_in_place(x);
@@ -49,7 +49,7 @@ void activate(Activation activation, std::span<float> gate, std::span<float> up)
 }
 
 void soft_cap(float cap, std::span<float> x) {
-  for (float& number : x) number = cap * std::tanh(number / cap);
+  for (float& element : x) element = cap * std::tanh(element / cap);
 }
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// What a forward pass does to single rows, beside products and attention.
+// Row operations of the forward pass: norms, activations, soft-capping.
 #pragma once
 
 #include <cstddef>

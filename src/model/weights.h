@@ -1,4 +1,4 @@
-// A model's weights as the forward pass wants them.
+// A model's weights in the form that the forward pass reads.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@ namespace ballast {
 
 /// A norm's weights; empty when the model has no such norm.
 struct Norm {
-  std::vector<float> weight;  ///< the configuration's offset is added already
+  std::vector<float> weight;  ///< includes the configuration's offset
   std::vector<float> bias;    ///< empty: none
 };
 

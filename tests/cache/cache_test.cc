@@ -1,6 +1,8 @@
 #include "ballast/cache.h"
 
+#include "ballast/threads.h"
 #include "cache/streams.h"
+#include "process_threads.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -25,6 +27,28 @@ TEST(Cache, ExactIsCausalAttention) {
       EXPECT_LT(relative_error(out[t].subspan(q * 24, 24), expected), 1e-5);
     }
   }
+}
+
+TEST(Cache, RunsItsHeadsOnItsPool) {
+  Stream s = make_stream(200, 3);
+  CacheOptions options = options_of("exact", Protocol::prefill);
+  Cache shared(s.shape, options);
+  const Matrix expected = feed(shared, s, 0, 200, 100);
+  const std::size_t before = process_threads();
+  {
+    options.pool = std::make_shared<ThreadPool>(2);
+    Cache cache(s.shape, options);
+    EXPECT_TRUE(same_bits(feed(cache, s, 0, 200, 100), expected));
+    EXPECT_EQ(process_threads(before + 1), before + 1);
+    EXPECT_EQ(cache.fork(Policy::parse("local:budget=20"), 1).options().pool, options.pool);
+  }
+  options.pool = nullptr;
+  EXPECT_EQ(process_threads(before), before);
+  const auto pool = std::make_shared<ThreadPool>(2);
+  Cache loaded = Cache::parse(Cache(s.shape, options).to_bytes(), "a copy");
+  loaded.set_pool(pool);
+  EXPECT_TRUE(same_bits(feed(loaded, s, 0, 200, 100), expected));
+  EXPECT_EQ(process_threads(before + 1), before + 1);
 }
 
 TEST(Cache, SinkSummaryAndWindowAreWhereTheyBelong) {

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "model/forward.h"
 #include "model/reference_case.h"
+#include "process_threads.h"
 #include "support.h"
 
 namespace ballast {
@@ -17,6 +19,7 @@ namespace {
 using test::all_logits;
 using test::error_of;
 using test::largest_difference;
+using test::process_threads;
 using test::ReferenceCase;
 
 Token argmax(std::span<const float> logits) {
@@ -122,6 +125,49 @@ TEST(Engine, SequencesInABatchDoNotSeeEachOther) {
     for (std::size_t r = 0; r < who.size(); ++r) together[who[r]].push_back(argmax(logits[r]));
   }
   EXPECT_EQ(together, alone);
+}
+
+TEST(Engine, GoesOnWhenItsModelMovesAndEnds) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const std::span<const Token> tokens = f.tokens();
+  Sequence whole(*f.model, {});
+  const std::vector<float> expected = f.engine->prefill(whole, tokens);
+  auto model = std::make_unique<Model>(f.reference.hf());
+  Engine engine(*model);
+  Sequence sequence(*model, {});
+  const PrefillOptions part{.finish_prompt = false};
+  engine.prefill(sequence, tokens.first(5), part);
+  auto moved = std::make_unique<Model>(std::move(*model));
+  model.reset();
+  engine.prefill(sequence, tokens.subspan(5, 5), part);
+  EXPECT_EQ(engine.model().config().vocabulary, moved->config().vocabulary);
+  moved.reset();
+  EXPECT_EQ(engine.prefill(sequence, tokens.subspan(10)), expected);
+}
+
+TEST(Engine, EnginesInTwoThreadsHaveTheirOwnWorkers) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const auto read = [&](Engine& engine) {
+    Sequence sequence(*f.model, {});
+    return engine.prefill(sequence, f.tokens());
+  };
+  const std::vector<float> expected = read(*f.engine);
+  const std::size_t before = process_threads();
+  {
+    Engine engines[] = {Engine(*f.model, std::make_shared<ThreadPool>(3)),
+                        Engine(*f.model, std::make_shared<ThreadPool>(2))};
+    std::vector<float> seen[2];
+    std::thread other([&] { seen[1] = read(engines[1]); });
+    seen[0] = read(engines[0]);
+    other.join();
+    EXPECT_EQ(seen[0], expected);
+    EXPECT_EQ(seen[1], expected);
+    // Two workers of one, one of the other.
+    EXPECT_EQ(process_threads(before + 3), before + 3);
+  }
+  EXPECT_EQ(process_threads(before), before);
 }
 
 TEST(Engine, ASmallBudgetBoundsTheCache) {

@@ -24,6 +24,7 @@
 #include "ballast/engine/model_file.h"
 #include "ballast/engine/tokenizer.h"
 #include "ballast/matrix.h"
+#include "ballast/threads.h"
 
 namespace ballast {
 
@@ -47,21 +48,20 @@ std::size_t available_memory();
 void require_memory(const MemoryEstimate& estimate, std::size_t available, std::string_view what);
 
 /// A model ready to run. Weights stay in the file's type, mapped from disk; only norms and biases
-/// are copied. Never changes once made: any number of engines and threads may use it.
+/// are copied. Never changes once made: any number of engines and threads may use it. Copies share
+/// everything and cost two reference counts; a model that was moved from may only be assigned to.
 class Model {
  public:
   /// `path`: see ModelFile, whose errors this throws.
   explicit Model(const std::filesystem::path& path);
-  ~Model();
-  Model(Model&&) noexcept;
-  Model& operator=(Model&&) noexcept;
 
   const ModelConfig& config() const;
   const ModelFile& file() const;
   /// What a cache for this model looks like, for texts of up to `context` tokens.
   CacheShape cache_shape(std::size_t context = 0) const;
   /// Of a sequence that will have a prompt of `prompt` tokens and `after` tokens more, of which at
-  /// most `chunk` are read at once. threads() counts: each has memory to work in.
+  /// most `chunk` are read at once. Each thread of `options.pool` (null: of the shared pool) has
+  /// memory to work in.
   MemoryEstimate estimate(const CacheOptions& options, std::size_t prompt, std::size_t after = 0,
                           std::size_t chunk = 256) const;
   /// What the cache of the same tokens, and of those still expected, takes without a method, in the
@@ -72,8 +72,8 @@ class Model {
   const ModelWeights& weights() const { return *weights_; }
 
  private:
-  std::unique_ptr<ModelFile> file_;
-  std::unique_ptr<ModelWeights> weights_;
+  std::shared_ptr<const ModelFile> file_;
+  std::shared_ptr<const ModelWeights> weights_;
 };
 
 /// One text being read and continued: its cache and its place. Keeps no pointer to the model.
@@ -157,15 +157,17 @@ struct PrefillOptions {
 };
 
 /// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one
-/// thing at a time; it uses threads() threads. Same tokens, same logits to the last bit, however a
-/// prompt is cut, however sequences are batched, and with any number of threads. The model must
-/// outlive the engine and stay where it is.
+/// thing at a time; engines in several threads run in parallel. Same tokens, same logits to the
+/// last bit, however a prompt is cut, however sequences are batched, and with any number of
+/// threads.
 class Engine {
  public:
   /// Rows of logits made at once when all are wanted: vocabularies are large.
   static constexpr std::size_t kLogitRows = 32;
 
-  explicit Engine(const Model& model);
+  /// Keeps a copy of the model, so that `model` may move or end. Loops run on `pool`; null: on
+  /// ThreadPool::shared(). A cache with a pool of its own uses that.
+  explicit Engine(const Model& model, std::shared_ptr<ThreadPool> pool = nullptr);
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -194,6 +196,7 @@ class Engine {
   void decode(Sequence& sequence, Token token, std::span<float> logits);
 
  private:
+  std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;
 };
 

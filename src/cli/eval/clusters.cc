@@ -5,7 +5,7 @@
 #include <array>
 
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
 #include "cli/kv_options.h"

@@ -11,7 +11,7 @@
 #include "ballast/engine/safetensors.h"
 #include "ballast/random.h"
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 
 namespace ballast {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "ballast/summary.h"
 #include "base/fail.h"
-#include "base/parallel.h"
 #include "base/stopwatch.h"
+#include "base/thread_pool.h"
 #include "eval/single_layer/head_attention.h"
 
 namespace ballast {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/fail.h"
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "eval/single_layer/head_attention.h"
 #include "eval/single_layer/memory_error.h"
 #include "eval/single_layer/norms.h"

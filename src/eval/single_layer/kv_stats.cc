@@ -6,7 +6,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "eval/single_layer/clusters.h"
 #include "eval/single_layer/head_attention.h"
 #include "eval/single_layer/norms.h"

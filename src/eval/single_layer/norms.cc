@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 
 namespace ballast {
 namespace {

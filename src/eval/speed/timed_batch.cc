@@ -1,7 +1,7 @@
 #include "eval/speed/timed_batch.h"
 
-#include "base/parallel.h"
 #include "base/stopwatch.h"
+#include "base/thread_pool.h"
 
 namespace ballast {
 std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary) {

@@ -1,27 +1,57 @@
-#include "base/parallel.h"
+#include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "ballast/threads.h"
+#include "process_threads.h"
 
 namespace ballast {
 namespace {
 
+using test::process_threads;
+
 class Parallel : public testing::Test {
  protected:
   void TearDown() override { set_threads(0); }
+};
+
+/// Waits until `count` threads have come, for 20 s at most.
+class Meeting {
+ public:
+  explicit Meeting(int count) : missing_(count) {}
+  void come() {
+    {
+      const std::lock_guard lock(mutex_);
+      ids_.insert(std::this_thread::get_id());
+    }
+    --missing_;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (missing_ > 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  }
+  bool complete() const { return missing_ == 0; }
+  std::size_t threads() const { return ids_.size(); }
+
+ private:
+  std::atomic<int> missing_;
+  std::mutex mutex_;
+  std::set<std::thread::id> ids_;
 };
 
 TEST_F(Parallel, EveryIndexComesOnce) {
@@ -49,7 +79,7 @@ TEST_F(Parallel, WhatOneLoopWroteTheNextReads) {
 }
 
 // Loops in quick succession, and after pauses in which helpers fall asleep; more threads than
-// cores, so that some come late; two callers, of whom one finds the others in use.
+// cores, so that some come late; three callers that share the workers.
 TEST_F(Parallel, EveryIndexComesOnceWhoeverIsLate) {
   std::atomic<int> wrong = 0;
   const auto call = [&](unsigned seed) {
@@ -68,9 +98,10 @@ TEST_F(Parallel, EveryIndexComesOnceWhoeverIsLate) {
       if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
     }
   };
-  std::thread other(call, 1);
+  std::thread second(call, 1), third(call, 3);
   call(2);
-  other.join();
+  second.join();
+  third.join();
   EXPECT_EQ(wrong, 0);
 }
 
@@ -96,43 +127,164 @@ TEST_F(Parallel, ThreadsTakePartAndNoMoreThanAllowed) {
   EXPECT_EQ(most, 3u);
 }
 
+TEST_F(Parallel, TwoCallersShareTheWorkersOfOnePool) {
+  set_threads(3);
+  // Each caller has two items that end only once all four have begun, on four threads.
+  Meeting meeting(4);
+  const auto call = [&] { parallel_for(2, [&](std::size_t) { meeting.come(); }); };
+  std::thread other(call);
+  call();
+  other.join();
+  EXPECT_TRUE(meeting.complete());
+  EXPECT_EQ(meeting.threads(), 4u);
+}
+
+TEST_F(Parallel, TwoCallersBothGetTheOnlyWorker) {
+  set_threads(2);
+  std::atomic<int> helped = 0;
+  const auto call = [&] {
+    const auto self = std::this_thread::get_id();
+    std::atomic<bool> mine = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    // Goes on until both were helped.
+    while (helped < 2 && std::chrono::steady_clock::now() < end) {
+      parallel_for(20, [&](std::size_t) {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (std::this_thread::get_id() != self && !mine.exchange(true)) ++helped;
+      });
+    }
+  };
+  std::thread other(call);
+  call();
+  other.join();
+  EXPECT_EQ(helped, 2);
+}
+
+TEST(ThreadPool, TwoPoolsHaveWorkersOfTheirOwn) {
+  ThreadPool pools[] = {ThreadPool(3), ThreadPool(3)};
+  Meeting meeting(6);
+  const auto call = [&](int p) {
+    const PoolScope scope(&pools[p]);
+    parallel_for(3, [&](std::size_t) { meeting.come(); });
+  };
+  std::thread other(call, 1);
+  call(0);
+  other.join();
+  EXPECT_TRUE(meeting.complete());
+  EXPECT_EQ(meeting.threads(), 6u);
+}
+
+TEST(ThreadPool, MoreCallersThanLoopsAreAllServed) {
+  ThreadPool pool(3);
+  std::atomic<int> done = 0;
+  Meeting meeting(20);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 20; ++c) {
+    callers.emplace_back([&] {
+      const PoolScope scope(&pool);
+      // All callers are inside their loops at the same time.
+      parallel_for(10, [&](std::size_t i) {
+        if (i == 0) meeting.come();
+        ++done;
+      });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(meeting.complete());
+  EXPECT_EQ(done, 200);
+}
+
+TEST(ThreadPool, ScopesNameThePoolOfLoops) {
+  ThreadPool two(2), five(5);
+  const std::size_t otherwise = loop_threads();
+  EXPECT_EQ(otherwise, static_cast<std::size_t>(threads()));
+  {
+    const PoolScope outer(&two);
+    EXPECT_EQ(loop_threads(), 2u);
+    {
+      const PoolScope inner(&five);
+      EXPECT_EQ(loop_threads(), 5u);
+      const PoolScope same(nullptr);
+      EXPECT_EQ(loop_threads(), 5u);
+      std::thread([&] { EXPECT_EQ(loop_threads(), otherwise); }).join();
+    }
+    EXPECT_EQ(loop_threads(), 2u);
+    parallel_for(4, [](std::size_t) { EXPECT_EQ(loop_threads(), 1u); });
+  }
+  EXPECT_EQ(loop_threads(), otherwise);
+}
+
+TEST(ThreadPool, SizesItIsGiven) {
+  EXPECT_EQ(ThreadPool(1).threads(), 1);
+  EXPECT_EQ(ThreadPool(7).threads(), 7);
+  EXPECT_EQ(ThreadPool(100000).threads(), 1024);
+  cpu_set_t mine;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof mine, &mine), 0);
+  const int cores = CPU_COUNT(&mine);
+  // Another library's variable says nothing to this one.
+  ::setenv("OMP_NUM_THREADS", std::to_string(cores + 1).c_str(), 1);
+  EXPECT_EQ(ThreadPool().threads(), cores);
+  ::unsetenv("OMP_NUM_THREADS");
+  set_threads(9);
+  EXPECT_EQ(threads(), 9);
+  EXPECT_EQ(ThreadPool::shared().threads(), 9);
+  set_threads(0);
+  EXPECT_EQ(threads(), cores);
+}
+
+TEST(ThreadPool, EndsItsWorkersWhileTheySpinOrSleep) {
+  const std::size_t before = process_threads();
+  { const ThreadPool unused(4); }
+  for (int round = 0; round < 200; ++round) {
+    ThreadPool pool(4);
+    const PoolScope scope(&pool);
+    std::atomic<int> done = 0;
+    parallel_for(8, [&](std::size_t) { ++done; });
+    EXPECT_EQ(done, 8);
+    EXPECT_EQ(process_threads(before + 3), before + 3);
+    // Workers sleep 30 µs after a loop.
+    if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(process_threads(before), before);
+}
+
 TEST(WorkRange, FirstOnesInOrderLastOnesBackwards) {
-  WorkRange share;
+  WorkRange range;
   std::size_t i = 7;
-  EXPECT_FALSE(share.take_first(i));
-  EXPECT_FALSE(share.take_last(i));
-  share.set(3, 8);
+  EXPECT_FALSE(range.take_first(i));
+  EXPECT_FALSE(range.take_last(i));
+  range.set(3, 8);
   for (std::size_t expected : {3u, 4u}) {
-    ASSERT_TRUE(share.take_first(i));
+    ASSERT_TRUE(range.take_first(i));
     EXPECT_EQ(i, expected);
   }
   for (std::size_t expected : {7u, 6u}) {
-    ASSERT_TRUE(share.take_last(i));
+    ASSERT_TRUE(range.take_last(i));
     EXPECT_EQ(i, expected);
   }
-  ASSERT_TRUE(share.take_last(i));
+  ASSERT_TRUE(range.take_last(i));
   EXPECT_EQ(i, 5u);
-  EXPECT_FALSE(share.take_first(i));
-  EXPECT_FALSE(share.take_last(i));
+  EXPECT_FALSE(range.take_first(i));
+  EXPECT_FALSE(range.take_last(i));
 }
 
 TEST(WorkRange, ThreadsAtBothEndsTakeEachOnce) {
   constexpr std::size_t kCount = 20000;
-  WorkRange share;
-  share.set(0, kCount);
+  WorkRange range;
+  range.set(0, kCount);
   std::vector<std::atomic<int>> seen(kCount);
   std::vector<std::thread> all;
   for (int t = 0; t < 4; ++t) {
     all.emplace_back([&, t] {
       std::size_t i = 0;
-      while (t % 2 == 0 ? share.take_first(i) : share.take_last(i)) ++seen[i];
+      while (t % 2 == 0 ? range.take_first(i) : range.take_last(i)) ++seen[i];
     });
   }
   for (std::thread& thread : all) thread.join();
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(seen[i], 1) << i;
 }
 
-TEST_F(Parallel, OfSharesEveryIndexComesOnce) {
+TEST_F(Parallel, OfRangesEveryIndexComesOnce) {
   for (int count : {1, 2, 3, 8, 100}) {
     set_threads(count);
     for (std::size_t size : {0u, 1u, 2u, 7u, 1000u}) {
@@ -169,7 +321,7 @@ TEST_F(Parallel, WhoIsThroughTakesTheLastOnesOfOthers) {
   for (std::size_t i = 0; i < 19; ++i) EXPECT_EQ(order[20 + i], 19 - i);
 }
 
-TEST_F(Parallel, AnExceptionComesOutOfShares) {
+TEST_F(Parallel, AnExceptionComesOutOfRanges) {
   set_threads(4);
   EXPECT_THROW(parallel_ranges(100,
                                [](std::size_t i) {
@@ -229,6 +381,27 @@ TEST_F(Parallel, AChildProcessDoesItsLoopsAlone) {
     std::atomic<int> done = 0;
     for (int round = 0; round < 100; ++round) parallel_for(10, [&](std::size_t) { ++done; });
     ::_exit(done == 1000 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(ThreadPool, AChildProcessEndsItsParentsPoolAndMakesItsOwn) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  const auto loop = [&] {
+    const PoolScope scope(pool.get());
+    Meeting meeting(static_cast<int>(loop_threads()));
+    parallel_for(loop_threads(), [&](std::size_t) { meeting.come(); });
+    return meeting.threads();
+  };
+  EXPECT_EQ(loop(), 3u);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // rather than wait for threads that are not here
+    const bool alone = loop() == 1;
+    pool = std::make_unique<ThreadPool>(3);
+    ::_exit(alone && loop() == 3 ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -1,4 +1,7 @@
-// Parallel loops that let exceptions out.
+// Parallel loops over a ThreadPool; exceptions leave them.
+//
+// Loops take no pool as an argument. Entry points (LayerCache, Engine) name theirs in a PoolScope,
+// and every loop below uses it.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +14,31 @@
 
 namespace ballast {
 
+/// Loops that this thread starts run on `pool` while the scope lives. Null: nothing changes, so
+/// loops use the pool of the scope around this one, or else the shared pool.
+class PoolScope {
+ public:
+  explicit PoolScope(ThreadPool* pool);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  ThreadPool* before_;
+};
+
+/// Threads that a loop started here would use at most, this one included. 1 inside a loop.
+std::size_t loop_threads();
+
 /// A loop's body, whatever its type: body(context, i).
 using LoopBody = void (*)(void* context, std::size_t i);
 
-/// Calls body(context, i), which may not throw, for i in [0, count), on threads() threads.
+/// Calls body(context, i), which may not throw, for i in [0, count), on up to loop_threads()
+/// threads.
 void run_loop(std::size_t count, LoopBody body, void* context);
 
-/// Calls body(i) for i in [0, count), on threads() threads when `parallel`, each i once and in no
-/// order. Inside another such loop, or while another thread runs one, the caller does it alone; so
-/// does a child process (fork). The first exception is thrown again once all have ended.
+/// Calls body(i) once for each i in [0, count), in no order, on up to loop_threads() threads when
+/// `parallel`. Throws the first exception of a body after all calls have ended.
 template <typename Body>
 void parallel_for(std::size_t count, Body&& body, bool parallel = true) {
   if (!parallel || count < 2) {
@@ -41,7 +60,7 @@ void parallel_for(std::size_t count, Body&& body, bool parallel = true) {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Neighbours of which one thread takes the first, in order, and the others the last.
+/// A range of indices; one thread takes the first ones, in order, other threads the last ones.
 class WorkRange {
  public:
   /// begin <= end < 2³².
@@ -74,27 +93,26 @@ class WorkRange {
   alignas(64) std::atomic<std::uint64_t> left_ = 0;  ///< the first; in the upper half the end
 };
 
-/// As parallel_for(), for equal amounts of work: each thread goes over neighbours, in order, as
-/// what it has asked of memory ahead is near; once through, it takes the last ones of others. After
-/// an exception some may be left out.
+/// As parallel_for(), for items of equal work. Each thread takes consecutive items in order, so
+/// that memory is prefetched usefully; then it takes the last items of other threads. After an
+/// exception some items may be left out.
 template <typename Body>
 void parallel_ranges(std::size_t count, Body&& body, bool parallel = true) {
   constexpr std::size_t kMost = 64;
-  const std::size_t workers =
-      parallel ? std::min({static_cast<std::size_t>(threads()), count, kMost}) : 1;
+  const std::size_t workers = parallel ? std::min({loop_threads(), count, kMost}) : 1;
   if (workers < 2) {
     for (std::size_t i = 0; i < count; ++i) body(i);
     return;
   }
-  WorkRange shares[kMost];
+  WorkRange ranges[kMost];
   for (std::size_t w = 0; w < workers; ++w) {
-    shares[w].set(count * w / workers, count * (w + 1) / workers);
+    ranges[w].set(count * w / workers, count * (w + 1) / workers);
   }
   parallel_for(workers, [&](std::size_t w) {
     std::size_t i = 0;
-    while (shares[w].take_first(i)) body(i);
+    while (ranges[w].take_first(i)) body(i);
     for (std::size_t other = 1; other < workers; ++other) {
-      while (shares[(w + other) % workers].take_last(i)) body(i);
+      while (ranges[(w + other) % workers].take_last(i)) body(i);
     }
   });
 }
