@@ -118,7 +118,8 @@ TEST(Error, Unsupported) {
   std::vector<std::byte> bytes = small_cache().to_bytes();
   bytes[8] = std::byte{99};  // the version
   EXPECT_EQ(code_of([&] { Cache::parse(bytes, "it"); }), ErrorCode::unsupported);
-  EXPECT_EQ(code_of([] { ChatTemplate("{{ 1|nonsense }}"); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([] { ChatTemplate("{{ 1|nonsense }}").format({}, {}); }),
+            ErrorCode::unsupported);
 }
 
 TEST(Error, NotFinite) {
