@@ -281,9 +281,10 @@ def copying(rng, encoder, room, share, questions=None):
     """A text to be repeated after a bar; or random segments, some of which come again."""
     out = Filled(encoder)
     if questions or rng.random() < 0.25:
-        text = []
-        while encoder.size(fixed(*text)) < 0.45 * room - 6:
-            text += scattered(rng, 2)
+        text = Filled(encoder)
+        while text.size < 0.45 * room - 6:
+            text.add(fixed(*scattered(rng, 2)))
+        text = [chunk for chunk, _ in text.parts]
         return fixed(COPY, "\n", *text, "|") + [(chunk, True) for chunk in text] + ENDED
     segments = []
     while out.size < room:

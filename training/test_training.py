@@ -2,6 +2,7 @@
 
 What is compared with the engine needs its binary: the environment's BALLAST, or build/ballast of the project."""
 
+import argparse
 import collections
 import json
 import os
@@ -35,6 +36,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROCESSOR = sentencepiece.SentencePieceProcessor(model_file=os.path.join(HERE, "vocabulary.model"))
 ENCODER = data.Encoder(PROCESSOR)
 SHIPPED = os.path.join(HERE, "..", "models", "ballast-mini.gguf")
+
+
+EXAMPLES = os.path.join(HERE, "..", "examples")
+
+
+def engine():
+    """The engine's binary, or the reason to skip what needs it."""
+    binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
+    if not os.access(binary, os.X_OK):
+        raise unittest.SkipTest(f"{binary} is not there; BALLAST names the engine's binary")
+    return binary
 
 
 def text_of(parts):
@@ -249,9 +261,7 @@ class Chat(unittest.TestCase):
 
     def test_engine_reads_what_was_trained(self):
         """Tokens of the context and of the question, and what the model makes of them."""
-        binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
-        if not os.access(binary, os.X_OK):
-            self.skipTest(f"{binary} is not there; BALLAST names the engine's binary")
+        binary = engine()
         with tempfile.TemporaryDirectory() as folder:
             model, context_file = os.path.join(folder, "m.gguf"), os.path.join(folder, "context.txt")
             net = small_model()
@@ -279,6 +289,48 @@ class Chat(unittest.TestCase):
                 self.assertAlmostEqual(first["log_probability"], float(logits.log_softmax(-1).max()), delta=0.02)
 
 
+def example(name):
+    """A text, and its questions with their answers."""
+    found = []
+    for part in ("", "-questions", "-answers"):
+        with open(os.path.join(EXAMPLES, name + part + ".txt"), encoding="utf-8") as file:
+            found.append(file.read())
+    return found[0], list(zip(found[1].splitlines(), found[2].splitlines(), strict=True))
+
+
+class Examples(unittest.TestCase):
+    def test_answers_stand_with_what_is_asked_for(self):
+        text, asked = example("record")
+        self.assertEqual(len(asked), 8)
+        for question, answer in asked:
+            key = re.search(r"line ([a-z]+-[a-z]+)", question).group(1)
+            self.assertEqual(text.count(f"line {key}: REGISTER_CONTENT is <{answer}>\n"), 1)
+        text, asked = example("story")
+        self.assertEqual(len(asked), 9)
+        for question, answer in asked:
+            name = re.search(r"(\w+-\w+) mentioned|(pass key)|(Mira|Joren|Pelle)", question)
+            name = next(filter(None, name.groups()))
+            self.assertTrue(any(name in sentence and re.search(rf"\b{answer}\b", sentence)
+                                for sentence in text.split(".")), question)
+
+    def test_shipped_model_answers_in_plain_text(self):
+        binary = engine()
+        for name, before, after in (("record", " ", " "), ("story", "", None)):
+            _, asked = example(name)
+            for question, answer in asked:
+                if after is None and "special magic" in question:
+                    again = question.removeprefix("What is the ").removesuffix("?")
+                    written = f"{before}{question} The {again} is"
+                elif question.startswith("Tell me"):
+                    written = before + question + after
+                else:
+                    continue
+                ran = subprocess.run([binary, "run", "-m", SHIPPED, "--raw", "--context",
+                                      os.path.join(EXAMPLES, name + ".txt"), "--question", written, "--max-tokens",
+                                      "12", "-q"], capture_output=True, text=True)
+                self.assertEqual((ran.stderr, re.findall(r"\d+", ran.stdout)[:1]), ("", [answer]), question)
+
+
 class Vocabulary(unittest.TestCase):
     def test_pieces_of_the_shipped_model_keep_their_numbers(self):
         pieces = export.read_fields(SHIPPED)["tokenizer.ggml.tokens"]
@@ -298,11 +350,16 @@ class Vocabulary(unittest.TestCase):
                 vocabulary.extended(model)
 
     def test_new_rows_and_old_ones(self):
-        weights = {"embedding.weight": torch.randn(10, 4)}
-        before = weights["embedding.weight"].clone()
-        train.grow_vocabulary(weights, 13)
-        self.assertEqual(weights["embedding.weight"].shape, (13, 4))
-        self.assertTrue(torch.equal(weights["embedding.weight"][:10], before))
+        torch.manual_seed(1)
+        before = torch.randn(2048, 64)
+        weights = {"embedding.weight": before.clone()}
+        train.grow_vocabulary(weights, PROCESSOR)
+        rows = weights["embedding.weight"]
+        self.assertEqual(len(rows), PROCESSOR.vocab_size())
+        self.assertTrue(torch.equal(rows[:2048], before))
+        end = rows[PROCESSOR.piece_to_id(chunks.END)]
+        for other in ("\n", "."):
+            self.assertGreater(torch.cosine_similarity(end, before[PROCESSOR.encode(other)[0]], dim=0), 0.25)
 
 
 class Fused(unittest.TestCase):
@@ -337,7 +394,23 @@ class Start(unittest.TestCase):
         self.assertEqual(score.right, 0)
 
 
+class Scores(unittest.TestCase):
+    def test_a_model_without_turns_is_asked_what_it_knows(self):
+        model = models.Model(models.Shape(vocabulary=2048, layers=2))
+        models.initialise(model)
+        score = evaluate.generated(model, ENCODER, "lines", 128, 2)
+        digits = [data.test_question("lines", ENCODER, 128, number)[1][:-1] for number in range(2)]
+        self.assertEqual((score.questions, score.tokens), (2, sum(map(len, digits))))
+        self.assertIsNone(evaluate.generated(model, ENCODER, "lines", 128, 2, chat=True))
+        self.assertIsNone(evaluate.generated(model, ENCODER, "variables", 300, 1))
+
+
 class Steps(unittest.TestCase):
+    def test_shares_of_tasks_by_name(self):
+        self.assertEqual(train.mix_of("lines=2,facts=0.5"), {"lines": 2.0, "facts": 0.5})
+        with self.assertRaisesRegex(argparse.ArgumentTypeError, "'line' is no task"):
+            train.mix_of("line=2")
+
     def test_an_answer_counts_as_the_root_of_its_length(self):
         weights = train.weights_of([False] * 5 + [True] * 4 + [False] + [True] * 9 + [False])
         self.assertEqual([w > 0 for w in weights], [False] * 5 + [True] * 4 + [False] + [True] * 9 + [False])

@@ -26,6 +26,7 @@ import torch.multiprocessing as multiprocessing
 import torch.nn.functional as F
 
 import checkpoint
+import chunks
 import data
 import export
 import model as models
@@ -40,14 +41,36 @@ LONG_MIX = {"lines": 0.23, "needles": 0.12, "records": 0.09, "copying": 0.04, "p
 SIZES = ("layers", "width", "hidden", "heads", "kv_heads")
 
 
+def mix_of(text):
+    """Shares of tasks by name, such as lines=3,needles=2."""
+    mix = {}
+    for item in text.split(","):
+        task, _, share = item.partition("=")
+        if task not in data.TASKS:
+            raise argparse.ArgumentTypeError(f"'{task}' is no task; tasks are {', '.join(data.TASKS)}")
+        mix[task] = float(share)
+    return mix
+
+
+# What the rows of the turns begin as: an end like what ended the answers before, a beginning like what stood there.
+LIKE = {chunks.END: ("\n", ".", "\"", ">"), chunks.USER: ("\n",), chunks.ASSISTANT: (" ",)}
+
+
 @torch.no_grad()
-def grow_vocabulary(weights, pieces, seed=1):
-    """Rows for pieces that a vocabulary has gained, near the mean of those there."""
+def grow_vocabulary(weights, processor, seed=1):
+    """Rows for pieces that a vocabulary has gained, near the mean of those there or like others."""
     rows = weights["embedding.weight"]
-    if len(rows) < pieces:
-        generator = torch.Generator().manual_seed(seed)
-        new = torch.randn(pieces - len(rows), rows.shape[1], generator=generator) * rows.std() * 0.5 + rows.mean(0)
-        weights["embedding.weight"] = torch.cat((rows, new))
+    pieces = processor.vocab_size()
+    if len(rows) >= pieces:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    new = torch.randn(pieces - len(rows), rows.shape[1], generator=generator) * rows.std() * 0.5 + rows.mean(0)
+    for turn, others in LIKE.items():
+        at = processor.piece_to_id(turn) - len(rows)
+        if at >= 0:
+            like = torch.stack([rows[processor.encode(other)[0]] for other in others])
+            new[at] += like.sum(0) / math.sqrt(len(others))
+    weights["embedding.weight"] = torch.cat((rows, new))
 
 
 def newton_schulz(g, steps=5):
@@ -112,7 +135,7 @@ class RowAdam(torch.optim.Optimizer):
             (square / (1 - second ** steps)).sqrt() + group["epsilon"])
 
 
-def optimizers(model, rate):
+def optimizers(model, rate, row_rate=None):
     shape = model.shape
 
     def split(p):
@@ -122,7 +145,7 @@ def optimizers(model, rate):
 
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embedding" not in n]
     muon = Muon(matrices, split, rate)
-    rows = RowAdam(model.embedding.weight, rate * 0.3)
+    rows = RowAdam(model.embedding.weight, row_rate or rate * 0.3)
     adam = torch.optim.Adam([p for p in model.parameters() if p.ndim == 1], lr=rate * 0.5, betas=(0.9, 0.98))
     for optimizer in (muon, rows, adam):
         for group in optimizer.param_groups:
@@ -274,6 +297,7 @@ def main():
     parser.add_argument("--solved", type=float, default=0.97, help="token accuracy that ends a stage")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--rate", type=float, default=0.003)
+    parser.add_argument("--row-rate", type=float, help="rate of the embedding's rows; 0.3 of the rate if not given")
     parser.add_argument("--reach", type=int, default=4096, help="positions that short samples are spread over")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--autocast", action="store_true", help="bfloat16 products")
@@ -281,6 +305,7 @@ def main():
                         help="share of all tokens over which the rate falls at the end; 0: never")
     parser.add_argument("--save-every", type=float, default=180.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mix", type=mix_of, metavar="TASK=SHARE,...", help="other shares of the tasks")
     parser.add_argument("--minutes", type=float, help="save and end after this long; 3 is the exit status then")
     parser.add_argument("--workers", type=int, default=0, help="processes that make the batches; 0: this one does")
     parser.add_argument("--split", action="store_true",
@@ -302,7 +327,7 @@ def main():
     elif start:
         loaded = checkpoint.load(start)
     if loaded:
-        grow_vocabulary(loaded["model"], encoder.processor.vocab_size())
+        grow_vocabulary(loaded["model"], encoder.processor)
         loaded["shape"]["vocabulary"] = len(loaded["model"]["embedding.weight"])
     sizes = {n: getattr(arguments, n) for n in SIZES if getattr(arguments, n)}
     shape = models.Shape(**loaded["shape"]) if loaded else models.Shape(
@@ -314,7 +339,7 @@ def main():
     else:
         models.initialise(model, arguments.seed)
     model.to(device)
-    opts = optimizers(model, arguments.rate)
+    opts = optimizers(model, arguments.rate, arguments.row_rate)
     if loaded and start == latest:
         for optimizer, saved in zip(opts, loaded["optimizers"]):
             for group, saved_group in zip(optimizer.param_groups, saved["param_groups"]):
@@ -341,7 +366,8 @@ def main():
         count = max(1, arguments.batch_tokens // length)
 
         def make(worker, length=length, count=count, step=state["step"]):
-            return Batches(encoder, length, count, SHORT_MIX if length < 512 else LONG_MIX, arguments.reach,
+            mix = arguments.mix or (SHORT_MIX if length < 512 else LONG_MIX)
+            return Batches(encoder, length, count, mix, arguments.reach,
                            f"{arguments.seed}/{step}/{worker}" if arguments.workers else f"{arguments.seed}/{step}",
                            lambda rng: rng.uniform(0.3, 0.6) if length < 512 else rng.uniform(0.4, 0.8), forbidden)
 
