@@ -44,6 +44,11 @@ constexpr std::size_t row_scales(StorageType type, std::size_t dim) {
                                      : 0;
 }
 
+/// Bytes of one stored row: payload, scales and offsets.
+constexpr std::size_t stored_row_bytes(StorageType type, std::size_t dim) {
+  return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
+}
+
 /// Read-only view of consecutive stored rows. What lies in the padding of a row is never used as a
 /// number of it but may be read (not at f32, whose rows need no padding).
 struct RowsView {

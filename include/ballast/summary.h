@@ -51,6 +51,19 @@ struct Block {
   /// method's tiers or beyond them; else empty.
   std::span<const std::uint8_t> tiers;
   std::size_t size() const { return keys.rows; }
+  /// Tokens `begin` and on, `count` of them; attention sums of the same tokens where they are
+  /// given.
+  Block slice(std::size_t begin, std::size_t count) const {
+    Block part = *this;
+    part.keys = keys.slice(begin, count);
+    part.values = values.slice(begin, count);
+    part.first = first + static_cast<Position>(begin);
+    if (!attention_sum.empty()) part.attention_sum = attention_sum.subspan(begin, count);
+    if (!recent_attention_sum.empty()) {
+      part.recent_attention_sum = recent_attention_sum.subspan(begin, count);
+    }
+    return part;
+  }
 };
 
 /// One entry of a summary, as reported.

@@ -12,10 +12,6 @@
 namespace ballast {
 namespace {
 
-std::size_t entry_bytes(StorageType type, std::size_t dim) {
-  return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
-}
-
 /// Bytes that a method keeps per entry beside its key and value: position, weight, cluster. They
 /// are 18 to 41, by method.
 constexpr std::size_t kBookkeeping = 32;
@@ -65,8 +61,8 @@ class Sizes {
   Sizes(const ModelConfig& c, const CacheOptions& options)
       : c_(c),
         options_(options),
-        entry_(entry_bytes(options.key_type, c.key_dim) +
-               entry_bytes(options.value_type, c.value_dim)) {
+        entry_(stored_row_bytes(options.key_type, c.key_dim) +
+               stored_row_bytes(options.value_type, c.value_dim)) {
     const AttentionStats::Kind watch = options.policy.attention_stats().kind;
     const bool accumulates = watch == AttentionStats::Kind::accumulated ||
                              watch == AttentionStats::Kind::both || options.recording.attention_sum;

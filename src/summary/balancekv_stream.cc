@@ -19,10 +19,8 @@ namespace {
 
 struct RowBytes {
   explicit RowBytes(const SummarySetup& setup)
-      : key(row_bytes(setup.key_type, setup.key_dim) +
-            2 * row_scales(setup.key_type, setup.key_dim)),
-        value(row_bytes(setup.value_type, setup.value_dim) +
-              2 * row_scales(setup.value_type, setup.value_dim)) {}
+      : key(stored_row_bytes(setup.key_type, setup.key_dim)),
+        value(stored_row_bytes(setup.value_type, setup.value_dim)) {}
   std::size_t key;
   std::size_t value;
 };

@@ -25,10 +25,6 @@ namespace {
 constexpr std::uint32_t kReplaceValue = 0x100;
 constexpr std::uint32_t kUniteValues = 0x101;
 
-std::size_t stored_bytes(StorageType type, std::size_t dim) {
-  return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
-}
-
 /// How a capacity is divided.
 struct Division {
   std::size_t values = 0;    ///< s
@@ -37,8 +33,8 @@ struct Division {
   double pairs_per_key = 0;  ///< part of a pair's bytes that a key alone takes
 
   explicit Division(const SummarySetup& setup) {
-    const double key = static_cast<double>(stored_bytes(setup.key_type, setup.key_dim));
-    const double value = static_cast<double>(stored_bytes(setup.value_type, setup.value_dim));
+    const double key = static_cast<double>(stored_row_bytes(setup.key_type, setup.key_dim));
+    const double value = static_cast<double>(stored_row_bytes(setup.value_type, setup.value_dim));
     pairs_per_key = key / (key + value);
     const Policy& policy = setup.policy;
     values = policy.has("s") ? static_cast<std::size_t>(policy.integer("s")) : setup.capacity / 2;

@@ -36,10 +36,7 @@ class KCenter : public Summary {
   void absorb(const Block& block) override {
     for (std::size_t done = 0; done < block.size();) {
       const std::size_t count = std::min(chunk_, block.size() - done);
-      Block piece = block;
-      piece.keys = block.keys.slice(done, count);
-      piece.values = block.values.slice(done, count);
-      piece.first = block.first + static_cast<Position>(done);
+      const Block piece = block.slice(done, count);
       take_in(piece);
       done += count;
     }

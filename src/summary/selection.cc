@@ -62,10 +62,7 @@ void SelectionSummary::absorb(const Block& block) {
   for (std::size_t done = 0; done < block.size();) {
     const std::size_t count = std::min(chunk_, block.size() - done);
     const std::size_t size = store_.size();
-    Block piece = block;
-    piece.keys = block.keys.slice(done, count);
-    piece.values = block.values.slice(done, count);
-    piece.first = block.first + static_cast<Position>(done);
+    const Block piece = block.slice(done, count);
     for (std::size_t i = 0; i < count; ++i) {
       rank_[size + i] = rank(block, done + i);
       attention_sum_[size + i] = options_.accumulates ? block.attention_sum[done + i] : 0.0f;

@@ -94,8 +94,8 @@ class Experiment {
         selected(options.kv_heads, source.shape().kv_heads, "KV head", source.name());
     result_.middle = prompt_ - options.sink;
     result_.exact_bytes =
-        static_cast<double>(n * (row_bytes(StorageType::f32, source.shape().key_dim) +
-                                 row_bytes(StorageType::f32, source.shape().value_dim)));
+        static_cast<double>(n * (stored_row_bytes(StorageType::f32, source.shape().key_dim) +
+                                 stored_row_bytes(StorageType::f32, source.shape().value_dim)));
     make_plans();
   }
 
@@ -357,12 +357,10 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, const Work& work,
   const std::size_t exact_entries = first + near + options_.window;
   const std::size_t summarised = summary ? summary->entries() : 0;
   out.entries = static_cast<double>(summarised + first + near) - static_cast<double>(options_.sink);
-  const auto row = [](StorageType type, std::size_t dim) {
-    return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
-  };
-  out.bytes = static_cast<double>(
-      exact_entries * (row(options_.key_type, s.key_dim) + row(options_.value_type, s.value_dim)) +
-      (summary ? summary->bytes() : 0));
+  out.bytes =
+      static_cast<double>(exact_entries * (stored_row_bytes(options_.key_type, s.key_dim) +
+                                           stored_row_bytes(options_.value_type, s.value_dim)) +
+                          (summary ? summary->bytes() : 0));
   if (summary) out.report = summary->report();
   return out;
 }

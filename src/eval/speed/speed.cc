@@ -42,7 +42,7 @@ double attended_bytes(const Cache& cache) {
   const CacheShape& s = cache.shape();
   std::size_t bytes = 0;
   auto add = [&](const RowsView& rows) {
-    bytes += rows.rows * (row_bytes(rows.type, rows.dim) + 2 * row_scales(rows.type, rows.dim));
+    bytes += rows.rows * stored_row_bytes(rows.type, rows.dim);
   };
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
