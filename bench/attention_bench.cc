@@ -261,16 +261,25 @@ BENCHMARK_CAPTURE(decode, bf16, StorageType::bf16)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, f16, StorageType::f16)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, int8, StorageType::int8)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, int4, StorageType::int4)->Apply(decode_arguments);
+BENCHMARK_CAPTURE(decode, q4, StorageType::q4)->Apply(decode_arguments);
+BENCHMARK_CAPTURE(decode, q3, StorageType::q3)->Apply(decode_arguments);
+BENCHMARK_CAPTURE(decode, q2, StorageType::q2)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(cached, f32, StorageType::f32)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, bf16, StorageType::bf16)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, f16, StorageType::f16)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, int8, StorageType::int8)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, int4, StorageType::int4)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, q4, StorageType::q4)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, q3, StorageType::q3)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(cached, q2, StorageType::q2)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(prompt, f32, StorageType::f32)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, bf16, StorageType::bf16)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, f16, StorageType::f16)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, int8, StorageType::int8)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, int4, StorageType::int4)->Apply(prompt_arguments);
+BENCHMARK_CAPTURE(prompt, q4, StorageType::q4)->Apply(prompt_arguments);
+BENCHMARK_CAPTURE(prompt, q3, StorageType::q3)->Apply(prompt_arguments);
+BENCHMARK_CAPTURE(prompt, q2, StorageType::q2)->Apply(prompt_arguments);
 
 }  // namespace
 }  // namespace ballast

@@ -94,8 +94,9 @@ void decode_attention(Lines& lines, const std::vector<Run>& runs) {
   const auto of = [&](std::string_view type) {
     return [=](const Run& run) { return plain(run) && run.type() == type; };
   };
-  for (const char* type : {"bf16", "f16", "int8", "int4"}) {
-    const double bound = type == std::string_view("int4") ? 0.6 : 0.8;
+  for (const char* type : {"bf16", "f16", "int8", "int4", "q4", "q2"}) {
+    const std::string_view name = type;
+    const double bound = name == "int4" || name == "q2" ? 0.6 : 0.8;
     each(lines.at_least(bound, fmt::format("{}, of the plain read", type), Kind::share), "of_read",
          of(type));
   }

@@ -7,6 +7,7 @@
 
 #include "attention/attention_scratch.h"
 #include "attention/kernels/attention_kernels.h"
+#include "attention/kernels/rotated_avx512.h"
 #include "base/fail.h"
 #include "simd/cpu.h"
 
@@ -162,12 +163,13 @@ struct Record {
 // block of entries.
 class Workspace {
  public:
-  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
+  // decodes: whether rows are unpacked for few queries, too.
+  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim, bool decodes) {
     const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
-    const std::size_t rows = queries >= kUnpackFrom ? kEntryBlock : 0;
+    const std::size_t rows = decodes || queries >= kUnpackFrom ? kEntryBlock : 0;
     const std::size_t floats =
         queries * (keys + values + kEntryBlock + 2) + rows * std::max(keys, values);
-    memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + queries * sizeof(double));
+    memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + 2 * queries * sizeof(double));
     std::byte* at = memory_.get();
     const auto take = [&at]<typename T>(T*& array, std::size_t count) {
       array = reinterpret_cast<T*>(at);
@@ -178,6 +180,7 @@ class Workspace {
     take(weights, queries * kEntryBlock);
     take(unpacked, rows * std::max(keys, values));
     take(normaliser, queries);
+    take(weight_sum, queries);
     take(max, queries);
     take(factors, queries);
   }
@@ -188,6 +191,7 @@ class Workspace {
   Record* record = nullptr;  // or there, when they are to be kept
   float* unpacked;           // rows of a block
   double* normaliser;
+  double* weight_sum;  // of the numerator: what the values' mean is multiplied with
   float* max;
   float* factors;  // by which older sums shrink when the maximum grows
 
@@ -200,11 +204,62 @@ class Workspace {
   AlignedArray<std::byte> memory_;
 };
 
-// Has the rows unpacked into `buffer` when many queries share them, as the kernels shall read them.
-void prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
-  if (queries < kUnpackFrom || as_stored) return;
+// Rotated types have kernels of their own, or none: then decode_packed() comes first.
+bool keys_as_stored(StorageType type) {
+  return is_rotated(type) ? kernels::avx512::multiplies_rotated() : kernels::keys_as_stored(type);
+}
+bool values_as_stored(StorageType type) {
+  return is_rotated(type) ? kernels::avx512::multiplies_rotated() : kernels::values_as_stored(type);
+}
+void pack_query(StorageType type, std::span<const float> row, float* out) {
+  if (is_rotated(type) && kernels::avx512::multiplies_rotated()) {
+    return kernels::avx512::pack_rotated(type, row, out);
+  }
+  kernels::pack_query(type, row, out);
+}
+void multiply_keys(const RowsView& keys, const float* queries, std::size_t count, float* logits,
+                   const kernels::PrefetchRange* range) {
+  const auto run = is_rotated(keys.type) ? kernels::avx512::qk_rotated : kernels::qk_block;
+  run(keys, queries, count, logits, range);
+}
+void add_values(const RowsView& values, const float* weights, std::size_t count,
+                const float* factors, float* sums, const kernels::PrefetchRange* range) {
+  const auto run = is_rotated(values.type) ? kernels::avx512::av_rotated : kernels::av_block;
+  run(values, weights, count, factors, sums, range);
+}
+
+// Whether the kernels read rows of this type only after decode_packed().
+bool decoded_first(StorageType type, bool as_stored) { return is_rotated(type) && !as_stored; }
+
+bool any_decoded(std::span<const Segment> segments) {
+  return std::ranges::any_of(segments, [](const Segment& s) {
+    return decoded_first(s.keys.type, keys_as_stored(s.keys.type)) ||
+           (s.role != Role::normaliser &&
+            decoded_first(s.values.type, values_as_stored(s.values.type)));
+  });
+}
+
+// Unpacks rows that many queries share, or that the kernels cannot read, into `buffer`. Returns
+// whether it did: the kernel's rows are cached then, and need no prefetching.
+bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
+  if (as_stored || (queries < kUnpackFrom && !is_rotated(rows.type))) return false;
   kernels::decode_packed(rows, buffer);
   rows = view_f32({buffer, rows.rows, packed_size(rows.dim)});
+  return true;
+}
+
+// <q, μ>, which all keys of a segment with a mean share.
+float mean_product(std::span<const float> query, const float* mean) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < query.size(); ++i) sum += double{query[i]} * double{mean[i]};
+  return static_cast<float>(sum);
+}
+
+void add_to_products(const float* shared, std::size_t queries, std::size_t count, float* products) {
+  for (std::size_t q = 0; q < queries; ++q) {
+    float* row = products + q * kEntryBlock;
+    for (std::size_t e = 0; e < count; ++e) row[e] += shared[q];
+  }
 }
 
 // The block of rows at `begin`: cut short, and empty past the end.
@@ -232,7 +287,11 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   const std::size_t m = queries.rows.rows;
   const std::size_t stride = packed_size(segment.keys.dim);
   for (std::size_t q = 0; q < m; ++q) {
-    kernels::pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
+    pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
+  }
+  float mean_products[kQueryBlock];
+  for (std::size_t q = 0; segment.keys.mean != nullptr && q < m; ++q) {
+    mean_products[q] = mean_product(queries.rows[q], segment.keys.mean);
   }
   Position low = 0;
   Position high = std::numeric_limits<Position>::max();
@@ -247,14 +306,14 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     RowsView keys = block_of(segment.keys, begin);
     const EntryBlock block(segment, begin, keys.rows);
     if (block.hidden_from(low, high, window)) continue;
-    prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
-    // Unpacked rows come from the cache and need no fetching ahead.
+    const bool unpacked = prepare(keys, m, keys_as_stored(keys.type), work.unpacked);
     const RowsView values = block_of(segment.values, begin);
     const RowsView following = block_of(segment.keys, begin + kEntryBlock);
     const kernels::PrefetchRange range{keys_ahead ? following : values,
                                        segment.role == Role::normaliser ? following : values};
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
-    kernels::qk_block(keys, work.packed, m, weights, m < kUnpackFrom ? &range : nullptr);
+    multiply_keys(keys, work.packed, m, weights, m < kUnpackFrom && !unpacked ? &range : nullptr);
+    if (segment.keys.mean != nullptr) add_to_products(mean_products, m, block.count(), weights);
     use(block, begin, weights);
   }
 }
@@ -292,6 +351,8 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
       }
       const double older = work.normaliser[first + i] * work.factors[first + i];
       work.normaliser[first + i] = normalises ? older + sums[i] : older;
+      double& weight_sum = work.weight_sum[first + i];
+      weight_sum = weight_sum * work.factors[first + i] + sums[i];
     }
   }
 }
@@ -323,6 +384,10 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
     if (has_values) {
       kernels::unpack(segment.values.type, work.sums + q * packed_size(value_dim),
                       {row, value_dim});
+      if (segment.values.mean != nullptr) {
+        const auto weight = static_cast<float>(work.weight_sum[q]);
+        for (std::size_t i = 0; i < value_dim; ++i) row[i] += weight * segment.values.mean[i];
+      }
       for (std::size_t i = 0; i < value_dim; ++i) {
         out[i] = out[i] * old_factor + row[i] * new_factor;
       }
@@ -349,6 +414,7 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
   const bool has_values = segment.role != Role::normaliser;
   std::fill_n(work.max, m, -kInfinity);
   std::fill_n(work.normaliser, m, 0.0);
+  std::fill_n(work.weight_sum, m, 0.0);
   std::fill_n(work.sums, m * packed_size(partial.numerator.cols()), 0.0f);
   const RowsView& fetched = prefetches_next_block(segment) ? segment.values : segment.keys;
   const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
@@ -359,11 +425,11 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
     }
     if (!has_values) return;
     RowsView values = block_of(segment.values, begin);
-    prepare(values, m, kernels::values_as_stored(values.type), work.unpacked);
+    const bool unpacked = prepare(values, m, values_as_stored(values.type), work.unpacked);
     const kernels::PrefetchRange range{block_of(fetched, begin + kEntryBlock),
                                        block_of(segment.keys, begin + kEntryBlock)};
-    kernels::av_block(values, weights, m, work.factors, work.sums,
-                      m < kUnpackFrom ? &range : nullptr);
+    add_values(values, weights, m, work.factors, work.sums,
+               m < kUnpackFrom && !unpacked ? &range : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);
   add_to(partial, first, m, segment, work);
@@ -460,7 +526,7 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
           partial.numerator.rows());
   check(queries, segments, logits);
   check_values(segments, value_dim);
-  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim);
+  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim, any_decoded(segments));
   for (std::size_t first = 0; first < m; first += kQueryBlock) {
     attend_queries(queries, first, std::min(kQueryBlock, m - first), segments, logits, work,
                    partial);
@@ -515,7 +581,7 @@ void attend_with_scores(const Queries& queries, std::span<const Segment> segment
   // less than to compute them again, while they stay near the processor.
   const std::size_t together = recorded_together(blocks);
   const std::size_t most = std::min(m, together);
-  Workspace work(most, queries.rows.cols, out.cols);
+  Workspace work(most, queries.rows.cols, out.cols, any_decoded(segments));
   Record record(most, blocks + 1);  // the last one for a block that has no attention sum
   work.record = &record;
   for (std::size_t first = 0; first < m; first += together) {

@@ -13,7 +13,7 @@
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
 // u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
 //
-//   8 bytes, u32     magic BALLASTC, version 1
+//   8 bytes, u32     magic BALLASTC, version 2
 //   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
 //   f32, f32, i32    logits: scale, softcap, sliding_window
 //   i32[n]           sliding windows of the layers
@@ -42,7 +42,9 @@ namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'C'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
+// Files of version 1 are the same without the types q4, q3 and q2.
+constexpr std::uint32_t kOldestVersion = 1;
 
 class FileWriter : public ByteWriter {
  public:
@@ -121,8 +123,8 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   options.policy = Policy::parse(in.get_text());
   options.protocol = get_enum(in, Protocol::stream, "protocol");
   options.positions = get_enum(in, Positions::rolling, "positions");
-  options.key_type = get_enum(in, StorageType::int4, "key type");
-  options.value_type = get_enum(in, StorageType::int4, "value type");
+  options.key_type = get_enum(in, StorageType::q2, "key type");
+  options.value_type = get_enum(in, StorageType::q2, "value type");
   options.seed = in.get<std::uint64_t>();
   options.expected_tokens = in.get_count(std::numeric_limits<Position>::max(), "the length");
 }
@@ -169,9 +171,9 @@ Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name,
   const auto body = bytes.first(bytes.size() - sizeof(std::uint32_t));
   ByteReader in(body.subspan(sizeof(kMagic)), name);
   const auto version = in.get<std::uint32_t>();
-  require(version == kVersion, ErrorCode::unsupported,
-          "{}: a saved cache of version {}, this program reads version {}", name, version,
-          kVersion);
+  require(version >= kOldestVersion && version <= kVersion, ErrorCode::unsupported,
+          "{}: a saved cache of version {}, this program reads versions {} to {}", name, version,
+          kOldestVersion, kVersion);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + body.size(), sizeof(stored));
   const uLong crc =

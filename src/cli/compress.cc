@@ -27,9 +27,9 @@ struct Options {
 
 /// Bytes of the same tokens kept in float32.
 double exact_bytes(const KvShape& s) {
-  return static_cast<double>(
-      s.layers * s.kv_heads * s.tokens *
-      (row_bytes(StorageType::f32, s.key_dim) + row_bytes(StorageType::f32, s.value_dim)));
+  return static_cast<double>(s.layers * s.kv_heads * s.tokens *
+                             (stored_row_bytes(StorageType::f32, s.key_dim) +
+                              stored_row_bytes(StorageType::f32, s.value_dim)));
 }
 
 void print_layers(const KvSource& source, const Compressed& result) {
@@ -152,7 +152,8 @@ void add_compress(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--protocol", o.protocol,
                   "prefill: summarise once, at the end; stream: as tokens come, in bounded memory")
       ->capture_default_str();
-  app->add_option("--key-type", o.key_type, "Storage of keys: f32, bf16, f16, int8, int4")
+  app->add_option("--key-type", o.key_type,
+                  "Storage of keys: f32, bf16, f16, int8, int4, q4, q3, q2")
       ->capture_default_str();
   app->add_option("--value-type", o.value_type, "Storage of values")->capture_default_str();
   app->add_option("--seed", o.seed, "Seed")->capture_default_str();

@@ -92,7 +92,8 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
       "may "
       "be longer than the model's positions",
       "NAME");
-  add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4", "TYPE");
+  add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4, q4, q3, q2",
+      "TYPE");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
   app.add_option("--seed", seed, "Seed of the method and of sampling")

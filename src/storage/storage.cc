@@ -9,8 +9,10 @@
 #include <limits>
 #include <memory>
 
+#include "base/checks.h"
 #include "base/fail.h"
 #include "base/large_pages.h"
+#include "storage/rotated.h"
 #include "storage/round.h"
 
 namespace ballast {
@@ -18,7 +20,8 @@ namespace {
 
 using kernels::bf16_decode;
 
-constexpr std::array<std::string_view, 5> kNames = {"f32", "bf16", "f16", "int8", "int4"};
+constexpr std::array<std::string_view, 8> kNames = {"f32",  "bf16", "f16", "int8",
+                                                    "int4", "q4",   "q3",  "q2"};
 
 // Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little
 // more as its scale is rounded up, must be finite itself.
@@ -64,8 +67,8 @@ void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t&
   }
 }
 
-// `data` is as aligned as the rows' numbers; `scales` as in RowsView.
-void encode_row(StorageType type, std::span<const float> row, std::byte* data,
+// `data` is as aligned as the rows' numbers; `scales` and `mean` as in RowsView.
+void encode_row(StorageType type, std::span<const float> row, const float* mean, std::byte* data,
                 std::uint16_t* scales) {
   switch (type) {
     case StorageType::f32:
@@ -81,6 +84,11 @@ void encode_row(StorageType type, std::span<const float> row, std::byte* data,
       for (std::size_t i = 0; i < row.size(); ++i) out[i] = kernels::f16_encode(row[i]);
       return;
     }
+    case StorageType::q4:
+    case StorageType::q3:
+    case StorageType::q2:
+      *scales = encode_rotated(type, row, mean, data);
+      return;
     case StorageType::int8:
     case StorageType::int4:
       break;
@@ -112,7 +120,7 @@ void decode_int4(const std::uint8_t* bytes, float scale, float offset, std::span
 }
 
 void decode_row(StorageType type, const std::byte* data, const std::uint16_t* scales,
-                std::span<float> out) {
+                const float* mean, std::span<float> out) {
   const std::size_t dim = out.size();
   switch (type) {
     case StorageType::f32:
@@ -128,6 +136,11 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
       for (std::size_t i = 0; i < dim; ++i) out[i] = kernels::f16_decode(words[i]);
       return;
     }
+    case StorageType::q4:
+    case StorageType::q3:
+    case StorageType::q2:
+      decode_rotated(type, data, *scales, mean, out);
+      return;
     case StorageType::int8:
     case StorageType::int4:
       break;
@@ -171,12 +184,12 @@ StorageType parse_storage_type(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<StorageType>(i);
   }
-  fail("unknown storage type '{}': expected f32, bf16, f16, int8 or int4", name);
+  fail("unknown storage type '{}': expected f32, bf16, f16, int8, int4, q4, q3 or q2", name);
 }
 
 void RowsView::decode(std::size_t i, std::span<float> out) const {
   const std::uint16_t* row_scale = scales == nullptr ? nullptr : scales + i * row_scales(type, dim);
-  decode_row(type, data + i * stride, row_scale, out.first(dim));
+  decode_row(type, data + i * stride, row_scale, mean, out.first(dim));
 }
 
 void RowsView::decode(MutableMatrix out) const {
@@ -201,17 +214,30 @@ Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity)
 }
 
 std::size_t Rows::bytes() const {
-  return capacity_ * (stride_ + scales_per_row_ * sizeof(std::uint16_t));
+  return capacity_ * stored_row_bytes(type_, dim_) + mean_.size() * sizeof(float);
+}
+
+void Rows::set_mean(std::span<const float> mean) {
+  require(is_rotated(type_), "rows of type {} have no mean: expected q4, q3 or q2",
+          to_string(type_));
+  require(mean.size() == dim_, "a mean of {} elements for rows of {}", mean.size(), dim_);
+  require(first_not_finite(mean) == mean.size(), "the mean of rows is not finite");
+  mean_.assign(mean.begin(), mean.end());
 }
 
 void Rows::set(std::size_t i, std::span<const float> row) {
-  encode_row(type_, row.first(dim_), data_.get() + i * stride_, scales() + i * scales_per_row_);
+  encode_row(type_, row.first(dim_), mean_.empty() ? nullptr : mean_.data(),
+             data_.get() + i * stride_, scales() + i * scales_per_row_);
 }
 
 void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
   require(source.dim == dim_, "cannot copy a row of {} numbers into a store of rows of {}",
           source.dim, dim_);
-  if (source.type == type_) {
+  const auto same_mean = [&] {
+    if (mean_.empty() || source.mean == nullptr) return mean_.empty() && source.mean == nullptr;
+    return source.mean == mean_.data() || std::equal(mean_.begin(), mean_.end(), source.mean);
+  };
+  if (source.type == type_ && same_mean()) {
     // An f32 view may have less padding than the store.
     const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
     std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
@@ -260,6 +286,7 @@ void Rows::grow(std::size_t capacity, std::size_t used) {
 RowsView Rows::view(std::size_t begin, std::size_t count) const {
   RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
   if (scales_per_row_ > 0) all.scales = scales();
+  if (!mean_.empty()) all.mean = mean_.data();
   return all.slice(begin, count);
 }
 

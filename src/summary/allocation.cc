@@ -22,6 +22,12 @@ double distortion(StorageType type) {
       return 1e-4;
     case StorageType::int4:
       return 0.0063;
+    case StorageType::q4:
+      return 0.0095;
+    case StorageType::q3:
+      return 0.0345;
+    case StorageType::q2:
+      return 0.1175;
   }
   return 1;
 }

@@ -86,7 +86,7 @@ Cache::Part make_part(std::mt19937& random, std::size_t n, std::size_t d, std::s
   return part;
 }
 
-struct TileInput {
+struct Asked {
   Numbers numbers;
   Matrix rows;
   std::vector<Position> positions;
@@ -101,21 +101,20 @@ struct TileInput {
   }
 };
 
-TileInput make_queries(std::mt19937& random, std::size_t m, std::size_t d) {
-  TileInput asked;
+Asked make_queries(std::mt19937& random, std::size_t m, std::size_t d) {
+  Asked asked;
   asked.numbers = random_rows(random, m, d);
   asked.rows = to_matrix(asked.numbers, d);
   return asked;
 }
 
-Matrix answer(const Cache& cache, const TileInput& asked, const Logits& logits, std::size_t dv) {
+Matrix answer(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
   Matrix out(asked.rows.rows(), dv);
   attend(asked.queries(), cache.segments(), logits, out.view());
   return out;
 }
 
-double error_of(const Matrix& got, const Cache& cache, const TileInput& asked,
-                const Logits& logits) {
+double error_of(const Matrix& got, const Cache& cache, const Asked& asked, const Logits& logits) {
   std::vector<std::vector<double>> expected;
   for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
     expected.push_back(
@@ -124,7 +123,7 @@ double error_of(const Matrix& got, const Cache& cache, const TileInput& asked,
   return test::relative_error(got, expected);
 }
 
-double error_of(const Cache& cache, const TileInput& asked, const Logits& logits, std::size_t dv) {
+double error_of(const Cache& cache, const Asked& asked, const Logits& logits, std::size_t dv) {
   return error_of(answer(cache, asked, logits, dv), cache, asked, logits);
 }
 
@@ -140,8 +139,9 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 
 std::string type_name(StorageType type) { return std::string(to_string(type)); }
 
-constexpr StorageType kTypes[] = {StorageType::f32, StorageType::bf16, StorageType::f16,
-                                  StorageType::int8, StorageType::int4};
+constexpr StorageType kTypes[] = {StorageType::f32,  StorageType::bf16, StorageType::f16,
+                                  StorageType::int8, StorageType::int4, StorageType::q4,
+                                  StorageType::q3,   StorageType::q2};
 
 // ---- every type on every target
 
@@ -157,7 +157,12 @@ class Attention : public testing::TestWithParam<std::tuple<std::int64_t, Storage
         return 1e-2;
       case StorageType::int8:
         return 2e-2;
+      case StorageType::q3:
+        return 0.5;
+      case StorageType::q2:
+        return 0.9;
       case StorageType::int4:
+      case StorageType::q4:
         break;
     }
     return 0.35;  // far from a promise: that the numbers are the right ones
@@ -178,10 +183,11 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
     const std::size_t m = 1 + random_() % (trial % 2 == 0 ? 4 : 20);
     Cache cache;
     cache.parts.push_back(make_part(random_, n, d, dv, type(), type()));
-    const TileInput asked = make_queries(random_, m, d);
-    // Of one or two numbers the relative error means nothing at int4.
+    const Asked asked = make_queries(random_, m, d);
+    // Of one or two numbers the relative error means nothing at 4 bits and fewer.
     const double error = error_of(cache, asked, usual(d), dv);
-    if (type() != StorageType::int4 || (d > 30 && dv > 30)) worst = std::max(worst, error);
+    const bool rough = type() == StorageType::int4 || is_rotated(type());
+    if (!rough || (d > 30 && dv > 30)) worst = std::max(worst, error);
   }
   RecordProperty("worst_relative_error", fmt::format("{:.2e}", worst));
   EXPECT_LE(worst, allowed());
@@ -190,7 +196,7 @@ TEST_P(Attention, MatchesFloat64ForAnyShape) {
 TEST_P(Attention, MatchesFloat64OnALongContext) {
   Cache cache;
   cache.parts.push_back(make_part(random_, 2051, 128, 128, type(), type()));
-  const TileInput asked = make_queries(random_, 3, 128);
+  const Asked asked = make_queries(random_, 3, 128);
   const double error = error_of(cache, asked, usual(128), 128);
   RecordProperty("relative_error", fmt::format("{:.2e}", error));
   EXPECT_LE(error, allowed());
@@ -217,7 +223,7 @@ TEST_P(Attention, LargestCodesAddUp) {
       std::copy(row.begin(), row.end(), part.values[i].begin());
     }
     for (const std::size_t m : {1, 4, 5}) {
-      TileInput asked = make_queries(random_, m, d);
+      Asked asked = make_queries(random_, m, d);
       for (auto& query : asked.numbers) std::fill(query.begin(), query.end(), 0.75);
       asked.rows = to_matrix(asked.numbers, d);
       EXPECT_LE(error_of(cache, asked, usual(d), d), 0.02) << d << ", " << m << " queries";
@@ -238,7 +244,7 @@ TEST_P(Attention, AddsLittleToWhatStorageLost) {
     for (std::size_t i = 0; i < n; ++i) {
       for (float& x : part.values[i]) x *= std::exp2(static_cast<float>(i % 16) - 8.0f);
     }
-    const TileInput asked = make_queries(random_, 5, d);
+    const Asked asked = make_queries(random_, 5, d);
     for (std::size_t c = 0; c < d; ++c) part.keys[3][c] = 0.6f * asked.numbers[0][c];
     part.key_rows = store(type(), part.keys, d);
     part.value_rows = store(type(), part.values, d);
@@ -251,6 +257,7 @@ TEST_P(Attention, AddsLittleToWhatStorageLost) {
     EXPECT_LE(error, type() == StorageType::bf16   ? 5e-3
                      : type() == StorageType::int8 ? 5e-4
                      : type() == StorageType::int4 ? 2e-2
+                     : is_rotated(type())          ? 2e-2
                                                    : 2e-6);
   }
 }
@@ -262,7 +269,7 @@ TEST_P(Attention, OneQueryIsTheSameToTheLastBitInAnyCompany) {
     cache.parts.push_back(make_part(random_, 333, d, dv, type(), type()));
     cache.parts.back().first_position = 0;
     cache.parts.push_back(make_part(random_, 50, d, dv, type(), type()));
-    TileInput all = make_queries(random_, m, d);
+    Asked all = make_queries(random_, m, d);
     for (std::size_t q = 0; q < m; ++q) all.positions.push_back(static_cast<Position>(q + 20));
     const Matrix together = answer(cache, all, usual(d), dv);
     for (std::size_t width : {1, 2, 3, 4, 5, 11, 12, 100}) {
@@ -288,7 +295,8 @@ std::vector<std::byte> poisoned(RowsView& rows, std::size_t apart = 0) {
   std::size_t used = 2 * rows.dim;
   if (rows.type == StorageType::f32) used *= 2;
   if (rows.type == StorageType::int8) used /= 2;
-  if (rows.type == StorageType::int4) used = row_bytes(rows.type, rows.dim);
+  if (rows.type == StorageType::int4 || is_rotated(rows.type))
+    used = row_bytes(rows.type, rows.dim);
   const std::size_t stride = row_bytes(rows.type, rows.dim) + apart;
   std::vector<std::byte> bytes(rows.rows * stride, std::byte{0xFF});
   for (std::size_t r = 0; r < rows.rows; ++r) {
@@ -310,7 +318,7 @@ TEST_P(Attention, WhatPadsRowsIsNoMatter) {
       const auto keys = poisoned(segments[0].keys, apart);
       const auto values = poisoned(segments[0].values, apart);
       for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
-        const TileInput asked = make_queries(random_, m, d);
+        const Asked asked = make_queries(random_, m, d);
         const Matrix plain = answer(cache, asked, usual(d), d);
         Matrix out(m, d);
         attend(asked.queries(), segments, usual(d), out.view());
@@ -328,7 +336,7 @@ TEST_P(Attention, WhichCacheRowsAreAskedIntoIsNoMatter) {
     Cache cache;
     cache.parts.push_back(make_part(random_, 300, d, d, type(), type()));
     for (std::size_t m : {1, 2, 3, 4, 5, 40}) {
-      const TileInput asked = make_queries(random_, m, d);
+      const Asked asked = make_queries(random_, m, d);
       const auto with = [&](bool first) {
         const test::ForcedCache forced(first);
         return answer(cache, asked, usual(d), d);
@@ -346,7 +354,7 @@ TEST_P(Attention, PromptInChunksIsTheSameToTheLastBit) {
   Cache cache;
   cache.parts.push_back(make_part(random_, n, d, d, type(), type()));
   cache.parts.back().first_position = 0;
-  TileInput all = make_queries(random_, n, d);
+  Asked all = make_queries(random_, n, d);
   for (std::size_t q = 0; q < n; ++q) all.positions.push_back(static_cast<Position>(q));
   for (Position window : {0, 37, 128}) {
     Logits logits = usual(d);
@@ -380,7 +388,7 @@ TEST_P(Attention, HugeLogitsStayFinite) {
     for (float& x : row) x *= 1e4f / 8;  // norms of about 1e4
   }
   part.key_rows = store(type(), part.keys, 64);
-  TileInput asked = make_queries(random_, 6, 64);
+  Asked asked = make_queries(random_, 6, 64);
   for (std::size_t q = 0; q < 6; ++q) {
     for (float& x : asked.rows[q]) x *= 1e4f / 8;
   }
@@ -412,7 +420,7 @@ class AttentionOf : public testing::TestWithParam<std::int64_t> {
 
 TEST_P(AttentionOf, NothingIsZero) {
   Cache cache;
-  const TileInput asked = make_queries(random_, 3, 64);
+  const Asked asked = make_queries(random_, 3, 64);
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
   cache.parts.push_back(part(0));
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[2], testing::Each(0.0f));
@@ -440,7 +448,7 @@ TEST_P(AttentionOf, WeightsRolesPositionsAndSlopes) {
       }
     }
     cache.parts.push_back(part(3));  // seen by all: no query is left without a normaliser
-    TileInput asked = make_queries(random_, 1 + random_() % 30, 64);
+    Asked asked = make_queries(random_, 1 + random_() % 30, 64);
     for (std::size_t q = 0; q < asked.numbers.size(); ++q) {
       asked.positions.push_back(random_() % 300);
       asked.slopes.push_back(0.01f * static_cast<float>(random_() % 5));
@@ -455,7 +463,7 @@ TEST_P(AttentionOf, WeightsRolesPositionsAndSlopes) {
 TEST_P(AttentionOf, UnknownPositionsAreSeenByAll) {
   Cache cache;
   cache.parts.push_back(part(40));
-  TileInput asked = make_queries(random_, 2, 64);
+  Asked asked = make_queries(random_, 2, 64);
   asked.positions = {0, 7};
   asked.slopes = {1.0f, 1.0f};
   Logits logits = usual(64);
@@ -467,7 +475,7 @@ TEST_P(AttentionOf, ZeroWeightIsAbsence) {
   Cache cache;
   cache.parts.push_back(part(150));
   cache.parts.back().log_weights.assign(150, -INFINITY);
-  const TileInput asked = make_queries(random_, 3, 64);
+  const Asked asked = make_queries(random_, 3, 64);
   EXPECT_THAT(answer(cache, asked, usual(64), 48)[1], testing::Each(0.0f));
 }
 
@@ -475,7 +483,7 @@ TEST_P(AttentionOf, AnEmptyNormaliserIsAnError) {
   Cache cache;
   cache.parts.push_back(part(20));
   cache.parts.back().role = Role::numerator;
-  const TileInput asked = make_queries(random_, 3, 64);
+  const Asked asked = make_queries(random_, 3, 64);
   EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
   cache.parts.push_back(part(20));
   cache.parts.back().log_weights.assign(20, -INFINITY);
@@ -495,7 +503,7 @@ TEST_P(AttentionOf, NoEntryGetsMoreThanAllOfTheAttention) {
   }
   cache.parts.push_back(part(200));
   cache.parts.back().role = Role::normaliser;
-  const TileInput asked = make_queries(random_, 30, 64);
+  const Asked asked = make_queries(random_, 30, 64);
   for (float log_weight : {0.0f, -3.0f, -50.0f, -300.0f, -1e9f}) {
     for ([[maybe_unused]] bool normaliser_first : {false, true}) {
       for (auto& one : cache.parts) {
@@ -520,7 +528,7 @@ TEST_P(AttentionOf, NanNeverPassesInSilence) {
   for (std::size_t n : {1, 130}) {
     Cache cache;
     cache.parts.push_back(part(n));
-    TileInput asked = make_queries(random_, 2, 64);
+    Asked asked = make_queries(random_, 2, 64);
     asked.rows[1][5] = NAN;
     EXPECT_THROW(answer(cache, asked, usual(64), 48), Error);
   }
@@ -551,7 +559,7 @@ TEST_P(AttentionOf, PartsMergeToTheWhole) {
   for (std::size_t n : {5, 130, 1, 260, 64}) cache.parts.push_back(part(n));
   cache.parts[1].role = Role::numerator;
   cache.parts[3].role = Role::normaliser;
-  const TileInput asked = make_queries(random_, 7, 64);
+  const Asked asked = make_queries(random_, 7, 64);
   const auto segments = cache.segments();
   const Matrix whole = answer(cache, asked, usual(64), 48);
   for (int trial = 0; trial < 10; ++trial) {
@@ -585,7 +593,7 @@ TEST_P(AttentionOf, MassIsTheShareOfEachEntry) {
   cache.parts[1].role = Role::numerator;
   cache.parts[2].first_position = 10;
   cache.parts[0].log_weights.assign(33, 0.5f);
-  TileInput asked = make_queries(random_, 150, 64);
+  Asked asked = make_queries(random_, 150, 64);
   for (std::size_t q = 0; q < 150; ++q) asked.positions.push_back(static_cast<Position>(q));
   std::vector<float> attention_sum(243, 0.0f);
   Matrix out(150, 48);
@@ -609,8 +617,61 @@ TEST_P(AttentionOf, KeysAndValuesMayDifferInType) {
       Cache cache;
       cache.parts.push_back(make_part(random_, 90, 96, 40, keys, values));
       cache.parts.push_back(make_part(random_, 90, 96, 40, values, keys));
-      const TileInput asked = make_queries(random_, 3, 96);
-      EXPECT_LE(error_of(cache, asked, usual(96), 40), 0.3);
+      const Asked asked = make_queries(random_, 3, 96);
+      const bool two_bits = keys == StorageType::q2 || keys == StorageType::q3;
+      EXPECT_LE(error_of(cache, asked, usual(96), 40), two_bits ? 0.6 : 0.3);
+    }
+  }
+}
+
+// Keys and values of rotated types about a mean, beside segments without one: against the rows that
+// are stored, in float64.
+TEST_P(AttentionOf, MeansEnterLogitsAndValues) {
+  const StorageType kPairs[][2] = {{StorageType::q4, StorageType::q2},
+                                   {StorageType::q3, StorageType::q4},
+                                   {StorageType::q2, StorageType::q2},
+                                   {StorageType::q4, StorageType::int8},
+                                   {StorageType::bf16, StorageType::q3}};
+  for (const auto& [keys, values] : kPairs) {
+    for (const std::size_t d : {64, 80, 128}) {
+      for (const std::size_t m : {1, 3, 20}) {
+        Cache cache;
+        for (const std::size_t n : {5, 300, 140, 60}) {
+          cache.parts.push_back(make_part(random_, n, d, d, keys, values));
+        }
+        cache.parts[0].role = Role::numerator;
+        cache.parts[3].role = Role::normaliser;
+        cache.parts[1].first_position = 0;
+        cache.parts[2].log_weights.assign(140, 0.5f);
+        for (std::size_t p : {0, 1, 3}) {
+          auto& part = cache.parts[p];
+          const auto store_about = [&](Rows& rows, Numbers& numbers) {
+            if (!is_rotated(rows.type())) return;
+            const Numbers mean = random_rows(random_, 1, d, 2.0f);
+            rows.set_mean(mean[0]);
+            for (std::size_t i = 0; i < numbers.size(); ++i) {
+              for (std::size_t c = 0; c < d; ++c) numbers[i][c] += mean[0][c];
+              rows.set(i, numbers[i]);
+            }
+          };
+          store_about(part.key_rows, part.keys);
+          store_about(part.value_rows, part.values);
+        }
+        for (auto& part : cache.parts) {
+          for (std::size_t i = 0; i < part.keys.size(); ++i) {
+            part.key_rows.view(i, 1).decode(0, part.keys[i]);
+            part.value_rows.view(i, 1).decode(0, part.values[i]);
+          }
+        }
+        Asked asked = make_queries(random_, m, d);
+        for (std::size_t q = 0; q < m; ++q)
+          asked.positions.push_back(static_cast<Position>(40 * q));
+        Logits logits = usual(d);
+        logits.softcap = m == 3 ? 8.0f : 0.0f;
+        const double error = error_of(cache, asked, logits, d);
+        EXPECT_LE(error, 2e-2) << to_string(keys) << " " << to_string(values) << " " << d << " "
+                               << m;
+      }
     }
   }
 }
@@ -618,14 +679,14 @@ TEST_P(AttentionOf, KeysAndValuesMayDifferInType) {
 TEST_P(AttentionOf, MismatchedShapesAreRefused) {
   Cache cache;
   cache.parts.push_back(part(9));
-  const TileInput asked = make_queries(random_, 2, 64);
+  const Asked asked = make_queries(random_, 2, 64);
   const auto segments = cache.segments();
   Matrix out(2, 48), narrow(2, 47), tall(3, 48);
   EXPECT_THROW(attend(asked.queries(), segments, usual(64), narrow.view()), Error);
   EXPECT_THROW(attend(asked.queries(), segments, usual(64), tall.view()), Error);
   EXPECT_THROW(attend(make_queries(random_, 2, 63).queries(), segments, usual(64), out.view()),
                Error);
-  TileInput placed = make_queries(random_, 2, 64);
+  Asked placed = make_queries(random_, 2, 64);
   placed.positions = {1};
   EXPECT_THROW(attend(placed.queries(), segments, usual(64), out.view()), Error);
   std::vector<float> attention_sum(8);

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zlib
 
-F32, BF16, F16, INT8, INT4 = range(5)
+F32, BF16, F16, INT8, INT4, Q4, Q3, Q2 = range(8)
 # Method string, storage type, protocol: every kind of summary, every storage type.
 CACHES = [
     ("exact", "f32", "prefill"),
@@ -24,6 +24,9 @@ CACHES = [
     ("balancekv:rate=0.25,outliers=yes", "bf16", "prefill"),
     ("balancekv-stream:rate=0.5", "bf16", "stream"),
     ("clustergen:budget=300,s=64", "int8", "stream"),
+    ("h2o:rate=0.25", "q4", "stream"),
+    ("uniform:rate=0.25", "q3", "stream"),
+    ("clustergen:budget=300,s=64", "q2", "stream"),
 ]
 SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten")
 QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1}  # the default of `observe`
@@ -49,6 +52,8 @@ class Reader:
 
 
 def row_bytes(kind, dim):
+    if kind in (Q4, Q3, Q2):
+        return {Q4: (dim + 1) // 2, Q3: (dim + 3) // 4 + (dim + 7) // 8, Q2: (dim + 3) // 4}[kind] + 2
     groups = (dim + 31) // 32
     payload = {F32: 4 * dim, BF16: 2 * dim, F16: 2 * dim, INT8: dim, INT4: 16 * groups}[kind]
     return (payload + 15) // 16 * 16 + 2 * {INT8: groups, INT4: 2 * groups}.get(kind, 0)
@@ -56,7 +61,7 @@ def row_bytes(kind, dim):
 
 def read_cache(data, value_samples):
     r = Reader(data)
-    assert r.get("8s") == b"BALLASTC" and r.get("I") == 1
+    assert r.get("8s") == b"BALLASTC" and r.get("I") == 2
     layers, kv_heads, queries, key_dim, value_dim = r.get("5Q")
     r.get("ffi")
     for types in "iff":
@@ -69,10 +74,15 @@ def read_cache(data, value_samples):
     name = method.partition(":")[0]
     sums = name in ("h2o", "spatten")
 
+    def some_rows(count, kind, dim):
+        if kind >= Q4 and count > 0 and r.get("B") == 1:
+            r.at += 4 * dim  # the mean
+        r.at += count * row_bytes(kind, dim)
+
     def rows(count, values=True):
-        r.at += count * row_bytes(key_type, key_dim)
+        some_rows(count, key_type, key_dim)
         if values:
-            r.at += count * row_bytes(value_type, value_dim)
+            some_rows(count, value_type, value_dim)
 
     def entries(values=True):
         count = r.get("Q")

@@ -166,6 +166,17 @@ TEST_P(EveryMethod, GoesOnAfterSaveAndLoadAsIfNothingHadHappened) {
   }
 }
 
+TEST_P(EveryMethod, GoesOnAfterSaveAndLoadInFewBits) {
+  CacheOptions options = options_of(with_budget(GetParam(), kBudget), GetParam().protocol);
+  options.key_type = StorageType::q4;
+  options.value_type = StorageType::q2;
+  Cache c(stream_.shape, options);
+  feed(c, stream_, 0, 310, 64, prompt());
+  Cache restored = Cache::parse(c.to_bytes(), "");
+  const Matrix expected = feed(c, stream_, 310, kTokens, 64, prompt());
+  EXPECT_TRUE(same_bits(feed(restored, stream_, 310, kTokens, 64, prompt()), expected));
+}
+
 TEST_P(EveryMethod, ACloneGoesOnAndLeavesTheOriginalAsItWas) {
   for (std::size_t cut : {std::size_t{0}, std::size_t{20}, std::size_t{310}, std::size_t{411}}) {
     Cache c = cache(kBudget), same = cache(kBudget);
@@ -220,14 +231,20 @@ TEST_P(EveryMethod, EmptyAndTinyTexts) {
 TEST_P(EveryMethod, StorageTypesStayClose) {
   Cache exact32 = cache(kBudget);
   Matrix full = run(exact32, 64);
-  for (StorageType type : {StorageType::bf16, StorageType::f16, StorageType::int8}) {
+  for (StorageType type : {StorageType::bf16, StorageType::f16, StorageType::int8, StorageType::q4,
+                           StorageType::q3, StorageType::q2}) {
     CacheOptions options = options_of(with_budget(GetParam(), kBudget), GetParam().protocol);
     options.key_type = options.value_type = type;
     Cache c(stream_.shape, options);
     Matrix out = run(c, 64);
     // The first tokens, before anything is chosen, see only the rounding.
     std::vector<double> expected(full.data(), full.data() + 100 * full.cols());
-    EXPECT_LT(relative_error({out.data(), 100 * out.cols()}, expected), 3e-2) << to_string(type);
+    EXPECT_LT(relative_error({out.data(), 100 * out.cols()}, expected),
+              type == StorageType::q4   ? 0.2
+              : type == StorageType::q3 ? 0.4
+              : type == StorageType::q2 ? 0.7
+                                        : 3e-2)
+        << to_string(type);
     if (!is_exact()) {
       EXPECT_LT(c.bytes().total(), exact32.bytes().total());
     }

@@ -20,19 +20,22 @@ inline constexpr std::size_t kMaxDim = 256;
 /// Floats of a packed row of `dim` numbers; the unused ones are zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
-/// Whether qk_block() and av_block() multiply rows of this type as they are stored,
-/// without decode_packed(), however many queries share them.
+/// Whether qk_block() and av_block() multiply rows of this type as they are stored, without
+/// decode_packed(), however many queries share them. Other rotated types need decode_packed() for
+/// any number of queries.
 bool keys_as_stored(StorageType type);
 bool values_as_stored(StorageType type);
 
 /// Puts a query into the form that keys of `type` are multiplied with; out holds packed_size()
-/// floats: the packed order of the type, and for int8 and int4 rounded to integers.
+/// floats: the packed order of the type, for int8 and int4 rounded to integers, for rotated types
+/// rotated.
 void pack_query(StorageType type, std::span<const float> row, float* out);
-/// Puts sums of values in the packed order of `type` back into the order of the row.
+/// Puts sums of values in the packed order of `type` back into the order of the row; of rotated
+/// types it rotates them back.
 void unpack(StorageType type, const float* packed, std::span<float> row);
 /// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. A view of the
 /// result as f32 rows of dimension packed_size() gives the kernels the numbers that `rows` gives
-/// them.
+/// them: of rotated types a c, neither rotated back nor added to the mean.
 void decode_packed(const RowsView& rows, float* out);
 
 /// Rows to prefetch while a kernel works on others.

@@ -12,6 +12,8 @@
 #include "attention/kernels/avx512.h"
 #include "attention/kernels/prefetch.h"
 #include "attention/kernels/tiles-inl.h"
+#include "storage/rotated.h"
+#include "storage/round.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -206,6 +208,7 @@ HWY_EXPORT(Accumulate);
 bool values_as_stored(StorageType type) { return avx512::multiplies(type); }
 
 void unpack(StorageType type, const float* packed, std::span<float> row) {
+  if (is_rotated(type)) return hadamard_rotate_back({packed, row.size()}, row.data());
   if (avx512::multiplies(type)) {
     std::copy_n(packed, row.size(), row.begin());
     return;
@@ -213,7 +216,24 @@ void unpack(StorageType type, const float* packed, std::span<float> row) {
   HWY_DYNAMIC_DISPATCH(Unpack)(type, packed, row.data(), row.size());
 }
 
+namespace {
+
+// a c of each row.
+void decode_codewords(const RowsView& rows, float* out) {
+  const std::size_t size = packed_size(rows.dim);
+  std::int8_t words[kMaxDim];
+  for (std::size_t r = 0; r < rows.rows; ++r, out += size) {
+    unpack_codewords(rows.type, rows.data + r * rows.stride, rows.dim, words);
+    const float scale = bf16_decode(rows.scales[r]);
+    for (std::size_t i = 0; i < rows.dim; ++i) out[i] = scale * static_cast<float>(words[i]);
+    std::fill(out + rows.dim, out + size, 0.0f);
+  }
+}
+
+}  // namespace
+
 void decode_packed(const RowsView& rows, float* out) {
+  if (is_rotated(rows.type)) return decode_codewords(rows, out);
   HWY_DYNAMIC_DISPATCH(DecodePacked)(rows, out);
 }
 

@@ -1,4 +1,4 @@
-// What the weighted sums of values of all types share (attention_avx512.h). Included within their
+// What the weighted sums of values of all types share (avx512.h). Included within their
 // target's attributes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Weighted sums of a block of values: see attention_avx512.h.
+// Weighted sums of a block of values: see avx512.h.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 

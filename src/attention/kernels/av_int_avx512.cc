@@ -1,4 +1,4 @@
-// Weighted sums of a block of int8 or int4 values: see attention_avx512.h.
+// Weighted sums of a block of int8 or int4 values: see avx512.h.
 //
 // Weights times the scales of a group of columns become integers, of a tile's queries at a time: a
 // weighted sum is then one of integers, exact, times their unit. Those of int8 have 16 bits and a

@@ -20,8 +20,8 @@ namespace ballast::kernels::avx512 {
 
 /// Whether rows of this type are multiplied here, on this processor.
 inline bool multiplies(StorageType type) {
-  const bool floats = type == StorageType::f32 || type == StorageType::f16;
-  return !floats && detail::has(detail::kBf16 | detail::kVnni);
+  const bool integers = type == StorageType::int8 || type == StorageType::int4;
+  return (integers || type == StorageType::bf16) && detail::has(detail::kBf16 | detail::kVnni);
 }
 
 /// The functions of the same names in attention_kernels.h, with sums in the order of the row.

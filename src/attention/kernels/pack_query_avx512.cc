@@ -1,4 +1,4 @@
-// Packs queries for keys of bf16, int8 and int4: see attention_avx512.h.
+// Packs queries for keys of bf16, int8 and int4: see avx512.h.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 

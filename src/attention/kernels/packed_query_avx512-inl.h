@@ -1,4 +1,4 @@
-// How queries of integer keys are packed (attention_avx512.h). Included within their target's
+// How queries of integer keys are packed (avx512.h). Included within their target's
 // attributes.
 //
 // The processor multiplies unsigned bytes by signed ones. A query's codes c are 128 h + l in the

@@ -15,6 +15,7 @@
 #include "attention/kernels/avx512.h"
 #include "attention/kernels/prefetch.h"
 #include "attention/kernels/tiles-inl.h"
+#include "storage/rotated.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -370,6 +371,11 @@ bool keys_as_stored(StorageType type) {
 }
 
 void pack_query(StorageType type, std::span<const float> row, float* out) {
+  if (is_rotated(type)) {
+    hadamard_rotate(row, out);
+    std::fill(out + row.size(), out + packed_size(row.size()), 0.0f);
+    return;
+  }
   if (avx512::multiplies(type)) return avx512::pack_query(type, row, out);
   HWY_DYNAMIC_DISPATCH(Pack)(type, row.data(), row.size(), out);
 }

@@ -1,4 +1,4 @@
-// Logits of a block of keys: see attention_avx512.h.
+// Logits of a block of keys: see avx512.h.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 

@@ -1,4 +1,4 @@
-// How keys of a block are read 16 by 16 and transposed (attention_avx512.h). Included within their
+// How keys of a block are read 16 by 16 and transposed (avx512.h). Included within their
 // target's attributes.
 #pragma once
 

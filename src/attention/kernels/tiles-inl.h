@@ -32,6 +32,10 @@ HWY_INLINE void for_type(StorageType type, Args... args) {
       return Work<ReadInt8>::run(args...);
     case StorageType::int4:
       return Work<ReadInt4>::run(args...);
+    case StorageType::q4:
+    case StorageType::q3:
+    case StorageType::q2:
+      break;  // decoded first
   }
 }
 

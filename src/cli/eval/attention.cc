@@ -169,7 +169,8 @@ void add_eval_attention(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--window", e.window, "Last tokens kept exactly")->capture_default_str();
   app->add_option("--queries", e.queries, "Last queries that are answered, up to --window")
       ->capture_default_str();
-  app->add_option("--key-type", o.key_type, "Storage of keys: f32, bf16, f16, int8, int4")
+  app->add_option("--key-type", o.key_type,
+                  "Storage of keys: f32, bf16, f16, int8, int4, q4, q3, q2")
       ->capture_default_str();
   app->add_option("--value-type", o.value_type, "Storage of values")->capture_default_str();
   o.output.add_to(*app);

@@ -84,7 +84,8 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
   add("--seeds", seeds, "Runs of each method, with seeds counted up from --seed", "N");
   add("--seed", seed, "First seed", "N");
   list("--cache-types,--cache-type", types,
-       "Storage of keys and values: f32, f16, bf16, int8, int4; several are compared [bf16]");
+       "Storage of keys and values: f32, f16, bf16, int8, int4, q4, q3, q2; several are compared "
+       "[bf16]");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
 }

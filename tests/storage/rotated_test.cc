@@ -1,0 +1,304 @@
+// q4, q3 and q2 against the formulas, in float64.
+#include "storage/rotated.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "ballast/error.h"
+#include "ballast/storage.h"
+
+namespace ballast {
+namespace {
+
+struct Code {
+  StorageType type;
+  std::vector<double> words;  ///< Lloyd-Max for a standard normal, the positive ones
+  double error;               ///< relative, squared, of normal rows
+};
+const Code kCodes[] = {
+    {StorageType::q4, {0.1284, 0.3881, 0.6568, 0.9424, 1.2562, 1.6181, 2.0690, 2.7326}, 0.0095},
+    {StorageType::q3, {0.2451, 0.7560, 1.3439, 2.1520}, 0.0345},
+    {StorageType::q2, {0.4528, 1.5104}, 0.1175}};
+constexpr std::size_t kDims[] = {1, 3, 16, 24, 64, 72, 80, 96, 100, 128, 256};
+
+// The signs of columns: the fraction of π in hexadecimal, in words of 64 bits, lowest bit first.
+double sign(std::size_t i) {
+  const char* digits = "243F6A8885A308D313198A2E03707344A4093822299F31D0082EFA98EC4E6C89";
+  const std::size_t digit = i / 64 * 16 + 15 - i % 64 / 4;
+  const char c = digits[digit % 64];
+  const int value = c <= '9' ? c - '0' : c - 'A' + 10;
+  return (value >> i % 4 & 1) != 0 ? -1.0 : 1.0;
+}
+
+// Entry of Paley's matrix: row 0 ones, column 0 minus ones, the diagonal ones, else the Legendre
+// symbol of j - i by Euler's criterion.
+double paley(int q, int i, int j) {
+  if (i == 0 || i == j) return 1.0;
+  if (j == 0) return -1.0;
+  int power = 1;
+  for (int k = 0; k < (q - 1) / 2; ++k) power = power * ((j - i + q) % q) % q;
+  return power == 1 ? 1.0 : -1.0;
+}
+
+double walsh(std::size_t i, std::size_t j) {
+  return __builtin_popcountll(i & j) % 2 == 0 ? 1.0 : -1.0;
+}
+
+// R for rows of `dim` elements.
+std::vector<std::vector<double>> rotation(std::size_t dim) {
+  std::size_t base = 1, power = dim & (~dim + 1);
+  for (std::size_t b : {12, 20}) {
+    if (dim % b == 0 && (dim / b & (dim / b - 1)) == 0) {
+      base = b;
+      power = dim / b;
+    }
+  }
+  const std::size_t block = base * power;
+  std::vector<std::vector<double>> r(dim, std::vector<double>(dim, 0.0));
+  for (std::size_t i = 0; i < dim; ++i) {
+    for (std::size_t j = 0; j < dim; ++j) {
+      if (i / block != j / block) continue;
+      const std::size_t a = i % block, b = j % block;
+      double h = walsh(a % power, b % power);
+      if (base > 1) {
+        h *= paley(static_cast<int>(base) - 1, static_cast<int>(a / power),
+                   static_cast<int>(b / power));
+      }
+      r[i][j] = h * sign(j) / std::sqrt(static_cast<double>(block));
+    }
+  }
+  return r;
+}
+
+std::vector<double> rotated(const std::vector<float>& row, const std::vector<float>& mean) {
+  const auto r = rotation(row.size());
+  std::vector<double> y(row.size(), 0.0);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      y[i] += r[i][j] * (double{row[j]} - (mean.empty() ? 0.0 : double{mean[j]}));
+    }
+  }
+  return y;
+}
+
+// The integer codewords of a type, from the real ones.
+std::vector<double> integer_words(const Code& code) {
+  std::vector<double> words;
+  for (double w : code.words) {
+    words.push_back(std::round(w * 127.0 / code.words.back()));
+    words.push_back(-words.back());
+  }
+  return words;
+}
+
+// Code n of a row, from the layout in docs/design.md.
+unsigned code_at(StorageType type, std::span<const std::byte> row, std::size_t dim, std::size_t n) {
+  const std::size_t bits = type == StorageType::q4 ? 4 : 2;
+  const std::size_t bytes = (dim * bits + 7) / 8, half = (bytes + 1) / 2;
+  const std::size_t field = n / bytes, j = n % bytes;
+  unsigned code = std::to_integer<unsigned>(row[j]) >> (field * bits) & ((1u << bits) - 1);
+  if (type == StorageType::q3) {
+    const auto high = std::to_integer<unsigned>(row[bytes + j % half]);
+    code |= (high >> (2 * field + j / half) & 1) << 2;
+  }
+  return code;
+}
+
+std::vector<float> normal_row(std::mt19937& random, std::size_t dim, float size = 1.0f) {
+  std::normal_distribution<float> normal(0.0f, size);
+  std::vector<float> row(dim);
+  for (float& x : row) x = normal(random);
+  return row;
+}
+
+TEST(Rotation, IsThatOfTheFormulaAndItsTransposeUndoesIt) {
+  std::mt19937 random(3);
+  for (std::size_t dim : kDims) {
+    const auto row = normal_row(random, dim);
+    std::vector<float> y(dim), back(dim);
+    hadamard_rotate(row, y.data());
+    const auto expected = rotated(row, {});
+    for (std::size_t i = 0; i < dim; ++i) ASSERT_NEAR(y[i], expected[i], 1e-5) << dim;
+    hadamard_rotate_back(y, back.data());
+    for (std::size_t i = 0; i < dim; ++i) ASSERT_NEAR(back[i], row[i], 1e-5) << dim;
+  }
+}
+
+TEST(Rotated, CodesAndScalesAreThoseOfTheFormula) {
+  std::mt19937 random(4);
+  for (const Code& code : kCodes) {
+    const auto words = integer_words(code);
+    auto sorted = words;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t dim : kDims) {
+      for (float size : {1.0f, 1e-30f, 1e30f}) {
+        for (bool has_mean : {false, true}) {
+          const auto mean = has_mean ? normal_row(random, dim, 3 * size) : std::vector<float>();
+          Rows rows(code.type, dim, 1);
+          if (has_mean) rows.set_mean(mean);
+          const auto row = normal_row(random, dim, size);
+          rows.set(0, row);
+          const auto y = rotated(row, mean);
+          double square = 0.0;
+          for (double x : y) square += x * x;
+          const double unit =
+              std::sqrt(static_cast<double>(dim) / square) * 127.0 / code.words.back();
+          double yc = 0.0, cc = 0.0;
+          std::vector<double> c(dim);
+          for (std::size_t i = 0; i < dim; ++i) {
+            c[i] = sorted[code_at(code.type, rows.payload(0), dim, i)];
+            for (double w : words) {
+              // Nearest, but for what float rounds.
+              ASSERT_LE(std::abs(y[i] * unit - c[i]), std::abs(y[i] * unit - w) + 2e-3);
+            }
+            yc += y[i] * c[i];
+            cc += c[i] * c[i];
+          }
+          const double scale = std::bit_cast<float>(std::uint32_t{rows.scales(0)[0]} << 16);
+          ASSERT_NEAR(scale, yc / cc, std::abs(yc / cc) * (0x1p-8 + 1e-5)) << dim;
+          // decode: μ + Rᵀ a c
+          const auto r = rotation(dim);
+          std::vector<float> back(dim);
+          rows.view(0, 1).decode(0, back);
+          for (std::size_t j = 0; j < dim; ++j) {
+            double x = has_mean ? double{mean[j]} : 0.0;
+            for (std::size_t i = 0; i < dim; ++i) x += r[i][j] * scale * c[i];
+            ASSERT_NEAR(back[j], x, 1e-5 * double{size}) << dim;
+          }
+        }
+      }
+    }
+  }
+}
+
+double relative_error(StorageType type, std::size_t dim, int count, std::mt19937& random) {
+  Rows rows(type, dim, 1);
+  std::vector<float> back(dim);
+  double lost = 0.0, all = 0.0;
+  for (int i = 0; i < count; ++i) {
+    const auto row = normal_row(random, dim);
+    rows.set(0, row);
+    rows.view(0, 1).decode(0, back);
+    for (std::size_t j = 0; j < dim; ++j) {
+      lost += (double{row[j]} - back[j]) * (double{row[j]} - back[j]);
+      all += double{row[j]} * row[j];
+    }
+  }
+  return lost / all;
+}
+
+// Rows are scaled by their own norm, which gains a little where they are short: 4% at 64.
+TEST(Rotated, NormalRowsLoseWhatTheCodebookSays) {
+  std::mt19937 random(5);
+  for (const Code& code : kCodes) {
+    EXPECT_NEAR(relative_error(code.type, 256, 1500, random), code.error, 0.03 * code.error)
+        << to_string(code.type);
+    for (std::size_t dim : {64, 80, 96, 128}) {
+      const double error = relative_error(code.type, dim, 1500, random);
+      EXPECT_LE(error, code.error) << to_string(code.type) << ", " << dim;
+      EXPECT_GE(error, 0.93 * code.error) << to_string(code.type) << ", " << dim;
+    }
+  }
+}
+
+// One element that outweighs all: without the rotation it would cost all others their codes.
+TEST(Rotated, OutliersAreSpreadOverTheRow) {
+  std::mt19937 random(6);
+  for (std::size_t dim : {64, 80, 96, 128, 256}) {
+    auto row = normal_row(random, dim);
+    row[7] = 50.0f;
+    Rows rows(StorageType::q4, dim, 1);
+    rows.set(0, row);
+    std::vector<float> back(dim);
+    rows.view(0, 1).decode(0, back);
+    double lost = 0.0, all = 0.0;
+    for (std::size_t j = 0; j < dim; ++j) {
+      lost += (double{row[j]} - back[j]) * (double{row[j]} - back[j]);
+      all += double{row[j]} * row[j];
+    }
+    EXPECT_LE(lost / all, 0.03) << dim;
+  }
+}
+
+TEST(Rotated, ZeroRowsAndRowsEqualToTheMeanAreExact) {
+  for (const Code& code : kCodes) {
+    const std::vector<float> mean(80, 0.3f), zero(80, 0.0f);
+    Rows plain(code.type, 80, 1), centred(code.type, 80, 1);
+    centred.set_mean(mean);
+    plain.set(0, zero);
+    centred.set(0, mean);
+    EXPECT_EQ(plain.scales(0)[0], 0);
+    EXPECT_EQ(centred.scales(0)[0], 0);
+    std::vector<float> back(80);
+    plain.view(0, 1).decode(0, back);
+    EXPECT_EQ(back, zero);
+    centred.view(0, 1).decode(0, back);
+    EXPECT_EQ(back, mean);
+  }
+}
+
+TEST(Rotated, ExtremeMagnitudesStayFinite) {
+  const float largest = std::numeric_limits<float>::max();
+  for (const Code& code : kCodes) {
+    for (std::size_t dim : {1, 64, 80, 256, 300}) {
+      for (float size : {largest, 1e37f, 1e-38f, 1e-45f}) {
+        std::vector<float> row(dim, size), back(dim);
+        for (std::size_t i = 0; i < dim; i += 3) row[i] = -size;
+        Rows rows(code.type, dim, 1);
+        rows.set(0, row);
+        rows.view(0, 1).decode(0, back);
+        for (float x : back) ASSERT_TRUE(std::isfinite(x)) << size;
+      }
+    }
+  }
+}
+
+TEST(Rotated, CopiesKeepBitsOnlyWhereMeansAgree) {
+  std::mt19937 random(7);
+  const auto mean = normal_row(random, 64, 2.0f), other = normal_row(random, 64, 2.0f);
+  Rows source(StorageType::q4, 64, 1), same(StorageType::q4, 64, 1),
+      different(StorageType::q4, 64, 1), plain(StorageType::q4, 64, 1);
+  source.set_mean(mean);
+  same.set_mean(mean);
+  different.set_mean(other);
+  const auto row = normal_row(random, 64);
+  source.set(0, row);
+  for (Rows* target : {&same, &different, &plain}) target->copy(0, source.view(0, 1), 0);
+  EXPECT_TRUE(std::ranges::equal(same.payload(0), source.payload(0)));
+  EXPECT_EQ(same.scales(0)[0], source.scales(0)[0]);
+  std::vector<float> expected(64), back(64);
+  source.view(0, 1).decode(0, expected);
+  for (const Rows* target : {&different, &plain}) {
+    target->view(0, 1).decode(0, back);
+    double lost = 0.0;
+    for (std::size_t i = 0; i < 64; ++i) lost += std::pow(double{back[i]} - expected[i], 2);
+    EXPECT_LE(lost / 64, 0.1);  // rounded again, about the right mean
+  }
+}
+
+TEST(Rotated, SizesAreAsDocumented) {
+  EXPECT_EQ(stored_row_bytes(StorageType::q4, 64), 34u);
+  EXPECT_EQ(stored_row_bytes(StorageType::q3, 64), 26u);
+  EXPECT_EQ(stored_row_bytes(StorageType::q2, 64), 18u);
+  EXPECT_EQ(stored_row_bytes(StorageType::q2, 80), 22u);
+  EXPECT_EQ(stored_row_bytes(StorageType::q3, 80), 32u);
+  EXPECT_EQ(stored_row_bytes(StorageType::q4, 256), 130u);
+  Rows rows(StorageType::q2, 64, 10);
+  EXPECT_EQ(rows.bytes(), 180u);
+  rows.set_mean(std::vector<float>(64, 1.0f));
+  EXPECT_EQ(rows.bytes(), 180u + 256u);
+}
+
+TEST(Rotated, MeansOfOtherTypesSizesAndNumbersAreRefused) {
+  Rows q4(StorageType::q4, 64, 1), int8(StorageType::int8, 64, 1);
+  EXPECT_THROW(int8.set_mean(std::vector<float>(64)), Error);
+  EXPECT_THROW(q4.set_mean(std::vector<float>(63)), Error);
+  EXPECT_THROW(q4.set_mean(std::vector<float>(64, NAN)), Error);
+}
+
+}  // namespace
+}  // namespace ballast
