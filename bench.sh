@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the benchmarks; each prints ratios to what this machine can do, measured in the
-# same run, and leaves its figures as JSON in results/. At the end a table of what is aimed at,
-# beside what this run measured (results/bench.json).
+# same run, and leaves its figures as JSON in results/. Ends with a table of targets and results
+# (results/bench.json).
 #
 #   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node;
 #                          twenty to thirty minutes
@@ -77,6 +77,6 @@ models() {
 for name in "${names[@]}"; do
   if [ "$name" = models ]; then models "$@"; else kernels "$name" "$@"; fi
 done
-echo "== What is aimed at, and what this run reached"
+echo "== Targets and results"
 cmake --build --preset bench --target bench_table >/dev/null
 build/bench/bench_table results/bench.json "${written[@]}"

@@ -1,4 +1,4 @@
-// What this machine does at best, for one thread.
+// The peak arithmetic rate of one thread.
 #pragma once
 
 #include <time.h>
@@ -11,26 +11,26 @@
 
 namespace ballast {
 
-/// Processor time of this thread, in seconds: other programs on the machine take turns with it.
-/// Waiting for memory counts.
+/// CPU time of this thread in seconds. It excludes other programs' turns and includes waits for
+/// memory.
 inline double thread_seconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// Operations a second of a loop of kernels/peaks.h, the best of some.
+/// Floating-point operations a second of a loop of simd/roofline.h, the best of 20 runs.
 inline double peak_flops(double (*multiply_adds)(std::size_t)) {
   double best = 0.0;
   for (int i = 0; i < 20; ++i) {
     const double start = thread_seconds();
-    const double numbers = multiply_adds(std::size_t{1} << 18);
-    best = std::max(best, 2.0 * numbers / (thread_seconds() - start));
+    const double elements = multiply_adds(std::size_t{1} << 18);
+    best = std::max(best, 2.0 * elements / (thread_seconds() - start));
   }
   return best;
 }
 
-/// Of float32, and of bfloat16: 0 where the processor has no such products.
+/// For float32, and for bfloat16; 0 where the processor has no bfloat16 instructions.
 inline double f32_peak() { return peak_flops(kernels::f32_multiply_adds); }
 inline double bf16_peak() {
   return has_avx512_bf16() ? peak_flops(kernels::bf16_multiply_adds) : 0.0;

@@ -1,4 +1,4 @@
-// The table at the end of ./bench.sh: what is aimed at beside what the run measured.
+// The table at the end of ./bench.sh: targets and results.
 //
 //   bench_table OUT.json results/bench-attention.json …
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace {
 Json read(const std::filesystem::path& path) {
   const Json json = Json::parse(read_file(path), nullptr, false);
   require(json.contains("results") || json.contains("benchmarks"),
-          "{}: not what a benchmark writes; run ./bench.sh anew", path.string());
+          "{}: not the JSON of a benchmark; run ./bench.sh again", path.string());
   return json;
 }
 
@@ -37,9 +37,7 @@ void run(int count, char** arguments) {
   OutputFile out(arguments[1]);
   out.write(to_text(to_json(targets)));
   out.commit();
-  std::fputs(
-      targets.empty() ? "Nothing that is aimed at was measured.\n" : to_text(targets).c_str(),
-      stdout);
+  std::fputs(targets.empty() ? "No target was measured.\n" : to_text(targets).c_str(), stdout);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// BALLAST_TARGET=avx2 in the environment: kernels as on a processor without AVX-512.
+// The environment variable BALLAST_TARGET=avx2 disables the AVX-512 kernels.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -16,7 +16,7 @@ inline const bool forced_target = [] {
   const std::string_view target = name == nullptr ? "" : name;
   if (target.empty() || target == "native") return false;
   if (target != "avx2" || !has_avx2()) {
-    std::fprintf(stderr, "BALLAST_TARGET=%s: unknown, or not there; known: native, avx2\n", name);
+    std::fprintf(stderr, "BALLAST_TARGET=%s: unknown or unsupported here; known: native, avx2\n", name);
     std::exit(2);
   }
   benchmark::AddCustomContext("target", name);

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = Target::Kind;
 
-/// A run of Google Benchmark: "decode/int4/dim:64/group:4/…" and its counters.
+/// One entry of Google Benchmark's JSON: "decode/int4/dim:64/group:4/…" and its counters.
 class Run {
  public:
   explicit Run(const Json& json) : json_(json) {
@@ -26,9 +26,9 @@ class Run {
     }
   }
   const std::string& kind() const { return parts_[0]; }
-  /// Of storage or weights.
+  /// The storage type of a cache or of weights.
   std::string type() const { return parts_.size() > 1 ? parts_[1] : ""; }
-  /// Of "dim:64" in the name 64; -1 if it is not there.
+  /// The 64 of "dim:64" in the name; -1 if there is none.
   int argument(std::string_view name) const {
     for (const std::string& part : parts_) {
       if (part.starts_with(name) && part.size() > name.size() && part[name.size()] == ':') {
@@ -53,7 +53,7 @@ std::vector<Run> runs_of(const Json& file) {
   return runs;
 }
 
-/// Lines in the order in which they are made; those without a measurement are left out.
+/// Lines in the order of their creation. take() drops those without a result.
 class Lines {
  public:
   void part(std::string name) { part_ = std::move(name); }
@@ -97,21 +97,21 @@ void decode_attention(Lines& lines, const std::vector<Run>& runs) {
   for (const char* type : {"bf16", "f16", "int8", "int4", "q4", "q2"}) {
     const std::string_view name = type;
     const double bound = name == "int4" || name == "q2" ? 0.6 : 0.8;
-    each(lines.at_least(bound, fmt::format("{}, of the plain read", type), Kind::share), "of_read",
-         of(type));
+    each(lines.at_least(bound, fmt::format("{}, of the plain read", type), Kind::percent),
+         "of_read", of(type));
   }
-  each(lines.only("f32, of the plain read", Kind::share), "of_read", of("f32"));
-  each(lines.at_most(0.05, "four queries beside one", Kind::share), "cost",
+  each(lines.only("f32, of the plain read", Kind::percent), "of_read", of("f32"));
+  each(lines.at_most(0.05, "four queries beside one", Kind::percent), "cost",
        [&](const Run& run) { return plain(run) && run.argument("group") > 1; });
-  each(lines.at_most(0.05, "weights", Kind::share), "cost",
+  each(lines.at_most(0.05, "weights", Kind::percent), "cost",
        [&](const Run& run) { return !plain(run); });
   each(lines.at_least(3.6, "a quarter of the entries", Kind::times), "quarter", plain);
 }
 
-void weights(Lines& lines, const std::vector<Run>& runs) {
-  lines.part("Products of weights, two threads");
+void gemv(Lines& lines, const std::vector<Run>& runs) {
+  lines.part("GEMV, two threads");
   Target& decode =
-      lines.at_least(0.8, "a token: Q4_0, Q4_K, Q6_K, Q8_0, of the plain read", Kind::share);
+      lines.at_least(0.8, "a token: Q4_0, Q4_K, Q6_K, Q8_0, of the plain read", Kind::percent);
   constexpr std::string_view kNamed[] = {"Q4_0", "Q4_K", "Q6_K", "Q8_0"};
   for (const Run& run : runs) {
     const std::string type = run.type();
@@ -123,22 +123,21 @@ void weights(Lines& lines, const std::vector<Run>& runs) {
   }
 }
 
-void prompt_products(Lines& lines, const std::vector<Run>& attention,
-                     const std::vector<Run>& matmul) {
+void prefill(Lines& lines, const std::vector<Run>& attention, const std::vector<Run>& matmul) {
   lines.part("Prompts");
-  Target& attending = lines.at_least(0.5, "attention, of the bf16 peak", Kind::share);
+  Target& attending = lines.at_least(0.5, "attention, of the bf16 peak", Kind::percent);
   for (const Run& run : attention) {
     if (run.kind() != "prompt" || !run.has("of_bf16")) continue;
     attending.measured.push_back(
         {fmt::format("{}, d = {}", run.type(), run.argument("dim")), run.counter("of_bf16")});
   }
-  Target& products = lines.at_least(0.5, "products of weights, of the peak", Kind::share);
+  Target& gemm = lines.at_least(0.5, "GEMM, of the peak", Kind::percent);
   Target& threads = lines.at_least(1.8, "two threads beside one", Kind::times);
   for (const Run& run : matmul) {
     if (run.kind() != "prompt") continue;
     const std::string name = fmt::format("{}, width {}", run.type(), run.argument("width"));
     if (run.argument("threads") == 2) {
-      products.measured.push_back({name, run.counter("of_peak")});
+      gemm.measured.push_back({name, run.counter("of_peak")});
       for (const Run& other : matmul) {
         if (other.kind() != "prompt" || other.argument("threads") != 1) continue;
         if (other.type() != run.type() || other.argument("width") != run.argument("width"))
@@ -181,23 +180,25 @@ void whole_model(Lines& lines, const Json& rows) {
 
 void summaries(Lines& lines, const Json* speed, const Json* methods, const std::vector<Run>& runs) {
   constexpr std::size_t kLong = 16384;
-  lines.part("Summarising 16,384 tokens");
-  const auto share = [&](Target& target, const Json* rows, std::string_view method) {
+  lines.part("Summarizing 16,384 tokens");
+  const auto of_prompt = [&](Target& target, const Json* rows, std::string_view method) {
     const Json* row = rows == nullptr ? nullptr : find(*rows, method, kLong);
     if (row == nullptr) return;
     const double prompt = number_of(row->at("prompt_seconds"));
     target.measured.push_back(
         {std::string(method), number_of(row->at("compress_seconds")) / prompt});
   };
-  share(lines.at_most(0.02, "BalanceKV, of the prompt", Kind::share), speed, "balancekv:rate=0.25");
+  of_prompt(lines.at_most(0.02, "BalanceKV, of the prompt", Kind::percent), speed,
+            "balancekv:rate=0.25");
   Target& gram = lines.at_most(2.5, "BalanceKV, b = 256, of its Gram matrices", Kind::times);
   for (const Run& run : runs) {
     if (run.kind() == "BM_Balance" && run.type() == "256") {
       gram.measured.push_back({"b = 256", run.counter("of_floor")});
     }
   }
-  share(lines.at_most(0.02, "SnapKV, of the prompt", Kind::share), methods, "snapkv:rate=0.25");
-  Target& h2o = lines.at_most(0.35, "H2O's scores, added to the prompt", Kind::share);
+  of_prompt(lines.at_most(0.02, "SnapKV, of the prompt", Kind::percent), methods,
+            "snapkv:rate=0.25");
+  Target& h2o = lines.at_most(0.35, "H2O's scores, added to the prompt", Kind::percent);
   Target& clusters = lines.only("ClusterGen", Kind::seconds);
   Target& centres = lines.only("k-center, 4,096 centres a head", Kind::seconds);
   if (methods == nullptr) return;
@@ -217,7 +218,8 @@ void summaries(Lines& lines, const Json* speed, const Json* methods, const std::
   seconds(centres, "kcenter:rate=0.25");
 }
 
-// Only where memory holds one uncompressed sequence, the first row of its memory and prompt.
+// Memory sizes that hold exactly one exact sequence. The exact row comes first at each size and
+// prompt.
 void throughput(Lines& lines, const Json& rows) {
   lines.part("Tokens a second where memory holds one exact cache");
   Target& target = lines.at_least(3, "decoding, beside exact", Kind::times);
@@ -235,7 +237,7 @@ void throughput(Lines& lines, const Json& rows) {
   }
 }
 
-// The last length beside the first that exceeds every budget.
+// Compares the last length with the first one that exceeds every budget.
 void scale(Lines& lines, const std::string& what, const Json& rows) {
   constexpr std::size_t kBeyondBudgets = 2048;
   Target& time = lines.only(fmt::format("a token, {}", what), Kind::times);
@@ -256,14 +258,14 @@ void scale(Lines& lines, const std::string& what, const Json& rows) {
   }
 }
 
-// Of a share or a ratio, without its sign.
+// A percentage or a ratio without its sign.
 std::string digits(Kind kind, double value) {
-  if (kind == Kind::share)
+  if (kind == Kind::percent)
     return fmt::format("{:.{}f}", 100 * value, std::abs(value) < 0.0995 ? 1 : 0);
   return fmt::format("{:.{}f}", value, std::abs(value) < 9.95 ? 2 : 1);
 }
 
-std::string_view sign_of(Kind kind) { return kind == Kind::share ? "%" : "×"; }
+std::string_view sign_of(Kind kind) { return kind == Kind::percent ? "%" : "×"; }
 
 std::string text_of(Kind kind, double value) {
   if (kind == Kind::seconds) return format_seconds(value);
@@ -272,7 +274,7 @@ std::string text_of(Kind kind, double value) {
 
 std::string bound_of(const Target& target) {
   if (!target.bound) return "";
-  const double number = target.kind == Kind::share ? 100 * *target.bound : *target.bound;
+  const double number = target.kind == Kind::percent ? 100 * *target.bound : *target.bound;
   return fmt::format("{} {:.3g}{}", target.at_least ? "≥" : "≤", number, sign_of(target.kind));
 }
 
@@ -318,8 +320,8 @@ std::vector<Target> targets_of(const std::map<std::string, Json>& files) {
   const std::vector<Run> attention = runs("attention"), matmul = runs("matmul");
   Lines lines;
   decode_attention(lines, attention);
-  weights(lines, matmul);
-  prompt_products(lines, attention, matmul);
+  gemv(lines, matmul);
+  prefill(lines, attention, matmul);
   if (const Json* rows = results("speed")) whole_model(lines, *rows);
   summaries(lines, results("speed"), results("methods"), runs("balance"));
   if (const Json* rows = results("throughput")) throughput(lines, *rows);
@@ -330,7 +332,7 @@ std::vector<Target> targets_of(const std::map<std::string, Json>& files) {
 }
 
 std::string to_text(const std::vector<Target>& targets) {
-  Table table({{""}, {"aim", Align::right}, {"this run", Align::right}, {""}});
+  Table table({{""}, {"target", Align::right}, {"this run", Align::right}, {""}});
   std::string below;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& target = targets[i];

@@ -1,4 +1,4 @@
-// What is aimed at, beside what a run of ./bench.sh measured.
+// The targets of ./bench.sh and the results of one run.
 #pragma once
 
 #include <map>
@@ -10,33 +10,32 @@
 
 namespace ballast {
 
-/// One measurement, and which of several it is: "int4, d = 64".
+/// One result. `name` tells it from the others of its line: "int4, d = 64".
 struct Measured {
   std::string name;
   double value;
 };
 
-/// What one line of the table is about. Ratios and shares, all of one kind.
+/// One line of the table: a bound and the results that are held against it, all of one kind.
 struct Target {
-  enum class Kind { share, times, seconds };
-  std::string part;  ///< of the table: lines of one part stand together
+  enum class Kind { percent, times, seconds };
+  std::string part;  ///< the section of the table; its lines are consecutive
   std::string what;
-  Kind kind = Kind::share;
-  bool at_least = true;         ///< or at most
-  std::optional<double> bound;  ///< none: measured only
+  Kind kind = Kind::percent;
+  bool at_least = true;         ///< false: at most
+  std::optional<double> bound;  ///< none: reported only
   std::vector<Measured> measured;
 
   bool reaches(double value) const;
   bool reached() const;
 };
 
-/// Of the files that a run has written, by the names that bench.sh gives them without "bench-" and
-/// ".json": "attention", "matmul", "balance" (Google Benchmark's), "speed", "methods",
-/// "throughput", "scale", "far" (ballast bench's). What is not there, or was measured in no way
-/// that counts, has no line. Throws Error, or Json's own, if a file is none of these.
+/// The targets that `files` have results for. Keys are file names without "bench-" and ".json":
+/// "attention", "matmul", "balance" (from Google Benchmark), "speed", "methods", "throughput",
+/// "scale", "far" (from ballast bench). Throws Error or Json's exceptions on another kind of file.
 std::vector<Target> targets_of(const std::map<std::string, Json>& files);
 
-/// A table, and below it what each line that was not reached misses.
+/// The table, followed by the results that miss their target.
 std::string to_text(const std::vector<Target>& targets);
 Json to_json(const std::vector<Target>& targets);
 

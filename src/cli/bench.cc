@@ -1,4 +1,4 @@
-// ballast bench: how fast a model runs with each method, against what the machine allows.
+// ballast bench: the speed of a model with each method, beside the machine's floors.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -33,7 +33,7 @@ struct Options {
   JsonOption json;
 };
 
-/// What every mode measures.
+/// The options that every mode uses.
 struct Task {
   Options& o;
   const Model& model;
@@ -68,11 +68,11 @@ void run_speed(const Task& t) {
   s.batch = t.o.batch;
   s.policies = t.policies;
   s.cache = t.cache;
-  require(t.o.repeat > 0, "--repeat: 0 runs; expected 1 or more");
+  require(t.o.repeat > 0, "--repeat must be at least 1");
   const Machine machine = measure_machine();
   std::vector<SpeedRow> rows;
   std::optional<Peer> peer;
-  // All take turns, so that what else the machine does in these minutes meets all of them.
+  // Methods take turns, so that other load on the machine affects all of them.
   for (std::size_t run = 1; run <= t.o.repeat; ++run) {
     std::vector<SpeedRow> latest;
     {
@@ -194,7 +194,7 @@ void run(Options& o) {
   }
   if (!o.plot.empty()) {
     check_plot(o.plot);
-    OutputFile{o.plot};  // unwritable: found out now rather than at the end
+    OutputFile{o.plot};  // fails now rather than at the end if unwritable
   }
   o.json.open();
   const BenchModel file(o.model);

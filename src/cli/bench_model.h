@@ -1,4 +1,4 @@
-// The model that measurements of speed run: a file, or random weights.
+// The model of speed measurements: a file or random weights.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,8 +19,7 @@ struct BenchModelFlags {
   const std::string& name() const { return shape.empty() ? path : shape; }
 };
 
-/// A file of the user's, or one with random weights that is made for the purpose and removed,
-/// unless the user wants it kept.
+/// A given file, or a temporary one with random weights; --write-model keeps it.
 class BenchModel {
  public:
   /// Throws Error on flags that contradict one another.

@@ -12,7 +12,7 @@ std::string bytes_text(std::size_t bytes) { return format_bytes(static_cast<doub
 
 std::string times(double ratio) { return fmt::format("{:.2f}×", ratio); }
 
-/// Groups of rows of the same method, or of the same prompt, get a line between them.
+/// Separates groups of rows of the same method or the same prompt.
 template <typename Row, typename Key>
 void gap(Table& table, std::span<const Row> rows, std::size_t i, Key Row::*key) {
   if (i > 0 && rows[i].*key != rows[i - 1].*key) table.add_gap();
@@ -22,7 +22,7 @@ double prompt_ratio(const SpeedRow& row, const PeerRow& peer) {
   return peer.prompt_seconds / row.prompt_seconds;
 }
 
-/// Of tokens a second: a batch makes several at once.
+/// Tokens a second of a whole batch.
 double decode_ratio(const SpeedRow& row, const PeerRow& peer) {
   return row.decode_rate() * peer.token_seconds();
 }

@@ -1,4 +1,4 @@
-// What ballast bench and its like have measured, for people and for programs.
+// Tables and JSON of speed measurements.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ namespace ballast::cli {
 std::string to_text(const Machine& machine);
 Json to_json(const Machine& machine);
 
-/// With a peer, times are compared with its own at the same length; null: none.
+/// `peer`: times to compare with at the same length, or null.
 std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(const Peer& peer);
@@ -26,7 +26,7 @@ Json to_json(std::span<const ThroughputRow> rows);
 
 std::string scale_table(std::span<const ScaleRow> rows);
 Json to_json(std::span<const ScaleRow> rows);
-/// Time of a token, or if `memory` the cache's size, against the length.
+/// Plots decode time a token, or the cache's size if `memory`, over the length.
 Plot scale_plot(std::span<const ScaleRow> rows, bool memory);
 
 }  // namespace ballast::cli

@@ -25,7 +25,8 @@ struct Options {
   JsonOption json;
 };
 
-/// What experiments on the file will not know of: they take plain softmax, 1/sqrt(dim).
+/// Warns of features that experiments on the file do not model: they use plain softmax with scale
+/// 1/sqrt(dim).
 std::string differences(const ModelConfig& c) {
   std::string out;
   auto add = [&](const std::string& what) { out += (out.empty() ? "" : ", ") + what; };

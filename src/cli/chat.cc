@@ -1,4 +1,4 @@
-// ballast chat: a conversation. What was said stays in the cache; each turn reads only what is new.
+// ballast chat: a conversation. The cache keeps earlier turns; each turn reads only its new tokens.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -31,14 +31,14 @@ struct Options {
   bool quiet = false;
 };
 
-/// While this lives, Ctrl-C asks the work to stop; else it ends the program, and so does a second
-/// one, since a step may take long.
+/// During its life the first Ctrl-C cancels the work. A second one, or one at another time, ends
+/// the program.
 class Interruptible {
  public:
   Interruptible() {
     asked = false;
     ::sigaction(SIGINT, nullptr, &before_);
-    if (before_.sa_handler == SIG_IGN) return;  // who started us wants it so
+    if (before_.sa_handler == SIG_IGN) return;  // the parent process ignores it
     struct sigaction action = {};
     action.sa_handler = [](int signal) {
       if (!asked.exchange(true)) return;
@@ -59,7 +59,7 @@ class Interruptible {
   static inline struct sigaction before_ = {};
 };
 
-/// A line of standard input, without its end; nothing at the end of the input.
+/// One line of standard input without its end; none at the end of the input.
 std::optional<std::string> read_line() {
   char* text = nullptr;
   std::size_t room = 0;
@@ -85,8 +85,8 @@ class Chat {
         conversation_(m_.tokenizer, o.system),
         typed_(::isatty(STDIN_FILENO) == 1) {
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
-            "a conversation has no length that --protocol stream could take a rate of: give the "
-            "method a budget");
+            "a conversation in --protocol stream has no known length: give the method a budget in "
+            "place of a rate");
     require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
     sequence_.emplace(m_.model, cache_options_);
   }
@@ -125,7 +125,8 @@ class Chat {
     conversation_.answered(logits.empty() ? "" : answer(logits));
   }
 
-  /// Reads what is unread; empty when interrupted, the rest then waits for the next turn.
+  /// Reads the unread tokens and returns the last logits. Empty if interrupted; the next turn then
+  /// reads the rest.
   std::vector<float> read() {
     const Stopwatch watch;
     const std::size_t before = sequence_->tokens();
@@ -135,7 +136,7 @@ class Chat {
     history_.insert(history_.end(), unread_.begin(), unread_.begin() + static_cast<long>(count));
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<long>(count));
     prompt_.tokens += count;
-    // What is said first is the prompt; what comes later goes the way of generated tokens.
+    // The first turn is the prompt; later turns are read like generated tokens.
     if (unread_.empty() && !sequence_->prompt_finished()) {
       finish_prompt(m_, *sequence_, true, o_.quiet);
     }
@@ -178,7 +179,7 @@ class Chat {
   Conversation conversation_;
   bool typed_;
   std::optional<Sequence> sequence_;
-  std::vector<Token> unread_;  ///< part of the conversation, not yet of the cache
+  std::vector<Token> unread_;  ///< tokens of the conversation that are not in the cache yet
   std::vector<Token> history_;
   Work prompt_;
 };

@@ -28,8 +28,8 @@ void flush_output() {
 }
 
 void JsonOption::add_to(CLI::App& app) {
-  // A flag, so that only `=` gives it a value: `--json in.safetensors` must not write to a file
-  // that was meant to be read.
+  // A flag takes a value only after `=`, so that `--json in.safetensors` cannot overwrite an input
+  // file.
   app.add_flag("--json{-}", target_,
                "Print JSON instead of text; --json=FILE: text here, JSON there")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -1,4 +1,4 @@
-// The subcommands of the program, and what they share.
+// The subcommands of the program and their common parts.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,7 +15,7 @@
 
 namespace ballast::cli {
 
-/// Adds a subcommand to `parent`. When it is the one asked for, parsing sets `task` to its work.
+/// Adds a subcommand to `parent`. Parsing sets `task` if the command line selects it.
 using AddCommand = void (*)(CLI::App& parent, std::function<void()>& task);
 
 void add_methods(CLI::App& parent, std::function<void()>& task);
@@ -57,22 +57,22 @@ const std::string& command_line();
 /// All commands, in the order in which --help shows them.
 std::span<const AddCommand> commands();
 
-/// The reader of our standard output has gone: nothing is left to do.
+/// Standard output was closed by its reader.
 struct BrokenPipe {};
 
 /// Writes to standard output. Throws BrokenPipe, or Error if it cannot be written (a full disk).
 void print(std::string_view text);
-/// Makes sure that all of it has arrived; throws as print() does.
+/// Flushes standard output; throws as print() does.
 void flush_output();
 
-/// --json: instead of the text, to standard output; --json=FILE: beside the text, to a file.
+/// --json: prints JSON in place of text. --json=FILE: also writes JSON to a file.
 class JsonOption {
  public:
   void add_to(CLI::App& app);
-  /// To be called before long work, so that an unwritable file is found at once.
+  /// Call it before long work, so that an unwritable file fails at once.
   void open();
   bool wanted() const { return !target_.empty(); }
-  /// Whether people's text goes to standard output.
+  /// Whether text goes to standard output.
   bool text() const { return target_ != "-"; }
   /// The file of --json=FILE.
   const std::string& file() const { return target_; }
@@ -83,7 +83,7 @@ class JsonOption {
   std::unique_ptr<OutputFile> file_;
 };
 
-/// --tokens, --layers, … of made-up streams.
+/// --tokens, --layers, … of synthetic streams.
 void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& group);
 
 /// "0,2,5-7" as numbers, ascending. Throws Error; `what` names the option.

@@ -25,7 +25,7 @@ struct Options {
   JsonOption json;
 };
 
-/// Bytes of the same tokens kept in float32.
+/// Bytes of the same tokens in float32.
 double exact_bytes(const KvShape& s) {
   return static_cast<double>(s.layers * s.kv_heads * s.tokens *
                              (stored_row_bytes(StorageType::f32, s.key_dim) +
@@ -104,7 +104,7 @@ void run(Options& o) {
   const KvFile source(o.file);
   o.json.open();
   for (const std::string& path : {o.out, o.save_cache}) {
-    if (!path.empty()) OutputFile{path};  // found out now rather than at the end
+    if (!path.empty()) OutputFile{path};  // fails now rather than at the end
   }
   auto result = [&] {
     Progress progress("compress");

@@ -1,4 +1,4 @@
-// ballast inspect: what is in a file.
+// ballast inspect: describes a file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -234,8 +234,8 @@ void inspect_tensors(const std::string& path, JsonOption& json) {
               {"layers", to_json(numbers, stats)}});
 }
 
-/// Kinds of files, in the order in which they are tried; the last takes what is left and says what
-/// is wrong with it.
+/// Kinds of files in the order of their checks. The last one accepts every other file and reports
+/// its error.
 struct FileKind {
   bool (*recognises)(const std::string& path);
   void (*inspect)(const std::string& path, JsonOption& json);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array kTypes = {StorageType::f32, StorageType::bf16, StorageType::int8,
                                StorageType::int4};
-/// Of the methods that have a budget, in the table of costs.
+/// The budget of methods that have one, in the table of costs.
 constexpr std::string_view kRate = "0.25";
 
 // --- tokenizer ---
@@ -75,7 +75,7 @@ std::map<std::string, TypeCount> count_types(const ModelFile& file) {
   const TensorView* embedding = file.find(Weight::token_embedding);
   for (std::size_t layer = 0; layer < file.config().layers; ++layer) {
     for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
-      // Those of the model as a whole stand at layer 0.
+      // Tensors outside the layers count as layer 0.
       if (layer > 0 && w < static_cast<int>(Weight::attention_norm)) continue;
       for (Part part : {Part::weight, Part::bias}) {
         const TensorView* tensor = file.find(static_cast<Weight>(w), layer, part);
@@ -120,7 +120,7 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
         const std::size_t held = info->whole_cache ? estimate.kept : estimate.cache;
         cost.bytes[i] = 1000.0 * static_cast<double>(held) / static_cast<double>(tokens);
       } catch (const Error&) {
-        // So short a text leaves this method nothing between sink and window.
+        // The text is too short for this method to have anything between sink and window.
       }
     }
     out.push_back(std::move(cost));
@@ -245,7 +245,7 @@ bool is_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return true;
   if (!fs::is_regular_file(path, ignored)) return false;
-  // A safetensors file is a model's when its configuration lies beside it.
+  // A safetensors file belongs to a model if config.json lies beside it.
   return begins_with_gguf(path) || path.ends_with(".index.json") ||
          (path.ends_with(".safetensors") &&
           fs::exists(fs::path(path).parent_path() / "config.json", ignored));

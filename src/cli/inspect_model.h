@@ -7,9 +7,9 @@
 
 namespace ballast::cli {
 
-/// Whether the file or folder is a model's.
+/// Whether the file or folder is a model.
 bool is_model(const std::string& path);
-/// Describes it. A GGUF file that holds only a vocabulary is described as far as it goes.
+/// Describes a model, or a GGUF file with only a vocabulary.
 void inspect_model(const std::string& path, JsonOption& json);
 
 }  // namespace ballast::cli

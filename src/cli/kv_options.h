@@ -1,4 +1,4 @@
-// Which queries, keys and values an experiment is about.
+// The source of queries, keys and values of an experiment.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,16 +20,16 @@ struct KvOptions {
   std::string layers;
   std::string kv_heads;
 
-  /// `seed_help`: what the seed is of.
+  /// `seed_help`: help text of --seed.
   void add_to(CLI::App& app, const char* seed_help = "Seed of the made-up stream");
-  /// Throws Error unless exactly one of FILE and --synth was given; `command` names who asks.
+  /// Throws Error unless exactly one of FILE and --synth was given. Messages begin with `command`.
   std::unique_ptr<KvSource> open(const std::string& command) const;
   /// Layers as the source counts them; all if none were named.
   std::vector<std::size_t> selected_layers(const KvSource& source) const;
   std::vector<std::size_t> selected_kv_heads(const KvSource& source) const;
-  /// What decides the source's numbers.
+  /// Everything that determines the source's elements.
   Json settings(const KvSource& source) const;
-  /// The same, and which state of the file it is.
+  /// The same plus the state of the file.
   Json identity(const KvSource& source) const;
 };
 

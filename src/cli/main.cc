@@ -1,5 +1,5 @@
-// The program `ballast`: finds the subcommand, runs it, and turns what goes wrong into one line on
-// standard error and an exit code: 1 for failures, 2 for wrong usage, 130 and the like for signals.
+// The program `ballast`: runs the subcommand and reports an error as one line on standard error.
+// Exit codes: 1 failure, 2 wrong usage, 128 + n signal n.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,11 +24,11 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kWrongUsage = 2;
 
-/// Leaves nothing unfinished behind. Only what a signal handler may do.
+/// Removes partial files. Async-signal-safe.
 extern "C" void on_signal(int signal) {
   remove_partial_files();
   if (::isatty(STDERR_FILENO) == 1) {
-    // The line may hold a progress report, which goes, or an answer, which stays.
+    // Removes a progress line, but keeps an unfinished answer.
     const std::string_view end = Progress::visible() ? "\r\033[K" : "\n";
     [[maybe_unused]] auto written = ::write(STDERR_FILENO, end.data(), end.size());
   }
@@ -40,14 +40,14 @@ void handle_signals() {
   action.sa_handler = on_signal;
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before = {};
-    // Whoever started us may have chosen that a signal be ignored (nohup).
+    // The parent process may have ignored the signal (nohup).
     ::sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
-  ::signal(SIGPIPE, SIG_IGN);  // writing says so, and partial files go
+  ::signal(SIGPIPE, SIG_IGN);  // write errors report it, and partial files are removed
 }
 
-/// The arguments, as a shell would take them.
+/// The arguments, quoted for a shell.
 std::string quoted(int argc, char** argv) {
   std::string out = "ballast";
   for (int i = 1; i < argc; ++i) {
@@ -107,7 +107,7 @@ std::string names_of_commands(const CLI::App* app) {
   return out;
 }
 
-/// What was wrong with the arguments, in one line.
+/// The usage error in one line.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = asked_for(&app);
   const std::string help = "; see " + full_name(at) + " --help";
@@ -132,7 +132,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return what + help;
 }
 
-/// Whole numbers are read by a library that takes -1 for the largest there is, and 010 for 8.
+/// The library would read -1 as the largest value and 010 as 8.
 void check_whole_numbers(CLI::App& app) {
   const CLI::Validator whole(
       [](std::string& text) {
@@ -170,8 +170,8 @@ int run(int argc, char** argv) {
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
-  app.require_subcommand(0, 1);  // none: said in our own words below
-  app.fallthrough();             // --threads may stand behind the command
+  app.require_subcommand(0, 1);  // a missing subcommand is reported below
+  app.fallthrough();             // --threads may follow the command
   app.footer("Example:\n  ballast eval attention --synth --methods 'balancekv;uniform'");
   int threads = 0;
   app.add_option("--threads", threads, "Threads to use; all cores if not given")

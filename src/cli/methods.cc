@@ -1,4 +1,4 @@
-// ballast methods: which there are, and what each can be told.
+// ballast methods: lists the methods and their parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
   return out;
 }
 
-/// What holds when the key is not set.
+/// The default of a key.
 std::string default_text(const MethodInfo& info, const Parameter& p) {
   if (!p.standard.empty()) return std::string(p.standard);
   if (p.name == "sink") return std::to_string(info.sink);

@@ -37,14 +37,14 @@ LoadedModel::LoadedModel(const std::string& path)
 
 namespace {
 
-/// Code, tables of libraries and small buffers that are first touched while a model runs.
+/// Allowance for code, library tables and small buffers first touched while a model runs.
 constexpr std::size_t kTouchedLater = 1 << 20;
 
 }  // namespace
 
 std::size_t LoadedModel::program_memory() const {
 #if defined(__GLIBC__)
-  ::malloc_trim(0);  // what reading the text took is free again
+  ::malloc_trim(0);  // returns the memory of reading the text
 #endif
   std::vector<std::string> files;
   for (const std::filesystem::path& file : model.file().files()) {

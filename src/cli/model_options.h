@@ -1,4 +1,4 @@
-// What the commands that run models share.
+// Common options of the commands that run models.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,8 +21,7 @@ struct LoadedModel {
   /// Throws Error if either cannot be read.
   explicit LoadedModel(const std::string& path);
 
-  /// Bytes that this process takes beside pages of the model's files: what it holds now, and a
-  /// little more for what a run will touch.
+  /// Bytes of this process besides pages of the model's files, plus an allowance for a run.
   std::size_t program_memory() const;
 
   Model model;

@@ -1,4 +1,4 @@
-// ballast perplexity: how well a model predicts a text from a cache that a method keeps.
+// ballast perplexity: the perplexity of a text with a method's cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class Scorer {
   Progress progress_;
 };
 
-/// Tokens of a piece that are read before any is scored.
+/// Tokens of a piece that are read before the first scored one.
 std::size_t prompt_of(const Options& o, const CacheOptions& cache, std::size_t piece) {
   if (o.prompt > 0) return o.prompt;
   return cache.protocol == Protocol::prefill ? std::max<std::size_t>(1, piece / 2) : 1;
@@ -123,7 +123,7 @@ void run(Options& o) {
   for (std::size_t begin = 0; begin < tokens.size(); begin += length) {
     const std::span<Token> piece =
         std::span(tokens).subspan(begin, std::min(length, tokens.size() - begin));
-    // Every piece begins as a text does; its first token is not scored anyway.
+    // The begin token replaces the first token of each piece, which is not scored.
     if (bos != kNoToken) piece[0] = bos;
     const std::size_t prompt = prompt_of(o, cache, piece.size());
     if (prompt >= piece.size()) break;

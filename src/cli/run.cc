@@ -39,7 +39,7 @@ struct Options {
   bool has_context() const { return !context.empty() || !load_cache.empty(); }
 };
 
-/// What is asked, in the order: the prompt, --question, the lines of --questions.
+/// The questions in order: the prompt, --question, the lines of --questions.
 std::vector<std::string> questions_of(const Options& o) {
   require(o.prompt.empty() || o.prompt_file.empty(), "give a prompt or --prompt-file, not both");
   std::vector<std::string> all;
@@ -55,7 +55,7 @@ std::vector<std::string> questions_of(const Options& o) {
       if (!line.empty()) all.push_back(std::move(line));
       begin = end + 1;
     }
-    require(!all.empty(), "{}: no question in it", o.questions_file);
+    require(!all.empty(), "{}: no questions", o.questions_file);
   }
   if (all.empty() && o.save_cache.empty()) {
     require(::isatty(STDIN_FILENO) == 0,
@@ -69,7 +69,7 @@ std::vector<std::string> questions_of(const Options& o) {
   return all;
 }
 
-/// The work of one run: what was read, and how to go on from it.
+/// The state of one run: the context read and the sequence that continues it.
 class Runner {
  public:
   Runner(const Options& o, std::vector<std::string> questions)
@@ -122,18 +122,16 @@ class Runner {
     }
   }
 
-  /// Refuses now what could not be finished. `prompt`: tokens to be summarised, or that a saved
-  /// cache is of; `more`: the most that follow before the answer; `several`: questions go on from
-  /// copies.
+  /// Throws Error if the run cannot finish. `prompt`: tokens of the prompt or of the loaded cache;
+  /// `more`: the most tokens before the answer; `several`: questions continue copies of the cache.
   void plan(std::size_t prompt, std::size_t more, bool loaded = false, bool several = false) {
     check_positions(prompt, more);
     const std::size_t answer = generate_.max_tokens;
     const std::size_t room = rolling() ? answer : config().max_positions - prompt - more;
-    // An answer of any length gets room as it grows, but some models want to know beforehand how
-    // long a text may become.
+    // The cache grows with an unbounded answer, but some models need the maximum length beforehand.
     const bool open = answer == 0 && config().rope.long_divisors.empty();
     length_ = prompt + more + (open ? 0 : answer == 0 ? room : std::min(answer, room));
-    // A rate is of the text that is read, however long the answer may become.
+    // A rate applies to the text that is read, not to the answer.
     if (!loaded) {
       cache_options_.expected_tokens =
           cache_options_.protocol == Protocol::stream ? prompt : length_;
@@ -149,17 +147,17 @@ class Runner {
     note_program();
     if (estimate.total() > report_.estimate.total()) report_.estimate = estimate;
     if (!report_.answers.empty()) return;
-    // Reading a text or a saved cache may have taken more than running the model will.
+    // Reading a text or a saved cache may take more memory than running the model.
     const std::size_t total = report_.estimate.total() + report_.program;
     report_.program += std::max(total, peak_memory()) - total;
   }
 
-  /// What the process holds beside the model and the cache.
+  /// Memory of the process besides the model and the cache.
   void note_program() {
     if (report_.program == 0) report_.program = m_.program_memory();
   }
 
-  /// Reads the prompt and lets the method summarise it.
+  /// Prefills the prompt, which the method then summarizes.
   std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens) {
     std::vector<float> logits =
         read_tokens(m_.engine, sequence, tokens, o_.quiet, report_.prompt.seconds);
@@ -231,7 +229,7 @@ class Runner {
     if (!o_.save_cache.empty()) {
       save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());
     }
-    // Several questions go on from copies of the one cache.
+    // Each question continues a copy of the cache.
     for (std::size_t i = 0; i < questions_.size(); ++i) {
       std::optional<Sequence> copy;
       if (several) copy.emplace(m_.model, sequence->cache().clone());
@@ -277,7 +275,7 @@ class Runner {
   std::vector<std::string> questions_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
-  std::size_t length_ = 0;  ///< tokens that a sequence is expected to have in the end
+  std::size_t length_ = 0;  ///< expected final length of a sequence in tokens
   LoadedModel m_;
   RunReport report_;
 };
@@ -294,7 +292,7 @@ void check(const Options& o) {
 void run(Options& o) {
   check(o);
   o.json.open();
-  if (!o.save_cache.empty()) OutputFile{o.save_cache};  // found out now rather than at the end
+  if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
   Runner runner(o, questions_of(o));
   const RunReport report = runner.run();
   if (o.stats) {

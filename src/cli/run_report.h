@@ -1,4 +1,4 @@
-// What a run has done, for people and for programs.
+// Tables and JSON of a run.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ballast::cli {
 
-/// Tokens that went through the model, and how long that took.
+/// Tokens that the model read and their time.
 struct Work {
   std::size_t tokens = 0;
   double seconds = 0;
@@ -43,7 +43,7 @@ struct RunReport {
   Work answer;
   CacheReport after_prompt;
   MemoryEstimate estimate;
-  std::size_t program = 0;  ///< held before: the program itself, the tokenizer, the questions
+  std::size_t program = 0;  ///< the program itself, the tokenizer, the questions
   std::size_t peak_memory = 0;
   std::vector<Answer> answers;
   bool logprobs = false;

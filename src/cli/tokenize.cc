@@ -20,7 +20,7 @@ struct Options {
   JsonOption json;
 };
 
-/// "\n", "\t" and "\\" as people type them.
+/// Replaces the escapes \n, \t and \\.
 std::string unescape(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -73,7 +73,7 @@ Json to_json(const Tokenizer& tokenizer, const std::vector<Token>& ids, std::str
 
 void to_ids(const Options& o, const Tokenizer& tokenizer, std::string_view input, Json& all) {
   const std::string separator = unescape(o.separator);
-  // What ends the last text begins no other.
+  // A separator at the end begins no further text.
   if (!separator.empty() && input.ends_with(separator)) input.remove_suffix(separator.size());
   for (std::string_view text : split(input, separator)) {
     const std::vector<Token> ids =

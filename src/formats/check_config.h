@@ -1,4 +1,4 @@
-// Plausibility of a model's description.
+// Plausibility checks of a model's configuration.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace ballast {
 
-/// Throws Error, beginning with `file`, on sizes of 0 or beyond reason, heads that do not share
-/// evenly, numbers that are not finite: after this, products of sizes cannot overflow.
+/// Throws Error, beginning with `file`, on sizes that are 0 or implausible, query heads that are no
+/// multiple of KV heads, and values that are not finite. Afterwards products of sizes cannot
+/// overflow.
 void check_config(const ModelConfig& config, const std::string& file);
 
-/// Part of it that must hold before rotary divisors are computed: they take memory.
+/// The checks that must precede the rotary divisors, which take memory.
 void check_rope_dimension(const ModelConfig& config, const std::string& file);
 
 }  // namespace ballast

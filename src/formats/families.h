@@ -1,4 +1,4 @@
-// What each family of models calls its tensors and how it stores them: the one place to look.
+// The tensor names and layouts of each model family.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace ballast {
 
 enum class Presence : std::uint8_t { never, optional, always };
 
-/// Several weights stored as one tensor, their rows in one of these orders.
+/// The row order of a tensor that fuses several weights.
 enum class Fusion : std::uint8_t {
   none,
   rows,           ///< all rows of the first, then all of the second, …

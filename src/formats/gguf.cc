@@ -16,7 +16,7 @@ namespace ballast {
 namespace {
 
 constexpr std::uint32_t kLastType = static_cast<std::uint32_t>(GgufType::f64);
-/// The smallest encodings of a key with its value, and of a tensor's description.
+/// The smallest encodings of a key-value pair and of a tensor's description.
 constexpr std::size_t kLeastEntry = 8 + 4 + 1;
 constexpr std::size_t kLeastTensor = 8 + 4 + 4 + 8;
 
@@ -27,7 +27,7 @@ T load(const std::byte* p) {
   return value;
 }
 
-/// Reads the file front to back; nothing is used before it is known to be there.
+/// Reads the file front to back with a bounds check before every access.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
@@ -60,8 +60,7 @@ class Cursor {
   std::size_t position_ = 0;
 };
 
-/// What messages call a key or tensor; made only when one is needed would be nicer, but a name is
-/// at most 80 characters and there are at most some thousands.
+/// The name of a key or tensor in messages, at most 80 characters.
 std::string quoted(std::string_view kind, std::string_view name) {
   return fmt::format("{} '{}'", kind, printable(name));
 }
@@ -93,7 +92,7 @@ GgufEntry read_entry(Cursor& in) {
     require(entry.type != GgufType::array, ErrorCode::unsupported,
             "{}: {} is an array of arrays, which is not supported", in.file(), what);
     auto count = in.number<std::uint64_t>(what);
-    // Each element takes a byte at least: the count is now a safe size.
+    // Each element takes at least one byte, so the file's size bounds the count.
     require(count <= in.left(), "{}: truncated or damaged: {} claims {} elements; {} bytes follow",
             in.file(), what, count, in.left());
     entry.count = count;
@@ -114,7 +113,7 @@ GgufEntry read_entry(Cursor& in) {
   return entry;
 }
 
-/// A tensor and its place among the data, which begins after the last description.
+/// A tensor and its offset in the data, which begins after the last description.
 struct Placed {
   TensorView tensor;
   std::uint64_t begin;
@@ -153,7 +152,7 @@ Placed read_tensor(Cursor& in) {
   return placed;
 }
 
-/// Gives each tensor its bytes. Sorts by place.
+/// Assigns each tensor its bytes. Sorts by offset.
 void place(std::vector<Placed>& tensors, std::span<const std::byte> data, std::size_t alignment,
            const std::string& file) {
   std::sort(tensors.begin(), tensors.end(), [](const Placed& a, const Placed& b) {
@@ -310,7 +309,7 @@ struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
-/// The strings of a value, which read_entry() has walked through before.
+/// The strings of a value that read_entry() has checked.
 std::vector<std::string_view> texts_of(const GgufEntry& entry) {
   std::vector<std::string_view> texts;
   texts.reserve(entry.count);

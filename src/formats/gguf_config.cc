@@ -12,7 +12,7 @@
 namespace ballast {
 namespace {
 
-/// The keys of one architecture: "llama.block_count" is asked for as "block_count".
+/// The keys of one architecture without their prefix: "block_count" is "llama.block_count".
 class Keys {
  public:
   Keys(const Gguf& file, std::string_view architecture) : file_(file), prefix_(architecture) {
@@ -27,7 +27,7 @@ class Keys {
     std::optional<std::size_t> value = maybe_size(key);
     return value ? *value : file_.get<std::uint64_t>(prefix_ + std::string(key));  // names the key
   }
-  /// A size that some files give for each layer: it must be the same for all.
+  /// A size that some files list for each layer; all layers must agree.
   std::optional<std::size_t> maybe_size(std::string_view key) const {
     std::string full = prefix_ + std::string(key);
     const GgufEntry* entry = file_.entry(full);
@@ -109,10 +109,10 @@ void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
     rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)));
   } else {
     fail(ErrorCode::unsupported,
-         "{}: unknown rotary scaling '{}'; known are none, linear, yarn, longrope",
+         "{}: unknown rotary scaling '{}'; known: none, linear, yarn, longrope",
          file.path().string(), printable(type));
   }
-  // Factors given as a tensor come on top, as the format's reference engine has it.
+  // Factors from a tensor apply in addition, as in llama.cpp.
   for (std::size_t i = 0; i < rope.divisors.size() && i < divisors.size(); ++i) {
     divisors[i] *= rope.divisors[i];
   }
@@ -142,7 +142,7 @@ void read_family(const Gguf& file, const Keys& keys, ModelConfig& c) {
       c.attention_softcap = keys.number("attn_logit_softcapping", 50.0f);
       c.output_softcap = keys.number("final_logit_softcapping", 30.0f);
       c.embedding_scale = std::sqrt(static_cast<float>(c.width));
-      // The file does not say it: the 27B model alone scales by width / heads.
+      // The file has no key for it: only the 27B model scales by width / heads.
       if (c.layers == 46) {
         c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.heads));
       }

@@ -1,4 +1,4 @@
-// The numbers by which GGUF files name types of tensors and values.
+// The type codes of tensors and values in GGUF files.
 #pragma once
 
 #include <cstdint>

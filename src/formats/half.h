@@ -1,4 +1,4 @@
-// 16-bit floats, one number at a time.
+// Scalar conversions of 16-bit floats.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ inline std::uint16_t float_to_f16(float x) {
   if (std::isinf(x)) return sign | 0x7c00;
   if (magnitude >= 65504.0f) return sign | 0x7bff;
   if (magnitude < 0x1p-14f) {
-    // Adding 2^23 · 2^-24 aligns the fraction with the last bit: the addition rounds for us.
+    // Adding 2^23 · 2^-24 aligns the fraction with the last bit, so that the addition rounds.
     float aligned = magnitude + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) & 0x7ff));
   }

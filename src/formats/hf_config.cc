@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The keys of config.json or of an object within it. null counts as absent.
+/// The keys of config.json or of a nested object. null counts as absent.
 class Keys {
  public:
   Keys(const json& object, std::string file, std::string within = "")
@@ -85,7 +85,7 @@ class Keys {
     }
     return out;
   }
-  /// An object inside; one without keys if absent.
+  /// A nested object; empty if absent.
   Keys inner(const char* key) const {
     static const json kEmpty = json::object();
     const json* v = value(key);
@@ -119,7 +119,7 @@ Activation read_activation(const Keys& keys, const char* key, const char* otherw
   }
   if (name == "relu") return Activation::relu;
   fail(ErrorCode::unsupported,
-       "{}: unknown activation '{}'; known are silu, gelu, gelu_pytorch_tanh, relu", keys.file(),
+       "{}: unknown activation '{}'; known: silu, gelu, gelu_pytorch_tanh, relu", keys.file(),
        printable(name));
 }
 
@@ -148,16 +148,16 @@ void read_yarn(const Keys& scaling, ModelConfig& c) {
 }
 
 /// `rope_scaling` and `rope_theta`, which newer files join in `rope_parameters`.
-void read_rope(const Keys& keys, ModelConfig& c, double share = 1.0) {
+void read_rope(const Keys& keys, ModelConfig& c, double fraction = 1.0) {
   Rope& rope = c.rope;
   Keys scaling = keys.inner(keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  share = scaling.find_number("partial_rotary_factor")
-              .value_or(keys.find_number("partial_rotary_factor").value_or(share));
-  require(share > 0.0 && share <= 1.0, "{}: {} of each head is rotated, not 0 to 1", keys.file(),
-          share);
+  fraction = scaling.find_number("partial_rotary_factor")
+                 .value_or(keys.find_number("partial_rotary_factor").value_or(fraction));
+  require(fraction > 0.0 && fraction <= 1.0, "{}: {} of each head is rotated, not 0 to 1",
+          keys.file(), fraction);
   rope.style = RopeStyle::halves;
   require(c.key_dim <= (std::size_t{1} << 32), "{}: heads of {} numbers", keys.file(), c.key_dim);
-  rope.dimension = static_cast<std::size_t>(static_cast<double>(c.key_dim) * share);
+  rope.dimension = static_cast<std::size_t>(static_cast<double>(c.key_dim) * fraction);
   check_rope_dimension(c, keys.file());
   rope.base = scaling.number(
       "rope_theta", keys.find_number("rope_theta").value_or(static_cast<double>(rope.base)));
@@ -177,12 +177,12 @@ void read_rope(const Keys& keys, ModelConfig& c, double share = 1.0) {
     read_yarn(scaling, c);
   } else {
     fail(ErrorCode::unsupported,
-         "{}: unknown rotary scaling '{}'; known are default, linear, llama3, longrope, su, yarn",
+         "{}: unknown rotary scaling '{}'; known: default, linear, llama3, longrope, su, yarn",
          keys.file(), printable(type));
   }
 }
 
-/// Windows by `layer_types` where given; else `window` in the layers for which slides(i) holds.
+/// Sets sliding windows by `layer_types` if present, otherwise where slides(i) holds.
 template <typename Slides>
 void read_windows(const Keys& keys, ModelConfig& c, std::size_t window, Slides slides) {
   std::vector<std::string> types = keys.texts("layer_types");
@@ -196,7 +196,7 @@ void read_windows(const Keys& keys, ModelConfig& c, std::size_t window, Slides s
   }
 }
 
-/// What Llama began and most families follow.
+/// The keys of Llama, which most families follow.
 void read_llama_like(const Keys& keys, ModelConfig& c) {
   c.layers = keys.size("num_hidden_layers");
   c.width = keys.size("hidden_size");

@@ -1,4 +1,4 @@
-// Reading small JSON files such as a model's config.json.
+// Reads small JSON files such as a model's config.json.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-/// Throws Error naming the file, and the place where it stops being JSON. Refuses files over 32 MiB
-/// and nesting deeper than 64, so that memory stays in proportion.
+/// Throws Error that names the file and the place of a syntax error. Rejects files over 32 MiB and
+/// nesting deeper than 64, which bounds memory.
 nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace ballast

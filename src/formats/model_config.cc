@@ -50,8 +50,8 @@ std::vector<float> Rope::frequencies(std::size_t context) const {
 }
 
 std::vector<float> alibi_slopes(std::size_t heads, float max_bias) {
-  // A power of two of heads takes 2^-(max_bias/n), 2^-(2·max_bias/n), …; the heads beyond it take
-  // every other slope of twice as many.
+  // The first power-of-two heads n have slopes 2^-(max_bias/n), 2^-(2·max_bias/n), …; further heads
+  // have every other slope of 2n heads.
   std::size_t n = std::bit_floor(heads);
   std::vector<float> slopes(heads);
   for (std::size_t h = 0; h < heads; ++h) {

@@ -66,7 +66,7 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
   }
 }
 
-/// The weights that a fused tensor begins with `first` of.
+/// The weights of a fused tensor whose first weight is `first`.
 std::vector<Weight> fused(Weight first) {
   if (first == Weight::query) return {Weight::query, Weight::key, Weight::value};
   return {Weight::ffn_gate, Weight::ffn_up};
@@ -79,7 +79,7 @@ std::string stem_of(std::string_view pattern, std::size_t layer) {
   return name;
 }
 
-/// The config.json that belongs to a folder, or to a .safetensors file or index.
+/// The config.json of a folder, or beside a .safetensors file or index.
 fs::path folder_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return path;
@@ -96,7 +96,7 @@ bool is_hugging_face(const fs::path& path) {
 
 std::string_view to_string(Weight weight) { return kWeightNames[static_cast<std::size_t>(weight)]; }
 
-/// Finds each tensor that a family's rules name, checks it, and takes fused ones apart.
+/// Finds and checks each tensor of a family's rules and splits fused ones.
 class WeightResolver {
  public:
   explicit WeightResolver(ModelFile& model)
@@ -123,7 +123,7 @@ class WeightResolver {
     return rule.weight;
   }
 
-  /// Hugging Face folders of a model without its output layer leave out the outermost name.
+  /// Hugging Face omits the outermost name in models without an output layer.
   const TensorView* look_up(const std::string& name) const {
     if (is_gguf_) return model_.gguf_->find_tensor(name);
     const TensorView* found = model_.safetensors_->find(name);
@@ -227,7 +227,7 @@ ModelFile::ModelFile(const fs::path& path) try : path_(path) {
     require(fs::exists(folder_ / "config.json"),
             "{}: no config.json, so it is no model in Hugging Face's layout", folder_.string());
     config_ = read_config(folder_ / "config.json");
-    // A file named config.json stands for its folder.
+    // A path to config.json means its folder.
     safetensors_ = std::make_unique<Safetensors>(path.filename() == "config.json" ? folder_ : path);
   } else {
     gguf_ = std::make_unique<Gguf>(path);

@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-/// 1 where keep = 1, factor where keep = 0; between, frequencies are blended linearly.
+/// The divisor: 1 at keep = 1, factor at keep = 0, linear in the frequency between.
 float blended_divisor(double keep, double factor) {
   return static_cast<float>(1.0 / (keep + (1.0 - keep) / factor));
 }

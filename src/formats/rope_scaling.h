@@ -1,4 +1,4 @@
-// Divisors of rotary frequencies for each published way to stretch a model's context.
+// Divisors of rotary frequencies for each published context extension.
 #pragma once
 
 #include <cstddef>

@@ -54,7 +54,7 @@ std::string_view header_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(rest.data()), static_cast<std::size_t>(length)};
 }
 
-/// The format demands that tensors fill the data from end to end.
+/// The format requires tensors to fill the data without gaps.
 void check_layout(const SafetensorsHeader& header, std::size_t data_bytes,
                   const std::string& file) {
   std::size_t end = 0;
@@ -72,7 +72,7 @@ void check_layout(const SafetensorsHeader& header, std::size_t data_bytes,
           data_bytes - end);
 }
 
-/// The file that a folder means when it is given as a model.
+/// The model file of a folder.
 fs::path pick_file(const fs::path& folder) {
   for (const char* name : {"model.safetensors.index.json", "model.safetensors"}) {
     if (fs::exists(folder / name)) return folder / name;
@@ -138,7 +138,7 @@ void Safetensors::open_index(const fs::path& path) {
   for (const auto& [tensor, file] : map->items()) {
     require(file.is_string(), "{}: the file of tensor '{}' is not text", path.string(),
             printable(tensor));
-    // Only files beside the index: it may come from anywhere and must not reach elsewhere.
+    // Only files beside the index: an untrusted index must not reach other folders.
     fs::path name = file.get<std::string>();
     require(!name.empty() && name == name.filename() && name != "." && name != "..",
             "{}: '{}' is not a plain file name", path.string(), printable(name.string()));

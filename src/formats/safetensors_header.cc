@@ -24,9 +24,9 @@ std::optional<TensorType> find_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-/// Follows the parser through the one shape a header may have:
-///   {"__metadata__": {key: text…}, name: {"dtype": text, "shape": […], "data_offsets": [a, b]}…}
-/// A document tree would cost many times the text's size before we could judge it.
+/// Follows the parser through the one shape a header may have: {"__metadata__": {key: text…}, name:
+/// {"dtype": text, "shape": […], "data_offsets": [a, b]}…} A document tree would take many times
+/// the text's size before it could be rejected.
 class HeaderReader final : public nlohmann::json_sax<json> {
  public:
   HeaderReader(SafetensorsHeader& header, std::string_view file) : header_(header), file_(file) {}
@@ -58,7 +58,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     } else if (place_ == Place::tensor && key_ == "dtype") {
       std::optional<TensorType> type = find_dtype(value);
       require(type.has_value(),
-              "{}: tensor '{}' has the dtype '{}'; known are F64, F32, F16, BF16, I64, I32, I16, "
+              "{}: tensor '{}' has the dtype '{}'; known: F64, F32, F16, BF16, I64, I32, I16, "
               "I8, U64, U32, U16, U8, BOOL",
               file_, printable(header_.tensors.back().name), printable(value));
       header_.tensors.back().type = *type;

@@ -1,4 +1,4 @@
-// The table of tensors that begins a safetensors file.
+// The header of a safetensors file.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Parses and checks everything that can be checked without the data: the schema, duplicate names,
-/// dtypes, and that each shape takes the bytes between its offsets. Memory stays in proportion to
-/// the text. Errors begin with `file`.
+/// Parses the header and checks the schema, duplicate names, dtypes, and that each shape matches
+/// its offsets. Memory is proportional to the text. Errors begin with `file`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::string_view file);
 
 /// The inverse, padded with spaces to a multiple of 8 bytes; offsets are those of the entries.

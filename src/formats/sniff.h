@@ -1,4 +1,4 @@
-// Guessing what a file is, for messages that help.
+// Guesses the kind of a file, for error messages.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,7 @@
 
 namespace ballast {
 
-/// What the file seems to be, such as "a GGUF file", with a remedy where there is a usual one; ""
-/// when nothing is recognised.
+/// The apparent kind, such as "a GGUF file", with the usual remedy if there is one; "" if unknown.
 std::string_view sniff(std::span<const std::byte> file);
 
 }  // namespace ballast

@@ -82,7 +82,7 @@ void encode_each(std::span<const float> numbers, std::byte* out, Convert convert
 template <typename Stored>
 void encode_integers(std::span<const float> numbers, std::byte* out) {
   encode_each<Stored>(numbers, out, [](float x) {
-    // 2^digits is exact as a float where the largest integer itself may not be.
+    // 2^digits is exact in floating point; the largest integer may not be.
     using Limits = std::numeric_limits<Stored>;
     if (std::isnan(x)) return Stored{0};
     float rounded = std::nearbyint(x);
@@ -112,7 +112,7 @@ std::size_t tensor_bytes(TensorType type, std::size_t count) {
 
 std::size_t element_count(std::span<const std::size_t> shape) {
   std::size_t count = 1;
-  // A zero anywhere makes the product zero: it must not hide behind an overflow before it.
+  // A dimension of zero makes the product zero, even after an overflow.
   if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
   for (std::size_t dim : shape) {
     if (__builtin_mul_overflow(count, dim, &count)) fail("the dimensions multiply to over 2^64");

@@ -23,7 +23,7 @@ TensorStream::Range TensorStream::declare(std::string_view name, TensorType type
           printable(name), last, to_string(type), block_size(type));
   std::size_t bytes = tensor_bytes(type, element_count(shape));
   std::size_t begin = slots_.empty() ? 0 : round_up(slots_.back().range.end, alignment_);
-  // Far below 2^64, so that sums with sizes of headers and padding cannot overflow.
+  // Far below 2^64, so that adding headers and padding cannot overflow.
   require(bytes < (std::size_t{1} << 60) && begin < (std::size_t{1} << 60),
           "{}: tensor '{}' would make the file larger than 2^60 bytes", file, printable(name));
   slots_.push_back({std::string(name), type, {begin, begin + bytes}});

@@ -1,4 +1,4 @@
-// The data part of a tensor file being written front to back.
+// Writes the data part of a tensor file front to back.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@
 
 namespace ballast {
 
-/// Knows which tensor the next bytes belong to, pads between tensors, and refuses too much or too
-/// little.
+/// Tracks the current tensor, pads between tensors, and rejects too many or too few bytes.
 class TensorStream {
  public:
   /// Tensors begin at multiples of `alignment` bytes of the data.

@@ -27,7 +27,7 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-/// A file without a name; pipes could fill up while we wait for the other side.
+/// An unnamed temporary file. Pipes could fill up and block both sides.
 File scratch_file() {
   File file(std::tmpfile());
   if (!file) fail("cannot make a temporary file: {}", std::strerror(errno));

@@ -5,10 +5,10 @@
 
 namespace ballast {
 
-/// Whether a program of that name would be found.
+/// Whether PATH has a program of that name.
 bool is_installed(const char* program);
 
-/// What gnuplot writes to standard output for a script. Throws Error with its own message.
+/// Runs a script and returns gnuplot's standard output. Throws Error with gnuplot's message.
 std::string run_gnuplot(const std::string& script);
 
 }  // namespace ballast

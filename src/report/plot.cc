@@ -64,8 +64,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-/// A tag of gnuplot's, made to live in a page beside others: names are its own, black is the
-/// page's colour of text.
+/// Adapts a tag of gnuplot's SVG to a page with several plots: ids get a prefix, black becomes the
+/// text colour.
 std::string adapt_tag(std::string tag, const std::string& prefix) {
   for (const char* attribute : {" id='", " id=\"", "href='#", "href=\"#", "url(#"}) {
     replace_all(tag, attribute, attribute + prefix);
@@ -79,7 +79,7 @@ std::string adapt_tag(std::string tag, const std::string& prefix) {
   return tag;
 }
 
-/// Ends of the same plot are the same, those of another are not.
+/// The id suffix of a plot: equal for equal plots, different for others.
 std::uint64_t fingerprint(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
@@ -174,7 +174,7 @@ void write_plot(const Plot& plot, const fs::path& path) { write_plots({plot}, pa
 
 void write_plots(const std::vector<Plot>& plots, const fs::path& path) {
   check_plot(path);
-  std::vector<std::string> drawn;  // all of them before the first file changes
+  std::vector<std::string> drawn;  // draws all before the first file changes
   for (const Plot& plot : plots) {
     drawn.push_back(run_gnuplot(plot_script(plot, terminal_of(plot, path))));
   }
@@ -194,7 +194,7 @@ std::string plot_svg(const Plot& plot) {
       plot_script(plot, fmt::format("svg size {},{} dynamic enhanced", size.width, size.height)));
   const std::string prefix = fmt::format("p{:016x}-", fingerprint(drawn));
   std::string out;
-  // Text holds no '<', gnuplot sees to that.
+  // gnuplot escapes '<' in text.
   for (std::size_t at = drawn.find("<svg"); at < drawn.size();) {
     const std::size_t end = drawn.find('>', at);
     require(end != std::string::npos, "gnuplot wrote an SVG with an unfinished tag");

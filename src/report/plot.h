@@ -22,7 +22,7 @@ struct Plot {
     std::string name;
     std::vector<Point> points;
   };
-  /// A map of rows and columns, each cell coloured by its number; one line of maps a plot.
+  /// A heat map. A plot shows its maps in one row.
   struct Map {
     std::string name;
     std::vector<std::vector<double>> cells;  ///< [y][x], the first row on top; NaN: empty
@@ -42,25 +42,26 @@ struct Plot {
   double low = 0, high = 1;           ///< heat: the colours' range
 
   Json to_json() const;
-  /// Throws nlohmann::json::exception or Error on what to_json() would not write.
+  /// Throws nlohmann::json::exception or Error on JSON that to_json() does not produce.
   static Plot from_json(const Json& json);
 };
 
-/// Throws Error unless the name ends in .svg, .png or .pdf and gnuplot is installed: to be asked
-/// before the work whose result is to be drawn.
+/// Throws Error unless the name ends in .svg, .png or .pdf and gnuplot is installed. Call it before
+/// long work.
 void check_plot(const std::filesystem::path& path);
 /// Whether gnuplot is installed.
 bool can_draw();
 
-/// Draws; the file appears whole or not at all. Throws Error as check_plot() does, or when the file
-/// cannot be written. With several plots, the second goes to NAME-2.svg beside NAME.svg, and so on.
+/// Draws the plots; each file appears whole or not at all. Throws Error as check_plot() does, or
+/// when the file cannot be written. With several plots, the second goes to NAME-2.svg beside
+/// NAME.svg, and so on.
 void write_plot(const Plot& plot, const std::filesystem::path& path);
 void write_plots(const std::vector<Plot>& plots, const std::filesystem::path& path);
 
 /// As an <svg> element for an HTML page.
 std::string plot_svg(const Plot& plot);
 
-/// What gnuplot is told. `terminal`: one of gnuplot's. Throws Error when no point is shown.
+/// The script for gnuplot. `terminal`: a gnuplot terminal. Throws Error if the plot shows no point.
 std::string plot_script(const Plot& plot, std::string_view terminal);
 
 }  // namespace ballast

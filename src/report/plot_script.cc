@@ -13,20 +13,20 @@
 namespace ballast {
 namespace {
 
-/// Told apart with any colour vision, on white and on black.
+/// Distinguishable with any colour vision, on white and on black.
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                  "#56b4e9", "#e69f00", "#8c6d31", "#888888"};
-/// Dark to light as numbers grow, so that it can be read without colours too.
+/// Brightness grows with the value, so that the map is readable without colours.
 constexpr std::string_view kPalette =
     "set palette maxcolors 64 defined (0 '#440154', 0.25 '#3b528b', 0.5 '#21918c', "
     "0.75 '#5ec962', 1 '#fde725')\n";
 
-/// Text between gnuplot's double quotes: taken literally, nothing in it is a command.
+/// Escapes text for gnuplot's double quotes, so that nothing in it is a command.
 std::string literal(std::string_view text) {
   std::string out = "\"";
   for (char c : to_utf8(text)) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-    // Enhanced text gives ^ _ @ & ~ { } a meaning; two backslashes take it away.
+    // Two backslashes disable the special meaning of ^ _ @ & ~ { } in enhanced text.
     if (std::strchr("^_@&~{}", c) != nullptr) out += "\\\\";
     if (c == '"' || c == '\\' || c == '`') out += '\\';
     out += c;
@@ -55,8 +55,8 @@ bool is_shown(const Plot& plot, const Plot::Point& p) {
          (!plot.log_y || p.y > 0);
 }
 
-/// A range that fits the points; gnuplot would go to the next power of ten. What hardly changes
-/// looks flat: the range is no less than eightfold.
+/// A logarithmic range that fits the points, at least eightfold; gnuplot would extend it to powers
+/// of ten.
 void append_log_y(std::string& out, const Plot& plot) {
   double low = HUGE_VAL, high = 0;
   for (const Plot::Line& line : plot.lines) {
@@ -75,7 +75,7 @@ void append_log_y(std::string& out, const Plot& plot) {
 /// "x y low high", the ends of the bar through the point.
 std::string data_row(const Plot& plot, const Plot::Point& p) {
   const double bar = std::isfinite(p.deviation) ? std::abs(p.deviation) : 0;
-  // A bar down to zero has no end on a logarithmic axis.
+  // A bar cannot reach zero on a logarithmic axis.
   const double low = plot.log_y ? std::max(p.y - bar, p.y * 1e-3) : p.y - bar;
   return fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + bar);
 }

@@ -21,7 +21,7 @@ Progress::~Progress() {
 
 std::string Progress::line(const std::string& label, double done, double seconds) {
   std::string text = fmt::format("{}  {:3.0f}%", label, 100 * done);
-  // Before a hundredth is done there is nothing to extrapolate from.
+  // Below 1% the extrapolation is too coarse.
   if (done >= 0.01) text += fmt::format("  {} left", format_seconds(seconds * (1 - done) / done));
   return text;
 }

@@ -1,4 +1,4 @@
-// A line on the terminal that says how far something has got.
+// A progress line on the terminal.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class Progress {
   /// done: the fraction that is done, 0 to 1.
   void update(double done);
 
-  /// Whether a line stands on the terminal now. For signal handlers, too.
+  /// Whether the line is visible now. Safe in signal handlers.
   static bool visible() { return visible_ > 0; }
 
   /// The line itself.

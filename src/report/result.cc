@@ -52,7 +52,7 @@ std::string format_value(const Json& value, Unit unit) {
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number()) {
     const double x = value.get<double>();
-    return std::isfinite(x) ? format_quantity(x, unit) : "";  // as it is in a file: null
+    return std::isfinite(x) ? format_quantity(x, unit) : "";  // a file has null here
   }
   if (!value.is_array()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string out;
@@ -60,7 +60,7 @@ std::string format_value(const Json& value, Unit unit) {
   return out;
 }
 
-/// The member of an object; null where it has none.
+/// The member of an object, or null.
 const Json& member(const Json& row, const std::string& key) {
   static const Json null;
   if (!row.is_object()) return null;
@@ -68,7 +68,7 @@ const Json& member(const Json& row, const std::string& key) {
   return found == row.end() ? null : *found;
 }
 
-/// What has to be in a results file, and of which kind.
+/// The required member of a results file; throws Error if it is missing or of another kind.
 const Json& expect(const Json& json, const char* key, bool (Json::*is)() const noexcept,
                    const char* kind, const std::string& name) {
   const Json& value = member(json, key);

@@ -1,5 +1,5 @@
-// What an experiment found, described once: as a table for a terminal, as JSON, as plots and as a
-// part of an HTML page.
+// The result of an experiment. One description gives the table, the JSON, the plots and the HTML
+// page.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-/// How the numbers of a column are written for people.
+/// The format of a column's numbers in tables.
 enum class Unit { text, count, number, percent, bytes, seconds, ratio };
 
 /// One column of the table. Rows may have more keys than there are columns; JSON shows them all.
@@ -20,7 +20,7 @@ struct ResultColumn {
   std::string key;
   std::string title;
   Unit unit = Unit::text;
-  /// The key of the number that stands behind "±" in the same cell, of the same unit; empty: none.
+  /// The key of the number after "±" in the same cell, of the same unit; empty: none.
   std::string error_key = {};
 };
 
@@ -38,7 +38,7 @@ struct Result {
   /// Title, table and notes.
   std::string to_text() const;
   Json to_json() const;
-  /// What to_json() wrote. Throws Error saying what is missing; `name` is the file's.
+  /// Reads the output of to_json(). Throws Error that names `name`, the file, and what is missing.
   static Result from_json(const Json& json, const std::string& name);
 };
 
@@ -52,9 +52,8 @@ bool is_right_aligned(const Result& result, const ResultColumn& column);
 /// Whether the table is to show a gap before row r.
 bool gap_before(const Result& result, std::size_t r);
 
-/// A page that needs nothing beside it: contents, then each result's title, command, table, plots
-/// and notes. Plots are drawn by gnuplot; where it is missing, the page says so and shows the
-/// tables only.
+/// A self-contained page: contents, then each result's title, command, table, plots and notes.
+/// Without gnuplot the page has the tables only and says so.
 std::string html_page(std::string_view title, const std::vector<Result>& results);
 
 }  // namespace ballast

@@ -44,7 +44,8 @@ std::size_t display_width(std::string_view text) {
   for (std::int32_t i = 0; i < size;) {
     UChar32 c = 0;
     U8_NEXT(text.data(), i, size, c);
-    width += c < 0 ? 1 : character_width(c);  // terminals show a replacement for a broken byte
+    width +=
+        c < 0 ? 1 : character_width(c);  // terminals show one replacement character a broken byte
   }
   return width;
 }

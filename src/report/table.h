@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-/// Columns that a terminal needs to show UTF-8 text: wide characters take two, combining none.
+/// The width of UTF-8 text on a terminal: wide characters take two columns, combining ones none.
 std::size_t display_width(std::string_view text);
 
 enum class Align { left, right };

@@ -1,4 +1,4 @@
-// Quantities as people read them.
+// Quantities formatted for people.
 #pragma once
 
 #include <cstdint>

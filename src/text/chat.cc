@@ -17,7 +17,7 @@ constexpr std::uint64_t kBudgetPerByte = 64;
 
 struct Family {
   std::string_view name;
-  std::string_view mark;  ///< a special token that shows the family
+  std::string_view mark;  ///< a special token that identifies the family
   std::string_view text;
 };
 
@@ -37,7 +37,7 @@ constexpr std::array<Family, 7> kFamilies = {{
      "{% if add_generation_prompt %}"
      "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
      "{% endif %}"},
-    // It knows no system message: one goes in front of what the user says first.
+    // The format has no system message: its text precedes the first user message.
     {"gemma", "<start_of_turn>",
      "{% set ns = namespace(system='') %}"
      "{{ bos_token }}"
@@ -114,7 +114,7 @@ ChatTemplate ChatTemplate::family(std::string_view name) {
   for (const Family& family : kFamilies) {
     if (family.name == name) return ChatTemplate(family.text);
   }
-  fail("unknown chat template '{}'; known are {}", name, fmt::join(chat_families(), ", "));
+  fail("unknown chat template '{}'; known: {}", name, fmt::join(chat_families(), ", "));
 }
 
 ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer) {

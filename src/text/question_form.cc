@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-/// Stands for a text while a template runs; of the private use area, so that texts do not hold it.
+/// The placeholder of a text while a template runs. Texts do not use this private code point.
 constexpr std::string_view kPlace = "\uE0B0\uE0A1\uE0B0";
 
 std::size_t find_place(std::string_view text) {
@@ -23,7 +23,7 @@ std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text
                                bool parse_special) {
   const EncodeOptions options{.add_special = false, .parse_special = parse_special};
   if (tokenizer.vocabulary().kind != Vocabulary::Kind::byte_bpe) {
-    // A line end in front takes the place of a text's beginning; nothing merges with it.
+    // A leading line end replaces the beginning of a text; no merge crosses it.
     const std::vector<Token> start = tokenizer.encode("\n", options);
     std::vector<Token> tokens = tokenizer.encode("\n" + std::string(text), options);
     if (tokens.size() >= start.size() && std::equal(start.begin(), start.end(), tokens.begin())) {
@@ -72,8 +72,8 @@ Conversation::Conversation(const Tokenizer& tokenizer, std::string system)
 }
 
 std::string Conversation::say(const std::string& text) {
-  // What stands after the last answer is found by putting a mark in its place. Templates differ in
-  // what they do with old answers, not in what they write after the last one.
+  // A placeholder as the last answer shows the text that follows it. Templates differ in their
+  // treatment of earlier answers only.
   const bool first = messages_.empty() || messages_.back().role != "assistant";
   std::string last;
   if (!first) {

@@ -1,4 +1,4 @@
-// The text that a model's chat template puts around what people say.
+// The text that a chat template puts around messages.
 #pragma once
 
 #include <string>
@@ -10,28 +10,27 @@
 
 namespace ballast {
 
-/// Tokens of text that goes on where other text ended: no begin mark, and no space put before it as
-/// before a text.
+/// Tokens of text that continues other text: no begin token and no leading space.
 std::vector<Token> encode_more(const Tokenizer& tokenizer, std::string_view text,
                                bool parse_special);
 
-/// A question stands between two texts, of which the first ends with the context if there is one.
-/// Both hold special tokens of the model when `chat`.
+/// The texts before and after a question. `before` ends with the context if there is one. Both may
+/// hold special tokens if `chat`.
 struct QuestionForm {
   bool chat = false;
   std::string before;
   std::string after;
 
-  /// The context and the question as they stand.
+  /// Context and question without a template.
   static QuestionForm raw(std::string context) { return {false, std::move(context), ""}; }
   /// By the model's chat template (see ChatTemplate::of): context and question are one message of
   /// the user, the context first, an empty line between. `system`: a message before; empty: none.
   static QuestionForm from_template(const Tokenizer& tokenizer, std::string_view system,
                                     std::string_view context);
 
-  /// As text that a saved context can carry; `before` is not in it.
+  /// The form as text for a saved context, without `before`.
   std::string to_text() const { return chat ? "chat:" + after : "raw"; }
-  /// Throws Error if it is neither.
+  /// Throws Error on any other text.
   static QuestionForm of_text(std::string_view text);
 
   /// Tokens of `before`, at the beginning of a text.
@@ -42,13 +41,13 @@ struct QuestionForm {
   std::vector<Token> whole(const Tokenizer& tokenizer, std::string_view text) const;
 };
 
-/// A conversation that is read turn by turn: says what text each turn adds.
+/// The text that each turn adds to a conversation.
 class Conversation {
  public:
   Conversation(const Tokenizer& tokenizer, std::string system);
 
-  /// The text from the end of the model's last answer (at first: from the beginning) up to where
-  /// its next one begins.
+  /// The text from the end of the model's last answer, or from the beginning, to the start of its
+  /// next one.
   std::string say(const std::string& text);
   void answered(const std::string& text);
 

@@ -244,7 +244,7 @@ TEST_F(RunModel, RefusesWhatItCannotDo) {
   write_text(dir_ / "empty", "");
   expect_refusal(run({"--context", path("empty"), "--question", "x"}), "the context is empty");
   write_text(dir_ / "none", "\n\n");
-  expect_refusal(run({"--questions", path("none")}), "no question in it");
+  expect_refusal(run({"--questions", path("none")}), "no questions");
   expect_refusal(run({"x", "-n", "many"}), "--max-tokens", 2);
   expect_refusal(run({"x", "-n", "-3"}), "--max-tokens: -3 is not a whole number from 0", 2);
   expect_refusal(run({"x", "-n", "3", "-n", "4"}), "--max-tokens is given more than once", 2);

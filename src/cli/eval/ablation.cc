@@ -1,4 +1,4 @@
-// ballast eval ablation: what the block size of BalanceKV does to error and time.
+// ballast eval ablation: error and time of BalanceKV over its block size.
 #include <fmt/format.h>
 
 #include "base/fail.h"

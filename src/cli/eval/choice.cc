@@ -21,7 +21,7 @@ std::vector<Sample> read_samples(ChoiceFlags& o) {
   std::vector<Sample> samples;
   for (const std::string& path : o.data) {
     std::vector<Sample> more = read_choices(path, o.choice);
-    // --limit counts questions, some of which take several samples.
+    // --limit counts questions; some have several samples.
     const std::size_t parts = more.at(0).expected.contains("part") ? 2 : 1;
     if (o.flags.limit > 0) more.resize(std::min(more.size(), parts * o.flags.limit));
     samples.insert(samples.end(), std::make_move_iterator(more.begin()),
@@ -46,7 +46,7 @@ void run_choice(ChoiceFlags& o, const std::string& name, const std::string& titl
       "acc       questions whose right choice is the likeliest, ± the standard error",
       "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
       "then"};
-  // A question whose choices are samples of their own is whole only afterwards.
+  // Merges the choices that are separate samples of one question.
   Result result =
       run.run(experiment, std::move(samples), [](const Sample&, const Answered&) { return 0.0; });
   std::vector<Sample> questions = run.samples();

@@ -1,4 +1,4 @@
-// What the experiments on multiple choice share.
+// Common parts of the experiments on multiple choice.
 #pragma once
 
 #include <string>

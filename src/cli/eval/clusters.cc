@@ -1,4 +1,4 @@
-// ballast eval clusters: whether keys come in clusters, and values.
+// ballast eval clusters: how clustered keys and values are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ Plot radius_plot(const Result& result) {
   return plot;
 }
 
-/// The first layer and head on the plane of its principal components, centres on top.
+/// Plots the first layer and head on its two principal components, with centres on top.
 Plot map_plot(const Options& o, const KvSource& source, Part part, std::size_t layer,
               std::size_t head) {
   const Matrix rows = read_rows(o, source, part, layer, head);
@@ -116,8 +116,8 @@ Plot map_plot(const Options& o, const KvSource& source, Part part, std::size_t l
   plot.title = fmt::format("{} of layer {}, KV head {}", part == Part::key ? "Keys" : "Values",
                            source.layer_number(layer), head);
   plot.x_title =
-      fmt::format("first principal component, {:.0f}% of the variance", 100 * map.share[0]);
-  plot.y_title = fmt::format("second, {:.0f}%", 100 * map.share[1]);
+      fmt::format("first principal component, {:.0f}% of the variance", 100 * map.variance[0]);
+  plot.y_title = fmt::format("second, {:.0f}%", 100 * map.variance[1]);
   plot.lines = {{plural(part), {}}, {fmt::format("{} centres", found.centres.size()), {}}};
   for (const auto& [x, y] : map.points) plot.lines[0].points.push_back({x, y});
   for (std::size_t c : found.centres) {
@@ -129,7 +129,7 @@ Plot map_plot(const Options& o, const KvSource& source, Part part, std::size_t l
 void run(Options& o) {
   std::ranges::sort(o.centres);
   require(!o.centres.empty() && o.centres[0] > 0 && o.marked > 0 && o.sample > 0,
-          "eval clusters: --centres, --marked and --sample count from 1");
+          "eval clusters: --centres, --marked and --sample must be at least 1");
   const auto source = o.source.open("eval clusters");
   const std::vector<std::size_t> layers = o.source.selected_layers(*source);
   const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);

@@ -1,4 +1,4 @@
-// ballast eval diversity: how much texts resemble each other (H2O, appendix C.1).
+// ballast eval diversity: Self-BLEU of generated texts (H2O, appendix C.1).
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ double score_texts(const std::vector<std::vector<Answered>>& answers, std::size_
   return self_bleu(texts);
 }
 
-/// Whether the variant is of this row: the seeds of one method are one row.
+/// Whether the row contains the variant; all seeds of a method share a row.
 bool is_of_row(const Variant& v, const Json& row) {
   return row.at("method") == v.method && row.value("rate", 0.0) == v.rate &&
          row.value("budget", std::size_t{0}) == v.budget && row.value("share", 0.0) == v.share;
@@ -32,7 +32,7 @@ bool is_of_row(const Variant& v, const Json& row) {
 
 void run(Options& o) {
   std::vector<Sample> samples = read_summaries(o.data);
-  require(o.tokens > 0, "--tokens: texts of 0 tokens have nothing to compare");
+  require(o.tokens > 0, "--tokens must be at least 1");
   for (Sample& sample : samples) {
     sample.max_tokens = o.tokens;
     sample.stop.clear();
@@ -40,7 +40,7 @@ void run(Options& o) {
   }
   if (o.flags.limit == 0) o.flags.limit = 100;
   join_prompts(samples);
-  require(samples.size() > 1, "{}: Self-BLEU compares texts; one prompt makes one", o.data);
+  require(samples.size() > 1, "{}: Self-BLEU needs at least two prompts", o.data);
   SampleRun run(o.flags);
   SampleExperiment experiment;
   experiment.name = "diversity";

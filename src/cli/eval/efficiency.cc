@@ -1,4 +1,4 @@
-// ballast eval efficiency: time of prompt and generation with each method, as BalanceKV's Table 2.
+// ballast eval efficiency: prefill and decode time with each method (BalanceKV, table 2).
 #include <fmt/format.h>
 
 #include "base/fail.h"
@@ -74,7 +74,7 @@ Result describe(const Options& o, const Machine& machine, std::vector<Json> rows
 }
 
 void run(Options& o) {
-  require(o.repeat > 0, "--repeat: 0 runs; expected 1 or more");
+  require(o.repeat > 0, "--repeat must be at least 1");
   require(o.variants.memory.shares.empty(),
           "eval efficiency: --shares depend on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();

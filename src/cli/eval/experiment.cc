@@ -23,7 +23,7 @@ void ResultOutput::add_to(CLI::App& app) {
 void ResultOutput::open() {
   if (!plot_.empty()) {
     check_plot(plot_);
-    OutputFile{plot_};  // unwritable: found out now rather than at the end
+    OutputFile{plot_};  // fails now rather than at the end if unwritable
   }
   json_.open();
 }
@@ -40,7 +40,7 @@ ResultLog ResultOutput::log(const Json& identity) {
 
 void ResultOutput::write(Result result, ResultLog& log) {
   result.command = command_line();
-  // Rows of many files are put together; each says where it came from.
+  // Each row names its command, because rows of several files may be merged.
   for (Json& row : result.rows) row["command"] = result.command;
   if (json_.text()) print(result.to_text());
   json_.write(result.to_json());
@@ -100,7 +100,7 @@ std::vector<Variant> VariantFlags::parse() {
   }
   if (types.empty()) types = {"bf16"};
   require(types.size() == 1 || (key_type.empty() && value_type.empty()),
-          "--cache-types lists several; --key-type and --value-type then have no meaning");
+          "--key-type and --value-type need a single --cache-type");
   std::vector<Variant> all;
   for (const std::string& type : types) {
     const auto made = make_variants(names, memory, seeds, seed,
@@ -158,7 +158,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
     std::map<std::string, std::size_t> seen;
     std::erase_if(samples, [&](const Sample& s) { return ++seen[s.group.dump()] > flags_.limit; });
   }
-  require(!samples.empty(), "eval {}: there is no sample to ask", experiment.name);
+  require(!samples.empty(), "eval {}: no samples", experiment.name);
   samples_ = std::move(samples);
   Json settings = {{"model", flags_.model},
                    {"protocol", flags_.protocol},
@@ -182,8 +182,8 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   result.settings = settings;
   {
     Progress progress("eval " + experiment.name);
-    PromptRunner asker(model_.engine, model_.tokenizer, flags_.ask);
-    answers_ = ask_all(asker, samples_, variants_, log_, [&](double done) {
+    PromptRunner runner(model_.engine, model_.tokenizer, flags_.ask);
+    answers_ = ask_all(runner, samples_, variants_, log_, [&](double done) {
       if (!flags_.output.quiet()) progress.update(done);
     });
   }

@@ -1,4 +1,4 @@
-// What experiments share: their flags, how they go on after an interruption, how they end.
+// Common parts of experiments: flags, the log for interrupted runs, the output.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,18 +15,18 @@
 
 namespace ballast::cli {
 
-/// --json, --plot, -q: where a result goes.
+/// --json, --plot, -q: the outputs of a result.
 class ResultOutput {
  public:
   void add_to(CLI::App& app);
-  /// To be called before long work, so that what cannot be written is found at once.
+  /// Call it before long work, so that unwritable files fail at once.
   void open();
-  /// With --json=FILE, what was found before an interruption: FILE.progress. `identity`: all that
-  /// decides what is found.
+  /// The log of findings, FILE.progress with --json=FILE. `identity`: everything that determines
+  /// the findings.
   ResultLog log(const Json& identity);
   /// Prints, writes and draws; sets the result's command.
   void write(Result result, ResultLog& log);
-  /// A line for people on standard error, unless they want quiet.
+  /// Prints a line on standard error, except with -q.
   void note(std::string_view text) const;
   bool quiet() const { return quiet_; }
 
@@ -46,7 +46,7 @@ struct VariantFlags {
   std::string value_type;
   std::vector<std::string> types;  ///< empty: f16
 
-  /// `methods`, `rates`: what the paper's table compares, used where none are given.
+  /// `methods`, `rates`: the defaults, from the paper's table.
   void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
   std::vector<Variant> parse();
   /// Whether one table compares several types of storage.
@@ -70,7 +70,7 @@ struct SampleFlags {
   void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
 };
 
-/// What an experiment of questions is, beside its samples.
+/// The description of an experiment on samples.
 struct SampleExperiment {
   std::string name;                 ///< "lines"
   std::string title;                ///< of the result
@@ -82,7 +82,7 @@ struct SampleExperiment {
   std::vector<std::string> notes;
 };
 
-/// A model and how it is asked, between parsing the flags and writing the result.
+/// The model and options of an experiment on samples, from the flags to the result.
 class SampleRun {
  public:
   /// Loads the model. Throws Error on flags that make no sense.
@@ -92,8 +92,8 @@ class SampleRun {
   const std::vector<Variant>& variants() const { return variants_; }
   std::vector<Variant>& variants() { return variants_; }
 
-  /// Asks all samples (the first --limit of each group), and makes the table. `samples` keeps those
-  /// asked, `answers` theirs, when given.
+  /// Runs all samples (the first --limit of each group) and makes the table. `samples` and
+  /// `answers` return those that ran, if not null.
   Result run(const SampleExperiment& experiment, std::vector<Sample> samples, const Scorer& scorer);
   const std::vector<Sample>& samples() const { return samples_; }
   const std::vector<std::vector<Answered>>& answers() const { return answers_; }
@@ -111,7 +111,7 @@ class SampleRun {
 
 /// What identifies a model: its path and a number of its weights, for it may be trained further.
 Json model_identity(const Model& model);
-/// What identifies a text.
+/// The identity of a text.
 std::string fingerprint(std::span<const Token> tokens);
 
 }  // namespace ballast::cli

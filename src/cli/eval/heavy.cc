@@ -1,4 +1,4 @@
-// ballast eval heavy: how sparse attention is, who gets it, and what is lost without those.
+// ballast eval heavy: the sparsity of attention, its heavy hitters, and the loss without them.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -33,10 +33,10 @@ void add_layer(std::size_t number, const HeavyStats& found, Result& out) {
   out.rows.push_back({{"of", fmt::format("layer {}", number)},
                       {"sparsity", found.sparsity},
                       {"sparsity_sd_heads", found.sparsity_deviation},
-                      {"share_1", found.shares[0]},
-                      {"share_5", found.shares[1]},
-                      {"share_10", found.shares[2]},
-                      {"share_20", found.shares[3]},
+                      {"share_1", found.top[0]},
+                      {"share_5", found.top[1]},
+                      {"share_10", found.top[2]},
+                      {"share_20", found.top[3]},
                       {"slope", found.slope}});
   Plot& sparsity = out.plots[0];
   sparsity.x_labels.push_back(std::to_string(number));
@@ -50,7 +50,7 @@ void add_layer(std::size_t number, const HeavyStats& found, Result& out) {
 
 Json to_json(const HeavyStats& s) {
   return {{"sparsity", {s.sparsity, s.sparsity_deviation}},
-          {"shares", s.shares},
+          {"shares", s.top},
           {"ranks", s.ranks},
           {"scores", s.scores},
           {"slope", s.slope}};
@@ -60,8 +60,8 @@ HeavyStats stats_from(const Json& json) {
   HeavyStats s;
   s.sparsity = number_of(json.at("sparsity").at(0));
   s.sparsity_deviation = number_of(json.at("sparsity").at(1));
-  for (std::size_t i = 0; i < s.shares.size(); ++i) {
-    s.shares[i] = number_of(json.at("shares").at(i));
+  for (std::size_t i = 0; i < s.top.size(); ++i) {
+    s.top[i] = number_of(json.at("shares").at(i));
   }
   json.at("ranks").get_to(s.ranks);
   for (const Json& score : json.at("scores")) s.scores.push_back(number_of(score));
@@ -69,7 +69,7 @@ HeavyStats stats_from(const Json& json) {
   return s;
 }
 
-/// Mean loss in nats of the second half of a text, the first half being summarised.
+/// Mean loss in nats of the second half of a text after the first half was summarized.
 RunningMean score(LoadedModel& m, std::span<const Token> tokens, const std::string& method) {
   CacheOptions options;
   options.policy = Policy::parse(method);
@@ -107,7 +107,7 @@ struct Reader {
   std::vector<Token> tokens;
 };
 
-/// The model with a part of the first half's tokens removed: the heaviest, the lightest, any.
+/// The loss with some tokens of the first half removed: the heaviest, the lightest, or random ones.
 void add_model(const Options& o, Reader& reader, ResultLog& log, Result& out) {
   const double kept = 1 - o.removed;
   const std::pair<std::string, std::string> methods[] = {

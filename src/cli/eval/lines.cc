@@ -18,11 +18,11 @@ struct Options {
 
 std::vector<Sample> make_samples(const Options& o) {
   if (!o.data.empty()) return read_lines(o.data);
-  require(o.repeat > 0, "--repeat: 0 questions a record are none");
+  require(o.repeat > 0, "--repeat must be at least 1");
   std::vector<Sample> samples;
   for (std::size_t lines : o.lines) {
     for (std::size_t i = 0; i < o.repeat; ++i) {
-      // Each question is on a record of its own, as in the benchmark's files.
+      // Each question has its own record, as in the benchmark's files.
       samples.push_back(lines_sample(lines, o.flags.variants.seed * 1000003 + lines * 1009 + i));
       samples.back().max_tokens = 100;
       samples.back().stop.clear();
@@ -32,11 +32,13 @@ std::vector<Sample> make_samples(const Options& o) {
 }
 
 void run(Options& o) {
-  std::vector<Sample> samples = make_samples(o);  // before the model: bad data is found out at once
+  // Before the model loads, so that bad data fails at once.
+  std::vector<Sample> samples = make_samples(o);
   SampleRun run(o.flags);
   const bool chat = !o.flags.ask.raw && !run.model().tokenizer.vocabulary().chat_template.empty();
   for (Sample& sample : samples) {
-    // The script takes the last number; what has no template would go on with more questions.
+    // The script takes the last number. Without a template the model would continue with more
+    // questions.
     if (!chat) sample.stop = {"\n"};
     if (o.max_tokens > 0) sample.max_tokens = o.max_tokens;
   }

@@ -1,4 +1,4 @@
-// What the two experiments on LongBench share.
+// Common parts of the two experiments on LongBench.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct LongBenchFlags {
   std::vector<std::string> data;
   LongBenchOptions read;
 
-  /// Everything but the tasks that are asked when none are named, which `read.tasks` says.
+  /// Adds all flags. `read.tasks` holds the default tasks.
   void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
 };
 

@@ -26,7 +26,7 @@ struct Options {
 std::vector<double> depths_of(const Options& o) {
   if (!o.depths.empty()) {
     for (double depth : o.depths) {
-      require(depth >= 0 && depth <= 1, "--depths: {} is not between 0 and 1", depth);
+      require(depth >= 0 && depth <= 1, "--depths {}: a depth must be between 0 and 1", depth);
     }
     return o.depths;
   }
@@ -38,7 +38,7 @@ std::vector<double> depths_of(const Options& o) {
   return out;
 }
 
-/// Powers of two up to what the model has positions for, four of them at most.
+/// At most four powers of two, up to the model's positions.
 std::vector<std::size_t> standard_lengths(std::size_t positions) {
   std::vector<std::size_t> out;
   for (std::size_t n = 512; n <= positions && n <= 131072; n *= 2) out.push_back(n);
@@ -47,7 +47,7 @@ std::vector<std::size_t> standard_lengths(std::size_t positions) {
   return out;
 }
 
-/// The share of the expected strings that the answer holds, as RULER scores it.
+/// The fraction of the expected strings in the answer, as in RULER.
 double found(const Sample& sample, const Answered& answer) {
   double hits = 0;
   for (const Json& text : sample.expected) {
@@ -91,9 +91,9 @@ std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& r
 
 void run(Options& o) {
   require(o.flags.limit == 0, "--limit: use --repeat, the questions for each length and depth");
-  require(o.repeat > 0, "--repeat: 0 questions a place are none");
+  require(o.repeat > 0, "--repeat must be at least 1");
   require(o.flags.variants.types.size() < 2, "eval needle: one --cache-type at a time");
-  // A map of texts without their middles would lie about its lengths.
+  // Prompts must not lose their middles, because the map shows their lengths.
   o.flags.ask.refuse_long = o.flags.ask.longest == 0;
   SampleRun run(o.flags);
   const Tokenizer& tokenizer = run.model().tokenizer;
@@ -107,7 +107,7 @@ void run(Options& o) {
   for (std::size_t length : lengths) {
     for (double depth : depths) {
       for (std::size_t i = 0; i < o.repeat; ++i) {
-        // The answer has its place in the length too. Each question hides a needle of its own.
+        // The length includes the answer. Each question hides its own needle.
         const std::uint64_t seed = o.flags.variants.seed * 1000003 + samples.size();
         samples.push_back(
             o.passkey

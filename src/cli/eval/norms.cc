@@ -1,4 +1,4 @@
-// ballast eval norms: how long queries, keys and values are.
+// ballast eval norms: the norms of queries, keys and values.
 #include <fmt/format.h>
 
 #include "cli/command.h"

@@ -1,4 +1,4 @@
-// ballast eval quantized: multiple choice with a cache of 4 bits (H2O, table 6).
+// ballast eval quantised: multiple choice with a cache of 4 bits (H2O, table 6).
 #include "cli/eval/choice.h"
 
 namespace ballast::cli {

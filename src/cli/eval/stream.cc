@@ -1,4 +1,4 @@
-// ballast eval stream: perplexity over a text without end (H2O, figure 5).
+// ballast eval stream: perplexity over an endless text (H2O, figure 5).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Options {
   ResultOutput output;
 };
 
-/// The text over and over, up to the number wanted.
+/// Repeats the text up to the requested number of tokens.
 std::vector<Token> stream_of(const Options& o, const Tokenizer& tokenizer) {
   std::vector<Token> text = tokenizer.encode(read_input(o.file));
   require(text.size() >= 2, "{}: {} tokens, at least 2 are needed", o.file, text.size());

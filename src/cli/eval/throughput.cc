@@ -1,4 +1,4 @@
-// ballast eval throughput: tokens a second in a given memory, as H2O's Tables 3 to 5.
+// ballast eval throughput: tokens a second within a given memory (H2O, tables 3 to 5).
 #include <fmt/format.h>
 
 #include "base/fail.h"

@@ -1,5 +1,5 @@
-// The words in which the benchmarks put their questions. They define the tasks: a model asked in
-// other words does not give comparable results. All are the benchmarks' own.
+// The benchmarks' own prompts. They define the tasks: other wording does not give comparable
+// results.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ struct LongBenchTask {
   std::string_view category;  ///< of LongBench's six
   LongBenchScore score;
   std::size_t max_tokens;   ///< of an answer
-  bool chat;                ///< whether a model's chat template goes around it
+  bool chat;                ///< whether the prompt uses the model's chat template
   bool first_line;          ///< only the first line of an answer counts
   bool in_e;                ///< part of LongBench-E
   std::string_view prompt;  ///< with {context} and {input}

@@ -1,4 +1,4 @@
-// The benchmarks' own files as questions for a model, and their scores of the answers.
+// Reads the benchmarks' files as samples and scores the answers.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +10,14 @@
 
 namespace ballast {
 
-// Readers throw Error naming file, line and field. A context and its question are kept apart; where
-// a benchmark makes them one prompt, join_prompts() gives back exactly that.
+// Readers throw Error naming file, line and field. Context and question are separate;
+// join_prompts() restores the benchmark's single prompt.
 
-/// Makes context and question one prompt.
+/// Joins context and question into one prompt.
 void join_prompts(std::vector<Sample>& samples);
 
 struct LongBenchOptions {
-  std::vector<std::string> tasks = {};  ///< empty: all that are there
+  std::vector<std::string> tasks = {};  ///< empty: all tasks present
   bool e = false;          ///< LongBench-E: in a folder, the files whose names end in "_e"
   bool by_length = false;  ///< group by task and length, as LongBench-E reports
 };
@@ -26,11 +26,11 @@ struct LongBenchOptions {
 /// length when wanted.
 std::vector<Sample> read_longbench(const std::filesystem::path& path,
                                    const LongBenchOptions& options);
-/// 0 to 1: the best over the right answers, by the task's metric.
+/// 0 to 1: the task's metric, the best over the reference answers.
 double score_longbench(const Sample& sample, const Answered& answer);
 
-/// RULER's files: one, or a folder of them. The task is told by the file's name, or by that of its
-/// folder when the file is RULER's "validation.jsonl" or "test.jsonl". Groups: task.
+/// RULER's files: one, or a folder of them. The file name determines the task; for
+/// "validation.jsonl" and "test.jsonl" the folder name does. Groups: task.
 std::vector<Sample> read_ruler(const std::filesystem::path& path);
 double score_ruler(const Sample& sample, const Answered& answer);
 

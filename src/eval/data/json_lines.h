@@ -12,17 +12,17 @@
 
 namespace ballast {
 
-/// An object and where it stands. The getters throw Error that names file, line and field when the
-/// field is missing or of another type.
+/// An object and its place. The getters throw Error that names file, line and field if the field is
+/// missing or of another type.
 struct Record {
   std::string place;  ///< "file.jsonl:12"
   nlohmann::json fields;
 
   bool has(const char* name) const;  ///< and is not null
   const std::string& text(const char* name) const;
-  /// A whole number, which may be written as text.
+  /// An integer, also in the form of a string.
   std::int64_t number(const char* name) const;
-  /// As above, whatever its sign and size, as digits.
+  /// The same as digits, of any sign and size.
   std::string digits(const char* name) const;
   /// A list of texts, not empty.
   std::vector<std::string> texts(const char* name) const;
@@ -48,7 +48,7 @@ class JsonLines {
   std::size_t found_ = 0;
 };
 
-/// All records of a file, each turned into a sample: for files that are read whole.
+/// Turns every record of a file into a sample.
 template <typename Make>
 auto read_all(const std::filesystem::path& path, Make&& make) {
   std::vector<decltype(make(std::declval<const Record&>()))> out;
@@ -57,8 +57,8 @@ auto read_all(const std::filesystem::path& path, Make&& make) {
   return out;
 }
 
-/// The .jsonl files meant by `path`: itself, or those in a folder, in order of name. Throws Error
-/// if there is none.
+/// The .jsonl files of `path`: the file itself, or those in the folder, sorted by name. Throws
+/// Error if there is none.
 std::vector<std::filesystem::path> json_lines_files(const std::filesystem::path& path);
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// Queries, keys and values of a running model, written as KvFile reads them.
+// Writes queries, keys and values of a running model in the format of KvFile.
 #pragma once
 
 #include <cstdio>
@@ -13,13 +13,13 @@
 
 namespace ballast {
 
-/// Takes in attention chunk by chunk and writes layer.{i}.q|k|v of [heads, tokens, dim] at the end.
-/// Chunks wait in a file without a name beside the one to be written, so that memory stays that of
+/// Collects attention inputs chunk by chunk and writes layer.{i}.q|k|v of [heads, tokens, dim] at
+/// the end. An unnamed temporary file beside the output holds the chunks, so memory stays that of
 /// one chunk.
 class KvCapture {
  public:
-  /// `layers`: those that are written, ascending; the others are passed over. `type`: f32, f16 or
-  /// bf16. Throws Error if the model has no such layer, or the file cannot be made.
+  /// `layers`: the captured layers, ascending. `type`: f32, f16 or bf16. Throws Error if the model
+  /// has no such layer, or the file cannot be made.
   KvCapture(const std::filesystem::path& path, const ModelConfig& config,
             std::vector<std::size_t> layers, TensorType type);
   ~KvCapture();

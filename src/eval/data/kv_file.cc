@@ -20,7 +20,7 @@ struct Name {
   KvSource::Part part;
 };
 
-/// What "layer.{i}.q", ".k" or ".v" means.
+/// Parses "layer.{i}.q", ".k" or ".v".
 std::optional<Name> parse_name(std::string_view name) {
   constexpr std::string_view prefix = "layer.";
   if (!name.starts_with(prefix)) return {};

@@ -15,15 +15,15 @@ class KvFile : public KvSource {
  public:
   using KvSource::read;
 
-  /// Layers may have any numbers; all must have the same shape, query heads a multiple of the KV
-  /// heads. Throws Error naming file and tensor.
+  /// Layer numbers may have gaps. All layers have the same shape; query heads are a multiple of KV
+  /// heads. Throws Error that names file and tensor.
   explicit KvFile(const std::filesystem::path& path);
 
   std::size_t layer_number(std::size_t i) const override { return layers_[i].number; }
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
             MutableMatrix out) const override;
 
-  /// Whether the file names tensors as this class expects them.
+  /// Whether the file has tensors with these names.
   static bool has_layers(const Safetensors& file);
 
  private:

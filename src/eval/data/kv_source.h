@@ -1,4 +1,4 @@
-// Queries, keys and values of some layers of a model, wherever they come from.
+// A source of queries, keys and values: a file or a synthetic stream.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-/// What a long computation reports while it runs: the fraction done, 0 to 1; from any thread.
+/// Receives the fraction done of a long computation, 0 to 1, from any thread.
 using Advance = std::function<void(double done)>;
 
 struct KvShape {
@@ -31,15 +31,15 @@ class KvSource {
   virtual ~KvSource() = default;
 
   const KvShape& shape() const { return shape_; }
-  /// What it is called in messages: a file, or a description.
+  /// The name in messages: a file, or a description.
   const std::string& name() const { return name_; }
-  /// What layer i (counted from 0) is called in the model.
+  /// The number in the model of layer i of this source, both from 0.
   virtual std::size_t layer_number(std::size_t i) const { return i; }
-  /// Whether its numbers are made by this program, and so are finite.
+  /// Whether the values are synthetic and therefore finite.
   virtual bool made_up() const { return false; }
 
   /// Tokens first, first + 1, … of one head into the rows of `out`. Safe to call concurrently.
-  /// Throws Error naming the place of a number that is not finite.
+  /// Throws Error that names the place of an element that is not finite.
   virtual void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
                     MutableMatrix out) const = 0;
   /// `count` tokens.

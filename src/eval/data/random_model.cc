@@ -100,7 +100,7 @@ std::vector<Declared> tensors_of(const RandomModel& m) {
   return all;
 }
 
-/// Uniform numbers of variance 1/cols, so that activations keep their size from layer to layer.
+/// Uniform elements of variance 1/cols, which keep the scale of activations over layers.
 std::vector<float> random_numbers(std::size_t count, std::size_t cols, std::size_t tensor) {
   const double reach = std::sqrt(3.0 / static_cast<double>(cols));
   std::vector<float> numbers(count);
@@ -114,8 +114,8 @@ std::vector<float> random_numbers(std::size_t count, std::size_t cols, std::size
   return numbers;
 }
 
-/// Rows that are encoded; the others of a tensor repeat them, which no measurement notices and
-/// which takes seconds instead of minutes with types that are slow to write.
+/// Rows that are quantized; the rest of a tensor repeats them. Slow encoders then take seconds
+/// instead of minutes.
 constexpr std::size_t kRows = 61;
 
 void write_tensor(GgufWriter& writer, const Declared& t, std::size_t number) {
@@ -129,7 +129,7 @@ void write_tensor(GgufWriter& writer, const Declared& t, std::size_t number) {
   }
 }
 
-/// Marks, the bytes, the space, and words that no text contains.
+/// Special tokens, the bytes, the space, and words that no text contains.
 void add_vocabulary(GgufWriter& writer, std::size_t size) {
   std::vector<std::string> pieces = {"<unk>", "<s>", "</s>"};
   std::vector<std::int32_t> types = {2, 3, 3};

@@ -1,4 +1,4 @@
-// Models with random weights, for measurements that do not depend on what a model says.
+// Models with random weights, for speed measurements.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-/// Sizes of a Llama with tied embeddings. Those given here are the model of docs/performance.md.
+/// Sizes of a Llama with tied embeddings. The defaults are the model of docs/performance.md.
 struct RandomModel {
   std::size_t layers = 12;
   std::size_t width = 768;
@@ -18,17 +18,17 @@ struct RandomModel {
   std::size_t kv = 4;     ///< KV heads; divides heads
   std::size_t head = 64;  ///< dimension of a head, even
   std::size_t hidden = 2048;
-  std::size_t vocabulary = 32000;  ///< 260 at least: marks and bytes, then words
+  std::size_t vocabulary = 32000;  ///< at least 260: special tokens and bytes, then words
   std::size_t positions = 2 << 20;
   TensorType type = TensorType::q8_0;  ///< of the matrices; norms are float32
 };
 
-/// "layers=2,width=64,type=q4_0"; what is not named keeps the size it has in RandomModel. Throws
-/// Error on unknown names, numbers out of range, and sizes that do not fit one another.
+/// "layers=2,width=64,type=q4_0"; missing keys keep their defaults. Throws Error on unknown keys,
+/// values out of range and inconsistent sizes.
 RandomModel parse_random_model(std::string_view text);
 std::string to_string(const RandomModel& model);
 
-/// Writes a GGUF file that other engines read too. The same bytes for the same model.
+/// Writes a GGUF file that other engines read too. Equal models give equal bytes.
 void write_random_model(const RandomModel& model, const std::filesystem::path& path);
 
 }  // namespace ballast

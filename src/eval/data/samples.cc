@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-/// What the rows of one group and one variant are made from.
+/// The data of one row: one group and one variant.
 struct Cell {
   RunningMean score, entries, bytes, exact, error, read, compress, per_token;
 
@@ -42,7 +42,7 @@ struct Cell {
   }
 };
 
-/// Variants that differ by their seed only are one in the table: the index of the first of them.
+/// Variants that differ only in their seed share a row: the index of the first of them.
 std::vector<std::size_t> first_of_seeds(const std::vector<Variant>& variants) {
   std::vector<std::size_t> first(variants.size());
   for (std::size_t v = 0; v < variants.size(); ++v) {
@@ -85,17 +85,17 @@ std::string Variant::name() const {
 std::vector<Variant> make_variants(const std::vector<std::string>& methods, const Memory& memory,
                                    std::size_t seeds, std::uint64_t first_seed,
                                    StorageType key_type, StorageType value_type) {
-  require(!methods.empty(), "no method is given");
-  require(seeds > 0, "0 seeds are none; give at least 1");
+  require(!methods.empty(), "--methods: no method given");
+  require(seeds > 0, "--seeds must be at least 1");
   const int lists = !memory.rates.empty() + !memory.budgets.empty() + !memory.shares.empty();
-  require(lists <= 1, "rates, budgets and shares of bytes exclude each other; give one of them");
+  require(lists <= 1, "--rates, --budgets and --shares exclude each other; give one of them");
   for (double x : memory.rates) {
-    require(x > 0 && x <= 1, "a rate of {}: it is the fraction kept, above 0 and up to 1", x);
+    require(x > 0 && x <= 1, "--rates {}: a rate must be above 0 and at most 1", x);
   }
   for (double x : memory.shares) {
-    require(x > 0 && x < 1, "a share of {}: it is the fraction of bytes kept, between 0 and 1", x);
+    require(x > 0 && x < 1, "--shares {}: a share of bytes must be between 0 and 1", x);
   }
-  for (std::size_t x : memory.budgets) require(x > 0, "a budget of 0 entries keeps nothing");
+  for (std::size_t x : memory.budgets) require(x > 0, "--budgets must be at least 1");
   std::vector<Variant> out;
   const auto add = [&](const Variant& base) {
     for (std::size_t s = 0; s < (base.exact() ? 1 : seeds); ++s) {
@@ -113,9 +113,10 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
     const bool own = variant.policy.has_memory();
     if (variant.exact() || own || lists == 0) {
       require(variant.exact() || !own || lists == 0,
-              "method {} sets its memory itself; the experiment sets that of all methods", method);
+              "method {}: remove its rate or budget; --rates, --budgets or --shares set it",
+              method);
       require(variant.exact() || own,
-              "method {}: how much may it keep? Give rates or budgets, or write {}:rate=0.25",
+              "method {} needs a rate or budget: give --rates or --budgets, or write {}:rate=0.25",
               method, variant.policy.info().name);
       add(variant);
       continue;
@@ -141,7 +142,7 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
   return out;
 }
 
-std::vector<std::vector<Answered>> ask_all(PromptRunner& asker, const std::vector<Sample>& samples,
+std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vector<Sample>& samples,
                                            const std::vector<Variant>& variants, ResultLog& log,
                                            const Advance& advance) {
   const auto key_of = [&](const Sample& sample, const Variant& v) {
@@ -151,7 +152,7 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& asker, const std::vecto
   std::set<std::string> ids;
   std::vector<std::vector<Answered>> out(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    require(ids.insert(samples[i].id).second, "two samples are called {}", samples[i].id);
+    require(ids.insert(samples[i].id).second, "two samples have the id {}", samples[i].id);
     out[i].resize(variants.size());
     std::vector<Variant> missing;
     std::vector<std::size_t> places;
@@ -164,7 +165,7 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& asker, const std::vecto
       }
     }
     if (missing.empty()) continue;
-    const auto made = asker.ask(samples[i], missing, [&](double done) {
+    const auto made = runner.ask(samples[i], missing, [&](double done) {
       if (advance) {
         advance((static_cast<double>(i) + done) / static_cast<double>(samples.size()));
       }

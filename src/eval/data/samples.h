@@ -1,5 +1,5 @@
-// Questions on texts, asked of a model with many methods at equal memory: what most of the papers'
-// experiments are made of.
+// Runs questions on texts with several methods at equal memory: the base of most of the papers'
+// experiments.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace ballast {
 
-/// One question, with what is needed to score the answer.
+/// One question and the data that scores its answer.
 struct Sample {
   std::string id;                    ///< unique in the experiment
   Json group = Json::object();       ///< what results are grouped by: {"task": "qasper"}
@@ -30,35 +30,35 @@ struct Sample {
   Json expected;                     ///< for the scorer
   std::size_t max_tokens = 32;       ///< of the answer
   std::vector<std::string> stop;
-  bool raw = false;           ///< no chat template around it, whatever the model
+  bool raw = false;           ///< without chat template, whatever the model
   bool whole_length = false;  ///< the answer goes on after the model's end, to max_tokens
 };
 
-/// A method as it is compared with others: in one memory, with one seed.
+/// A method at one memory size and one seed.
 struct Variant {
   std::string method;      ///< as given, without memory
-  double rate = 0;         ///< entries kept, of those read; 0: not given so
-  std::size_t budget = 0;  ///< entries kept; 0: not given so
-  double share = 0;        ///< bytes kept, of an exact cache's; 0: not given so
+  double rate = 0;         ///< entries kept / entries read; 0: not set
+  std::size_t budget = 0;  ///< entries kept; 0: not set
+  double share = 0;        ///< bytes kept / bytes of an exact cache; 0: not set
   std::uint64_t seed = 0;
-  Policy policy;  ///< with rate or budget set; by share: set for each length
+  Policy policy;  ///< with rate or budget; --shares sets the rate for each length
   StorageType key_type = StorageType::bf16;
   StorageType value_type = StorageType::bf16;
 
-  /// Where it keeps everything, memory is not its own.
+  /// Whether the method keeps everything, so that no memory size applies.
   bool exact() const { return policy.info().window_policy == WindowPolicy::all; }
   std::string name() const;  ///< "balancekv 0.25"
 };
 
-/// How much each method may keep: at most one of the lists.
+/// The memory sizes of the methods: at most one list is not empty.
 struct Memory {
   std::vector<double> rates = {};
   std::vector<std::size_t> budgets = {};
   std::vector<double> shares = {};
 };
 
-/// Every method at every memory and seed; exact once. Throws Error on method strings that set their
-/// memory themselves where `memory` does too, and on those that do not where it is empty.
+/// Every method at every memory size and seed; exact once. Throws Error if both or neither of a
+/// method string and `memory` set the size.
 std::vector<Variant> make_variants(const std::vector<std::string>& methods, const Memory& memory,
                                    std::size_t seeds, std::uint64_t first_seed,
                                    StorageType key_type, StorageType value_type);
@@ -66,47 +66,48 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
 struct AskOptions {
   Protocol protocol = Protocol::prefill;
   Positions positions = Positions::absolute;
-  /// The context is summarised before the question is read; otherwise question and context are
-  /// one prompt, summarised at its end.
+  /// Summarizes the context before the question is read. Otherwise both are one prompt, summarized
+  /// at its end.
   bool question_later = false;
-  bool raw = false;  ///< no chat template around any
-  /// Where a prompt and its answer exceed this: its middle is left out (as LongBench does) or, with
-  /// `refuse_long`, an Error names the sample. 0: the model's positions.
+  bool raw = false;  ///< without chat template
+  /// The limit of prompt plus answer. A longer prompt loses its middle (as in LongBench) or, with
+  /// `refuse_long`, raises an Error that names the sample. 0: the model's positions.
   std::size_t longest = 0;
   bool refuse_long = false;
 };
 
-/// What became of one sample with one variant.
+/// The result of one sample with one variant.
 struct Answered {
   std::string text;
   std::vector<double> choices;  ///< log-probability of each, summed over its tokens
   std::size_t tokens = 0;       ///< read before the answer
-  bool cut = false;             ///< whether its middle was left out
-  std::size_t entries = 0;      ///< kept when the text has been summarised, per KV head
-  std::size_t bytes = 0;        ///< of the cache then, without the room for what follows
+  bool cut = false;             ///< whether the prompt lost its middle
+  std::size_t entries = 0;      ///< kept after summarizing, per KV head
+  std::size_t bytes = 0;        ///< of the cache then, without spare capacity
   std::size_t exact_bytes = 0;  ///< of an exact bf16 cache then
-  /// Of attention, to the queries of the prompt's last 32 tokens, from what is kept once the text
-  /// is summarised: ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. NaN: it has no
-  /// value, or was not measured (in stream).
+  /// Relative error of attention after the prefill, for the queries of the prompt's last 32 tokens:
+  /// ‖Z − Z_exact‖_F / ‖Z_exact‖_F, mean over KV heads and layers. NaN: undefined or not measured
+  /// (in stream).
   double attention_error = std::numeric_limits<double>::quiet_NaN();
   std::size_t made = 0;         ///< tokens of the answer
   double read_seconds = 0;      ///< to read the prompt; shared by all methods in prefill
   double compress_seconds = 0;  ///< to summarise it
   double answer_seconds = 0;    ///< to make the answer
-  std::string failure;          ///< why there is no answer (it counts as wrong); empty: there is
+  std::string failure;          ///< why there is no answer, which scores 0; empty: there is one
 
   Json to_json() const;
   static Answered from_json(const Json& json);
 };
 
-/// Asks a model. In prefill the text is read once for all variants of the same storage.
+/// Runs samples through a model. In protocol prefill, variants of the same storage share one
+/// prefill.
 class PromptRunner {
  public:
   /// All must outlive it.
   PromptRunner(Engine& engine, const Tokenizer& tokenizer, const AskOptions& options);
   ~PromptRunner();
 
-  /// An answer a variant. Throws Error naming the sample.
+  /// One answer a variant. Throws Error that names the sample.
   std::vector<Answered> ask(const Sample& sample, const std::vector<Variant>& variants,
                             const Advance& advance = {});
 
@@ -119,21 +120,21 @@ class PromptRunner {
   std::unique_ptr<Work> work_;
 };
 
-/// 0 to 1, or whatever the metric says.
+/// 0 to 1, unless the metric defines another range.
 using Scorer = std::function<double(const Sample&, const Answered&)>;
 
-/// All samples with all variants, [sample][variant]; those in the log are taken from it.
-std::vector<std::vector<Answered>> ask_all(PromptRunner& asker, const std::vector<Sample>& samples,
+/// Runs all samples with all variants: [sample][variant]. Results in the log are not computed
+/// again.
+std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vector<Sample>& samples,
                                            const std::vector<Variant>& variants, ResultLog& log,
                                            const Advance& advance = {});
 
-/// Rows of a result: a group and a method in one memory each, in the order of the samples, then of
-/// the variants: the group's columns, method, rate or budget or share, samples, score and its
-/// standard error over samples (seeds averaged first; what has no answer counts 0), failures (of
-/// these, where there are any), entries, cache_bytes, exact_bytes, ratio,
-/// attention_error, read_seconds, compress_seconds, seconds_per_token. `overall`: another group of
-/// all, its columns saying "all"; scores are then the mean of the groups' means, as benchmarks
-/// average tasks.
+/// Result rows, one a group and variant (seeds merged), in the order of samples, then of variants.
+/// Keys: the group's columns, method, rate or budget or share, samples, score and its standard
+/// error over samples (seeds averaged first, missing answers score 0), failures if any, entries,
+/// cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
+/// seconds_per_token. `overall` adds a group "all", whose score is the mean of the groups' means,
+/// as benchmarks average tasks.
 std::vector<Json> score_rows(const std::vector<Sample>& samples,
                              const std::vector<Variant>& variants,
                              const std::vector<std::vector<Answered>>& answers,

@@ -19,18 +19,18 @@ namespace {
 constexpr std::size_t kMostHeadDim = 256;
 constexpr std::size_t kMostClusters = 65536;
 
-// Budget of a key's squared length.
+// The parts of a key's squared length.
 constexpr double kKeyCluster = 0.60, kKeyPlace = 0.12, kKeyNoise = 0.28;
-// Share of a value's squared length that is its cluster's; the rest is noise.
+// The fraction of a value's squared length that its cluster contributes; the rest is noise.
 constexpr double kValueCluster = 0.65;
-// A token takes the cluster of one of the last kMemory tokens with this probability.
+// The probability that a token reuses the cluster of one of the last kMemory tokens.
 constexpr double kPersistence = 0.93;
 constexpr std::size_t kMemory = 8;
 // Length of that part of a query which meets keys other than the sink's, at dimension 128; logits
 // of smaller heads would spread too far if it did not shrink with the dimension.
 constexpr double kSearching = 13;
 
-/// What random numbers are for.
+/// The purposes of random numbers, one stream each.
 enum Purpose : std::uint32_t {
   kTheme,
   kCentres,
@@ -49,7 +49,7 @@ void add_normal(const RandomKey& key, std::uint64_t position, Purpose purpose, d
   for (std::size_t i = 0; i < out.size(); i += 4) {
     const auto bits = random_bits(key, position, purpose, static_cast<std::uint32_t>(i / 4));
     for (std::size_t pair = 0; pair < 2; ++pair) {
-      // Box and Muller's way; the half keeps the logarithm's argument off zero.
+      // The Box-Muller transform. Adding a half keeps the logarithm's argument above zero.
       const double u = (bits[2 * pair] + 0.5) * 0x1p-32;
       const double angle = 2 * std::numbers::pi * (bits[2 * pair + 1] * 0x1p-32);
       const double radius = scale * std::sqrt(-2 * std::log(u));
@@ -109,14 +109,14 @@ RandomKey key_of(const SynthOptions& options, std::size_t layer, std::size_t hea
   return {options.seed, static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(head)};
 }
 
-/// The key of what all heads of a layer have in common.
+/// The random key of everything that the heads of a layer share.
 constexpr std::size_t kNoHead = 0xffffffff;
-/// Query heads draw from keys of their own.
+/// Query heads have random keys of their own.
 constexpr std::size_t kQueryHeads = 0x80000000;
 
 }  // namespace
 
-/// What one KV head is made of.
+/// The parameters of one KV head.
 struct Synth::Head {
   RandomKey random;
   Matrix centres;        ///< unit length, mean zero over tokens
@@ -236,7 +236,7 @@ void Synth::make_value(const Head& head, std::size_t layer, std::size_t t,
   if (t != needle_) add(out, std::sqrt(kValueCluster), head.value_centres[cluster_of_[layer][t]]);
   add_noise(head.random, t, kValue, std::sqrt(1 - kValueCluster), out);
   const double jitter = random_unit(head.random, t, kValue, 0xffff) - 0.5;
-  // Models keep the values of sink tokens small: they stand for "nothing to look at".
+  // Models keep the values of sink tokens small, so that attention to them has no effect.
   scale_to(out, o.value_norm * (t < o.sink ? 0.2 : 1 + 0.5 * jitter));
 }
 
@@ -255,7 +255,7 @@ void Synth::make_query(const Head& head, std::size_t layer, std::size_t query_he
   const auto& of = cluster_of_[layer];
   add(out, 1, head.centres[of[t]]);
   for (std::uint32_t i = 0; i < 2; ++i) {
-    // Distances of all scales are equally likely.
+    // Log-uniform: all scales of distance are equally likely.
     const double back = std::pow(static_cast<double>(t + 1), random_unit(random, t, kEarlier, i));
     const std::size_t earlier = t - std::min(t, static_cast<std::size_t>(back));
     add(out, 0.7, head.centres[of[earlier]]);

@@ -1,4 +1,4 @@
-// Made-up queries, keys and values with the statistics of real ones.
+// Synthetic queries, keys and values with the statistics of real ones.
 #pragma once
 
 #include <filesystem>
@@ -24,20 +24,18 @@ struct SynthOptions {
   double key_norm = 15.5;
   double value_norm = 3.3;
   std::size_t sink = 4;  ///< first tokens, which attract about as much attention as all others
-  /// Where the needle is, as a fraction of the text: a key that the last token's query in the last
-  /// head is nearly parallel to. Negative: none.
+  /// The needle's position as a fraction of the text. Its key is nearly parallel to the last
+  /// token's query in the last head. Negative: none.
   double needle = -1;
 };
 
-/// One token's numbers are a function of the seed and of where they are, so any part can be made
-/// alone and in any order.
-///
-/// A token belongs to a cluster, the same in all heads of a layer: mostly that of a token shortly
-/// before it, else one drawn from a long-tailed distribution, so that themes persist as in text. A
-/// key is its cluster's centre plus a slowly turning code of its position plus noise, a value its
-/// cluster's mean plus noise. A query looks for the cluster of its own token and of two earlier
-/// ones, and for what is near; heads differ in how much. The rest of its length lies along one
-/// direction that only the sink's keys share.
+/// The elements of a token depend only on the seed and their place, so any part can be generated
+/// alone and in any order.  A token belongs to a cluster, the same in all heads of a layer: mostly
+/// that of a recent token, otherwise one from a long-tailed distribution, so that themes persist as
+/// in text. A key is its cluster's centre plus a slowly turning code of its position plus noise, a
+/// value its cluster's mean plus noise. A query looks for the cluster of its own token and of two
+/// earlier ones, and for what is near; heads differ in how much. The rest of its length lies along
+/// one direction that only the sink's keys share.
 class Synth : public KvSource {
  public:
   using KvSource::read;

@@ -33,7 +33,7 @@ std::u32string without_articles(std::u32string_view text) {
   return out;
 }
 
-double share_equal(const std::vector<std::string>& numbers, std::string_view truth) {
+double fraction_equal(const std::vector<std::string>& numbers, std::string_view truth) {
   if (numbers.empty()) return 0.0;
   const auto right = std::count(numbers.begin(), numbers.end(), truth);
   return static_cast<double>(right) / static_cast<double>(numbers.size());
@@ -112,14 +112,14 @@ double retrieval_score(std::string_view prediction, std::string_view truth) {
        at = truth.find(kMark, at + 1)) {
     const std::string_view rest = truth.substr(at + kMark.size());
     const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-    if (digits != 0) return share_equal(find_numbers(prediction), rest.substr(0, digits));
+    if (digits != 0) return fraction_equal(find_numbers(prediction), rest.substr(0, digits));
   }
   fail("an answer of paragraph retrieval is \"{}\"; expected \"Paragraph\" and a number",
        printable(truth));
 }
 
 double count_score(std::string_view prediction, std::string_view truth) {
-  return share_equal(find_numbers(prediction), truth);
+  return fraction_equal(find_numbers(prediction), truth);
 }
 
 double code_similarity(std::string_view prediction, std::string_view truth) {

@@ -15,7 +15,8 @@ namespace ballast {
 /// articles a, an, the, one space between words.
 std::string normalize_answer(std::string_view text);
 
-/// F1 of the words that two normalised answers share, each word as often as it occurs in both.
+/// F1 of the words that two normalised answers have in common, each word as often as it occurs in
+/// both.
 double qa_f1(std::string_view prediction, std::string_view truth);
 
 /// 1 over the number of classes named in the prediction, if `truth` is one of them. A class that is
@@ -24,11 +25,11 @@ double qa_f1(std::string_view prediction, std::string_view truth);
 double classification_score(std::string_view prediction, std::string_view truth,
                             std::span<const std::string> classes);
 
-/// Share of the numbers in the prediction that are the one in "Paragraph 12". Throws Error if
+/// Fraction of the numbers in the prediction that are the one in "Paragraph 12". Throws Error if
 /// `truth` has no such number.
 double retrieval_score(std::string_view prediction, std::string_view truth);
 
-/// Share of the numbers in the prediction that are `truth`, digit by digit.
+/// Fraction of the numbers in the prediction that are `truth`, digit by digit.
 double count_score(std::string_view prediction, std::string_view truth);
 
 /// Similarity (see text_ratio) of the truth and the first line of the prediction that looks like
@@ -50,7 +51,7 @@ std::optional<std::string> last_number(std::string_view answer);
 /// Whether the last number is the expected one.
 bool line_is_right(std::string_view answer, std::string_view expected);
 
-/// Share of the references that appear in the prediction, upper and lower case alike.
+/// Fraction of the references that appear in the prediction, upper and lower case alike.
 double string_match_all(std::string_view prediction, std::span<const std::string> references);
 /// 1 if any of them does.
 double string_match_part(std::string_view prediction, std::span<const std::string> references);

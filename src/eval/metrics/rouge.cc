@@ -77,10 +77,10 @@ Words flatten(const std::vector<Words>& sentences) {
 }
 
 double f_of_sets(std::size_t common, std::size_t said, std::size_t expected) {
-  const auto share = [&](std::size_t n) {
+  const auto fraction = [&](std::size_t n) {
     return n == 0 ? 0.0 : static_cast<double>(common) / static_cast<double>(n);
   };
-  const double precision = share(said), recall = share(expected);
+  const double precision = fraction(said), recall = fraction(expected);
   return 2.0 * (precision * recall / (precision + recall + 1e-8));
 }
 

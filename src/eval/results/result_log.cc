@@ -35,7 +35,7 @@ namespace {
 
 constexpr const char* kMark = "ballast_progress";
 
-/// The first setting in which two identities differ, for people.
+/// The first setting in which two identities differ, for messages.
 std::string difference(const Json& was, const Json& is) {
   for (const auto& [key, value] : is.items()) {
     if (!was.contains(key)) return key;
@@ -55,7 +55,7 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
   Json was;
   while (true) {
     const std::size_t end = content.find('\n', begin);
-    // One that found nothing is nobody's loss.
+    // A log without findings is removed.
     if (end == std::string::npos) return findings.empty() ? 0 : begin;
     ++number;
     const Json line = Json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),

@@ -1,4 +1,4 @@
-// What a long experiment has already found, on disk, so that an interrupted one goes on from there.
+// The results of a long experiment on disk, so that an interrupted run can continue.
 #pragma once
 
 #include <cstdio>
@@ -12,26 +12,26 @@
 
 namespace ballast {
 
-/// A file of JSON lines: what the experiment is, then a finding a line, each written as it is made.
-/// A line cut off by the end of the program is dropped.
+/// A file of JSON lines: the identity of the experiment, then one finding a line, written at once.
+/// An incomplete last line is dropped.
 class ResultLog {
  public:
-  /// Keeps nothing.
+  /// A log that keeps nothing.
   ResultLog();
-  /// `identity`: all that decides the findings. Throws Error if the file is of something else, or
-  /// is no such file, naming the remedy.
+  /// `identity`: everything that determines the findings. Throws Error with a remedy if the file
+  /// belongs to another experiment or is no log.
   ResultLog(const std::filesystem::path& path, const Json& identity);
   ~ResultLog();
   ResultLog(ResultLog&&) noexcept;
   ResultLog& operator=(ResultLog&&) noexcept;
 
-  /// Findings that were there when it was opened.
+  /// The number of findings in the file when it was opened.
   std::size_t found() const;
   /// null where there is none.
   const Json* find(const std::string& key) const;
   /// Throws Error if it cannot be written. Safe to call from any thread.
   void add(const std::string& key, const Json& finding);
-  /// The finding that was there, else what `make` returns, which is added.
+  /// Returns the recorded finding, or records and returns the result of `make`.
   template <typename Make>
   Json find_or_make(const std::string& key, const Make& make) {
     if (const Json* found = find(key)) return *found;
@@ -39,7 +39,7 @@ class ResultLog {
     add(key, made);
     return made;
   }
-  /// Removes the file, once the findings are elsewhere.
+  /// Removes the file. Call it once the result is written.
   void finish();
 
  private:

@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-/// How much a row's method may keep; nothing where memory is not its own.
+/// The memory size of a row; none for methods that keep everything.
 std::optional<double> memory_of(const Json& row) {
   for (const char* key : {"rate", "budget", "share"}) {
     if (row.contains(key)) return row[key].get<double>();

@@ -115,7 +115,7 @@ class Experiment {
   }
 
  private:
-  /// One KV head's part in the work on a layer.
+  /// The work on one KV head of a layer.
   struct Work {
     std::unique_ptr<HeadAttention> attention;
     Rows keys, values;  ///< as stored
@@ -128,15 +128,15 @@ class Experiment {
   void check() const;
   void make_plans();
   void make_shared_states();
-  /// By plan, seed and KV head: from the log, or made.
+  /// Outcomes by plan, seed and KV head, from the log or computed.
   std::vector<Outcome> find_layer(std::size_t l);
   std::vector<Outcome> run_layer(std::size_t l);
   void prepare(Work& work, std::size_t layer, std::size_t kv_head, bool selected) const;
   Outcome run_head(const Plan& plan, std::size_t l, const Work& work,
                    const std::map<std::size_t, std::vector<float>>& layer_attention_sums,
                    std::uint64_t seed, SharedState* shared) const;
-  /// For each attention sum that the method wants to see, accumulated before latest, the first
-  /// token whose query counts.
+  /// The first token whose query counts, for each attention sum that the method needs: accumulated
+  /// before recent.
   std::vector<std::size_t> watched_from(const Policy& policy) const;
   void step(double amount);
   AttentionErrorCell sum_up(std::size_t p) const;
@@ -158,19 +158,16 @@ class Experiment {
 void Experiment::check() const {
   const auto& o = options_;
   const std::size_t n = source_.shape().tokens;
-  require(!o.policies.empty(), "no method is given");
-  require(o.seeds > 0, "0 seeds are none; give at least 1");
+  require(!o.policies.empty(), "--methods: no method given");
+  require(o.seeds > 0, "--seeds must be at least 1");
   require(o.queries >= 1 && o.queries <= o.window,
-          "{} queries of a window of {}: the queries are those of the window's last tokens, at "
-          "least 1",
-          o.queries, o.window);
+          "{} queries: expected 1 to {}, the size of the window", o.queries, o.window);
   require(o.sink + o.window < n,
-          "{}: {} tokens leave no middle between the first {} and the last {}; give fewer with "
-          "sink and window",
+          "{}: {} tokens leave no middle between a sink of {} and a window of {}; reduce --sink or "
+          "--window",
           source_.name(), n, o.sink, o.window);
   for (double rate : o.rates) {
-    require(rate > 0 && rate <= 1, "a rate of {}: it is the fraction kept, above 0 and up to 1",
-            rate);
+    require(rate > 0 && rate <= 1, "--rates {}: a rate must be above 0 and at most 1", rate);
   }
 }
 
@@ -179,7 +176,7 @@ void Experiment::make_plans() {
   for (const Policy& method : options_.policies) {
     plain_policy(method);
     const bool all = method.info().window_policy == WindowPolicy::all;
-    require(all || !options_.rates.empty(), "no rate is given");
+    require(all || !options_.rates.empty(), "--rates: no rate given");
     for (std::size_t r = 0; r < (all ? 1 : options_.rates.size()); ++r) {
       Plan plan;
       plan.method = method.to_string();
@@ -232,7 +229,7 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
     }
   }
   if (!selected) return;
-  // Every query of a file is read, which refuses what is no number, whether a method looks or not.
+  // Reading every query of a file rejects NaN and infinity, even if no method needs queries.
   constexpr std::size_t kRun = 256;
   for (std::size_t t = 0; t < s.tokens && !source_.made_up(); t += kRun) {
     work.attention->queries(t, std::min(kRun, s.tokens - t));
@@ -248,7 +245,7 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
 }
 
 std::vector<Outcome> Experiment::find_layer(std::size_t l) {
-  // What methods share between layers is not noted: with one of those, every layer is run.
+  // The log does not record state shared between layers; methods with such state run every layer.
   const bool apart = std::ranges::all_of(shared_, [](const auto& of_plan) {
     return std::ranges::all_of(of_plan, [](const auto& state) { return state == nullptr; });
   });
@@ -265,7 +262,7 @@ std::vector<Outcome> Experiment::find_layer(std::size_t l) {
 
 std::vector<Outcome> Experiment::run_layer(std::size_t l) {
   const std::size_t layer = result_.layers[l];
-  // Methods that decide for all heads at once need the attention of every one of them.
+  // Methods that decide for all heads together need the attention of every head.
   const bool whole = std::ranges::any_of(
       plans_, [](const Plan& plan) { return plan.policy.attention_stats().whole_layer; });
   std::vector<std::size_t> heads = result_.kv_heads;
@@ -274,7 +271,7 @@ std::vector<Outcome> Experiment::run_layer(std::size_t l) {
     return std::ranges::binary_search(result_.kv_heads, head);
   };
   std::vector<Work> works(heads.size());
-  constexpr double kPrepare = 0.2;  // a guess at its part of the time
+  constexpr double kPrepare = 0.2;  // the estimated fraction of the time
   parallel_for(heads.size(), [&](std::size_t i) {
     prepare(works[i], layer, heads[i], is_selected(heads[i]));
     step(kPrepare / static_cast<double>(heads.size()));
@@ -310,7 +307,7 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, const Work& work,
                              std::uint64_t seed, SharedState* shared) const {
   const KvShape& s = source_.shape();
   const Budget& budget = plan.budget[l];
-  // As a cache does: what fits is not compressed.
+  // A prompt within the budget is not compressed, as in a cache.
   const bool whole = plan.keeps_all || budget.total() >= prompt_;
   const std::size_t first = whole ? 0 : budget.sink;
   const std::size_t near = whole ? prompt_ : std::min(budget.window, prompt_ - first);
@@ -365,14 +362,14 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, const Work& work,
   return out;
 }
 
-/// Of equal numbers exactly that number, so that their deviation is 0.
+/// The mean. Of equal values it is exactly that value, so that their deviation is 0.
 double mean(const std::vector<double>& xs) {
   double sum = 0;
   for (double x : xs) sum += x - xs[0];
   return xs[0] + sum / static_cast<double>(xs.size());
 }
 
-/// Of a sample; 0 for a single one.
+/// The sample standard deviation; 0 for one value.
 double deviation(const std::vector<double>& xs) {
   if (xs.size() < 2) return 0;
   const double middle = mean(xs);

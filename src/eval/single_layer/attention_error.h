@@ -1,11 +1,8 @@
 // The single-layer experiment of BalanceKV (appendix B.1): how far attention from a compressed
-// cache is from exact attention, for any list of methods at equal numbers of entries.
-//
-//   tokens:   [ first `sink`, exact | middle, compressed | last `window`, exact, causal ]
-//
-// The queries of the last `queries` tokens are answered, each from all that stands before it. The
-// middle is compressed before any of them is known: methods that watch attention see that of the
-// queries before the last `window` tokens only.
+// cache is from exact attention, for any list of methods at equal numbers of entries.  tokens:   [
+// first `sink`, exact | middle, compressed | last `window`, exact, causal ]  The queries of the
+// last `queries` tokens attend to everything before them. The middle is compressed first: methods
+// that use attention statistics see the queries before the last `window` tokens only.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +17,8 @@
 namespace ballast {
 
 struct AttentionErrorOptions {
-  /// Without rate, budget or sink, which the experiment sets; `window` may be given, it is then
-  /// paid from what the method may keep of the middle.
+  /// Method strings without rate, budget or sink, which the experiment sets. A `window` counts
+  /// towards the budget of the middle.
   std::vector<Policy> policies;
   std::vector<double> rates = {0.5, 0.25, 0.125, 0.0625};  ///< fractions of the middle
   std::size_t seeds = 10;
@@ -36,7 +33,7 @@ struct AttentionErrorOptions {
   float scale = 0;                    ///< of logits; 0: 1/sqrt(key dimension)
 };
 
-/// What one method does at one rate.
+/// The results of one method at one rate.
 struct AttentionErrorCell {
   std::string method;
   double rate = 1;            ///< 1 for methods that keep everything
@@ -48,7 +45,7 @@ struct AttentionErrorCell {
   double head_deviation = 0;  ///< of the mean over seeds, over heads
   double worst = 0;           ///< the largest error of a head and a seed
   std::vector<double> layer_errors;  ///< mean, by layer as selected
-  std::vector<std::string> reports;  ///< what summaries had to say, each once
+  std::vector<std::string> reports;  ///< distinct reports of the summaries
 };
 
 struct AttentionErrors {
@@ -60,15 +57,15 @@ struct AttentionErrors {
   std::vector<AttentionErrorCell> cells;  ///< by method, then rate
 };
 
-/// The same numbers (but for seconds) for any number of threads. Throws Error on options that do
-/// not fit the source, before anything long is begun.
-/// `log`: where the findings of each layer are noted and looked for, or null.
+/// Results do not depend on the number of threads, except seconds. Throws Error before long work if
+/// the options do not fit the source. `log`: stores and restores the results of each layer; may be
+/// null.
 AttentionErrors measure_attention_errors(const KvSource& source,
                                          const AttentionErrorOptions& options,
                                          const Advance& advance = {}, ResultLog* log = nullptr);
 
-/// The policy that keeps `kept` entries of the middle, the sink beside them: what the experiment
-/// gives each method. Throws Error when the policy says something of that itself.
+/// The policy that keeps the sink and `kept` entries of the middle. Throws Error if `policy` sets
+/// rate, budget or sink itself.
 Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept);
 
 }  // namespace ballast

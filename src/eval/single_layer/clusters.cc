@@ -27,7 +27,7 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-/// Scales to length 1; false if there is nothing to scale.
+/// Scales to length 1; returns false for a zero vector.
 bool to_unit(Vector& v) {
   const double size = std::sqrt(dot(v, v));
   if (!(size > 0)) return false;
@@ -58,7 +58,7 @@ std::vector<Vector> covariance(const std::vector<Vector>& rows, std::size_t d) {
   return out;
 }
 
-/// The axis of most variance, and takes it out of the matrix. Returns that variance.
+/// Finds the axis of largest variance and removes it from the matrix. Returns that variance.
 double take_axis(std::vector<Vector>& matrix, Vector& axis) {
   const std::size_t d = matrix.size();
   // The row of the largest variance is not perpendicular to the axis sought.
@@ -124,9 +124,9 @@ PlaneMap principal_plane(const Matrix& rows) {
   for (std::size_t a = 0; a < 2 && total > 0; ++a) {
     Vector axis;
     const double variance = take_axis(matrix, axis);
-    // What is left of numbers that lie on a line is rounding.
+    // Rows on a line leave only rounding errors here.
     if (!(variance > 1e-12 * total)) break;
-    out.share[a] = variance / total;
+    out.variance[a] = variance / total;
     for (std::size_t i = 0; i < rows.rows(); ++i) out.points[i][a] = dot(from_mean[i], axis);
   }
   return out;

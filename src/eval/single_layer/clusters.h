@@ -9,24 +9,24 @@
 
 namespace ballast {
 
-/// At most `count` rows, evenly spaced, all of them if there are no more.
+/// At most `count` rows, evenly spaced.
 Matrix evenly_spaced(const Matrix& rows, std::size_t count);
 
 /// Greedy k-centre (Dyer & Frieze 1985): each centre is the row farthest from those before it.
 struct GreedyCentres {
   std::vector<std::size_t> centres;  ///< rows; the first is the last row
-  /// Of the first i + 1 centres: the largest distance of a row to the nearest. Within twice of the
-  /// least that any i + 1 centres can have.
+  /// radii[i]: the largest distance of a row to the nearest of the first i + 1 centres, at most
+  /// twice the optimum.
   std::vector<double> radii;
 };
 
-/// As many centres as there are rows at most. Throws Error if there are no rows.
+/// Returns at most one centre a row. Throws Error if there are no rows.
 GreedyCentres greedy_centres(const Matrix& rows, std::size_t count);
 
 /// Rows on the plane of their two largest principal components.
 struct PlaneMap {
   std::vector<std::array<double, 2>> points;
-  std::array<double, 2> share{};  ///< of the variance that lies along each axis
+  std::array<double, 2> variance{};  ///< the fraction of the variance along each axis
 };
 
 /// By power iteration on the covariance; the sign of an axis makes its largest component positive.

@@ -31,14 +31,14 @@ Matrix read_tokens(const KvSource& source, Part part, std::size_t layer, std::si
 void read_layer(const KvSource& source, std::size_t layer, Cache& cache,
                 const std::function<void(double)>& advance) {
   const KvShape& s = source.shape();
-  // Attention is only worked out for methods that watch it.
+  // Attention is computed only for methods that need queries.
   const bool watches = cache.options().needs_queries();
   constexpr std::size_t kRows = 512;
   for (std::size_t t = 0; t < s.tokens; t += kRows) {
     const std::size_t count = std::min(kRows, s.tokens - t);
     const Matrix keys = read_tokens(source, Part::key, layer, t, count);
     const Matrix values = read_tokens(source, Part::value, layer, t, count);
-    // Queries are read in any case: they are checked, too.
+    // Queries are always read, because reading checks that they are finite.
     const Matrix queries = read_tokens(source, Part::query, layer, t, count);
     Matrix out(watches ? count : 0, s.heads * s.value_dim);
     cache.forward(layer, keys.view(), values.view(), queries.view().slice(0, out.rows()),

@@ -28,7 +28,7 @@ GroupQueries HeadAttention::queries(std::size_t first, std::size_t count) const 
   const std::size_t group = source_.shape().group();
   GroupQueries out{Matrix(count * group, keys_.cols()), {}};
   for (std::size_t g = 0; g < group; ++g) {
-    // Every group-th row is one of this head's.
+    // This query head owns every group-th row.
     source_.read(KvSource::Part::query, layer_, kv_head_ * group + g, first,
                  {out.rows.data() + g * keys_.cols(), count, keys_.cols(), group * keys_.cols()});
   }
@@ -67,7 +67,7 @@ Matrix HeadAttention::exact(const GroupQueries& queries, std::size_t tokens) con
 }
 
 std::vector<float> HeadAttention::attention_sum(std::size_t first, std::size_t end) const {
-  // Sums over many queries are kept in double.
+  // Sums over many queries need double precision.
   std::vector<double> sums(end, 0.0);
   constexpr std::size_t kRun = 256;
   for (std::size_t t = first; t < end; t += kRun) {

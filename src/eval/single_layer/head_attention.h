@@ -1,7 +1,8 @@
-// One KV head's rows, and its exact attention: what experiments compare with.
+// The rows and the exact attention of one KV head: the reference of the single-layer experiments.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -13,8 +14,7 @@
 
 namespace ballast {
 
-/// Queries of consecutive tokens, the query heads of a group side by side in time: row
-/// t·group + g is token first + t of query head g.
+/// Queries of consecutive tokens. Row t·group + g is token first + t of query head g.
 struct GroupQueries {
   Matrix rows;
   std::vector<Position> positions;
@@ -47,17 +47,17 @@ class HeadAttention {
   const Matrix& values() const { return values_; }
   const Logits& logits() const { return logits_; }
 
-  /// What make_summary() needs for this head: the plan, dimensions, logits, and a source of random
-  /// numbers of its own.
+  /// The input of make_summary() for this head: the plan, dimensions, logits and a random key.
   SummarySetup setup(const SummaryPlan& plan) const;
   GroupQueries queries(std::size_t first, std::size_t count) const;
-  /// Exact attention of queries over the first `tokens` tokens, causal.
+  /// Exact causal attention of `queries` over the first `tokens` tokens.
   Matrix exact(const GroupQueries& queries, std::size_t tokens) const;
-  /// The attention that each of the first `end` tokens receives, causal, from the queries of
-  /// tokens first to end - 1, summed over them and over the heads of the group.
+  /// The causal attention that each of the first `end` tokens receives from the queries of tokens
+  /// [first, end), summed over queries and over the query heads of the group.
   std::vector<float> attention_sum(std::size_t first, std::size_t end) const;
 
  private:
+  /// The first `tokens` tokens.
   Segment segment(std::size_t tokens) const;
 
   const KvSource& source_;

@@ -62,7 +62,7 @@ Head measure_head(const KvSource& source, std::size_t layer, std::size_t kv_head
 HeavyStats measure_heavy(const KvSource& source, std::size_t layer,
                          std::span<const std::size_t> kv_heads, std::size_t queries,
                          const Advance& advance) {
-  require(queries > 0, "sparsity is to be measured on 0 queries");
+  require(queries > 0, "--queries must be at least 1");
   std::vector<Head> heads(kv_heads.size());
   std::mutex mutex;
   double done = 0;
@@ -79,11 +79,10 @@ HeavyStats measure_heavy(const KvSource& source, std::size_t layer,
   out.scores.assign(out.ranks.size(), 0.0);
   for (const Head& head : heads) {
     for (std::size_t g = 0; g < head.all.size(); ++g) sparsity.add(head.small[g] / head.all[g]);
-    for (std::size_t p = 0; p < out.shares.size(); ++p) {
+    for (std::size_t p = 0; p < out.top.size(); ++p) {
       const double part = HeavyStats::kParts[p] * static_cast<double>(tokens);
       const auto most = std::max<long>(1, std::lround(part));
-      out.shares[p] +=
-          std::accumulate(head.scores.begin(), head.scores.begin() + most, 0.0) / count;
+      out.top[p] += std::accumulate(head.scores.begin(), head.scores.begin() + most, 0.0) / count;
     }
     for (std::size_t i = 0; i < out.ranks.size(); ++i) {
       out.scores[i] += head.scores[out.ranks[i] - 1] / count;

@@ -17,21 +17,21 @@ struct HeavyStats {
   static constexpr double kThreshold = 0.01;
   static constexpr std::array<double, 4> kParts = {0.01, 0.05, 0.1, 0.2};
 
-  double sparsity = 0;            ///< share of the entries that count as zero
+  double sparsity = 0;            ///< fraction of the entries that count as zero
   double sparsity_deviation = 0;  ///< over query heads
-  /// Share of all attention, accumulated over every query, that goes to the kParts of the tokens
-  /// with the most; mean over KV heads.
-  std::array<double, 4> shares{};
+  /// Fraction of all attention, accumulated over every query, on the kParts of tokens with the
+  /// most; mean over KV heads.
+  std::array<double, 4> top{};
   /// Accumulated attention of the token of rank ranks[i] (from 1), as a fraction of all of it; mean
   /// over KV heads. Ranks double.
   std::vector<std::size_t> ranks;
   std::vector<double> scores;
-  /// Of ln(score) against ln(rank): a straight line is a power law.
+  /// The fit of ln(score) over ln(rank): a straight line is a power law.
   double slope = 0;
 };
 
-/// Sparsity from `queries` rows of each query head, evenly spaced over the text. The same numbers
-/// for any number of threads.
+/// Sparsity from `queries` rows of each query head, evenly spaced over the text. The result does
+/// not depend on the number of threads.
 HeavyStats measure_heavy(const KvSource& source, std::size_t layer,
                          std::span<const std::size_t> kv_heads, std::size_t queries,
                          const Advance& advance = {});

@@ -19,7 +19,7 @@ constexpr std::size_t kSampledQueries = 32;
 
 using Radii = std::array<double, KvLayerStats::kCentres.size()>;
 
-/// The largest distance left at each of kCentres.
+/// The largest distance to a centre at each of kCentres.
 Radii centre_radii(const Matrix& keys) {
   const std::size_t most = KvLayerStats::kCentres.back();
   const GreedyCentres found = greedy_centres(evenly_spaced(keys, kSampledKeys), most);
@@ -43,7 +43,7 @@ struct Attention {
   }
 };
 
-/// Of one query's softmax weights, for entries at these positions, of which there may be more.
+/// Adds the statistics of one query's softmax weights over entries at these positions.
 Attention describe(std::vector<float> weights, std::span<const Position> positions) {
   Attention out;
   const std::size_t n = weights.size();
@@ -67,7 +67,7 @@ struct HeadStats {
   double queries = 0;
 };
 
-/// The queries of one KV head's group at a token each.
+/// The queries of one KV head's group, one token a query.
 void ask(const HeadAttention& head, std::size_t t, std::span<const Position> positions,
          HeadStats& out) {
   GroupQueries queries = head.queries(t, 1);
@@ -135,7 +135,7 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
   return out;
 }
 
-/// Of a layer, from its heads.
+/// Combines the heads of a layer.
 KvLayerStats combine(const std::vector<HeadStats>& of_head) {
   HeadStats all;
   for (const HeadStats& head : of_head) {

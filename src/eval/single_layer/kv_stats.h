@@ -1,4 +1,4 @@
-// What queries, keys and values are like: lengths, clusters, where attention goes.
+// Statistics of queries, keys and values: norms, clusters, the distribution of attention.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-/// Of one layer, over all its heads and tokens.
+/// Statistics of one layer over all its heads and tokens.
 struct KvLayerStats {
   Moments query_norm;
   Moments key_norm;
@@ -23,20 +23,20 @@ struct KvLayerStats {
   static constexpr std::array<std::size_t, 4> kCentres = {1, 16, 64, 256};
   std::array<double, 4> radius{};
 
-  /// Softmax weights of some queries, means over them; see measure_layer().
-  double queries = 0;    ///< how many; 0: the rest says nothing
-  double first4 = 0;     ///< share of the first 4 tokens
-  double last256 = 0;    ///< share of the last 256 tokens that the query could see
-  double top1 = 0;       ///< share of the hundredth of tokens with the most
-  double largest = 0;    ///< share of the token with the most
-  double effective = 0;  ///< e^entropy, geometric mean: as many tokens share equally
+  /// Softmax weights, means over sampled queries; see measure_layer().
+  double queries = 0;    ///< sampled queries; 0: the fields below are unset
+  double first4 = 0;     ///< fraction on the first 4 tokens
+  double last256 = 0;    ///< fraction on the last 256 tokens visible to the query
+  double top1 = 0;       ///< fraction on the 1% of tokens with the most
+  double largest = 0;    ///< fraction on the token with the most
+  double effective = 0;  ///< e^entropy, geometric mean: the effective number of tokens
 };
 
-/// Attention (causal, scale 1/sqrt(d)) is that of 32 queries of each query head, evenly spaced over
+/// Samples the causal attention (scale 1/sqrt(d)) of 32 queries a query head, evenly spaced over
 /// the second half of the text.
 KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Advance& advance = {});
-/// Of the entries that a cache holds. Queries are the last ones, where its method notes them;
-/// tokens that are not held get no attention.
+/// Statistics of the entries of a cache. The queries are the last ones, if the method records them;
+/// evicted tokens get no attention.
 KvLayerStats measure_layer(const Cache& cache, std::size_t layer);
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// How many entries a cache keeps, as one number for tables.
+// The mean number of entries of a cache, for tables.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-/// Entries kept per KV head (its layer's largest), mean over layers, rounded: a pyramid gives each
-/// layer a number of its own, and the first one may keep everything.
+/// Entries per KV head (the layer's largest), mean over layers, rounded. Layers may have different
+/// budgets.
 inline std::size_t mean_entries(const Cache& cache) {
   const std::size_t layers = cache.shape().layers;
   std::size_t sum = 0;

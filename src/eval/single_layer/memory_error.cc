@@ -15,14 +15,14 @@
 namespace ballast {
 namespace {
 
-/// Tokens that come in at a time, as from a sliding window.
+/// Tokens absorbed at a time, as a window of a stream evicts them.
 constexpr std::size_t kStep = 128;
 
 struct Run {
   double error = 0, entries = 0, bytes = 0, seconds = 0;
 };
 
-/// Reads the stream into a summary and compares its answers with the exact ones.
+/// Summarizes the stream and compares the attention over the summary with the exact one.
 Run run_once(const HeadAttention& head, const SummarySetup& setup, std::size_t tokens,
              const Queries& queries, const Matrix& exact) {
   const auto summary = make_summary(setup);

@@ -19,14 +19,14 @@
 namespace ballast {
 namespace {
 
-/// Larger than any cache that a program has to itself.
+/// Larger than the last-level cache of common processors.
 constexpr std::size_t kBytes = std::size_t{256} << 20;
 constexpr int kPasses = 16;
-/// Multiply-adds of a pass are a few milliseconds of work.
+/// Multiply-adds of a pass; a few milliseconds of work.
 constexpr std::size_t kRounds = 2'000'000;
 
-/// Seconds of the fastest pass: all threads begin together, and the last one counts. They stay from
-/// pass to pass, which gives the system time to find each a core.
+/// Seconds of the fastest pass, from the common start to the last thread's end. Threads live over
+/// all passes, so that the system can spread them over cores.
 template <typename Body>
 double fastest(const Body& body) {
   const auto count = static_cast<std::size_t>(threads());

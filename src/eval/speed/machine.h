@@ -1,4 +1,4 @@
-// What this machine can do at most: the floors that measured times are held against.
+// The machine's peak rates, from which floors of measured times follow.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,11 @@ struct Machine {
   double read_bandwidth = 0;  ///< bytes a second, from memory, all threads reading
   double f32_flops = 0;       ///< float32 multiply-adds count as two
   double bf16_flops = 0;      ///< bfloat16 pairs, summed in float32; 0: the machine has none
-  double int16_flops = 0;     ///< pairs of words, summed in 32 bits; 0: the machine has none
+  double int16_flops = 0;     ///< int16 pairs, summed in int32; 0: the machine has none
   double flops() const { return std::max({f32_flops, bf16_flops, int16_flops}); }
 };
 
-/// Measures for about a second, with threads() threads: the best of several passes, so that other
-/// programs disturb it little.
+/// Measures for about a second with threads() threads and returns the best of several passes.
 Machine measure_machine();
 
 }  // namespace ballast

@@ -16,7 +16,7 @@
 namespace ballast {
 namespace {
 
-/// More than any table of results.
+/// The limit of a peer's output, in bytes.
 constexpr std::size_t kMostOutput = 1 << 20;
 
 std::string quoted(const std::string& text) {
@@ -25,7 +25,7 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-/// What a command prints.
+/// Returns the standard output of a command.
 std::string output_of(const std::string& command, const std::string& name) {
   std::FILE* pipe = ::popen(command.c_str(), "r");
   require(pipe != nullptr, "cannot start '{}': {}", name, std::strerror(errno));

@@ -1,4 +1,4 @@
-// Other programs that measure the same, for comparison.
+// Other programs that run the same measurement, for comparison.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Peer {
   std::vector<PeerRow> rows;
   /// Null if it did not measure that length.
   const PeerRow* find(std::size_t prompt) const;
-  /// Keeps of every time the less. `more`: of another run of the same.
+  /// Keeps the smaller of each time. `more`: another run of the same measurement.
   void keep_least(const Peer& more);
 };
 

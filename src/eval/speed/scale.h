@@ -14,7 +14,7 @@ struct ScaleOptions {
   std::size_t generate = 32;  ///< tokens of each decode measurement, part of the text
   std::vector<Policy> policies;
   CacheOptions cache;  ///< all but policy, protocol and length
-  double seconds = 0;  ///< a method that has taken this long reads no further; 0: no limit
+  double seconds = 0;  ///< time limit of each method; 0: none
 };
 
 /// A method after so many tokens.
@@ -28,7 +28,7 @@ struct ScaleRow {
   std::size_t peak_memory = 0;  ///< of the process, since the method began; 0: unknown
 };
 
-/// Reads one text with each method. Throws Error when it exceeds the model's positions.
+/// Reads one text with each method. Throws Error if it exceeds the model's positions.
 std::vector<ScaleRow> measure_scale(const Model& model, const ScaleOptions& options,
                                     const Advance& advance = {});
 

@@ -17,7 +17,7 @@ ModelCost cost_of(const Model& model) {
   const ModelConfig& c = model.config();
   ModelCost cost;
   cost.weight_bytes = static_cast<double>(model.file().bytes());
-  // Of an embedding one row is read, unless it is the output's matrix, too.
+  // A token reads one row of the embedding, unless the embedding is also the output matrix.
   auto less = [&](Weight weight) {
     const TensorView* tensor = model.file().find(weight);
     if (tensor != nullptr) cost.weight_bytes -= static_cast<double>(tensor->data.size());
@@ -58,7 +58,7 @@ double attended_bytes(const Cache& cache) {
 
 namespace {
 
-/// Least time for one step of a batch whose caches hold `attended` bytes each.
+/// The floor of one decode step of a batch whose caches hold `attended` bytes each.
 double step_floor(const ModelCost& cost, const Machine& machine, std::size_t batch,
                   double attended) {
   const auto n = static_cast<double>(batch);
@@ -140,7 +140,7 @@ std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& opti
   total *= static_cast<double>(options.policies.size());
   const std::size_t prompts = options.prompts.size();
   std::vector<SpeedRow> rows(options.policies.size() * prompts);
-  // Methods take turns, so that what else the machine does in these minutes meets all of them.
+  // Methods take turns, so that other load on the machine affects all of them.
   for (std::size_t l = 0; l < prompts; ++l) {
     const std::size_t prompt = options.prompts[l];
     for (std::size_t p = 0; p < options.policies.size(); ++p) {

@@ -1,4 +1,4 @@
-// How fast a model runs with a method, against what the machine allows.
+// The speed of a model with a method, beside the machine's floors.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace ballast {
 
-/// What a pass over a model costs at least: bytes that must come from memory, multiply-adds that
-/// must be done (each counts as two).
+/// The minimal cost of a pass over a model: bytes read from memory, and multiply-adds (two
+/// operations each).
 struct ModelCost {
   double weight_bytes = 0;  ///< read for a token, or for a batch of tokens
   double layer_flops = 0;   ///< of a token in the layers' matrices
   double output_flops = 0;  ///< of a token's logits
   double pair_flops = 0;    ///< of a query seeing an entry, over all layers and heads
-  /// Of a prompt of `tokens` tokens, causal, with the logits of the last.
+  /// Operations of a causal prefill of `tokens` tokens with the logits of the last.
   double prompt_flops(std::size_t tokens) const;
 };
 
@@ -33,7 +33,7 @@ double attended_bytes(const Cache& cache);
 struct SpeedOptions {
   std::vector<std::size_t> prompts = {512, 4096, 16384};
   std::size_t generate = 64;  ///< tokens after the prompt
-  std::size_t batch = 1;      ///< sequences that are continued together
+  std::size_t batch = 1;      ///< sequences decoded together
   std::vector<Policy> policies;
   CacheOptions cache;  ///< all but the policy and the length
 };
@@ -45,7 +45,7 @@ struct SpeedRow {
   std::size_t generated = 0;
   std::size_t batch = 1;
   double prompt_seconds = 0;    ///< one prompt, to its last logits: the time to the first token
-  double compress_seconds = 0;  ///< the method's work at the end of one prompt
+  double compress_seconds = 0;  ///< summarizing at the end of one prompt
   double decode_seconds = 0;    ///< all generated tokens of the batch
   double prompt_floor = 0;      ///< multiply-adds of the prompt / the machine's peak
   double decode_floor = 0;      ///< bytes of weights and caches of all steps / read bandwidth
@@ -59,16 +59,15 @@ struct SpeedRow {
   double decode_rate() const { return static_cast<double>(generated * batch) / decode_seconds; }
 };
 
-/// Keeps of every time the less. `more`: of another run of the same.
+/// Keeps the smaller of each time. `more`: another run of the same measurement.
 void keep_least(std::span<SpeedRow> best, std::span<const SpeedRow> more);
 
-/// Throws Error when one of the prompts, with what is generated, has more tokens than the model has
-/// positions.
+/// Throws Error if a prompt plus its generated tokens exceeds the model's positions.
 void check_lengths(const Model& model, const CacheOptions& options,
                    const std::vector<std::size_t>& prompts, std::size_t generate);
 
-/// Measures every method at every length once; rows come method by method. Throws Error when a
-/// prompt and what follows exceed the model's positions, before anything is measured.
+/// Measures every method at every length once; rows are ordered by method. Throws Error before any
+/// measurement if a prompt plus its generated tokens exceeds the model's positions.
 std::vector<SpeedRow> measure_speed(const Model& model, const SpeedOptions& options,
                                     const Machine& machine, const Advance& advance = {});
 

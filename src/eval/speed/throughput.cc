@@ -9,10 +9,10 @@
 namespace ballast {
 namespace {
 
-/// Tokens that are read at once, by default.
+/// The default chunk of a prefill in tokens.
 constexpr std::size_t kChunk = 256;
 
-/// The largest batch for which weights, scratch and caches fit, while one of them is being read.
+/// The largest batch whose weights, scratch and caches fit, also during a prefill.
 std::size_t largest_batch(const Model& model, const ThroughputOptions& o,
                           const ThroughputRow& row) {
   const CacheOptions any;
@@ -70,7 +70,7 @@ std::vector<ThroughputRow> measure_throughput(const Model& model, const Throughp
               o.repeat > 0,
           "nothing to measure: no method, no prompt, no memory, no run or no token to generate");
   const std::size_t most = std::ranges::max(o.memory);
-  require(most <= available_memory(), "{:.2f} GiB are asked for, {:.2f} GiB are available",
+  require(most <= available_memory(), "--memory {:.2f} GiB exceeds the {:.2f} GiB available",
           static_cast<double>(most) / (1 << 30),
           static_cast<double>(available_memory()) / (1 << 30));
   check_lengths(model, o.cache, o.prompts, o.generate);

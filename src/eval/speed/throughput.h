@@ -1,4 +1,4 @@
-// How many tokens a second fit into a given memory: the experiment of H2O's Tables 3 to 5.
+// Tokens a second within a given memory: the experiment of H2O's tables 3 to 5.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct ThroughputOptions {
   std::size_t repeat = 1;  ///< runs of each, methods in turn; the least times count
 };
 
-/// One method at one length of prompt in one of the memories, with the largest batch that fits.
-/// Times in seconds.
+/// One method at one prompt length and memory size, with the largest batch that fits. Times in
+/// seconds.
 struct ThroughputRow {
   std::string method;
   std::size_t memory = 0;
@@ -32,7 +32,7 @@ struct ThroughputRow {
   double prompt_seconds = 0;       ///< of the whole batch, summaries included
   double decode_seconds = 0;
 
-  /// Tokens generated a second, the time for prompts included, as the paper counts.
+  /// Tokens generated a second including the prefill time, as in the paper.
   double rate() const;
   double decode_rate() const;
 };

@@ -1,4 +1,4 @@
-// Sequences that read made-up tokens and go on, with the time that each part takes.
+// Timed prefill and decode of a batch of sequences on synthetic tokens.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace ballast {
 
-/// Token ids that look like no text, the same every time.
+/// Pseudorandom token ids, equal in every run.
 std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary);
 
-/// One sequence at first; copy_to() makes others of it. All functions return seconds.
+/// Starts with one sequence; copy_to() adds copies. All functions return seconds.
 class TimedBatch {
  public:
   /// Throws Error as Sequence does.
@@ -20,12 +20,12 @@ class TimedBatch {
 
   /// Reads that many tokens more, to the logits of the last, into the only sequence.
   double read(std::size_t tokens);
-  /// Says that the prompt has ended: methods that summarise then do it.
+  /// Ends the prompt, at which methods summarize.
   double finish_prompt();
   /// Makes sequences that have read the same, each with memory of its own, as room for as many
   /// tokens as the first one expects.
   void copy_to(std::size_t batch);
-  /// Continues every sequence by its likeliest tokens.
+  /// Decodes every sequence greedily.
   double generate(std::size_t tokens);
 
   const Cache& cache() const { return sequences_[0].cache(); }

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A question in the harness's form.
+/// A question in the form of lm-evaluation-harness.
 struct Document {
   std::vector<std::string> prompts;  ///< one, or one a choice
   std::vector<std::string> choices;  ///< one a prompt where there are several; each begins with ' '
@@ -30,7 +30,7 @@ struct Document {
 void check_gold(const Record& record, const Document& document, std::int64_t gold,
                 std::size_t choices) {
   require(gold >= 0 && gold < static_cast<std::int64_t>(choices),
-          "{}: choice {} is said to be right, but there are {}", record.place, gold, choices);
+          "{}: the right choice is number {}, but there are {}", record.place, gold, choices);
   for (const std::string& choice : document.choices) {
     require(choice.size() > 1, "{}: an empty choice", record.place);
   }
@@ -46,7 +46,7 @@ Document make_document(const Record& record, std::string prompt, std::vector<std
   return out;
 }
 
-/// The premise without its full stop, and a word that joins it to the choice.
+/// The premise without its full stop, followed by "because" or "therefore".
 Document read_copa(const Record& record) {
   const std::string& asked = record.text("question");
   require(asked == "cause" || asked == "effect",
@@ -90,7 +90,7 @@ Document read_openbookqa(const Record& record) {
     require(question.has("choices") && question.fields["choices"].is_array(),
             "{}: the list \"choices\" of the question is missing", record.place);
     for (const auto& choice : question.fields["choices"]) {
-      require(choice.is_object(), "{}: a choice is no object", record.place);
+      require(choice.is_object(), "{}: a choice is not an object", record.place);
       choices.push_back(Record{record.place, choice}.text("text"));
     }
   }
@@ -179,10 +179,9 @@ const Task& find_task(const fs::path& path, const std::string& name) {
   for (const Task& task : kTasks) {
     if (name.empty() ? stem.starts_with(task.name) : task.name == name) return task;
   }
-  require(!name.empty(), "{}: the name tells no task; say which of {} it is with --task",
+  require(!name.empty(), "{}: the file name does not begin with a task; name it with --task: {}",
           path.string(), fmt::join(choice_task_names(), ", "));
-  fail("--task: \"{}\" is not known; known are {}", printable(name),
-       fmt::join(choice_task_names(), ", "));
+  fail("--task {}: unknown; known: {}", printable(name), fmt::join(choice_task_names(), ", "));
 }
 
 /// The examples before question `number`: `count` different ones, without `left_out`.
@@ -268,7 +267,7 @@ std::vector<Sample> read_choices(const fs::path& path, const ChoiceOptions& opti
   if (options.shots > 0) {
     for (const auto& item : own ? asked : read(options.shots_file)) pool.push_back(item.second);
     const std::size_t usable = pool.size() - (own ? 1 : 0);
-    require(usable >= options.shots, "{}: {} examples are wanted, {} there",
+    require(usable >= options.shots, "{}: --shots {} needs as many examples; the file has {}",
             (own ? path : options.shots_file).string(), options.shots, usable);
   }
   std::vector<Sample> samples;

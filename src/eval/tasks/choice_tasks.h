@@ -1,5 +1,5 @@
-// Multiple choice as lm-evaluation-harness asks it: each choice is a continuation of the question,
-// the likeliest is the answer.
+// Multiple choice as in lm-evaluation-harness: each choice continues the question, and the
+// likeliest one is the answer.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ std::vector<std::string_view> choice_task_names();
 /// few examples.
 std::vector<Sample> read_choices(const std::filesystem::path& path, const ChoiceOptions& options);
 
-/// Makes one sample of those that are choices of the same question; answers, [sample][variant],
-/// likewise: times and tokens add up, bytes and entries are the largest.
+/// Merges the samples that are choices of one question, and their answers, [sample][variant]. Times
+/// and tokens are summed; bytes and entries are maxima.
 void unite_choices(std::vector<Sample>& samples, std::vector<std::vector<Answered>>& answers);
 
 /// 1 if the likeliest choice is right (the harness's acc).

@@ -33,7 +33,7 @@ const LongBenchTask& find_task(std::string_view name, const std::string& where) 
           "{}: {} is one of LongBench's Chinese tasks, whose scores need a Chinese word splitter; "
           "the English ones are {}",
           where, name, fmt::join(task_names(), ", "));
-  fail("{}: LongBench has no task \"{}\"; known are {}", where, printable(name),
+  fail("{}: LongBench has no task \"{}\"; known: {}", where, printable(name),
        fmt::join(task_names(), ", "));
 }
 
@@ -55,7 +55,7 @@ Sample make_sample(const Record& record, const fs::path& file, const LongBenchOp
   sample.id = record.place;
   sample.group = {{"task", task.name}};
   if (options.by_length) sample.group["length"] = length_group(record.number("length"));
-  // What follows {context} is the question. Neither text is looked through for the other's mark.
+  // The question follows {context}. Placeholders inside the inserted texts are not replaced.
   constexpr std::string_view kContext = "{context}";
   const std::size_t at = task.prompt.find(kContext);
   sample.context = std::string(task.prompt.substr(0, at)) + record.text("context");
@@ -65,7 +65,7 @@ Sample make_sample(const Record& record, const fs::path& file, const LongBenchOp
   if (task.score == LongBenchScore::classification) {
     sample.expected["classes"] = record.texts("all_classes");
   }
-  if (task.score == LongBenchScore::retrieval) {  // found out now rather than after the answers
+  if (task.score == LongBenchScore::retrieval) {  // checked before the answers are made
     for (const std::string& answer : record.texts("answers")) retrieval_score("", answer);
   }
   sample.max_tokens = task.max_tokens;
@@ -84,8 +84,8 @@ std::vector<fs::path> files_of(const fs::path& path, const LongBenchOptions& opt
                            : std::ranges::find(options.tasks, task.name) != options.tasks.end();
     const fs::path file = path / (std::string(task.name) + (options.e ? "_e.jsonl" : ".jsonl"));
     const bool there = fs::exists(file);
-    require(there || !asked || options.tasks.empty(),
-            "{}: there is no such file, which task {} is in", file.string(), task.name);
+    require(there || !asked || options.tasks.empty(), "{}: no such file; task {} needs it",
+            file.string(), task.name);
     if (asked && there) files.push_back(file);
   }
   require(!files.empty(), "{}: the folder holds no LongBench file such as {}", path.string(),

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 64> kNouns = {
     "parrot", "pebble",   "pillow", "planet",  "puzzle",  "ribbon", "river",   "saddle",
     "shadow", "spoon",    "temple", "thunder", "tower",   "tunnel", "violin",  "window"};
 
-/// Numbers that are the same on every machine; the standard's distributions are not.
+/// Random numbers that are equal on every machine, unlike the standard's distributions.
 class Draws {
  public:
   Draws(std::string_view what, std::uint64_t seed) {
@@ -51,7 +51,7 @@ class Draws {
     while (out.size() < count) out += static_cast<char>('0' + below(10));
     return out;
   }
-  /// As if drawn from a large dictionary: of LongEval's words hardly two are the same in a record.
+  /// Draws from many combinations, because LongEval's words hardly repeat within a record.
   std::string rare_word() {
     constexpr std::string_view consonants = "bcdfghjklmnprstvwz", vowels = "aeiou";
     std::string out;
@@ -134,8 +134,7 @@ std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& h
   for (const std::string& text : hidden) {
     used += tokenizer_->encode(" " + text, {.add_special = false, .parse_special = false}).size();
   }
-  require(used <= tokens, "{} tokens are too few for what is to be hidden in them, which has {}",
-          tokens, used);
+  require(used <= tokens, "{} tokens are too few for the {} tokens hidden in them", tokens, used);
   std::size_t at = repeats_whole_ ? 0 : Draws("haystack", seed).below(sentences_.size());
   std::vector<const Sentence*> hay;
   while (true) {
@@ -162,7 +161,7 @@ std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& h
 
 Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
                      std::size_t needles, std::uint64_t seed) {
-  require(needles > 0, "0 needles are none to be found");
+  require(needles > 0, "--needles must be at least 1");
   Draws draws("needle", seed);
   std::vector<std::string> keys, texts;
   std::vector<double> depths = {depth};
@@ -187,7 +186,7 @@ Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
                     " mentioned in the provided text is";
   const std::size_t rest =
       haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
-  require(tokens > rest, "{} tokens are too few for a needle's question, which has {}", tokens,
+  require(tokens > rest, "{} tokens are too few for a needle's question of {} tokens", tokens,
           rest);
   sample.context = head + haystack.hide(tokens - rest, texts, depths, seed);
   sample.expected = {value};
@@ -209,7 +208,7 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
   sample.question = "\nWhat is the pass key? The pass key is";
   const std::size_t rest =
       haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
-  require(tokens > rest, "{} tokens are too few for a passkey's question, which has {}", tokens,
+  require(tokens > rest, "{} tokens are too few for a passkey's question of {} tokens", tokens,
           rest);
   const std::string hidden =
       "The pass key is " + key + ". Remember it. " + key + " is the pass key.";

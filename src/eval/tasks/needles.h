@@ -1,5 +1,5 @@
-// Questions made on the spot: line retrieval as LongEval words it, needles as RULER words them, and
-// passkeys, of any length and at any depth.
+// Synthetic questions of any length and depth: LongEval's line retrieval, RULER's needles and
+// passkeys.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-/// Sentences to hide things in, over and over as often as it takes.
+/// A haystack of sentences, repeated as often as needed.
 class Haystack {
  public:
   /// The few sentences that the passkey test and RULER's first needle use.
@@ -22,9 +22,8 @@ class Haystack {
   /// Error when there is none.
   Haystack(const Tokenizer& tokenizer, const std::filesystem::path& path);
 
-  /// About `tokens` tokens of sentences (at most), beginning at a place that `seed` chooses, with
-  /// `hidden[i]` put in at the fraction `depths[i]` of them. Throws Error when the hidden texts
-  /// alone are longer.
+  /// At most `tokens` tokens of sentences, from a start that `seed` selects, with `hidden[i]`
+  /// inserted at the fraction `depths[i]`. Throws Error if the hidden texts alone are longer.
   std::string hide(std::size_t tokens, const std::vector<std::string>& hidden,
                    const std::vector<double>& depths, std::uint64_t seed) const;
 
@@ -39,12 +38,12 @@ class Haystack {
 
   const Tokenizer* tokenizer_;
   std::vector<Sentence> sentences_;
-  bool repeats_whole_ = false;  ///< begins with the first sentence, whatever the seed
+  bool repeats_whole_ = false;  ///< always begins with the first sentence
 };
 
-/// A needle: what is asked for among `needles` of them, at `depth` of a prompt of at most `tokens`
-/// tokens; the others are anywhere. Values are numbers of seven digits. group: length, depth.
-/// expected: the list of the answer's strings.
+/// Asks for one of `needles` needles, hidden at `depth` of a prompt of at most `tokens` tokens; the
+/// others are at random depths. Values have seven digits. group: length, depth. expected: the list
+/// of the answer's strings.
 Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
                      std::size_t needles, std::uint64_t seed);
 /// A passkey of five digits.

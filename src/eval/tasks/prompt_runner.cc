@@ -1,4 +1,4 @@
-// Reading prompts once for many methods, and making their answers.
+// Prefills a prompt once for several methods and generates their answers.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-/// Queries whose attention is compared with the exact one.
+/// Queries whose attention is compared with exact attention.
 constexpr std::size_t kCompared = 32;
 
 double attention_error(const Cache& exact, const Cache& cache) {
@@ -33,13 +33,13 @@ double attention_error(const Cache& exact, const Cache& cache) {
   return sum / static_cast<double>(shape.layers * shape.kv_heads);
 }
 
-/// What shares are of: keys and values of all tokens read, in bfloat16.
+/// The bytes that --shares refer to: keys and values of all tokens read, in bfloat16.
 std::size_t exact_bf16_bytes(const Cache& cache) {
   const CacheShape& s = cache.shape();
   return cache.tokens() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * sizeof(std::uint16_t);
 }
 
-/// A prompt in tokens: what is read before the summary is made, and what after.
+/// The tokens of a prompt, before and after the point where it is summarized.
 struct Prompt {
   std::vector<Token> before;
   std::vector<Token> after;
@@ -57,7 +57,7 @@ void cut_middle(std::vector<Token>& tokens, std::size_t keep) {
 
 }  // namespace
 
-/// The last text that was read, for those who ask it again.
+/// The last prefilled text, for further variants of the same sample.
 struct PromptRunner::Work {
   struct Reading {
     StorageType key_type, value_type;
@@ -70,7 +70,7 @@ struct PromptRunner::Work {
     double replay_seconds = 0;  ///< of the second reading, where a method asks for one
   };
   std::optional<Reading> reading;
-  /// The rate at which a method's bytes are a share, by method, storage, share and length.
+  /// The rates found for --shares, by method, storage, share and length.
   std::map<std::string, double> rates;
 };
 
@@ -80,7 +80,7 @@ PromptRunner::~PromptRunner() = default;
 
 namespace {
 
-/// Asking one sample.
+/// Runs one sample.
 class Question {
  public:
   Question(Engine& engine, const Tokenizer& tokenizer, const AskOptions& options,
@@ -112,8 +112,8 @@ class Question {
     return engine_.prefill(sequence, tokens, options);
   }
 
-  /// From a sequence that has read `before` and the logits of its last token.
-  /// `exact`: a cache of the same that keeps everything, to compare with; null: none.
+  /// Answers from a sequence that has read `before`, given the logits of its last token. `exact`:
+  /// an exact cache of the same tokens for comparison, or null.
   Answered answer(Sequence& sequence, std::vector<float> logits, double read_seconds,
                   const Cache* exact = nullptr) const {
     Answered out;
@@ -126,7 +126,7 @@ class Question {
     out.bytes = sequence.cache().bytes().used();
     out.exact_bytes = exact_bf16_bytes(sequence.cache());
     if (exact != nullptr) {
-      Answered unused;  // without a value it stays NaN; the answer may have one
+      Answered unused;  // NaN where attention has no value
       attempt(unused, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
     }
     const Stopwatch reading;
@@ -149,7 +149,7 @@ class Question {
   }
 
  private:
-  /// An estimate may have no value where a method's sample misses what counts; that is its answer.
+  /// A sampling method may yield an undefined estimate, which is then reported as such.
   static void attempt(Answered& out, const std::function<void()>& work) {
     try {
       work();
@@ -227,7 +227,7 @@ void Question::write(Sequence& sequence, std::vector<float> logits, Answered& ou
 
 void Question::choose(const Sequence& sequence, std::span<const float> logits,
                       Answered& out) const {
-  // Each choice goes on from a copy of the same cache.
+  // Each choice continues a copy of the same cache.
   for (const std::vector<Token>& choice : choices_) {
     double sum = -token_loss(logits, choice[0]);
     if (choice.size() > 1) {
@@ -260,7 +260,7 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
   if (options_.protocol == Protocol::stream) {
     for (const Variant& variant : variants) {
       require(variant.share == 0 || variant.exact(),
-              "shares of bytes are found by trying, which takes --protocol prefill");
+              "--shares needs --protocol prefill: a share is found by trying several rates");
     }
     for (std::size_t v = 0; v < variants.size(); ++v) {
       Sequence sequence(engine_.model(), question.cache_options(variants[v]));
@@ -287,7 +287,7 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
       CacheOptions options = question.cache_options(variant);
       options.policy = Policy();
       options.recording = recording;
-      reading.reset();  // its memory first
+      reading.reset();  // frees its memory first
       reading.emplace(Work::Reading{variant.key_type,
                                     variant.value_type,
                                     prompt.before,
@@ -318,8 +318,8 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
   return out;
 }
 
-/// The method at the largest rate whose bytes are within the share of an exact cache's. Texts of
-/// about one length have one rate.
+/// The policy at the largest rate whose bytes are within the share of an exact cache. Texts of
+/// similar length use the same rate.
 Policy PromptRunner::fit_share(const Variant& variant) {
   if (variant.policy.info().whole_cache) {
     return variant.policy.with("bytes", fmt::format("{:.6f}", variant.share));
@@ -340,7 +340,8 @@ Policy PromptRunner::fit_share(const Variant& variant) {
     fork.finish_prompt();
     return static_cast<double>(fork.cache().bytes().used()) / allowed;
   };
-  // Bytes are nearly linear in the rate, with steps: by secants, from below in the end.
+  // Bytes are nearly linear in the rate, with steps. The secant method ends at a rate below the
+  // target.
   double rate = variant.share, best = 0, least = HUGE_VAL, last_rate = 0, last_used = 0;
   for (int i = 0; i < 10; ++i) {
     const double used = used_at(rate);

@@ -13,8 +13,8 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
                                std::span<const Token> tokens, std::size_t part,
                                const Advance& advance) {
   require(tokens.size() >= 2, "a stream of {} tokens; at least 2 are needed", tokens.size());
-  require(part > 0, "parts of 0 tokens");
-  require(options.protocol == Protocol::stream, "a stream is read in the protocol stream");
+  require(part > 0, "a part needs at least 1 token");
+  require(options.protocol == Protocol::stream, "stream loss needs --protocol stream");
   const Stopwatch watch;
   Sequence sequence(engine.model(), options);
   StreamLoss out;
@@ -26,9 +26,9 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
     part_sum = 0;
     in_part = 0;
   };
-  // A chunk's logits do not depend on how it is cut, so a stream may be read in chunks.
+  // Logits do not depend on chunk boundaries, so the stream is read in chunks.
   constexpr std::size_t kChunk = 256;
-  const std::size_t last = tokens.size() - 1;  // is only predicted
+  const std::size_t last = tokens.size() - 1;  // predicted, not read
   for (std::size_t done = 0; done < last;) {
     const std::size_t count = std::min({kChunk, last - done, part - in_part});
     if (sequence.positions_after(count) > engine.model().config().max_positions) {

@@ -8,10 +8,10 @@
 
 namespace ballast {
 
-/// The bytes that a piece spells, or nothing if it is not in the alphabet.
+/// The bytes of a piece, or none if a character is not in the alphabet.
 std::optional<std::string> from_byte_alphabet(std::string_view piece);
 
-/// The spelling of bytes.
+/// Spells bytes in the alphabet.
 std::string to_byte_alphabet(std::string_view bytes);
 
 }  // namespace ballast

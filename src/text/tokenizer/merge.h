@@ -1,5 +1,5 @@
-// The merging of byte-pair encoding: of all neighbours that may join, the best (leftmost of equals)
-// join first, until none may. A heap keeps it at n log n for any text.
+// Byte-pair merging: repeatedly joins the best pair of neighbours, the leftmost of equals. A heap
+// bounds it by n log n.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Symbol {
   std::int32_t next = -1;
 };
 
-/// What two neighbours become; the least `order` goes first.
+/// The merge of two neighbours; the smallest `order` comes first.
 struct Merge {
   double order = 0.0;
   Token id = kNoToken;
@@ -59,7 +59,7 @@ void merge_symbols(std::vector<Symbol>& symbols, const Lookup& lookup) {
     candidates.pop();
     Symbol& left = symbols[best.left];
     Symbol& right = symbols[best.right];
-    // Symbols only grow, to the right: the same sum means that both are as they were.
+    // Symbols only grow to the right, so an equal sum of lengths means that both are unchanged.
     if (left.length == 0 || right.length == 0 || left.length + right.length != best.length) {
       continue;
     }

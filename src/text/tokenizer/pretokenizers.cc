@@ -9,9 +9,8 @@
 namespace ballast {
 namespace {
 
-// The expressions are those of each family's own tokenizer.json, in ICU's syntax. Where the
-// reference for GGUF files (llama.cpp, src/llama-vocab.cpp) cuts differently, they follow it, for
-// it is what the ids of a GGUF file are compared with.
+// The expressions are those of each family's own tokenizer.json, in ICU's syntax. Where llama.cpp
+// (src/llama-vocab.cpp) splits differently, they follow llama.cpp, the reference for GGUF files.
 
 const std::string kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -35,13 +34,13 @@ const std::string kDeepseekLetters =
     R"(\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943)";
 const std::string kDeepseekScripts = R"([\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+)";
 
-// Words with one mark before them, numbers, marks with the line ends after them.
+// Words with one leading punctuation mark, numbers, punctuation with trailing line ends.
 std::string words(const std::string& numbers) {
   return kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|)" + numbers +
          R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|)" + kSpaces;
 }
 
-// The same, but a capital letter after a small one begins a new word.
+// The same, but an upper-case letter after a lower-case one begins a new word.
 std::string cased_words(const std::string& numbers, const std::string& ending) {
   const std::string mark = R"([^\r\n\p{L}\p{N}]?)";
   const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
@@ -62,8 +61,8 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
   const PreTokenizer qwen2{{words(number)}};
   const PreTokenizer tekken = with_whole_words(cased_words(number, ""));
   const PreTokenizer o200k{{cased_words(triple, kContractions + "?")}};
-  // Looking behind changes no match of \s+$, but keeps long runs of spaces from being tried anew
-  // at each of their places.
+  // The lookbehind does not change matches of \s+$, but avoids quadratic time on long runs of
+  // spaces.
   const PreTokenizer deepseek_llm{
       {R"([\r\n])", R"(\s?[)" + kDeepseekLetters + "]+",
        R"(\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+)", R"((?<!\s)\s+$)",
@@ -122,7 +121,7 @@ PreTokenizer find_pre_tokenizer(std::string_view name, const std::string& source
   if (const auto found = known.find(name); found != known.end()) return found->second;
   std::vector<std::string_view> names;
   for (const auto& entry : known) names.push_back(entry.first);
-  fail(ErrorCode::unsupported, "{}: unknown pre-tokeniser '{}'; known are {}", source, name,
+  fail(ErrorCode::unsupported, "{}: unknown pre-tokeniser '{}'; known: {}", source, name,
        fmt::join(names, ", "));
 }
 

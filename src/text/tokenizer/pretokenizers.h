@@ -1,4 +1,4 @@
-// The pre-tokenisers that GGUF files name.
+// The pre-tokenizers of GGUF files.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct PreTokenizer {
   bool add_bos = false;             ///< unless the file says otherwise
 };
 
-/// By the value of tokenizer.ggml.pre. Throws Error that names `source` and lists what is known.
+/// The pre-tokenizer of a value of tokenizer.ggml.pre. Throws Error that names `source` and lists
+/// the known ones.
 PreTokenizer find_pre_tokenizer(std::string_view name, const std::string& source);
 
 /// The expression of GPT-2, which "ByteLevel" means in tokenizer.json.

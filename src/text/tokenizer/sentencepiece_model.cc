@@ -72,7 +72,7 @@ Vocabulary SentencePieceModel::vocabulary() const {
   vocabulary.eos = processor_->eos_id();
   vocabulary.unk = processor_->unk_id();
   vocabulary.pad = processor_->pad_id();
-  // The library does not tell whether it puts a space in front; what it does with a letter does.
+  // Encoding one letter shows whether the library adds a leading space.
   std::vector<std::string> pieces;
   const auto status = processor_->Encode("a", &pieces);
   require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
@@ -104,7 +104,7 @@ std::string serialize(const SentencePieceParts& parts) {
   Message trainer;
   trainer.add_integer(3, parts.unigram ? 1 : 2);
   trainer.add_integer(35, parts.byte_fallback);
-  // The library looks for these by name and refuses ids that do not fit.
+  // The library finds these pieces by name and rejects other ids.
   model.add_bytes(2, trainer.bytes());
   Message normalizer;
   normalizer.add_bytes(1, "ballast");

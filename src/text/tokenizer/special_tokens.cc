@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-// Longer than any mark in use; it bounds the work at each place of the text.
+// Longer than any special token in use. Bounds the work at each byte of the text.
 constexpr std::size_t kLongest = 1024;
 
 std::uint64_t edge(std::uint32_t node, char byte) {

@@ -1,4 +1,4 @@
-// Finding special tokens in text: leftmost first, the longest of those that begin there.
+// Finds special tokens in text: the leftmost, then the longest.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace ballast {
 
 class SpecialTokens {
  public:
-  /// Throws Error if one is too long to be a mark.
+  /// Throws Error if a special token is too long.
   explicit SpecialTokens(const Vocabulary& vocabulary);
 
   /// A stretch of text (token == kNoToken) or one token.
@@ -22,8 +22,8 @@ class SpecialTokens {
     Token token = kNoToken;
   };
 
-  /// Calls `part` for what the text is made of, in order; stretches are not empty. User-defined
-  /// tokens are always found, control tokens and the unknown one if `control` is set.
+  /// Calls `part` for each stretch and token in order; stretches are not empty. Finds user-defined
+  /// tokens always, control tokens and the unknown token if `control`.
   void split(std::string_view text, bool control, const std::function<void(Part)>& part) const;
 
  private:

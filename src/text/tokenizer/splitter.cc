@@ -6,8 +6,8 @@
 namespace ballast {
 namespace {
 
-// An expression of a hostile file could backtrack for ever. ICU counts backtracking points in steps
-// of 10,000, so this allows 100 a character; real expressions need fewer than 10.
+// A hostile expression could backtrack for ever. ICU counts backtracking steps in units of 10,000;
+// this limit allows 100 steps a character, real expressions need fewer than 10.
 std::int32_t time_limit(std::int32_t length) { return 10 + length / 100; }
 
 icu::UnicodeString to_utf16(std::string_view text) {
@@ -44,7 +44,7 @@ std::string with_sets(const std::string& pattern) {
   return out;
 }
 
-// Ends of the words, in UTF-16 units, after one more expression has cut them.
+// Splits words by one more expression. Ends of words are UTF-16 offsets.
 std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexMatcher& matcher,
                               UErrorCode& status) {
   std::vector<std::int32_t> finer;

@@ -1,4 +1,4 @@
-// Pre-tokenisation: text is cut into words by regular expressions before byte-pair encoding.
+// Pre-tokenization: regular expressions split text into words before byte-pair encoding.
 #pragma once
 
 #include <unicode/regex.h>
@@ -11,14 +11,15 @@
 
 namespace ballast {
 
-/// Cuts by each expression in turn: within each word so far, every match becomes a word, and so
-/// does what lies between matches (Hugging Face's Split with behavior Isolated).
+/// Applies each expression in turn. Within each word, every match and every gap between matches
+/// becomes a word (Hugging Face's Split with behavior Isolated).
 class Splitter {
  public:
   /// ICU's syntax. Throws Error that names `source` and the expression.
   Splitter(const std::vector<std::string>& patterns, const std::string& source);
 
-  /// The words, in order, together make `text`. Text that is not UTF-8 is matched as U+FFFD.
+  /// Returns the words in order; their concatenation is `text`. Text that is not UTF-8 is matched
+  /// as U+FFFD.
   void split(std::string_view text, const std::function<void(std::string_view)>& word) const;
 
  private:

@@ -29,7 +29,7 @@ constexpr std::string_view kSpace = "\u2581";
 constexpr std::size_t kLongestText = std::size_t{1} << 30;
 constexpr std::size_t kLongestCachedWord = 64;
 
-// What models that name no end-of-turn token call it.
+// Usual names of the end-of-turn token.
 constexpr std::array<std::string_view, 9> kEnds = {
     "<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<end_of_turn>",        "<|end|>",
     "<|eot|>",    "<|endoftext|>", "<EOT>",      "<｜end▁of▁sentence｜>"};
@@ -66,7 +66,7 @@ char byte_of(std::string_view piece) {
   return static_cast<char>(digit(piece[3]) * 16 + digit(piece[4]));
 }
 
-// The bytes that each piece stands for in text.
+// The bytes of each piece in text.
 std::vector<std::string> make_texts(const Vocabulary& vocabulary) {
   std::vector<std::string> texts;
   texts.reserve(vocabulary.pieces.size());
@@ -110,7 +110,7 @@ void check(Vocabulary& vocabulary) {
     require(id >= kNoToken && id < static_cast<Token>(size),
             "{}: the {} token is {}; expected an id below {}", source, name, id, size);
   }
-  // Some files mark the unknown token as any other mark.
+  // Some files declare the unknown token a control token.
   if (vocabulary.unk != kNoToken && vocabulary.unk != vocabulary.bos &&
       vocabulary.unk != vocabulary.eos) {
     vocabulary.types[vocabulary.unk] = TokenType::unknown;
@@ -189,7 +189,7 @@ void Tokenizer::Impl::split(std::string_view text,
                             const std::function<void(std::string_view)>& word) const {
   const bool cut_at_spaces = vocabulary.kind == Kind::sentencepiece && words->spaces_begin_pieces();
   splitter.split(text, [&](std::string_view part) {
-    // No merge crosses these places, so cutting there changes nothing and keeps words short.
+    // No merge crosses these places, so splitting there keeps words short without changing ids.
     std::size_t begin = 0;
     while (cut_at_spaces) {
       std::size_t i = begin;
@@ -207,7 +207,7 @@ void Tokenizer::Impl::encode_text(std::string_view text, bool first,
                                   std::vector<Token>& out) const {
   if (library) return library->encode(text, out);
   const std::string normal = normalize(text, first);
-  // Words recur: their ids are copied from where they were first written.
+  // Words repeat: their ids are copied from the first occurrence.
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
   split(normal, [&](std::string_view word) {
     const bool cached = word.size() <= kLongestCachedWord;

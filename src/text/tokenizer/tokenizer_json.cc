@@ -37,7 +37,7 @@ std::string base64(std::string_view text) {
   return out;
 }
 
-// The parts of a tokenizer.json all say something about the same few properties.
+// Collects the properties that the parts of a tokenizer.json define.
 class Reader {
  public:
   Reader(const json& root, const std::string& source) : root_(root), source_(source) {
@@ -135,7 +135,7 @@ class Reader {
     const bool invert = part.value("invert", false);
     const json& pattern = part.at("pattern");
     if (pattern.contains("String")) {
-      // Gemma splits at spaces, of which its normalizer has left none.
+      // Gemma's split at spaces has no effect: its normalizer replaces all spaces.
       if (pattern.at("String") == " " && spaces_are_marked_) return;
     } else if ((behavior == "Isolated" && !invert) || (behavior == "Removed" && invert)) {
       vocabulary_.splits.push_back(pattern.at("Regex").get<std::string>());
@@ -213,7 +213,7 @@ class Reader {
     std::size_t size = 0;
     for (const auto& [piece, id] : entries.items()) {
       const auto value = id.get<std::uint64_t>();
-      // Ids may have gaps, but an absurd one must not cost memory.
+      // Ids may have gaps, but a huge one must not cost memory.
       require(id.is_number_unsigned() && value < 2 * entries.size() + 1024,
               "{}: '{}' has the id {}, far beyond the {} pieces", source_, piece, id.dump(),
               entries.size());

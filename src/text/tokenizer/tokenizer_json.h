@@ -14,7 +14,7 @@ namespace ballast {
 /// normalizers, pre-tokenizers and post-processors that language models use with them.
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source);
 
-/// Takes in one added token, an object as in "added_tokens".
+/// Adds one token, an object of "added_tokens".
 void add_token(Vocabulary& vocabulary, Token id, const nlohmann::json& token);
 
 /// Parses JSON; throws Error that names `source` and the place.

@@ -1,4 +1,4 @@
-// Reading UTF-8 that may be damaged.
+// Decodes UTF-8 that may be damaged.
 #pragma once
 
 #include <cstddef>

@@ -33,12 +33,12 @@ Vocabulary read_sentencepiece(const fs::path& path) {
   std::string serialized = read_limited(path);
   Vocabulary vocabulary = SentencePieceModel(serialized, path.string()).vocabulary();
   vocabulary.sentencepiece_model = std::move(serialized);
-  // The file does not say; models that have a bos token in it are trained with it in front.
+  // The file has no flag; models with a bos token are trained with it.
   vocabulary.add_bos = vocabulary.bos != kNoToken;
   return vocabulary;
 }
 
-// GPT-2's own form, which OPT still has: a tokenizer.json takes shape from it.
+// Converts GPT-2's own form, which OPT still uses, to a tokenizer.json.
 Vocabulary read_vocab_and_merges(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
   json merges = json::array();
@@ -116,7 +116,7 @@ void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_t
   try {
     if (with_added_tokens && config.contains("added_tokens_decoder")) {
       for (const auto& [id, token] : config.at("added_tokens_decoder").items()) {
-        // Keys are not in numeric order; add_token allows for the gaps.
+        // Keys are not in numeric order; add_token() allows gaps.
         require(!id.empty() && id.size() < 10 &&
                     id.find_first_not_of("0123456789") == std::string::npos,
                 "{}: '{}' in 'added_tokens_decoder' is not an id", path.string(), id);

@@ -19,7 +19,7 @@ void read_pieces(Vocabulary& vocabulary, const Gguf& file) {
   for (std::int64_t type : types.value_or(std::vector<std::int64_t>())) {
     require(type >= 0 && type <= 6, "{}: the token type {} in tokenizer.ggml.token_type is unknown",
             vocabulary.source, type);
-    // 0 is "undefined": nothing was said, so nothing is special about it.
+    // 0 is "undefined", a normal token.
     vocabulary.types.push_back(type == 0 ? TokenType::normal : static_cast<TokenType>(type));
   }
 }
@@ -55,7 +55,7 @@ void read_special(Vocabulary& vocabulary, const Gguf& file) {
       flag("tokenizer.ggml.add_eos_token", vocabulary.add_eos) && vocabulary.eos != kNoToken;
 }
 
-// Phi-3's marks swallow the line end after them; the file has no place to say so.
+// Phi-3's special tokens absorb the line end after them; the file has no key for it.
 void strip_after_phi3_marks(Vocabulary& vocabulary) {
   for (std::size_t i = 0; i < vocabulary.types.size(); ++i) {
     const std::string& piece = vocabulary.pieces[i];

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kSpace = "\u2581";
 
-// Only these can come out of merging: a mark such as <s> never stands for its own spelling.
+// Pieces that merges can produce. A special token such as <s> never encodes its own spelling.
 bool is_mergeable(TokenType type) {
   return type == TokenType::normal || type == TokenType::user_defined;
 }
@@ -67,7 +67,7 @@ void WordEncoder::read_merges() {
             "{}: {} scores for {} pieces; expected one each, or merges", vocabulary_.source,
             vocabulary_.scores.size(), vocabulary_.pieces.size());
   }
-  // Merges are written as pieces are, so byte-level ones need ids by that spelling.
+  // Merges are spelled like pieces, so byte-level BPE looks up ids by that spelling.
   std::unordered_map<std::string_view, Token> written;
   if (by_bytes_) {
     written.reserve(vocabulary_.pieces.size());
@@ -158,8 +158,8 @@ bool WordEncoder::append_bytes(std::string_view bytes, std::vector<Token>& out) 
   return true;
 }
 
-// A character that has no piece, or a byte: some byte-level vocabularies leave out those that no
-// UTF-8 text has.
+// A character or byte without a piece: some byte-level vocabularies omit bytes that UTF-8 never
+// uses.
 void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const {
   if (append_bytes(bytes, out)) return;
   if (vocabulary_.unk != kNoToken) {

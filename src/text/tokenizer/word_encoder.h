@@ -14,8 +14,8 @@ namespace ballast {
 
 class WordEncoder {
  public:
-  /// Keeps views of the vocabulary's pieces, and for byte_bpe of `texts`, the bytes that each piece
-  /// spells; both must outlive it.
+  /// Keeps views of the vocabulary's pieces and, for byte_bpe, of `texts`, the bytes of each piece.
+  /// Both must outlive it.
   WordEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& texts);
 
   /// Appends the ids of a word.

@@ -112,7 +112,7 @@ TEST_F(EvalKinds, TypesOfStorageAreComparedInAnyExperiment) {
   const json mixed = result("lines", words + Words{"--key-type", "f16", "--value-type", "int4"});
   EXPECT_EQ(mixed["results"][0]["cache_type"], "f16/int4");
   expect_refusal(eval("lines", words + Words{"--cache-types", "f16,int4", "--key-type", "f16"}),
-                 "--cache-types lists several");
+                 "--key-type and --value-type need a single --cache-type");
   expect_refusal(eval("lines", words + Words{"--cache-type", "int3"}), "int3");
 }
 

@@ -113,14 +113,14 @@ TEST_F(EvalText, BadDataIsNamedBeforeAnythingRuns) {
                  "vt.jsonl:1: the field \"outputs\" is missing");
   expect_refusal(eval("summarise", {"--data", file("x.jsonl", "{\"article\": \"x\"}")}),
                  "\"summary_gt\" is missing");
-  expect_refusal(eval("choice", {"--data", file("e.jsonl", "{}")}), "tells no task");
+  expect_refusal(eval("choice", {"--data", file("e.jsonl", "{}")}), "does not begin with a task");
   expect_refusal(
       eval("choice", {"--data", file("piqa.jsonl",
                                      R"({"goal": "g", "sol1": "a", "sol2": "b", "label": 0})")}),
-      "5 examples are wanted, 0 there");
+      "--shots 5 needs as many examples; the file has 0");
   expect_refusal(
       eval("diversity", {"--data", file("one.jsonl", R"({"article": "x", "summary_gt": "y"})")}),
-      "one prompt makes one");
+      "Self-BLEU needs at least two prompts");
 }
 
 TEST_F(EvalText, SamplesLongerThanTheModelLoseTheirMiddle) {

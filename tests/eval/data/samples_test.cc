@@ -36,14 +36,14 @@ TEST(Variants, RefuseUnequalOrUnsaidMemory) {
                           std::size_t seeds = 1) {
     return error_of([&] { variants(methods, memory, seeds); });
   };
-  EXPECT_THAT(refused({"h2o:rate=0.5"}, {.rates = {0.25}}), HasSubstr("sets its memory itself"));
-  EXPECT_THAT(refused({"h2o"}, {}), HasSubstr("how much may it keep"));
+  EXPECT_THAT(refused({"h2o:rate=0.5"}, {.rates = {0.25}}), HasSubstr("remove its rate or budget"));
+  EXPECT_THAT(refused({"h2o"}, {}), HasSubstr("needs a rate or budget"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}, .budgets = {7}}), HasSubstr("exclude each other"));
-  EXPECT_THAT(refused({"h2o"}, {.rates = {1.5}}), HasSubstr("a rate of 1.5"));
-  EXPECT_THAT(refused({"h2o"}, {.shares = {1}}), HasSubstr("a share of 1"));
+  EXPECT_THAT(refused({"h2o"}, {.rates = {1.5}}), HasSubstr("--rates 1.5"));
+  EXPECT_THAT(refused({"h2o"}, {.shares = {1}}), HasSubstr("--shares 1"));
   EXPECT_THAT(refused({"h2o"}, {.budgets = {0}}), HasSubstr("budget of 0"));
   EXPECT_THAT(refused({}, {.rates = {0.5}}), HasSubstr("no method"));
-  EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}}, 0), HasSubstr("0 seeds"));
+  EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}}, 0), HasSubstr("--seeds must be at least 1"));
 }
 
 /// Two groups of two samples; seeds of one method averaged before the error is taken.
@@ -196,9 +196,9 @@ TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
                                             "h2o:budget=16", "snapkv:budget=40,window=8",
                                             "streaming-llm:budget=12"};
   for (bool later : {false, true}) {
-    PromptRunner asker(engine, *tokenizer_, {.question_later = later});
+    PromptRunner runner(engine, *tokenizer_, {.question_later = later});
     const auto cases = variants(methods, {});
-    const auto answers = asker.ask(sample(), cases);
+    const auto answers = runner.ask(sample(), cases);
     for (std::size_t v = 0; v < cases.size(); ++v) {
       EXPECT_EQ(answers[v].text, plainly(*model_, *tokenizer_, sample(), cases[v], later))
           << cases[v].name() << (later ? ", question later" : "");
@@ -215,17 +215,17 @@ TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
 
 TEST_F(AskModel, SharesOfBytesAreKept) {
   Engine engine(*model_);
-  PromptRunner asker(engine, *tokenizer_, {});
+  PromptRunner runner(engine, *tokenizer_, {});
   auto cases =
       variants({"uniform:sink=1,window=2", "streaming-llm:sink=1", "replay"}, {.shares = {0.8}});
   for (Variant& variant : cases) variant.key_type = variant.value_type = StorageType::bf16;
-  const auto answers = asker.ask(sample(90), cases);
+  const auto answers = runner.ask(sample(90), cases);
   for (const Answered& answer : answers) {
     EXPECT_LE(static_cast<double>(answer.bytes), 0.8 * static_cast<double>(answer.exact_bytes));
     EXPECT_GT(static_cast<double>(answer.bytes), 0.7 * static_cast<double>(answer.exact_bytes));
   }
   const auto tiny = variants({"uniform"}, {.shares = {0.01}});
-  EXPECT_THAT(error_of([&] { asker.ask(sample(90), tiny); }), HasSubstr("larger share"));
+  EXPECT_THAT(error_of([&] { runner.ask(sample(90), tiny); }), HasSubstr("larger share"));
 }
 
 TEST_F(AskModel, ChoicesAreScoredByTheLogProbabilityOfTheirTokens) {
@@ -233,8 +233,8 @@ TEST_F(AskModel, ChoicesAreScoredByTheLogProbabilityOfTheirTokens) {
   Sample s = sample(30);
   s.choices = {" a", " box of", "zzz"};
   for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
-    PromptRunner asker(engine, *tokenizer_, {.protocol = protocol});
-    const Answered answer = asker.ask(s, variants({"exact"}, {}))[0];
+    PromptRunner runner(engine, *tokenizer_, {.protocol = protocol});
+    const Answered answer = runner.ask(s, variants({"exact"}, {}))[0];
     ASSERT_EQ(answer.choices.size(), 3u);
     for (std::size_t c = 0; c < 3; ++c) {
       // All in one go, exactly.
@@ -282,13 +282,13 @@ TEST_F(AskModel, LongPromptsLoseTheirMiddleOrAreRefused) {
 TEST_F(AskModel, WhatTheLogHoldsIsNotAskedAgain) {
   const TempDir dir;
   Engine engine(*model_);
-  PromptRunner asker(engine, *tokenizer_, {});
+  PromptRunner runner(engine, *tokenizer_, {});
   const auto cases = variants({"exact", "h2o"}, {.budgets = {20}});
   const std::vector<Sample> samples = {sample(50), sample(60)};
   std::vector<std::vector<Answered>> first;
   {
     ResultLog log(dir / "p", {{"x", 1}});
-    first = ask_all(asker, {samples[0]}, cases, log);
+    first = ask_all(runner, {samples[0]}, cases, log);
   }
   // Another answer in the log, to see that it is what comes back.
   std::string text = read_text(dir / "p");
@@ -298,12 +298,13 @@ TEST_F(AskModel, WhatTheLogHoldsIsNotAskedAgain) {
   text.replace(at + 7, was.size(), "\"kept\"");
   write_text(dir / "p", text);
   ResultLog log(dir / "p", {{"x", 1}});
-  const auto all = ask_all(asker, samples, cases, log);
+  const auto all = ask_all(runner, samples, cases, log);
   EXPECT_EQ(all[0][0].text, first[0][0].text);
   EXPECT_EQ(all[0][1].text, "kept");
   EXPECT_GT(all[1][1].made, 0u);
   std::vector<Sample> twice = {samples[0], samples[0]};
-  EXPECT_THAT(error_of([&] { ask_all(asker, twice, cases, log); }), HasSubstr("two samples"));
+  EXPECT_THAT(error_of([&] { ask_all(runner, twice, cases, log); }),
+              HasSubstr("two samples have the id"));
 }
 
 }  // namespace

@@ -207,15 +207,16 @@ TEST(AttentionError, RefusesWhatCannotBe) {
   EXPECT_THAT(error("balancekv:sink=4", same), HasSubstr("leave out sink="));
   EXPECT_THAT(error("balancekv:window=60", same), HasSubstr("budget=43 is smaller than"));
   EXPECT_THAT(error("exact", [](auto& o) { o.policies.clear(); }), HasSubstr("no method"));
-  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {0}; }), HasSubstr("a rate of 0"));
-  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {1.5}; }), HasSubstr("a rate of 1.5"));
-  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {NAN}; }), HasSubstr("a rate of nan"));
+  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {0}; }), HasSubstr("--rates 0"));
+  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {1.5}; }), HasSubstr("--rates 1.5"));
+  EXPECT_THAT(error("balancekv", [](auto& o) { o.rates = {NAN}; }), HasSubstr("--rates nan"));
   EXPECT_THAT(error("balancekv", [](auto& o) { o.rates.clear(); }), HasSubstr("no rate"));
-  EXPECT_THAT(error("balancekv", [](auto& o) { o.seeds = 0; }), HasSubstr("0 seeds"));
+  EXPECT_THAT(error("balancekv", [](auto& o) { o.seeds = 0; }),
+              HasSubstr("--seeds must be at least 1"));
   EXPECT_THAT(error("balancekv", [](auto& o) { o.queries = 11; }),
-              HasSubstr("11 queries of a window of 10"));
+              HasSubstr("11 queries: expected 1 to 10"));
   EXPECT_THAT(error("balancekv", [](auto& o) { o.window = 84; }),
-              HasSubstr("90 tokens leave no middle between the first 6 and the last 84"));
+              HasSubstr("90 tokens leave no middle between a sink of 6 and a window of 84"));
   EXPECT_THAT(error("balancekv", [](auto& o) { o.layers = {2}; }),
               HasSubstr("there is no layer 2"));
   EXPECT_THAT(error("balancekv",

@@ -83,8 +83,8 @@ TEST(PrincipalPlane, FindsThePlaneThatRowsLieIn) {
   along_u -= mean_u * mean_u;
   along_w -= mean_w * mean_w;
   const PlaneMap map = principal_plane(rows);
-  EXPECT_NEAR(map.share[0] + map.share[1], 1, 1e-6);
-  EXPECT_NEAR(map.share[0], along_u / (along_u + along_w), 0.01);
+  EXPECT_NEAR(map.variance[0] + map.share[1], 1, 1e-6);
+  EXPECT_NEAR(map.variance[0], along_u / (along_u + along_w), 0.01);
   for (std::size_t i = 1; i < 200; ++i) {
     const double on_map =
         std::hypot(map.points[i][0] - map.points[0][0], map.points[i][1] - map.points[0][1]);
@@ -96,13 +96,13 @@ TEST(PrincipalPlane, WithoutVariance) {
   for (std::size_t n : {0u, 1u, 4u}) {
     const PlaneMap map = principal_plane(Matrix(n, 3));
     EXPECT_EQ(map.points.size(), n);
-    EXPECT_EQ(map.share[0], 0);
+    EXPECT_EQ(map.variance[0], 0);
   }
   Matrix line(3, 2);
   for (std::size_t i = 0; i < 3; ++i) line[i][0] = static_cast<float>(i);
   const PlaneMap map = principal_plane(line);
-  EXPECT_NEAR(map.share[0], 1, 1e-12);
-  EXPECT_EQ(map.share[1], 0);
+  EXPECT_NEAR(map.variance[0], 1, 1e-12);
+  EXPECT_EQ(map.variance[1], 0);
   EXPECT_NEAR(map.points[2][0], 1, 1e-9);
 }
 

@@ -176,16 +176,18 @@ TEST_F(ChoiceTasks, ShotsComeFromAnotherFileIfGiven) {
 }
 
 TEST_F(ChoiceTasks, NamesWhatIsWrong) {
-  EXPECT_THAT(error("what.jsonl", "{}"), HasSubstr("tells no task; say which of copa, mathqa"));
+  EXPECT_THAT(error("what.jsonl", "{}"),
+              HasSubstr("does not begin with a task; name it with --task: copa, mathqa"));
   EXPECT_THAT(test::error_of([&] {
                 read_choices(file("a.jsonl", "{}"), {.task = "boolq", .shots_file = {}});
               }),
-              HasSubstr("\"boolq\" is not known; known are copa"));
+              HasSubstr("--task boolq: unknown; known: copa"));
   EXPECT_THAT(error("piqa.jsonl", R"({"goal": "g", "sol1": "a", "sol2": "b", "label": 2})"),
-              HasSubstr("piqa.jsonl:1: choice 2 is said to be right, but there are 2"));
+              HasSubstr("piqa.jsonl:1: the right choice is number 2, but there are 2"));
   EXPECT_THAT(error("piqa.jsonl", R"({"goal": "g", "sol1": "", "sol2": "b", "label": 0})"),
               HasSubstr("an empty choice"));
-  EXPECT_THAT(error("piqa.jsonl", piqa(3), 3), HasSubstr("3 examples are wanted, 2 there"));
+  EXPECT_THAT(error("piqa.jsonl", piqa(3), 3),
+              HasSubstr("--shots 3 needs as many examples; the file has 2"));
   EXPECT_THAT(error("winogrande.jsonl",
                     R"({"sentence": "none", "option1": "a", "option2": "b", "answer": "1"})"),
               HasSubstr("no blank"));

@@ -87,7 +87,7 @@ TEST_F(StreamLossModel, RefusesWhatIsNoStream) {
   EXPECT_THAT(error_of([&] { measure_stream_loss(engine, options, tokens(1), 5); }),
               HasSubstr("at least 2"));
   EXPECT_THAT(error_of([&] { measure_stream_loss(engine, options, tokens(9), 0); }),
-              HasSubstr("parts of 0"));
+              HasSubstr("a part needs at least 1 token"));
 }
 
 }  // namespace
