@@ -237,7 +237,7 @@ TEST(Bench, SaysWhatIsWrong) {
   expect_refusal(bench({"--prompt", "0"}), "a prompt of 0 tokens");
   expect_refusal(bench({"--generate", "0"}), "0 tokens generated");
   expect_refusal(bench({"--memory", "lots"}), "--memory lots");
-  expect_refusal(bench({"--memory", "900000G"}), "are available");
+  expect_refusal(bench({"--memory", "900000G"}), "exceeds the");
   expect_refusal(bench({"--memory", "1G", "--scale", "1k..2k"}), "not both");
   expect_refusal(bench({"--scale", "1k"}), "expected a range");
   expect_refusal(bench({"--scale", "1k..512"}), "1024 to 512");

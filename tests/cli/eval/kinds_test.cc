@@ -72,7 +72,7 @@ TEST_F(EvalKinds, NeedlesRefuseWhatCannotBe) {
   };
   refused({"--lengths", "4000"}, "at most 2048 are read");  // a map of shorter texts would lie
   refused({"--lengths", "20"}, "tokens are too few");
-  refused({"--depths", "1.5"}, "--depths: 1.5");
+  refused({"--depths", "1.5"}, "--depths 1.5");
   refused({"--repeat", "0"}, "--repeat");
   refused({"--limit", "1"}, "use --repeat");
   refused({"--cache-types", "f16,int4"}, "one --cache-type at a time");

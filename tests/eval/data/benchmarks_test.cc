@@ -129,7 +129,7 @@ TEST_F(Benchmarks, LongBenchReadsAFolderInItsOrder) {
   const auto error = [&](const LongBenchOptions& options) {
     return test::error_of([&] { read_longbench(dir_.path(), options); });
   };
-  EXPECT_THAT(error({.tasks = {"lcc"}}), HasSubstr("lcc.jsonl: there is no such file"));
+  EXPECT_THAT(error({.tasks = {"lcc"}}), HasSubstr("lcc.jsonl: no such file; task lcc needs it"));
   EXPECT_THAT(error({.tasks = {"vcsum"}}), HasSubstr("Chinese"));
   EXPECT_THAT(error({.tasks = {"nothing"}}), HasSubstr("no task \"nothing\"; known: narrativeqa"));
   EXPECT_THAT(error({.tasks = {"qmsum"}, .e = true}), HasSubstr("not part of LongBench-E"));

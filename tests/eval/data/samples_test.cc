@@ -41,7 +41,7 @@ TEST(Variants, RefuseUnequalOrUnsaidMemory) {
   EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}, .budgets = {7}}), HasSubstr("exclude each other"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {1.5}}), HasSubstr("--rates 1.5"));
   EXPECT_THAT(refused({"h2o"}, {.shares = {1}}), HasSubstr("--shares 1"));
-  EXPECT_THAT(refused({"h2o"}, {.budgets = {0}}), HasSubstr("budget of 0"));
+  EXPECT_THAT(refused({"h2o"}, {.budgets = {0}}), HasSubstr("--budgets must be at least 1"));
   EXPECT_THAT(refused({}, {.rates = {0.5}}), HasSubstr("no method"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}}, 0), HasSubstr("--seeds must be at least 1"));
 }

@@ -83,7 +83,7 @@ TEST(PrincipalPlane, FindsThePlaneThatRowsLieIn) {
   along_u -= mean_u * mean_u;
   along_w -= mean_w * mean_w;
   const PlaneMap map = principal_plane(rows);
-  EXPECT_NEAR(map.variance[0] + map.share[1], 1, 1e-6);
+  EXPECT_NEAR(map.variance[0] + map.variance[1], 1, 1e-6);
   EXPECT_NEAR(map.variance[0], along_u / (along_u + along_w), 0.01);
   for (std::size_t i = 1; i < 200; ++i) {
     const double on_map =
