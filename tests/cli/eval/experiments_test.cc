@@ -81,7 +81,8 @@ TEST(Experiments, ClustersShowInTheRadius) {
   EXPECT_EQ(rows[0]["centres"], 1);  // in order, however given
   EXPECT_LT(rows[1]["radius"], rows[0]["radius"]);
   EXPECT_EQ(rows[3]["part"], "values");
-  expect_refusal(run_with(Words{"eval", "clusters", "--centres", "0"} + kStream), "must be at least 1");
+  expect_refusal(run_with(Words{"eval", "clusters", "--centres", "0"} + kStream),
+                 "must be at least 1");
   expect_refusal(run_with(Words{"eval", "clusters", "--select-kv-heads", "7"} + kStream),
                  "there is no KV head 7");
 }
