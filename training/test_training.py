@@ -467,6 +467,17 @@ class Files(unittest.TestCase):
                     self.assertEqual(again["model"][name].dtype, torch.float32)
                     self.assertLessEqual(((again["model"][name] - tensor).abs() - tolerance * tensor.abs()).max(), 0)
 
+    def test_checkpoint_of_the_project_goes_on(self):
+        path = os.path.join(HERE, "checkpoint", "latest.pt")
+        found = checkpoint.load(path)
+        self.assertLessEqual(max(map(os.path.getsize, checkpoint.parts(path))), 16 << 20)
+        self.assertEqual(found["shape"]["vocabulary"], PROCESSOR.vocab_size())
+        model = models.Model(models.Shape(**found["shape"]))
+        model.load_state_dict(found["model"])
+        for optimizer, saved in zip(train.optimizers(model, 0.002), found["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+            self.assertTrue(optimizer.state_dict()["state"])
+
     def test_not_a_gguf(self):
         with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
             file.write(b"nothing")
