@@ -2,7 +2,7 @@
 #pragma once
 
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "text/jinja/value.h"
 
@@ -16,21 +16,27 @@ Value apply_filter(const std::string& name, const Value& input, const Arguments&
 bool apply_test(const std::string& name, const Value& input, const Arguments& arguments,
                 Budget& budget);
 
-/// `object.name(arguments)` for strings and dicts. Throws Error that names an unknown method.
+/// `object.name(arguments)` for strings, lists and dicts. Throws Error that names an unknown
+/// method.
 Value call_method(const Value& object, const std::string& name, const Arguments& arguments,
                   Budget& budget);
 
-/// What a loop over the value meets: items, keys, characters. Nothing for undefined values.
+/// The items that a loop over the value visits: items, keys or characters. Empty for undefined
+/// values.
 List items_of(const Value& value, Budget& budget);
 
-/// `object.name` or `object[name]`: undefined if there is no such member. Throws Error if the
-/// object itself is undefined.
-Value member(const Value& object, std::string_view name);
+/// `object.name`: a method or, if there is none, the member of a dict; undefined if there is
+/// neither. The method refers to `budget`. Throws Error if the object itself is undefined.
+Value attribute_of(const Value& object, const std::string& name, Budget& budget);
+
+/// Whether a dict has a method of this name, which then hides a key in `dict.name`.
+bool is_dict_method(std::string_view name);
 
 /// True if `item in container`.
 bool contains(const Value& container, const Value& item, Budget& budget);
 
-/// The characters of a text; what is not UTF-8 stays in pieces.
-std::vector<std::string> characters(std::string_view text);
+std::string_view expect_text(const Value& value, const char* who);
+/// Clamped to 64 bits.
+std::int64_t expect_integer(const Value& value, const char* who);
 
 }  // namespace ballast::jinja

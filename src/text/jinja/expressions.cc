@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/fail.h"
+#include "text/jinja/strings.h"
 
 namespace ballast::jinja {
 namespace {
@@ -16,17 +17,10 @@ constexpr int kDeepestNesting = 60;
 
 }  // namespace
 
-class ExpressionParser::Nesting {
- public:
-  explicit Nesting(ExpressionParser& parser) : parser_(parser) {
-    require(++parser_.nesting_ <= kDeepestNesting, "line {}: expressions nested more than {} deep",
-            parser_.peek().line, kDeepestNesting);
-  }
-  ~Nesting() { --parser_.nesting_; }
-
- private:
-  ExpressionParser& parser_;
-};
+ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
+  require(++parser_.nesting_ <= kDeepestNesting, "line {}: expressions nested more than {} deep",
+          parser_.peek().line, kDeepestNesting);
+}
 
 const Lexeme& ExpressionParser::peek(std::size_t ahead) const {
   return lexemes_[std::min(at_ + ahead, lexemes_.size() - 1)];
@@ -88,17 +82,18 @@ ExpressionPtr ExpressionParser::make(Kind kind, std::string name,
   return expression;
 }
 
-ExpressionPtr ExpressionParser::parse_tuple() {
-  ExpressionPtr first = parse_expression();
+ExpressionPtr ExpressionParser::parse_tuple(bool conditional) {
+  const auto parse_item = [&] { return conditional ? parse_expression() : parse_or(); };
+  ExpressionPtr first = parse_item();
   if (!peek().is_op(",")) return first;
-  ExpressionPtr list = make(Kind::list, "", {&first});
+  ExpressionPtr tuple = make(Kind::tuple, "", {&first});
   while (accept_op(",")) {
     if (peek().kind == Lexeme::Kind::close || peek().is_op(")")) break;
-    ExpressionPtr item = parse_expression();
-    deepen(*list, item);
-    list->children.push_back(std::move(item));
+    ExpressionPtr item = parse_item();
+    deepen(*tuple, item);
+    tuple->children.push_back(std::move(item));
   }
-  return list;
+  return tuple;
 }
 
 ExpressionPtr ExpressionParser::parse_expression() {
@@ -142,23 +137,24 @@ ExpressionPtr ExpressionParser::parse_not() {
   return make(Kind::unary, "not", {&operand});
 }
 
-// a < b < c means a < b and b < c, which chat templates have no use for: refused.
 ExpressionPtr ExpressionParser::parse_comparison() {
-  ExpressionPtr left = parse_sum();
-  for (int count = 0;; ++count) {
+  ExpressionPtr first = parse_sum();
+  ExpressionPtr chain;
+  while (true) {
     std::string op;
     for (std::string_view candidate : {"==", "!=", "<", "<=", ">", ">="}) {
       if (peek().is_op(candidate)) op = candidate;
     }
     if (peek().is_name("in")) op = "in";
     if (peek().is_name("not") && peek(1).is_name("in")) op = "not in";
-    if (op.empty()) return left;
-    require(count == 0, ErrorCode::unsupported, "line {}: chained comparisons are not supported",
-            peek().line);
+    if (op.empty()) return chain ? std::move(chain) : std::move(first);
     take();
     if (op == "not in") take();
-    ExpressionPtr right = parse_sum();
-    left = make(Kind::binary, op, {&left, &right});
+    if (!chain) chain = make(Kind::comparison, "", {&first});
+    ExpressionPtr operand = parse_sum();
+    deepen(*chain, operand);
+    chain->children.push_back(std::move(operand));
+    chain->operators.push_back(std::move(op));
   }
 }
 
@@ -196,20 +192,23 @@ ExpressionPtr ExpressionParser::parse_primary() {
   const Lexeme lexeme = take();
   ExpressionPtr result = make(Kind::literal, "", {});
   result->line = lexeme.line;
-  const auto number = [&](auto value) {
-    const char* end = lexeme.text.data() + lexeme.text.size();
-    const auto [stop, error] = std::from_chars(lexeme.text.data(), end, value);
-    require(error == std::errc() && stop == end, "line {}: the number {} is out of range",
-            lexeme.line, lexeme.text);
-    return value;
-  };
   switch (lexeme.kind) {
-    case Lexeme::Kind::integer:
-      result->value = number(std::int64_t{});
+    case Lexeme::Kind::integer: {
+      const std::optional<Value> value = parse_integer(lexeme.text, 0);
+      require(value && value->integer(), "line {}: the integer {} is {}", lexeme.line, lexeme.text,
+              value ? "too large" : "malformed");
+      result->value = *value;
       return result;
-    case Lexeme::Kind::real:
-      result->value = number(double{});
+    }
+    case Lexeme::Kind::real: {
+      double value = 0;
+      const char* end = lexeme.text.data() + lexeme.text.size();
+      const auto [stop, error] = std::from_chars(lexeme.text.data(), end, value);
+      require(error == std::errc() && stop == end, "line {}: the number {} is out of range",
+              lexeme.line, lexeme.text);
+      result->value = value;
       return result;
+    }
     case Lexeme::Kind::string: {
       std::string text = lexeme.text;
       while (peek().kind == Lexeme::Kind::string) text += take().text;
@@ -227,6 +226,9 @@ ExpressionPtr ExpressionParser::parse_primary() {
       } else {
         result->kind = Kind::variable;
         result->name = name;
+        if (name == "caller") special_.caller = true;
+        if (name == "varargs") special_.varargs = true;
+        if (name == "kwargs") special_.kwargs = true;
       }
       return result;
     }
@@ -234,7 +236,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
       if (lexeme.text == "[") return parse_list("]");
       if (lexeme.text == "{") return parse_dict();
       if (lexeme.text == "(") {
-        if (accept_op(")")) return make(Kind::list, "", {});
+        if (accept_op(")")) return make(Kind::tuple, "", {});
         const Nesting nesting(*this);
         ExpressionPtr inner = parse_tuple();
         expect_op(")");
@@ -278,9 +280,13 @@ ExpressionPtr ExpressionParser::parse_dict() {
 ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr object) {
   while (true) {
     if (accept_op(".")) {
-      if (peek().kind == Lexeme::Kind::integer) unexpected("a name after '.'");
-      const std::string name = expect_name();
-      object = make(Kind::attribute, name, {&object});
+      if (peek().kind == Lexeme::Kind::integer) {
+        ExpressionPtr index = parse_primary();
+        object = make(Kind::item, "", {&object, &index});
+      } else {
+        const std::string name = expect_name();
+        object = make(Kind::attribute, name, {&object});
+      }
     } else if (accept_op("[")) {
       object = parse_index(std::move(object));
     } else if (accept_op("(")) {
@@ -315,8 +321,16 @@ void ExpressionParser::parse_arguments(Expression& call) {
   for (bool first = true; !accept_op(")"); first = false) {
     if (!first) expect_op(",");
     if (accept_op(")")) return;
-    if (peek().is_op("*") || peek().is_op("**")) unexpected("an argument (not * or **)");
-    if (peek().kind == Lexeme::Kind::name && peek(1).is_op("=")) {
+    if (accept_op("*")) {
+      ExpressionPtr list = parse_expression();
+      ExpressionPtr spread = make(Kind::spread, "", {&list});
+      deepen(call, spread);
+      call.children.push_back(std::move(spread));
+    } else if (accept_op("**")) {
+      ExpressionPtr value = parse_expression();
+      deepen(call, value);
+      call.named.emplace_back("", std::move(value));
+    } else if (peek().kind == Lexeme::Kind::name && peek(1).is_op("=")) {
       std::string name = take().text;
       take();
       ExpressionPtr value = parse_expression();
@@ -330,14 +344,22 @@ void ExpressionParser::parse_arguments(Expression& call) {
   }
 }
 
+ExpressionPtr ExpressionParser::parse_filter_of(ExpressionPtr input) {
+  const std::string name = expect_name();
+  input = make(Kind::filter, name, {&input});
+  if (accept_op("(")) parse_arguments(*input);
+  return input;
+}
+
 ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input) {
   while (true) {
     if (accept_op("|")) {
-      const std::string name = expect_name();
-      input = make(Kind::filter, name, {&input});
-      if (accept_op("(")) parse_arguments(*input);
+      input = parse_filter_of(std::move(input));
     } else if (accept_name("is")) {
       input = parse_test(std::move(input));
+    } else if (accept_op("(")) {
+      input = make(Kind::call, "", {&input});
+      parse_arguments(*input);
     } else {
       return input;
     }

@@ -23,16 +23,33 @@ class ExpressionParser {
   std::string expect_name();
   [[noreturn]] void unexpected(std::string_view expected) const;
 
-  /// With "a if b else c" or without; with commas ("a, b" is a list) or without.
+  /// Bounds the recursion of the parser.
+  class Nesting {
+   public:
+    explicit Nesting(ExpressionParser& parser);
+    ~Nesting() { --parser_.nesting_; }
+
+   private:
+    ExpressionParser& parser_;
+  };
+
   ExpressionPtr parse_expression();
-  ExpressionPtr parse_tuple();
-  ExpressionPtr parse_or();
-
- private:
-  class Nesting;
-
+  /// "a, b" is a tuple. `conditional`: whether "a if b else c" may stand in it.
+  ExpressionPtr parse_tuple(bool conditional = true);
+  /// Filters, tests and calls behind an input.
+  ExpressionPtr parse_filters(ExpressionPtr input);
+  /// The first filter stands without its '|'.
+  ExpressionPtr parse_filter_of(ExpressionPtr input);
   ExpressionPtr make(Expression::Kind kind, std::string name,
                      std::initializer_list<ExpressionPtr*> children) const;
+
+  /// The names that have been seen as variables and mean something special in macros.
+  struct SpecialNames {
+    bool caller = false, varargs = false, kwargs = false;
+  } special_;
+
+ private:
+  ExpressionPtr parse_or();
   ExpressionPtr parse_and();
   ExpressionPtr parse_not();
   ExpressionPtr parse_comparison();
@@ -45,7 +62,6 @@ class ExpressionParser {
   ExpressionPtr parse_list(std::string_view closing);
   ExpressionPtr parse_dict();
   ExpressionPtr parse_postfix(ExpressionPtr object);
-  ExpressionPtr parse_filters(ExpressionPtr input);
   ExpressionPtr parse_index(ExpressionPtr object);
   ExpressionPtr parse_test(ExpressionPtr input);
   void parse_arguments(Expression& call);

@@ -1,7 +1,9 @@
 #include "text/jinja/interpreter.h"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <memory>
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -23,9 +25,15 @@ class LineError : public Error {
 
 class Interpreter {
  public:
-  Interpreter(const Dict& variables, Budget& budget) : budget_(budget), scopes_(1) {
+  Interpreter(const Dict& variables, Budget& budget)
+      : budget_(budget), scope_(std::make_shared<Scope>()) {
     add_globals();
-    for (const auto& [name, value] : variables.items) scopes_[0][name] = value;
+    for (const auto& [name, value] : variables.items) scope_->names[*name.string()] = value;
+    scope_ = std::make_shared<Scope>(Scope{{}, scope_});
+  }
+  // A macro refers to the scope that holds it.
+  ~Interpreter() {
+    for (const ScopePtr& scope : closed_over_) scope->names.clear();
   }
 
   std::string run(const Block& block) {
@@ -35,7 +43,12 @@ class Interpreter {
 
  private:
   enum class Flow { normal, break_, continue_ };
-  using Scope = std::unordered_map<std::string, Value>;
+  struct Scope;
+  using ScopePtr = std::shared_ptr<Scope>;
+  struct Scope {
+    std::unordered_map<std::string, Value> names;
+    ScopePtr outer;
+  };
 
   // Counts how deep the recursion is.
   class Level {
@@ -51,21 +64,32 @@ class Interpreter {
     int& level_;
   };
 
-  // Variables set within live until the end.
+  // A new scope within `outer`, which is the current one until the end.
   class NewScope {
    public:
-    explicit NewScope(Interpreter& in) : in_(in) { in_.scopes_.emplace_back(); }
-    ~NewScope() { in_.scopes_.pop_back(); }
+    explicit NewScope(Interpreter& in) : NewScope(in, in.scope_) {}
+    NewScope(Interpreter& in, const ScopePtr& outer) : in_(in), before_(in.scope_) {
+      in_.scope_ = std::make_shared<Scope>(Scope{{}, outer});
+    }
+    ~NewScope() { in_.scope_ = before_; }
 
    private:
     Interpreter& in_;
+    ScopePtr before_;
   };
 
   void add_globals() {
-    Scope& globals = scopes_[0];
+    auto& globals = scope_->names;
     globals["range"] = Function([this](const Arguments& a) { return range(a); });
     globals["namespace"] = Function([this](const Arguments& a) { return dict(a, true); });
     globals["dict"] = Function([this](const Arguments& a) { return dict(a, false); });
+    globals["joiner"] = Function([this](const Arguments& a) -> Value {
+      budget_.spend(64);
+      return Function([between = a.get(0, "sep", ", "),
+                       used = std::make_shared<bool>(false)](const Arguments&) {
+        return std::exchange(*used, true) ? between : Value("");
+      });
+    });
     globals["raise_exception"] = Function([this](const Arguments& a) -> Value {
       std::string message = to_text(a.get(0, "message"), budget_);
       for (char& c : message) c = c == '\n' ? ' ' : c;
@@ -89,8 +113,8 @@ class Interpreter {
     require(count >= 1 && count <= 3, "range: {} arguments; expected 1 to 3", count);
     for (std::size_t i = 0; i < count; ++i) {
       const Value& value = arguments.positional[i];
-      require(value.integer() != nullptr, "range of {}; expected integers", value.type_name());
-      numbers[count == 1 ? 1 : i] = *value.integer();
+      require(value.whole().has_value(), "range of {}; expected integers", value.type_name());
+      numbers[count == 1 ? 1 : i] = clamp_to_64(*value.whole());
     }
     const auto [first, last, step] = numbers;
     require(step != 0, "range with step 0");
@@ -106,15 +130,25 @@ class Interpreter {
 
   Value dict(const Arguments& arguments, bool is_namespace) {
     Dict out;
-    if (const Value given = arguments.get(0, ""); given.dict()) out = *given.dict();
+    const Value given = arguments.get(0, "", List{});
+    if (given.dict() && !given.name_space()) {
+      budget_.spend(32 * given.dict()->items.size());
+      out.items = given.dict()->items;
+    } else {
+      for (const Value& pair : items_of(given, budget_)) {
+        const List parts = items_of(pair, budget_);
+        require(parts.size() == 2, "dict: an item of {} parts; expected pairs", parts.size());
+        set_item(out, parts[0], parts[1]);
+      }
+    }
     out.is_namespace = is_namespace;
     for (const auto& [name, value] : arguments.named) set_item(out, name, value);
     return out;
   }
 
-  void set_item(Dict& dict, const std::string& name, Value value) {
-    budget_.spend(16 + name.size() + dict.items.size() / 4);
-    dict.set(name, std::move(value));
+  void set_item(Dict& dict, const Value& key, Value value) {
+    budget_.spend(32 + dict.items.size() / 4);
+    dict.set(key, std::move(value));
   }
 
   // Statements ------------------------------------------------------------------------------
@@ -142,24 +176,27 @@ class Interpreter {
         write(statement.name);
         break;
       case Statement::Kind::print:
-        write(to_text(evaluate(*statement.value), budget_));
+        write(to_text(filtered(statement), budget_));
         break;
       case Statement::Kind::if_:
         return execute_if(statement);
       case Statement::Kind::for_:
-        execute_for(statement);
+        execute_for(statement, evaluate(*statement.value), 0);
         break;
       case Statement::Kind::set:
-        execute_set(statement);
+        assign(statement.targets[0], filtered(statement));
         break;
       case Statement::Kind::set_member:
         execute_set_member(statement);
         break;
       case Statement::Kind::macro:
-        define_macro(statement);
+        scope_->names[statement.name] = macro_of(statement);
         break;
-      case Statement::Kind::scope:
-        return execute(statement.branches[0]);
+      case Statement::Kind::call:
+        write(to_text(call(*statement.value, {{"caller", macro_of(statement)}}), budget_));
+        break;
+      case Statement::Kind::with:
+        return execute_with(statement);
       case Statement::Kind::break_:
         return Flow::break_;
       case Statement::Kind::continue_:
@@ -173,11 +210,23 @@ class Interpreter {
     out_ += text;
   }
 
-  // What a block writes.
+  // What a block writes, in a scope of its own.
   std::string capture(const Block& block) {
+    const NewScope scope(*this);
     std::string outer = std::exchange(out_, "");
     execute(block);
     return std::exchange(out_, std::move(outer));
+  }
+
+  // The value of a statement or, if it has a block, the text of that, with the statement's filters.
+  Value filtered(const Statement& statement) {
+    if (statement.branches.empty()) return evaluate(*statement.value);
+    const Value text = capture(statement.branches[0]);
+    if (!statement.value) return text;
+    const Value outer = std::exchange(written_, text);
+    Value result = evaluate(*statement.value);
+    written_ = outer;
+    return result;
   }
 
   Flow execute_if(const Statement& statement) {
@@ -188,103 +237,171 @@ class Interpreter {
     return Flow::normal;
   }
 
-  void assign(const std::vector<std::string>& targets, const Value& value) {
-    if (targets.size() == 1) {
-      scopes_.back()[targets[0]] = value;
+  void assign(const Target& target, const Value& value) {
+    if (!target.name.empty()) {
+      scope_->names[target.name] = value;
       return;
     }
     const List parts = items_of(value, budget_);
-    require(parts.size() == targets.size(), "{} values for {} names", parts.size(), targets.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) scopes_.back()[targets[i]] = parts[i];
+    require(parts.size() == target.parts.size(), "{} values for {} names", parts.size(),
+            target.parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], parts[i]);
   }
 
-  void execute_for(const Statement& statement) {
-    List items = items_of(evaluate(*statement.value), budget_);
-    const NewScope scope(*this);
+  void execute_for(const Statement& statement, const Value& value, std::int64_t depth) {
+    List items = items_of(value, budget_);
     if (const auto& condition = statement.conditions[0]) {
+      const NewScope scope(*this);
       std::erase_if(items, [&](const Value& item) {
-        assign(statement.targets, item);
+        assign(statement.targets[0], item);
         return !evaluate(*condition).truth();
       });
     }
+    if (items.empty()) {
+      if (statement.branches.size() < 2) return;
+      const NewScope scope(*this);
+      execute(statement.branches[1]);
+      return;
+    }
+    Dict loop;
+    loop.items = {{"depth", depth + 1}, {"depth0", depth}, {"changed", changed_function()}};
+    if (statement.recursive) {
+      close_over(scope_);
+      loop.call = [this, &statement, depth, outer = scope_](const Arguments& arguments) -> Value {
+        const NewScope scope(*this, outer);
+        std::string before = std::exchange(out_, "");
+        execute_for(statement, arguments.get(0, "iterable"), depth + 1);
+        return std::exchange(out_, std::move(before));
+      };
+    }
+    const NewScope scope(*this);
     for (std::size_t i = 0; i < items.size(); ++i) {
-      scopes_.back().clear();
-      scopes_.back()["loop"] = loop_variable(items, i);
-      assign(statement.targets, items[i]);
+      scope_->names.clear();
+      scope_->names["loop"] = loop_variable(loop, items, i);
+      assign(statement.targets[0], items[i]);
       if (execute(statement.branches[0]) == Flow::break_) break;
     }
-    if (items.empty() && statement.branches.size() > 1) execute(statement.branches[1]);
   }
 
-  Value loop_variable(const List& items, std::size_t i) {
+  // loop.changed(…): whether the arguments differ from those of the last call.
+  Value changed_function() {
+    return Function([this, last = std::make_shared<Value>()](const Arguments& arguments) -> Value {
+      const Value now = arguments.positional;
+      const bool same = equal(*last, now, budget_);
+      *last = now;
+      return !same;
+    });
+  }
+
+  Value loop_variable(const Dict& common, const List& items, std::size_t i) {
     const auto index = static_cast<std::int64_t>(i);
     const auto size = static_cast<std::int64_t>(items.size());
     budget_.spend(64);
-    Dict loop;
-    loop.is_namespace = false;
-    loop.items = {{"index0", index},
-                  {"index", index + 1},
-                  {"revindex0", size - index - 1},
-                  {"revindex", size - index},
-                  {"first", index == 0},
-                  {"last", index + 1 == size},
-                  {"length", size},
-                  {"previtem", i > 0 ? items[i - 1] : Value()},
-                  {"nextitem", index + 1 < size ? items[i + 1] : Value()},
-                  {"cycle", Function([i](const Arguments& a) -> Value {
-                     require(!a.positional.empty(), "loop.cycle needs arguments");
-                     return a.positional[i % a.positional.size()];
-                   })}};
+    Dict loop = common;
+    const std::array<Value, 10> values = {index,
+                                          index + 1,
+                                          size - index - 1,
+                                          size - index,
+                                          index == 0,
+                                          index + 1 == size,
+                                          size,
+                                          i > 0 ? items[i - 1] : Value(),
+                                          index + 1 < size ? items[i + 1] : Value(),
+                                          Function([i](const Arguments& a) -> Value {
+                                            require(!a.positional.empty(),
+                                                    "loop.cycle needs arguments");
+                                            return a.positional[i % a.positional.size()];
+                                          })};
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      loop.items.emplace_back(loop_names_[k], values[k]);
+    }
     return loop;
-  }
-
-  void execute_set(const Statement& statement) {
-    const Value value =
-        statement.value ? evaluate(*statement.value) : Value(capture(statement.branches[0]));
-    assign(statement.targets, value);
   }
 
   void execute_set_member(const Statement& statement) {
     const Value value = evaluate(*statement.value);
     // Through a list, so that the same bound on nesting holds.
     const Value bounded(List{value});
-    const Value target = find(statement.targets[0]);
+    const Value target = find(statement.targets[0].name);
     require(target.name_space() != nullptr, "'{}' is {}; only a namespace has members to set",
-            statement.targets[0], target.type_name());
-    set_item(*target.name_space(), statement.targets[1], value);
+            statement.targets[0].name, target.type_name());
+    set_item(*target.name_space(), statement.targets[1].name, value);
   }
 
-  void define_macro(const Statement& statement) {
-    scopes_.back()[statement.name] =
-        Function([this, &statement](const Arguments& a) { return call_macro(statement, a); });
-  }
-
-  Value call_macro(const Statement& macro, const Arguments& arguments) {
-    require(arguments.positional.size() <= macro.parameters.size(),
-            "macro '{}' takes {} arguments, not {}", macro.name, macro.parameters.size(),
-            arguments.positional.size());
-    // A macro sees what is global, not what its caller has set.
-    const std::size_t outer = std::exchange(frame_, scopes_.size());
+  Flow execute_with(const Statement& statement) {
+    List values;
+    for (const auto& value : statement.values) values.push_back(evaluate(*value));
     const NewScope scope(*this);
-    for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
-      const Parameter& parameter = macro.parameters[i];
-      Value value = arguments.get(i, parameter.name);
-      if (value.is_undefined() && parameter.otherwise) value = evaluate(*parameter.otherwise);
-      scopes_.back()[parameter.name] = value;
+    for (std::size_t i = 0; i < values.size(); ++i) assign(statement.targets[i], values[i]);
+    return execute(statement.branches[0]);
+  }
+
+  // Keeps a scope that a function refers to until the end.
+  void close_over(const ScopePtr& scope) {
+    budget_.spend(64);
+    closed_over_.push_back(scope);
+  }
+
+  // A macro sees the variables around its definition, as they are when it is called, and not those
+  // of its caller.
+  Value macro_of(const Statement& statement) {
+    close_over(scope_);
+    return Function([this, &statement, outer = std::weak_ptr(scope_)](const Arguments& a) {
+      return call_macro(statement, outer.lock(), a);
+    });
+  }
+
+  Value call_macro(const Statement& macro, const ScopePtr& outer, const Arguments& arguments) {
+    const std::size_t expected = macro.parameters.size(), given = arguments.positional.size();
+    require(given <= expected || macro.uses_varargs, "macro '{}' takes {} arguments, not {}",
+            macro.name, expected, given);
+    const NewScope scope(*this, outer);
+    auto& names = scope_->names;
+    if (macro.uses_varargs) {
+      const auto rest =
+          arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(expected, given));
+      names["varargs"] = Value::tuple(List(rest, arguments.positional.end()));
     }
-    std::string text = capture(macro.branches[0]);
-    frame_ = outer;
-    return text;
+    bind_named(macro, arguments);
+    for (std::size_t i = 0; i < expected; ++i) {
+      const Parameter& parameter = macro.parameters[i];
+      if (i < given) {
+        names[parameter.name] = arguments.positional[i];
+      } else if (!names.contains(parameter.name)) {
+        names[parameter.name] = parameter.otherwise ? evaluate(*parameter.otherwise) : Value();
+      }
+    }
+    return capture(macro.branches[0]);
+  }
+
+  void bind_named(const Statement& macro, const Arguments& arguments) {
+    const std::size_t given = arguments.positional.size();
+    Dict rest;
+    if (macro.uses_caller) scope_->names["caller"] = Value();
+    for (const auto& [name, value] : arguments.named) {
+      const auto parameter = std::ranges::find(macro.parameters, name, &Parameter::name);
+      const auto place = static_cast<std::size_t>(parameter - macro.parameters.begin());
+      const bool is_parameter = parameter != macro.parameters.end() && place >= given;
+      if (is_parameter || (name == "caller" && macro.uses_caller)) {
+        scope_->names[name] = value;
+      } else {
+        require(macro.uses_kwargs, "macro '{}' takes no argument '{}'", macro.name,
+                name.substr(0, 60));
+        set_item(rest, name, value);
+      }
+    }
+    if (macro.uses_kwargs) scope_->names["kwargs"] = std::move(rest);
   }
 
   // Expressions -----------------------------------------------------------------------------
 
   Value find(const std::string& name) const {
-    for (std::size_t i = scopes_.size(); i-- > frame_;) {
-      if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) return found->second;
+    for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
+      if (const auto found = scope->names.find(name); found != scope->names.end()) {
+        return found->second;
+      }
     }
-    const auto found = scopes_[0].find(name);
-    return found == scopes_[0].end() ? Value() : found->second;
+    return {};
   }
 
   Value optional(const ExpressionPtr& expression) {
@@ -299,19 +416,25 @@ class Interpreter {
         return e.value;
       case Expression::Kind::variable:
         return find(e.name);
+      case Expression::Kind::written:
+        return written_;
       case Expression::Kind::list:
         return make_list(e);
+      case Expression::Kind::tuple:
+        return Value::tuple(make_list(e));
       case Expression::Kind::dict:
         return make_dict(e);
       case Expression::Kind::unary:
         return unary(e);
       case Expression::Kind::binary:
         return binary(e);
+      case Expression::Kind::comparison:
+        return comparison(e);
       case Expression::Kind::conditional:
         if (evaluate(*e.children[0]).truth()) return evaluate(*e.children[1]);
         return e.children[2] ? evaluate(*e.children[2]) : Value();
       case Expression::Kind::attribute:
-        return attribute(e);
+        return attribute_of(evaluate(*e.children[0]), e.name, budget_);
       case Expression::Kind::item:
         return item_at(evaluate(*e.children[0]), evaluate(*e.children[1]), budget_);
       case Expression::Kind::slice:
@@ -323,11 +446,13 @@ class Interpreter {
         return apply_filter(e.name, evaluate(*e.children[0]), arguments_of(e), budget_);
       case Expression::Kind::test:
         return apply_test(e.name, evaluate(*e.children[0]), arguments_of(e), budget_);
+      case Expression::Kind::spread:
+        break;  // arguments_of() takes it apart
     }
     return {};
   }
 
-  Value make_list(const Expression& e) {
+  List make_list(const Expression& e) {
     List list;
     budget_.spend(16 * e.children.size());
     for (const auto& child : e.children) list.push_back(evaluate(*child));
@@ -338,8 +463,7 @@ class Interpreter {
     Dict dict;
     for (std::size_t i = 0; i + 1 < e.children.size(); i += 2) {
       const Value key = evaluate(*e.children[i]);
-      require(key.string() != nullptr, "a dict's key is {}; expected a string", key.type_name());
-      set_item(dict, *key.string(), evaluate(*e.children[i + 1]));
+      set_item(dict, key, evaluate(*e.children[i + 1]));
     }
     return dict;
   }
@@ -360,39 +484,76 @@ class Interpreter {
     return apply_operator(e.name, left, right, budget_);
   }
 
-  Value attribute(const Expression& e) {
-    const Value object = evaluate(*e.children[0]);
-    budget_.spend_on(object);
-    return member(object, e.name);
+  // a < b < c: a < b and b < c.
+  Value comparison(const Expression& e) {
+    Value left = evaluate(*e.children[0]);
+    for (std::size_t i = 0; i < e.operators.size(); ++i) {
+      Value right = evaluate(*e.children[i + 1]);
+      if (!apply_operator(e.operators[i], left, right, budget_).truth()) return false;
+      left = std::move(right);
+    }
+    return true;
   }
 
   // The arguments behind the first child.
   Arguments arguments_of(const Expression& e) {
     Arguments arguments;
     for (std::size_t i = 1; i < e.children.size(); ++i) {
-      arguments.positional.push_back(evaluate(*e.children[i]));
+      const Expression& child = *e.children[i];
+      if (child.kind == Expression::Kind::spread) {
+        for (Value& item : items_of(evaluate(*child.children[0]), budget_)) {
+          arguments.positional.push_back(std::move(item));
+        }
+      } else {
+        arguments.positional.push_back(evaluate(child));
+      }
     }
-    for (const auto& [name, value] : e.named) arguments.named.emplace_back(name, evaluate(*value));
+    for (const auto& [name, expression] : e.named) {
+      const Value value = evaluate(*expression);
+      if (!name.empty()) {
+        arguments.named.emplace_back(name, value);
+        continue;
+      }
+      require(value.dict() && !value.name_space(), "** needs a dict, not {}", value.type_name());
+      for (const auto& [key, item] : value.dict()->items) {
+        budget_.spend(32);
+        arguments.named.emplace_back(expect_text(key, "**"), item);
+      }
+    }
     return arguments;
   }
 
-  Value call(const Expression& e) {
+  // `more`: named arguments beside those of the call.
+  Value call(const Expression& e, const std::vector<std::pair<std::string, Value>>& more = {}) {
     const Expression& callee = *e.children[0];
+    const auto arguments = [&] {
+      Arguments all = arguments_of(e);
+      all.named.insert(all.named.end(), more.begin(), more.end());
+      return all;
+    };
+    Value function;
     if (callee.kind == Expression::Kind::attribute) {
       const Value object = evaluate(*callee.children[0]);
-      const Value entry = member(object, callee.name);
-      if (entry.function()) return (*entry.function())(arguments_of(e));
-      return call_method(object, callee.name, arguments_of(e), budget_);
+      const Value* entry = object.dict() ? object.dict()->find(callee.name) : nullptr;
+      const bool is_method = object.dict() && !object.name_space() && is_dict_method(callee.name);
+      if (entry == nullptr || is_method || !entry->function()) {
+        return call_method(object, callee.name, arguments(), budget_);
+      }
+      function = *entry;
+    } else {
+      function = evaluate(callee);
     }
-    const Value function = evaluate(callee);
     require(function.function() != nullptr, "'{}' is {}; it cannot be called",
             callee.name.substr(0, 60), function.type_name());
-    return (*function.function())(arguments_of(e));
+    return (*function.function())(arguments());
   }
 
+  const std::array<Value, 10> loop_names_ = {"index0", "index",  "revindex0", "revindex", "first",
+                                             "last",   "length", "previtem",  "nextitem", "cycle"};
   Budget& budget_;
-  std::vector<Scope> scopes_;
-  std::size_t frame_ = 0;  ///< the scopes from here on, and the first, are seen
+  ScopePtr scope_;
+  std::vector<ScopePtr> closed_over_;
+  Value written_;  ///< the text that the filters of a block are applied to
   int level_ = 0;
   std::string out_;
 };

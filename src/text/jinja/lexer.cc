@@ -130,7 +130,7 @@ class Lexer {
     std::size_t end = 0;
     char sign = '\0';
     if (!word(at_, "raw", end, sign)) return false;
-    close(end, '%', sign);
+    close(end, '%', sign == '\0' ? '+' : sign);  // the line end after "raw" stays
     const int line = line_;
     for (std::size_t i = at_; (i = source_.find("{%", i)) != std::string::npos; i += 2) {
       const char before = i + 2 < source_.size() ? source_[i + 2] : '\0';
@@ -191,8 +191,29 @@ class Lexer {
     const auto digits = [&] {
       while (i < source_.size() && (is_digit(source_[i]) || source_[i] == '_')) ++i;
     };
-    digits();
+    const bool has_base = source_[i] == '0' && i + 1 < source_.size() &&
+                          std::string_view("xXoObB").find(source_[i + 1]) != std::string_view::npos;
+    if (has_base) {
+      i += 2;
+      while (i < source_.size() && (is_letter(source_[i]) || is_digit(source_[i]))) ++i;
+    } else {
+      digits();
+    }
     Lexeme::Kind kind = Lexeme::Kind::integer;
+    const bool is_index = !out_.empty() && out_.back().is_op(".");  // of x.0.1
+    if (!is_index && !has_base) kind = read_fraction(i);
+    std::string text = source_.substr(at_, i - at_);
+    std::erase(text, '_');
+    add(kind, std::move(text));
+    move_to(i);
+  }
+
+  // The fraction and exponent behind an integer that ends at `i`, which moves behind them.
+  Lexeme::Kind read_fraction(std::size_t& i) const {
+    Lexeme::Kind kind = Lexeme::Kind::integer;
+    const auto digits = [&] {
+      while (i < source_.size() && (is_digit(source_[i]) || source_[i] == '_')) ++i;
+    };
     if (i + 1 < source_.size() && source_[i] == '.' && is_digit(source_[i + 1])) {
       kind = Lexeme::Kind::real;
       ++i;
@@ -207,10 +228,7 @@ class Lexer {
         digits();
       }
     }
-    std::string text = source_.substr(at_, i - at_);
-    std::erase(text, '_');
-    add(kind, std::move(text));
-    move_to(i);
+    return kind;
   }
 
   void read_string(char quote) {

@@ -1,9 +1,11 @@
 // Members and methods of values.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/fail.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/format.h"
 #include "text/jinja/strings.h"
 
 namespace ballast::jinja {
@@ -11,107 +13,215 @@ namespace {
 
 using Method = Value (*)(std::string_view, const Arguments&, Budget&);
 
-std::string text_argument(const Arguments& arguments, std::size_t place, const char* name) {
-  const Value value = arguments.get(place, name);
-  require(value.string() != nullptr, "argument {} of a string's method is {}; expected a string",
-          place + 1, value.type_name());
-  return *value.string();
+std::string_view text_argument(const Arguments& arguments, std::size_t place) {
+  require(
+      place < arguments.positional.size() && arguments.positional[place].string(),
+      "argument {} of a string's method is {}; expected a string", place + 1,
+      place < arguments.positional.size() ? arguments.positional[place].type_name() : "missing");
+  return *arguments.positional[place].string();
 }
 
 std::int64_t integer_argument(const Arguments& arguments, std::size_t place, const char* name) {
-  const Value value = arguments.get(place, name, -1);
-  require(value.integer() != nullptr, "argument {} of a string's method is {}; expected an integer",
-          place + 1, value.type_name());
-  return *value.integer();
+  const auto whole = arguments.get(place, name, -1).whole();
+  require(whole.has_value(), "argument {} of a string's method is not an integer", place + 1);
+  return clamp_to_64(*whole);
 }
 
 template <bool left, bool right>
 Value strip_method(std::string_view text, const Arguments& arguments, Budget& budget) {
-  const Value set = arguments.get(0, "chars", None{});
   budget.spend(text.size() + 1);
-  if (set.is_none()) return std::string(strip(text, std::nullopt, left, right));
-  const std::string characters = text_argument(arguments, 0, "chars");
-  return std::string(strip(text, characters, left, right));
+  if (arguments.get(0, "", None{}).is_none()) {
+    return std::string(strip(text, std::nullopt, left, right));
+  }
+  return std::string(strip(text, text_argument(arguments, 0), left, right));
 }
 
-// startswith and endswith take one string or a list of them.
+// startswith and endswith take one string or a tuple of them.
 template <bool at_start>
 Value affix_method(std::string_view text, const Arguments& arguments, Budget&) {
-  const Value affix = arguments.get(0, "prefix");
+  const Value affix = arguments.get(0, "");
   const auto matches = [&](const Value& value) {
     require(value.string() != nullptr, "startswith and endswith need a string, not {}",
             value.type_name());
     return at_start ? text.starts_with(*value.string()) : text.ends_with(*value.string());
   };
-  if (!affix.list()) return matches(affix);
+  if (!affix.is_tuple()) return matches(affix);
   return std::any_of(affix.list()->begin(), affix.list()->end(), matches);
 }
 
+template <bool from_right>
 Value split_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::int64_t limit = integer_argument(arguments, 1, "maxsplit");
-  if (arguments.get(0, "sep", None{}).is_none()) return split(text, std::nullopt, limit, budget);
-  return split(text, text_argument(arguments, 0, "sep"), limit, budget);
+  const Value separator = arguments.get(0, "sep", None{});
+  std::optional<std::string_view> at;
+  if (!separator.is_none()) at = expect_text(separator, "split");
+  return from_right ? split_right(text, at, limit, budget) : split(text, at, limit, budget);
 }
 
-Value find_method(std::string_view text, const Arguments& arguments, Budget&) {
-  const std::size_t at = text.find(text_argument(arguments, 0, "sub"));
+// The characters from the second argument to the third, as Python's slices count.
+std::string_view within(std::string_view text, const Arguments& arguments, std::size_t& skipped) {
+  if (arguments.positional.size() < 2) return text;
+  const auto all = characters(text);
+  const auto size = static_cast<std::int64_t>(all.size());
+  const auto place = [&](std::size_t i, std::int64_t otherwise) {
+    const Value value = arguments.get(i, "", None{});
+    if (value.is_none()) return otherwise;
+    const std::int64_t given = expect_integer(value, "find");
+    return std::clamp<std::int64_t>(given < 0 ? given + size : given, 0, size);
+  };
+  const std::int64_t first = place(1, 0), last = std::max(first, place(2, size));
+  std::size_t begin = 0, length = 0;
+  for (std::int64_t i = 0; i < first; ++i) begin += all[static_cast<std::size_t>(i)].size();
+  for (std::int64_t i = first; i < last; ++i) length += all[static_cast<std::size_t>(i)].size();
+  skipped = static_cast<std::size_t>(first);
+  return text.substr(begin, length);
+}
+
+template <bool from_right, bool must_exist>
+Value find_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  const std::string_view wanted = text_argument(arguments, 0);
+  std::size_t skipped = 0;
+  text = within(text, arguments, skipped);
+  budget.spend(text.size() / 4 + 1);
+  const std::size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
+  require(!must_exist || at != std::string_view::npos, "index: '{}' does not occur",
+          std::string(wanted.substr(0, 60)));
   if (at == std::string_view::npos) return -1;
-  return static_cast<std::int64_t>(characters(text.substr(0, at)).size());
+  return static_cast<std::int64_t>(skipped + characters(text.substr(0, at)).size());
+}
+
+Value count_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  const std::string_view wanted = text_argument(arguments, 0);
+  std::size_t skipped = 0;
+  text = within(text, arguments, skipped);
+  if (wanted.empty()) return static_cast<std::int64_t>(characters(text).size() + 1);
+  return static_cast<std::int64_t>(split(text, wanted, -1, budget).size() - 1);
+}
+
+template <bool from_right>
+Value partition_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  const std::string_view separator = text_argument(arguments, 0);
+  require(!separator.empty(), "partition: the separator is empty");
+  budget.spend(text.size() + 32);
+  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  const std::string whole(text);
+  if (at == std::string_view::npos) {
+    return Value::tuple(from_right ? List{"", "", whole} : List{whole, "", ""});
+  }
+  return Value::tuple(
+      {whole.substr(0, at), std::string(separator), whole.substr(at + separator.size())});
+}
+
+// ljust (-1), center (0), rjust (1).
+template <int side>
+Value pad_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  const std::int64_t width = integer_argument(arguments, 0, "");
+  require(width <= 1000, "a width of {}; expected up to 1000", width);
+  const auto size = static_cast<std::int64_t>(characters(text).size());
+  const std::string_view fill = arguments.positional.size() > 1 ? text_argument(arguments, 1) : " ";
+  require(characters(fill).size() == 1, "the fill is not one character");
+  if (side == 0) {
+    return center(text, static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), fill, budget);
+  }
+  std::string pad;
+  for (std::int64_t i = size; i < width; ++i) pad += fill;
+  budget.spend(text.size() + pad.size());
+  return side < 0 ? std::string(text) + pad : pad + std::string(text);
+}
+
+Value zfill_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  const std::int64_t width = integer_argument(arguments, 0, "");
+  require(width <= 1000, "a width of {}; expected up to 1000", width);
+  const auto size = static_cast<std::int64_t>(characters(text).size());
+  const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  std::string out(text);
+  if (width > size) out.insert(sign, static_cast<std::size_t>(width - size), '0');
+  budget.spend(out.size());
+  return out;
+}
+
+template <std::string (*change)(std::string_view)>
+Value change_method(std::string_view text, const Arguments&, Budget& budget) {
+  budget.spend(text.size() + 1);
+  return change(text);
 }
 
 const std::map<std::string, Method, std::less<>>& string_methods() {
   static const std::map<std::string, Method, std::less<>> table = {
-      {"capitalize",
-       [](std::string_view s, const Arguments&, Budget& b) -> Value {
-         b.spend(s.size());
-         return capitalize(s);
-       }},
-      {"count",
-       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
-         return static_cast<std::int64_t>(split(s, text_argument(a, 0, "sub"), -1, b).size() - 1);
-       }},
+      {"capitalize", change_method<capitalize>},
+      {"casefold", change_method<to_lower>},
+      {"center", pad_method<0>},
+      {"count", count_method},
       {"endswith", affix_method<false>},
-      {"find", find_method},
+      {"find", find_method<false, false>},
+      {"format",
+       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
+         return brace_format(s, a, b);
+       }},
+      {"index", find_method<false, true>},
       {"join",
        [](std::string_view s, const Arguments& a, Budget& b) -> Value {
-         return apply_filter("join", a.get(0, "iterable"), {{Value(std::string(s))}, {}}, b);
+         const List items = items_of(a.get(0, ""), b);
+         for (const Value& item : items) expect_text(item, "join");
+         return apply_filter("join", items, {{Value(std::string(s))}, {}}, b);
        }},
-      {"lower",
-       [](std::string_view s, const Arguments&, Budget& b) -> Value {
-         b.spend(s.size());
-         return to_lower(s);
-       }},
+      {"ljust", pad_method<-1>},
+      {"lower", change_method<to_lower>},
       {"lstrip", strip_method<true, false>},
+      {"partition", partition_method<false>},
+      {"removeprefix",
+       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
+         const std::string_view prefix = text_argument(a, 0);
+         b.spend(s.size() + 1);
+         return std::string(s.starts_with(prefix) ? s.substr(prefix.size()) : s);
+       }},
+      {"removesuffix",
+       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
+         const std::string_view suffix = text_argument(a, 0);
+         b.spend(s.size() + 1);
+         return std::string(s.ends_with(suffix) ? s.substr(0, s.size() - suffix.size()) : s);
+       }},
       {"replace",
        [](std::string_view s, const Arguments& a, Budget& b) -> Value {
-         return replace(s, text_argument(a, 0, "old"), text_argument(a, 1, "new"),
+         return replace(s, text_argument(a, 0), text_argument(a, 1),
                         integer_argument(a, 2, "count"), b);
        }},
+      {"rfind", find_method<true, false>},
+      {"rindex", find_method<true, true>},
+      {"rjust", pad_method<1>},
+      {"rpartition", partition_method<true>},
+      {"rsplit", split_method<true>},
       {"rstrip", strip_method<false, true>},
-      {"split", split_method},
+      {"split", split_method<false>},
       {"splitlines",
-       [](std::string_view s, const Arguments&, Budget& b) -> Value {
-         if (s.ends_with('\n')) s.remove_suffix(1);
-         return s.empty() ? List{} : split(s, "\n", -1, b);
+       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
+         return split_lines(s, a.get(0, "keepends", false).truth(), b);
        }},
       {"startswith", affix_method<true>},
       {"strip", strip_method<true, true>},
-      {"upper",
-       [](std::string_view s, const Arguments&, Budget& b) -> Value {
-         b.spend(s.size());
-         return to_upper(s);
-       }},
+      {"swapcase", change_method<swap_case>},
+      {"title", change_method<title_method>},
+      {"upper", change_method<to_upper>},
+      {"zfill", zfill_method},
   };
   return table;
 }
+
+bool is_string_method(const std::string& name) {
+  return string_methods().contains(name) || is_kind("", name).has_value();
+}
+
+constexpr std::string_view kDictMethods[] = {"copy", "get", "items", "keys", "values"};
+// They would change a dict, which templates may not do.
+constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 Value call_dict_method(const Value& object, const std::string& name, const Arguments& arguments,
                        Budget& budget) {
   if (name == "items") return apply_filter("items", object, {}, budget);
   if (name == "keys") return items_of(object, budget);
+  if (name == "copy") return object;
   if (name == "get") {
-    const Value key = arguments.get(0, "key");
-    const Value* found = key.string() ? object.dict()->find(*key.string()) : nullptr;
+    const Value* found = object.dict()->find_key(arguments.get(0, "key"));
     return found ? *found : arguments.get(1, "default", None{});
   }
   if (name == "values") {
@@ -123,19 +233,43 @@ Value call_dict_method(const Value& object, const std::string& name, const Argum
   fail(ErrorCode::unsupported, "the method '{}' of a dict is not supported", name.substr(0, 60));
 }
 
+Value call_list_method(const Value& object, const std::string& name, const Arguments& arguments,
+                       Budget& budget) {
+  const List& items = *object.list();
+  const Value wanted = arguments.get(0, "");
+  const auto is_wanted = [&](const Value& item) { return equal(item, wanted, budget); };
+  if (name == "count") {
+    return static_cast<std::int64_t>(std::count_if(items.begin(), items.end(), is_wanted));
+  }
+  if (name == "index") {
+    const auto found = std::find_if(items.begin(), items.end(), is_wanted);
+    require(found != items.end(), "index: the list has no such item");
+    return static_cast<std::int64_t>(found - items.begin());
+  }
+  if (name == "copy" && !object.is_tuple()) return object;
+  fail(ErrorCode::unsupported, "the method '{}' of {} is not supported", name.substr(0, 60),
+       object.type_name());
+}
+
 }  // namespace
 
 Value call_method(const Value& object, const std::string& name, const Arguments& arguments,
                   Budget& budget) {
   budget.spend_on(object);
+  require(!object.is_undefined(), "'{}' of an undefined value", name.substr(0, 60));
+  if (object.name_space()) fail("a namespace has no method '{}'", name.substr(0, 60));
   if (object.dict()) return call_dict_method(object, name, arguments, budget);
+  if (object.list()) return call_list_method(object, name, arguments, budget);
   require(object.string() != nullptr, ErrorCode::unsupported,
           "the method '{}' of {} is not supported", name.substr(0, 60), object.type_name());
+  if (const auto holds = is_kind(*object.string(), name)) return *holds;
   const auto found = string_methods().find(name);
   require(found != string_methods().end(), ErrorCode::unsupported,
           "the method '{}' of a string is not supported", name.substr(0, 60));
   return found->second(*object.string(), arguments, budget);
 }
+
+bool is_dict_method(std::string_view name) { return std::ranges::count(kDictMethods, name) > 0; }
 
 List items_of(const Value& value, Budget& budget) {
   if (value.list()) {
@@ -143,10 +277,10 @@ List items_of(const Value& value, Budget& budget) {
     return *value.list();
   }
   List out;
-  if (value.dict()) {
+  if (value.dict() && !value.name_space()) {
     for (const auto& [key, item] : value.dict()->items) {
-      budget.spend(key.size() + 16);
-      out.emplace_back(key);
+      budget.spend(16);
+      out.push_back(key);
     }
   } else if (value.string()) {
     budget.spend(16 * value.string()->size());
@@ -157,8 +291,18 @@ List items_of(const Value& value, Budget& budget) {
   return out;
 }
 
-Value member(const Value& object, std::string_view name) {
+Value attribute_of(const Value& object, const std::string& name, Budget& budget) {
+  budget.spend_on(object);
   require(!object.is_undefined(), "'{}' of an undefined value", name.substr(0, 60));
+  const bool is_plain_dict = object.dict() && !object.name_space();
+  const bool is_list_method = name == "count" || name == "index";
+  if ((is_plain_dict && is_dict_method(name)) || (object.list() && is_list_method) ||
+      (object.string() && is_string_method(name))) {
+    return Function([object, name, &budget](const Arguments& arguments) {
+      return call_method(object, name, arguments, budget);
+    });
+  }
+  if (is_plain_dict && std::ranges::count(kDictChanges, std::string_view(name)) > 0) return {};
   const Value* found = object.dict() ? object.dict()->find(name) : nullptr;
   return found ? *found : Value();
 }
@@ -169,7 +313,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     budget.spend(container.string()->size() / 16 + 1);
     return container.string()->find(*item.string()) != std::string::npos;
   }
-  if (container.dict()) return item.string() && container.dict()->find(*item.string());
+  if (container.dict()) return container.dict()->find_key(item) != nullptr;
   if (container.is_undefined()) return false;
   require(container.list() != nullptr, "'in' needs a string, list or dict, not {}",
           container.type_name());

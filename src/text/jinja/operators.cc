@@ -5,22 +5,18 @@
 
 #include "base/fail.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/format.h"
+#include "text/jinja/strings.h"
 
 namespace ballast::jinja {
 namespace {
-
-bool is_integer(const Value& value) { return value.integer() || value.boolean(); }
-
-std::int64_t as_integer(const Value& value) {
-  return value.integer() ? *value.integer() : static_cast<std::int64_t>(*value.boolean());
-}
 
 [[noreturn]] void cannot(const std::string& op, const Value& left, const Value& right) {
   fail("'{}' is not defined for {} and {}", op, left.type_name(), right.type_name());
 }
 
-std::int64_t integer_result(const std::string& op, std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
+Integer integer_result(const std::string& op, Integer a, Integer b) {
+  Integer result = 0;
   bool overflow = false;
   if (op == "+") {
     overflow = __builtin_add_overflow(a, b, &result);
@@ -31,9 +27,9 @@ std::int64_t integer_result(const std::string& op, std::int64_t a, std::int64_t 
   } else {  // "//" and "%" round towards minus infinity
     require(b != 0, "division by zero");
     if (b == -1) {
-      overflow = op == "//" && __builtin_sub_overflow(0, a, &result);
+      overflow = op == "//" && __builtin_sub_overflow(Integer{0}, a, &result);
     } else {
-      const std::int64_t rest = a % b;
+      const Integer rest = a % b;
       const bool is_below = rest != 0 && (rest < 0) != (b < 0);
       result = op == "//" ? a / b - is_below : rest + (is_below ? b : 0);
     }
@@ -42,32 +38,45 @@ std::int64_t integer_result(const std::string& op, std::int64_t a, std::int64_t 
   return result;
 }
 
-Value real_result(const std::string& op, double a, double b) {
-  require(b != 0.0 || (op != "/" && op != "//" && op != "%"), "division by zero");
-  double result = 0.0;
-  if (op == "+") result = a + b;
-  if (op == "-") result = a - b;
-  if (op == "*") result = a * b;
-  if (op == "/") result = a / b;
-  if (op == "//") result = std::floor(a / b);
-  if (op == "%") result = a - b * std::floor(a / b);
-  if (op == "**") result = std::pow(a, b);
-  require(std::isfinite(result), "{} {} {} is not a finite number", a, op, b);
-  return result;
+// Python's a // b and a % b, which agree with each other despite rounding.
+std::pair<double, double> floor_divide(double a, double b) {
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0.0 && (rest < 0.0) != (b < 0.0)) {
+    rest += b;
+    quotient -= 1.0;
+  }
+  double whole = std::floor(quotient);
+  if (quotient - whole > 0.5) whole += 1.0;
+  return {whole, rest == 0.0 ? std::copysign(0.0, b) : rest};
 }
 
-Value power(std::int64_t base, std::int64_t exponent) {
+Value real_result(const std::string& op, double a, double b) {
+  require(b != 0.0 || (op != "/" && op != "//" && op != "%"), "division by zero");
+  if (op == "+") return a + b;
+  if (op == "-") return a - b;
+  if (op == "*") return a * b;
+  if (op == "/") return a / b;
+  if (op == "//") return floor_divide(a, b).first;
+  if (op == "%") return floor_divide(a, b).second;
+  const double power = std::pow(a, b);
+  require(std::isfinite(power) || !std::isfinite(a) || !std::isfinite(b),
+          "{} ** {} is not a finite number", a, b);
+  return power;
+}
+
+Value power(Integer base, Integer exponent) {
   if (exponent < 0) {
     return real_result("**", static_cast<double>(base), static_cast<double>(exponent));
   }
   if (base >= -1 && base <= 1) return exponent == 0 ? 1 : exponent % 2 == 0 ? base * base : base;
-  std::int64_t result = 1;
-  for (std::int64_t i = 0; i < exponent; ++i) result = integer_result("*", result, base);
+  Integer result = 1;
+  for (Integer i = 0; i < exponent; ++i) result = integer_result("*", result, base);
   return result;
 }
 
-Value repeat(const Value& value, std::int64_t count, Budget& budget) {
-  const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
+Value repeat(const Value& value, Integer count, Budget& budget) {
+  const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(clamp_to_64(count), 0));
   const std::size_t size = value.string() ? value.string()->size() : 16 * value.list()->size();
   require(size == 0 || times <= (std::uint64_t{1} << 40) / size, "repeating {} times is too much",
           times);
@@ -81,34 +90,29 @@ Value repeat(const Value& value, std::int64_t count, Budget& budget) {
       list.insert(list.end(), value.list()->begin(), value.list()->end());
     }
   }
-  return value.string() ? Value(std::move(text)) : Value(std::move(list));
+  if (value.string()) return text;
+  return value.is_tuple() ? Value::tuple(std::move(list)) : Value(std::move(list));
 }
 
 Value arithmetic(const std::string& op, const Value& left, const Value& right, Budget& budget) {
+  const auto a = left.whole(), b = right.whole();
+  if (a && b && op != "/") return op == "**" ? power(*a, *b) : Value(integer_result(op, *a, *b));
   if (left.is_number() && right.is_number()) {
-    if (is_integer(left) && is_integer(right) && op != "/") {
-      const std::int64_t a = as_integer(left);
-      const std::int64_t b = as_integer(right);
-      return op == "**" ? power(a, b) : Value(integer_result(op, a, b));
-    }
     return real_result(op, left.as_real(), right.as_real());
   }
+  if (op == "%" && left.string()) return percent_format(*left.string(), right, budget);
   if (op == "+" && left.string() && right.string()) {
     budget.spend(left.string()->size() + right.string()->size());
     return *left.string() + *right.string();
   }
-  if (op == "+" && left.list() && right.list()) {
+  if (op == "+" && left.list() && right.list() && left.is_tuple() == right.is_tuple()) {
     budget.spend(16 * (left.list()->size() + right.list()->size()));
     List list = *left.list();
     list.insert(list.end(), right.list()->begin(), right.list()->end());
-    return list;
+    return left.is_tuple() ? Value::tuple(std::move(list)) : Value(std::move(list));
   }
-  const bool left_repeats = left.string() || left.list();
-  if (op == "*" && left_repeats && is_integer(right))
-    return repeat(left, as_integer(right), budget);
-  if (op == "*" && (right.string() || right.list()) && is_integer(left)) {
-    return repeat(right, as_integer(left), budget);
-  }
+  if (op == "*" && (left.string() || left.list()) && b) return repeat(left, *b, budget);
+  if (op == "*" && (right.string() || right.list()) && a) return repeat(right, *a, budget);
   cannot(op, left, right);
 }
 
@@ -129,26 +133,31 @@ Value apply_operator(const std::string& op, const Value& left, const Value& righ
 
 Value negate(const Value& value) {
   require(value.is_number(), "'-' is not defined for {}", value.type_name());
-  return is_integer(value) ? Value(integer_result("-", 0, as_integer(value)))
-                           : Value(-value.as_real());
+  if (const auto whole = value.whole()) return integer_result("-", 0, *whole);
+  return -value.as_real();
 }
 
 Value item_at(const Value& object, const Value& index, Budget& budget) {
   budget.spend_on(object);
-  if (index.string()) return member(object, *index.string());
-  require(!object.is_undefined(), "an item of an undefined value");
-  if (!is_integer(index) || object.dict()) return {};
-  std::int64_t i = as_integer(index);
+  require(!object.is_undefined(), "'{}' of an undefined value",
+          index.string() ? index.string()->substr(0, 60) : "an item");
+  if (object.dict() && !object.name_space() && is_key(index)) {
+    if (const Value* found = object.dict()->find_key(index)) return *found;
+  }
+  if (index.string()) return attribute_of(object, *index.string(), budget);
+  if (!index.whole() || object.dict()) return {};
+  Integer i = *index.whole();
   if (const std::string* text = object.string()) {
     const auto all = characters(*text);
     budget.spend(16 * all.size());
-    if (i < 0) i += static_cast<std::int64_t>(all.size());
-    return i < 0 || i >= static_cast<std::int64_t>(all.size()) ? Value() : Value(all[i]);
+    if (i < 0) i += static_cast<Integer>(all.size());
+    const bool inside = i >= 0 && i < static_cast<Integer>(all.size());
+    return inside ? Value(all[static_cast<std::size_t>(i)]) : Value();
   }
   if (!object.list()) return {};
-  const auto size = static_cast<std::int64_t>(object.list()->size());
-  if (i < 0) i += size;
-  return i < 0 || i >= size ? Value() : (*object.list())[i];
+  if (i < 0) i += static_cast<Integer>(object.list()->size());
+  const bool inside = i >= 0 && i < static_cast<Integer>(object.list()->size());
+  return inside ? (*object.list())[static_cast<std::size_t>(i)] : Value();
 }
 
 Value slice(const Value& object, const Value& first, const Value& last, const Value& step,
@@ -158,11 +167,11 @@ Value slice(const Value& object, const Value& first, const Value& last, const Va
   const auto size = static_cast<std::int64_t>(items.size());
   const auto number = [&](const Value& value, std::int64_t otherwise) {
     if (value.is_none()) return otherwise;
-    require(is_integer(value), "a slice by {}; expected integers", value.type_name());
-    return as_integer(value);
+    require(value.whole().has_value(), "a slice by {}; expected integers", value.type_name());
+    return clamp_to_64(*value.whole());
   };
   const std::int64_t by = number(step, 1);
-  require(by != 0 && by > -size - 2, "a slice with step {}", by);
+  require(by != 0, "a slice with step 0");
   const std::int64_t lowest = by > 0 ? 0 : -1;
   const std::int64_t highest = by > 0 ? size : size - 1;
   const auto bound = [&](const Value& value, std::int64_t otherwise) {
@@ -174,9 +183,11 @@ Value slice(const Value& object, const Value& first, const Value& last, const Va
   const std::int64_t begin = bound(first, by > 0 ? 0 : size - 1);
   const std::int64_t end = bound(last, by > 0 ? size : -1);
   List chosen;
-  for (std::int64_t i = begin; by > 0 ? i < end : i > end; i += std::min(by, size + 1)) {
+  const std::int64_t stride = std::clamp(by, -size - 1, size + 1);
+  for (std::int64_t i = begin; by > 0 ? i < end : i > end; i += stride) {
     chosen.push_back(items[i]);
   }
+  if (object.is_tuple()) return Value::tuple(std::move(chosen));
   if (!object.string()) return chosen;
   std::string text;
   for (const Value& item : chosen) text += *item.string();

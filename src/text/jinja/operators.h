@@ -12,7 +12,8 @@ Value apply_operator(const std::string& op, const Value& left, const Value& righ
 
 Value negate(const Value& value);
 
-/// object[index], for all but dicts by name.
+/// object[index], or an attribute of that name; undefined if there is neither. Throws Error if the
+/// object itself is undefined.
 Value item_at(const Value& object, const Value& index, Budget& budget);
 
 /// object[first:last:step]; what is not given is none.

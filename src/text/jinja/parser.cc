@@ -81,8 +81,11 @@ class Parser : ExpressionParser {
     if (tag.text == "for") return parse_for(tag);
     if (tag.text == "set") return parse_set(tag);
     if (tag.text == "macro") return parse_macro(tag);
+    if (tag.text == "with") return parse_with(tag);
+    if (tag.text == "call") return parse_call(tag);
+    if (tag.text == "filter") return parse_filter_block(tag);
     if (tag.text == "generation") {  // marks the model's own words, for training
-      Statement statement = make(Kind::scope, tag);
+      Statement statement = make(Kind::with, tag);
       statement.branches.push_back(parse_body("endgeneration"));
       return statement;
     }
@@ -113,14 +116,11 @@ class Parser : ExpressionParser {
 
   Statement parse_for(const Lexeme& tag) {
     Statement statement = make(Kind::for_, tag);
-    do {
-      statement.targets.push_back(expect_name());
-    } while (accept_op(","));
+    statement.targets.push_back(parse_target());
     if (!accept_name("in")) unexpected("in");
-    statement.value = parse_or();
+    statement.value = parse_tuple(false);
     statement.conditions.push_back(accept_name("if") ? parse_expression() : nullptr);
-    require(!peek().is_name("recursive"), ErrorCode::unsupported,
-            "line {}: recursive loops are not supported", tag.line);
+    statement.recursive = accept_name("recursive");
     expect_close();
     ++loops_;
     statement.branches.push_back(parse_block({"else", "endfor"}));
@@ -134,23 +134,77 @@ class Parser : ExpressionParser {
     return statement;
   }
 
+  // "a", "a, b" or "(a, b), c".
+  Target parse_target() {
+    const auto parse_item = [&] {
+      if (!accept_op("(")) return Target{expect_name(), {}};
+      const Nesting nesting(*this);
+      Target inner = parse_target();
+      expect_op(")");
+      return inner;
+    };
+    Target first = parse_item();
+    if (!peek().is_op(",")) return first;
+    Target tuple{"", {}};
+    tuple.parts.push_back(std::move(first));
+    while (accept_op(",")) {
+      if (peek().is_op("=") || peek().is_op(")") || peek().is_name("in")) break;
+      tuple.parts.push_back(parse_item());
+    }
+    return tuple;
+  }
+
   Statement parse_set(const Lexeme& tag) {
     Statement statement = make(Kind::set, tag);
-    statement.targets.push_back(expect_name());
-    if (accept_op(".")) {
+    statement.targets.push_back(parse_target());
+    const bool is_name = !statement.targets[0].name.empty();
+    if (is_name && accept_op(".")) {
       statement.kind = Kind::set_member;
-      statement.targets.push_back(expect_name());
-    } else {
-      while (accept_op(",")) statement.targets.push_back(expect_name());
+      statement.targets.push_back({expect_name(), {}});
     }
     if (accept_op("=")) {
       statement.value = parse_tuple();
       expect_close();
     } else {
-      require(statement.kind == Kind::set && statement.targets.size() == 1,
-              "line {}: a 'set' block sets one name", tag.line);
+      require(statement.kind == Kind::set && is_name, "line {}: a 'set' block sets one name",
+              tag.line);
+      if (accept_op("|")) statement.value = parse_filters(parse_filter_of(written()));
       statement.branches.push_back(parse_body("endset"));
     }
+    return statement;
+  }
+
+  ExpressionPtr written() const {
+    return ExpressionParser::make(Expression::Kind::written, "", {});
+  }
+
+  Statement parse_filter_block(const Lexeme& tag) {
+    Statement statement = make(Kind::print, tag);
+    statement.value = parse_filters(parse_filter_of(written()));
+    statement.branches.push_back(parse_body("endfilter"));
+    return statement;
+  }
+
+  Statement parse_with(const Lexeme& tag) {
+    Statement statement = make(Kind::with, tag);
+    while (peek().kind != Lexeme::Kind::close) {
+      if (!statement.targets.empty()) expect_op(",");
+      statement.targets.push_back(parse_target());
+      expect_op("=");
+      statement.values.push_back(parse_expression());
+    }
+    statement.branches.push_back(parse_body("endwith"));
+    return statement;
+  }
+
+  Statement parse_call(const Lexeme& tag) {
+    Statement statement = make(Kind::call, tag);
+    statement.name = "caller";
+    if (accept_op("(")) parse_parameters(statement);
+    statement.value = parse_expression();
+    require(statement.value->kind == Expression::Kind::call, "line {}: 'call' needs a call",
+            tag.line);
+    parse_macro_body(statement, "endcall");
     return statement;
   }
 
@@ -158,16 +212,31 @@ class Parser : ExpressionParser {
     Statement statement = make(Kind::macro, tag);
     statement.name = expect_name();
     expect_op("(");
+    parse_parameters(statement);
+    parse_macro_body(statement, "endmacro");
+    return statement;
+  }
+
+  // Behind "(", up to ")".
+  void parse_parameters(Statement& statement) {
     for (bool first = true; !accept_op(")"); first = false) {
       if (!first) expect_op(",");
       Parameter parameter{expect_name(), nullptr};
       if (accept_op("=")) parameter.otherwise = parse_expression();
       statement.parameters.push_back(std::move(parameter));
     }
+  }
+
+  void parse_macro_body(Statement& statement, std::string_view end) {
+    const SpecialNames outer = std::exchange(special_, {});
     const int loops = std::exchange(loops_, 0);
-    statement.branches.push_back(parse_body("endmacro"));
+    statement.branches.push_back(parse_body(end));
     loops_ = loops;
-    return statement;
+    statement.uses_caller = special_.caller;
+    statement.uses_varargs = special_.varargs;
+    statement.uses_kwargs = special_.kwargs;
+    special_ = {outer.caller || special_.caller, outer.varargs || special_.varargs,
+                outer.kwargs || special_.kwargs};
   }
 
   int depth_ = 0;

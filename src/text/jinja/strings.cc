@@ -1,10 +1,15 @@
 #include "text/jinja/strings.h"
 
 #include <unicode/locid.h>
+#include <unicode/uchar.h>
 #include <unicode/unistr.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
 #include "base/fail.h"
-#include "text/jinja/builtins.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast::jinja {
@@ -15,6 +20,10 @@ bool is_space(char32_t c) {
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
          c == 0x3000;
 }
+
+bool is_cased(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_CASED) != 0; }
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string to_utf8(const icu::UnicodeString& text) {
   std::string out;
@@ -97,6 +106,64 @@ List split(std::string_view text, std::optional<std::string_view> separator, std
   return out;
 }
 
+List split_right(std::string_view text, std::optional<std::string_view> separator,
+                 std::int64_t limit, Budget& budget) {
+  List out;
+  const auto add = [&](std::string_view part) {
+    budget.spend(part.size() + 16);
+    out.emplace_back(std::string(part));
+  };
+  if (!separator) text = strip(text, std::nullopt, false, true);
+  require(!separator || !separator->empty(), "rsplit: the separator is empty");
+  while (separator || !text.empty()) {
+    std::size_t begin = 0, end = std::string_view::npos;
+    if (separator) {
+      end = text.rfind(*separator);
+      begin = end + separator->size();
+    } else {
+      for (std::size_t i = text.size(); i > 0 && end == std::string_view::npos;) {
+        begin = i;
+        for (--i; i > 0 && begin - i < 4 && (text[i] & 0xc0) == 0x80;) --i;
+        if (is_space(next_utf8(text, i).code)) end = i;
+      }
+    }
+    if (limit-- == 0 || end == std::string_view::npos) {
+      add(text);
+      break;
+    }
+    budget.spend(text.size() / 16 + 1);
+    add(text.substr(begin));
+    text = text.substr(0, end);
+    if (!separator) text = strip(text, std::nullopt, false, true);
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+List split_lines(std::string_view text, bool keep, Budget& budget) {
+  const auto is_end = [](char32_t c) {
+    return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  };
+  List out;
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const std::size_t end = i;
+    i += character.length;
+    if (!is_end(character.code)) {
+      if (i < text.size()) continue;
+      out.emplace_back(std::string(text));
+      break;
+    }
+    if (character.code == '\r' && i < text.size() && text[i] == '\n') ++i;
+    budget.spend(i + 16);
+    out.emplace_back(std::string(text.substr(0, keep ? i : end)));
+    text.remove_prefix(i);
+    i = 0;
+  }
+  budget.spend(text.size() + 1);
+  return out;
+}
+
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     std::int64_t limit, Budget& budget) {
   std::string out;
@@ -136,7 +203,7 @@ std::string capitalize(std::string_view text) {
   return to_upper(text.substr(0, first)) + to_lower(text.substr(first));
 }
 
-std::string title(std::string_view text) {
+std::string title_filter(std::string_view text) {
   constexpr std::string_view kBetween = "-({[< \t\n\r\f\v";
   std::string out;
   while (!text.empty()) {
@@ -150,15 +217,178 @@ std::string title(std::string_view text) {
   return out;
 }
 
-std::string indent(std::string_view text, std::size_t width, bool first, bool blank,
+std::string title_method(std::string_view text) {
+  std::string out;
+  bool within = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const std::string_view bytes = text.substr(i, character.length);
+    const bool cased = is_cased(character.code);
+    out += !cased ? std::string(bytes) : within ? to_lower(bytes) : to_upper(bytes);
+    within = cased;
+    i += character.length;
+  }
+  return out;
+}
+
+std::string swap_case(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const std::string_view bytes = text.substr(i, character.length);
+    const bool is_upper = u_isUUppercase(static_cast<UChar32>(character.code)) != 0;
+    out += !is_cased(character.code) ? std::string(bytes)
+           : is_upper                ? to_lower(bytes)
+                                     : to_upper(bytes);
+    i += character.length;
+  }
+  return out;
+}
+
+std::optional<bool> is_kind(std::string_view text, std::string_view method) {
+  using Predicate = bool (*)(UChar32);
+  static constexpr auto kNumeric = [](UChar32 c, int least) {
+    const int type = u_getIntPropertyValue(c, UCHAR_NUMERIC_TYPE);
+    return type != U_NT_NONE && (least == U_NT_NUMERIC || type == U_NT_DECIMAL || type == least);
+  };
+  static constexpr std::pair<std::string_view, Predicate> kEach[] = {
+      {"isalpha", [](UChar32 c) { return u_isalpha(c) != 0; }},
+      {"isalnum", [](UChar32 c) { return u_isalpha(c) || kNumeric(c, U_NT_NUMERIC); }},
+      {"isdecimal", [](UChar32 c) { return kNumeric(c, U_NT_DECIMAL); }},
+      {"isdigit", [](UChar32 c) { return kNumeric(c, U_NT_DIGIT); }},
+      {"isnumeric", [](UChar32 c) { return kNumeric(c, U_NT_NUMERIC); }},
+      {"isspace", [](UChar32 c) { return is_space(static_cast<char32_t>(c)); }},
+      {"isascii", [](UChar32 c) { return c < 128; }}};
+  const bool is_upper = method == "isupper", is_lower = method == "islower";
+  const auto* found = std::find_if(std::begin(kEach), std::end(kEach),
+                                   [&](const auto& each) { return each.first == method; });
+  if (found == std::end(kEach) && !is_upper && !is_lower) return std::nullopt;
+  bool has_case = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const auto c = static_cast<UChar32>(character.code);
+    i += character.length;
+    if (is_upper || is_lower) {
+      if (is_upper ? u_isULowercase(c) || u_istitle(c) : u_isUUppercase(c) || u_istitle(c)) {
+        return false;
+      }
+      has_case = has_case || is_cased(character.code);
+    } else if (!found->second(c)) {
+      return false;
+    }
+  }
+  return is_upper || is_lower ? has_case : !text.empty() || method == "isascii";
+}
+
+std::string center(std::string_view text, std::size_t width, std::string_view fill,
+                   Budget& budget) {
+  const std::size_t size = characters(text).size();
+  if (size >= width) return std::string(text);
+  budget.spend(width * fill.size() + text.size());
+  const std::size_t pad = width - size;
+  const std::size_t left = pad / 2 + (pad & width & 1);  // as Python
+  std::string out;
+  for (std::size_t i = 0; i < left; ++i) out += fill;
+  out += text;
+  for (std::size_t i = left; i < pad; ++i) out += fill;
+  return out;
+}
+
+std::optional<Value> parse_integer(std::string_view text, int base) {
+  text = strip(text, std::nullopt, true, true);
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  int prefix = 0;
+  if (text.size() > 2 && text[0] == '0') {
+    const char letter = static_cast<char>(text[1] | 0x20);
+    prefix = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+  }
+  if (prefix != 0 && (base == 0 || base == prefix)) {
+    base = prefix;
+    text.remove_prefix(2);
+    if (text.starts_with('_')) text.remove_prefix(1);
+  } else if (base == 0) {
+    base = 10;
+    const bool is_zero = text.find_first_not_of("0_") == std::string_view::npos;
+    if (text.starts_with('0') && !is_zero) return std::nullopt;
+  }
+  if (text.empty() || text.back() == '_') return std::nullopt;
+  Integer value = 0;
+  bool too_large = false, after_digit = false;
+  for (char c : text) {
+    if (c == '_' && after_digit) {
+      after_digit = false;
+      continue;
+    }
+    const char lower = static_cast<char>(c | 0x20);
+    const int digit = c >= '0' && c <= '9'           ? c - '0'
+                      : lower >= 'a' && lower <= 'z' ? lower - 'a' + 10
+                                                     : 36;
+    if (digit >= base) return std::nullopt;
+    after_digit = true;
+    too_large = too_large || __builtin_mul_overflow(value, Integer{base}, &value) ||
+                __builtin_add_overflow(value, Integer{digit}, &value);
+  }
+  if (too_large) return Value();
+  return Value(negative ? -value : value);
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  std::string plain;
+  text = strip(text, std::nullopt, true, true);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](std::size_t at) { return at < text.size() && is_digit(text[at]); };
+    if (text[i] != '_') {
+      plain += text[i];
+    } else if (i == 0 || !digit(i - 1) || !digit(i + 1)) {
+      return std::nullopt;
+    }
+  }
+  if (plain.starts_with('+') && plain.size() > 1 && plain[1] != '-') plain.erase(0, 1);
+  if (plain.find('(') != std::string::npos) return std::nullopt;
+  double value = 0;
+  const char* end = plain.data() + plain.size();
+  const auto [stop, error] = std::from_chars(plain.data(), end, value);
+  if (stop != end) return std::nullopt;
+  if (error == std::errc::result_out_of_range) return std::strtod(plain.c_str(), nullptr);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out.push_back(c);
+    }
+  }
+  return out;
+}
+
+std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,
                    Budget& budget) {
   std::string out;
   for (bool is_first = true;; is_first = false) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
     if (is_first ? first : (blank || !line.empty())) {
-      budget.spend(width);
-      out.append(width, ' ');
+      budget.spend(spaces.size());
+      out += spaces;
     }
     budget.spend(line.size() + 1);
     out += line;

@@ -16,16 +16,36 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> se
 /// At `separator` (not empty), or at whitespace, at most `limit` times (negative: always).
 List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit,
            Budget& budget);
+/// The same from the right end.
+List split_right(std::string_view text, std::optional<std::string_view> separator,
+                 std::int64_t limit, Budget& budget);
+/// At every line end that Unicode knows; `keep`: each line with its end.
+List split_lines(std::string_view text, bool keep, Budget& budget);
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     std::int64_t limit, Budget& budget);
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 /// The first letter upper, the others lower.
 std::string capitalize(std::string_view text);
-/// Capitalised words, as Jinja's filter has it.
-std::string title(std::string_view text);
-/// Spaces in front of each line but the first (unless `first`) and, unless `blank`, empty ones.
-std::string indent(std::string_view text, std::size_t width, bool first, bool blank,
+/// Capitalised words: Jinja's filter divides at spaces and brackets, Python's method at all that is
+/// no letter.
+std::string title_filter(std::string_view text);
+std::string title_method(std::string_view text);
+std::string swap_case(std::string_view text);
+/// As Python's method of this name, such as "isdigit"; none if it has no such method.
+std::optional<bool> is_kind(std::string_view text, std::string_view method);
+/// Spaces at both ends, up to a width in characters.
+std::string center(std::string_view text, std::size_t width, std::string_view fill, Budget& budget);
+/// As Python's int(text, base): none if that fails, undefined if Integer cannot hold it.
+std::optional<Value> parse_integer(std::string_view text, int base);
+/// As Python's float(text).
+std::optional<double> parse_real(std::string_view text);
+/// `&`, `<`, `>` and quotes as HTML writes them.
+std::string escape_html(std::string_view text);
+/// The characters of a text; what is not UTF-8 stays in pieces.
+std::vector<std::string> characters(std::string_view text);
+/// `spaces` in front of each line but the first (unless `first`) and, unless `blank`, empty ones.
+std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,
                    Budget& budget);
 
 }  // namespace ballast::jinja

@@ -1,19 +1,41 @@
 #include "text/jinja/value.h"
 
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast::jinja {
 namespace {
 
 constexpr int kDeepest = 100;
 
+int depth_within(const Value& item) {
+  // A namespace changes, so that it could come to contain itself.
+  require(!item.name_space(), "a namespace cannot be nested in a list, dict or namespace");
+  return item.depth();
+}
+
 int checked_depth(int deepest_item) {
   require(deepest_item < kDeepest, "values nested more than {} deep", kDeepest);
   return deepest_item + 1;
+}
+
+bool same_key(const Value& a, const Value& b) {
+  if (a.string() && b.string()) return *a.string() == *b.string();
+  if (a.is_number() && b.is_number()) {
+    return a.real() || b.real() ? a.as_real() == b.as_real() : *a.whole() == *b.whole();
+  }
+  if (a.is_tuple() && b.is_tuple()) {
+    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
+                      same_key);
+  }
+  return a.is_none() && b.is_none();
 }
 
 std::string real_text(double value) {
@@ -24,82 +46,86 @@ std::string real_text(double value) {
   return text;
 }
 
-// A string as Python shows it within a list.
+// As Python's str.isprintable().
+bool is_printable(char32_t c) {
+  constexpr std::uint32_t kHidden = U_GC_C_MASK | U_GC_Z_MASK;
+  return c == ' ' || (U_GET_GC_MASK(static_cast<UChar32>(c)) & kHidden) == 0;
+}
+
+// A string as Python's repr() shows it.
 std::string quoted(const std::string& text) {
+  constexpr std::string_view kEscaped = "\n\r\t", kLetters = "nrt";
   const char quote =
       text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
-  for (char c : text) {
-    if (c == quote || c == '\\') {
-      out += {'\\', c};
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const std::string_view bytes = std::string_view(text).substr(i, character.length);
+    const auto code = static_cast<unsigned>(character.code);
+    i += character.length;
+    if (bytes[0] == quote || bytes[0] == '\\') {
+      out += {'\\', bytes[0]};
+    } else if (const auto at = kEscaped.find(bytes[0]); at != std::string_view::npos) {
+      out += {'\\', kLetters[at]};
+    } else if (is_printable(character.code)) {
+      out += bytes;
     } else {
-      out.push_back(c);
+      out += code < 0x100     ? fmt::format("\\x{:02x}", code)
+             : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                              : fmt::format("\\U{:08x}", code);
     }
   }
   out.push_back(quote);
   return out;
 }
 
-std::string json_string(const std::string& text) {
+// A string as Python's json.dumps() writes it.
+std::string json_string(const std::string& text, bool ascii) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f", kLetters = "\"\\nrtbf";
   std::string out = "\"";
-  for (char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out.push_back(c);
-        }
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char character = next_utf8(text, i);
+    const std::string_view bytes = std::string_view(text).substr(i, character.length);
+    const auto escaped = kEscaped.find(bytes[0]);
+    i += character.length;
+    if (bytes.size() == 1 && escaped != std::string_view::npos) {
+      out += {'\\', kLetters[escaped]};
+    } else if (character.code < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(character.code));
+    } else if (ascii && character.code >= 0x10000) {
+      const auto code = static_cast<unsigned>(character.code) - 0x10000;
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    } else if (ascii && character.code > 0x7e) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(character.code));
+    } else {
+      out += bytes;
     }
   }
   return out + "\"";
 }
 
-// Lists and dicts, in either notation.
+// Python's repr() or, given a style, json.dumps().
 struct Printer {
-  bool json;
-  int indent;
+  const JsonStyle* json;
   Budget& budget;
   std::string out;
 
   void print(const Value& value, int level) {
     const std::size_t before = out.size();
     if (const List* list = value.list()) {
-      print_items('[', ']', list->size(), level,
-                  [&](std::size_t i) { print((*list)[i], level + 1); });
+      const bool is_tuple = value.is_tuple() && json == nullptr;
+      print_items(is_tuple ? '(' : '[', is_tuple ? ')' : ']', list->size(), level,
+                  [&](std::size_t i) {
+                    print((*list)[i], level + 1);
+                    if (is_tuple && list->size() == 1) out += ',';
+                  });
     } else if (const Dict* dict = value.dict()) {
-      print_items('{', '}', dict->items.size(), level, [&](std::size_t i) {
-        const auto& [key, item] = dict->items[i];
-        out += json ? json_string(key) : quoted(key);
-        out += ": ";
-        print(item, level + 1);
+      const auto items = in_order(*dict);
+      print_items('{', '}', items.size(), level, [&](std::size_t i) {
+        out += json ? json_string(json_key(items[i]->first), json->ascii)
+                    : to_repr(items[i]->first, budget);
+        out += json ? json->key_separator : ": ";
+        print(items[i]->second, level + 1);
       });
     } else {
       out += scalar(value);
@@ -107,17 +133,28 @@ struct Printer {
     }
   }
 
+  std::vector<const std::pair<Value, Value>*> in_order(const Dict& dict) {
+    std::vector<const std::pair<Value, Value>*> items;
+    for (const auto& item : dict.items) items.push_back(&item);
+    if (json == nullptr || !json->sorted) return items;
+    for (const auto* item : items) less(items[0]->first, item->first, budget);
+    std::stable_sort(items.begin(), items.end(), [&](const auto* a, const auto* b) {
+      return less(a->first, b->first, budget);
+    });
+    return items;
+  }
+
   template <typename Item>
   void print_items(char open, char close, std::size_t count, int level, const Item& item) {
     const auto new_line = [&](int depth) {
-      if (indent < 0 || count == 0) return;
+      if (json == nullptr || !json->indent || count == 0) return;
+      budget.spend(json->indent->size() * static_cast<std::uint64_t>(depth) + 1);
       out += '\n';
-      out.append(static_cast<std::size_t>(indent) * depth, ' ');
-      budget.spend(static_cast<std::uint64_t>(indent) * depth + 1);
+      for (int i = 0; i < depth; ++i) out += *json->indent;
     };
     out.push_back(open);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) out += indent < 0 ? ", " : ",";
+      if (i > 0) out += json ? json->item_separator : ", ";
       new_line(level + 1);
       item(i);
     }
@@ -126,13 +163,23 @@ struct Printer {
     budget.spend(2 * count + 2);
   }
 
+  std::string json_key(const Value& key) const {
+    require(!key.list(), "tojson cannot write a key that is a tuple");
+    return key.string() ? *key.string() : scalar(key);
+  }
+
   std::string scalar(const Value& value) const {
-    if (const std::string* text = value.string()) return json ? json_string(*text) : quoted(*text);
+    if (const auto* text = value.string()) {
+      return json ? json_string(*text, json->ascii) : quoted(*text);
+    }
     if (const bool* b = value.boolean()) {
       return json ? (*b ? "true" : "false") : (*b ? "True" : "False");
     }
     if (const auto* i = value.integer()) return fmt::format("{}", *i);
-    if (const auto* r = value.real()) return real_text(*r);
+    if (const auto* r = value.real()) {
+      if (json == nullptr || std::isfinite(*r)) return real_text(*r);
+      return std::isnan(*r) ? "NaN" : *r > 0 ? "Infinity" : "-Infinity";
+    }
     if (value.is_none()) return json ? "null" : "None";
     require(!json, "tojson cannot write {}", value.type_name());
     return value.is_undefined() ? "Undefined" : "<function>";
@@ -143,14 +190,24 @@ struct Printer {
 
 const Value* Dict::find(std::string_view key) const {
   for (const auto& [name, value] : items) {
-    if (name == key) return &value;
+    if (name.string() && *name.string() == key) return &value;
   }
   return nullptr;
 }
 
-void Dict::set(const std::string& key, Value value) {
+const Value* Dict::find_key(const Value& key) const {
+  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
+  if (key.string()) return find(*key.string());
+  for (const auto& [name, value] : items) {
+    if (same_key(name, key)) return &value;
+  }
+  return nullptr;
+}
+
+void Dict::set(const Value& key, Value value) {
+  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
   for (auto& [name, old] : items) {
-    if (name == key) {
+    if (same_key(name, key)) {
       old = std::move(value);
       return;
     }
@@ -158,24 +215,45 @@ void Dict::set(const std::string& key, Value value) {
   items.emplace_back(key, std::move(value));
 }
 
+bool is_key(const Value& value) {
+  if (value.is_tuple()) return std::all_of(value.list()->begin(), value.list()->end(), is_key);
+  return value.string() || value.is_number() || value.is_none();
+}
+
 Value::Value(List value) {
   int deepest = 0;
-  for (const Value& item : value) deepest = std::max(deepest, item.depth());
+  for (const Value& item : value) deepest = std::max(deepest, depth_within(item));
   depth_ = checked_depth(deepest);
   data_ = std::make_shared<const List>(std::move(value));
 }
 
+Value Value::tuple(List value) {
+  Value out(std::move(value));
+  out.is_tuple_ = true;
+  return out;
+}
+
 Value::Value(Dict value) {
   int deepest = 0;
-  for (const auto& [key, item] : value.items) deepest = std::max(deepest, item.depth());
-  // What a namespace holds may change; this depth keeps it out of everything, so of itself too.
-  depth_ = value.is_namespace ? kDeepest : checked_depth(deepest);
+  for (const auto& [key, item] : value.items) deepest = std::max(deepest, depth_within(item));
+  depth_ = checked_depth(deepest);
   data_ = std::make_shared<Dict>(std::move(value));
 }
 
 Dict* Value::name_space() const {
   Dict* dict = pointer<Dict>();
   return dict && dict->is_namespace ? dict : nullptr;
+}
+
+const Function* Value::function() const {
+  const auto* own = pointer<const Function>();
+  return own == nullptr && dict() && dict()->call ? &dict()->call : own;
+}
+
+std::optional<Integer> Value::whole() const {
+  if (const auto* i = integer()) return *i;
+  if (const auto* b = boolean()) return Integer{*b};
+  return std::nullopt;
 }
 
 double Value::as_real() const {
@@ -196,7 +274,13 @@ const char* Value::type_name() const {
   static constexpr const char* kNames[] = {
       "an undefined value", "none",   "a boolean", "an integer", "a number",
       "a string",           "a list", "a dict",    "a function"};
-  return kNames[data_.index()];
+  if (name_space()) return "a namespace";
+  return is_tuple_ ? "a tuple" : kNames[data_.index()];
+}
+
+std::int64_t clamp_to_64(Integer value) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  return static_cast<std::int64_t>(std::clamp<Integer>(value, Limits::min(), Limits::max()));
 }
 
 Value Arguments::get(std::size_t place, std::string_view name, Value otherwise) const {
@@ -222,21 +306,22 @@ void Budget::spend_on(const Value& value) {
 
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.spend_on(a);
-  if (a.integer() && b.integer()) return *a.integer() == *b.integer();
+  if (a.whole() && b.whole()) return *a.whole() == *b.whole();
   if (a.is_number() && b.is_number()) return a.as_real() == b.as_real();
-  if (a.string() && b.string()) {
-    return *a.string() == *b.string();
-  }
+  if (a.string() && b.string()) return *a.string() == *b.string();
   if (a.list() && b.list()) {
-    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
+    return a.is_tuple() == b.is_tuple() &&
+           std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
                       [&](const Value& x, const Value& y) { return equal(x, y, budget); });
   }
   if (a.dict() && b.dict()) {
-    const auto& items = a.dict()->items;
     if (a.dict() == b.dict()) return true;
+    if (a.name_space() || b.name_space()) return false;
+    const auto& items = a.dict()->items;
     return items.size() == b.dict()->items.size() &&
            std::all_of(items.begin(), items.end(), [&](const auto& item) {
-             const Value* other = b.dict()->find(item.first);
+             budget.spend(items.size() / 4);
+             const Value* other = b.dict()->find_key(item.first);
              return other && equal(item.second, *other, budget);
            });
   }
@@ -246,8 +331,16 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
 
 bool less(const Value& a, const Value& b, Budget& budget) {
   budget.spend_on(a);
-  if (a.integer() && b.integer()) return *a.integer() < *b.integer();
+  if (a.whole() && b.whole()) return *a.whole() < *b.whole();
   if (a.is_number() && b.is_number()) return a.as_real() < b.as_real();
+  if (a.list() && b.list() && a.is_tuple() == b.is_tuple()) {
+    const std::size_t common = std::min(a.list()->size(), b.list()->size());
+    for (std::size_t i = 0; i < common; ++i) {
+      const Value &x = (*a.list())[i], &y = (*b.list())[i];
+      if (!equal(x, y, budget)) return less(x, y, budget);
+    }
+    return a.list()->size() < b.list()->size();
+  }
   require(a.string() && b.string(), "{} cannot be compared with {}", a.type_name(), b.type_name());
   return *a.string() < *b.string();
 }
@@ -257,14 +350,17 @@ std::string to_text(const Value& value, Budget& budget) {
     budget.spend(text->size());
     return *text;
   }
-  if (value.is_undefined()) return "";
-  Printer printer{false, -1, budget, ""};
+  return value.is_undefined() ? "" : to_repr(value, budget);
+}
+
+std::string to_repr(const Value& value, Budget& budget) {
+  Printer printer{nullptr, budget, ""};
   printer.print(value, 0);
   return std::move(printer.out);
 }
 
-std::string to_json(const Value& value, int indent, Budget& budget) {
-  Printer printer{true, indent, budget, ""};
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
+  Printer printer{&style, budget, ""};
   printer.print(value, 0);
   return std::move(printer.out);
 }
@@ -274,8 +370,9 @@ Value from_json(const nlohmann::ordered_json& json) {
     case nlohmann::ordered_json::value_t::boolean:
       return json.get<bool>();
     case nlohmann::ordered_json::value_t::number_integer:
-    case nlohmann::ordered_json::value_t::number_unsigned:
       return json.get<std::int64_t>();
+    case nlohmann::ordered_json::value_t::number_unsigned:
+      return Integer{json.get<std::uint64_t>()};
     case nlohmann::ordered_json::value_t::number_float:
       return json.get<double>();
     case nlohmann::ordered_json::value_t::string:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,16 +17,25 @@ namespace ballast::jinja {
 class Value;
 struct Arguments;
 
+/// Python's integers have no limit. These hold every integer of JSON with room for arithmetic;
+/// what exceeds them is an error.
+__extension__ using Integer = __int128;
+
 using List = std::vector<Value>;
 using Function = std::function<Value(const Arguments&)>;
 
-/// Keys in the order of their first setting. A namespace is one whose entries templates may set.
+/// Keys in the order of their first setting, each a string, number, none or tuple of those. A
+/// namespace is a dict whose entries templates may set.
 struct Dict {
-  std::vector<std::pair<std::string, Value>> items;
+  std::vector<std::pair<Value, Value>> items;
   bool is_namespace = false;
+  Function call = {};  ///< of the variable `loop`; empty: not callable
 
   const Value* find(std::string_view key) const;
-  void set(const std::string& key, Value value);
+  /// As Python: 1, 1.0 and true are one key. Throws Error if `key` cannot be one.
+  const Value* find_key(const Value& key) const;
+  /// Throws Error if `key` is no key.
+  void set(const Value& key, Value value);
 };
 
 struct Undefined {};
@@ -37,8 +47,9 @@ class Value {
   Value() = default;  // undefined
   Value(None) : data_(None{}) {}
   Value(bool value) : data_(value) {}
-  Value(int value) : data_(std::int64_t{value}) {}
-  Value(std::int64_t value) : data_(value) {}
+  Value(int value) : data_(Integer{value}) {}
+  Value(std::int64_t value) : data_(Integer{value}) {}
+  Value(Integer value) : data_(value) {}
   Value(double value) : data_(value) {}
   Value(const char* value) : Value(std::string(value)) {}
   Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
@@ -46,19 +57,25 @@ class Value {
   Value(List value);
   Value(Dict value);
   Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
+  static Value tuple(List value);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
   const bool* boolean() const { return std::get_if<bool>(&data_); }
-  const std::int64_t* integer() const { return std::get_if<std::int64_t>(&data_); }
+  const Integer* integer() const { return std::get_if<Integer>(&data_); }
   const double* real() const { return std::get_if<double>(&data_); }
   const std::string* string() const { return pointer<const std::string>(); }
+  /// The items of a list or tuple.
   const List* list() const { return pointer<const List>(); }
+  bool is_tuple() const { return is_tuple_; }
   const Dict* dict() const { return pointer<Dict>(); }
   Dict* name_space() const;
-  const Function* function() const { return pointer<const Function>(); }
+  /// Null if the value cannot be called.
+  const Function* function() const;
   bool is_number() const { return boolean() || integer() || real(); }
-  /// Of a bool, integer or real; 0 otherwise.
+  /// The value of a bool or integer; none for other types.
+  std::optional<Integer> whole() const;
+  /// The value of a bool, integer or real; 0 for other types.
   double as_real() const;
 
   bool truth() const;
@@ -72,11 +89,18 @@ class Value {
     const auto* shared = std::get_if<std::shared_ptr<T>>(&data_);
     return shared ? shared->get() : nullptr;
   }
-  std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+  std::variant<Undefined, None, bool, Integer, double, std::shared_ptr<const std::string>,
                std::shared_ptr<const List>, std::shared_ptr<Dict>, std::shared_ptr<const Function>>
       data_;
   int depth_ = 0;
+  bool is_tuple_ = false;
 };
+
+/// Whether a dict may have this key.
+bool is_key(const Value& value);
+
+/// The nearest integer of 64 bits.
+std::int64_t clamp_to_64(Integer value);
 
 /// Arguments of a call.
 struct Arguments {
@@ -101,13 +125,24 @@ class Budget {
   std::uint64_t left_;
 };
 
+/// The arguments of Python's json.dumps().
+struct JsonStyle {
+  std::optional<std::string> indent = {};  ///< of each level; none: on one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool ascii = false;
+  bool sorted = false;
+};
+
 bool equal(const Value& a, const Value& b, Budget& budget);
-/// Numbers with numbers, strings with strings; throws Error otherwise.
+/// Compares numbers, strings, or lists with their like; throws Error on other pairs.
 bool less(const Value& a, const Value& b, Budget& budget);
 /// As Python's str().
 std::string to_text(const Value& value, Budget& budget);
-/// As Python's json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: on one line.
-std::string to_json(const Value& value, int indent, Budget& budget);
+/// As Python's repr().
+std::string to_repr(const Value& value, Budget& budget);
+/// As Python's json.dumps().
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 Value from_json(const nlohmann::ordered_json& json);
 
 }  // namespace ballast::jinja

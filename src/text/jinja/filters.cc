@@ -1,0 +1,486 @@
+// The filters of `|`.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/fail.h"
+#include "text/jinja/builtins.h"
+#include "text/jinja/format.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/strings.h"
+
+namespace ballast::jinja {
+namespace {
+
+using Filter = Value (*)(const Value&, const Arguments&, Budget&);
+
+std::string made(std::string text, Budget& budget) {
+  budget.spend(text.size() + 1);
+  return text;
+}
+
+std::int64_t length_of(const Value& value) {
+  if (value.string()) return static_cast<std::int64_t>(characters(*value.string()).size());
+  if (value.list()) return static_cast<std::int64_t>(value.list()->size());
+  if (value.dict()) return static_cast<std::int64_t>(value.dict()->items.size());
+  require(value.is_undefined(), "{} has no length", value.type_name());
+  return 0;
+}
+
+List pairs_of(const Value& value, Budget& budget) {
+  List out;
+  if (value.is_undefined()) return out;
+  require(value.dict() != nullptr, "items needs a dict, not {}", value.type_name());
+  for (const auto& [key, item] : value.dict()->items) {
+    budget.spend(32);
+    out.push_back(Value::tuple({key, item}));
+  }
+  return out;
+}
+
+// An attribute as filters name it: "a.0.b" reaches into items of items, an integer is an index.
+Value attribute_path(Value value, const Value& attribute, const char* who, Budget& budget) {
+  if (attribute.integer()) return item_at(value, attribute, budget);
+  std::string_view path = expect_text(attribute, who);
+  while (true) {
+    const std::size_t dot = path.find('.');
+    const std::string part(path.substr(0, dot));
+    const bool is_index = is_kind(part, "isdigit").value_or(false);
+    const auto index = is_index ? parse_integer(part, 10) : std::nullopt;
+    value = item_at(value, index.value_or(Value(part)), budget);
+    if (dot == std::string_view::npos || value.is_undefined()) return value;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+// What sort, min, max and unique compare: without case, unless it is asked for.
+Value comparable(const Value& value, bool by_case, Budget& budget) {
+  return value.string() && !by_case ? Value(to_lower(made(*value.string(), budget))) : value;
+}
+
+Arguments behind(const Arguments& arguments, std::size_t used) {
+  Arguments rest;
+  for (std::size_t i = used; i < arguments.positional.size(); ++i) {
+    rest.positional.push_back(arguments.positional[i]);
+  }
+  rest.named = arguments.named;
+  return rest;
+}
+
+// select, reject, selectattr, rejectattr: (attribute,) test, arguments of the test.
+Value choose(const Value& input, const Arguments& arguments, bool keep, bool by_attribute,
+             Budget& budget) {
+  if (!input.truth()) return List{};
+  const Value attribute = by_attribute ? arguments.get(0, "attribute") : Value();
+  const Value test = arguments.get(by_attribute ? 1 : 0, "test");
+  const Arguments rest = behind(arguments, by_attribute ? 2 : 1);
+  List out;
+  for (const Value& item : items_of(input, budget)) {
+    const Value subject =
+        by_attribute ? attribute_path(item, attribute, "selectattr", budget) : item;
+    const bool holds = test.is_undefined() ? subject.truth()
+                                           : apply_test(std::string(expect_text(test, "select")),
+                                                        subject, rest, budget);
+    if (holds == keep) out.push_back(item);
+  }
+  return out;
+}
+
+Value map_items(const Value& input, const Arguments& arguments, Budget& budget) {
+  if (!input.truth()) return List{};
+  Value attribute, otherwise;
+  for (const auto& [name, value] : arguments.named) {
+    if (name == "attribute") attribute = value;
+    if (name == "default") otherwise = value;
+  }
+  List out;
+  for (const Value& item : items_of(input, budget)) {
+    if (arguments.positional.empty() && !attribute.is_undefined()) {
+      const Value found = attribute_path(item, attribute, "map", budget);
+      out.push_back(found.is_undefined() ? otherwise : found);
+    } else {
+      const Value filter = arguments.get(0, "filter");
+      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item,
+                                 behind(arguments, 1), budget));
+    }
+  }
+  return out;
+}
+
+Value join(const Value& input, const Arguments& arguments, Budget& budget) {
+  const std::string between = to_text(arguments.get(0, "d", ""), budget);
+  const Value attribute = arguments.get(1, "attribute", None{});
+  std::string out;
+  bool first = true;
+  for (const Value& item : items_of(input, budget)) {
+    if (!std::exchange(first, false)) out += made(between, budget);
+    out += to_text(attribute.is_none() ? item : attribute_path(item, attribute, "join", budget),
+                   budget);
+  }
+  return out;
+}
+
+// Items by their keys, in ascending order or in descending.
+List sorted(std::vector<std::pair<Value, Value>> keyed, bool reverse, Budget& budget) {
+  // Comparing may fail, so it must do so before the sort relies on an order.
+  for (const auto& [key, item] : keyed) less(keyed[0].first, key, budget);
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return reverse ? less(b.first, a.first, budget) : less(a.first, b.first, budget);
+  });
+  List items;
+  for (auto& [key, item] : keyed) items.push_back(std::move(item));
+  return items;
+}
+
+Value sort_items(const Value& input, const Arguments& arguments, Budget& budget) {
+  const bool by_case = arguments.get(1, "case_sensitive", false).truth();
+  const Value attribute = arguments.get(2, "attribute", None{});
+  List attributes;  // "a,b" sorts by a, then by b
+  if (attribute.string()) attributes = split(*attribute.string(), ",", -1, budget);
+  if (attribute.integer()) attributes = {attribute};
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& item : items_of(input, budget)) {
+    List key;
+    for (const Value& each : attributes) {
+      key.push_back(comparable(attribute_path(item, each, "sort", budget), by_case, budget));
+    }
+    keyed.emplace_back(
+        attribute.is_none() ? comparable(item, by_case, budget) : Value(std::move(key)), item);
+  }
+  return sorted(std::move(keyed), arguments.get(0, "reverse", false).truth(), budget);
+}
+
+Value sort_dict(const Value& input, const Arguments& arguments, Budget& budget) {
+  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
+  const Value by = arguments.get(1, "by", "key");
+  require(by.string() && (*by.string() == "key" || *by.string() == "value"),
+          "dictsort: 'by' is neither 'key' nor 'value'");
+  require(!input.is_undefined(), "dictsort of an undefined value");
+  const std::size_t place = *by.string() == "key" ? 0 : 1;
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& pair : pairs_of(input, budget)) {
+    keyed.emplace_back(comparable((*pair.list())[place], by_case, budget), pair);
+  }
+  return sorted(std::move(keyed), arguments.get(2, "reverse", false).truth(), budget);
+}
+
+Value unique(const Value& input, const Arguments& arguments, Budget& budget) {
+  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
+  const Value attribute = arguments.get(1, "attribute", None{});
+  List seen, out;
+  for (const Value& item : items_of(input, budget)) {
+    const Value subject =
+        attribute.is_none() ? item : attribute_path(item, attribute, "unique", budget);
+    const Value key = comparable(subject, by_case, budget);
+    require(is_key(key), "unique: {} cannot be told apart", key.type_name());
+    if (std::ranges::any_of(seen, [&](const Value& old) { return equal(old, key, budget); })) {
+      continue;
+    }
+    seen.push_back(key);
+    out.push_back(item);
+  }
+  return out;
+}
+
+template <bool greatest>
+Value extreme(const Value& input, const Arguments& arguments, Budget& budget) {
+  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
+  const Value attribute = arguments.get(1, "attribute", None{});
+  Value best, best_key;
+  bool first = true;
+  for (const Value& item : items_of(input, budget)) {
+    const Value subject =
+        attribute.is_none() ? item : attribute_path(item, attribute, "min and max", budget);
+    const Value key = comparable(subject, by_case, budget);
+    if (!std::exchange(first, false) &&
+        !(greatest ? less(best_key, key, budget) : less(key, best_key, budget))) {
+      continue;
+    }
+    best = item;
+    best_key = key;
+  }
+  return best;
+}
+
+Value sum(const Value& input, const Arguments& arguments, Budget& budget) {
+  const Value attribute = arguments.get(0, "attribute", None{});
+  Value total = arguments.get(1, "start", 0);
+  for (const Value& item : items_of(input, budget)) {
+    const Value part = attribute.is_none() ? item : attribute_path(item, attribute, "sum", budget);
+    total = apply_operator("+", total, part, budget);
+  }
+  return total;
+}
+
+// The nearest integer towards zero; undefined if Integer cannot hold it.
+Value truncate_real(double value) {
+  require(std::isfinite(value), "int: {} is no integer", value);
+  return std::abs(value) < 1e38 ? Value(static_cast<Integer>(value)) : Value();
+}
+
+Value to_integer(const Value& input, const Arguments& arguments, Budget&) {
+  const Value otherwise = arguments.get(0, "default", 0);
+  const std::int64_t base = expect_integer(arguments.get(1, "base", 10), "int");
+  require(base == 0 || (base >= 2 && base <= 36), "int: base is {}; expected 0 or 2 to 36", base);
+  require(!input.is_undefined(), "int of an undefined value");
+  std::optional<Value> value;
+  if (input.is_number()) {
+    value = input.real() ? truncate_real(*input.real()) : Value(*input.whole());
+  } else if (input.string()) {
+    value = parse_integer(*input.string(), static_cast<int>(base));
+    const auto real = value ? std::nullopt : parse_real(*input.string());
+    if (real && std::isfinite(*real)) value = truncate_real(*real);
+  }
+  if (!value) return otherwise;
+  require(!value->is_undefined(), "int: the integer is too large");
+  return *value;
+}
+
+Value to_real(const Value& input, const Arguments& arguments, Budget&) {
+  require(!input.is_undefined(), "float of an undefined value");
+  if (input.is_number()) return input.as_real();
+  const auto value = input.string() ? parse_real(*input.string()) : std::nullopt;
+  return value ? Value(*value) : arguments.get(0, "default", 0.0);
+}
+
+// Hugging Face's own: tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False).
+Value to_json_filter(const Value& input, const Arguments& arguments, Budget& budget) {
+  JsonStyle style;
+  for (const auto& [name, value] : arguments.named) {
+    const bool known =
+        name == "ensure_ascii" || name == "indent" || name == "separators" || name == "sort_keys";
+    require(known, ErrorCode::unsupported, "tojson: the argument '{}' is not supported", name);
+  }
+  style.ascii = arguments.get(0, "ensure_ascii", false).truth();
+  style.sorted = arguments.get(3, "sort_keys", false).truth();
+  const Value indent = arguments.get(1, "indent", None{});
+  if (!indent.is_none()) {
+    const std::int64_t spaces = indent.string() ? 0 : expect_integer(indent, "tojson");
+    require(spaces <= 64 && (!indent.string() || indent.string()->size() <= 64),
+            "tojson: the indent is more than 64 spaces");
+    style.indent =
+        indent.string()
+            ? *indent.string()
+            : std::string(static_cast<std::size_t>(std::max<std::int64_t>(spaces, 0)), ' ');
+    style.item_separator = ",";
+  }
+  const Value separators = arguments.get(2, "separators", None{});
+  if (!separators.is_none()) {
+    require(separators.list() && separators.list()->size() == 2,
+            "tojson: separators is {}; expected two strings", separators.type_name());
+    style.item_separator = expect_text((*separators.list())[0], "tojson");
+    style.key_separator = expect_text((*separators.list())[1], "tojson");
+  }
+  return to_json(input, style, budget);
+}
+
+Value round_number(const Value& input, const Arguments& arguments, Budget&) {
+  require(input.is_number(), "round needs a number, not {}", input.type_name());
+  const std::int64_t digits = expect_integer(arguments.get(0, "precision", 0), "round");
+  const std::string method(expect_text(arguments.get(1, "method", "common"), "round"));
+  require(digits >= -15 && digits <= 15, "round: precision is {}; expected -15 to 15", digits);
+  require(method == "common" || method == "ceil" || method == "floor",
+          "round: method is '{}'; known: common, ceil, floor", method.substr(0, 60));
+  const double scale = std::pow(10.0, static_cast<double>(std::abs(digits)));
+  if (method != "common") {
+    const double scaled = digits < 0 ? input.as_real() / scale : input.as_real() * scale;
+    const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
+    return digits < 0 ? whole * scale : whole / scale;
+  }
+  if (const auto whole = input.whole()) {
+    if (digits >= 0) return *whole;
+    // Halves go to the even multiple.
+    const auto unit = static_cast<Integer>(scale);
+    Integer rest = *whole % unit;
+    if (rest < 0) rest += unit;
+    const Integer below = *whole - rest;
+    const bool up = 2 * rest > unit || (2 * rest == unit && below / unit % 2 != 0);
+    return up ? below + unit : below;
+  }
+  const double value = input.as_real();
+  if (!std::isfinite(value)) return value;
+  if (digits < 0) return std::nearbyint(value / scale) * scale;
+  return parse_real(fmt::format("{:.{}f}", value, digits)).value_or(value);
+}
+
+Value default_filter(const Value& input, const Arguments& arguments, Budget&) {
+  const bool also_false = arguments.get(1, "boolean", false).truth();
+  return input.is_undefined() || (also_false && !input.truth())
+             ? arguments.get(0, "default_value", "")
+             : input;
+}
+
+Value escape(const Value& input, const Arguments&, Budget& budget) {
+  return made(escape_html(to_text(input, budget)), budget);
+}
+
+Value indent_filter(const Value& input, const Arguments& arguments, Budget& budget) {
+  const Value width = arguments.get(0, "width", 4);
+  std::string spaces;
+  if (width.string()) {
+    spaces = *width.string();
+  } else {
+    const std::int64_t count = expect_integer(width, "indent");
+    require(count >= 0 && count <= 1000, "indent: width is {}; expected 0 to 1000", count);
+    spaces.assign(static_cast<std::size_t>(count), ' ');
+  }
+  return indent(expect_text(input, "indent"), spaces, arguments.get(1, "first", false).truth(),
+                arguments.get(2, "blank", false).truth(), budget);
+}
+
+Value truncate(const Value& input, const Arguments& arguments, Budget& budget) {
+  const auto length = expect_integer(arguments.get(0, "length", 255), "truncate");
+  const std::string end = to_text(arguments.get(2, "end", "..."), budget);
+  const auto end_size = static_cast<std::int64_t>(characters(end).size());
+  const auto leeway = expect_integer(arguments.get(3, "leeway", 5), "truncate");
+  require(length >= end_size && length < 1 << 30 && leeway >= 0 && leeway < 1 << 30,
+          "truncate: length {} or leeway {} is out of range", length, leeway);
+  if (length_of(input) <= length + leeway) return input;
+  const auto all = characters(expect_text(input, "truncate"));
+  std::string out;
+  for (std::int64_t i = 0; i < length - end_size; ++i) out += all[static_cast<std::size_t>(i)];
+  if (!arguments.get(1, "killwords", false).truth()) out = out.substr(0, out.rfind(' '));
+  return made(out + end, budget);
+}
+
+const std::map<std::string, Filter, std::less<>>& filters() {
+  static const std::map<std::string, Filter, std::less<>> table = {
+      {"abs",
+       [](const Value& v, const Arguments&, Budget&) -> Value {
+         require(v.is_number(), "abs needs a number, not {}", v.type_name());
+         if (v.real()) return std::abs(*v.real());
+         return *v.whole() < 0 ? negate(v) : Value(*v.whole());
+       }},
+      {"attr",
+       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+         const std::string name(expect_text(a.get(0, "name"), "attr"));
+         if (v.dict() && !v.name_space() && !is_dict_method(name)) return {};
+         return attribute_of(v, name, b);
+       }},
+      {"capitalize",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         return made(capitalize(to_text(v, b)), b);
+       }},
+      {"center",
+       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+         const std::int64_t width = expect_integer(a.get(0, "width", 80), "center");
+         require(width <= 1000, "center: width is {}; expected up to 1000", width);
+         return center(to_text(v, b), static_cast<std::size_t>(std::max<std::int64_t>(width, 0)),
+                       " ", b);
+       }},
+      {"count", [](const Value& v, const Arguments&, Budget&) -> Value { return length_of(v); }},
+      {"d", default_filter},
+      {"default", default_filter},
+      {"dictsort", sort_dict},
+      {"e", escape},
+      {"escape", escape},
+      {"first",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         const List items = items_of(v, b);
+         return items.empty() ? Value() : items.front();
+       }},
+      {"float", to_real},
+      {"forceescape", escape},
+      {"format",
+       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+         require(a.positional.empty() || a.named.empty(),
+                 "format takes values by place or by name, not both");
+         Dict named;
+         for (const auto& [name, value] : a.named) named.set(name, value);
+         return percent_format(to_text(v, b),
+                               a.named.empty() ? Value::tuple(a.positional) : Value(named), b);
+       }},
+      {"indent", indent_filter},
+      {"int", to_integer},
+      {"items",
+       [](const Value& v, const Arguments&, Budget& b) -> Value { return pairs_of(v, b); }},
+      {"join", join},
+      {"last",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         const List items = items_of(v, b);
+         return items.empty() ? Value() : items.back();
+       }},
+      {"length", [](const Value& v, const Arguments&, Budget&) -> Value { return length_of(v); }},
+      {"list", [](const Value& v, const Arguments&, Budget& b) -> Value { return items_of(v, b); }},
+      {"lower",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         return made(to_lower(to_text(v, b)), b);
+       }},
+      {"map", map_items},
+      {"max", extreme<true>},
+      {"min", extreme<false>},
+      {"reject",
+       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, false, false, b); }},
+      {"rejectattr",
+       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, false, true, b); }},
+      {"replace",
+       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+         const Value count = a.get(2, "count", None{});
+         return replace(to_text(v, b), to_text(a.get(0, "old"), b), to_text(a.get(1, "new"), b),
+                        count.is_none() ? -1 : expect_integer(count, "replace"), b);
+       }},
+      {"reverse",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         List items = items_of(v, b);
+         std::reverse(items.begin(), items.end());
+         if (!v.string()) return items;
+         std::string out;
+         for (const Value& item : items) out += *item.string();
+         return made(std::move(out), b);
+       }},
+      {"round", round_number},
+      {"safe", [](const Value& v, const Arguments&, Budget&) { return v; }},
+      {"select",
+       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, false, b); }},
+      {"selectattr",
+       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, true, b); }},
+      {"sort", sort_items},
+      {"string",
+       [](const Value& v, const Arguments&, Budget& b) -> Value { return to_text(v, b); }},
+      {"sum", sum},
+      {"title",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         return made(title_filter(to_text(v, b)), b);
+       }},
+      {"tojson", to_json_filter},
+      {"trim",
+       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+         const std::string text = to_text(v, b);
+         const Value set = a.get(0, "chars", None{});
+         return std::string(strip(
+             text, set.string() ? std::optional<std::string_view>(*set.string()) : std::nullopt,
+             true, true));
+       }},
+      {"truncate", truncate},
+      {"unique", unique},
+      {"upper",
+       [](const Value& v, const Arguments&, Budget& b) -> Value {
+         return made(to_upper(to_text(v, b)), b);
+       }},
+  };
+  return table;
+}
+
+}  // namespace
+
+std::string_view expect_text(const Value& value, const char* who) {
+  require(value.string() != nullptr, "{} needs a string, not {}", who, value.type_name());
+  return *value.string();
+}
+
+std::int64_t expect_integer(const Value& value, const char* who) {
+  const auto whole = value.whole();
+  require(whole.has_value(), "{} needs an integer, not {}", who, value.type_name());
+  return clamp_to_64(*whole);
+}
+
+Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments,
+                   Budget& budget) {
+  const auto found = filters().find(name);
+  require(found != filters().end(), ErrorCode::unsupported, "the filter '{}' is not supported",
+          name.substr(0, 60));
+  budget.spend_on(input);
+  return found->second(input, arguments, budget);
+}
+
+}  // namespace ballast::jinja
