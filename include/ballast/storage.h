@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -111,14 +112,18 @@ class Rows {
   StorageType type() const { return type_; }
   std::size_t dim() const { return dim_; }
   std::size_t capacity() const { return capacity_; }
-  /// Bytes allocated, scales and mean included.
+  /// Bytes allocated, scales and mean included, a shared mean as well.
   std::size_t bytes() const;
 
   /// q4, q3 and q2: makes rows relative to `mean`, `dim` finite floats. Call it before the first
   /// row is set. Throws Error for other types and sizes.
   void set_mean(std::span<const float> mean);
+  /// Takes the mean of `other`, of the same size, without a copy of its own.
+  void share_mean(const Rows& other);
   /// The mean of set_mean(), or empty.
-  std::span<const float> mean() const { return mean_; }
+  std::span<const float> mean() const {
+    return mean_ ? std::span<const float>(*mean_) : std::span<const float>();
+  }
 
   /// Stores `dim` finite numbers as row i. Rows of other indices may be set at the same time.
   void set(std::size_t i, std::span<const float> row);
@@ -148,7 +153,7 @@ class Rows {
   std::size_t scales_begin_ = 0;  // in data_
   using Data = std::unique_ptr<std::byte[], FreeRows>;
   Data data_;  // all rows' numbers, then all rows' scales
-  std::vector<float> mean_;
+  std::shared_ptr<const std::vector<float>> mean_;
 };
 
 }  // namespace ballast

@@ -236,8 +236,16 @@ void Cache::finish_whole_prompt() {
               "layer {}: tokens came after the second reading began", l);
     }
   }
+  const std::vector<Tier> tiers = replay_tiers(policy, s.key_dim, s.value_dim);
+  // Means of rotated rows, once a head.
+  std::size_t means = 0;
+  const auto rotated = [&](StorageType Tier::*type) {
+    return std::ranges::any_of(tiers, [&](const Tier& tier) { return is_rotated(tier.*type); });
+  };
+  if (rotated(&Tier::key_type)) means += s.key_dim * sizeof(float);
+  if (rotated(&Tier::value_type)) means += s.value_dim * sizeof(float);
   const Allocation allocation =
-      allocate(heads, replay_tiers(policy, s.key_dim, s.value_dim), whole_budget());
+      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * means);
   scores_.reset();
   for (std::size_t l = 0; l < s.layers; ++l) {
     layers_[l]->finish_prompt(std::span(allocation.heads).subspan(l * s.kv_heads, s.kv_heads));

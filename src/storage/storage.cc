@@ -214,7 +214,7 @@ Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity)
 }
 
 std::size_t Rows::bytes() const {
-  return capacity_ * stored_row_bytes(type_, dim_) + mean_.size() * sizeof(float);
+  return capacity_ * stored_row_bytes(type_, dim_) + mean().size() * sizeof(float);
 }
 
 void Rows::set_mean(std::span<const float> mean) {
@@ -222,20 +222,27 @@ void Rows::set_mean(std::span<const float> mean) {
           to_string(type_));
   require(mean.size() == dim_, "a mean of {} elements for rows of {}", mean.size(), dim_);
   require(first_not_finite(mean) == mean.size(), "the mean of rows is not finite");
-  mean_.assign(mean.begin(), mean.end());
+  mean_ = std::make_shared<const std::vector<float>>(mean.begin(), mean.end());
+}
+
+void Rows::share_mean(const Rows& other) {
+  require(is_rotated(type_) && other.dim_ == dim_, "rows of {} × {} take no mean of {} elements",
+          to_string(type_), dim_, other.dim_);
+  mean_ = other.mean_;
 }
 
 void Rows::set(std::size_t i, std::span<const float> row) {
-  encode_row(type_, row.first(dim_), mean_.empty() ? nullptr : mean_.data(),
-             data_.get() + i * stride_, scales() + i * scales_per_row_);
+  encode_row(type_, row.first(dim_), mean().data(), data_.get() + i * stride_,
+             scales() + i * scales_per_row_);
 }
 
 void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
   require(source.dim == dim_, "cannot copy a row of {} numbers into a store of rows of {}",
           source.dim, dim_);
   const auto same_mean = [&] {
-    if (mean_.empty() || source.mean == nullptr) return mean_.empty() && source.mean == nullptr;
-    return source.mean == mean_.data() || std::equal(mean_.begin(), mean_.end(), source.mean);
+    const std::span<const float> ours = mean();
+    if (ours.empty() || source.mean == nullptr) return ours.empty() && source.mean == nullptr;
+    return source.mean == ours.data() || std::equal(ours.begin(), ours.end(), source.mean);
   };
   if (source.type == type_ && same_mean()) {
     // An f32 view may have less padding than the store.
@@ -286,7 +293,7 @@ void Rows::grow(std::size_t capacity, std::size_t used) {
 RowsView Rows::view(std::size_t begin, std::size_t count) const {
   RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
   if (scales_per_row_ > 0) all.scales = scales();
-  if (!mean_.empty()) all.mean = mean_.data();
+  all.mean = mean().data();
   return all.slice(begin, count);
 }
 

@@ -159,13 +159,14 @@ std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::s
 }
 
 Allocation allocate(std::span<const HeadScores> heads, std::span<const Tier> tiers,
-                    std::size_t budget) {
+                    std::size_t budget, std::size_t fixed) {
   require(!tiers.empty(), "an allocation without tiers");
   const Order order(heads);
-  const std::size_t least = order.protected_count() * tiers.back().bytes;
+  const std::size_t least = order.protected_count() * tiers.back().bytes + fixed;
   require(least <= budget,
           "{} bytes do not hold the first and last tokens of every head; give at least {}", budget,
           least);
+  budget -= fixed;
 
   // The smallest multiplier whose cost is within the budget.
   double low = -120, high = 120;  // of its logarithm

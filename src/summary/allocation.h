@@ -50,8 +50,8 @@ struct Allocation {
 /// upgrades by falling score · (fall of distortion) / (rise of bytes) while one fits. Among equal
 /// scores the entry of the lower position, layer and head comes first. `heads` are in the order of
 /// layers and heads. Throws Error that names the minimum if the budget does not hold the protected
-/// entries at the cheapest tier.
+/// entries at the cheapest tier. `fixed`: bytes of the budget that go elsewhere.
 Allocation allocate(std::span<const HeadScores> heads, std::span<const Tier> tiers,
-                    std::size_t budget);
+                    std::size_t budget, std::size_t fixed = 0);
 
 }  // namespace ballast

@@ -30,8 +30,12 @@ class TieredSummary : public Summary {
     require(block.tiers.size() == block.size(), "{} tokens came with {} tiers", block.size(),
             block.tiers.size());
     const std::vector<Tier> tiers = replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    const std::vector<float> key_mean = mean_of(block.keys), value_mean = mean_of(block.values);
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run run(tiers[t], setup_, static_cast<std::size_t>(std::ranges::count(block.tiers, t)));
+      if (run.positions.empty()) continue;
+      if (is_rotated(tiers[t].key_type)) run.keys.set_mean(key_mean);
+      if (is_rotated(tiers[t].value_type)) run.values.set_mean(value_mean);
       std::size_t at = 0;
       for (std::size_t i = 0; i < block.size(); ++i) {
         if (block.tiers[i] != t) continue;
@@ -41,6 +45,7 @@ class TieredSummary : public Summary {
       }
       runs_[t] = std::move(run);
     }
+    share_means();
   }
 
   void segments(std::vector<Segment>& out) const override {
@@ -65,7 +70,16 @@ class TieredSummary : public Summary {
     for (const Run& run : runs_) {
       bytes += run.keys.bytes() + run.values.bytes() + run.positions.capacity() * sizeof(Position);
     }
-    return bytes;
+    // Runs share their means.
+    std::size_t key_means = 0, value_means = 0;
+    for (const Run& run : runs_) {
+      key_means += !run.keys.mean().empty();
+      value_means += !run.values.mean().empty();
+    }
+    const auto shared = [](std::size_t means, std::size_t dim) {
+      return means == 0 ? 0 : (means - 1) * dim * sizeof(float);
+    };
+    return bytes - shared(key_means, setup_.key_dim) - shared(value_means, setup_.value_dim);
   }
 
   std::vector<KeptEntry> kept() const override {
@@ -99,6 +113,7 @@ class TieredSummary : public Summary {
       load_rows(in, run.values, 0, run.positions.size());
       runs_[t] = std::move(run);
     }
+    share_means();
   }
 
  private:
@@ -112,6 +127,37 @@ class TieredSummary : public Summary {
     Rows values;
     std::vector<Position> positions;
   };
+
+  /// The mean row, in float64 sums.
+  static std::vector<float> mean_of(const RowsView& rows) {
+    std::vector<double> sums(rows.dim, 0.0);
+    std::vector<float> row(rows.dim);
+    for (std::size_t i = 0; i < rows.rows; ++i) {
+      rows.decode(i, row);
+      for (std::size_t c = 0; c < row.size(); ++c) sums[c] += double{row[c]};
+    }
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      row[c] = static_cast<float>(sums[c] / static_cast<double>(rows.rows));
+    }
+    return row;
+  }
+
+  /// One copy of equal means for all runs.
+  void share_means() {
+    const auto share = [&](Rows Run::*rows) {
+      const Rows* first = nullptr;
+      for (Run& run : runs_) {
+        if ((run.*rows).mean().empty()) continue;
+        if (first == nullptr) {
+          first = &(run.*rows);
+        } else if (std::ranges::equal(first->mean(), (run.*rows).mean())) {
+          (run.*rows).share_mean(*first);
+        }
+      }
+    };
+    share(&Run::keys);
+    share(&Run::values);
+  }
 
   SummarySetup setup_;
   std::vector<Run> runs_;  ///< by tier
@@ -145,13 +191,14 @@ const MethodInfo& replay_method() {
   using Kind = Parameter::Kind;
   static const MethodInfo info = {
       .name = "replay",
-      .title = "read twice; one budget in bytes gives each entry 8 bits, 4 or nothing",
-      .paper = "KVzip (Kim et al. 2025), KVzip+, tiers of precision",
+      .title = "read twice; one budget in bytes gives each entry 8, 4 or 2 bits or nothing",
+      .paper = "KVzip and KVzip+, with TurboQuant's codes in tiers",
       .parameters =
           {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
            {"score", Kind::choice, "max", 0, 0, "max|plain|rms|mean",
             "what the second reading makes of attention; max weighs values and residuals"},
-           {"tiers", Kind::text, "int8+int4", 0, 0, "", "precisions, key/value types joined by +"},
+           {"tiers", Kind::text, "int8+q4+q4/q2+q2", 0, 0, "",
+            "precisions, key/value types joined by +"},
            {"chunk", Kind::integer, "256", 16, 65536, "", "tokens that are read again at once"},
            {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
            {"window", Kind::integer, "8", 0, 65536, "", "last tokens that no head drops"}},
