@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds Ballast and asks the model that it ships two kinds of questions, with
-# the exact cache and with every method at a quarter of its bytes: lines of a long record (LongEval),
-# and needles in a haystack. Ends with a page of tables and maps.
-#   ./demo.sh            about two minutes once it is built
+# the exact cache and with every method at a quarter and a sixteenth of its bytes: lines of a long record
+# (LongEval), and needles in a haystack. No method knows the questions when it compresses. Ends with a page of tables and maps.
+#   ./demo.sh            about three minutes once it is built
 #   ./demo.sh --quick    fewer questions
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -23,19 +23,19 @@ mkdir -p results
 
 ballast=build/ballast
 model=models/ballast-mini.gguf
-methods='exact;balancekv;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
+methods='exact;replay;balancekv;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
 lines=(--lines 200 --repeat "$questions")
 # LongEval's own questions where they are; ours are worded alike.
 longeval=../shared/data/longeval/200_lines.jsonl
 [ -f "$longeval" ] && lines=(--data "$longeval" --limit "$questions")
 
 echo
-"$ballast" eval lines -m "$model" "${lines[@]}" --methods "$methods" --shares 0.25 \
-  --json=results/lines.json
+"$ballast" eval lines -m "$model" "${lines[@]}" --question-later --methods "$methods" \
+  --shares 0.25,0.0625 --json=results/lines.json
 echo
 "$ballast" eval needle -m "$model" --lengths 1024,2048,3072,4096 --depth-count "$depths" --repeat 2 \
-  --methods "$methods" --shares 0.25 --json=results/needle.json
+  --question-later --methods "$methods" --shares 0.0625 --json=results/needle.json
 echo
 "$ballast" report results/lines.json results/needle.json -o results/demo.html \
-  --title 'Every method at a quarter of the cache'
+  --title 'Every method at a quarter and a sixteenth of the cache'
 echo "Open it: file://$PWD/results/demo.html"
