@@ -19,12 +19,12 @@ using kernels::kMaxDim;
 using kernels::packed_size;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Queries handled together: what is kept of them (a packed row and its sums, 1 KiB each at
-// dimension 128) must stay in the second-level cache while the entries pass by.
+// Queries processed together. Their packed rows and sums (1 KiB each at dimension 128) must stay in
+// the L2 cache while the entries are read.
 constexpr std::size_t kQueryBlock = 128;
-// From this many queries on, a block's rows are unpacked once rather than once a register tile.
+// From this many queries on, a block's rows are decoded once rather than once per register tile.
 constexpr std::size_t kUnpackFrom = 12;
-// Weights that are kept while attention sum is added up: 16 MiB.
+// Weights kept for accumulating the attention sum: 16 MiB.
 constexpr std::size_t kRecorded = std::size_t{1} << 22;
 
 void check(const Queries& queries, std::span<const Segment> segments, const Logits& logits) {
@@ -66,7 +66,7 @@ void check_values(std::span<const Segment> segments, std::size_t value_dim) {
   }
 }
 
-// One block of a segment's entries, with what its logits need.
+// One block of a segment's entries, with the inputs of its logits.
 class EntryBlock {
  public:
   EntryBlock(const Segment& segment, std::size_t begin, std::size_t count) : count_(count) {
@@ -82,7 +82,7 @@ class EntryBlock {
     } else if (segment.first_position >= 0) {
       first_ = segment.first_position + static_cast<Position>(begin);
       last_ = first_ + static_cast<Position>(count) - 1;
-      // Those behind the last entry are not looked at, and may wrap around.
+      // Positions past the last entry are ignored, and may wrap around.
       for (std::uint32_t e = 0; e < kEntryBlock; ++e) {
         position_copy_[e] = static_cast<Position>(static_cast<std::uint32_t>(first_) + e);
       }
@@ -115,7 +115,7 @@ class EntryBlock {
   }
 
  private:
-  // The kernels read whole vectors: the last block of an array is copied and filled up.
+  // The kernels read whole vectors, so the last block of an array is copied and padded.
   template <typename T>
   const T* whole(const T* from, T (&copy)[kEntryBlock], T filler) {
     if (count_ == kEntryBlock) return from;
@@ -132,7 +132,7 @@ class EntryBlock {
   Position position_copy_[kEntryBlock];
 };
 
-// The weights that queries gave to every block of entries, for the attention sum of the entries.
+// The weights of queries for every block, for the attention sum of the entries.
 struct Record {
   struct Block {
     std::size_t entry, count;
@@ -144,7 +144,7 @@ struct Record {
     max.reserve(blocks * queries);
   }
   float* next(std::size_t queries) { return weights.get() + blocks.size() * queries * kEntryBlock; }
-  // Prefetches rows `first` and on of the block after the next, which the logits overwrite.
+  // Prefetches rows `first` and on of the block after the next: logits will overwrite them.
   void prefetch_next(std::size_t queries, std::size_t first, std::size_t count) {
     constexpr std::size_t kLine = 64 / sizeof(float);
     const float* row = next(queries) + (queries + first) * kEntryBlock;
@@ -156,14 +156,14 @@ struct Record {
 
   AlignedArray<float> weights;  // kEntryBlock for each query of a block
   std::vector<Block> blocks;
-  std::vector<float> max;  // what the weights are relative to, for each query of a block
+  std::vector<float> max;  // running maximum of the logits, per query of a block
 };
 
 // Buffers for up to kQueryBlock queries of one call. One allocation: several cost as much as a
 // block of entries.
 class Workspace {
  public:
-  // decodes: whether rows are unpacked for few queries, too.
+  // decodes: whether rows are decoded for few queries, too.
   Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim, bool decodes) {
     const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
     const std::size_t rows = decodes || queries >= kUnpackFrom ? kEntryBlock : 0;
@@ -187,16 +187,16 @@ class Workspace {
 
   float* packed;             // queries in the order of the keys
   float* sums;               // weighted values in the order of the values
-  float* weights;            // logits, then weights, kEntryBlock a query
-  Record* record = nullptr;  // or there, when they are to be kept
-  float* unpacked;           // rows of a block
+  float* weights;            // logits, then weights, kEntryBlock per query
+  Record* record = nullptr;  // or here, when weights are kept
+  float* unpacked;           // decoded rows of a block
   double* normaliser;
-  double* weight_sum;  // of the numerator: what the values' mean is multiplied with
+  double* weight_sum;  // sum of the numerator's weights, multiplies the values' mean
   float* max;
-  float* factors;  // by which older sums shrink when the maximum grows
+  float* factors;  // rescale older sums when the maximum grows
 
-  // Queries whose weights are updated together. What their logits need is kept from block to block:
-  // to make it anew takes as long as a part of the exponentials.
+  // Queries whose weights are updated together. Their logit rules are kept from block to block:
+  // rebuilding them costs as much as part of the exponentials.
   static constexpr std::size_t kTogether = 8;
   kernels::LogitRule rules[kTogether];
 
@@ -239,7 +239,7 @@ bool any_decoded(std::span<const Segment> segments) {
   });
 }
 
-// Unpacks rows that many queries share, or that the kernels cannot read, into `buffer`. Returns
+// Decodes rows into `buffer` if many queries share them or the kernels cannot read them. Returns
 // whether it did: the kernel's rows are cached then, and need no prefetching.
 bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
   if (as_stored || (queries < kUnpackFrom && !is_rotated(rows.type))) return false;
@@ -268,9 +268,9 @@ RowsView block_of(const RowsView& rows, std::size_t begin) {
   return rows.slice(begin, std::min(kEntryBlock, rows.rows - begin));
 }
 
-// Whether keys and values of the following block are prefetched, rather than what is read next.
-// That is 3-9% faster where both blocks fit into the target cache with room to spare; larger blocks
-// lose by it.
+// Whether to prefetch keys and values of the following block, instead of the rows read next. This
+// is 3-9% faster where both blocks fit into the target cache with room to spare, and slower for
+// larger blocks.
 bool prefetches_next_block(const Segment& segment) {
   const std::size_t small = std::size_t{prefetches_to_l1() ? 10u : 136u} << 10;
   const auto bytes = [](const RowsView& rows) {
@@ -279,8 +279,8 @@ bool prefetches_next_block(const Segment& segment) {
   return segment.role != Role::normaliser && bytes(segment.keys) + bytes(segment.values) <= small;
 }
 
-// Queries packed, blocks hidden from all skipped. `use` gets each block with the products of all
-// queries with its keys.
+// Packs the queries and skips blocks masked for all of them. `use` gets each block with the dot
+// products of all queries and its keys.
 template <typename Use>
 void for_each_block(const Queries& queries, const Segment& segment, const Logits& logits,
                     Workspace& work, Use use) {
@@ -339,13 +339,13 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
         factor = std::exp(max - largest);
         max = largest;
       }
-      // Where all is hidden so far, weights relative to any number are 0.
+      // If all entries are masked so far, weights relative to any finite value are 0.
       rows[i].largest = max == -kInfinity ? 0.0f : max;
     }
     if (work.record != nullptr) work.record->prefetch_next(m, first, count);
     kernels::exponentiate({rows, count}, row, sums);
     for (std::size_t i = 0; i < count; ++i) {
-      if (std::isnan(sums[i])) {  // values may be multiplied as integers, which know no NaN
+      if (std::isnan(sums[i])) {  // integer AV kernels cannot carry NaN
         std::fill_n(row + i * kEntryBlock, kEntryBlock, std::numeric_limits<float>::quiet_NaN());
         work.max[first + i] = std::numeric_limits<float>::quiet_NaN();
       }
@@ -357,14 +357,13 @@ void update_weights(const Queries& queries, const EntryBlock& block, const Logit
   }
 }
 
-// A sum that outgrown terms have left too small for a float stays above 0: finish() tells it from a
-// sum without terms.
+// Keeps a sum above 0 that rescaling has underflowed: finish() distinguishes it from an empty sum.
 float not_vanished(double sum, bool has_terms) {
   constexpr float kLeast = std::numeric_limits<float>::min();
   return has_terms && sum < kLeast ? kLeast : static_cast<float>(sum);
 }
 
-// Adds the queries from `first` on, of which `work` has seen a segment, to the result.
+// Adds the results of queries `first` and on, for which `work` has processed a segment.
 void add_to(PartialAttention& partial, std::size_t first, std::size_t count, const Segment& segment,
             Workspace& work) {
   const std::size_t value_dim = partial.numerator.cols();
@@ -397,7 +396,7 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
   }
 }
 
-// Queries first .. first + count as queries of their own.
+// Queries first .. first + count as separate queries.
 Queries slice(const Queries& queries, std::size_t first, std::size_t count) {
   Queries part = queries;
   part.rows = queries.rows.slice(first, count);
@@ -448,7 +447,7 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
   }
 }
 
-// The recorded weights over the whole normaliser, reduced over the queries. `query_weights`: of
+// Reduces over the queries the recorded weights, divided by their normalisers. `query_weights`: of
 // these queries, or empty.
 void reduce(const Record& record, std::size_t first, std::size_t queries,
             const PartialAttention& whole, AttentionReduction reduction,
@@ -542,7 +541,7 @@ void attend(const Queries& queries, std::span<const Segment> segments, const Log
 
 namespace {
 
-// Queries that are handled together while the weights given to all blocks are kept.
+// Queries processed together while the weights for all blocks are kept.
 std::size_t recorded_together(std::size_t blocks) {
   return std::clamp<std::size_t>(kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock), 1,
                                  kQueryBlock);
@@ -577,12 +576,12 @@ void attend_with_scores(const Queries& queries, std::span<const Segment> segment
   check(queries, segments, logits);
   check_values(segments, out.cols);
   PartialAttention whole(m, out.cols);
-  // The normaliser is known when the last entry has been seen. To keep the weights until then costs
-  // less than to compute them again, while they stay near the processor.
+  // The normaliser is known after the last entry. Keeping the weights until then is cheaper than
+  // recomputing them, while they stay in cache.
   const std::size_t together = recorded_together(blocks);
   const std::size_t most = std::min(m, together);
   Workspace work(most, queries.rows.cols, out.cols, any_decoded(segments));
-  Record record(most, blocks + 1);  // the last one for a block that has no attention sum
+  Record record(most, blocks + 1);  // the last for a block without attention sum
   work.record = &record;
   for (std::size_t first = 0; first < m; first += together) {
     const std::size_t count = std::min(together, m - first);

@@ -29,7 +29,7 @@ std::uint64_t ReadBytes(const std::byte* data, std::size_t bytes) {
 
 double F32MultiplyAdds(std::size_t rounds) {
   const hn::CappedTag<float, 16> d;
-  constexpr std::size_t kChains = 12;  // two units of four or five steps each
+  constexpr std::size_t kChains = 12;  // two units with a latency of 4 or 5 cycles
   hn::Vec<decltype(d)> sums[kChains];
   for (auto& sum : sums) sum = hn::Set(d, 1.0f);
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 0.001f);
@@ -65,7 +65,7 @@ double f32_multiply_adds(std::size_t rounds) {
 }
 
 #if defined(__x86_64__)
-// Debian's Highway knows no products of bfloat16.
+// Debian's Highway has no bf16 dot product.
 __attribute__((target("avx512f,avx512bf16"))) double bf16_multiply_adds(std::size_t rounds) {
   constexpr std::size_t kChains = 12;
   __m512 sums[kChains];
@@ -80,7 +80,7 @@ __attribute__((target("avx512f,avx512bf16"))) double bf16_multiply_adds(std::siz
   return static_cast<double>(rounds * kChains * 32);
 }
 
-// Products of constants would leave the loops, if they were not instructions.
+// Inline assembly, as the compiler would hoist multiplications of constants out of the loops.
 
 namespace {
 __attribute__((target("avx512f"))) double int16_avx512(std::size_t rounds) {

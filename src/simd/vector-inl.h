@@ -1,5 +1,5 @@
-// Vector functions that several kernels share. Included once for each Highway target: inside
-// HWY_NAMESPACE everything here exists anew.
+// Vector functions shared by several kernels. Included once per Highway target, inside
+// HWY_NAMESPACE.
 #if defined(BALLAST_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BALLAST_KERNELS_VECTOR_INL_H_
 #undef BALLAST_KERNELS_VECTOR_INL_H_
@@ -32,8 +32,8 @@ inline constexpr std::size_t kLanes = hn::MaxLanes(FloatTag());
 using IntTag = hn::RebindToSigned<FloatTag>;
 using WordTag = hn::RebindToUnsigned<FloatTag>;
 
-/// action(0) … action(N − 1), of constants: so arrays of vectors stay in registers. Actions are
-/// lambdas with BALLAST_INLINE_LAMBDA.
+/// action(0) … action(N − 1) with constant indices, so that arrays of vectors stay in registers.
+/// Actions are lambdas with BALLAST_INLINE_LAMBDA.
 template <std::size_t N, typename Action>
 HWY_INLINE void unroll(const Action& action) {
   [&]<std::size_t... I>(std::index_sequence<I...>) BALLAST_INLINE_LAMBDA {
@@ -146,8 +146,8 @@ HWY_INLINE FloatVec tanh(FloatVec x) {
   return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), small, big);
 }
 
-/// Writes what the lanes of each of four vectors combine to, out[0..3]: in the same order whichever
-/// argument a vector is.
+/// Writes the reduction of the lanes of each of four vectors to out[0..3]. The order of reduction
+/// is the same for every argument.
 template <class D, class V, class Combine>
 HWY_INLINE void store_four_combined(D d, V v0, V v1, V v2, V v3,
                                     [[maybe_unused]] const Combine& combine, float* out) {
@@ -180,8 +180,8 @@ HWY_INLINE void store_four_sums(D d, V v0, V v1, V v2, V v3, float* out) {
   store_four_combined(d, v0, v1, v2, v3, add, out);
 }
 
-/// The number at p in every lane, broadcast as an integer: as a float, Zen 4 would take the unit of
-/// shuffles for it.
+/// Broadcasts the element at p to every lane through an integer broadcast: a float broadcast
+/// occupies the shuffle unit on Zen 4.
 HWY_INLINE FloatVec everywhere(const float* p) {
   std::int32_t bits;
   std::memcpy(&bits, p, sizeof(bits));
@@ -191,14 +191,14 @@ HWY_INLINE FloatVec everywhere(const float* p) {
 /// The sum of the lanes.
 HWY_INLINE float sum_lanes(FloatVec v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 
-/// The first `count` (below kLanes) floats at p, zeros after; reads nothing else.
+/// The first `count` (below kLanes) floats at p, zeros after; reads no other memory.
 HWY_INLINE FloatVec load_first(const float* p, std::size_t count) {
   HWY_ALIGN float buffer[kLanes] = {};
   std::memcpy(buffer, p, count * sizeof(float));
   return hn::Load(FloatTag(), buffer);
 }
 
-/// Even and odd elements of 2 kLanes bfloat16 words, as float32.
+/// Even and odd elements of 2 kLanes bf16 elements, as float32.
 HWY_INLINE void load_bf16_pairs(const std::byte* p, FloatVec& even, FloatVec& odd) {
   const FloatTag d;
   const WordTag du;
@@ -207,11 +207,11 @@ HWY_INLINE void load_bf16_pairs(const std::byte* p, FloatVec& even, FloatVec& od
   odd = hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u)));
 }
 
-/// kLanes float16 numbers (finite ones), as float32.
+/// kLanes finite float16 elements, as float32.
 HWY_INLINE FloatVec load_f16(const std::byte* p) {
   const FloatTag d;
 #if HWY_TARGET == HWY_SCALAR
-  // The exponent's bias is put right by a multiplication, which serves subnormal numbers too.
+  // A multiplication corrects the exponent's bias, for subnormal elements too.
   const WordTag du;
   const hn::Rebind<std::uint16_t, FloatTag> d16;
   const auto word = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p)));
@@ -232,7 +232,7 @@ HWY_INLINE FloatVec load_i8(const std::byte* p) {
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), bytes));
 }
 
-// 2 kLanes 16-bit integers, for products that are added in neighbouring pairs.
+// 2 kLanes int16 elements, for pairwise multiply-adds.
 #if HWY_TARGET == HWY_SCALAR
 struct ShortVec {
   std::int32_t first, second;
@@ -260,7 +260,7 @@ HWY_INLINE ShortVec load_i8_as_i16(const std::byte* p) {
   return hn::PromoteTo(ShortTag(), hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(p)));
 }
 HWY_INLINE ShortVec load_i16(const std::int16_t* p) { return hn::LoadU(ShortTag(), p); }
-// Step kStep of a group of 32 numbers in 16 bytes: the low four bits of all, then the high ones.
+// Step kStep of a group of 32 elements in 16 bytes: the low nibbles of all, then the high ones.
 template <std::size_t kStep>
 HWY_INLINE ShortVec load_nibbles_as_i16(const std::byte* group) {
   constexpr std::size_t kCount = 2 * kLanes, kBytes = 16, kAt = kStep * kCount;
@@ -283,7 +283,7 @@ HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVe
 }
 #endif
 
-/// kLanes bytes, of each the low and the high four bits, as float32.
+/// The low and the high nibbles of kLanes bytes, as float32.
 HWY_INLINE void load_nibbles(const std::byte* p, FloatVec& low, FloatVec& high) {
   const FloatTag d;
   const IntTag di;
@@ -293,7 +293,7 @@ HWY_INLINE void load_nibbles(const std::byte* p, FloatVec& low, FloatVec& high) 
   high = hn::ConvertTo(d, hn::ShiftRight<4>(word));
 }
 
-/// out[i] = word i as float32.
+/// out[i] = bf16 element i as float32.
 HWY_INLINE void decode_bf16(const std::uint16_t* words, std::size_t count, float* out) {
   const FloatTag d;
   const WordTag du;

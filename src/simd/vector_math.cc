@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
 namespace HWY_NAMESPACE {
 
-/// Calls body on each vector of x, the last one filled up with zeros, and stores what it returns.
+/// Calls body on each vector of x, the last one padded with zeros, and stores its results.
 template <typename Body>
 HWY_INLINE void in_place(float* x, std::size_t n, const Body& body) {
   const FloatTag d;
@@ -110,7 +110,7 @@ double SumExp(const float* x, std::size_t n, float shift) {
 
 float Dot(const float* a, const float* b, std::size_t n) {
   const FloatTag d;
-  // Four chains hide the latency of the multiply-add.
+  // Four accumulators hide the latency of the multiply-add.
   FloatVec sums[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   std::size_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {

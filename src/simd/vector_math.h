@@ -23,10 +23,10 @@ void multiply(std::span<const float> x, std::span<float> y);
 void scale_and_weigh(std::span<const float> x, float scale, std::span<const float> weights,
                      std::span<float> out);
 
-/// The largest number; NaN if any is, -infinity if there is none.
+/// The largest element; NaN if any is NaN, -infinity if the span is empty.
 float largest(std::span<const float> x);
 
-/// The sum of e^(x[i] - shift), in float64 of float32 terms, each as exp_in_place makes it.
+/// The sum of e^(x[i] - shift): float32 terms as exp_in_place makes them, summed in float64.
 double sum_exp(std::span<const float> x, float shift);
 
 /// <a, b> of spans of equal length.

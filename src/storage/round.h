@@ -1,4 +1,4 @@
-// Rounding of single numbers to the storage types.
+// Rounds single elements to the storage types.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ inline float bf16_decode(std::uint16_t word) {
   return std::bit_cast<float>(std::uint32_t{word} << 16);
 }
 
-/// To nearest, ties to even; finite numbers beyond the largest bfloat16 become it.
+/// To nearest, ties to even; finite values beyond the largest bfloat16 saturate to it.
 inline std::uint16_t bf16_encode(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = bits & 0x80000000u;
@@ -26,7 +26,7 @@ inline std::uint16_t bf16_encode_up(double x) {
   float nearest = static_cast<float>(x);
   if (nearest < x) nearest = std::nextafter(nearest, INFINITY);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
-  // Cutting bits off moves toward zero, which is up for a negative number only.
+  // Truncation rounds toward zero, which is up for negative values only.
   return static_cast<std::uint16_t>((bits + (nearest > 0.0f ? 0xFFFFu : 0u)) >> 16);
 }
 
@@ -35,9 +35,9 @@ inline std::uint16_t bf16_encode_down(double x) {
   return static_cast<std::uint16_t>(bf16_encode_up(-x) ^ 0x8000u);
 }
 
-/// float16 numbers that are finite, which is all that f16_encode() makes.
+/// Decodes finite float16 only: f16_encode() makes no others.
 inline float f16_decode(std::uint16_t word) {
-  // The exponent's bias is put right by a multiplication, which serves subnormal numbers too.
+  // A multiplication corrects the exponent's bias, for subnormal values too.
   const float magnitude = std::bit_cast<float>(std::uint32_t{word & 0x7FFFu} << 13) * 0x1p112f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) |
                               (std::uint32_t{word & 0x8000u} << 16));
@@ -48,7 +48,7 @@ inline std::uint16_t f16_encode(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::uint32_t{0x477FE000});  // 65504
-  // Subnormal float16 numbers are multiples of 2^-24: so is every float from 0.5 to 1.
+  // Subnormal float16 values are multiples of 2^-24, as is every float from 0.5 to 1.
   const std::uint32_t subnormal =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
   const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;

@@ -23,27 +23,28 @@ using kernels::bf16_decode;
 constexpr std::array<std::string_view, 8> kNames = {"f32",  "bf16", "f16", "int8",
                                                     "int4", "q4",   "q3",  "q2"};
 
-// Larger numbers saturate in int8 and int4: the range of an int4 group, twice this and a little
-// more as its scale is rounded up, must be finite itself.
+// Larger elements saturate in int8 and int4. The range of an int4 group is twice this, plus a
+// little as its scale is rounded up, and must be finite.
 constexpr float kQuantLimit = 0x1.Cp126f;
 
 float limited(float x) { return std::clamp(x, -kQuantLimit, kQuantLimit); }
 
-// To the nearest integer of a number of at most 2^22: adding 1.5·2^23 leaves it in the low bits.
+// Rounds an element of at most 2^22 to the nearest integer: adding 1.5·2^23 leaves it in the low
+// bits.
 std::uint32_t nearest_bits(float x) { return std::bit_cast<std::uint32_t>(x + 12582912.0f); }
 
 void encode_int8(std::span<const float> group, std::int8_t* out, std::uint16_t& scale) {
   float largest = 0.0f;
   for (float x : group) largest = std::max(largest, std::abs(x));
   scale = kernels::bf16_encode_up(static_cast<double>(std::min(largest, kQuantLimit)) / 127.0);
-  // Dividing, not multiplying by the inverse, which overflows when the scale is subnormal.
+  // Divides, since the inverse overflows when the scale is subnormal.
   const float step = scale == 0 ? 1.0f : bf16_decode(scale);
   for (std::size_t i = 0; i < group.size(); ++i) {
     out[i] = static_cast<std::int8_t>(nearest_bits(limited(group[i]) / step));
   }
 }
 
-// Byte j holds number j in its low half and number 16 + j in its high half.
+// Byte j holds element j in its low nibble and element 16 + j in its high nibble.
 void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t& scale,
                  std::uint16_t& offset) {
   float low = group[0], high = group[0];
@@ -54,7 +55,7 @@ void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t&
   offset = kernels::bf16_encode_down(limited(low));
   const double origin = bf16_decode(offset);
   scale = kernels::bf16_encode_up((limited(high) - origin) / 15.0);
-  // A quarter of everything: the difference of the largest numbers must not overflow.
+  // Works on quarters, so that the difference of the extreme elements does not overflow.
   const float quarter_origin = 0.25f * bf16_decode(offset);
   const float quarter_step = scale == 0 ? 1.0f : 0.25f * bf16_decode(scale);
   std::array<std::uint8_t, kQuantGroup> digits{};
@@ -67,7 +68,7 @@ void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t&
   }
 }
 
-// `data` is as aligned as the rows' numbers; `scales` and `mean` as in RowsView.
+// `data` is aligned like the rows' elements; `scales` and `mean` as in RowsView.
 void encode_row(StorageType type, std::span<const float> row, const float* mean, std::byte* data,
                 std::uint16_t* scales) {
   switch (type) {
@@ -159,8 +160,8 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
   }
 }
 
-// Caches of smaller arrays lie within reach of the processor's table of pages, or nearly, and would
-// feel the last large page, of which half is empty on average.
+// The TLB covers smaller arrays, or nearly, without huge pages. They would notice the last huge
+// page, half empty on average.
 constexpr std::size_t kLeastInLargePages = std::size_t{256} << 10;
 
 std::unique_ptr<std::byte[], FreeRows> allocate_rows(std::size_t bytes) {
@@ -245,7 +246,7 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
     return source.mean == ours.data() || std::equal(ours.begin(), ours.end(), source.mean);
   };
   if (source.type == type_ && same_mean()) {
-    // An f32 view may have less padding than the store.
+    // An f32 view may be padded less than the store.
     const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
     std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
     if (scales_per_row_ > 0) {
@@ -283,7 +284,7 @@ void Rows::grow(std::size_t capacity, std::size_t used) {
     std::memcpy(data.get(), data_.get(), used * stride_);
     std::memcpy(data.get() + begin, data_.get() + scales_begin_, used * row_of_scales);
   }
-  // The padding of rows stays zero, so that it is finite in every type.
+  // Row padding stays zero, so that it is finite in every type.
   std::memset(data.get() + used * stride_, 0, (capacity - used) * stride_);
   data_ = std::move(data);
   scales_begin_ = begin;

@@ -17,25 +17,23 @@ inline constexpr std::size_t kEntryBlock = 128;
 /// The largest dimension of keys and values.
 inline constexpr std::size_t kMaxDim = 256;
 
-/// Floats of a packed row of `dim` numbers; the unused ones are zero.
+/// Floats of a packed row of `dim` elements; the padding is zero.
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
-/// Whether qk_block() and av_block() multiply rows of this type as they are stored, without
-/// decode_packed(), however many queries share them. Other rotated types need decode_packed() for
-/// any number of queries.
+/// Whether qk_block() and av_block() read rows of this type as stored, without decode_packed(), for
+/// any number of queries. Other rotated types need decode_packed() for any number of queries.
 bool keys_as_stored(StorageType type);
 bool values_as_stored(StorageType type);
 
-/// Puts a query into the form that keys of `type` are multiplied with; out holds packed_size()
-/// floats: the packed order of the type, for int8 and int4 rounded to integers, for rotated types
-/// rotated.
+/// Packs a query for keys of `type`; out holds packed_size() floats in the packed order of the
+/// type. Queries of int8 and int4 keys are quantized to integers, those of rotated types rotated.
 void pack_query(StorageType type, std::span<const float> row, float* out);
-/// Puts sums of values in the packed order of `type` back into the order of the row; of rotated
-/// types it rotates them back.
+/// Reorders sums of values from the packed order of `type` into the order of the row; for rotated
+/// types it applies the inverse rotation.
 void unpack(StorageType type, const float* packed, std::span<float> row);
-/// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. A view of the
-/// result as f32 rows of dimension packed_size() gives the kernels the numbers that `rows` gives
-/// them: of rotated types a c, neither rotated back nor added to the mean.
+/// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. An f32 view of
+/// the result, of dimension packed_size(), gives the kernels the same elements as `rows`. Rows of
+/// rotated types stay a c: neither rotated back nor added to the mean.
 void decode_packed(const RowsView& rows, float* out);
 
 /// Rows to prefetch while a kernel works on others.
@@ -44,9 +42,9 @@ struct PrefetchRange {
   RowsView next;  ///< read when the kernel ends: `rows`, or rows prefetched earlier
 };
 
-/// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three
-/// logits behind the last are overwritten. queries: packed for keys.type, packed_size() apart.
-/// range: null when nothing is prefetched.
+/// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three logits
+/// past the last are overwritten. queries: packed for keys.type, packed_size() apart. range: null
+/// disables prefetching.
 void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
               const PrefetchRange* range = nullptr);
 
@@ -56,38 +54,38 @@ struct PositionRange {
 };
 PositionRange position_range(const std::int32_t* positions);
 
-/// What turns dot products into logits for one query and one block.
+/// How dot products become logits for one query and one block.
 struct LogitRule {
   float scale = 1.0f;
   float softcap = 0.0f;                     ///< 0: none
   const float* log_weights = nullptr;       ///< or null
-  const std::int32_t* positions = nullptr;  ///< of the entries; null: nothing hidden, no slope
+  const std::int32_t* positions = nullptr;  ///< of the entries; null: no mask, no slope
   bool hide = false;                        ///< whether any entry may be hidden
   std::int32_t query_position = 0;
   std::int64_t sliding_window = 0;  ///< 0: none
   float slope = 0.0f;
 };
 
-/// The logits of a row: `scale` times the numbers in it. The largest of them, if none is NaN; else
-/// it is NaN, or what exponentiate() makes has a NaN where the row has one.
+/// The logits of a row are `scale` times its elements. `largest` is their maximum if none is NaN.
+/// Otherwise it is NaN, or exponentiate() yields NaN where the row has one.
 struct FinishedLogits {
   float largest, scale;
 };
 
-/// Of each row of products, one for each rule, turns the first `count` into logits, hidden ones
-/// -infinity, and fills the row up to kEntryBlock with -infinity. Where only the scale is needed,
-/// the products stay as they are. Reads log weights and positions up to count rounded up
-/// to 16, as far as kEntryBlock.
+/// Turns the first `count` dot products of each row, one row per rule, into logits. Masked logits
+/// become -infinity, as does the rest of the row up to kEntryBlock. Where only the scale applies,
+/// the dot products stay unchanged. Reads log weights and positions up to count rounded up to 16,
+/// at most kEntryBlock.
 void finish_logits(std::span<const LogitRule> rules, std::size_t count, float* logits,
                    FinishedLogits* finished);
 
-/// Replaces the kEntryBlock numbers x of each row by e^(scale · x - largest), `largest` being
-/// finite and at least the largest logit of the row; sums[row] = their sum.
+/// Replaces the kEntryBlock elements x of each row by e^(scale · x - largest). `largest` must be
+/// finite and at least the largest logit of the row; sums[row] = the sum of the row.
 void exponentiate(std::span<const FinishedLogits> rows, float* logits, double* sums);
 
-/// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e. A query has
-/// kEntryBlock weights, 0 behind the last entry.
-/// sums: packed for values.type, packed_size() apart. range: as for qk_block().
+/// sums[q] = factors[q] · sums[q] + Σ_e weights[q · kEntryBlock + e] · value e. Each query has
+/// kEntryBlock weights, 0 past the last entry. sums: packed for values.type, packed_size() apart.
+/// range: as for qk_block().
 void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
               float* sums, const PrefetchRange* range = nullptr);
 
@@ -95,7 +93,7 @@ void av_block(const RowsView& values, const float* weights, std::size_t count, c
 /// sums.
 void add_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> sums);
-/// maxima[e] = the largest of maxima[e] and factors[q] · weights[q · kEntryBlock + e] over q.
+/// maxima[e] = the maximum of maxima[e] and factors[q] · weights[q · kEntryBlock + e] over q.
 void max_columns(const float* weights, const float* factors, std::size_t count,
                  std::span<float> maxima);
 /// sums[e] += Σ_q (factors[q] · weights[q · kEntryBlock + e])², query by query.

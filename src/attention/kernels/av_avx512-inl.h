@@ -1,5 +1,5 @@
-// What the weighted sums of values of all types share (avx512.h). Included within their
-// target's attributes.
+// Shared by the AV kernels of all storage types (avx512.h). Included within their target's
+// attributes.
 #pragma once
 
 #include "attention/kernels/avx512-inl.h"
@@ -8,8 +8,8 @@ HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
 
-// The values of a block in steps of kEntries rows, columns of 16 numbers. What fills up the last
-// step are zeros.
+// The values of a block in steps of kEntries rows; a column has 16 elements. Zeros pad the last
+// step.
 template <std::size_t kEntries>
 class Steps {
  public:
@@ -36,7 +36,7 @@ class Steps {
   FilledUp last_;
 };
 
-// Where sums go: `stride` floats from one query's to the next.
+// Accumulators of the queries, `stride` floats apart.
 struct Sums {
   const float* factors;
   float* sums;
@@ -44,7 +44,7 @@ struct Sums {
 
   Sums from(std::size_t q) const { return {factors + q, sums + q * stride, stride}; }
   BALLAST_INLINE float* of(std::size_t q) const { return sums + q * stride; }
-  // To the 16 sums of a column.
+  // Rescales the 16 sums of a column by the query's factor and adds `more`.
   BALLAST_INLINE void add(std::size_t q, std::size_t column, __m512 more) const {
     float* at = of(q) + column * kWide;
     _mm512_storeu_ps(at, _mm512_fmadd_ps(_mm512_loadu_ps(at), _mm512_set1_ps(factors[q]), more));

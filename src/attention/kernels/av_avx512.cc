@@ -1,4 +1,4 @@
-// Weighted sums of a block of values: see avx512.h.
+// AV kernel for bf16 values: see avx512.h.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
@@ -12,9 +12,9 @@ HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
 
-constexpr std::size_t kMostQueries = 128;  // whose weights are rounded at a time
+constexpr std::size_t kMostQueries = 128;  // whose weights are rounded to bf16 at a time
 
-// The values of a block, two entries interleaved: 16 columns of both in one vector.
+// The values of a block, two entries interleaved: a vector holds 16 columns of both.
 class Pairs : public Steps<2> {
  public:
   explicit Pairs(const RowsView& values)
@@ -22,7 +22,7 @@ class Pairs : public Steps<2> {
 
   std::size_t columns() const { return up(dim(), kWide) / kWide; }  // vectors
   std::size_t whole_columns() const { return dim() / kWide; }
-  // Two rows of the numbers of a column; all 16 are there unless kMaybeRest. …
+  // Loads a column of two rows; all 16 elements exist unless kMaybeRest.
   template <bool kMaybeRest>
   BALLAST_INLINE __m512i load(const RowSet& rows, std::size_t column) const {
     const std::byte* at = opaque(rows.data) + column * 2 * kWide;
@@ -33,7 +33,7 @@ class Pairs : public Steps<2> {
     };
     return _mm512_inserti64x4(_mm512_castsi256_si512(row(at)), row(at + rows.stride), 1);
   }
-  // … interleaved.
+  // Interleaves the two loaded rows.
   BALLAST_INLINE static __m512i interleave(__m512i rows) {
     const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const auto order = _mm512_add_epi16(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x00010001)),
@@ -47,7 +47,7 @@ class Pairs : public Steps<2> {
 
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
-// Columns step by step: made on the way, …
+// Columns interleaved step by step, as few queries use them.
 template <std::size_t C, CacheLevel kLevel>
 class FreshPairs {
  public:
@@ -65,8 +65,8 @@ class FreshPairs {
   BALLAST_INLINE ~FreshPairs() { rest_ = prefetcher_; }
   FreshPairs(const FreshPairs&) = delete;
   FreshPairs& operator=(const FreshPairs&) = delete;
-  // The step whose rows are loaded, before the next one. After the last one there is nothing; its
-  // rows are loaded again.
+  // Starts step s, whose rows are loaded already, and selects the rows of the next step. After the
+  // last step it selects the same rows again.
   BALLAST_INLINE void step(std::size_t s) {
     lines_ = prefetcher_.template lines<kLevel>(C);
     if (s + 1 < whole_) [[likely]] {
@@ -77,9 +77,9 @@ class FreshPairs {
     }
   }
   BALLAST_INLINE __m512i column(std::size_t c) const { return columns_[c]; }
-  // Before the first product with column c, …
+  // Interleaves column c; called before its first multiply-add.
   BALLAST_INLINE void before(std::size_t c) { columns_[c] = Pairs::interleave(raw_[c]); }
-  // … and after it: loads what the next step needs.
+  // Loads column c of the next step; called after the first multiply-add with column c.
   BALLAST_INLINE void after(std::size_t c) {
     prefetcher_.fetch<kLevel>(lines_, c);
     load(c);
@@ -95,14 +95,14 @@ class FreshPairs {
   std::size_t whole_, count_;
   RowSet all_;
   Prefetcher& rest_;
-  Prefetcher prefetcher_;  // a copy, which stays in registers
+  Prefetcher prefetcher_;  // a local copy stays in registers
   std::size_t first_;
   RowSet rows_;
   std::uintptr_t lines_ = 0;
   __m512i raw_[C], columns_[C];
 };
 
-// … or kept for many queries.
+// Columns interleaved once and kept for many queries.
 class KeptPairs {
  public:
   KeptPairs(const __m512i* columns, std::size_t count)
@@ -178,7 +178,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
       _mm512_store_si512(kept + s * values.columns() + c, column);
     }
   }
-  // Columns outside, so that their values stay in the first-level cache.
+  // Columns form the outer loop, so that their values stay in the L1 cache for all queries.
   const auto of_columns = [&]<std::size_t C>() {
     for (; first + C <= values.columns(); first += C) {
       in_tiles<6>(count, [&]<std::size_t Q>(std::size_t q) {

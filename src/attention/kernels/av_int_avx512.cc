@@ -1,10 +1,10 @@
-// Weighted sums of a block of int8 or int4 values: see avx512.h.
+// AV kernel for int8 and int4 values: see avx512.h.
 //
-// Weights times the scales of a group of columns become integers, of a tile's queries at a time: a
-// weighted sum is then one of integers, exact, times their unit. Those of int8 have 16 bits and a
-// unit for the block. Where values are int4 8 bits do, with a unit for 64 entries: by estimate that
-// rounds an eighth of what storage has where one entry outweighs the others, and less elsewhere
-// (the test AddsLittleToWhatStorageLost measures it).
+// Products of weights and a column group's scales are quantized for a tile of queries. A weighted
+// sum is then an exact integer sum times their unit. int8 values use 16-bit codes with one unit per
+// block. int4 values use 8-bit codes with one unit per 64 entries. By estimate this adds an eighth
+// of the storage error where one entry dominates, and less elsewhere (the test
+// AddsLittleToWhatStorageLost measures it).
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
@@ -21,8 +21,8 @@ HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
 
-// The values of a block, four entries interleaved (int4 spread to bytes): 16 columns of all in one
-// vector.
+// The values of a block, four entries interleaved (int4 spread to bytes): a vector holds 16 columns
+// of all four.
 template <StorageType type>
 class Integers : public Steps<4> {
  public:
@@ -31,8 +31,8 @@ class Integers : public Steps<4> {
   std::size_t columns() const {  // vectors
     return up(dim(), type == StorageType::int4 ? kQuantGroup : kWide) / kWide;
   }
-  // C columns of four rows, whose first begins at `rows.data`: of int8 one or two, of int4 those of
-  // one or two groups.
+  // Interleaves C columns of four rows; the first row begins at `rows.data`. int8 takes one or two
+  // columns, int4 the columns of one or two groups.
   template <std::size_t C>
   BALLAST_INLINE static void interleave(const RowSet& rows, __m512i (&columns)[C]) {
     constexpr std::size_t kChunks = type == StorageType::int4 ? C / 2 : C;
@@ -60,7 +60,7 @@ class Integers : public Steps<4> {
   }
 
  private:
-  // Byte j of word i: of the i-th number, entry j.
+  // Index vector: byte j of 32-bit lane i selects element i of entry j.
   static __m512i words(int apart) {
     const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     return _mm512_add_epi8(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x01010101)),
@@ -69,13 +69,13 @@ class Integers : public Steps<4> {
   BALLAST_INLINE static __m512i interleave_four(__m512i rows) {
     return _mm512_permutexvar_epi8(words(16), rows);
   }
-  // Chunk c of two, of rows 0 and 1 and of rows 2 and 3.
+  // Interleaves chunk c of two; a holds rows 0 and 1, b rows 2 and 3.
   BALLAST_INLINE static __m512i interleave_two(__m512i a, __m512i b, std::size_t c) {
     const auto from = _mm512_set1_epi8(static_cast<char>(c * 16));
     return _mm512_permutex2var_epi8(a, _mm512_add_epi8(words(32), from), b);
   }
 
-  // Of the high halves n of bytes, 16 (n − 8).
+  // 16 (n − 8) for the high nibble n of each byte.
   BALLAST_INLINE static __m512i sixteen_times(__m512i bytes) {
     constexpr int kXorThenAnd = 0x28;
     return _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi8(static_cast<char>(0x80)),
@@ -86,16 +86,16 @@ class Integers : public Steps<4> {
 constexpr std::size_t kTile = 4;
 constexpr std::size_t kVectors = kEntryBlock / kWide;
 
-// Tiles are functions of their own: sums that share a function with all that makes codes would be
-// kept in memory.
+// Tiles are separate functions: inlined beside the quantization of weights, their accumulators
+// would spill to memory.
 #define BALLAST_TILE __attribute__((noinline))
 
-// A number below 2²³ added to it is rounded, and in the lowest bits.
+// x · factor, below 2²³, rounded to an integer in the low mantissa bits: adding 2²³ does both.
 inline __m512i rounded(__m512 x, __m512 factor) {
   return (__m512i)_mm512_fmadd_ps(x, factor, _mm512_set1_ps(0x1p23f));
 }
 
-// Bytes 0 of 32 words, then bytes 1.
+// Byte 0 of all 32-bit lanes of a and b, then byte 1 of all.
 inline __m512i low_bytes(__m512i a, __m512i b) {
   alignas(64) static constexpr auto kOrder = [] {
     std::array<std::uint8_t, 64> order{};
@@ -113,7 +113,7 @@ inline const std::uint32_t* four_codes(const std::uint8_t* at) {
   return reinterpret_cast<const std::uint32_t*>(at);
 }
 
-// A query's weights, in registers while codes are made for one group after another; …
+// A query's weights, kept in registers while codes are made for one group after another.
 struct Weights {
   __m512 of[kVectors];
   BALLAST_INLINE explicit Weights(const float* weights) {
@@ -122,7 +122,7 @@ struct Weights {
   }
 };
 
-// … their products with a group's scales, and the largest of each lane.
+// Products of the weights and a group's scales, and the maximum per lane.
 struct Products {
   __m512 of[kVectors], most;
   BALLAST_INLINE Products(const Weights& weights, const float* scales) {
@@ -133,7 +133,7 @@ struct Products {
     unroll<kVectors - 1>([&](auto v)
                              BALLAST_INLINE_LAMBDA { most = _mm512_max_ps(most, of[v + 1]); });
   }
-  // Two vectors of them times `factor`, rounded: bytes 0 of them, then bytes 1.
+  // Two vectors of products times `factor`, rounded: byte 0 of all, then byte 1 of all.
   BALLAST_INLINE __m512i codes(std::size_t v, __m512 factor) const {
     return low_bytes(rounded(of[v], factor), rounded(of[v + 1], factor));
   }
@@ -149,7 +149,7 @@ struct WideCodes {
     const Products products(weights, scales);
     const float largest = _mm512_reduce_max_ps(products.most);
     unit[q] = largest / 65535.0f;
-    // Below, the inverse would overflow: such values count as zeros.
+    // Below 1e-33 the inverse would overflow: such products are quantized to zero.
     const auto inverse = _mm512_set1_ps(largest > 1e-33f ? 65535.0f / largest : 0.0f);
     unroll<kVectors / 2>([&](auto i) BALLAST_INLINE_LAMBDA {
       const auto bytes = products.codes(2 * i, inverse);
@@ -159,10 +159,10 @@ struct WideCodes {
   }
 };
 
-// Part p of a block are its steps p, p + 2, …: so the largest product of a part is found within
-// vectors, in lanes 4 p … and 8 + 4 p …. Values s n + o are taken as s (n − 8) + (o + 8 s), so that
-// what is rounded of small weights does not add up; the second term, the centre, keeps the weights
-// as they are.
+// Part p of a block is its steps p, p + 2, …. The maximum of a part is then found within vectors,
+// in lanes 4 p … and 8 + 4 p …. Values s n + o are split into s (n − 8) + (o + 8 s), so that
+// rounding errors of small weights do not add up. The second term, the centre, uses unrounded
+// weights.
 struct ByteCodes {
   static constexpr std::size_t kParts = 2;
   alignas(64) float unit[kTile][kWide];  // of part p in lanes 4 p …
@@ -179,17 +179,17 @@ struct ByteCodes {
     auto most = _mm512_max_ps(products.most, _mm512_permute_ps(products.most, 0xB1));
     most = _mm512_max_ps(most, _mm512_permute_ps(most, 0x4E));
     most = _mm512_max_ps(most, _mm512_shuffle_f32x4(most, most, 0x4E));
-    // Below, the inverse would overflow: such values count as zeros.
+    // Below 1e-33 the inverse would overflow: such products are quantized to zero.
     const auto large = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-33f), _CMP_GT_OQ);
     const auto inverse = _mm512_maskz_div_ps(large, _mm512_set1_ps(255.0f), most);
-    // Columns are 16 (n − 8).
+    // The division by 16 undoes the factor of the columns, 16 (n − 8).
     _mm512_store_ps(unit[q], _mm512_mul_ps(most, _mm512_set1_ps(1.0f / (16.0f * 255.0f))));
     offsets[q] = sum;
     unroll<kVectors / 2>([&](auto i) BALLAST_INLINE_LAMBDA {
       store_half(code[q] + 2 * i * kWide, _mm512_castsi512_si256(products.codes(2 * i, inverse)));
     });
   }
-  // When Q queries are set: the lanes of all offsets are added up together.
+  // Call after set() of Q queries: reduces all their offsets together.
   template <std::size_t Q>
   BALLAST_INLINE void finish() {
     __m512 of[kTile];
@@ -210,13 +210,13 @@ struct ByteCodes {
   __m512 offsets[kTile];
 };
 
-// Lines of four rows of some columns.
+// Cache lines that four rows of `columns` columns span.
 template <StorageType type>
 constexpr std::size_t lines_of(std::size_t columns) {
   return type == StorageType::int4 ? columns / 2 : columns;
 }
 
-// Some columns, step by step: made on the way, …
+// Columns interleaved step by step, as few queries use them.
 template <StorageType type, std::size_t C, CacheLevel kLevel>
 class FreshColumns {
  public:
@@ -237,7 +237,7 @@ class FreshColumns {
   FreshColumns(const FreshColumns&) = delete;
   FreshColumns& operator=(const FreshColumns&) = delete;
   BALLAST_INLINE void begin(std::size_t step) { at_ = all_.data + step * 4 * all_.stride; }
-  // Of the present step; the next is the one `apart` behind it.
+  // Interleaves the current step, then advances by `apart` steps.
   BALLAST_INLINE void next(std::size_t apart, __m512i (&columns)[C]) {
     constexpr std::size_t kLines = lines_of<type>(C);
     const std::uintptr_t lines = prefetcher_.template lines<kLevel>(kLines);
@@ -246,17 +246,17 @@ class FreshColumns {
     if constexpr (kLines > 1) prefetcher_.fetch<kLevel>(lines, 1);
     at_ += apart * 4 * all_.stride;
   }
-  // Of the last step, where rows are missing.
+  // Interleaves the last step, which has fewer than four rows.
   BALLAST_INLINE void last(__m512i (&columns)[C]) { Integers<type>::interleave(last_, columns); }
 
  private:
   Prefetcher& rest_;
-  Prefetcher prefetcher_;  // a copy, which stays in registers
+  Prefetcher prefetcher_;  // a local copy stays in registers
   RowSet all_, last_;
   const std::byte* at_;
 };
 
-// … or kept for many queries.
+// Columns interleaved once and kept for many queries.
 template <std::size_t C>
 class KeptColumns {
  public:
@@ -277,7 +277,7 @@ class KeptColumns {
   BALLAST_INLINE static void load(const __m512i* at, __m512i (&columns)[C]) {
     unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
       columns[c] = _mm512_load_si512(at + c);
-      in_order(columns[c]);  // else GCC loads it anew for each query
+      in_order(columns[c]);  // otherwise GCC reloads it for each query
     });
   }
 
@@ -353,13 +353,13 @@ BALLAST_TILE void add_tile(const WideCodes* codes, const Steps<4>& steps, std::s
   });
 }
 
-// codes: of the group that the first column belongs to; those of the next follow.
+// codes: first the group of the first column, then the groups after it.
 template <typename Columns, std::size_t Q, std::size_t C, typename... Where>
 BALLAST_TILE void add_tile(const ByteCodes* codes, const Steps<4>& steps, std::size_t first,
                            const Sums& sums, Where&... where) {
   Columns columns(where...);
   constexpr std::size_t kParts = ByteCodes::kParts, kGroups = C / 2;
-  // Sums wait in memory between parts: the registers are those of a part.
+  // The float sums stay in memory between parts: a part's accumulators need all registers.
   const Sums of_tile = sums;
   const auto sums_of = [&](std::size_t q)
                            BALLAST_INLINE_LAMBDA { return opaque(of_tile.of(q) + first * kWide); };
@@ -427,7 +427,7 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
   if (!few) keep(values, prefetcher, kept);
   std::conditional_t<type == StorageType::int8, WideCodes, ByteCodes> codes[kMaxGroups];
   in_tiles<kTile>(count, [&]<std::size_t Q>(std::size_t q) {
-    // Of all groups, before the first sum: none waits for codes.
+    // Quantize the weights for all groups before the first tile, so that no tile waits for codes.
     for (std::size_t i = 0; i < Q; ++i) {
       const Weights of_query(weights + (q + i) * kEntryBlock);
       for (std::size_t group = 0; group < groups; ++group) {
@@ -439,7 +439,7 @@ void add_integers(const RowsView& rows, const float* weights, std::size_t count,
       for (std::size_t group = 0; group < groups; ++group) codes[group].template finish<Q>();
     }
     const Sums part = sums.from(q);
-    // Two groups of int4 at a time: half of a line of a row, as of int8.
+    // int4 takes two groups at a time: half a cache line of a row, as int8 does.
     for (std::size_t group = 0, next_group = 0; group < groups; group = next_group) {
       next_group = std::min(group + (type == StorageType::int4 ? 2 : 1), groups);
       const std::size_t first = 2 * group;

@@ -1,8 +1,8 @@
-// What the AVX-512 kernels of keys and of values share. Included within their target's attributes.
+// Shared by the AVX-512 kernels of keys and values. Included within their target's attributes.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the undefined operands of its own intrinsics for a mistake (its bug 105593).
+// GCC 12 warns about the undefined operands of its own intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -28,34 +28,33 @@ namespace ballast::kernels::avx512 {
 namespace {
 
 constexpr std::size_t kWide = 16;   // floats of a vector
-constexpr std::size_t kChunk = 16;  // bytes: rows begin at multiples of it and end at one
-constexpr std::size_t kLine = 64;   // bytes that memory moves at once
+constexpr std::size_t kChunk = 16;  // bytes: rows begin and end at multiples of it
+constexpr std::size_t kLine = 64;   // bytes of a cache line
 constexpr std::size_t kMaxGroups = kMaxDim / kQuantGroup;
 
 constexpr std::size_t up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Hides how a value was made. What is computed from it is computed anew: of many rows GCC else
-// keeps a pointer to each, most of them in memory, and counts them all up.
+// Hides how a value was computed, so that GCC recomputes addresses from it. Otherwise GCC keeps a
+// pointer per row, mostly spilled to memory, and increments all of them.
 template <typename T>
 inline T opaque(T value) {
   asm volatile("" : "+r"(value));
   return value;
 }
 
-// A copy that does not wait for what has just been stored in pieces: of parts that are loaded one
-// by one.
+// Copies field by field: a wider load of fields that were just stored separately would stall.
 inline RowsView copied(const RowsView& rows) {
   return {rows.type,           opaque(rows.rows), opaque(rows.dim),
           opaque(rows.stride), opaque(rows.data), opaque(rows.scales)};
 }
 
-// Keeps what makes a vector apart from what uses it, and such pairs in their order. The processor
-// sees some 160 vectors ahead, less than a chunk of rows takes: what loads the next chunk has to
-// stand between the products of this one.
+// Fixes the order of the instructions around a vector. The processor looks ahead some 160 vectors,
+// fewer than a chunk of rows takes. Loads of the next chunk must therefore stand between the
+// multiplications of this one.
 BALLAST_INLINE void in_order(__m512i& vector) { asm volatile("" : "+v"(vector)); }
 
-// Rows at equal distances. Multiples of the distance are kept, so that a row's address is a part of
-// the instruction that loads it; GCC would rather compute them anew.
+// Rows at a fixed stride. Multiples of the stride are kept, so that a load instruction can address
+// each row directly. GCC would recompute them.
 struct RowSet {
   const std::byte* data;
   std::size_t stride;
@@ -68,8 +67,8 @@ struct RowSet {
       : data(data), stride(stride), thrice(thrice) {}
 };
 
-// The rows from `begin` on, where a kernel would read past the last one: with zeros behind them, up
-// to sixteen rows of whole lines.
+// A zero-padded copy of rows `begin` and on, up to sixteen rows of whole cache lines. Kernels use
+// it where they would read past the last row.
 class FilledUp {
  public:
   FilledUp(const RowsView& rows, std::size_t begin) {
@@ -92,7 +91,7 @@ inline __m128i load_chunk(const std::byte* at) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
 }
 
-// 16 bytes of each of four rows, one row a lane.
+// 16 bytes of each of four rows, one row per 128-bit lane.
 BALLAST_INLINE __m512i four_chunks(__m128i a, __m128i b, __m128i c, __m128i d) {
   const auto low = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
   const auto high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
@@ -114,7 +113,8 @@ BALLAST_INLINE __m512i four_rows(const RowSet& rows, std::size_t at, std::size_t
                      load_chunk(data + thrice));
 }
 
-// 32-bit words of a chunk of 16 rows, of which four[r] holds rows r, r + 4, …: half way, …
+// Half of the transposition of a chunk of 16 rows into 32-bit lanes. four[r] holds every fourth row
+// from r on.
 struct HalfWords {
   __m512i low01, high01, low23, high23;
 
@@ -123,7 +123,7 @@ struct HalfWords {
         high01(_mm512_unpackhi_epi32(four[0], four[1])),
         low23(_mm512_unpacklo_epi32(four[2], four[3])),
         high23(_mm512_unpackhi_epi32(four[2], four[3])) {}
-  // … and word i of all rows.
+  // The second half: 32-bit element i of the chunk, of all rows.
   BALLAST_INLINE __m512i word(std::size_t i) const {
     if (i == 0) return _mm512_unpacklo_epi64(low01, low23);
     if (i == 1) return _mm512_unpackhi_epi64(low01, low23);
@@ -132,15 +132,16 @@ struct HalfWords {
   }
 };
 
-// Scales (and offsets) of a block, as floats: word w of entry e in at(w)[e]; 0 behind the last one.
-// kCentred: of int4 the values in the middle, s · 8 + o, in place of the offsets.
+// Scales (and offsets) of a block, as floats: at(w)[e] is bf16 element w of entry e, 0 past the
+// last entry. kCentred replaces the offsets of int4 by the centres s · 8 + o.
 template <bool kCentred = false>
 class Scales {
  public:
   explicit Scales(const RowsView& rows) {
     const std::size_t words = row_scales(rows.type, rows.dim);
     if (words == 0) return;
-    // Whole chunks are transposed like rows; few words, and the last rows, are taken singly.
+    // Sixteen entries at a time are transposed; other row sizes and the last entries are read one
+    // by one.
     std::size_t e = 0;
     if (words == 2) e = transposed<2>(rows.scales, rows.rows);
     if (words == 4) e = transposed<4>(rows.scales, rows.rows);
@@ -159,7 +160,7 @@ class Scales {
   const float* at(std::size_t word) const { return floats_[word]; }
 
  private:
-  // Returns how many entries that were.
+  // Returns the number of entries transposed.
   template <std::size_t kWords>
   BALLAST_INLINE std::size_t transposed(const std::uint16_t* scales, std::size_t count) {
     std::size_t e = 0;
@@ -183,7 +184,7 @@ class Scales {
     }
     return e;
   }
-  // Words 2 i and 2 i + 1 of sixteen entries: pairs[i].
+  // pairs[i] = bf16 elements 2 i and 2 i + 1 of sixteen entries.
   template <std::size_t kPairs>
   BALLAST_INLINE static void transpose(const std::uint16_t* scales, __m512i (&pairs)[kPairs]) {
     const auto load = [&](std::size_t i)
@@ -197,7 +198,7 @@ class Scales {
       const auto odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
       pairs[1] = _mm512_permutex2var_epi32(a, odd, b);
     } else if constexpr (kPairs == 4) {
-      // Two pairs of eight entries, then one of sixteen.
+      // First two pairs of eight entries per vector, then one pair of sixteen.
       const auto low = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
       const auto high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
       __m512i first[4];
@@ -229,7 +230,7 @@ inline __m512i broadcast(const std::uint32_t* word) {
   return _mm512_set1_epi32(static_cast<int>(*word));
 }
 
-// So few queries take rows as they are: to keep them transposed does not pay.
+// Up to this many queries read rows as stored: keeping transposed rows does not pay.
 constexpr std::size_t kFewQueries = 4;
 
 // Calls tile.operator()<Q>(first) for tiles of kMost queries and one tile of the rest.

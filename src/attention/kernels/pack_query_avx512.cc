@@ -12,7 +12,7 @@ HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
 
-// Lanes of the sixteen numbers from `begin` that a row has.
+// Mask of the elements begin .. begin + 15 that the row has.
 inline __mmask16 lanes_of(std::span<const float> row, std::size_t begin) {
   const std::size_t count = row.size() - std::min(begin, row.size());
   return static_cast<__mmask16>((1u << std::min(count, kWide)) - 1);
@@ -41,7 +41,7 @@ void pack_bf16(std::span<const float> row, float* out) {
   std::fill(words + packed_size(row.size()), words + 2 * packed_size(row.size()), std::uint16_t{0});
 }
 
-// The largest magnitude; NaN if any number is not finite.
+// The largest magnitude; NaN if any element is not finite.
 float magnitude(std::span<const float> row) {
   auto largest = _mm512_setzero_ps(), finite = largest;
   for (std::size_t i = 0; i < row.size(); i += kWide) {
@@ -52,13 +52,13 @@ float magnitude(std::span<const float> row) {
   return _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(finite);
 }
 
-// What turns numbers x into codes round(x · most / largest): zeros if the largest is 0 or NaN, and
-// then the unit says the rest.
+// Quantizes elements x to codes round(x · most / largest). Codes are zero if the largest is 0 or
+// NaN; the unit then carries the result.
 class Coder {
  public:
   Coder(float largest, double most)
       : any_(largest > 0.0f), factor_(_mm512_set1_pd(most / static_cast<double>(largest))) {}
-  // Of the sixteen numbers from `begin`; 0 behind the end of the row.
+  // Codes of elements begin .. begin + 15; 0 past the end of the row.
   __m512i codes(std::span<const float> row, std::size_t begin) const {
     const __mmask16 lanes = any_ ? lanes_of(row, begin) : __mmask16{0};
     const auto x = _mm512_maskz_loadu_ps(lanes, row.data() + begin);

@@ -1,4 +1,4 @@
-// Logits of a block of keys: see avx512.h.
+// QK kernel for bf16, int8 and int4 keys: see avx512.h.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kKeyGroups = kEntryBlock / kWide;
 
-// What a tile needs beside its words.
+// Inputs of a tile besides the transposed keys.
 struct TileInput {
   std::size_t pieces;
   const Scales<>* scales;
@@ -29,8 +29,8 @@ struct TileInput {
   }
 };
 
-// Each logit has one accumulator (or, of integers, exact ones), and its terms are added in the same
-// order in every tile.
+// Each logit has one accumulator (integer ones are exact). Its terms are added in the same order in
+// every tile.
 template <StorageType type, std::size_t Q, std::size_t G>
 struct Tile;
 
@@ -104,14 +104,15 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
     }
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { store(input, q, sums[q]); });
   }
-  // The logits of query q.
+  // Stores the logits of query q.
   BALLAST_INLINE static void store(const TileInput& input, std::size_t q, const __m512 (&sums)[G]) {
     const auto unit = _mm512_set1_ps(*Codes<type>::units(input.query(q), input.stride));
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
       _mm512_storeu_ps(input.logit(q, g), kWideCodes ? _mm512_mul_ps(sums[g], unit) : sums[g]);
     });
   }
-  // What the keys' scales and offsets, and a query's units, make of sums of a group of numbers.
+  // Adds a group's integer sums to `sums`, with the scales and offsets of the keys and the query's
+  // units.
   BALLAST_INLINE static void scale(const TileInput& input, std::size_t group,
                                    const __m512i (&high)[Q][G], const __m512i (&low)[Q][G],
                                    __m512 (&sums)[Q][G]) {
@@ -164,8 +165,8 @@ requires(type == StorageType::int8 || type == StorageType::int4) struct Tile<typ
   }
 };
 
-// Few queries of int8, but more than two. All words of a piece stay in registers while the queries
-// pass by, one after the other: so two groups of keys share each load of a query's word.
+// Three or four queries of int8. A piece of keys stays in registers while queries are processed one
+// by one. Two groups of keys share each load of a query.
 template <std::size_t Q>
 struct FewInt8 {
   static constexpr StorageType kType = StorageType::int8;
@@ -200,7 +201,8 @@ struct FewInt8 {
           add(high[0], word[i], codes + i);
           add(low[0], word[i], codes + kGroupWords + i);
           unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { in_order(low[0][g]); });
-          // Lines evenly over all; rows into the registers of words that are not needed any more.
+          // Spread prefetches evenly. Load the next rows into registers that this piece no longer
+          // needs.
           constexpr std::size_t kAll = Q * kGroupWords;
           constexpr std::size_t kLine = (q * kGroupWords + i) * kLines / kAll;
           constexpr std::size_t kNext = (q * kGroupWords + i + 1) * kLines / kAll;
@@ -224,19 +226,19 @@ struct FewInt8 {
   }
 };
 
-// Few queries of int4. A piece of their codes stays in registers while all keys pass by, as they
-// are: the sums of a key stand side by side, two of each group, until the piece is done.
+// Up to four queries of int4. A piece of their codes stays in registers while keys are read as
+// stored. The partial sums of a key, two per group, stay side by side until the piece ends.
 template <std::size_t Q>
 class FewInt4 {
   static constexpr StorageType kType = StorageType::int4;
 
  public:
-  // Adds a piece to the logits of all keys; the first one makes them.
+  // Adds a piece to the logits of all keys; the first piece initialises them.
   template <CacheLevel kLevel>
   static void run(const Keys<kType>& keys, const TileInput& input, std::size_t piece,
                   Prefetcher& rest) {
     const FewInt4 tile(input, piece);
-    Prefetcher prefetcher = rest;  // a copy, which stays in registers
+    Prefetcher prefetcher = rest;  // a local copy stays in registers
     piece == 0 ? tile.add<kLevel, true>(keys, prefetcher)
                : tile.add<kLevel, false>(keys, prefetcher);
     rest = prefetcher;
@@ -264,7 +266,7 @@ class FewInt4 {
   BALLAST_INLINE void add(const Keys<kType>& keys, Prefetcher& prefetcher) const {
     __m512i codes[Q][4];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-      // Of each group the words of first numbers, then those of second numbers.
+      // Per group, codes of the low nibbles first, then codes of the high nibbles.
       const __mmask16 valid = groups_ == 1 ? 0x00FF : 0xFFFF;
       const auto all = _mm512_maskz_loadu_epi32(valid, codes_[q]);
       unroll<4>([&](auto i) BALLAST_INLINE_LAMBDA {
@@ -287,7 +289,7 @@ class FewInt4 {
       rows.data += kWide * rows.stride;
     }
   }
-  // fetch: prefetches one of kPieceLines lines, meanwhile.
+  // fetch: prefetches one of kPieceLines lines between the multiplications.
   template <bool kFirst, class Fetch>
   BALLAST_INLINE void sixteen_keys(const RowSet& rows, std::size_t key,
                                    const __m512i (&codes)[Q][4], const Fetch& fetch) const {
@@ -345,7 +347,7 @@ class FewInt4 {
     });
   }
 
-  std::size_t piece_, groups_;  // in and behind the piece
+  std::size_t piece_, groups_;  // piece: index; groups: from its first one on
   float* logits_;
   const std::uint32_t* codes_[Q];
   const float *scales_[2], *offsets_[2];
@@ -354,13 +356,13 @@ class FewInt4 {
 
 // ---- all types
 
-// Sums that a tile keeps in registers, of which integers need two each.
+// The largest tile, whose sums fit in registers; integer types need two accumulators per sum.
 template <StorageType type>
 constexpr std::size_t kMostQueries = type == StorageType::bf16 ? 6 : 4;
 template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
-// Words are made where they are used. Two groups at a time, so that sums do not wait for each
+// Keys are transposed where they are used. Tiles span two groups, so that sums do not wait for each
 // other.
 template <StorageType type>
 void qk_few(const Keys<type>& keys, TileInput input, std::size_t count,
@@ -416,7 +418,7 @@ void qk_many(const Keys<type>& keys, TileInput input, std::size_t count,
       });
     }
   }
-  // Groups outside, so that their keys stay in the first-level cache.
+  // Key groups form the outer loop, so that their keys stay in the L1 cache for all queries.
   const TileInput all = input;
   const auto of_groups = [&]<std::size_t G>() {
     for (; input.first + G <= keys.groups(); input.first += G) {

@@ -1,4 +1,4 @@
-// How keys of a block are read 16 by 16 and transposed (avx512.h). Included within their
+// Reads the keys of a block 16 at a time and transposes them (avx512.h). Included within their
 // target's attributes.
 #pragma once
 
@@ -11,13 +11,13 @@ namespace {
 constexpr std::size_t kPiece = 2 * kChunk;  // bytes of a row that are loaded at a time
 constexpr std::size_t kPieceLines = kPiece * kWide / kLine;  // of sixteen rows
 
-// Both chunks of a piece of 16 rows, transposed within lanes: word i of the chunks of rows 0 to 7
-// in first[i], of rows 8 to 15 in second[i].
+// Both chunks of a piece of 16 rows, transposed within 128-bit lanes. first[i] holds 32-bit element
+// i of rows 0 to 7, second[i] that of rows 8 to 15.
 struct PieceWords {
   __m512i first[4], second[4];
 
   PieceWords() = default;
-  // Of pieces j: rows j and j + 4, and 8 + j and 12 + j.
+  // low[j] holds rows j and j + 4 of the piece, high[j] rows 8 + j and 12 + j.
   BALLAST_INLINE PieceWords(const __m512i (&low)[4], const __m512i (&high)[4]) {
     const HalfWords a(low), b(high);
     unroll<4>([&](auto i) BALLAST_INLINE_LAMBDA {
@@ -25,15 +25,15 @@ struct PieceWords {
       second[i] = b.word(i);
     });
   }
-  // Of all rows.
+  // 32-bit element i of a chunk, of all rows.
   BALLAST_INLINE __m512i word(std::size_t chunk, std::size_t i) const {
     return chunk == 0 ? _mm512_shuffle_i64x2(first[i], second[i], 0x88)
                       : _mm512_shuffle_i64x2(first[i], second[i], 0xDD);
   }
 };
 
-// The keys of a block, 16 by 16: a piece of their rows is some vectors of words, a word of each
-// key. A word holds two numbers of bf16; or four of int8, plus 128; or four of int4.
+// The keys of a block, 16 at a time. A transposed piece is kWords vectors with one 32-bit lane per
+// key. A lane holds two bf16 elements, four int8 codes plus 128, or four int4 codes.
 template <StorageType type>
 class Keys {
  public:
@@ -46,10 +46,10 @@ class Keys {
               : type == StorageType::int8 ? keys.dim
                                           : up(keys.dim, kQuantGroup) / 2),
         pieces_(up(used_, kPiece) / kPiece),
-        // A piece that ends behind its row's last chunk must not be the last one there is.
+        // A piece that ends past its row's last chunk must not be the last one in memory.
         in_place_(up(used_, kChunk) % kPiece == 0 ? keys.rows / kWide : groups_ - 1),
         last_(keys, in_place_ * kWide) {
-    // What pads a row could be a NaN. In integers it meets zeros.
+    // Row padding could be a NaN in bf16. Integer padding is multiplied by zeros.
     whole_ = type == StorageType::bf16 ? used_ / kPiece : pieces_;
     rest_ = static_cast<__mmask32>((std::uint64_t{1} << (used_ % kPiece)) - 1);
   }
@@ -63,7 +63,7 @@ class Keys {
     if (group >= in_place_) return last_.rows();
     return {keys_.data + group * kWide * keys_.stride, keys_.stride};
   }
-  // Bytes `at` … of rows j and j + 4, or 8 + j and 12 + j.
+  // Bytes `at` … of rows j and j + 4 (half 0), or 8 + j and 12 + j (half 1).
   template <typename... Valid>
   BALLAST_INLINE static __m512i two_rows(const RowSet& rows, std::size_t at, std::size_t j,
                                          std::size_t half, Valid... valid) {
@@ -77,7 +77,7 @@ class Keys {
     const auto b = piece(half == 0 ? apart : rows.thrice * 4);
     return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
   }
-  // A piece, transposed within lanes.
+  // Loads a piece and transposes it within 128-bit lanes.
   BALLAST_INLINE PieceWords piece(const RowSet& rows, std::size_t number) const {
     __m512i low[4], high[4];
     unroll<4>([&](auto j) BALLAST_INLINE_LAMBDA {
@@ -86,7 +86,7 @@ class Keys {
     });
     return cleared(rows, number, PieceWords(low, high));
   }
-  // The same from what is loaded already, where padding may be part of it.
+  // `words`, already loaded; a piece with bf16 padding is reloaded with the padding masked.
   BALLAST_INLINE PieceWords cleared(const RowSet& rows, std::size_t number,
                                     PieceWords words) const {
     if (type != StorageType::bf16 || number < whole_) [[likely]]
@@ -98,7 +98,7 @@ class Keys {
     });
     return PieceWords(low, high);
   }
-  // Word i of a piece. Of int4 both halves of a word's bytes follow each other.
+  // Vector i of a piece. For int4, the low and high nibbles of the same bytes follow each other.
   BALLAST_INLINE static __m512i word(const PieceWords& words, std::size_t i) {
     if constexpr (type == StorageType::int4) {
       const auto low = _mm512_set1_epi8(15);
@@ -110,8 +110,8 @@ class Keys {
       return words.word(i / 4, i % 4);
     }
   }
-  // What it is multiplied with, of the words of a query's piece. Byte j of a group of int4 holds
-  // numbers j and 16 + j.
+  // Index of the query's 32-bit element that vector i is multiplied with. Byte j of an int4 group
+  // holds elements j and 16 + j.
   static constexpr std::size_t place(std::size_t i) {
     return type == StorageType::int4 ? i / 8 * 8 + i % 8 / 2 + i % 2 * 4 : i;
   }
@@ -123,11 +123,11 @@ class Keys {
   FilledUp last_;
 };
 
-// The words of G groups of keys at a time, piece by piece: made on the way, …
+// Keys of G groups, transposed piece by piece, as few queries use them.
 template <StorageType type, std::size_t G, CacheLevel kLevel>
 class FreshWords {
  public:
-  static constexpr std::size_t kLines = kPieceLines * G;  // to ask for while a piece is multiplied
+  static constexpr std::size_t kLines = kPieceLines * G;  // to prefetch per piece
 
   BALLAST_INLINE FreshWords(const Keys<type>& keys, std::size_t first, Prefetcher& prefetcher)
       : keys_(keys), rest_(prefetcher), prefetcher_(prefetcher), first_(first) {
@@ -137,7 +137,7 @@ class FreshWords {
   BALLAST_INLINE ~FreshWords() { rest_ = prefetcher_; }
   FreshWords(const FreshWords&) = delete;
   FreshWords& operator=(const FreshWords&) = delete;
-  // The next piece; after the last one the first of the next G groups.
+  // Starts the loaded piece p. After the last piece, loading continues with the next G groups.
   BALLAST_INLINE void piece(std::size_t p) {
     lines_ = prefetcher_.template lines<kLevel>(kLines);
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
@@ -145,14 +145,14 @@ class FreshWords {
     });
     if (++loaded_ < keys_.pieces()) return;
     loaded_ = 0;
-    // After the last groups there is nothing; these are loaded again.
+    // After the last groups, the same groups are loaded again.
     if (first_ + 2 * G <= keys_.groups()) first_ += G;
     set_rows();
   }
   BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
     return Keys<type>::word(words_[g], i);
   }
-  // To be called when word i of all has been added to these sums.
+  // Call after vector i of all groups has been added to these sums.
   template <std::size_t Q>
   BALLAST_INLINE void after(std::size_t i, __m512i (&sums)[Q][G]) {
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
@@ -162,12 +162,12 @@ class FreshWords {
     if (i % kEvery == 0) {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { fetch(i / kEvery * G + g); });
     }
-    // Rows are loaded into the registers of words that are not needed any more.
+    // The next rows are loaded into registers that this piece no longer needs.
     constexpr std::size_t kHalf = Keys<type>::kWords / 2, kShare = kHalf / 4;
     if (i >= kHalf && i % kShare == kShare - 1) load((i - kHalf) / kShare);
   }
   BALLAST_INLINE void fetch(std::size_t line) const { prefetcher_.fetch<kLevel>(lines_, line); }
-  // A quarter of the next piece: rows j, j + 4, …
+  // Loads a quarter of the next piece: rows j, j + 4, …
   BALLAST_INLINE void load(std::size_t j) {
     unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
       low_[g][j] = Keys<type>::two_rows(rows_[g], loaded_ * kPiece, j, 0);
@@ -184,7 +184,7 @@ class FreshWords {
 
   const Keys<type>& keys_;
   Prefetcher& rest_;
-  Prefetcher prefetcher_;  // a copy, which stays in registers
+  Prefetcher prefetcher_;  // a local copy stays in registers
   std::uintptr_t lines_ = 0;
   std::size_t first_;
   std::size_t loaded_ = 0;  // piece
@@ -193,7 +193,7 @@ class FreshWords {
   PieceWords words_[G];
 };
 
-// … or kept for many queries.
+// Keys transposed once and kept for many queries.
 template <StorageType type>
 class KeptWords {
  public:
@@ -201,7 +201,7 @@ class KeptWords {
   void piece(std::size_t p) { at_ = words_ + p * Keys<type>::kWords; }
   BALLAST_INLINE __m512i word(std::size_t g, std::size_t i) const {
     auto word = _mm512_load_si512(at_ + g * count_ + i);
-    in_order(word);  // else GCC loads it anew for each query
+    in_order(word);  // otherwise GCC reloads it for each query
     return word;
   }
   template <std::size_t Q, std::size_t G>

@@ -13,8 +13,8 @@ namespace ballast::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Compiled without contraction to fused multiply-adds, so that every processor makes the same sums.
-// (GCC 12 fuses all the same what it vectorises itself: nothing here is left to it.)
+// Compiled without contraction to fused multiply-adds, so that results are equal on every
+// processor. (GCC 12 still fuses what it vectorises itself, so these loops are vectorised by hand.)
 
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;

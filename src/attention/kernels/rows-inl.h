@@ -1,9 +1,9 @@
 // Reading stored rows into vectors, one struct for each storage type.
 //
-// A row is read in steps of 2 kLanes numbers, two vectors a step, in the order that costs least:
-// the *packed order* of the type. A query is packed into the order of the keys once (of integers
-// into the order of the row); sums of values stay packed until the end. position(i) is the place in
-// the row of packed number i.
+// A row is read in steps of 2 kLanes elements, two vectors a step, in the cheapest order: the
+// *packed order* of the type. A query is packed once into the order of the keys (for integers, the
+// order of the row). Sums of values stay packed until the end. position(i) is the index in the row
+// of packed element i.
 #if defined(BALLAST_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BALLAST_KERNELS_ROWS_INL_H_
 #undef BALLAST_KERNELS_ROWS_INL_H_
@@ -29,7 +29,7 @@ namespace HWY_NAMESPACE {
 inline constexpr std::size_t kStep = 2 * kLanes;
 
 struct ReadF32 {
-  static constexpr std::size_t kScales = 0;  // words of scale and offset per group
+  static constexpr std::size_t kScales = 0;  // bf16 scales and offsets per group
   static constexpr std::size_t bytes(std::size_t numbers) { return 4 * numbers; }
   static constexpr std::size_t position(std::size_t i) { return i; }
   static HWY_INLINE void step(const std::byte* at, const float*, std::size_t, std::size_t,
@@ -74,14 +74,14 @@ struct ReadInt8 {
     a = hn::Mul(load_i8(at), scale);
     b = hn::Mul(load_i8(at + kLanes), scale);
   }
-  // Numbers s · kStep … of a group, in the order of the row.
+  // Elements s · kStep … of a group, in the order of the row.
   template <std::size_t s>
   static HWY_INLINE ShortVec integers(const std::byte* group) {
     return load_i8_as_i16(group + s * kStep);
   }
 };
 
-// Byte j of a group's 16 holds number j in its low half and number 16 + j in its high half.
+// Byte j of a group's 16 holds element j in its low nibble and element 16 + j in its high nibble.
 struct ReadInt4 {
   static constexpr std::size_t kScales = 2;
   static constexpr std::size_t bytes(std::size_t numbers) { return numbers / 2; }
@@ -111,7 +111,7 @@ template <class Read>
 class RowReader {
  public:
   explicit RowReader(const RowsView& rows) : rows_(rows), groups_(quant_groups(rows.dim)) {
-    // Groups of int4 are always stored whole. A rest behind the whole steps takes the slow road.
+    // int4 groups are always stored whole. A remainder after the whole steps takes the slow path.
     const std::size_t stored = rows.type == StorageType::int4 ? groups_ * kQuantGroup : rows.dim;
     whole_steps_ = stored / kStep;
     steps_ = (stored + kStep - 1) / kStep;
@@ -129,7 +129,7 @@ class RowReader {
   std::size_t whole_steps() const { return whole_steps_; }
   std::size_t steps() const { return steps_; }
   const std::byte* row(std::size_t r) const { return rows_.data + r * rows_.stride; }
-  /// Behind those of the last row are kLanes zeros.
+  /// kLanes zeros follow the scales of the last row.
   const float* scales(std::size_t r) const { return scale_buffer_ + r * scales_per_row_; }
   std::size_t groups() const { return groups_; }
 
@@ -137,7 +137,7 @@ class RowReader {
                         FloatVec& b) const {
     Read::step(row + step * Read::bytes(kStep), scales, groups_, step * kStep, a, b);
   }
-  /// The step after the last whole one, zeros behind the end of the row.
+  /// The step after the last whole one, padded with zeros past the end of the row.
   HWY_INLINE void rest(const std::byte* row, const float* scales, FloatVec& a, FloatVec& b) const {
     HWY_ALIGN std::byte buffer[Read::bytes(kStep)] = {};
     std::memcpy(buffer, row + whole_steps_ * Read::bytes(kStep), rest_bytes_);

@@ -1,4 +1,4 @@
-// From products to weights: what a logit is beside its product, and the exponentials.
+// From dot products to weights: scale, softcap, mask and slope of logits, and exponentials.
 #include "attention/kernels/attention_kernels.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ HWY_INLINE hn::Mask<FloatTag> hidden(const LogitRule& rule, hn::Vec<IntTag> posi
   return hn::RebindMask(FloatTag(), mask);
 }
 
-// The largest product of each of Q whole rows of logits; a maximum can miss NaN.
+// The largest dot product of each of Q whole rows; a maximum can miss NaN.
 template <std::size_t Q>
 HWY_INLINE void largest_products(const float* products, float (&largest)[4]) {
   const FloatTag d;
@@ -55,11 +55,10 @@ HWY_INLINE void largest_products(const float* products, float (&largest)[4]) {
   store_four_combined(d, max[0], max[1], max[2], max[3], larger, largest);
 }
 
-// Rows of which each has a vector of its own at work, so that none waits for itself alone.
+// Rows processed together, one accumulator each, to hide the latency of a single chain.
 constexpr std::size_t kRows = kLanes == 16 ? 4 : 1;
 
-// Plain: a whole block of logits without softcap and positions, so that nothing of that is asked
-// for every vector.
+// kPlain: a whole block without softcap and positions, so that no vector needs their branches.
 template <bool kPlain>
 float finish(const LogitRule& rule, std::size_t count, float* logits) {
   const FloatTag d;
@@ -76,7 +75,8 @@ float finish(const LogitRule& rule, std::size_t count, float* logits) {
   for (std::size_t e = 0; e < end; e += kLanes) {
     const auto dot = hn::LoadU(d, logits + e);
     is_nan = hn::Or(is_nan, hn::IsNaN(dot));
-    // Overflowed products stay finite, so that they can be compared and subtracted.
+    // Overflowed dot products are clamped to finite values, so that they can be compared and
+    // subtracted.
     auto s = hn::Max(hn::Neg(largest), hn::Min(largest, hn::Mul(dot, scale)));
     if (!kPlain && rule.softcap > 0.0f) {
       s = hn::Mul(hn::Set(d, rule.softcap), tanh(hn::Div(s, hn::Set(d, rule.softcap))));
@@ -102,13 +102,13 @@ HWY_INLINE bool is_plain(const LogitRule& rule) {
   const bool distances = rule.positions != nullptr && (rule.hide || rule.slope != 0.0f);
   return !distances && !(rule.softcap > 0.0f);
 }
-// Nothing but a scale of 0 or more.
+// Whether the rule only scales, by 0 or more.
 HWY_INLINE bool only_scales(const LogitRule& rule) {
   return is_plain(rule) && rule.log_weights == nullptr && rule.scale >= 0.0f;
 }
 
-// Whether logits below this largest one need no limit: what has overflowed to -infinity would have
-// no weight as -FLT_MAX either.
+// Whether a row with this largest logit needs no clamping: a logit overflowed to -infinity gets
+// weight 0, as -FLT_MAX would.
 HWY_INLINE bool stays_simple(float largest) { return std::abs(largest) < 1e38f; }
 
 FinishedLogits finish_row(const LogitRule& rule, std::size_t count, float* logits) {
@@ -142,11 +142,11 @@ void FinishLogits(std::span<const LogitRule> rules, std::size_t count, float* lo
   }
 }
 
-// Q rows together.
+// Processes Q rows together.
 template <std::size_t Q>
 HWY_INLINE void exponentiate_rows(const FinishedLogits* rows, float* logits, double* sums) {
   const FloatTag d;
-  // Always 16 partial sums, whatever the width of the vectors.
+  // Always 16 partial sums, whatever the vector width, so that results do not depend on it.
   constexpr std::size_t kSums = 16 / kLanes;
   FloatVec part[kSums][4];
   unroll<kSums>([&](auto i) BALLAST_INLINE_LAMBDA {
@@ -161,7 +161,7 @@ HWY_INLINE void exponentiate_rows(const FinishedLogits* rows, float* logits, dou
     unroll<kSums>([&](auto i) BALLAST_INLINE_LAMBDA {
       unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
         float* at = logits + q * kEntryBlock + e + i * kLanes;
-        // The logit is rounded as finish_logits() would, and as the largest is.
+        // The scaled logit is rounded as in finish_logits() and in `largest`.
         const auto w = exp_of_small(hn::Sub(hn::Mul(hn::LoadU(d, at), scale[q]), largest[q]));
         hn::StoreU(w, d, at);
         part[i][q] = hn::Add(part[i][q], w);
@@ -192,8 +192,8 @@ template <typename Take>
 HWY_INLINE void reduce_columns(const float* weights, const float* factors, std::size_t count,
                                float* sums, std::size_t entries, const Take& take) {
   const FloatTag d;
-  // At a time, so that no sum waits for itself: all of a row where that fits into registers, as
-  // weights come from memory and should do so in its order.
+  // Several sums at a time hide latency. A whole row, where it fits in registers, reads the weights
+  // sequentially from memory.
   constexpr std::size_t kVectors = std::min<std::size_t>(kEntryBlock / kLanes, 8);
   float row[kEntryBlock] = {};
   std::copy_n(sums, entries, row);

@@ -22,11 +22,11 @@ namespace {
 
 constexpr std::size_t kGroup = BalanceBlock::kGroup;
 constexpr std::size_t kVectors = kGroup / kLanes;  // vectors across a group
-// Rows and groups of a tile, so that its sums fill the registers: 32 with AVX-512, else 16.
+// Rows and groups of a tile: its sums fill the registers (32 with AVX-512, otherwise 16).
 constexpr std::size_t kRows = kLanes == 16 ? 8 : kLanes == 8 ? 4 : 1;
 constexpr std::size_t kTile = kLanes == 16 ? 3 : 1;
 
-// Inner products of tokens row .. row + kRows - 1 with those of G groups, into rows of `out`.
+// Dot products of tokens row .. row + kRows - 1 with those of G groups, into rows of `out`.
 template <std::size_t G>
 HWY_INLINE void tile(const float* HWY_RESTRICT packed, std::size_t dim, std::size_t row,
                      std::size_t group, float* HWY_RESTRICT out, std::size_t stride) {
@@ -63,8 +63,7 @@ HWY_INLINE void tile(const float* HWY_RESTRICT packed, std::size_t dim, std::siz
   }
 }
 
-// Prefetches the rows of the next block, a few before each tile: a burst delays all loads behind
-// it.
+// Prefetches rows of the next block, a few before each tile: a burst would delay all later loads.
 class Prefetcher {
  public:
   Prefetcher(const PrefetchTokens& next, std::size_t tokens) : next_(next) {
@@ -92,11 +91,11 @@ class Prefetcher {
   std::size_t tokens_per_tile_;
 };
 
-// The packed numbers of a block's tokens.
+// The packed elements of a block's tokens.
 struct Packed {
   const float* numbers;
   std::size_t dim;
-  bool pairs;  // of bf16: see gram_avx512.h
+  bool pairs;  // packed as bf16 pairs: see gram_avx512.h
 };
 
 // The same for groups 0 .. groups - 1.
@@ -161,7 +160,7 @@ double pull(const SignRule& rule, double sum, float top) {
   if (!(x != 0.0)) return 0.0;
   if (std::isnan(x)) return 0.0;
   const double exponent = static_cast<double>(top) - rule.shift;
-  // Most tokens are far beyond the cut: then the exponential is not needed.
+  // Most tokens are far past the cut and need no exponential.
   if (exponent >= 0.0 && std::abs(x) > 1.0) return x;
   return x * std::exp(exponent);
 }
@@ -178,12 +177,12 @@ std::size_t walk_impl(const SignRule& rule, const PrefetchTokens& next, const fl
     const std::size_t rows = std::min(kRows, tokens - row);
     panel({keys, key_dim, pairs}, row, groups, logits, stride, &prefetcher);
     if (value_dim != 0) panel({values, value_dim, pairs}, row, groups, products, stride, nullptr);
-    // First what does not wait for the signs of these rows.
+    // First the sums that do not depend on the signs of these rows.
     double sums[kRows];
     float tops[kRows];
     for (std::size_t t = 0; t < rows; ++t) {
       float* line = logits + t * stride;
-      // A token itself and those after it do not take part.
+      // A token itself and later tokens do not take part.
       for (std::size_t i = row + t; i < last + kGroup; ++i) {
         line[i] = -std::numeric_limits<float>::infinity();
       }
@@ -210,7 +209,7 @@ std::size_t walk_impl(const SignRule& rule, const PrefetchTokens& next, const fl
   return exceeded;
 }
 
-// Four rows into places i .. i + 3 of a transposed group; returns the number of coordinates done.
+// Writes four rows to columns i .. i + 3 of a transposed group; returns the coordinates done.
 HWY_INLINE std::size_t pack_four(const float* const* rows, const float* weights, std::size_t dim,
                                  float* HWY_RESTRICT out) {
 #if HWY_TARGET == HWY_SCALAR
@@ -241,7 +240,8 @@ HWY_INLINE std::size_t pack_four(const float* const* rows, const float* weights,
 #endif
 }
 
-// Rows into one transposed group: out[c·16 + i] = rows[i][c]·weights[i], zeros after the last row.
+// Packs rows into one transposed group: out[c·16 + i] = rows[i][c]·weights[i], zeros after the last
+// row.
 void pack_group_impl(const float* const* rows, const float* weights, std::size_t count,
                      std::size_t dim, float* HWY_RESTRICT out) {
   for (std::size_t i = 0; i < kGroup; i += 4) {
@@ -254,15 +254,15 @@ void pack_group_impl(const float* const* rows, const float* weights, std::size_t
   }
 }
 
-// Subtracts from each coordinate its mean over the tokens. Group by group, as they lie in memory.
-// Returns the largest squared norm that is left, or more where tokens fill up the last group.
+// Subtracts from each coordinate its mean over the tokens, group by group in memory order. Returns
+// the largest squared norm left, or a larger bound where padding tokens fill the last group.
 float center_impl(float* HWY_RESTRICT keys, std::size_t tokens, std::size_t dim,
                   float* HWY_RESTRICT sums) {
   const FloatTag d;
   const std::size_t groups = (tokens + kGroup - 1) / kGroup;
   const std::size_t size = dim * kGroup;
   std::fill_n(sums, size, 0.0f);
-  // Tokens that fill up the last group are zeros here.
+  // Padding tokens of the last group are zeros here.
   for (std::size_t g = 0; g < groups; ++g) {
     const float* at = keys + g * size;
     for (std::size_t i = 0; i < size; i += kLanes) {
@@ -311,8 +311,8 @@ namespace {
 constexpr std::size_t kMostRows = 8;  // of a tile, on any target
 static_assert(avx512::kGramRows == kMostRows);
 
-// Exponents up to which keys may be rounded to bf16. Then a product of two is wrong by a quarter at
-// the very most, and by some hundredths where errors of many coordinates cancel.
+// Exponents up to which keys may be rounded to bf16. The kernel value of two tokens is then off by
+// a quarter at most, and by some hundredths where errors of many coordinates cancel.
 constexpr float kRoundUpTo = 64.0f;
 
 std::size_t padded(std::size_t tokens) {

@@ -1,4 +1,5 @@
-// The self-balancing walk over a block of tokens, with the block's kernel matrix made on the way.
+// The self-balancing walk over a block of tokens, which computes the block's kernel matrix as it
+// goes.
 //
 // Token i is the vector e^{scale·<k_i,·>} ⊗ (v_i, o_i) of a Hilbert space; the inner product of two
 // is  y_ij = e^{scale·<k_i,k_j>}·(<v_i,v_j> + o_i·o_j).  The walk gives token j a sign by looking
@@ -26,14 +27,14 @@ struct SignRule {
   std::uint32_t round = 0;
 };
 
-/// The rows from which the next block will be made, so that they are on their way by then.
+/// The rows of the next block, prefetched during the walk.
 struct PrefetchTokens {
   RowsView keys, values;
   std::span<const std::uint32_t> rows;
 };
 
-/// The tokens of one block in the layout that the walk reads: groups of 16 tokens, each group
-/// transposed. Reused from block to block; grows, never shrinks.
+/// The tokens of one block in the walk's layout: groups of 16 tokens, each group transposed. Reused
+/// from block to block; grows, never shrinks.
 class BalanceBlock {
  public:
   /// Tokens in a group.
@@ -43,8 +44,8 @@ class BalanceBlock {
   void resize(std::size_t tokens, std::size_t key_dim, std::size_t value_dim);
 
   std::size_t tokens() const { return tokens_; }
-  /// Sets the tokens of a group (from token 16·group on, at most 16): keys[i] points to key_dim
-  /// floats, values[i] to value_dim floats, which enter multiplied by weights[i].
+  /// Sets the tokens of a group (from token 16·group on, at most 16). keys[i] points to key_dim
+  /// floats, values[i] to value_dim floats, which are multiplied by weights[i].
   void set_group(std::size_t group, std::span<const float* const> keys,
                  std::span<const float* const> values, std::span<const float> weights);
   /// o_i; zeros until set.
@@ -56,12 +57,11 @@ class BalanceBlock {
   double largest_key_square() const;
   double largest_value_square() const;
 
-  /// Walks over the tokens and sets their signs; once, as it may round the numbers. Returns the
-  /// number of tokens at which gain·e^{−shift}·|a| exceeded 1/2. No size of norms overflows: a is
-  /// kept as a sum times e^{largest exponent of the row}. On processors that multiply pairs of
-  /// bf16, centred keys of modest norms are rounded to bf16, and the values with them: the walk
-  /// then balances tokens that differ from the true ones by less than the choice among them
-  /// matters.
+  /// Walks over the tokens and sets their signs; call once, as it may round the elements. Returns
+  /// the number of tokens at which gain·e^{−shift}·|a| exceeded 1/2. Norms of any size do not
+  /// overflow: a is kept as a sum times e^{largest exponent of the row}. With AVX512_BF16, centred
+  /// keys of modest norms are rounded to bf16, and the values with them. The walk then balances
+  /// tokens whose rounding error matters less than the choice among them.
   std::size_t walk(const SignRule& rule, std::span<const Position> positions,
                    const PrefetchTokens& next = {});
 

@@ -16,10 +16,10 @@ namespace ballast::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows in flight at once: their sums hide the latency of each other's additions.
+// Rows processed together to hide the latency of the additions.
 inline constexpr std::size_t kRows = 4;
 
-// Numbers of a row, as stored.
+// Elements of a row, as stored.
 struct F32 {
   using Number = float;
   template <class D>
@@ -39,7 +39,7 @@ struct Bf16 {
   static float one(std::uint16_t x) { return bf16_decode(x); }
 };
 
-// Squared distances of `count` rows of `dim` numbers, `stride` apart, from the point.
+// Squared distances of `count` rows of `dim` elements, `stride` apart, from the point.
 template <class As>
 HWY_INLINE void distances_of(const typename As::Number* rows, std::size_t count, std::size_t dim,
                              std::size_t stride, const float* point, float* out) {
@@ -96,7 +96,7 @@ namespace {
 HWY_EXPORT(OfF32);
 HWY_EXPORT(OfBf16);
 
-// Rows of the other types are unpacked, so many at a time: few enough for the first-level cache.
+// Rows of the other types are decoded, this many at a time, so that they stay in the L1 cache.
 constexpr std::size_t kUnpacked = 16;
 
 }  // namespace

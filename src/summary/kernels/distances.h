@@ -7,9 +7,9 @@
 
 namespace ballast::kernels {
 
-/// out[i] = ‖row i − point‖² for every row, from the differences, so that near points lose no
-/// digits and equal ones are at 0. The point has rows.dim numbers. A distance does not depend on
-/// which other rows are asked for.
+/// out[i] = ‖row i − point‖² for every row. It sums squared differences, so that near points lose
+/// no digits and equal ones are at 0. The point has rows.dim elements. A distance does not depend
+/// on the other rows of the call.
 void squared_distances(const RowsView& rows, std::span<const float> point, std::span<float> out);
 
 }  // namespace ballast::kernels

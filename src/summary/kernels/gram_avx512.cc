@@ -58,7 +58,7 @@ void tile(const float* packed, std::size_t dim, std::size_t row, std::size_t gro
 void pair_up(float* packed, std::size_t groups, std::size_t dim) {
   for (std::size_t g = 0; g < groups; ++g) {
     float* at = packed + g * dim * kWide;
-    // A line is written where floats have been read before.
+    // Safe in place: each write goes where floats have been read already.
     for (std::size_t c = 0; c < dim; c += 2) {
       const auto low = bf16_words(at + c * kWide);
       const auto high = c + 1 < dim ? bf16_words(at + (c + 1) * kWide) : _mm512_setzero_si512();
