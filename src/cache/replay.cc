@@ -60,7 +60,9 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
               (output_grams.rows == s.kv_heads * group * dim && output_grams.cols == dim),
           "the output projections are {} × {}, expected {} × {}", output_grams.rows,
           output_grams.cols, s.kv_heads * group * dim, dim);
-  if (!scores_) scores_ = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
+  // Scores that forks share stay as they are; this is another reading.
+  if (!scores_ || scores_.use_count() > 1)
+    scores_ = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
   std::vector<ReplayHead>& heads = scores_->layer(layer);
   const PoolScope scope(options().pool.get());
   parallel_for(heads.size(), [&](std::size_t h) {
@@ -79,6 +81,9 @@ void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Cons
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
   require(scores_ != nullptr && scores_->layer(layer)[0].scores.size() == tokens(layer),
           "layer {}: a second reading follows start_replay(), with no token between", layer);
+  require(scores_.use_count() == 1,
+          "layer {}: a fork or clone shares the scores of this reading, which nothing may change",
+          layer);
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   const auto check = [&](ConstMatrix rows, std::size_t cols, const char* name) {
     require(rows.rows == keys.rows && rows.cols == cols, "{} are {} × {}, expected {} × {}", name,

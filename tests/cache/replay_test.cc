@@ -271,6 +271,28 @@ TEST(Replay, ForksShareOneReading) {
               testing::HasSubstr("another second reading"));
 }
 
+TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
+  const Reading r;
+  Cache cache = r.read("replay:bytes=0.3");
+  r.replay(cache);
+  const auto scores = [](const Cache& c) {
+    const std::span<const float> s = c.replay_scores(1, 1);
+    return std::vector<float>(s.begin(), s.end());
+  };
+  const Cache copy = cache.clone();
+  const std::vector<float> before = scores(copy);
+  Matrix out(kAgain, 4 * 24);
+  EXPECT_THAT(error_of([&] {
+                cache.replay(0, r.again.keys[0].view().slice(0, kAgain),
+                             r.again.values[0].view().slice(0, kAgain),
+                             r.again.queries[0].view().slice(0, kAgain), {}, out.view());
+              }),
+              testing::HasSubstr("shares the scores"));
+  r.replay(cache, true);  // other output projections: other scores
+  EXPECT_EQ(scores(copy), before);
+  EXPECT_NE(scores(cache), before);
+}
+
 TEST(Replay, SaysWhatIsWrong) {
   const Reading r;
   Cache cache = r.read("replay:bytes=1/8");

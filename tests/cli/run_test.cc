@@ -92,6 +92,21 @@ TEST_F(RunModel, MakesTheTokensThatTheEngineMakes) {
   EXPECT_THAT(shown.err, IsEmpty());
 }
 
+TEST_F(RunModel, ACacheIsHeldToTheMemoryGiven) {
+  const Words ask = {"--context", path("context"), "--question", "Where?", "--raw"};
+  const json all = run(ask + Words{"--cache", "1/2", "--json"}).json();
+  const json& bytes = all.at("statistics").at("cache_after_prompt").at("bytes");
+  // layers · KV heads · (key and value) · elements · bf16
+  const std::size_t exact = count(kContext) * 3 * 2 * 2 * 8 * 2;
+  EXPECT_LE(bytes.at("summary").get<std::size_t>(), exact / 2);
+  EXPECT_GT(bytes.at("summary").get<std::size_t>(), exact / 4);
+  EXPECT_EQ(answers(ask + Words{"--cache", "100%"}), answers(ask));
+  expect_refusal(run(ask + Words{"--cache", "1"}), "a share or bytes");
+  expect_refusal(run(ask + Words{"--cache", "10B"}), "give at least");
+  expect_refusal(run(ask + Words{"--cache", "1/2", "--method", "h2o"}), "h2o:rate=0.25");
+  expect_refusal(run(ask + Words{"--cache", "1/2", "--method", "replay:bytes=1/8"}), "both say");
+}
+
 TEST_F(RunModel, TakesItsPromptFromAnywhere) {
   write_text(dir_ / "prompt", "Hello");
   const Said said = run({"Hello"});
