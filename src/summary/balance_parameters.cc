@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
+#include <limits>
 
 namespace ballast {
 
 std::vector<Parameter> balance_parameters() {
   using Kind = Parameter::Kind;
   return {
-      {"block", Kind::integer, "256", 2, 65536, "", "tokens that are balanced together"},
+      {"block", Kind::integer, "256", 2, 65536, "",
+       "tokens that are balanced together; theory: all"},
       {"gamma", Kind::real, "4", 0, 1e9, "", "how strictly a sign follows the balance"},
       {"tau", Kind::real, "1", 0, 1e3, "", "times the logit in the kernel's exponent"},
       {"beta", Kind::real, "0", -1e3, 1e3, "", "subtracted from the kernel's exponent"},
@@ -17,7 +19,7 @@ std::vector<Parameter> balance_parameters() {
        "added to the product of two values: the share of the normaliser"},
       {"mode", Kind::choice, "practical", 0, 0, "practical|theory",
        "the authors' program, or the paper's algorithm with its constants"},
-      {"delta", Kind::real, "0.01", 1e-300, 1, "", "theory: probability of failure"},
+      {"delta", Kind::real, "0", 0, 1, "", "theory: probability of failure; 0: 1/tokens"},
       {"weights", Kind::choice, "consistent", 0, 0, "consistent|authors",
        "one weight in both sums, or the authors' 2^T in the normaliser"},
   };
@@ -36,6 +38,13 @@ BalanceOptions balance_options(const SummarySetup& setup, std::uint32_t stream) 
   options.beta = policy.real("beta");
   options.offset = policy.real("offset");
   options.delta = policy.real("delta");
+  if (options.delta <= 0) {
+    options.delta = 1.0 / static_cast<double>(std::max<std::size_t>(100, setup.tokens));
+  }
+  if (options.mode == BalanceOptions::Mode::theory) {
+    options.block =
+        std::numeric_limits<std::size_t>::max();  // Algorithm 2 walks over all it is given
+  }
   options.scale = setup.logits.scale;
   options.random = setup.random;
   options.stream = stream;

@@ -20,6 +20,7 @@ BalanceOptions balance_options(const SummarySetup& setup, std::uint32_t stream =
 
 /// Theory mode with a known length runs Algorithm 4 as printed, with the largest batch t for which
 /// t·(T + 1) ≤ capacity, T = ⌈log2(tokens/t)⌉; otherwise levels are reduced when the store is full.
+/// balancekv-stream takes t, T and r for this itself.
 MergeAndReduce::Schedule balance_schedule(const SummarySetup& setup, std::size_t capacity);
 
 /// Whether summaries made with these setups unite.

@@ -5,9 +5,15 @@
 // The buckets have one store together and the normaliser has another. Both hold the same number of
 // entries. A normaliser's entry has no value, so capacity·(key + value) bytes are enough for
 // capacity·(key + value)/(2·key + value) of each: two thirds when keys and values cost the same.
+//
+// mode=theory runs Algorithm 4 with one t and T in every bucket and in the normaliser. The smaller
+// class of n tokens has less than n/2, so a halving loses weight; with one t both sums lose the
+// same share of it.
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "ballast/serialize.h"
 #include "base/fail.h"
@@ -32,16 +38,50 @@ std::size_t store_capacity(const SummarySetup& setup) {
   return static_cast<std::size_t>(static_cast<double>(setup.capacity) * fraction);
 }
 
+/// Theory mode: t and T as given; else t of Theorem 3.1, √d·e^{2r²·scale}/ε, for the radius r; else
+/// the largest t for which two buckets of t·(T + 1)/2 + t entries fit, about what they hold at
+/// most.
+MergeAndReduce::Schedule schedule_of(const SummarySetup& setup) {
+  if (setup.policy.choice("mode") != "theory") return {};
+  auto levels_for = [&](std::size_t t) {
+    std::size_t levels = 1;
+    while (levels < 40 && (t << levels) < setup.tokens) ++levels;
+    return levels;
+  };
+  const auto given_t = static_cast<std::size_t>(setup.policy.integer("t"));
+  const auto given_levels = static_cast<std::size_t>(setup.policy.integer("T"));
+  std::size_t t = given_t;
+  if (t == 0 && setup.policy.real("r") > 0) {
+    const double r = setup.policy.real("r");
+    const double batch = std::sqrt(static_cast<double>(setup.key_dim)) *
+                         std::exp(2 * r * r * setup.logits.scale) / setup.policy.real("epsilon");
+    require(batch < 1e9,
+            "method balancekv-stream: r={} makes t = √d·e^(2r²·scale)/epsilon = {:.3g}", r, batch);
+    t = std::max<std::size_t>(2, static_cast<std::size_t>(std::ceil(batch)));
+  }
+  // Nothing says what T is: both sums go on lazily.
+  if (setup.tokens == 0 && (t == 0 || given_levels == 0)) return {};
+  if (t == 0) {
+    const std::size_t room = store_capacity(setup);
+    t = 2;
+    for (std::size_t more = 4; more <= room; more += 2) {
+      if (more * (levels_for(more) + 3) > room) break;
+      t = more;
+    }
+  }
+  return {t, given_levels > 0 ? given_levels : levels_for(t)};
+}
+
 class BalanceKvStream : public Summary {
  public:
   explicit BalanceKvStream(const SummarySetup& setup)
       : setup_(setup),
         numerator_rule_(balance_options(setup, 1)),
         normaliser_rule_(balance_options(setup, 2)),
-        numerator_(EntryStore(setup, store_capacity(setup)), {}),
+        numerator_(EntryStore(setup, store_capacity(setup)), schedule_of(setup)),
         normaliser_(
             EntryStore(setup.key_type, setup.key_dim, setup.value_type, 0, store_capacity(setup)),
-            balance_schedule(setup, store_capacity(setup))),
+            schedule_of(setup)),
         epsilon_(setup.policy.real("epsilon")),
         row_(std::max(setup.key_dim, setup.value_dim)) {}
 
@@ -106,7 +146,12 @@ class BalanceKvStream : public Summary {
 
   std::string report() const override {
     const std::array rules = {&numerator_rule_, &normaliser_rule_};
-    return balance_report(rules);
+    std::string text = balance_report(rules);
+    if (const std::uint64_t full = numerator_.overflows() + normaliser_.overflows(); full != 0) {
+      text += fmt::format("{}no room for batches of t at {} of {} tokens", text.empty() ? "" : "; ",
+                          full, 2 * normaliser_.tokens());
+    }
+    return text;
   }
 
   void save(ByteWriter& out) const override {
@@ -163,6 +208,12 @@ std::vector<Parameter> parameters() {
   }
   all.push_back({"epsilon", Parameter::Kind::real, "0.1", 1e-9, 1, "",
                  "precision; sets which small values are dropped"});
+  all.push_back({"t", Parameter::Kind::integer, "0", 0, 1e9, "",
+                 "theory: batch size; 0: from r, else from the budget"});
+  all.push_back(
+      {"T", Parameter::Kind::integer, "0", 0, 40, "", "theory: levels; 0: log2(tokens/t)"});
+  all.push_back({"r", Parameter::Kind::real, "0", 0, 1e6, "",
+                 "theory: radius of queries and keys; sets t by Theorem 3.1"});
   return all;
 }
 

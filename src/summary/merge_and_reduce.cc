@@ -15,6 +15,9 @@ namespace {
 constexpr std::int16_t kMostLevels = 100;
 constexpr std::int16_t kMostGroup = 200;  // ‖v‖ of float32 lies between 2^-149 and 2^140
 
+// Begins what a strict schedule saves. Files from before groups had counts of their own lack it.
+constexpr std::uint64_t kStrictMark = 0x31746369727473ff;
+
 }  // namespace
 
 MergeAndReduce::MergeAndReduce(EntryStore store, Schedule schedule)
@@ -26,12 +29,14 @@ MergeAndReduce::MergeAndReduce(EntryStore store, Schedule schedule)
   slots_.reserve(capacity);
   work_.reserve(capacity);
   runs_.reserve(64);
+  if (strict()) counts_.reserve(64);
 }
 
 std::size_t MergeAndReduce::bytes() const {
   return store_.bytes() + tags_.capacity() * sizeof(Tag) +
          log_normalisers_.capacity() * sizeof(float) + dropped_.capacity() +
-         slots_.capacity() * sizeof(std::uint32_t) + runs_.capacity() * sizeof(Run) + work_.bytes();
+         slots_.capacity() * sizeof(std::uint32_t) + runs_.capacity() * sizeof(Run) +
+         counts_.capacity() * sizeof(GroupTokens) + work_.bytes();
 }
 
 std::size_t MergeAndReduce::level_size(int level, int group) const {
@@ -55,6 +60,7 @@ void MergeAndReduce::push(const Block& block, std::size_t i, HalvingRule& rule, 
   ++tokens_;
   if (store_.capacity() == 0) return;
   float log_weight = 0.0f;
+  if (store_.full() && strict()) ++overflows_;
   if (store_.full()) make_room(rule);
   if (store_.full()) {
     // Every run is a single entry: the least of them goes and the newcomer stands for it too.
@@ -68,7 +74,18 @@ void MergeAndReduce::push(const Block& block, std::size_t i, HalvingRule& rule, 
   const std::size_t slot = store_.size();
   store_.push(block, i, log_weight);
   set_tag(slot, {static_cast<std::int16_t>(group), 0}, log_weight);
-  if (schedule_.batch != 0 && tokens_ % schedule_.batch == 0) cascade(rule);
+  if (!strict()) return;
+  const std::uint64_t seen = ++tokens_of(static_cast<std::int16_t>(group));
+  if (seen % schedule_.batch == 0) {
+    cascade(static_cast<std::int16_t>(group), seen / schedule_.batch, rule);
+  }
+}
+
+std::uint64_t& MergeAndReduce::tokens_of(std::int16_t group) {
+  for (GroupTokens& count : counts_) {
+    if (count.group == group) return count.tokens;
+  }
+  return counts_.emplace_back(GroupTokens{group, 0}).tokens;
 }
 
 void MergeAndReduce::place(const Block& block, std::size_t i, float log_weight,
@@ -78,13 +95,12 @@ void MergeAndReduce::place(const Block& block, std::size_t i, float log_weight,
   set_tag(slot, {0, static_cast<std::int16_t>(level)}, log_normaliser);
 }
 
-void MergeAndReduce::cascade(HalvingRule& rule) {
-  std::uint64_t p = tokens_ / schedule_.batch;
+void MergeAndReduce::cascade(std::int16_t group, std::uint64_t p, HalvingRule& rule) {
   for (std::size_t level = 0; level < schedule_.levels; ++level) {
     const int i = static_cast<int>(level);
     // The size only differs from the paper's count after a merge.
-    if (level > 0 && p % 2 != 0 && level_size(i) <= schedule_.batch) return;
-    reduce({0, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
+    if (level > 0 && p % 2 != 0 && level_size(i, group) <= schedule_.batch) return;
+    reduce({group, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
     if (level > 0) p /= 2;
   }
 }
@@ -169,14 +185,15 @@ void MergeAndReduce::reduce(Tag tag, std::size_t batch, HalvingRule& rule) {
 }
 
 // Adds two binary numbers of batches: two outputs of a reduction at one level are reduced again.
-void MergeAndReduce::carry(std::uint64_t p, std::uint64_t q, HalvingRule& rule) {
-  bool carried = level_size(0) >= schedule_.batch;
-  if (carried) reduce({0, 0}, store_.capacity(), rule);
+void MergeAndReduce::carry(std::int16_t group, std::uint64_t p, std::uint64_t q,
+                           HalvingRule& rule) {
+  bool carried = level_size(0, group) >= schedule_.batch;
+  if (carried) reduce({group, 0}, store_.capacity(), rule);
   for (std::size_t level = 1; level < schedule_.levels; ++level) {
     const std::uint64_t outputs =
         (p >> (level - 1) & 1) + (q >> (level - 1) & 1) + (carried ? 1 : 0);
     carried = outputs > 1;
-    if (carried) reduce({0, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
+    if (carried) reduce({group, static_cast<std::int16_t>(level)}, store_.capacity(), rule);
   }
 }
 
@@ -191,8 +208,15 @@ void MergeAndReduce::merge(const MergeAndReduce& other, HalvingRule& rule) {
   };
   append(*this);
   append(other);
-  if (schedule_.batch != 0)
-    united.carry(tokens_ / schedule_.batch, other.tokens_ / schedule_.batch, rule);
+  if (strict()) {
+    for (const GroupTokens& theirs : other.counts_) {
+      const auto group = static_cast<std::int16_t>(theirs.group);
+      std::uint64_t& ours = tokens_of(group);
+      united.carry(group, ours / schedule_.batch, theirs.tokens / schedule_.batch, rule);
+      ours += theirs.tokens;
+    }
+    overflows_ += other.overflows_;
+  }
   while (united.size() > store_.capacity()) {
     const std::size_t before = united.size();
     united.make_room(rule);
@@ -212,12 +236,15 @@ std::size_t MergeAndReduce::erase_groups_to(int group) {
   for (std::size_t slot = before; slot-- > 0;) {
     if (tags_[slot].group <= group) erase(slot);
   }
+  std::erase_if(counts_, [group](const GroupTokens& count) { return count.group <= group; });
   return before - store_.size();
 }
 
 void MergeAndReduce::clear() {
   store_.clear();
+  counts_.clear();
   tokens_ = 0;
+  overflows_ = 0;
 }
 
 Segment MergeAndReduce::normaliser() const {
@@ -227,6 +254,12 @@ Segment MergeAndReduce::normaliser() const {
 }
 
 void MergeAndReduce::save(ByteWriter& out) const {
+  if (strict()) {
+    out.put<std::uint64_t>(kStrictMark);
+    out.put<std::uint64_t>(overflows_);
+    out.put<std::uint64_t>(counts_.size());
+    out.put_all<GroupTokens>(counts_);
+  }
   store_.save(out);
   out.put<std::uint64_t>(tokens_);
   out.put_all<Tag>({tags_.data(), store_.size()});
@@ -234,6 +267,20 @@ void MergeAndReduce::save(ByteWriter& out) const {
 }
 
 void MergeAndReduce::load(ByteReader& in) {
+  counts_.clear();
+  overflows_ = 0;
+  if (strict()) {
+    require(
+        in.get<std::uint64_t>() == kStrictMark,
+        "{}: saved by an older mode=theory, whose numerator and normaliser lost different shares "
+        "of weight; compress the text again",
+        in.what());
+    overflows_ = in.get<std::uint64_t>();
+    const auto groups = in.get<std::uint64_t>();
+    require(groups <= 2 * kMostGroup + 1, "{}: a summary has {} buckets", in.what(), groups);
+    counts_.resize(static_cast<std::size_t>(groups));
+    in.get_all<GroupTokens>(counts_);
+  }
   store_.load(in);
   const std::size_t size = store_.size();
   try {

@@ -15,9 +15,10 @@ namespace ballast {
 /// share the store but are never mixed.
 ///
 /// Two schedules, which may be combined:
-/// - strict (batch t > 0; one group): after every t-th token, j = p·t, level 0 is reduced into
+/// - strict (batch t > 0): after every t-th token of a group, j = p·t, level 0 is reduced into
 ///   level 1, and while p is even and below the top, level i into level i + 1: Algorithm 4. Then
-///   |C^i| ≤ t for i < T, and C^i, 0 < i < T, is empty just when bit i - 1 of ⌊j/t⌋ is 0.
+///   |C^i| ≤ t for i < T, and C^i, 0 < i < T, is empty just when bit i - 1 of ⌊j/t⌋ is 0. A store
+///   that is too small for this goes on lazily, and overflows() counts the tokens that it met full.
 /// - lazy: when the store is full and a token comes in, the oldest batch of one run (a level of a
 ///   group) is reduced into the next level: MergeAndReduce with batches of varying size. The run is
 ///   the lowest one that holds a batch. Batches are an eighth of the store at the top and shrink by
@@ -50,7 +51,8 @@ class MergeAndReduce {
 
   const EntryStore& store() const { return store_; }
   std::size_t size() const { return store_.size(); }
-  std::uint64_t tokens() const { return tokens_; }  ///< taken in
+  std::uint64_t tokens() const { return tokens_; }        ///< taken in
+  std::uint64_t overflows() const { return overflows_; }  ///< strict: tokens that found no room
   std::size_t level_size(int level, int group = 0) const;
   float log_normaliser(std::size_t slot) const { return log_normalisers_[slot]; }
 
@@ -68,6 +70,10 @@ class MergeAndReduce {
     std::int16_t level = 0;
     bool operator==(const Tag&) const = default;
   };
+  struct GroupTokens {
+    std::int64_t group = 0;
+    std::uint64_t tokens = 0;
+  };
   struct Run {
     Tag tag;
     std::size_t size = 0;
@@ -75,8 +81,10 @@ class MergeAndReduce {
 
   void make_room(HalvingRule& rule);
   void reduce(Tag tag, std::size_t batch, HalvingRule& rule);
-  void cascade(HalvingRule& rule);
-  void carry(std::uint64_t p, std::uint64_t q, HalvingRule& rule);
+  bool strict() const { return schedule_.batch != 0; }
+  std::uint64_t& tokens_of(std::int16_t group);
+  void cascade(std::int16_t group, std::uint64_t p, HalvingRule& rule);
+  void carry(std::int16_t group, std::uint64_t p, std::uint64_t q, HalvingRule& rule);
   void erase(std::size_t slot);
   void count_runs();
   void set_tag(std::size_t slot, Tag tag, float log_normaliser);
@@ -84,6 +92,8 @@ class MergeAndReduce {
   EntryStore store_;
   Schedule schedule_;
   std::uint64_t tokens_ = 0;
+  std::uint64_t overflows_ = 0;
+  std::vector<GroupTokens> counts_;     // strict: of each group that is held
   std::vector<Tag> tags_;               // of each slot
   std::vector<float> log_normalisers_;  // of each slot
   // Scratch of make_room() and reduce(), allocated at the start.

@@ -1,6 +1,7 @@
 // The two BalanceKV methods through the interface that caches use.
 #include <set>
 
+#include "ballast/serialize.h"
 #include "summary/balance_support.h"
 #include "summary/outliers.h"
 
@@ -326,6 +327,166 @@ TEST(BalanceKv, IsMoreExactThanSamplingWhereQueriesSeeManyClusters) {
   }
   EXPECT_LT(balance, 0.7 * uniform);
   EXPECT_LE(balance, authors);
+}
+
+/// Tokens whose values have norms in [1, 2): one bucket.
+Tokens one_bucket(std::size_t n, std::size_t dim, std::uint64_t seed, float size = 0.5f) {
+  Tokens tokens = random_tokens(n, dim, dim, seed, size);
+  for (std::size_t i = 0; i < n; ++i) {
+    double square = 0;
+    for (float x : tokens.values[i]) square += double{x} * x;
+    for (float& x : tokens.values[i]) x *= static_cast<float>(1.5 / std::sqrt(square));
+  }
+  return tokens;
+}
+
+// Algorithm 1 with one t and T everywhere: the smaller classes lose weight, in both sums alike.
+TEST(BalanceKvStreamTheory, BothSumsLoseTheSameShareOfWeight) {
+  const std::size_t n = 4000;
+  double ratios = 0, least = 1e9, most = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    const Tokens tokens = one_bucket(n, 16, seed);
+    SummarySetup setup = setup_of("balancekv-stream:mode=theory", Protocol::stream, 620, tokens, n);
+    setup.random.seed = seed;
+    auto summary = make_summary(setup);
+    summary->absorb(tokens.block(0, n));
+    EXPECT_EQ(summary->report(), "");
+    const double ratio = total_weight(*summary, false) / total_weight(*summary, true);
+    ratios += ratio / 16;
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+    EXPECT_LT(total_weight(*summary, true), n);
+  }
+  EXPECT_NEAR(ratios, 1.0, 0.1) << least << " to " << most;
+}
+
+// Buckets of their own counts: each is an Algorithm 4, whatever order the tokens come in.
+TEST(BalanceKvStreamTheory, BucketsHaveSchedulesOfTheirOwn) {
+  const std::size_t n = 960;
+  Tokens mixed = one_bucket(n, 8, 5), small = one_bucket(n, 8, 5);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i % 3 == 0) {
+      for (float& x : mixed.values[i]) x *= 8;
+    }
+  }
+  const std::string method = "balancekv-stream:mode=theory,t=20,T=6,epsilon=0.01";
+  auto summary = make_summary(setup_of(method, Protocol::stream, 600, mixed, n));
+  for (std::size_t i = 0; i < n; ++i) {
+    summary->absorb(mixed.block(i, 1));
+    std::size_t large_exact = 0, small_exact = 0;
+    for (const KeptEntry& e : summary->kept()) {
+      if (e.weight != 1.0f) continue;
+      (e.position % 3 == 0 ? large_exact : small_exact) += 1;
+    }
+    // What has not been halved yet: the tokens of a bucket since its last whole batch.
+    ASSERT_EQ(large_exact, (i / 3 + 1) % 20) << i;
+    ASSERT_EQ(small_exact, (i + 1 - (i / 3 + 1)) % 20) << i;
+  }
+  EXPECT_EQ(summary->report(), "");
+}
+
+TEST(BalanceKvStreamTheory, ATooSmallBudgetIsReported) {
+  const Tokens tokens = one_bucket(2000, 8, 3);
+  auto summary = make_summary(
+      setup_of("balancekv-stream:mode=theory,t=100,T=5", Protocol::stream, 150, tokens, 2000));
+  summary->absorb(tokens.block(0, 2000));
+  EXPECT_LE(summary->entries(), 150u);
+  EXPECT_THAT(summary->report(), testing::HasSubstr("no room for batches of t"));
+}
+
+TEST(BalanceKvStreamTheory, TheRadiusSetsTheBatch) {
+  const Tokens tokens = one_bucket(64, 16, 3);
+  // t = √16·e^{2·1/√16}/0.1 = 65.9: nothing is halved before token 66.
+  auto summary = make_summary(setup_of("balancekv-stream:mode=theory,r=1,epsilon=0.1",
+                                       Protocol::stream, 400, tokens, 1000));
+  summary->absorb(tokens.block(0, 64));
+  for (const KeptEntry& e : summary->kept()) EXPECT_TRUE(e.weight <= 1 && e.normaliser_weight <= 1);
+  auto shorter = make_summary(setup_of("balancekv-stream:mode=theory,r=1,epsilon=0.11",
+                                       Protocol::stream, 400, tokens, 1000));
+  shorter->absorb(tokens.block(0, 64));  // t = 60
+  EXPECT_TRUE(std::ranges::any_of(shorter->kept(), [](auto& e) { return e.weight == 2; }));
+}
+
+TEST(BalanceKvStreamTheory, CachesOfTheOldSchedulesAreRefusedByName) {
+  const Tokens tokens = one_bucket(300, 8, 3);
+  const SummarySetup setup =
+      setup_of("balancekv-stream:mode=theory", Protocol::stream, 100, tokens, 300);
+  auto summary = make_summary(setup);
+  summary->absorb(tokens.block(0, 300));
+  struct Bytes : ByteWriter {
+    void write(const void* data, std::size_t size) override {
+      const auto* from = static_cast<const std::byte*>(data);
+      all.insert(all.end(), from, from + size);
+    }
+    std::vector<std::byte> all;
+  } out;
+  summary->save(out);
+  auto again = make_summary(setup);
+  {
+    ByteReader in(out.all, "cache");
+    again->load(in);
+  }
+  EXPECT_TRUE(same(again->kept(), summary->kept()));
+  // Files from before had no mark and no counts.
+  ByteReader old(std::span(out.all).subspan(8), "old.cache");
+  EXPECT_THAT(error_of([&] { again->load(old); }), testing::HasSubstr("older mode=theory"));
+}
+
+// Equation 2 with the batch that Theorem 3.1 gives for ε: ‖z − exact‖ ≤ ε·‖softmax‖₂·‖V‖_F, up to
+// the theorem's logarithms, here a factor 2·ln n. Memory grows like 1/ε, up to logarithms again.
+TEST(BalanceKvStreamTheory, MeetsEquationTwoAtTheTheoremsBatch) {
+  const std::size_t n = 2048, d = 4;
+  const double r = 0.7;
+  std::size_t before = 0;
+  for (double epsilon : {0.4, 0.2, 0.1, 0.05}) {
+    std::size_t beyond = 0, most = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      Tokens tokens = random_tokens(n, d, d, seed);
+      Matrix query = random_matrix(1, d, seed + 500);
+      auto shorten = [&](std::span<float> row) {
+        double square = 0;
+        for (float x : row) square += double{x} * x;
+        for (float& x : row) x *= static_cast<float>(r / std::max(r, std::sqrt(square)));
+      };
+      for (std::size_t i = 0; i < n; ++i) shorten(tokens.keys[i]);
+      shorten(query[0]);
+      SummarySetup setup =
+          setup_of("balancekv-stream:mode=theory,r=0.7,epsilon=" + std::to_string(epsilon),
+                   Protocol::stream, n, tokens, n);
+      setup.random.seed = seed;
+      auto summary = make_summary(setup);
+      summary->absorb(tokens.block(0, n));
+      EXPECT_EQ(summary->report(), "");
+      most = std::max(most, summary->entries());
+      double exact[d] = {}, estimate[d] = {}, sum = 0, squares = 0, values = 0, below = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double e = factor(tokens.keys[i], query[0], setup.logits.scale);
+        sum += e;
+        squares += e * e;
+        for (std::size_t c = 0; c < d; ++c) {
+          exact[c] += e * tokens.values[i][c];
+          values += double{tokens.values[i][c]} * tokens.values[i][c];
+        }
+      }
+      for (const KeptEntry& kept : summary->kept()) {
+        const auto i = static_cast<std::size_t>(kept.position);
+        const double e = factor(tokens.keys[i], query[0], setup.logits.scale);
+        below += kept.normaliser_weight * e;
+        for (std::size_t c = 0; c < d; ++c) estimate[c] += kept.weight * e * tokens.values[i][c];
+      }
+      double error = 0;
+      for (std::size_t c = 0; c < d; ++c) {
+        error += std::pow(estimate[c] / below - exact[c] / sum, 2);
+      }
+      const double bound = epsilon * std::sqrt(squares) / sum * std::sqrt(values);
+      beyond += std::sqrt(error) > 2 * bound * std::log(static_cast<double>(n)) ? 1 : 0;
+    }
+    EXPECT_EQ(beyond, 0u) << epsilon;
+    if (before != 0) {
+      EXPECT_LE(most, 3 * before);
+    }
+    before = most;
+  }
 }
 
 }  // namespace

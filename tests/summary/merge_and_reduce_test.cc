@@ -105,6 +105,68 @@ TEST(MergeAndReduce, StrictLevelsAreTheBinaryNumberOfBatches) {
   }
 }
 
+// The recursion of Theorem 3.4's proof: batches of t are halved each on its own, two outputs make a
+// batch of the next level, and an odd one out stays in its level.
+std::vector<std::vector<Position>> offline(const Tokens& data, std::size_t n, std::size_t t,
+                                           SoftmaxBalance& rule) {
+  const WeightedTokens all = data.weighted();
+  std::vector<std::vector<Position>> batches, left(1);
+  for (std::size_t first = 0; first + t <= n; first += t) {
+    batches.emplace_back(all.positions.begin() + static_cast<std::ptrdiff_t>(first),
+                         all.positions.begin() + static_cast<std::ptrdiff_t>(first + t));
+  }
+  for (std::uint32_t level = 0; !batches.empty(); ++level) {
+    std::vector<std::vector<Position>> halved;
+    for (const auto& batch : batches) {
+      WeightedTokens tokens;
+      tokens.keys = all.keys;
+      tokens.values = all.values;
+      for (Position p : batch) tokens.add(static_cast<std::uint32_t>(p), p, 0.0f, 0.0f);
+      std::vector<std::uint8_t> dropped(batch.size());
+      rule.reduce(tokens, (batch.size() + 1) / 2, level, dropped);
+      halved.emplace_back();
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (dropped[i] == 0) halved.back().push_back(batch[i]);
+      }
+    }
+    left.emplace_back();
+    if (halved.size() % 2 != 0) {
+      left.back() = halved.back();
+      halved.pop_back();
+    }
+    batches.clear();
+    for (std::size_t i = 0; i < halved.size(); i += 2) {
+      batches.push_back(halved[i]);
+      batches.back().insert(batches.back().end(), halved[i + 1].begin(), halved[i + 1].end());
+    }
+  }
+  return left;
+}
+
+TEST(MergeAndReduce, IsTheRecursionOfTheTheoremsProof) {
+  const std::size_t t = 12, levels = 7;
+  const Tokens data = random_tokens(t << 6, 5, 3, 8, 0.7f);
+  SoftmaxBalance online(options_for(data, 4, true)), whole(options_for(data, 4, true));
+  MergeAndReduce mr(store_for(data, 2 * t * (levels + 1)), {t, levels});
+  const Block block = data.block(0, data.size());
+  for (std::size_t j = 1; j <= data.size(); ++j) {
+    mr.push(block, j - 1, online);
+    if (j % t != 0 || (j / t) % 5 > 1) continue;
+    const auto expected = offline(data, j, t, whole);
+    for (std::size_t level = 0; level < expected.size(); ++level) {
+      ASSERT_EQ(mr.level_size(static_cast<int>(level)), expected[level].size())
+          << "token " << j << ", level " << level;
+      for (Position p : expected[level]) {
+        const auto found = std::ranges::find(mr.store().positions(), p);
+        ASSERT_NE(found, mr.store().positions().end()) << p;
+        const auto slot = static_cast<std::size_t>(found - mr.store().positions().begin());
+        ASSERT_NEAR(mr.store().log_weight(slot), std::log(2.0) * static_cast<double>(level), 1e-5);
+      }
+    }
+  }
+  EXPECT_EQ(mr.overflows(), 0u);
+}
+
 TEST(MergeAndReduce, LazyNeverExceedsItsRoomAndKeepsTheWeight) {
   const Tokens data = random_tokens(3000, 4, 3, 2);
   for (std::size_t capacity : {0, 1, 2, 3, 5, 8, 31, 100, 1000, 4000}) {
