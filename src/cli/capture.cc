@@ -1,7 +1,6 @@
 // ballast capture: queries, keys and values of a running model, for experiments on attention.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "base/fail.h"
@@ -25,25 +24,6 @@ struct Options {
   JsonOption json;
 };
 
-/// Warns of features that experiments on the file do not model: they use plain softmax with scale
-/// 1/sqrt(dim).
-std::string differences(const ModelConfig& c) {
-  std::string out;
-  auto add = [&](const std::string& what) { out += (out.empty() ? "" : ", ") + what; };
-  const double usual = 1 / std::sqrt(static_cast<double>(c.key_dim));
-  if (std::abs(c.attention_scale - usual) > 1e-6 * usual) {
-    add(fmt::format("a scale of {:g}", c.attention_scale));
-  }
-  if (c.attention_softcap > 0) add("a soft cap of logits");
-  if (c.alibi_max_bias > 0) add("ALiBi");
-  for (std::size_t window : c.sliding_windows) {
-    if (window == 0) continue;
-    add("sliding windows");
-    break;
-  }
-  return out;
-}
-
 void run(Options& o) {
   const TensorType type = parse_float_type(o.type);
   o.json.open();
@@ -58,6 +38,7 @@ void run(Options& o) {
     layers.resize(config.layers);
     std::iota(layers.begin(), layers.end(), std::size_t{0});
   }
+  check_capturable(config, o.model, layers, tokens.size());
   KvCapture capture(o.out, config, layers, type);
 
   CacheOptions cache;
@@ -75,19 +56,15 @@ void run(Options& o) {
     options.on_attention = [&](const AttentionStep& step) { capture.add(step); };
     m.engine.prefill(sequence, tokens, options);
   }
-  capture.write({{"model", o.model},
-                 {"scale", fmt::format("{:.9g}", config.attention_scale)},
-                 {"command", command_line()}});
-  const std::string others = differences(config);
+  auto metadata = attention_metadata(config);
+  metadata["model"] = o.model;
+  metadata["command"] = command_line();
+  capture.write(metadata);
   if (o.json.text()) {
     print(fmt::format("{}: {} layer{} of {} query and {} KV heads, {} tokens of dimension {}, {}\n",
                       o.out, layers.size(), layers.size() == 1 ? "" : "s", config.heads,
                       config.kv_heads, format_count(tokens.size()), config.key_dim,
                       format_bytes(static_cast<double>(std::filesystem::file_size(o.out)))));
-    if (!others.empty()) {
-      print(fmt::format("This model's attention has {}, which experiments on the file leave out.\n",
-                        others));
-    }
   }
   o.json.write({{"file", o.out},
                 {"model", o.model},
@@ -99,7 +76,6 @@ void run(Options& o) {
                 {"tokens", tokens.size()},
                 {"key_dim", config.key_dim},
                 {"value_dim", config.value_dim},
-                {"differences", others},
                 {"bytes", std::filesystem::file_size(o.out)}});
 }
 

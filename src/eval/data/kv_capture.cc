@@ -113,4 +113,25 @@ void KvCapture::write(const std::map<std::string, std::string>& metadata) {
   writer.commit();
 }
 
+void check_capturable(const ModelConfig& config, const std::string& model,
+                      std::span<const std::size_t> layers, std::size_t tokens) {
+  require(config.alibi_max_bias <= 0,
+          "{}: attention has ALiBi, which experiments on captured data leave out; capture a model "
+          "without it",
+          model);
+  for (std::size_t layer : layers) {
+    const std::size_t window =
+        layer < config.sliding_windows.size() ? config.sliding_windows[layer] : 0;
+    require(window == 0 || window >= tokens,
+            "{}: layer {} attends to a sliding window of {} tokens, which experiments on captured "
+            "data leave out; give --tokens {} or other --layers",
+            model, layer, window, window);
+  }
+}
+
+std::map<std::string, std::string> attention_metadata(const ModelConfig& config) {
+  return {{"scale", fmt::format("{:.9g}", config.attention_scale)},
+          {"softcap", fmt::format("{:.9g}", config.attention_softcap)}};
+}
+
 }  // namespace ballast

@@ -54,4 +54,12 @@ class KvCapture {
   std::uint64_t spooled_ = 0;
 };
 
+/// Refuses attention that such a file cannot carry: ALiBi, and sliding windows shorter than the
+/// text in one of `layers`. `model` is the name in the Error.
+void check_capturable(const ModelConfig& config, const std::string& model,
+                      std::span<const std::size_t> layers, std::size_t tokens);
+
+/// `scale` and `softcap`, as KvFile::logits() reads them.
+std::map<std::string, std::string> attention_metadata(const ModelConfig& config);
+
 }  // namespace ballast

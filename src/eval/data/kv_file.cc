@@ -1,6 +1,7 @@
 #include "eval/data/kv_file.h"
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -43,6 +44,25 @@ bool is_float(TensorType type) {
 }
 
 }  // namespace
+
+Logits KvFile::logits() const {
+  Logits out = KvSource::logits();
+  auto read = [&](const char* key, float& value, bool zero) {
+    const auto found = file_.metadata().find(key);
+    if (found == file_.metadata().end()) return;
+    const std::string& text = found->second;
+    float number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    require(error == std::errc() && end == text.data() + text.size() && std::isfinite(number) &&
+                (number > 0 || (zero && number == 0)),
+            "{}: the metadata say that the {} is '{}'; a positive number was expected", name_, key,
+            printable(text));
+    value = number;
+  };
+  read("scale", out.scale, false);
+  read("softcap", out.softcap, true);
+  return out;
+}
 
 KvFile::KvFile(const std::filesystem::path& path) try : file_(path) {
   name_ = path.string();

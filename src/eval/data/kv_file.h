@@ -20,6 +20,9 @@ class KvFile : public KvSource {
   explicit KvFile(const std::filesystem::path& path);
 
   std::size_t layer_number(std::size_t i) const override { return layers_[i].number; }
+  /// The metadata `scale` and `softcap`, which `ballast capture` writes. Throws Error where they
+  /// are no numbers or out of range.
+  Logits logits() const override;
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
             MutableMatrix out) const override;
 

@@ -1,5 +1,7 @@
 #include "eval/data/kv_source.h"
 
+#include <cmath>
+
 namespace ballast {
 
 std::string_view to_string(KvSource::Part part) {
@@ -11,6 +13,12 @@ std::string_view to_string(KvSource::Part part) {
     default:
       return "v";
   }
+}
+
+Logits KvSource::logits() const {
+  Logits out;
+  out.scale = 1.0f / std::sqrt(static_cast<float>(shape_.key_dim));
+  return out;
 }
 
 Matrix KvSource::read(Part part, std::size_t layer, std::size_t head, std::size_t first,

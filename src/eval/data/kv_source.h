@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "ballast/attention.h"
 #include "ballast/matrix.h"
 
 namespace ballast {
@@ -35,6 +36,8 @@ class KvSource {
   const std::string& name() const { return name_; }
   /// The number in the model of layer i of this source, both from 0.
   virtual std::size_t layer_number(std::size_t i) const { return i; }
+  /// Scale and soft cap of the attention that the data is of; 1/sqrt(key dimension) unless known.
+  virtual Logits logits() const;
   /// Whether the values are synthetic and therefore finite.
   virtual bool made_up() const { return false; }
 

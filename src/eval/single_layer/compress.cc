@@ -79,7 +79,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   shape.queries_per_kv_head = s.group();
   shape.key_dim = s.key_dim;
   shape.value_dim = s.value_dim;
-  shape.logits.scale = 1.0f / std::sqrt(static_cast<float>(s.key_dim));
+  shape.logits = source.logits();
   options.expected_tokens = s.tokens;
   Compressed out{Cache(shape, options), {}, std::min(queries, s.tokens)};
   for (std::size_t l = 0; l < s.layers; ++l) {

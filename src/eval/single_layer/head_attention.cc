@@ -19,7 +19,8 @@ HeadAttention::HeadAttention(const KvSource& source, std::size_t layer, std::siz
                              float scale)
     : source_(source), layer_(layer), kv_head_(kv_head) {
   const KvShape& s = source.shape();
-  logits_.scale = scale > 0 ? scale : 1.0f / std::sqrt(static_cast<float>(s.key_dim));
+  logits_ = source.logits();
+  if (scale > 0) logits_.scale = scale;
   keys_ = source.read(KvSource::Part::key, layer, kv_head, 0, s.tokens);
   values_ = source.read(KvSource::Part::value, layer, kv_head, 0, s.tokens);
 }

@@ -43,7 +43,9 @@ Head measure_head(const KvSource& source, std::size_t layer, std::size_t kv_head
       for (std::size_t k = 0; k <= t; ++k) {
         const double dot = std::inner_product(rows.rows[g].begin(), rows.rows[g].end(),
                                               head.keys()[k].begin(), 0.0);
-        logits[k] = dot * double{head.logits().scale};
+        const double cap = head.logits().softcap;
+        const double logit = dot * double{head.logits().scale};
+        logits[k] = cap > 0 ? cap * std::tanh(logit / cap) : logit;
       }
       out.small[g] += static_cast<double>(count_small({logits.data(), t + 1}));
       out.all[g] += static_cast<double>(t + 1);

@@ -33,7 +33,7 @@ std::vector<Matrix> capture(const Model& model, std::span<const Token> tokens, s
     }
   };
   engine.prefill(sequence, tokens, options);
-  file.write({{"made", "by a test"}});
+  file.write(attention_metadata(c));
   return outputs;
 }
 
@@ -75,6 +75,48 @@ TEST(KvCapture, AttentionOfTheFileIsTheModels) {
   EXPECT_TRUE(std::equal(a.data(), a.data() + tokens * c.key_dim, b.data()));
   // Nothing is left beside the files.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 3);
+}
+
+TEST(KvCapture, ScaleAndSoftCapGoWithTheFile) {
+  const test::ReferenceCase reference("gemma2");
+  BALLAST_NEED_REFERENCE(reference);
+  const Model model(reference.hf());
+  const ModelConfig& c = model.config();
+  ASSERT_GT(c.attention_softcap, 0);
+  std::vector<std::size_t> layers;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    if (c.sliding_windows[l] == 0) layers.push_back(l);
+  }
+  ASSERT_FALSE(layers.empty());
+  TempDir dir;
+  const std::vector<Matrix> outputs = capture(model, reference.tokens, 9, layers, dir / "a");
+  const KvFile file(dir / "a");
+  EXPECT_FLOAT_EQ(file.logits().scale, c.attention_scale);
+  EXPECT_FLOAT_EQ(file.logits().softcap, c.attention_softcap);
+  const std::size_t tokens = reference.tokens.size(), group = c.heads / c.kv_heads;
+  for (std::size_t h = 0; h < c.kv_heads; ++h) {
+    const HeadAttention head(file, 0, h);
+    const Matrix exact = head.exact(head.queries(0, tokens), tokens);
+    for (std::size_t r = 0; r < exact.rows(); ++r) {
+      for (std::size_t d = 0; d < c.value_dim; ++d) {
+        ASSERT_NEAR(exact[r][d],
+                    outputs[layers[0]][r / group][(h * group + r % group) * c.value_dim + d], 1e-4);
+      }
+    }
+  }
+}
+
+TEST(KvCapture, RefusesAttentionThatAFileCannotCarry) {
+  ModelConfig c;
+  c.layers = 2;
+  c.sliding_windows = {16, 0};
+  const std::vector<std::size_t> both = {0, 1}, second = {1};
+  check_capturable(c, "m", both, 16);
+  check_capturable(c, "m", second, 17);
+  EXPECT_THAT(error_of([&] { check_capturable(c, "m", both, 17); }),
+              HasSubstr("m: layer 0 attends to a sliding window of 16 tokens"));
+  c.alibi_max_bias = 8;
+  EXPECT_THAT(error_of([&] { check_capturable(c, "m", second, 1); }), HasSubstr("ALiBi"));
 }
 
 TEST(KvCapture, RefusesWhatCannotBe) {

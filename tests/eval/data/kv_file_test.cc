@@ -107,6 +107,31 @@ TEST_F(KvFiles, NamesWhatIsWrong) {
   EXPECT_THAT(error(tensors), HasSubstr("layer 0 and layer 1 differ in shape"));
 }
 
+TEST_F(KvFiles, ScaleAndSoftCapAreThoseOfTheMetadata) {
+  auto logits = [&](const std::map<std::string, std::string>& metadata) {
+    std::vector<SafetensorsWriter::Declaration> tensors;
+    for (const char* part : {"q", "k", "v"}) {
+      tensors.push_back({std::string("layer.0.") + part, TensorType::f32, {1, 1, 4}});
+    }
+    SafetensorsWriter writer(path(), tensors, metadata);
+    const std::vector<std::byte> zeros(4 * sizeof(float));
+    for (int i = 0; i < 3; ++i) writer.write(std::span<const std::byte>(zeros));
+    writer.commit();
+    return KvFile(path()).logits();
+  };
+  EXPECT_FLOAT_EQ(logits({}).scale, 0.5f);
+  EXPECT_EQ(logits({}).softcap, 0);
+  EXPECT_FLOAT_EQ(logits({{"scale", "0.25"}, {"softcap", "50"}}).scale, 0.25f);
+  EXPECT_FLOAT_EQ(logits({{"scale", "0.25"}, {"softcap", "50"}}).softcap, 50);
+  for (const char* bad : {"", "x", "0", "-1", "nan", "inf", "1e99", "1 2"}) {
+    EXPECT_THAT(test::error_of([&] {
+                  logits({{"scale", bad}});
+                }),
+                HasSubstr("a positive number was expected"))
+        << bad;
+  }
+}
+
 TEST_F(KvFiles, NamesThePlaceOfANumberThatIsNotFinite) {
   auto tensors = layer(4, 2, 5, 3);
   tensors["layer.0.k"].set = {{5 * 3 + 2 * 3 + 1, std::numeric_limits<float>::quiet_NaN()}};
