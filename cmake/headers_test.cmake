@@ -1,5 +1,5 @@
 # Compiles every public header by itself, twice in one source, with the strictest warnings.
-# Arguments: SOURCE, WORK, COMPILER
+# ballast.h is C too. Arguments: SOURCE, WORK, COMPILER, C_COMPILER
 file(MAKE_DIRECTORY ${WORK})
 file(GLOB_RECURSE headers RELATIVE ${SOURCE}/include ${SOURCE}/include/*.h)
 if(NOT headers)
@@ -15,6 +15,18 @@ foreach(header ${headers})
   if(NOT status EQUAL 0)
     message("${header} does not compile alone:\n${output}")
     list(APPEND failed ${header})
+  endif()
+endforeach()
+file(WRITE ${WORK}/header.c "#include <ballast.h>\n#include <ballast.h>\n"
+     "int main(void) { return ballast_cache_default_params().size == 0; }\n")
+foreach(language "-xc;-std=c99" "-xc;-std=c11;-Wstrict-prototypes" "-xc++;-std=c++11" "-xc++;-std=c++20")
+  execute_process(
+    COMMAND ${C_COMPILER} ${language} -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only
+            -I${SOURCE}/include ${WORK}/header.c
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message("ballast.h as ${language}:\n${output}")
+    list(APPEND failed ballast.h)
   endif()
 endforeach()
 if(failed)

@@ -4,12 +4,21 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ballast)
 # Targets of a component, known to others as ballast::<EXPORT_NAME>.
 function(ballast_install component)
   install(TARGETS ${ARGN} EXPORT ballast-${component}-targets
-          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ballast-${component}-targets NAMESPACE ballast:: DESTINATION ${package_dir})
 endfunction()
 
 ballast_install(core ballast_core)
 install(DIRECTORY include/ballast DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN engine EXCLUDE)
+
+ballast_install(c ballast_c)
+install(FILES include/ballast.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Relative to the file, so that the prefix may move.
+file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/ballast.pc.in ballast.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ballast.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # ballast::testing: headers with which a method from elsewhere is tested (include/ballast/testing).
 add_library(ballast_testing INTERFACE)

@@ -1,6 +1,6 @@
 # Installs Ballast into an empty prefix and checks what a program that uses it gets.
 # Arguments: BUILD (the build folder), SOURCE, WORK (emptied first), GENERATOR, COMPILER, FLAGS,
-# ENGINE (whether the engine was built)
+# ENGINE (whether the engine was built), C_COMPILER, PYTHON (empty: no test with it)
 file(REMOVE_RECURSE ${WORK})
 set(prefix ${WORK}/prefix)
 
@@ -30,7 +30,8 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 # What is installed.
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
 foreach(wanted /LICENSE$ /README.md$ /docs/methods.md$ include/ballast/cache.h$
-        include/ballast/serialize.h$ include/ballast/testing/conformance.h$ /libballast-core.a$)
+        include/ballast/serialize.h$ include/ballast/testing/conformance.h$ /libballast-core.a$
+        include/ballast.h$ /libballast.so.0$ /pkgconfig/ballast.pc$)
   set(found ${installed})
   list(FILTER found INCLUDE REGEX ${wanted})
   if(NOT found)
@@ -65,6 +66,35 @@ run(${CMAKE_COMMAND} --build ${WORK}/method)
 run(${WORK}/method/method_test --gtest_brief=1)
 message("${output}")
 expect_output("PASSED")
+
+# libballast from C: a CMake project, and one line with pkg-config. Nothing else is needed to link.
+run(${CMAKE_COMMAND} -E env --unset=PKG_CONFIG_PATH PKG_CONFIG_LIBDIR=/nonexistent
+    ${CMAKE_COMMAND} -S ${SOURCE}/examples/c -B ${WORK}/c -G ${GENERATOR}
+    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_C_FLAGS=${FLAGS})
+run(${CMAKE_COMMAND} --build ${WORK}/c)
+run(${WORK}/c/cache)
+expect_output("summary: 2001 tokens, 54[0-9] entries")
+file(GLOB_RECURSE shared_library ${prefix}/*/libballast.so.0)
+get_filename_component(library_dir ${shared_library} DIRECTORY)
+run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${library_dir}/pkgconfig
+    pkg-config --cflags --libs ballast)
+string(STRIP "${output}" flags)
+separate_arguments(flags)
+run(${C_COMPILER} -std=c99 -Wall -Wextra -Wpedantic -Werror ${FLAGS} ${SOURCE}/examples/c/cache.c
+    -o ${WORK}/cache ${flags} -lm)
+run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${library_dir} ${WORK}/cache)
+message("${output}")
+expect_output("summary: 2001 tokens, 54[0-9] entries")
+if(PYTHON)
+  run(${PYTHON} ${SOURCE}/examples/c/cache.py ${shared_library})
+  message("${output}")
+  expect_output("summary: 2001 tokens, 54[0-9] entries")
+endif()
+if(ENGINE)
+  run(${WORK}/c/generate ${SOURCE}/models/ballast-mini.gguf "one two three" uniform:budget=80)
+  message("${output}")
+  expect_output("[a-z]")
+endif()
 
 # A component that does not exist.
 file(WRITE ${WORK}/unknown/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)

@@ -1,6 +1,7 @@
 #include "ballast/engine/generate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fail.h"
 
@@ -65,58 +66,111 @@ std::string_view to_string(Finish finish) {
   return "";
 }
 
+struct Generation::Impl {
+  Impl(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer, std::vector<float> logits,
+       std::span<const Token> history, const GenerateOptions& options)
+      : engine(engine),
+        sequence(sequence),
+        tokenizer(tokenizer),
+        options(options),
+        logits(std::move(logits)),
+        past(history.begin(), history.end()),
+        sampler(options.sampling),
+        stream(tokenizer, {.text_start = options.text_start}),
+        filter(this->options.stop) {}
+
+  Engine& engine;
+  Sequence& sequence;
+  const Tokenizer tokenizer;
+  const GenerateOptions options;
+  std::vector<float> logits;
+  std::vector<Token> past;
+  Sampler sampler;
+  TokenStream stream;
+  StopFilter filter;
+  Generated out;
+  bool done = false;
+
+  bool step(std::string& text);
+  /// The text that was held back; false if there is none.
+  bool end(std::string& text, Finish finish);
+};
+
+bool Generation::Impl::end(std::string& text, Finish finish) {
+  done = true;
+  out.finish = finish;
+  text = filter.push(stream.flush());
+  if (filter.found()) {
+    out.finish = Finish::stop;
+  } else {
+    text += filter.flush();
+  }
+  out.text += text;
+  return !text.empty();
+}
+
+bool Generation::Impl::step(std::string& text) {
+  text.clear();
+  if (done) return false;
+  if (out.last_unread) {
+    if (out.tokens.size() == options.max_tokens) return end(text, Finish::length);
+    if (sequence.positions_after(1) > engine.model().config().max_positions) {
+      return end(text, Finish::positions);
+    }
+    engine.decode(sequence, out.tokens.back().chosen.token, logits);
+    out.last_unread = false;
+  }
+  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
+  const std::size_t known = std::min(logits.size(), tokenizer.size());
+  const std::span<const float> chances = std::span(logits).first(known);
+  const TokenChance chosen = sampler.sample(chances, past);
+  if (tokenizer.is_end(chosen.token) && !options.ignore_end) return end(text, Finish::end);
+  out.tokens.push_back({chosen, {}});
+  if (options.alternatives > 0) {
+    out.tokens.back().likeliest = likeliest(chances, options.alternatives);
+  }
+  past.push_back(chosen.token);
+  out.last_unread = true;
+  text = filter.push(stream.push(chosen.token));
+  out.text += text;
+  if (filter.found()) {
+    out.finish = Finish::stop;
+    done = true;
+  }
+  return true;
+}
+
+Generation::Generation(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
+                       std::vector<float> logits, std::span<const Token> history,
+                       const GenerateOptions& options)
+    : impl_(std::make_unique<Impl>(engine, sequence, tokenizer, std::move(logits), history,
+                                   options)) {}
+Generation::~Generation() = default;
+Generation::Generation(Generation&&) noexcept = default;
+Generation& Generation::operator=(Generation&&) noexcept = default;
+
+bool Generation::step(std::string& text) { return impl_->step(text); }
+
+void Generation::cancel() {
+  if (impl_->done) return;
+  impl_->done = true;
+  impl_->out.finish = Finish::cancelled;
+}
+
+bool Generation::done() const { return impl_->done; }
+const Generated& Generation::result() const { return impl_->out; }
+std::span<const float> Generation::logits() const { return impl_->logits; }
+
 Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
                    std::vector<float> logits, std::span<const Token> history,
                    const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
-  Sampler sampler(options.sampling);
-  TokenStream stream(tokenizer, {.text_start = options.text_start});
-  StopFilter filter(options.stop);
-  std::vector<Token> past(history.begin(), history.end());
-  Generated out;
-  auto emit = [&](const std::string& text) {
-    out.text += text;
-    return text.empty() || !on_text || on_text(text);
-  };
-  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
-  const std::size_t known = std::min(logits.size(), tokenizer.size());
-  while (true) {
-    const std::span<const float> chances = std::span(logits).first(known);
-    const TokenChance chosen = sampler.sample(chances, past);
-    if (tokenizer.is_end(chosen.token) && !options.ignore_end) break;
-    out.tokens.push_back({chosen, {}});
-    if (options.alternatives > 0) {
-      out.tokens.back().likeliest = likeliest(chances, options.alternatives);
-    }
-    past.push_back(chosen.token);
-    out.last_unread = true;
-    const bool wanted = emit(filter.push(stream.push(chosen.token)));
-    if (filter.found()) {
-      out.finish = Finish::stop;
-      return out;
-    }
-    if (!wanted) {
-      out.finish = Finish::cancelled;
-      return out;
-    }
-    if (out.tokens.size() == options.max_tokens) {
-      out.finish = Finish::length;
-      break;
-    }
-    if (sequence.positions_after(1) > engine.model().config().max_positions) {
-      out.finish = Finish::positions;
-      break;
-    }
-    engine.decode(sequence, chosen.token, logits);
-    out.last_unread = false;
+  Generation generation(engine, sequence, tokenizer, std::move(logits), history, options);
+  std::string text;
+  while (generation.step(text)) {
+    if (!text.empty() && on_text && !on_text(text)) generation.cancel();
   }
-  emit(filter.push(stream.flush()));
-  if (filter.found()) {
-    out.finish = Finish::stop;
-  } else {
-    emit(filter.flush());
-  }
-  return out;
+  return generation.result();
 }
 
 }  // namespace ballast

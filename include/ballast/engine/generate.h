@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,32 @@ struct Generated {
   /// Whether the sequence has not read the last token yet: the case unless the model ended the
   /// text. Read it first if the sequence is to go on.
   bool last_unread = false;
+};
+
+/// Continues `sequence` a token at a time, for callers who draw the text rather than have it sent.
+class Generation {
+ public:
+  /// As for generate(). Engine and sequence must outlive it and do nothing else meanwhile.
+  Generation(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
+             std::vector<float> logits, std::span<const Token> history,
+             const GenerateOptions& options);
+  ~Generation();
+  Generation(Generation&&) noexcept;
+  Generation& operator=(Generation&&) noexcept;
+
+  /// Makes a token. `text`: what became certain with it, perhaps nothing. False at the end.
+  bool step(std::string& text);
+  /// Ends the text here, unless it has ended.
+  void cancel();
+  bool done() const;
+  /// All that was made so far.
+  const Generated& result() const;
+  /// Of the last token that the sequence has read.
+  std::span<const float> logits() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// Continues `sequence`. `logits`: of the last token that it has read. `history`: the last tokens

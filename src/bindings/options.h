@@ -1,0 +1,20 @@
+// Options of a cache as C and Python write them.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ballast/method.h"
+#include "ballast/threads.h"
+
+namespace ballast {
+
+/// A policy from a method string and, unless empty, the bytes of the whole cache (see MemorySize).
+/// No method: exact, or `replay` where bytes are given. Throws Error on an unknown method, or one
+/// that is told twice how much to keep or takes no bytes.
+Policy parse_policy(std::string_view method, std::string_view bytes);
+
+/// A pool of that many threads; null below 1: the shared one.
+std::shared_ptr<ThreadPool> make_pool(int threads);
+
+}  // namespace ballast
