@@ -120,6 +120,7 @@ void run_throughput(const Task& t) {
   for (const std::string& size : t.o.memory) s.memory.push_back(parse_amount(size, "--memory"));
   if (t.o.batch > 1) s.most_batch = t.o.batch;
   s.repeat = t.o.repeat;
+  s.read_once = true;  // `eval throughput` reads them all
   std::vector<ThroughputRow> rows;
   {
     Progress progress("bench");
@@ -131,7 +132,8 @@ void run_throughput(const Task& t) {
     print(throughput_table(rows));
     print(
         "\nmemory    for weights, caches and scratch\n"
-        "batch     the most sequences that fit, read one after another, continued together\n"
+        "batch     the most sequences that fit, continued together; (limit): more would fit\n"
+        "prompts   ~: one was read, and its time counts for each of the batch\n"
         "decode/s  generated tokens / decode; with prompts: / (prompts + decode)\n"
         "ratio     of it, against the first method\n");
   }

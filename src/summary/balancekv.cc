@@ -87,7 +87,9 @@ class BalanceKv : public Summary {
   void absorb_prompt(const Block& block) {
     std::vector<std::uint8_t> exact(block.size(), 0);
     if (outliers_ != nullptr) {
-      outliers_->mark(setup_, block, setup_.capacity / 2, exact);
+      const double most =
+          setup_.policy.real("outlier-share") * static_cast<double>(setup_.capacity);
+      outliers_->mark(setup_, block, static_cast<std::size_t>(most), exact);
     }
     WeightedTokens tokens;
     tokens.keys = block.keys;
@@ -131,6 +133,9 @@ std::vector<Parameter> parameters() {
                  "keep tokens exactly whose keys point away from the others (prefill)"});
   all.push_back({"outlier-layer", Kind::integer, "1", 0, 1e6, "",
                  "layer on which outliers are found, for the layers after it too"});
+  all.push_back(
+      {"outlier-share", Kind::real, "0.5", 0, 1, "",
+       "outliers and neighbours, at most this share of the budget; 1: the authors' rule"});
   all.push_back({"dilate", Kind::integer, "25", 0, 1e6, "", "neighbours kept with an outlier"});
   return all;
 }

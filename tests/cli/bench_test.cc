@@ -219,6 +219,8 @@ TEST(Bench, RepeatsTheThroughputExperiment) {
   ASSERT_EQ(all.at("results").size(), 4u);
   for (const json& row : all.at("results")) {
     EXPECT_EQ(row.at("batch"), 3);
+    EXPECT_EQ(row.at("limit"), "--batch");
+    EXPECT_EQ(row.at("extrapolated"), false);
     expect_positive(row, {"tokens_per_second", "ratio"});
   }
   EXPECT_FALSE(std::filesystem::exists(file + ".progress"));

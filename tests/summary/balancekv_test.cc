@@ -214,6 +214,24 @@ TEST(BalanceKvOutliers, NeedTheirLayerFirstAndRoom) {
   auto summary = make_summary(setup);
   summary->absorb(tokens.block(0, 600));
   EXPECT_EQ(summary->entries(), 20u);
+  auto exact_with = [&](const std::string& share) {
+    OutlierMemory own;
+    SummarySetup with = setup_of("balancekv:outliers=yes,dilate=40,outlier-share=" + share,
+                                 Protocol::prefill, 100, tokens);
+    with.layers = 4;
+    with.random.layer = 1;
+    with.shared = &own;
+    auto made = make_summary(with);
+    made->absorb(tokens.block(0, 600));
+    EXPECT_EQ(made->entries(), 100u);
+    return std::ranges::count_if(made->kept(), [](const KeptEntry& e) {
+      return e.weight == 1.0f &&
+             std::min(std::abs(e.position - 100), std::abs(e.position - 430)) <= 40;
+    });
+  };
+  EXPECT_EQ(exact_with("0"), 0);
+  EXPECT_EQ(exact_with("0.3"), 30);
+  EXPECT_EQ(exact_with("1"), 100);
   EXPECT_THAT(error_of([&] {
                 make_summary(setup_of("balancekv:outliers=yes", Protocol::stream, 20, tokens));
               }),

@@ -54,15 +54,23 @@ Result describe(const Options& o, std::vector<Json> rows) {
   r.title =
       fmt::format("Tokens a second in {}, {} generated a sequence",
                   format_bytes(static_cast<double>(o.throughput.memory[0])), o.throughput.generate);
+  bool extrapolated = false, capped = false;
+  for (Json& row : rows) {
+    extrapolated = extrapolated || row["extrapolated"].get<bool>();
+    capped = capped || row["capped"].get<bool>();
+    row["limit"] = row["capped"].get<bool>() ? "--batch" : row["batch"] == 0 ? "" : "memory";
+  }
   r.settings = {{"model", o.model.name()},
                 {"memory", o.throughput.memory[0]},
                 {"generate", o.throughput.generate},
-                {"most_batch", o.throughput.most_batch}};
+                {"most_batch", o.throughput.most_batch},
+                {"read_once", o.throughput.read_once}};
   r.columns = {{"prompt", "prompt", Unit::count},
                {"name", "method"},
                {"key_type", "keys"},
                {"sequence_bytes", "cache", Unit::bytes},
                {"batch", "batch", Unit::count},
+               {"limit", "set by"},
                {"prompt_seconds", "prompts", Unit::seconds},
                {"decode_seconds", "decode", Unit::seconds},
                {"decode_tokens_per_second", "decode tokens/s", Unit::number},
@@ -74,6 +82,11 @@ Result describe(const Options& o, std::vector<Json> rows) {
       "The memory is for weights, caches and scratch; batch: the most sequences that fit "
       "(0: none), read one after another, continued together",
       "tokens/s: generated / (prompts + decode); ratio: against the first method"};
+  if (extrapolated) {
+    r.notes.push_back(
+        "Prompts are extrapolated: one was read, and its time counts for each of the batch");
+  }
+  if (capped) r.notes.push_back("Where --batch sets the batch, more sequences would fit");
   return r;
 }
 
@@ -90,7 +103,8 @@ void run(Options& o) {
                     {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
                     {"memory", o.throughput.memory[0]},
                     {"generate", o.throughput.generate},
-                    {"most_batch", o.throughput.most_batch}});
+                    {"most_batch", o.throughput.most_batch},
+                    {"read_once", o.throughput.read_once}});
   std::vector<Json> rows;
   {
     Progress progress("throughput");
@@ -128,6 +142,9 @@ void add_eval_throughput(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--batch", o.throughput.most_batch, "Sequences at most")
       ->capture_default_str()
       ->type_name("N");
+  app->add_flag(
+      "--read-once", o.throughput.read_once,
+      "Read one prompt and count its time for each of the batch: quick, but extrapolated");
   o.output.add_to(*app);
   app->footer("Example:\n  ballast eval throughput --shape default --memory 256M --generate 128");
   app->callback([options, &task] { task = [options] { run(*options); }; });

@@ -47,8 +47,14 @@ ThroughputRow measure(const Model& model, const ThroughputOptions& o, std::size_
   row.sequence_bytes = batch.cache().bytes().total();
   row.batch = largest_batch(model, o, row);
   if (row.batch == 0) return row;
-  row.prompt_seconds = static_cast<double>(row.batch) * (reading + compressing);
-  batch.copy_to(row.batch);
+  row.capped = row.batch == o.most_batch;
+  row.prompt_seconds = reading + compressing;
+  if (o.read_once) {
+    row.extrapolated = row.batch > 1;
+    row.prompt_seconds *= static_cast<double>(row.batch);
+    batch.copy_to(row.batch);
+  }
+  while (batch.size() < row.batch) row.prompt_seconds += batch.add_read(prompt);
   row.decode_seconds = batch.generate(o.generate);
   return row;
 }

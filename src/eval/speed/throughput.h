@@ -15,6 +15,8 @@ struct ThroughputOptions {
   CacheOptions cache;               ///< all but the policy and the length
   std::vector<std::size_t> memory;  ///< bytes for weights, caches and scratch together
   std::size_t most_batch = 256;
+  /// Reads one prompt and counts its time for each sequence, all of which go on from copies of it.
+  bool read_once = false;
   std::size_t repeat = 1;  ///< runs of each, methods in turn; the least times count
 };
 
@@ -30,6 +32,8 @@ struct ThroughputRow {
   std::size_t sequence_bytes = 0;  ///< a cache, with room for what is generated
   std::size_t reading_bytes = 0;   ///< the most that a cache takes while its prompt is read
   double prompt_seconds = 0;       ///< of the whole batch, summaries included
+  bool extrapolated = false;       ///< prompt_seconds are batch times those of one
+  bool capped = false;             ///< more would fit than most_batch
   double decode_seconds = 0;
 
   /// Tokens generated a second including the prefill time, as in the paper.
@@ -37,9 +41,8 @@ struct ThroughputRow {
   double decode_rate() const;
 };
 
-/// In the order memory, prompt, policy. Every sequence of a batch has the same prompt: it is read
-/// once and its cache copied, and the time counts for each. Sequences read one after another, so
-/// that one at a time is uncompressed.
+/// In the order memory, prompt, policy. Sequences read prompts of their own one after another, so
+/// that one at a time is uncompressed, and are continued together.
 std::vector<ThroughputRow> measure_throughput(const Model& model, const ThroughputOptions& options,
                                               const Advance& advance = {});
 

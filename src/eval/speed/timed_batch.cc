@@ -4,9 +4,9 @@
 #include "base/thread_pool.h"
 
 namespace ballast {
-std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary) {
+std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary, std::uint64_t text) {
   std::vector<Token> tokens(count);
-  std::uint64_t state = 1;
+  std::uint64_t state = 1 + text;
   for (Token& token : tokens) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     token = static_cast<Token>((state >> 33) % vocabulary);
@@ -15,28 +15,42 @@ std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary) {
 }
 
 TimedBatch::TimedBatch(const Model& model, const CacheOptions& options)
-    : model_(model), engine_(model), logits_(1, engine_.vocabulary()) {
+    : model_(model), options_(options), engine_(model), logits_(1, engine_.vocabulary()) {
   sequences_.emplace_back(model, options);
   samplers_.emplace_back(SamplingOptions{});
   next_ = {0};
 }
 
-double TimedBatch::read(std::size_t tokens) {
+double TimedBatch::read(std::size_t tokens) { return read(0, tokens); }
+
+double TimedBatch::read(std::size_t sequence, std::size_t tokens) {
   if (tokens == 0) return 0;
-  const std::vector<Token> text = made_up_tokens(tokens, engine_.vocabulary());
+  const std::vector<Token> text = made_up_tokens(tokens, engine_.vocabulary(), sequence);
   PrefillOptions options;
   options.finish_prompt = false;
   const Stopwatch watch;
-  const std::vector<float> logits = engine_.prefill(sequences_[0], text, options);
-  next_[0] = samplers_[0].sample(logits, {}).token;
+  const std::vector<float> logits = engine_.prefill(sequences_[sequence], text, options);
+  next_[sequence] = samplers_[sequence].sample(logits, {}).token;
   return watch.seconds();
 }
 
-double TimedBatch::finish_prompt() {
+double TimedBatch::finish_prompt() { return finish_prompt(0); }
+
+double TimedBatch::finish_prompt(std::size_t sequence) {
   const Stopwatch watch;
   const ReplayWording wording{{0}, {0}, {}};
-  engine_.finish_prompt(sequences_[0], {wording, {}});
+  engine_.finish_prompt(sequences_[sequence], {wording, {}});
   return watch.seconds();
+}
+
+double TimedBatch::add_read(std::size_t tokens) {
+  const std::size_t sequence = sequences_.size();
+  sequences_.emplace_back(model_, options_);
+  samplers_.emplace_back(SamplingOptions{});
+  next_.push_back(0);
+  logits_ = Matrix(sequences_.size(), engine_.vocabulary());
+  const double reading = read(sequence, tokens);
+  return reading + finish_prompt(sequence);
 }
 
 void TimedBatch::copy_to(std::size_t batch) {

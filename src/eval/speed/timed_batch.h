@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "ballast/engine/model.h"
@@ -9,10 +10,12 @@
 
 namespace ballast {
 
-/// Pseudorandom token ids, equal in every run.
-std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary);
+/// Pseudorandom token ids, equal in every run; another text for each `text`.
+std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary,
+                                  std::uint64_t text = 0);
 
-/// Starts with one sequence; copy_to() adds copies. All functions return seconds.
+/// Starts with one sequence; add_read() adds others, copy_to() copies. All functions return
+/// seconds.
 class TimedBatch {
  public:
   /// Throws Error as Sequence does.
@@ -22,6 +25,8 @@ class TimedBatch {
   double read(std::size_t tokens);
   /// Ends the prompt, at which methods summarize.
   double finish_prompt();
+  /// Adds a sequence that reads a text of its own, as read() and finish_prompt() do.
+  double add_read(std::size_t tokens);
   /// Makes sequences that have read the same, each with memory of its own, as room for as many
   /// tokens as the first one expects.
   void copy_to(std::size_t batch);
@@ -32,7 +37,11 @@ class TimedBatch {
   std::size_t size() const { return sequences_.size(); }
 
  private:
+  double read(std::size_t sequence, std::size_t tokens);
+  double finish_prompt(std::size_t sequence);
+
   const Model& model_;
+  CacheOptions options_;
   Engine engine_;
   std::vector<Sequence> sequences_;
   std::vector<Token> next_;  ///< of each sequence, not read yet

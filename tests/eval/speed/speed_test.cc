@@ -187,12 +187,41 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   EXPECT_EQ(rows[3].batch, 6u);  // as many as were allowed
   EXPECT_LT(rows[3].sequence_bytes, exact / 3);
   EXPECT_EQ(rows[3].reading_bytes, exact);
+  EXPECT_FALSE(rows[2].capped || rows[2].extrapolated);
+  EXPECT_TRUE(rows[3].capped);
   EXPECT_NEAR(rows[3].rate(), 6 * 8 / (rows[3].prompt_seconds + rows[3].decode_seconds), 1e-6);
   for (const ThroughputRow& row : std::span(rows).subspan(4)) {
     EXPECT_EQ(row.memory, fixed);
     EXPECT_EQ(row.batch, 0u);
     EXPECT_EQ(row.rate(), 0.0);
   }
+}
+
+TEST_F(Speed, ThroughputReadsEveryPromptUnlessToldOtherwise) {
+  ThroughputOptions options;
+  options.prompts = {160};
+  options.generate = 1;
+  options.policies = policies({"exact"});
+  options.most_batch = 8;
+  options.memory = {std::size_t{64} << 20};
+  const ThroughputRow all = measure_throughput(*model_, options)[0];
+  EXPECT_FALSE(all.extrapolated);
+  EXPECT_EQ(all.batch, 8u);
+  options.read_once = true;
+  const ThroughputRow once = measure_throughput(*model_, options)[0];
+  EXPECT_TRUE(once.extrapolated);
+  options.most_batch = 1;
+  EXPECT_FALSE(measure_throughput(*model_, options)[0].extrapolated);
+}
+
+TEST_F(Speed, BatchesReadTextsOfTheirOwn) {
+  TimedBatch batch(*model_, {});
+  batch.read(40);
+  batch.finish_prompt();
+  EXPECT_GT(batch.add_read(40), 0);
+  EXPECT_EQ(batch.size(), 2u);
+  EXPECT_NE(made_up_tokens(40, 300, 0), made_up_tokens(40, 300, 1));
+  EXPECT_GT(batch.generate(3), 0);
 }
 
 TEST_F(Speed, ScaleDoublesItsLengths) {
