@@ -50,6 +50,7 @@ void add_eval_ruler(CLI::App& parent, std::function<void()>& task);
 void add_eval_summarise(CLI::App& parent, std::function<void()>& task);
 void add_eval_choice(CLI::App& parent, std::function<void()>& task);
 void add_eval_diversity(CLI::App& parent, std::function<void()>& task);
+void add_eval_paper(CLI::App& parent, std::function<void()>& task);
 
 /// The command line as typed, quoted for a shell; empty before main() has set it.
 const std::string& command_line();

@@ -25,6 +25,7 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_stream,      //
       &add_eval_efficiency,  //
       &add_eval_throughput,  //
+      &add_eval_paper,       //
   };
   CLI::App* app = parent.add_subcommand("eval", "Run an experiment of the papers");
   app->require_subcommand(0, 1);

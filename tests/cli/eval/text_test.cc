@@ -40,6 +40,44 @@ TEST_F(EvalText, LinesGiveTheSameRowsEachTime) {
   EXPECT_EQ(result("lines", words), once);
 }
 
+TEST_F(EvalText, APaperIsItsRowsAndWhereItsClaimsHold) {
+  write_text(dir_ / "text", std::string(40, 'a') + " the lazy dog jumps over it");
+  const Words words = {"eval",
+                       "paper",
+                       "balancekv",
+                       "-m",
+                       model(),
+                       "--text",
+                       path("text"),
+                       "-o",
+                       path("paper"),
+                       "--rows",
+                       "table-3,theorem-3.2,table-1",
+                       "-q",
+                       "--json"};
+  const Said said = run_with(words);
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json rows = said.json().at("results");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[0].at("verdict").get<std::string>(), HasSubstr("left out"));
+  EXPECT_EQ(rows[1].at("row"), "Table 3");
+  EXPECT_GT(rows[1].at("pairs"), 0);
+  EXPECT_EQ(rows[1].at("paper"), "3.34, 15.3");
+  EXPECT_THAT(rows[3].at("verdict").get<std::string>(), HasSubstr("needs longbench/qasper"));
+  const json norms = json::parse(read_text(path("paper") + "/table-3.json"));
+  EXPECT_EQ(norms.at("experiment"), "norms");
+  EXPECT_THAT(read_text(path("paper") + "/balancekv.html"), HasSubstr("values shorter than keys"));
+  // What is there is not measured again, unless the command would be another.
+  const auto written = fs::last_write_time(path("paper") + "/table-3.json");
+  ASSERT_EQ(run_with(words).exit_code, 0);
+  EXPECT_EQ(fs::last_write_time(path("paper") + "/table-3.json"), written);
+  const Said listed = run_with({"eval", "paper", "h2o", "--list"});
+  EXPECT_THAT(listed.out, HasSubstr("needs choice/copa.jsonl"));
+  expect_refusal(run_with({"eval", "paper", "x"}), "known: balancekv, clustergen, h2o");
+  expect_refusal(run_with({"eval", "paper", "h2o", "--rows", "table-99"}), "--list shows them");
+  expect_refusal(run_with({"eval", "paper", "h2o"}), "-m");
+}
+
 TEST_F(EvalText, LinesGoOnAfterAnInterruption) {
   const Words words = Words{"eval", "lines",    "-m", model(),        "-q", "--lines",
                             "5",    "--repeat", "16", "--max-tokens", "2"} +

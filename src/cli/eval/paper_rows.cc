@@ -1,0 +1,226 @@
+#include "cli/eval/paper_rows.h"
+
+namespace ballast::cli {
+namespace {
+
+PaperClaim less(std::string text, std::string metric, std::string better, std::string worse,
+                double paper_better, double paper_worse, std::string by = "method") {
+  return {std::move(text),   std::move(metric), true,         std::move(by),
+          std::move(better), std::move(worse),  paper_better, paper_worse};
+}
+
+PaperClaim more(std::string text, std::string metric, std::string better, std::string worse,
+                double paper_better, double paper_worse) {
+  return {std::move(text),   std::move(metric), false,        "method",
+          std::move(better), std::move(worse),  paper_better, paper_worse};
+}
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// LongBench's English tasks and code, as BalanceKV's Table 1 has them.
+std::vector<std::string> longbench(bool e) {
+  std::vector<std::string> out;
+  for (const char* task :
+       {"qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "gov_report", "multi_news", "trec",
+        "triviaqa", "samsum", "passage_count", "passage_retrieval_en", "lcc", "repobench-p"}) {
+    out.push_back(std::string("longbench/") + task + (e ? "_e.jsonl" : ".jsonl"));
+    if (e) out.push_back(std::string("longbench/") + task + ".jsonl");
+  }
+  return out;
+}
+
+std::vector<PaperRow> balancekv() {
+  return {
+      {"theorem-3.1",
+       "Theorem 3.1",
+       {"memory", "--methods", "balancekv;uniform"},
+       {},
+       {less("the error of BalanceKV falls faster with memory (slope)", "slope", "balancekv",
+             "uniform", -1, -0.5)}},
+      {"theorem-3.2", "Theorem 3.2", {}, {}, {}, "the lower bound's instance is not made here"},
+      {"figure-1",
+       "Figure 1",
+       {"attention", "{kv}", "--methods", "balancekv;uniform", "--rates", "0.5,0.25,0.125,0.0625"},
+       {},
+       {less("BalanceKV's error below uniform's", "error", "balancekv", "uniform", kNone, kNone)}},
+      {"figure-3",
+       "Figure 3",
+       {"ablation", "{kv}"},
+       {},
+       {less("error: blocks of 256 below 64 (layer 15 at 1/2)", "error", "256", "64", 0.1107,
+             0.1141, "block"),
+        less("time: blocks of 64 below 256 (layer 15 at 1/2, s)", "compress_seconds", "64", "256",
+             0.3592, 0.3920, "block")}},
+      {"table-3",
+       "Table 3",
+       {"norms", "{kv}"},
+       {},
+       {less("values shorter than keys", "", "value", "key_shifted", 3.34, 15.3, ""),
+        less("queries shorter than keys", "", "query", "key_shifted", 14.5, 15.3, "")}},
+      {"figure-4",
+       "Figure 4",
+       {"needle", "-m", "{model}", "--lengths", "{lengths}", "--depth-count", "5", "--repeat", "3",
+        "--methods",
+        "exact;balancekv:outliers=yes;balancekv;uniform;snapkv;pyramidkv;streaming-llm", "--shares",
+        "0.25"},
+       {},
+       {more("BalanceKV above uniform", "score", "balancekv:outliers=yes", "uniform", 0.99, 0.90),
+        more("BalanceKV above PyramidKV", "score", "balancekv:outliers=yes", "pyramidkv", 0.99,
+             0.90),
+        more("BalanceKV above SnapKV", "score", "balancekv:outliers=yes", "snapkv", 0.99, 0.83),
+        more("BalanceKV above StreamingLLM", "score", "balancekv:outliers=yes", "streaming-llm",
+             0.99, 0.31)}},
+      {"table-1",
+       "Tables 1 and 6",
+       {"longbench", "-m", "{model}", "{files}", "--rates", "0.25", "--methods",
+        "exact;balancekv;uniform;snapkv;pyramidkv;streaming-llm;clustergen"},
+       longbench(true),
+       {more("BalanceKV above StreamingLLM (mean, Llama-3.1-8B)", "score", "balancekv",
+             "streaming-llm", 46.77, 39.79),
+        more("BalanceKV above PyramidKV", "score", "balancekv", "pyramidkv", 46.77, 45.64),
+        more("BalanceKV above SnapKV", "score", "balancekv", "snapkv", 46.77, 46.12),
+        more("BalanceKV above uniform", "score", "balancekv", "uniform", 46.77, 46.38)}},
+      {"table-5",
+       "Table 5",
+       {"light", "-m", "{model}", "{files}"},
+       {"longbench/hotpotqa.jsonl", "longbench/triviaqa.jsonl", "longbench/multifieldqa_en.jsonl",
+        "longbench/qasper.jsonl", "longbench/lcc.jsonl", "longbench/passage_count.jsonl"},
+       {more("BalanceKV above uniform (HotpotQA at 0.8)", "score", "balancekv", "uniform", 50.2,
+             48.4)}},
+      {"table-2",
+       "Table 2",
+       {"efficiency", "--shape", "default", "--prompt", "16384", "--generate", "64", "--repeat",
+        "2", "--rates", "0.25"},
+       {},
+       {less("BalanceKV's prefill below SnapKV's (s)", "prefill_seconds", "balancekv 0.25",
+             "snapkv 0.25", 3.66, 3.76, "name"),
+        less("BalanceKV decodes faster than SnapKV (s)", "decode_seconds", "balancekv 0.25",
+             "snapkv 0.25", 38.1, 40.4, "name")}},
+      {"table-4", "Table 4", {}, {}, {}, "MS-COCO with InternVL takes an image encoder"},
+  };
+}
+
+std::vector<PaperRow> clustergen() {
+  auto lines = [](const char* name, const char* label, const char* file, const char* share,
+                  double ours, double h2o, double sink) {
+    return PaperRow{
+        name,
+        label,
+        {"lines", "-m", "{model}", "{files}", "--limit", "50", "--shares", share, "--methods",
+         "exact;kcenter;{windows};h2o;streaming-llm"},
+        {std::string("longeval/") + file},
+        {more("k-center, the best of its windows, above H2O", "score", "kcenter*", "h2o", ours,
+              h2o),
+         more("k-center above StreamingLLM", "score", "kcenter*", "streaming-llm", ours, sink)}};
+  };
+  return {
+      {"figure-1",
+       "Figure 1",
+       {"clusters", "{kv}", "--centres", "1,4,16,64,256"},
+       {},
+       {less("keys cluster better than values (radius)", "relative_radius", "keys", "values", kNone,
+             kNone, "part")}},
+      lines("table-1-200", "Table 1, 5k", "200_lines.jsonl", "0.65", 0.86, 0.66, 0.56),
+      lines("table-1-300", "Table 1, 7k", "300_lines.jsonl", "0.58", 0.66, 0.58, 0.56),
+      lines("table-1-400", "Table 1, 9k", "400_lines.jsonl", "0.5", 0.44, 0.38, 0.38),
+      {"table-2",
+       "Table 2",
+       {"longbench", "-m", "{model}", "{files}", "--longest", "20000", "--budgets", "2048",
+        "--methods", "exact;streaming-llm;kcenter:window=1024"},
+       longbench(false),
+       {more("single-document QA and code: k-center above StreamingLLM (sums of tasks)", "score",
+             "kcenter:window=1024", "streaming-llm", 55.96, 54.19)}},
+  };
+}
+
+std::vector<PaperRow> h2o() {
+  const std::vector<std::string> choices = {"choice/copa.jsonl",   "choice/openbookqa.jsonl",
+                                            "choice/piqa.jsonl",   "choice/winogrande.jsonl",
+                                            "choice/mathqa.jsonl", "choice/rte.jsonl"};
+  const std::vector<std::string> texts = {"summarise/xsum.jsonl", "summarise/cnn_dailymail.jsonl",
+                                          "longbench/xsum_0shot.jsonl"};
+  auto choice = [&](const char* name, const char* label, const char* shots, const char* methods,
+                    std::vector<PaperClaim> claims) {
+    return PaperRow{name,
+                    label,
+                    {"choice", "-m", "{model}", "{files}", "--shots", shots, "--rates", "0.2",
+                     "--methods", methods},
+                    choices,
+                    std::move(claims)};
+  };
+  return {
+      {"figure-2", "Figure 2", {"heavy", "{kv}"}, {}, {}},
+      {"figure-4",
+       "Figures 4 and 9",
+       {"summarise", "-m", "{model}", "{files}", "--rates", "0.6,0.4,0.2,0.1,0.04", "--methods",
+        "exact;h2o;local"},
+       texts,
+       {more("H2O above local", "score", "h2o", "local", kNone, kNone)}},
+      {"figure-5",
+       "Figure 5",
+       {"stream", "{text}", "-m", "{model}", "--budgets", "256,1024", "--methods",
+        "h2o;streaming-llm"},
+       {},
+       {less("perplexity of H2O below StreamingLLM's", "perplexity", "h2o", "streaming-llm", kNone,
+             kNone)}},
+      choice("table-1", "Table 1", "5", "exact;local;h2o",
+             {more("H2O above local (OpenBookQA)", "score", "h2o", "local", 43.80, 28.40)}),
+      choice(
+          "table-2", "Tables 2 and 8", "5",
+          "exact;local;h2o;strided;strided:heavy=0.5;fixed;fixed:heavy=0.5;topk;topk:heavy=0.5",
+          {more("local gains by heavy hitters (OpenBookQA)", "score", "h2o", "local", 43.0, 25.2),
+           more("strided gains by them", "score", "strided:heavy=0.5", "strided", 42.6, 24.6),
+           more("fixed gains by them", "score", "fixed:heavy=0.5", "fixed", 41.4, 23.8),
+           more("top-k gains by them", "score", "topk:heavy=0.5", "topk", 42.8, 41.4)}),
+      {"table-3",
+       "Tables 3 and 5",
+       {"throughput", "--shape", "default", "--memory", "512M", "--prompt", "512", "--generate",
+        "128", "--methods", "exact;h2o", "--rates", "0.2", "--read-once"},
+       {},
+       {{"H2O generates more a second (T4, OPT-6.7B)", "tokens_per_second", false, "name",
+         "h2o 0.2", "exact", 51.7, 16.8}}},
+      {"table-4", "Table 4", {}, {}, {}, "throughput on XSUM's own prompts is not measured apart"},
+      {"table-6",
+       "Table 6",
+       {"quantised", "-m", "{model}", "{files}", "--shots", "5", "--rates", "0.2"},
+       choices,
+       {}},
+      {"table-7", "Table 7", {}, {}, {}, "4-bit weights: give a model file with Q4 tensors"},
+      choice("table-9", "Table 9", "5", "exact;local;h2o:window=0;h2o",
+             {more("both halves above heavy hitters alone (OpenBookQA)", "score", "h2o",
+                   "h2o:window=0", 43.0, 26.6),
+              more("both halves above local alone", "score", "h2o", "local", 43.0, 25.2)}),
+      choice("table-10", "Table 10, Figure 8", "10", "exact;local;h2o",
+             {more("H2O above local with ten examples (OpenBookQA)", "score", "h2o", "local", 42.8,
+                   26.6)}),
+      choice(
+          "table-11", "Table 11", "5", "exact;spatten:window=0;h2o",
+          {more("H2O above SpAtten (OpenBookQA)", "score", "h2o", "spatten:window=0", 43.0, 41.9)}),
+      {"appendix-c1",
+       "Appendix C.1",
+       {"diversity", "-m", "{model}", "{files}", "--rates", "0.2", "--methods", "exact;h2o;local"},
+       texts,
+       {less("local repeats itself more than H2O (Self-BLEU)", "score", "h2o", "local", kNone,
+             kNone)}},
+      {"table-12",
+       "Table 12, Figures 11 to 13",
+       {},
+       {},
+       {},
+       "heavy hitters among the neurons of the MLP are not measured"},
+      {"section-4", "Section 4", {}, {}, {}, "the submodular framework has no experiment here"},
+  };
+}
+
+}  // namespace
+
+std::span<const Paper> papers() {
+  static const std::vector<Paper> all = {
+      {"balancekv", "Kochetkova et al. 2026, BalanceKV (arXiv:2502.07861)", balancekv()},
+      {"clustergen", "Zandieh et al. 2024, ClusterGen", clustergen()},
+      {"h2o", "Zhang et al. 2023, H2O (arXiv:2306.14048)", h2o()},
+  };
+  return all;
+}
+
+}  // namespace ballast::cli

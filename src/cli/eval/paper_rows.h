@@ -1,0 +1,33 @@
+// The tables and figures of the papers, each as a command and what the paper says of its numbers.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/results/paper_claims.h"
+
+namespace ballast::cli {
+
+struct PaperRow {
+  std::string name;   ///< of the result's file
+  std::string label;  ///< "Figure 4"
+  /// After `ballast eval`. A word {model} is the model's file, {kv} the captured file or a made-up
+  /// stream, {text} the text, {files} one --data for each file that is there, {lengths} four
+  /// lengths up to the model's positions.
+  std::vector<std::string> arguments;
+  std::vector<std::string> files;  ///< under --data; one of them is enough
+  std::vector<PaperClaim> claims;
+  std::string left_out = {};  ///< why there is no command
+};
+
+struct Paper {
+  std::string name;   ///< "balancekv"
+  std::string title;  ///< authors, year, title
+  std::vector<PaperRow> rows;
+};
+
+std::span<const Paper> papers();
+
+}  // namespace ballast::cli
