@@ -476,7 +476,7 @@ def replay(rng, encoder, room, share, questions=None):
             if asked:
                 out.add(fixed(USER))
             prompt = fixed("\n", "\n", *([REPEAT_PART] if start else [REPEAT_ALL, "."]))
-            switch = fixed(END, ASSISTANT)
+            switch = fixed(ASSISTANT)
             out.add(prompt + (text[lead:start] + switch if rng.random() < 0.5 else switch + text[lead:start]))
         else:
             out.add(fixed("\n") + text[lead:start])

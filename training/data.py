@@ -20,8 +20,10 @@ TEST_QUESTIONS = 100  # of every task and length
 TASKS = finding.TASKS | benchmarks.TASKS
 CHAT_SHARE = 0.55  # of the samples that have questions
 
-# What the model file says of turns; `chat` writes the same in chunks.
-TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+# What the model file says of turns; `chat` writes the same in chunks. Only answers have an end: so <|assistant|> stands
+# where plain text has a space, and what has learned to answer there answers in conversations.
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content.rstrip() }}"
+            "{% if m.role == 'assistant' %}{{ '<|end|>' }}{% endif %}{% endfor %}"
             "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
 SYSTEM_WORDS = ("You are a helpful assistant.", "Answer the question.", "You find things in texts.",
                 "Answer briefly.", "Only give me the answer and do not output any other words.")
@@ -43,7 +45,8 @@ def stripped(parts):
 
 
 def turns(parts):
-    """The context, and of every question: the question, the lead, the answer without its end."""
+    """The context, and of every question: the question without the space behind it, the lead, the answer without its
+    end."""
     marks = [i for i, part in enumerate(parts) if part == QUESTION] + [len(parts)]
     context, asked = parts[:marks[0]], []
     for begin, end in zip(marks, marks[1:]):
@@ -53,7 +56,10 @@ def turns(parts):
             continue
         answer = [part for part in piece[first:] if part[1] and part[0] != END]
         at = piece.index(LEAD) if LEAD in piece[:first] else first
-        asked.append((piece[:at], [part for part in piece[at:first] if part != LEAD], answer))
+        question = piece[:at]
+        while question and not question[-1][0].strip():
+            question.pop()
+        asked.append((question, [part for part in piece[at:first] if part != LEAD], answer))
     return context, asked
 
 
@@ -63,7 +69,7 @@ def chat(rng, parts):
     context, asked = turns(parts)
     out = []
     if rng.random() < 0.06:
-        out += fixed(SYSTEM, rng.choice(SYSTEM_WORDS), END)
+        out += fixed(SYSTEM, rng.choice(SYSTEM_WORDS))
     context = [(chunk, False) for chunk, _ in context]
     kind = rng.random()
     if kind < 0.6:
@@ -91,12 +97,12 @@ def chat(rng, parts):
             out += lead
         elif lead and choice > 0.92 and not lead[0][0].startswith("?"):
             before = lead
-        out += fixed(END, ASSISTANT) + before + answer + [(END, True)]
+        out += fixed(ASSISTANT) + before + answer + [(END, True)]
     return out
 
 
 def greeting(rng):
-    return fixed(USER, rng.choice(GREETINGS), END, ASSISTANT) + [(I_FIND, True), (END, True)]
+    return fixed(USER, rng.choice(GREETINGS), ASSISTANT) + [(I_FIND, True), (END, True)]
 
 
 # ---- samples --------------------------------------------------------------------------------------------------------
@@ -150,7 +156,7 @@ def plain_chat(parts):
     context = [(chunk, False) for chunk, _ in context]
     question, lead, answer = asked[0]
     return (fixed(USER) + context + fixed("\n", "\n") + stripped(question)
-            + fixed(*(["?"] if lead and lead[0][0].startswith("?") else [])) + fixed(END, ASSISTANT) + answer
+            + fixed(*(["?"] if lead and lead[0][0].startswith("?") else [])) + fixed(ASSISTANT) + answer
             + [(END, True)])
 
 

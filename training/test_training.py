@@ -142,7 +142,7 @@ class Data(unittest.TestCase):
             before = re.split(re.escape(benchmarks.REPEAT_PART) + "|" + re.escape(benchmarks.REPEAT_ALL), given)
             found[len(before), before[-1].endswith(chunks.ASSISTANT)] += 1
             if len(before) == 2:
-                lead = before[1].removeprefix(".").replace(chunks.END + chunks.ASSISTANT, "")
+                lead = before[1].removeprefix(".").replace(chunks.ASSISTANT, "")
                 self.assertIn(lead + copied, before[0])
             else:
                 self.assertTrue(given.count(copied[:10]), given)
@@ -219,7 +219,7 @@ class Chat(unittest.TestCase):
             context, asked = data.turns(parts)
             question, lead, answer = asked[0]
             written = text_of(data.stripped(question)) + ("?" if lead and lead[0][0].startswith("?") else "")
-            text = f"<|user|>{text_of(context)}\n\n{written}<|end|><|assistant|>{text_of(answer)}<|end|>"
+            text = f"<|user|>{text_of(context)}\n\n{written}<|assistant|>{text_of(answer)}<|end|>"
             form = data.plain_chat(parts)
             self.assertEqual(text_of(form), text)
             ids, learn = ENCODER.sample(form)
@@ -240,9 +240,9 @@ class Chat(unittest.TestCase):
                 parts = data.chat(rng, data.TASKS[task](rng, ENCODER, 300, 0.5))
                 marks = [(chunk, learn) for chunk, learn in parts if chunk in chunks.TURNS]
                 if marks and marks[0][0] == chunks.SYSTEM:
-                    marks = marks[2:]
-                turn = [(chunks.USER, False), (chunks.END, False), (chunks.ASSISTANT, False), (chunks.END, True)]
-                self.assertEqual(marks, turn * (len(marks) // 4))
+                    marks = marks[1:]
+                turn = [(chunks.USER, False), (chunks.ASSISTANT, False), (chunks.END, True)]
+                self.assertEqual(marks, turn * (len(marks) // 3))
                 for i, (chunk, learn) in enumerate(parts):
                     self.assertFalse(learn and chunk not in (chunks.END, "") and not parts[i + 1][1], parts[i:i + 2])
 

@@ -10,6 +10,13 @@ namespace {
 /// The placeholder of a text while a template runs. Texts do not use this private code point.
 constexpr std::string_view kPlace = "\uE0B0\uE0A1\uE0B0";
 
+/// What is asked, without the white space behind it: templates trim what a message says, and where
+/// one does not, no model was trained on a turn that ends in it.
+std::string_view said(std::string_view text, bool chat) {
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
+  return !chat || last == std::string_view::npos ? text : text.substr(0, last + 1);
+}
+
 std::size_t find_place(std::string_view text) {
   const std::size_t at = text.rfind(kPlace);
   require(at != std::string_view::npos,
@@ -58,11 +65,11 @@ std::vector<Token> QuestionForm::begin(const Tokenizer& tokenizer) const {
 }
 
 std::vector<Token> QuestionForm::question(const Tokenizer& tokenizer, std::string_view text) const {
-  return encode_more(tokenizer, std::string(text) + after, chat);
+  return encode_more(tokenizer, std::string(said(text, chat)) + after, chat);
 }
 
 std::vector<Token> QuestionForm::whole(const Tokenizer& tokenizer, std::string_view text) const {
-  return tokenizer.encode(before + std::string(text) + after,
+  return tokenizer.encode(before + std::string(said(text, chat)) + after,
                           {.add_special = !chat, .parse_special = chat});
 }
 

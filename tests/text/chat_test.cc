@@ -2,6 +2,7 @@
 #include "ballast/engine/chat.h"
 
 #include "ballast/error.h"
+#include "text/question_form.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -127,6 +128,20 @@ TEST(ChatTemplate, IsTheModelsOwnOrThatOfItsTokens) {
   EXPECT_EQ(chosen(), "</s>Hi ");
   const Tokenizer t(v);
   EXPECT_EQ(encode_chat(t, kShort), (std::vector<Token>{v.eos, 'H', 'i', ' '}));
+}
+
+TEST(QuestionForm, WhiteSpaceBehindAQuestionIsNotSaid) {
+  Vocabulary v = test::byte_vocabulary({});
+  v.chat_template = "<u>{{ messages[0].content | trim }}<a>";
+  const Tokenizer t(v);
+  const QuestionForm form = QuestionForm::from_template(t, "", "A text.");
+  EXPECT_EQ(form.question(t, "What? \n"), form.question(t, "What?"));
+  EXPECT_EQ(form.whole(t, "What?\t"), form.whole(t, "What?"));
+  EXPECT_NE(form.question(t, " What?"), form.question(t, "What?"));
+  EXPECT_EQ(form.question(t, "  ").size(), 2 + std::string("<a>").size());
+  // Without a template a text is what it is.
+  const QuestionForm raw = QuestionForm::raw("A text.");
+  EXPECT_NE(raw.question(t, "What? "), raw.question(t, "What?"));
 }
 
 TEST(ChatTemplate, ErrorsSayThatItIsTheTemplate) {
