@@ -62,6 +62,9 @@ struct CacheOptions {
   /// Threads of the cache's loops over heads. Null: the pool of the engine that runs the cache, or
   /// else ThreadPool::shared(). Not part of a saved cache: see Cache::set_pool().
   std::shared_ptr<ThreadPool> pool;
+  /// For methods with AttentionStats::value_norms; null: they take |v|_1. Not part of a saved
+  /// cache: see Cache::set_value_norms().
+  std::shared_ptr<const ValueNorms> value_norms;
   /// What forks of an exact cache need beside its tokens: see experiments.h.
   Recording recording;
 
@@ -109,6 +112,8 @@ class Cache {
   const CacheOptions& options() const;
   /// Sets options().pool, for caches that were loaded. No other call may be running.
   void set_pool(std::shared_ptr<ThreadPool> pool);
+  /// Sets options().value_norms, likewise.
+  void set_value_norms(std::shared_ptr<const ValueNorms> norms);
 
   /// Takes in m tokens of one layer and answers their queries, causally.
   /// keys: m × kv_heads × key_dim, values: m × kv_heads × value_dim; queries: m × (kv_heads ·

@@ -17,10 +17,12 @@ struct Recording {
   bool attention_sum = false;              ///< of every token, summed over all queries
   std::size_t queries = 0;                 ///< of this many last tokens
   ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Cache::replay
+  std::size_t replay_chunk = 256;          ///< tokens that it reads at once
+  bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);
   bool any() const { return needs_queries() || replay != ReplayScore::none; }
-  bool needs_queries() const { return attention_sum || queries > 0; }
+  bool needs_queries() const { return attention_sum || queries > 0 || query_moments; }
 };
 
 /// What `cache` answers to the last queries that `recorded` holds, for one KV head.

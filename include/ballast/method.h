@@ -75,6 +75,19 @@ struct AttentionStats {
                   ///< Block::recent_attention_sum and observe_last()
   };
   Kind kind = Kind::nothing;
+  /// What `recent` makes of the attention p of the last queries i to entry j.
+  enum class Recent : std::uint8_t {
+    sum,  ///< sum over i of p_ij
+    drop,  ///< sum over i of (p_ij / (1 - p_ij))² |v_j - o_i|², o_i being the answer to query i: by
+           ///< how much the answers change without the entry (DropKV). 1 - p is 0.01 at least
+  };
+  Recent recent = Recent::sum;
+  /// The last `observe` queries themselves come with each block (Block::queries).
+  bool queries = false;
+  /// Mean and covariance of all queries before rotation (SummarySetup::query_moments).
+  bool query_moments = false;
+  /// What the model's output projection makes of values (SummarySetup::value_norms).
+  bool value_norms = false;
   /// One decision for all heads of a layer: attention is summed over the heads too (SpAtten).
   bool whole_layer = false;
   /// Scores of a second reading, before the prompt ends.

@@ -30,6 +30,8 @@ class SelectionSummary : public Summary {
   SelectionSummary(const SummarySetup& setup, const Options& options);
 
   void absorb(const Block& block) override;
+  /// rank() of each token.
+  void scores(const Block& block, std::span<float> out) override;
   void segments(std::vector<Segment>& out) const override;
   /// Adds to attention_sums(). Throws Error unless there is one number an entry.
   void observe(std::span<const float> attention_sum) override;

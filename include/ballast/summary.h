@@ -18,7 +18,19 @@ namespace ballast {
 
 class ByteReader;
 class ByteWriter;
+class QueryMoments;
 class SharedState;
+
+/// What a model does with values where they leave attention, for methods that weigh values by it
+/// (AttentionStats::value_norms). Any thread may ask.
+class ValueNorms {
+ public:
+  virtual ~ValueNorms() = default;
+  /// out[i] = mean over the query heads of a KV head of |W_O^T v_i|_1, the sum of the magnitudes of
+  /// what value i writes into the residual stream. One number a row of `values`.
+  virtual void measure(std::size_t layer, std::size_t kv_head, const RowsView& values,
+                       std::span<float> out) const = 0;
+};
 
 /// What a summary knows when it is made.
 struct SummarySetup {
@@ -29,12 +41,17 @@ struct SummarySetup {
   std::size_t sink = 0;      ///< tokens before the first that comes in
   std::size_t key_dim = 0;
   std::size_t value_dim = 0;
+  std::size_t queries_per_kv_head = 1;
   StorageType key_type = StorageType::f32;
   StorageType value_type = StorageType::f32;
   Logits logits;
   RandomKey random;
   int layers = 1;                 ///< of the model; random.layer is this one
   SharedState* shared = nullptr;  ///< of the sequence; null unless the method has make_shared
+  /// AttentionStats::query_moments: of the queries so far; null: unknown.
+  const QueryMoments* query_moments = nullptr;
+  /// AttentionStats::value_norms: the model's; null, or a null pointer in it: |v|_1.
+  const std::shared_ptr<const ValueNorms>* value_norms = nullptr;
 };
 
 /// Consecutive tokens that leave the window, oldest first.
@@ -50,6 +67,10 @@ struct Block {
   /// Methods with one budget for the whole cache: what becomes of each token, an index into the
   /// method's tiers or beyond them; else empty.
   std::span<const std::uint8_t> tiers;
+  /// AttentionStats::queries: those of the last `observe` tokens, queries_per_kv_head rows a token,
+  /// and where each row stands; else empty.
+  ConstMatrix queries = {};
+  std::span<const Position> query_positions = {};
   std::size_t size() const { return keys.rows; }
   /// Tokens `begin` and on, `count` of them; attention sums of the same tokens where they are
   /// given.
@@ -92,6 +113,11 @@ class Summary {
   /// AttentionStats::both: what the entries received from the queries of the last `observe` tokens,
   /// before each absorb.
   virtual void observe_last(std::span<const float> attention_sum);
+
+  /// Methods that score tokens: what absorb() would choose by if this block came to a summary that
+  /// is empty, as this one must be; a finite number a token, the higher stays. heads=adaptive
+  /// divides a layer's budget by it. Throws Error if the method has no such scores.
+  virtual void scores(const Block& block, std::span<float> out);
 
   /// Unites with a summary of other tokens of the same head, made with the same setup.
   /// Throws Error if the method's summaries do not unite or the setups differ.

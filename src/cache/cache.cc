@@ -128,7 +128,8 @@ void check_finite(const HeadsView& view, const char* name) {
 }  // namespace
 
 bool CacheOptions::needs_queries() const {
-  return policy.attention_stats().kind != AttentionStats::Kind::nothing ||
+  const AttentionStats stats = policy.attention_stats();
+  return stats.kind != AttentionStats::Kind::nothing || stats.query_moments ||
          recording.needs_queries();
 }
 
@@ -165,6 +166,10 @@ const CacheShape& Cache::shape() const { return settings_->shape; }
 const CacheOptions& Cache::options() const { return settings_->options; }
 void Cache::set_pool(std::shared_ptr<ThreadPool> pool) {
   settings_->options.pool = std::move(pool);
+}
+
+void Cache::set_value_norms(std::shared_ptr<const ValueNorms> norms) {
+  settings_->options.value_norms = std::move(norms);
 }
 
 void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& values,

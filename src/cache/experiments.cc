@@ -12,10 +12,15 @@ void Recording::include(const Policy& policy) {
   attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
                   kind == AttentionStats::Kind::both;
   queries = std::max(queries, policy.observed());
+  query_moments = query_moments || policy.attention_stats().query_moments;
   const ReplayScore wanted = policy.attention_stats().replay;
-  require(wanted == ReplayScore::none || replay == ReplayScore::none || replay == wanted,
-          "one reading scores entries in one way: {} wants another score=", policy.info().name);
-  if (wanted != ReplayScore::none) replay = wanted;
+  if (wanted == ReplayScore::none) return;
+  const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
+  require(replay == ReplayScore::none || (replay == wanted && replay_chunk == chunk),
+          "one reading scores entries in one way: {} wants another score= or chunk=",
+          policy.info().name);
+  replay = wanted;
+  replay_chunk = chunk;
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,

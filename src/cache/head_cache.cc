@@ -115,9 +115,12 @@ void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, Byt
 }
 
 void HeadCache::copy(const HeadCache& other, bool ring) {
-  SharedState* const shared = setup.shared;
+  const SummarySetup own = setup;
   setup = other.setup;
-  setup.shared = shared;
+  setup.shared = own.shared;
+  setup.query_moments = own.query_moments;
+  setup.value_norms = own.value_norms;
+  query_moments = other.query_moments;
   sink = other.sink;
   sink_keys = Rows(setup.key_type, setup.key_dim, sink);
   sink_values = Rows(setup.value_type, setup.value_dim, sink);
@@ -144,8 +147,9 @@ CacheBytes HeadCache::bytes() const {
   bytes.summary = summary ? summary->bytes() : 0;
   bytes.window = window.bytes();
   bytes.room = window.room_bytes();
-  bytes.attention_stats =
-      window.attention_sum_bytes() + recent_queries.rows() * recent_queries.cols() * sizeof(float);
+  bytes.attention_stats = window.attention_sum_bytes() +
+                          recent_queries.rows() * recent_queries.cols() * sizeof(float) +
+                          query_moments.bytes();
   return bytes;
 }
 
@@ -186,6 +190,23 @@ void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Bl
 }
 
 }  // namespace
+
+std::vector<float> HeadCache::scores(const Budget& budget, Position now,
+                                     std::span<const float> latest) const {
+  const std::size_t all = window.size();
+  const std::size_t first = std::min(budget.sink, all);
+  const std::size_t middle = all - first - std::min(budget.window, all - first);
+  std::vector<float> out(middle);
+  if (middle == 0) return out;
+  SummarySetup empty = setup;
+  empty.capacity = 0;
+  empty.sink = first;
+  Block block = window.run(first, middle, now);
+  require(block.size() == middle, "a window that holds everything wraps");
+  if (!latest.empty()) block.attention_sum = latest.subspan(first, middle);
+  make_summary(empty)->scores(block, out);
+  return out;
+}
 
 void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
                           std::span<const float> latest) {

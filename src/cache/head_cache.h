@@ -8,6 +8,7 @@
 
 #include "ballast/cache.h"
 #include "ballast/summary.h"
+#include "summary/query_moments.h"
 
 namespace ballast {
 
@@ -77,11 +78,16 @@ struct HeadCache {
   /// Queries of the last `observed` tokens, queries_per_kv_head rows a token. Token t is in slot
   /// t mod observed.
   Matrix recent_queries;
+  QueryMoments query_moments;  ///< of no query heads unless they are watched
   /// Entries held.
   std::size_t entries() const;
   CacheBytes bytes() const;
   /// Appends sink, summary and window; `now`: tokens seen.
   void segments(Position now, std::vector<Segment>& out) const;
+  /// What the method would choose by among the tokens between sink and window, which holds
+  /// everything: see Summary::scores. `latest`: as for summarize().
+  std::vector<float> scores(const Budget& budget, Position now,
+                            std::span<const float> latest) const;
   /// Splits the window, which holds everything, into sink, summary and a window of the last
   /// budget.window tokens with room for `room` rows. `latest`: every entry's attention sum of the
   /// last queries, or empty.

@@ -11,6 +11,7 @@
 #include "cache/head_elements.h"
 #include "cache/rolling.h"
 #include "storage/rows_bytes.h"
+#include "summary/adaptive.h"
 
 namespace ballast {
 namespace {
@@ -69,6 +70,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
       layer_(layer),
       watch_(options.policy.attention_stats()),
       observed_(std::max(options.policy.observed(), options.recording.queries)),
+      query_moments_(watch_.query_moments || options.recording.query_moments),
       rotations_(rotations),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
@@ -92,6 +94,14 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
     setup.random = {options.seed, static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(h)};
     setup.layers = static_cast<int>(shape.layers);
     setup.shared = shared;
+    setup.queries_per_kv_head = shape.queries_per_kv_head;
+    setup.value_norms = &options.value_norms;
+    if (query_moments_) {
+      // With rolling positions queries come as they were before rotation.
+      heads_[h].query_moments = QueryMoments(shape.queries_per_kv_head, shape.key_dim,
+                                             rotations == nullptr ? shape.rotary : Rotary{});
+      setup.query_moments = &heads_[h].query_moments;
+    }
     heads_[h].window = Window(setup, reserve ? rows : 0, accumulates());
     if (observed_ > 0)
       heads_[h].recent_queries = Matrix(observed_ * shape.queries_per_kv_head, shape.key_dim);
@@ -167,10 +177,14 @@ void LayerCache::copy_prompt(const LayerCache& other) {
   require((!accumulates() || other.accumulates()) && observed_ <= other.observed_,
           "layer {}: {} watches attention that the cache has not noted", layer_,
           options_.policy.info().name);
+  require(!query_moments_ || other.query_moments_,
+          "layer {}: {} watches queries that the cache has not noted", layer_,
+          options_.policy.info().name);
   tokens_ = other.tokens();
   const std::size_t group = shape_.queries_per_kv_head;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     const HeadCache& from = other.heads_[h];
+    if (query_moments_) heads_[h].query_moments = from.query_moments;
     heads_[h].window = Window(heads_[h].setup, from.window.size(), accumulates());
     for (std::size_t i = 0; i < from.window.size(); ++i) heads_[h].window.push(from.window, i);
     for (std::size_t t = tokens() - std::min(tokens(), observed_); t < tokens(); ++t) {
@@ -215,14 +229,35 @@ void LayerCache::summarize() {
       std::ranges::copy(attention_sums[0], head.window.attention_sums().begin());
   }
   const auto latest = recent_attention_sums();
+  const std::vector<std::size_t> capacities = this->capacities(latest);
   parallel_for(heads_.size(), [&](std::size_t h) {
     HeadCache& head = heads_[h];
     if (options_.expected_tokens > budget_.sink + budget_.window) {
       head.setup.tokens = options_.expected_tokens - budget_.sink - budget_.window;
     }
-    head.summarize(budget_, room, now(), latest[h]);
+    Budget budget = budget_;
+    budget.summary = capacities[h];
+    head.summarize(budget, room, now(), latest[h]);
   });
   state_ = slides ? State::sliding : State::growing;
+  if (state_ == State::sliding) return;
+  // Nothing is chosen any more.
+  for (HeadCache& head : heads_) {
+    head.query_moments = {};
+    head.setup.query_moments = nullptr;
+  }
+}
+
+bool LayerCache::adapts() const {
+  return options_.protocol == Protocol::prefill && has_adaptive_heads(options_.policy);
+}
+
+std::vector<std::size_t> LayerCache::capacities(std::span<const std::vector<float>> latest) const {
+  if (!adapts()) return std::vector<std::size_t>(heads_.size(), budget_.summary);
+  std::vector<std::vector<float>> scores(heads_.size());
+  parallel_for(heads_.size(),
+               [&](std::size_t h) { scores[h] = heads_[h].scores(budget_, now(), latest[h]); });
+  return adaptive_budgets(scores, budget_.summary, options_.policy.real("floor"));
 }
 
 void LayerCache::add_up(std::vector<std::vector<float>>& attention_sums) {
@@ -273,6 +308,10 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
   std::vector<std::vector<float>> attention_sums(heads_.size());
   if (observed_ == 0) return attention_sums;
   parallel_for(heads_.size(), [&](std::size_t h) {
+    if (watch_.recent == AttentionStats::Recent::drop) {
+      attention_sums[h] = drop_scores(h);
+      return;
+    }
     Latest latest = latest_queries(h);
     Matrix unused(latest.queries.rows(), shape_.value_dim);
     attention_sums[h].assign(heads_[h].entries(), 0.0f);
@@ -281,6 +320,39 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
   });
   if (watch_.whole_layer) add_up(attention_sums);
   return attention_sums;
+}
+
+std::vector<float> LayerCache::drop_scores(std::size_t h) const {
+  constexpr float kLeast = 0.01f;  // of 1 - p
+  Latest latest = latest_queries(h);
+  Matrix values(heads_[h].entries(), shape_.value_dim), answer(1, shape_.value_dim);
+  std::size_t entry = 0;
+  for (const Segment& segment : segments(h)) {
+    for (std::size_t i = 0; i < segment.values.rows; ++i) segment.values.decode(i, values[entry++]);
+  }
+  std::vector<float> share(values.rows());
+  std::vector<double> sums(values.rows());
+  for (std::size_t r = 0; r < latest.queries.rows(); ++r) {
+    const std::size_t biases = latest.biases.empty() ? 0 : 1;
+    std::ranges::fill(share, 0.0f);
+    attend_entries(heads_[h], latest.queries.view().slice(r, 1),
+                   std::span(latest.positions).subspan(r, 1),
+                   std::span(latest.biases).subspan(r * biases, biases), answer.view(), share);
+    for (std::size_t j = 0; j < share.size(); ++j) {
+      if (share[j] == 0) continue;
+      float square = 0;
+      for (std::size_t c = 0; c < values.cols(); ++c) {
+        const float by = values[j][c] - answer[0][c];
+        square += by * by;
+      }
+      const double odds = double{share[j]} / double{std::max(1 - share[j], kLeast)};
+      sums[j] += odds * odds * double{square};
+    }
+  }
+  constexpr double most = std::numeric_limits<float>::max();
+  for (std::size_t j = 0; j < sums.size(); ++j)
+    share[j] = static_cast<float>(std::min(sums[j], most));
+  return share;
 }
 
 void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
@@ -310,10 +382,16 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
 }
 
 void LayerCache::remember(HeadCache& head, std::size_t h, const HeadsView& queries) const {
-  if (observed_ == 0) return;
   const std::size_t group = shape_.queries_per_kv_head;
   const std::size_t first = tokens() - queries.tokens;
   float buffer[kMostHeadDim];
+  for (std::size_t t = 0; head.query_moments.query_heads() > 0 && t < queries.tokens; ++t) {
+    for (std::size_t g = 0; g < group; ++g) {
+      head.query_moments.add(g, read_head(queries, t, h * group + g, buffer),
+                             static_cast<Position>(first + t));
+    }
+  }
+  if (observed_ == 0) return;
   for (std::size_t t = queries.tokens - std::min(queries.tokens, observed_); t < queries.tokens;
        ++t) {
     for (std::size_t g = 0; g < group; ++g) {
@@ -403,7 +481,7 @@ void LayerCache::check_truncate(std::size_t count) const {
         "clone() it before finish_prompt()",
         layer_, method, oldest, count);
   }
-  require(!accumulates() && (observed_ == 0 || tokens() <= observed_),
+  require(!accumulates() && !query_moments_ && (observed_ == 0 || tokens() <= observed_),
           "layer {}: the attention statistics for {} hold the queries of the tokens after {}; "
           "clone() the cache before these",
           layer_, options_.recording.any() ? "forks" : method, count);
@@ -462,6 +540,7 @@ void LayerCache::save(ByteWriter& out) const {
     if (recorded) continue;
     out.put_all<float>(
         {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});
+    head.query_moments.save(out);
   }
 }
 
@@ -482,7 +561,8 @@ void LayerCache::load(ByteReader& in) {
 void LayerCache::load_head(HeadCache& head, ByteReader& in) {
   // A full summary takes bytes of the file: a capacity far above what follows is damage.
   head.setup.capacity =
-      in.get_count(std::min(budget_.summary, 16 * in.left()), "the capacity of a summary");
+      in.get_count(std::min(budget_.summary * (adapts() ? heads_.size() : 1), 16 * in.left()),
+                   "the capacity of a summary");
   head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
   head.sink = in.get_count(std::min(budget_.sink, in.left()), "the size of a sink");
   head.setup.sink = head.sink;
@@ -509,6 +589,11 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in) {
                           head.recent_queries.rows() * head.recent_queries.cols());
   in.get_all(recent);
   require(first_not_finite(recent) == recent.size(), "{}: a query is not finite", in.what());
+  if (state_ == State::growing) {
+    head.query_moments = {};
+    head.setup.query_moments = nullptr;
+  }
+  head.query_moments.load(in);
 }
 
 }  // namespace ballast

@@ -86,6 +86,11 @@ class LayerCache {
   /// The attention sum that the latest queries give every entry, a head each; empty if the method
   /// does not use it.
   std::vector<std::vector<float>> recent_attention_sums() const;
+  /// What AttentionStats::Recent::drop asks for, of every entry of the head.
+  std::vector<float> drop_scores(std::size_t head) const;
+  /// Entries of each head's summary: equal, or divided by scores (heads=adaptive).
+  std::vector<std::size_t> capacities(std::span<const std::vector<float>> latest) const;
+  bool adapts() const;
   /// Every head's attention sums become the sum over heads.
   static void add_up(std::vector<std::vector<float>>& attention_sums);
   /// Appends tokens for which there is room, and computes their attention.
@@ -108,6 +113,7 @@ class LayerCache {
   std::size_t layer_;
   AttentionStats watch_;
   std::size_t observed_;
+  bool query_moments_;
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;

@@ -16,6 +16,7 @@ std::string watch_text(const MethodInfo& info) {
   std::string text;
   switch (info.attention_stats.kind) {
     case AttentionStats::Kind::nothing:
+      if (info.attention_stats.query_moments) return "mean and covariance of all queries";
       return info.attention_stats_of == nullptr ? "nothing" : "depends on its parameters";
     case AttentionStats::Kind::accumulated:
       text = "attention from every query";

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
+#include "summary/query_moments.h"
 
 namespace ballast {
 namespace {
@@ -72,6 +73,10 @@ class Sizes {
       scores_ = (1 + c.heads / c.kv_heads) * sizeof(float);  // and |W_O^T v| of each query head
     }
     queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
+    if (options.policy.attention_stats().query_moments || options.recording.query_moments) {
+      const QueryMoments moments(c.heads / c.kv_heads, c.key_dim, {});
+      moments_ = moments.bytes();
+    }
   }
 
   LayerNeed layer(std::size_t number, std::size_t prompt, std::size_t after) const {
@@ -108,7 +113,7 @@ class Sizes {
  private:
   /// All heads with `entries` entries each, `summarised` of them in the summary.
   std::size_t held(std::size_t entries, std::size_t summarised) const {
-    return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_);
+    return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_ + moments_);
   }
   LayerNeed whole(std::size_t entries) const {
     const std::size_t bytes = held(entries, 0);
@@ -120,6 +125,7 @@ class Sizes {
   std::size_t entry_ = 0;
   std::size_t scores_ = 0;  ///< of an entry, until the budget is divided
   std::size_t queries_ = 0;
+  std::size_t moments_ = 0;  ///< of the queries of a head's query heads
 };
 
 /// Scratch of the attention of `rows` tokens, on each thread that processes a head.

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "model/forward.h"
+#include "model/value_norms.h"
 
 namespace ballast {
 
@@ -62,7 +63,9 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
 }  // namespace
 
 Sequence::Sequence(const Model& model, const CacheOptions& options)
-    : cache_(make_cache(model, options)) {}
+    : cache_(make_cache(model, options)) {
+  cache_.set_value_norms(make_value_norms(model));
+}
 
 Sequence::Sequence(const Model& model, Cache cache)
     : cache_(std::move(cache)), prompt_finished_(true) {
@@ -79,6 +82,7 @@ Sequence::Sequence(const Model& model, Cache cache)
       have.layers, have.kv_heads, have.queries_per_kv_head, have.key_dim,
       model.file().path().string(), want.layers, want.kv_heads, want.queries_per_kv_head,
       want.key_dim);
+  cache_.set_value_norms(make_value_norms(model));
 }
 
 std::size_t Sequence::positions_after(std::size_t more) const {

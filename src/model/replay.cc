@@ -43,10 +43,11 @@ Matrix output_grams(const ModelConfig& config, const LayerWeights& weights) {
   return grams;
 }
 
-/// chunk= of the method; of a recording for other methods' sake the usual one.
-std::size_t chunk_of(const Policy& policy) {
-  constexpr std::size_t kUsual = 256;
-  return policy.info().whole_cache ? static_cast<std::size_t>(policy.integer("chunk")) : kUsual;
+/// chunk= of the method, or of the recording for another method's sake.
+std::size_t chunk_of(const CacheOptions& options) {
+  return options.policy.info().whole_cache
+             ? static_cast<std::size_t>(options.policy.integer("chunk"))
+             : options.recording.replay_chunk;
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
     cache.start_replay(l, output_grams(config, model().weights().layers[l]).view());
   }
   const ReplayWording& wording = options.wording;
-  const std::size_t chunk = chunk_of(cache.options().policy);
+  const std::size_t chunk = chunk_of(cache.options());
   std::vector<Token> tokens;
   for (std::size_t done = 0; done < text.size(); done += chunk) {
     const std::size_t end = std::min(done + chunk, text.size());

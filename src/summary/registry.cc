@@ -83,6 +83,10 @@ void Summary::observe(std::span<const float>) {}
 
 void Summary::observe_last(std::span<const float>) {}
 
+void Summary::scores(const Block&, std::span<float>) {
+  throw Error("this method does not score tokens one by one");
+}
+
 void Summary::merge(const Summary&) {
   throw Error("this method's summaries do not unite; `ballast methods` shows those that do");
 }

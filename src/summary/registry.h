@@ -20,7 +20,13 @@
   METHOD(strided)               \
   METHOD(fixed)                 \
   METHOD(spatten)               \
-  METHOD(replay)
+  METHOD(replay)                \
+  METHOD(kvzip)                 \
+  METHOD(kvzip_plus)            \
+  METHOD(keydiff)               \
+  METHOD(expected_attention)    \
+  METHOD(criticalkv)            \
+  METHOD(dropkv)
 // clang-format on
 
 namespace ballast {

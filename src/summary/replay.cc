@@ -177,36 +177,44 @@ ReplayScore score_of(const Policy& policy) {
 
 AttentionStats stats_of(const Policy& policy) { return {.replay = score_of(policy)}; }
 
-std::unique_ptr<Summary> make(const SummarySetup& setup) {
+}  // namespace
+
+std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
   return std::make_unique<TieredSummary>(setup);
 }
 
-}  // namespace
+std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
+                                         std::string_view window) {
+  using Kind = Parameter::Kind;
+  return {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
+          {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
+          {"chunk", Kind::integer, chunk, 16, 65536, "", "tokens that are read again at once"},
+          {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
+          {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
+}
 
 std::vector<Tier> replay_tiers(const Policy& policy, std::size_t key_dim, std::size_t value_dim) {
   return parse_tiers(policy.text("tiers"), key_dim, value_dim);
 }
 
 const MethodInfo& replay_method() {
-  using Kind = Parameter::Kind;
+  static const std::vector<Parameter> parameters = [] {
+    std::vector<Parameter> all = tiered_parameters("int8+q4+q4/q2+q2", "256", "8");
+    all.insert(all.begin() + 1,
+               {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
+                "what the second reading makes of attention; max weighs values and residuals"});
+    return all;
+  }();
   static const MethodInfo info = {
       .name = "replay",
       .title = "read twice; one budget in bytes gives each entry 8, 4 or 2 bits or nothing",
       .paper = "KVzip and KVzip+, with TurboQuant's codes in tiers",
-      .parameters =
-          {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
-           {"score", Kind::choice, "max", 0, 0, "max|plain|rms|mean",
-            "what the second reading makes of attention; max weighs values and residuals"},
-           {"tiers", Kind::text, "int8+q4+q4/q2+q2", 0, 0, "",
-            "precisions, key/value types joined by +"},
-           {"chunk", Kind::integer, "256", 16, 65536, "", "tokens that are read again at once"},
-           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
-           {"window", Kind::integer, "8", 0, 65536, "", "last tokens that no head drops"}},
+      .parameters = parameters,
       .window = 8,
       .whole_cache = true,
       .attention_stats = {.replay = ReplayScore::max},
       .attention_stats_of = stats_of,
-      .make = make,
+      .make = make_tiered,
   };
   return info;
 }

@@ -73,6 +73,13 @@ void SelectionSummary::absorb(const Block& block) {
   finish(block);
 }
 
+void SelectionSummary::scores(const Block& block, std::span<float> out) {
+  require(store_.size() == 0, "a summary of {} entries is asked for scores of a first block",
+          store_.size());
+  prepare(block);
+  for (std::size_t i = 0; i < block.size(); ++i) out[i] = rank(block, i);
+}
+
 Position SelectionSummary::position(const Block& block, std::size_t i) const {
   return i < store_.size() ? store_.position(i)
                            : block.first + static_cast<Position>(i - store_.size());

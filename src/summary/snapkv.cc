@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ballast/selection.h"
+#include "summary/adaptive.h"
 #include "summary/registry.h"
 
 namespace ballast {
@@ -93,9 +94,13 @@ std::unique_ptr<Summary> make_snapkv(const SummarySetup& setup) {
 
 std::vector<Parameter> snapkv_parameters() {
   using Kind = Parameter::Kind;
-  return {{"observe", Kind::integer, "32", 1, 65536, "", "last tokens whose queries choose"},
-          {"kernel", Kind::integer, "5", 1, 65, "", "tokens pooled, the middle one being scored"},
-          {"pooling", Kind::choice, "average", 0, 0, "average|max", "how neighbours are pooled"}};
+  std::vector<Parameter> all = {
+      {"observe", Kind::integer, "32", 1, 65536, "", "last tokens whose queries choose"},
+      {"kernel", Kind::integer, "5", 1, 65, "", "tokens pooled, the middle one being scored"},
+      {"pooling", Kind::choice, "average", 0, 0, "average|max", "how neighbours are pooled"}};
+  const std::vector<Parameter> heads = adaptive_parameters("uniform");
+  all.insert(all.end(), heads.begin(), heads.end());
+  return all;
 }
 
 const MethodInfo& snapkv_method() {

@@ -123,12 +123,15 @@ std::vector<double> reference(const Reading& r, std::size_t l, std::size_t h, Re
 
 TEST(Replay, ScoresAreThoseOfTheFormula) {
   const Reading r;
-  const std::pair<const char*, ReplayScore> scores[] = {{"max", ReplayScore::max},
-                                                        {"plain", ReplayScore::plain},
-                                                        {"rms", ReplayScore::rms},
-                                                        {"mean", ReplayScore::mean}};
+  const std::pair<const char*, ReplayScore> scores[] = {
+      {"replay:bytes=1/8,score=max", ReplayScore::max},
+      {"replay:bytes=1/8,score=plain", ReplayScore::plain},
+      {"replay:bytes=1/8,score=rms", ReplayScore::rms},
+      {"replay:bytes=1/8,score=mean", ReplayScore::mean},
+      {"kvzip:bytes=1/8", ReplayScore::plain},
+      {"kvzip-plus:bytes=1/8", ReplayScore::max}};
   for (const auto& [name, score] : scores) {
-    Cache cache = r.read(std::string("replay:bytes=1/8,score=") + name);
+    Cache cache = r.read(name);
     r.replay(cache);
     for (std::size_t l = 0; l < 2; ++l) {
       for (std::size_t h = 0; h < 2; ++h) {
@@ -207,6 +210,47 @@ TEST(Replay, KeepsTheBestScores) {
     for (std::size_t j = 0; j < kText; ++j) (in[j] ? kept : dropped).push_back(scores[i][j]);
   }
   EXPECT_GT(std::ranges::min(kept), std::ranges::max(dropped));
+}
+
+// The best scores of all layers and heads, at full precision, whatever the head; first tokens stay.
+TEST(KvZip, OneThresholdOverAllHeads) {
+  const Reading r;
+  for (const std::string method : {"kvzip", "kvzip-plus"}) {
+    for (std::size_t entries : {16u, 17u, 61u, 200u}) {  // of 2 layers × 2 heads × 90
+      const std::size_t bytes = entries * (2 * (16 + 24) + 4);
+      Cache cache = r.read(fmt::format("{}:bytes={}B", method, bytes));
+      r.replay(cache);
+      std::vector<std::pair<double, std::size_t>> ranked;
+      for (std::size_t i = 0; i < 4 * kText; ++i) {
+        const std::size_t j = i % kText;
+        const double score = cache.replay_scores(i / kText / 2, i / kText % 2)[j];
+        ranked.push_back({j < 4 ? 1e9 : score, i});
+      }
+      std::ranges::sort(ranked, std::greater());
+      std::vector<std::size_t> want, got;
+      for (std::size_t i = 0; i < entries; ++i) want.push_back(ranked[i].second);
+      std::ranges::sort(want);
+      cache.finish_prompt();
+      for (std::size_t h = 0; h < 4; ++h) {
+        for (const KeptEntry& entry : cache.kept(h / 2, h % 2))
+          got.push_back(h * kText + std::size_t(entry.position));
+      }
+      EXPECT_EQ(got, want) << method << " " << entries;
+      EXPECT_LE(cache.bytes().used(), bytes);
+    }
+  }
+}
+
+TEST(KvZip, GoesOnFromAFile) {
+  const TempDir dir;
+  const Reading r;
+  for (const char* method : {"kvzip:bytes=0.3", "kvzip-plus:bytes=0.3"}) {
+    Cache cache = r.compressed(method);
+    cache.save(dir / "kept.cache", "");
+    Cache loaded = Cache::load(dir / "kept.cache");
+    EXPECT_TRUE(
+        same_bits(feed(cache, r.again, 0, 2 * kAgain, 5), feed(loaded, r.again, 0, 2 * kAgain, 7)));
+  }
 }
 
 TEST(Replay, DoesNotDependOnThreads) {

@@ -27,9 +27,18 @@ CACHES = [
     ("h2o:rate=0.25", "q4", "stream"),
     ("uniform:rate=0.25", "q3", "stream"),
     ("clustergen:budget=300,s=64", "q2", "stream"),
+    ("snapkv:rate=0.25,heads=adaptive", "bf16", "prefill"),
+    ("keydiff:rate=0.25", "bf16", "stream"),
+    ("expected-attention:rate=0.25", "int8", "stream"),
+    ("expected-attention:rate=0.25", "q4", "prefill"),
+    ("criticalkv:rate=0.25", "bf16", "stream"),
+    ("dropkv:rate=0.25", "q2", "stream"),
+    ("kvzip:bytes=0.3", "int8", "prefill"),
 ]
-SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten")
-QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1}  # the default of `observe`
+SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten", "dropkv")
+# The default of `observe`.
+QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32}
+GROWING = 1  # the state of a layer
 
 
 class Reader:
@@ -107,6 +116,15 @@ def read_cache(data, value_samples):
         elif name == "uniform":
             entries()
             r.get("QQ" if "from=oldest" in method else "Q")
+        elif name in ("keydiff", "expected-attention"):
+            entries()
+        elif name == "criticalkv":
+            r.skip("ff", entries())
+        elif name == "kvzip":
+            count = r.get("Q")
+            r.skip("i", count)
+            some_rows(count, BF16, key_dim)
+            some_rows(count, BF16, value_dim)
         elif name == "kcenter":
             r.skip("d", entries())
         elif name == "balancekv":
@@ -138,7 +156,7 @@ def read_cache(data, value_samples):
             r.get("I")
             r.skip("i")
     for _ in range(layers):
-        r.get("BBQ4Q")
+        state = r.get("BBQ4Q")[0]
         for _ in range(kv_heads):
             _, _, sink = r.get("3Q")
             rows(sink)
@@ -150,6 +168,8 @@ def read_cache(data, value_samples):
                 rows(count)
                 r.skip("f", count if sums else 0)
             r.skip("f", QUERIES.get(name, 0) * queries * key_dim)
+            if name == "expected-attention" and state != GROWING:
+                r.skip("d", queries * (1 + key_dim + key_dim * (key_dim + 1) // 2))
     crc = zlib.crc32(data[:r.at])
     assert r.get("I") == crc and r.at == len(data), f"{method}: {r.at} of {len(data)} bytes"
 

@@ -272,18 +272,27 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
     }
     return out;
   }
-  Recording recording;
-  recording.queries = kCompared;
-  for (const Variant& variant : variants) recording.include(variant.policy);
+  // What all methods want from one reading. Scores of a second reading are of one kind each.
+  Recording common;
+  common.queries = kCompared;
+  for (const Variant& variant : variants) {
+    if (variant.policy.attention_stats().replay == ReplayScore::none)
+      common.include(variant.policy);
+  }
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const Variant& variant = variants[v];
+    Recording recording = common;
+    recording.include(variant.policy);
     std::optional<Work::Reading>& reading = work_->reading;
     if (!reading || reading->key_type != variant.key_type ||
         reading->value_type != variant.value_type || reading->tokens != prompt.before ||
         reading->expected < question.expected() ||
         (recording.attention_sum && !reading->recording.attention_sum) ||
         recording.queries > reading->recording.queries ||
-        recording.replay != reading->recording.replay) {
+        (recording.query_moments && !reading->recording.query_moments) ||
+        (recording.replay != ReplayScore::none &&
+         (recording.replay != reading->recording.replay ||
+          recording.replay_chunk != reading->recording.replay_chunk))) {
       CacheOptions options = question.cache_options(variant);
       options.policy = Policy();
       options.recording = recording;

@@ -1,0 +1,24 @@
+// KVzip: the text is read a second time; the entries of all layers and heads that get the most
+// attention there are kept as they are. Kim et al. 2025 (arXiv:2505.23416), section 3 and equation
+// 2: the score of an entry is the largest attention over queries and query heads of its KV head.
+#include "summary/registry.h"
+#include "summary/replay.h"
+
+namespace ballast {
+
+const MethodInfo& kvzip_method() {
+  static const MethodInfo info = {
+      .name = "kvzip",
+      .title = "read twice; the entries that get most attention, over all layers and heads",
+      .paper = "Kim et al. 2025, KVzip (arXiv:2505.23416), section 3",
+      .parameters = tiered_parameters("bf16", "2048", "0"),
+      .sink = 4,
+      .window = 0,
+      .whole_cache = true,
+      .attention_stats = {.replay = ReplayScore::plain},
+      .make = make_tiered,
+  };
+  return info;
+}
+
+}  // namespace ballast
