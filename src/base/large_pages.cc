@@ -7,8 +7,14 @@
 #include <iterator>
 #include <new>
 
-// AddressSanitizer reports accesses beyond an array and to freed ones, as with malloc.
-#if defined(__SANITIZE_ADDRESS__)
+// AddressSanitizer reports accesses beyond an array and to freed ones, as with malloc. GCC defines
+// a macro, Clang answers a question.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define BALLAST_POISONS 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(BALLAST_POISONS)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(begin, bytes)
