@@ -96,6 +96,7 @@ TEST(SoftmaxBalance, TheoryKeepsTheSmallerClassWithTwiceTheWeight) {
     EXPECT_GE(halve(rule, tokens, (n + 1) / 2), (n + 1) / 2);
     EXPECT_LE(tokens.size(), n / 2);
     for (float w : tokens.log_weights) EXPECT_FLOAT_EQ(w, std::log(2.0f));
+    for (float w : tokens.log_normalisers) EXPECT_FLOAT_EQ(w, std::log(2.0f));
     EXPECT_EQ(rule.blocks(), (n + 99) / 100);
     EXPECT_EQ(rule.failures(), 0u);
   }
