@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -205,6 +206,34 @@ TEST(Engine, ASavedSequenceGoesOn) {
   Fixture other("llama");
   EXPECT_THAT(error_of([&] { Sequence(*other.model, Cache::load(f.reference.dir() / "saved")); }),
               testing::HasSubstr("the cache is of another model"));
+}
+
+// A cache of another model would give answers, and wrong ones.
+TEST(Engine, ACacheThatDiffersInOneNumberIsOfAnotherModel) {
+  Fixture f("mpt");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const CacheShape shape = f.model->cache_shape(0);
+  ASSERT_GE(shape.alibi_slopes.size(), 2u);
+  EXPECT_NO_THROW(Sequence(*f.model, Cache(shape, {})));
+  const auto slope = [](CacheShape& s) { s.alibi_slopes.back() *= 1.5f; };
+  const auto slopes = [](CacheShape& s) { s.alibi_slopes.clear(); };
+  const auto layers = [](CacheShape& s) { ++s.layers; };
+  const auto key_dim = [](CacheShape& s) { ++s.key_dim; };
+  const auto value_dim = [](CacheShape& s) { ++s.value_dim; };
+  const auto scale = [](CacheShape& s) { s.logits.scale *= 2; };
+  const auto softcap = [](CacheShape& s) { s.logits.softcap = 30; };
+  const auto windows = [](CacheShape& s) { s.sliding_windows.assign(s.layers, 4); };
+  const auto heads = [](CacheShape& s) { ++s.kv_heads, s.alibi_slopes.clear(); };
+  const auto group = [](CacheShape& s) { ++s.queries_per_kv_head, s.alibi_slopes.clear(); };
+  const std::function<void(CacheShape&)> changes[] = {slope, slopes,  layers,  key_dim, value_dim,
+                                                      scale, softcap, windows, heads,   group};
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    CacheShape other = shape;
+    changes[i](other);
+    EXPECT_THAT(error_of([&] { Sequence(*f.model, Cache(other, {})); }),
+                testing::HasSubstr("the cache is of another model"))
+        << "change " << i;
+  }
 }
 
 TEST(Engine, StopsBetweenTokensWhenAsked) {

@@ -35,6 +35,9 @@ TEST(RougeOfSets, UnitesTheSubsequencesOfAllSentences) {
       0.625, 1);
   // Within a sentence order counts: the longest common subsequence of "a b" and "b a" is one word.
   expect_scores(rouge_of_sets("a b", "b a"), 1, 0, 0.5);
+  // "a" or "b" is the longest, and the package takes "b". The second sentence adds a word, or none.
+  expect_scores(rouge_of_sets("b a. a", "a b"), 1, 0, 1);
+  expect_scores(rouge_of_sets("b a. b", "a b"), 1, 2. / 3, 0.5);
 }
 
 TEST(RougeOfSets, OfNothingIsNothing) {
