@@ -4,8 +4,10 @@
 
 #include <bit>
 #include <cstring>
+#include <exception>
 
 #include "base/fail.h"
+#include "text/tokenizer/character_map.h"
 
 namespace ballast {
 namespace {
@@ -47,9 +49,16 @@ std::string one_line(std::string text) {
 
 SentencePieceModel::SentencePieceModel(const std::string& serialized, const std::string& source)
     : source_(source), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  const auto status = processor_->LoadFromSerializedProto(serialized);
-  require(status.ok(), ErrorCode::bad_file, "{}: not a SentencePiece model ({})", source,
-          one_line(status.ToString()));
+  check_character_maps(serialized, source);
+  std::string problem;
+  try {
+    const auto status = processor_->LoadFromSerializedProto(serialized);
+    if (!status.ok()) problem = status.ToString();
+  } catch (const std::exception& error) {  // of its tries: an empty piece, for one
+    problem = error.what();
+  }
+  require(problem.empty(), ErrorCode::bad_file, "{}: not a SentencePiece model ({})", source,
+          one_line(problem));
 }
 
 SentencePieceModel::~SentencePieceModel() = default;

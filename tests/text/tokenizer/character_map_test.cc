@@ -1,0 +1,102 @@
+#include "text/tokenizer/character_map.h"
+
+#include <array>
+#include <cstring>
+
+#include "ballast/error.h"
+#include "text/tokenizer/sentencepiece_model.h"
+
+namespace ballast {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint32_t kLeaf = 1u << 8;
+
+std::uint32_t to(std::size_t offset) { return static_cast<std::uint32_t>(offset) << 10; }
+
+/// The rule "A" -> "b": the root's children begin at unit 256, and what ends "A" is unit 320.
+struct Map {
+  std::array<std::uint32_t, 512> units{};
+  std::string texts = std::string("b\0", 2);
+  Map() {
+    units.fill(1u << 31);  // no label
+    units[0] = to(256);
+    units[256 + 'A'] = 'A' | kLeaf | to(1);
+    units[(256 + 'A') ^ 1] = 1u << 31 | 0;
+  }
+  std::string bytes() const {
+    const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+    std::string out(reinterpret_cast<const char*>(&size), sizeof(size));
+    return out.append(reinterpret_cast<const char*>(units.data()), size) + texts;
+  }
+};
+
+std::string error_of(const std::string& map) {
+  try {
+    check_character_map(map, "file");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+SentencePieceParts parts_with(const std::string& map) {
+  SentencePieceParts parts;
+  parts.pieces = {"<unk>", "\u2581", "b"};
+  parts.scores = {0, -1, -2};
+  parts.types = {TokenType::unknown, TokenType::normal, TokenType::normal};
+  parts.character_map = map;
+  return parts;
+}
+
+TEST(CharacterMap, AWholeOneIsFollowed) {
+  EXPECT_EQ(error_of(""), "");
+  EXPECT_EQ(error_of(Map().bytes()), "");
+  std::vector<Token> tokens;
+  SentencePieceModel(serialize(parts_with(Map().bytes())), "file").encode("Ab", tokens);
+  EXPECT_EQ(tokens, (std::vector<Token>{1, 2, 2}));
+}
+
+TEST(CharacterMap, NoTextMayLeadOutOfIt) {
+  Map bad;
+  bad.units[0] = to(512);  // children behind the end
+  EXPECT_THAT(error_of(bad.bytes()), HasSubstr("a node leads to unit 767 of 512"));
+  bad = {};
+  bad.units[256 + 'A'] = 'A' | to(512);
+  EXPECT_THAT(error_of(bad.bytes()), HasSubstr("beyond its end"));
+  bad = {};
+  bad.units[(256 + 'A') ^ 1] = 1u << 31 | 2;  // behind "b"
+  EXPECT_THAT(error_of(bad.bytes()), HasSubstr("beyond its end"));
+  bad = {};
+  bad.texts = "b";  // without an end
+  EXPECT_THAT(error_of(bad.bytes()), HasSubstr("no compiled rules"));
+  bad = {};
+  bad.units[256 + 'A'] = 'A' | kLeaf | to('A');  // its children are the root's: it is one of them
+  EXPECT_THAT(error_of(bad.bytes()), HasSubstr("goes round"));
+  // 15 bytes that once made the library read out of bounds.
+  EXPECT_NE(error_of(std::string("\x08\0\0\0\xff\xff\xff\xff\0\0\0\0aaa", 15)), "");
+  for (std::size_t size : {1, 3, 4, 5, 8, 100})
+    EXPECT_NE(error_of(Map().bytes().substr(0, size)), "") << size;
+}
+
+TEST(CharacterMap, EveryReaderOfModelsChecksIt) {
+  Map bad;
+  bad.units[0] = to(512);
+  const auto load = [&](const std::string& model) -> std::string {
+    try {
+      SentencePieceModel(model, "a.model").vocabulary();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(load(serialize(parts_with(bad.bytes()))), HasSubstr("a.model: precompiled_charsmap"));
+  SentencePieceParts empty_piece = parts_with("");
+  empty_piece.pieces[2] = "";
+  EXPECT_THAT(load(serialize(empty_piece)), HasSubstr("a.model: not a SentencePiece model"));
+  EXPECT_THAT(load("\x1b"), HasSubstr("a.model: not a SentencePiece model"));
+}
+
+}  // namespace
+}  // namespace ballast
