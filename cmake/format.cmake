@@ -5,7 +5,8 @@ if(CLANG_FORMAT)
     ${CMAKE_CURRENT_SOURCE_DIR}/include/*.h ${CMAKE_CURRENT_SOURCE_DIR}/src/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/src/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/bench/*.cc
-    ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/examples/*.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.h ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/examples/*.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/examples/*.h)
   # What `./bench.sh` installs to compare with is not ours.
   list(FILTER formatted EXCLUDE REGEX "/node_modules/")

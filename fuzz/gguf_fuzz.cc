@@ -1,13 +1,11 @@
-// Any bytes either load as a GGUF file, and perhaps a model, or give an Error.
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
+// Any bytes either load as a GGUF file, and perhaps a model and a vocabulary, or give an Error.
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/model_file.h"
+#include "ballast/engine/tokenizer.h"
 #include "ballast/error.h"
 #include "memory_file.h"
+#include "target.h"
+#include "use_tokenizer.h"
 
 namespace {
 
@@ -22,14 +20,23 @@ void use_everything(const ballast::Gguf& file) {
   for (const ballast::TensorView& tensor : file.tensors()) (void)ballast::to_float(tensor);
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  ballast::MemoryFile file({reinterpret_cast<const char*>(data), size});
+void read_gguf(std::string_view input) {
+  ballast::MemoryFile file(input);
   try {
-    use_everything(ballast::Gguf(file.path()));
+    const ballast::Gguf gguf(file.path());
+    try {
+      use_everything(gguf);
+    } catch (const ballast::Error&) {
+    }
+    try {
+      ballast::fuzz::use(ballast::Tokenizer(ballast::read_vocabulary(gguf)), input);
+    } catch (const ballast::Error&) {
+    }
     ballast::ModelFile model(file.path());
   } catch (const ballast::Error&) {
   }
-  return 0;
 }
+
+}  // namespace
+
+BALLAST_FUZZ_TARGET(gguf, read_gguf)

@@ -1,18 +1,21 @@
 // Any bytes either load as a safetensors file or give an Error.
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-
 #include "ballast/engine/safetensors.h"
+
 #include "ballast/error.h"
 #include "memory_file.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  ballast::MemoryFile file({reinterpret_cast<const char*>(data), size});
+namespace {
+
+void read_tensors(std::string_view input) {
+  ballast::MemoryFile file(input);
   try {
     ballast::Safetensors tensors(file.path());
     for (const ballast::TensorView& tensor : tensors.tensors()) (void)ballast::to_float(tensor);
   } catch (const ballast::Error&) {
   }
-  return 0;
 }
+
+}  // namespace
+
+BALLAST_FUZZ_TARGET(safetensors, read_tensors)

@@ -1,28 +1,121 @@
-// A saved cache: the first 12 bytes and the checksum are set right, the rest is hostile.
+// A saved cache, and going on from it: it is asked, fed, summarised, saved and loaded again. The
+// magic number and the checksum are set right, the rest is hostile.
 #include <zlib.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include <cmath>
+#include <new>
 #include <span>
-#include <vector>
 
 #include "ballast/cache.h"
 #include "ballast/error.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::vector<std::uint8_t> file = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'C', 1, 0, 0, 0};
-  file.insert(file.end(), data, data + size);
-  const auto crc =
-      static_cast<std::uint32_t>(crc32_z(crc32_z(0, nullptr, 0), file.data(), file.size()));
-  file.resize(file.size() + sizeof(crc));
-  std::memcpy(file.data() + file.size() - sizeof(crc), &crc, sizeof(crc));
-  try {
-    ballast::Cache cache = ballast::Cache::parse(std::as_bytes(std::span(file)), "fuzz");
-    (void)cache.bytes();
-    (void)cache.kept(0, 0);
-  } catch (const ballast::Error&) {
-  } catch (const std::bad_alloc&) {
-  }
-  return 0;
+namespace {
+
+using namespace ballast;
+
+std::string with_checksum(std::string_view body) {
+  std::string file = "BALLASTC";
+  file += body.empty() || body[0] % 2 == 0 ? '\2' : '\1';
+  file.append(3, '\0');
+  if (!body.empty()) file += body.substr(1);
+  const auto crc = static_cast<std::uint32_t>(
+      crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(file.data()), file.size()));
+  return file.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
 }
+
+Matrix numbers(std::size_t rows, std::size_t cols, std::size_t seed) {
+  Matrix m(rows, cols);
+  for (std::size_t i = 0; i < rows * cols; ++i)
+    m.data()[i] = static_cast<float>((i * 7 + seed * 3 + i / 5) % 11) / 4 - 1;
+  return m;
+}
+
+void feed(Cache& cache, std::size_t tokens, std::size_t seed) {
+  const CacheShape& s = cache.shape();
+  const std::size_t heads = s.kv_heads * s.queries_per_kv_head;
+  const Matrix keys = numbers(tokens, s.kv_heads * s.key_dim, seed);
+  const Matrix values = numbers(tokens, s.kv_heads * s.value_dim, seed + 1);
+  const Matrix queries = numbers(tokens, heads * s.key_dim, seed + 2);
+  Matrix out(tokens, heads * s.value_dim);
+  for (std::size_t l = 0; l < s.layers; ++l)
+    cache.forward(l, keys.view(), values.view(), queries.view(), out.view());
+}
+
+void look_at(const Cache& cache) {
+  for (std::size_t l = 0; l < cache.shape().layers; ++l) {
+    for (std::size_t h = 0; h < cache.shape().kv_heads; ++h) {
+      (void)cache.kept(l, h);
+      (void)cache.segments(l, h);
+    }
+  }
+  (void)cache.reports();
+  BALLAST_FUZZ_CHECK(cache.bytes().used() <= cache.bytes().total());
+}
+
+void go_on(std::string_view body) {
+  const std::string file = with_checksum(body);
+  try {
+    Cache cache = Cache::parse(std::as_bytes(std::span(file)), "fuzz");
+    look_at(cache);
+    // What can be written can be read, and is the same.
+    const std::vector<std::byte> bytes = cache.to_bytes("note");
+    BALLAST_FUZZ_CHECK(Cache::parse(bytes, "again").to_bytes("note") == bytes);
+    const CacheShape& s = cache.shape();
+    if (s.layers * s.kv_heads * s.queries_per_kv_head > 64 || s.key_dim + s.value_dim > 512) return;
+    if (cache.entries() > 10'000) return;  // seconds, which no limit is broken by
+    for (std::size_t step = 0; step < 6; ++step) feed(cache, step % 3 == 2 ? 40 : 1, step);
+    look_at(cache);
+    if (!cache.needs_replay()) {
+      cache.finish_prompt();
+      feed(cache, 3, 9);
+    }
+    look_at(cache);
+    (void)Cache::parse(cache.to_bytes(), "what went on");
+  } catch (const Error&) {
+  }
+}
+
+/// Changes fields: counts, positions and enumerators where they lie, to values at the edges.
+std::string change_fields(const std::string& input, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::string out = input;
+  if (out.size() < 16 || random() % 4 == 0) return mutate(input, seed);
+  for (std::uint32_t changes = 1 + random() % 3; changes > 0; --changes) {
+    // The settings lie in front; layers begin with two bytes and counts of eight.
+    const std::size_t front = std::min<std::size_t>(out.size() - 8, 400);
+    const std::size_t at = 1 + random() % (random() % 3 == 0 ? out.size() - 8 : front);
+    if (at + 8 > out.size()) continue;
+    std::uint64_t value = 0;
+    std::memcpy(&value, out.data() + at, sizeof(value));
+    constexpr std::uint64_t kEdges[] = {
+        0,           1,           2,   127,   128,        255,        256,         65535,
+        0x7fffffffu, 0x80000000u, ~0u, ~0ull, 1ull << 63, 1ull << 62, 0x7f800000u, 0x7fc00000u};
+    switch (random() % 6) {
+      case 0:
+        ++value;
+        break;
+      case 1:
+        --value;
+        break;
+      case 2:
+        value = kEdges[random() % std::size(kEdges)];
+        break;
+      case 3:  // of another place: a count that is right elsewhere
+        std::memcpy(&value, out.data() + random() % (out.size() - 8), sizeof(value));
+        break;
+      case 4:
+        value = (value & ~0xffull) | random() % 9;
+        break;
+      case 5:
+        value *= 2;
+        break;
+    }
+    std::memcpy(out.data() + at, &value, random() % 2 == 0 ? 8 : random() % 2 == 0 ? 4 : 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+BALLAST_FUZZ_TARGET(saved_cache, go_on, change_fields)

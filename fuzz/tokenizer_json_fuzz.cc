@@ -1,21 +1,19 @@
-// A tokenizer.json, and a tokenizer made from it if it is one.
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-#include "ballast/engine/tokenizer.h"
-#include "ballast/error.h"
+// A tokenizer.json, and a tokenizer made from it if it is one: it encodes the file itself.
 #include "text/tokenizer/tokenizer_json.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
+#include "ballast/error.h"
+#include "target.h"
+#include "use_tokenizer.h"
+
+namespace {
+
+void read_json(std::string_view text) {
   try {
-    const ballast::Tokenizer tokenizer(ballast::parse_tokenizer_json(text, "fuzz"));
-    const std::vector<ballast::Token> ids =
-        tokenizer.encode(" ab\n\xff\xc3\xa9 <s>12", {.parse_special = true});
-    tokenizer.decode(ids, {.special = true});
+    ballast::fuzz::use(ballast::Tokenizer(ballast::parse_tokenizer_json(text, "fuzz")), text);
   } catch (const ballast::Error&) {
   }
-  return 0;
 }
+
+}  // namespace
+
+BALLAST_FUZZ_TARGET(tokenizer_json, read_json)
