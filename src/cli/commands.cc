@@ -4,11 +4,13 @@
 #include "cli/command.h"
 
 namespace ballast::cli {
+void add_serve(CLI::App& parent, std::function<void()>& task);
 
 std::span<const AddCommand> commands() {
   static constexpr std::array all = {
       &add_run,         //
       &add_chat,        //
+      &add_serve,       //
       &add_perplexity,  //
       &add_tokenize,    //
       &add_methods,     //

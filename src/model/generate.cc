@@ -3,52 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/fail.h"
+#include "model/stop_filter.h"
 
 namespace ballast {
-namespace {
-
-/// Holds text back until no stop string can begin in it.
-class StopFilter {
- public:
-  explicit StopFilter(const std::vector<std::string>& stops) : stops_(stops) {
-    for (const std::string& stop : stops) require(!stop.empty(), "an empty stop string");
-  }
-
-  /// Appends text and returns the part that is certain.
-  std::string push(std::string_view text) {
-    held_ += text;
-    std::size_t end = std::string::npos;
-    for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
-    found_ = end != std::string::npos;
-    return take(found_ ? end : held_.size() - longest_beginning());
-  }
-  std::string flush() { return take(held_.size()); }
-  bool found() const { return found_; }
-
- private:
-  std::string take(std::size_t count) {
-    std::string out = held_.substr(0, count);
-    held_.erase(0, count);
-    return out;
-  }
-  /// Length of the longest suffix of the text that is a prefix of a stop string.
-  std::size_t longest_beginning() const {
-    std::size_t longest = 0;
-    for (const std::string& stop : stops_) {
-      for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > longest; --n) {
-        if (std::string_view(held_).ends_with(std::string_view(stop).substr(0, n))) longest = n;
-      }
-    }
-    return longest;
-  }
-
-  const std::vector<std::string>& stops_;
-  std::string held_;
-  bool found_ = false;
-};
-
-}  // namespace
 
 std::string_view to_string(Finish finish) {
   switch (finish) {

@@ -1,0 +1,189 @@
+#include "serve/contexts.h"
+
+#include <algorithm>
+#include <random>
+
+#include "ballast/engine/context_file.h"
+#include "ballast/error.h"
+#include "base/output_file.h"
+#include "base/read_file.h"
+#include "serve/api_error.h"
+#include "serve/fields.h"
+
+namespace ballast::serve {
+
+std::string new_id(const std::string& prefix) {
+  static constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::random_device random;
+  std::uniform_int_distribution<std::size_t> any(0, letters.size() - 1);
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i) id += letters[any(random)];
+  return id;
+}
+
+std::string describe_cache(const CacheOptions& o) {
+  std::string out = fmt::format("{}, keys {}, values {}, seed {}", o.policy.to_string(),
+                                to_string(o.key_type), to_string(o.value_type), o.seed);
+  if (o.protocol != Protocol::prefill) out += ", protocol stream";
+  if (o.positions != Positions::absolute) out += ", positions rolling";
+  return out;
+}
+
+Json ContextInfo::to_json() const {
+  return {{"id", id},
+          {"object", "context"},
+          {"name", name},
+          {"created", created},
+          {"form", form.starts_with("chat") ? "chat" : "raw"},
+          {"cache", cache},
+          {"tokens", tokens},
+          {"cache_bytes", bytes},
+          {"exact_bytes", exact_bytes},
+          {"read_seconds", read_seconds},
+          {"compress_seconds", compress_seconds}};
+}
+
+Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
+                   std::vector<std::string>& refused)
+    : model_(model), memory_(memory), folder_(std::move(folder)) {
+  if (folder_.empty()) return;
+  std::filesystem::create_directories(folder_);
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    // Left by a process that was killed while it wrote.
+    if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path());
+    if (entry.path().extension() == ".cache") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  for (const std::filesystem::path& path : files) {
+    ContextInfo info;
+    info.id = path.stem().string();
+    try {
+      const Cache cache = load_context(path, model_, &info.form);
+      info.tokens = cache.tokens();
+      info.cache = describe_cache(cache.options());
+      info.bytes = cache.bytes().used();
+      info.exact_bytes = model_.exact_bytes(cache);
+    } catch (const Error& error) {
+      refused.emplace_back(error.what());
+      continue;
+    }
+    // Without these notes the context still answers; its text is then not known.
+    try {
+      const Json json = parse_object(read_file(notes(info.id)));
+      Fields fields(json);
+      info.name = fields.text("name").value_or("");
+      info.before = fields.text("before").value_or("");
+      info.system = fields.text("system").value_or("");
+      info.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
+      info.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
+      info.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
+    } catch (const std::exception&) {
+      info.name = info.id;
+    }
+    slots_[info.id] = {info, nullptr, 0};
+  }
+}
+
+ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
+  info.id = new_id("ctx_");
+  if (!folder_.empty()) {
+    // The cache comes last: a context exists once its cache does.
+    const Json json = {{"name", info.name},
+                       {"before", info.before},
+                       {"system", info.system},
+                       {"created", info.created},
+                       {"read_seconds", info.read_seconds},
+                       {"compress_seconds", info.compress_seconds}};
+    write_file(notes(info.id), to_text(json));
+    save_context(file(info.id), model_, cache, info.form);
+  }
+  auto context = std::make_shared<const Context>(
+      Context{info, std::move(cache), std::move(lease)});
+  const std::scoped_lock lock(mutex_);
+  slots_[info.id] = {info, std::move(context), ++uses_};
+  return info;
+}
+
+std::vector<ContextInfo> Contexts::list() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<ContextInfo> out;
+  for (const auto& [id, slot] : slots_) out.push_back(slot.info);
+  return out;
+}
+
+std::optional<ContextInfo> Contexts::info(const std::string& id) const {
+  const std::scoped_lock lock(mutex_);
+  const auto at = slots_.find(id);
+  if (at == slots_.end()) return std::nullopt;
+  return at->second.info;
+}
+
+std::shared_ptr<const Context> Contexts::load(const ContextInfo& info) {
+  Lease lease;
+  std::error_code unknown;
+  const std::uintmax_t size = std::filesystem::file_size(file(info.id), unknown);
+  while (!memory_.take(std::max<std::size_t>(info.bytes, unknown ? 0 : size), lease)) {
+    if (evict_locked()) continue;
+    throw ApiError(503, "insufficient_memory",
+                   fmt::format("no memory for the context {} now: {} bytes; try again later",
+                               info.id, info.bytes));
+  }
+  Cache cache = load_context(file(info.id), model_);
+  lease.shrink(cache.bytes().total());
+  return std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
+}
+
+std::shared_ptr<const Context> Contexts::get(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = slots_.find(id);
+  if (at == slots_.end()) return nullptr;
+  Slot& slot = at->second;
+  slot.used = ++uses_;
+  if (!slot.loaded) slot.loaded = load(slot.info);
+  return slot.loaded;
+}
+
+bool Contexts::remove(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  if (slots_.erase(id) == 0) return false;
+  if (!folder_.empty()) {
+    std::filesystem::remove(file(id));
+    std::filesystem::remove(notes(id));
+  }
+  return true;
+}
+
+bool Contexts::evict() {
+  // The scheduler asks, which must not wait for a context that is being loaded.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && evict_locked();
+}
+
+bool Contexts::evict_locked() {
+  if (folder_.empty()) return false;
+  Slot* oldest = nullptr;
+  for (auto& [id, slot] : slots_) {
+    if (!slot.loaded || slot.loaded.use_count() > 1) continue;
+    if (oldest == nullptr || slot.used < oldest->used) oldest = &slot;
+  }
+  if (oldest == nullptr) return false;
+  oldest->loaded.reset();
+  return true;
+}
+
+std::size_t Contexts::loaded_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.loaded) bytes += slot.loaded->lease.bytes();
+  }
+  return bytes;
+}
+
+std::size_t Contexts::size() const {
+  const std::scoped_lock lock(mutex_);
+  return slots_.size();
+}
+
+}  // namespace ballast::serve

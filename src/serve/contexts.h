@@ -1,0 +1,91 @@
+// Texts that were read once, for requests that name them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "report/json.h"
+#include "serve/memory.h"
+
+namespace ballast::serve {
+
+/// What is known of a context without its cache.
+struct ContextInfo {
+  std::string id;
+  std::string name;
+  std::string form;        ///< of QuestionForm::to_text()
+  std::string before;      ///< text that was read, with the words of the template; may be empty
+  std::string system;      ///< what the template says first
+  std::string cache;       ///< method, types and seed
+  std::int64_t created = 0;
+  std::size_t tokens = 0;
+  std::size_t bytes = 0;       ///< of the cache
+  std::size_t exact_bytes = 0; ///< that the exact cache would take
+  double read_seconds = 0;
+  double compress_seconds = 0;
+
+  Json to_json() const;
+};
+
+/// A context whose cache is in memory. Never changes.
+struct Context {
+  ContextInfo info;
+  Cache cache;
+  Lease lease;
+};
+
+/// All contexts. Safe to use from many threads.
+class Contexts {
+ public:
+  /// `folder`: where they survive the process; empty: nowhere. Reads those that are there; files
+  /// of another model and damaged ones stay where they are, and `refused` has a line for each.
+  Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
+           std::vector<std::string>& refused);
+
+  /// Adds a context under a new id; saves it whole first where there is a folder.
+  ContextInfo add(ContextInfo info, Cache cache, Lease lease);
+  std::vector<ContextInfo> list() const;
+  std::optional<ContextInfo> info(const std::string& id) const;
+  /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory
+  /// for it, Error if its file is damaged.
+  std::shared_ptr<const Context> get(const std::string& id);
+  /// Whether there was one.
+  bool remove(const std::string& id);
+  /// Drops the cache used longest ago of those that are on disk and not in use. False: none.
+  bool evict();
+  std::size_t loaded_bytes() const;
+  std::size_t size() const;
+
+ private:
+  struct Slot {
+    ContextInfo info;
+    std::shared_ptr<const Context> loaded;
+    std::uint64_t used = 0;
+  };
+  std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
+  std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
+  bool evict_locked();
+  std::shared_ptr<const Context> load(const ContextInfo& info);
+
+  const Model& model_;
+  Memory& memory_;
+  std::filesystem::path folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Slot> slots_;
+  std::uint64_t uses_ = 0;
+};
+
+/// A random id of 24 letters and digits after `prefix`.
+std::string new_id(const std::string& prefix);
+
+/// The options of a cache as text; caches of equal text are of one kind.
+std::string describe_cache(const CacheOptions& options);
+
+}  // namespace ballast::serve

@@ -1,0 +1,348 @@
+#include "serve/requests.h"
+
+#include <ctime>
+#include <limits>
+#include <random>
+
+#include "base/fail.h"
+#include "serve/api_error.h"
+#include "text/question_form.h"
+
+namespace ballast::serve {
+namespace {
+
+constexpr std::uint64_t kMostTokens = 1 << 30;
+constexpr std::size_t kMostStops = 16;
+
+/// Runs what throws Error about the field `param`.
+template <typename Action>
+auto naming(const std::string& param, Action&& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    refuse(param, "{}: {}", param, error.what());
+  }
+}
+
+/// A share as a number, or an amount as text.
+std::string bytes_of(const Json& value, const std::string& name) {
+  if (value.is_string()) return value.get<std::string>();
+  const double number = value.is_number() ? value.get<double>() : -1;
+  if (number > 0 && number < 1) return fmt::format("{}", number);
+  if (number == 1) return "100%";
+  if (value.is_number_unsigned() && number > 1) return fmt::format("{}B", value.get<std::uint64_t>());
+  refuse(name,
+         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text such as \"1/8\"", name,
+         shown(value));
+}
+
+/// The texts of a message's content.
+std::string content_of(Fields& message, const std::string& where) {
+  const Json* content = message.find("content");
+  if (content == nullptr) refuse(where + "content", "{}content is missing", where);
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    refuse(where + "content", "{}content: {} is neither a string nor an array of parts", where,
+           shown(*content));
+  }
+  std::string text;
+  for (std::size_t i = 0; i < content->size(); ++i) {
+    Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
+    const std::string type = part.text("type").value_or("");
+    if (type != "text") {
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("{}: only parts of type \"text\" are supported, this is {}",
+                                 part.full("type"), shown(Json(type))),
+                     part.full("type"));
+    }
+    const auto words = part.text("text");
+    if (!words) refuse(part.full("text"), "{} is missing", part.full("text"));
+    text += *words;
+    part.end();
+  }
+  return text;
+}
+
+std::vector<ChatMessage> messages_of(Fields& fields) {
+  const Json* list = fields.find("messages");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    refuse("messages", "messages: an array of at least one message is needed");
+  }
+  std::vector<ChatMessage> out;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const std::string where = fmt::format("messages[{}].", i);
+    Fields message((*list)[i], where);
+    std::string role = message.text("role").value_or("");
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant") {
+      refuse(where + "role",
+             "{}role: {} is none of \"system\", \"developer\", \"user\", \"assistant\"", where,
+             shown(Json(role)));
+    }
+    out.push_back({role, content_of(message, where)});
+    message.only("tool_calls", Json::array());
+    message.only("function_call", nullptr);
+    message.only("audio", nullptr);
+    message.ignore({"refusal", "annotations"});
+    message.end();
+  }
+  return out;
+}
+
+/// What both kinds of request have in common.
+void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
+  const std::string model = f.text("model").value_or(limits.model);
+  if (model != limits.model) {
+    throw ApiError(404, "model_not_found",
+                   fmt::format("the model {} is not here; this server runs {}", shown(Json(model)),
+                               shown(Json(limits.model))),
+                   "model");
+  }
+  GenerateOptions& g = out.job.generate;
+  SamplingOptions& s = g.sampling;
+  s.temperature = static_cast<float>(f.number("temperature", 0, 2, 1));
+  s.top_p = static_cast<float>(f.number("top_p", 0, 1, 1));
+  if (s.top_p == 0) refuse("top_p", "top_p: must be above 0");
+  s.min_p = static_cast<float>(f.number("min_p", 0, 1, 0));
+  if (s.min_p == 1) refuse("min_p", "min_p: must be below 1");
+  s.top_k = f.count("top_k", 0, kMostTokens).value_or(0);
+  s.repetition_penalty = static_cast<float>(f.number("repetition_penalty", 1, 100, 1));
+  const auto seed = f.count("seed", 0, std::numeric_limits<std::uint64_t>::max());
+  s.seed = seed ? *seed : std::random_device()();
+  const auto most = f.count("max_tokens", 1, kMostTokens);
+  const auto most_made = f.count("max_completion_tokens", 1, kMostTokens);
+  if (most && most_made && *most != *most_made) {
+    refuse("max_tokens", "max_tokens and max_completion_tokens are both given and differ");
+  }
+  g.max_tokens = most_made.value_or(most.value_or(limits.max_tokens));
+  g.ignore_end = f.flag("ignore_eos", false);
+  if (const Json* stop = f.find("stop")) {
+    const Json all = stop->is_string() ? Json::array({*stop}) : *stop;
+    if (!all.is_array() || all.size() > kMostStops) {
+      refuse("stop", "stop: {} is neither a string nor an array of at most {} strings",
+             shown(*stop), kMostStops);
+    }
+    for (const Json& one : all) {
+      if (!one.is_string() || one.get_ref<const std::string&>().empty()) {
+        refuse("stop", "stop: {} is not a string of at least one character", shown(one));
+      }
+      g.stop.push_back(one.get<std::string>());
+    }
+  }
+  out.job.choices = f.count("n", 1, limits.choices).value_or(1);
+  out.stream = f.flag("stream", false);
+  if (const Json* options = f.find("stream_options")) {
+    if (!out.stream) refuse("stream_options", "stream_options: only with \"stream\": true");
+    Fields o(*options, "stream_options.");
+    out.include_usage = o.flag("include_usage", false);
+    o.only("include_obfuscation", false);
+    o.end();
+  }
+  f.only("frequency_penalty", 0);
+  f.only("presence_penalty", 0);
+  f.only("logit_bias", Json::object());
+  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+}
+
+void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, TextRequest& out) {
+  const auto id = f.text("context");
+  const Json* cache = f.find("cache");
+  if (!id) {
+    out.job.cache = parse_cache(cache, limits.cache);
+    return;
+  }
+  if (cache != nullptr) {
+    refuse("cache", "cache: the context {} has its own; leave it out", to_utf8(*id));
+  }
+  try {
+    out.job.context = contexts.get(*id);
+  } catch (const Error& error) {
+    throw ApiError(500, "bad_context", error.what(), "context");
+  }
+  if (!out.job.context) {
+    throw ApiError(404, "context_not_found",
+                   fmt::format("context: there is no {}; POST /v1/contexts makes one",
+                               shown(Json(*id))),
+                   "context");
+  }
+  const bool chat = out.job.context->info.form.starts_with("chat");
+  if (chat != out.chat) {
+    refuse("context", "context: {} is of the form \"{}\": use {}", *id, chat ? "chat" : "raw",
+           chat ? "/v1/chat/completions" : "/v1/completions");
+  }
+}
+
+/// Tokens of a conversation whose first message goes on after a context.
+std::vector<Token> after_context(const Tokenizer& tokenizer, std::vector<ChatMessage> messages) {
+  // The placeholder of the text that was read, a private code point that texts do not use.
+  constexpr std::string_view place = "\uE0B0\uE0A2\uE0B0";
+  if (messages[0].role != "user") {
+    refuse("messages[0].role",
+           "messages[0].role: the first message after a context must be of the user; the system's "
+           "belongs into POST /v1/contexts");
+  }
+  messages[0].content.insert(0, place);
+  const std::string text =
+      ChatTemplate::of(tokenizer).format(messages, chat_options(tokenizer, true));
+  const std::size_t at = text.find(place);
+  require(at != std::string::npos, "the model's chat template leaves out the first message");
+  return encode_more(tokenizer, text.substr(at + place.size()), true);
+}
+
+}  // namespace
+
+Policy policy_of(const std::string& method, const std::string& bytes) {
+  const Policy policy =
+      Policy::parse(!method.empty() ? method : bytes.empty() ? "exact" : "replay");
+  if (bytes.empty()) return policy;
+  require(!policy.has_memory(), "bytes and method {} both say how much to keep", method);
+  return policy.with("bytes", bytes);
+}
+
+CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
+  if (value == nullptr) return standard;
+  Fields f(*value, "cache.");
+  CacheOptions out = standard;
+  const Json* bytes = f.find("bytes");
+  const auto method = f.text("method");
+  const auto protocol = f.text("protocol"), positions = f.text("positions");
+  const auto type = f.text("type"), key_type = f.text("key_type"),
+             value_type = f.text("value_type");
+  f.end();
+  naming("cache", [&] {
+    if (bytes != nullptr || method) {
+      out.policy = policy_of(method.value_or(""),
+                             bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
+    }
+    if (protocol) out.protocol = parse_protocol(*protocol);
+    if (positions) out.positions = parse_positions(*positions);
+    if (type) out.key_type = out.value_type = parse_storage_type(*type);
+    if (key_type) out.key_type = parse_storage_type(*key_type);
+    if (value_type) out.value_type = parse_storage_type(*value_type);
+  });
+  return out;
+}
+
+TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
+                       Contexts& contexts) {
+  TextRequest out;
+  out.chat = out.job.chat = true;
+  Fields f(body);
+  parse_common(f, limits, out);
+  std::vector<ChatMessage> messages = messages_of(f);
+  out.logprobs = f.flag("logprobs", false);
+  if (const auto top = f.count("top_logprobs", 0, 20)) {
+    if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
+    out.job.generate.alternatives = *top;
+  }
+  f.only("tools", Json::array());
+  f.only("tool_choice", "none");
+  f.only("functions", Json::array());
+  f.only("response_format", {{"type", "text"}});
+  f.only("modalities", Json::array({"text"}));
+  f.only("reasoning_effort", "none");
+  f.ignore({"parallel_tool_calls"});
+  parse_place(f, limits, contexts, out);
+  f.end();
+  Job& job = out.job;
+  naming("messages", [&] {
+    if (job.context) {
+      job.prompt = after_context(tokenizer, std::move(messages));
+      return;
+    }
+    job.prompt = encode_chat(tokenizer, messages);
+    job.compress_at = job.prompt.size();
+    // The first turn is what the method summarizes, so that later turns find it summarized.
+    std::size_t first = 0;
+    while (first < messages.size() && messages[first].role != "user") ++first;
+    if (first + 1 < messages.size() && job.cache.protocol == Protocol::prefill &&
+        job.cache.policy.info().window_policy != WindowPolicy::all) {
+      const std::vector<Token> turn =
+          encode_chat(tokenizer, std::span(messages).first(first + 1));
+      if (turn.size() < job.prompt.size() &&
+          std::equal(turn.begin(), turn.end(), job.prompt.begin())) {
+        job.compress_at = turn.size();
+      }
+    }
+  });
+  if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
+  return out;
+}
+
+TextRequest parse_completion(const Json& body, const RequestLimits& limits,
+                             const Tokenizer& tokenizer, Contexts& contexts) {
+  TextRequest out;
+  Fields f(body);
+  parse_common(f, limits, out);
+  if (const auto top = f.count("logprobs", 0, 20)) {
+    out.logprobs = true;
+    out.job.generate.alternatives = *top;
+  }
+  f.only("echo", false);
+  f.only("suffix", "");
+  f.only("best_of", out.job.choices);
+  f.only("response_format", {{"type", "text"}});
+  parse_place(f, limits, contexts, out);
+  const Json* prompt = f.find("prompt");
+  if (prompt == nullptr) refuse("prompt", "prompt is missing");
+  f.end();
+  Job& job = out.job;
+  // An answer begins a text for a client, but goes on after the prompt, its leading space included.
+  job.generate.text_start = false;
+  if (prompt->is_array() && prompt->size() == 1 && (*prompt)[0].is_string()) prompt = &(*prompt)[0];
+  if (prompt->is_string()) {
+    const std::string& text = prompt->get_ref<const std::string&>();
+    naming("prompt", [&] {
+      const QuestionForm form = QuestionForm::raw("");
+      job.prompt = job.context ? form.question(tokenizer, text) : form.whole(tokenizer, text);
+    });
+  } else if (prompt->is_array()) {
+    for (const Json& token : *prompt) {
+      if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
+        refuse("prompt", "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
+               shown(token), tokenizer.size() - 1);
+      }
+      job.prompt.push_back(token.get<Token>());
+    }
+  } else {
+    refuse("prompt", "prompt: {} is neither a string nor an array of tokens", shown(*prompt));
+  }
+  if (job.prompt.empty()) refuse("prompt", "prompt: the prompt is empty");
+  job.compress_at = job.prompt.size();
+  return out;
+}
+
+ContextRequest parse_context(const Json& body, const RequestLimits& limits,
+                             const Tokenizer& tokenizer) {
+  ContextRequest out;
+  Fields f(body);
+  const auto text = f.text("text");
+  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  const std::string form = f.text("form").value_or("chat");
+  if (form != "chat" && form != "raw") {
+    refuse("form", "form: {} is neither \"chat\" nor \"raw\"", shown(Json(form)));
+  }
+  out.info.name = f.text("name").value_or("");
+  out.info.system = f.text("system").value_or("");
+  if (form == "raw" && !out.info.system.empty()) {
+    refuse("system", "system: only with \"form\": \"chat\"");
+  }
+  out.job.cache = parse_cache(f.find("cache"), limits.cache);
+  f.end();
+  naming("text", [&] {
+    const QuestionForm words =
+        form == "raw" ? QuestionForm::raw(*text)
+                      : QuestionForm::from_template(tokenizer, out.info.system, *text);
+    out.info.form = words.to_text();
+    out.info.before = words.before;
+    out.job.prompt = words.begin(tokenizer);
+  });
+  out.info.created = std::time(nullptr);
+  out.info.tokens = out.job.prompt.size();
+  out.job.compress_at = out.job.prompt.size();
+  out.job.chat = form == "chat";
+  out.job.choices = 0;
+  return out;
+}
+
+}  // namespace ballast::serve

@@ -1,0 +1,57 @@
+// What clients of OpenAI's API ask for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/chat.h"
+#include "ballast/engine/generate.h"
+#include "report/json.h"
+#include "serve/contexts.h"
+#include "serve/fields.h"
+#include "serve/scheduler.h"
+
+namespace ballast::serve {
+
+/// What a request may take, and what it means where it does not say.
+struct RequestLimits {
+  std::string model;             ///< its name
+  std::size_t choices = 16;      ///< n at most
+  std::size_t max_tokens = 2048; ///< of an answer, unless the request says
+  CacheOptions cache;            ///< unless the request says
+};
+
+/// A request for text.
+struct TextRequest {
+  bool chat = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  Job job;
+};
+
+/// /v1/chat/completions. Throws ApiError, which names the field.
+TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
+                       Contexts& contexts);
+/// /v1/completions.
+TextRequest parse_completion(const Json& body, const RequestLimits& limits,
+                             const Tokenizer& tokenizer, Contexts& contexts);
+
+/// A request to read a context.
+struct ContextRequest {
+  ContextInfo info;
+  Job job;
+};
+/// POST /v1/contexts: text, name, system, form ("chat", "raw"), cache.
+ContextRequest parse_context(const Json& body, const RequestLimits& limits,
+                             const Tokenizer& tokenizer);
+
+/// {"bytes": 0.125, "method": "replay", …}; null: `standard`.
+CacheOptions parse_cache(const Json* value, const CacheOptions& standard);
+/// The policy of a method string and an amount of memory, either of which may be empty. Throws
+/// Error as Policy does.
+Policy policy_of(const std::string& method, const std::string& bytes);
+
+}  // namespace ballast::serve

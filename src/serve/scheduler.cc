@@ -1,0 +1,557 @@
+#include "serve/scheduler.h"
+
+#include <algorithm>
+#include <new>
+
+#include "ballast/matrix.h"
+#include "model/stop_filter.h"
+#include "serve/turns.h"
+
+namespace ballast::serve {
+namespace {
+
+/// Tokens of a prompt read at once at most, and at least where others wait for their next token.
+constexpr std::size_t kChunk = 256, kLeast = 16;
+/// Seconds that a chunk should take where others wait.
+constexpr double kPatience = 0.2;
+
+ApiError to_api(const Error& error) {
+  const bool memory = error.code() == ErrorCode::out_of_memory;
+  const bool limit = error.code() == ErrorCode::over_limit;
+  return {memory ? 503 : 400,
+          memory  ? "insufficient_memory"
+          : limit ? "context_length_exceeded"
+                  : "invalid_value",
+          error.what()};
+}
+
+}  // namespace
+
+std::optional<Event> Ticket::wait(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  if (!ready_.wait_for(lock, most, [&] { return !events_.empty(); })) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void Ticket::push(Event event) {
+  {
+    const std::scoped_lock lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  ready_.notify_one();
+}
+
+/// One choice.
+struct Scheduler::Stream {
+  Stream(const Tokenizer& tokenizer, const GenerateOptions& options, std::vector<Token> history,
+         std::size_t number)
+      : number(number),
+        sampler(options.sampling),
+        text(tokenizer, {.text_start = options.text_start}),
+        stop(options.stop),
+        past(std::move(history)) {}
+
+  std::size_t number;
+  Sampler sampler;
+  TokenStream text;
+  StopFilter stop;
+  std::vector<Token> past;
+  std::size_t made = 0;
+  Token next = kNoToken;  ///< to be read next; kNoToken: ended
+  Sequence* sequence = nullptr;
+  std::unique_ptr<Sequence> own;  ///< of all choices but the first
+};
+
+struct Scheduler::Running {
+  Job job;
+  std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
+  Lease lease;
+  std::unique_ptr<Sequence> sequence;
+  std::size_t before = 0;  ///< tokens of the context
+  std::size_t read = 0;    ///< tokens of the prompt in the sequence
+  std::size_t cached = 0;
+  std::vector<float> logits;      ///< of the last token read, where needed
+  std::vector<float> compressed;  ///< of the last token that was summarized
+  std::unique_ptr<Turns> compressing;
+  std::vector<std::unique_ptr<Stream>> streams;
+  double compress_seconds = 0, read_seconds = 0;
+  Stopwatch since_request, since_admitted;
+  bool ended = false;
+
+  bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
+  bool reading() const { return !ended && streams.empty(); }
+  std::size_t places() const { return std::max<std::size_t>(1, job.choices); }
+};
+
+Scheduler::Scheduler(const Model& model, const Tokenizer& tokenizer,
+                     const SchedulerOptions& options, Memory& memory, Contexts& contexts,
+                     Metrics& metrics)
+    : model_(model),
+      tokenizer_(tokenizer),
+      options_(options),
+      memory_(memory),
+      contexts_(contexts),
+      metrics_(metrics),
+      prefixes_(memory, metrics),
+      engine_(model),
+      free_at_start_(memory.left()),
+      thread_([this] { loop(); }) {}
+
+Scheduler::~Scheduler() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = woken_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::size_t Scheduler::own_memory(const Model& model, std::size_t slots) {
+  const std::size_t positions = model.config().max_positions;
+  const MemoryEstimate estimate = model.estimate(CacheOptions{}, positions, 0, kChunk);
+  return estimate.weights + estimate.scratch +
+         slots * model.config().vocabulary * sizeof(float);
+}
+
+std::size_t Scheduler::memory_for(const Job& job) const {
+  const std::size_t most = job.choices == 0 ? 0 : job.generate.max_tokens;
+  if (job.context) {
+    const std::size_t context = job.context->info.tokens;
+    const MemoryEstimate estimate =
+        model_.estimate(job.context->cache.options(), context, job.prompt.size() + most, kChunk);
+    return std::max<std::size_t>(1, job.choices) * estimate.kept;
+  }
+  const std::size_t later = job.prompt.size() - job.compress_at;
+  const MemoryEstimate estimate =
+      model_.estimate(job.cache, job.compress_at, later + most, kChunk);
+  const bool again = job.cache.policy.attention_stats().replay != ReplayScore::none;
+  return estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
+         (again ? estimate.scratch : 0);
+}
+
+std::shared_ptr<Ticket> Scheduler::submit(Job job) {
+  const std::size_t positions = model_.config().max_positions;
+  const std::size_t all = job.prompt.size() + (job.context ? job.context->info.tokens : 0);
+  const Positions kind = job.context ? job.context->cache.options().positions : job.cache.positions;
+  if (kind == Positions::absolute && all > positions) {
+    throw ApiError(
+        400, "context_length_exceeded",
+        fmt::format("this model's maximum context length is {} tokens, the request has {}; shorten "
+                    "it, or set cache to a method with a budget, protocol stream and positions "
+                    "rolling",
+                    positions, all),
+        "messages");
+  }
+  if (kind == Positions::absolute && job.choices > 0) {
+    const std::size_t room = positions - all;
+    job.generate.max_tokens = std::clamp<std::size_t>(room, 1, job.generate.max_tokens);
+  }
+  // The room that a sequence is given at once. A rate counts the prompt.
+  job.cache.expected_tokens =
+      job.cache.protocol == Protocol::stream
+          ? job.prompt.size()
+          : job.prompt.size() + (job.choices == 0 ? 0 : job.generate.max_tokens);
+  std::size_t need = 0;
+  try {
+    need = memory_for(job);
+  } catch (const Error& error) {
+    throw to_api(error);
+  }
+  if (need > free_at_start_) {
+    throw ApiError(400, "insufficient_memory",
+                   fmt::format("this request needs {} bytes of memory, --memory leaves {}; give "
+                               "fewer max_tokens or a smaller cache",
+                               need, free_at_start_),
+                   "cache");
+  }
+  auto running = std::make_unique<Running>();
+  running->job = std::move(job);
+  std::shared_ptr<Ticket> ticket = running->ticket;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (queued_ >= options_.queue) {
+      throw ApiError(429, "rate_limit_exceeded",
+                     fmt::format("{} requests wait already; try again later", queued_));
+    }
+    waiting_[running->job.client].push_back(std::move(running));
+    metrics_.queued = ++queued_;
+    woken_ = true;
+  }
+  wake_.notify_all();
+  return ticket;
+}
+
+template <typename Work>
+void Scheduler::guard(Running& job, Work&& work) {
+  try {
+    work();
+  } catch (const ApiError& error) {
+    fail(job, error);
+  } catch (const Error& error) {
+    fail(job, to_api(error));
+  } catch (const std::bad_alloc&) {
+    fail(job, ApiError(503, "insufficient_memory", "out of memory; try again later"));
+  } catch (const std::exception& error) {
+    fail(job, ApiError(500, "internal_error", error.what()));
+  }
+}
+
+void Scheduler::loop() {
+  while (true) {
+    bool busy = admit();
+    busy |= read_some();
+    busy |= decode();
+    drop_ended();
+    std::unique_lock lock(mutex_);
+    if (!busy) {
+      stepped_ = false;
+      // A client may leave while its prompt is being summarized.
+      wake_.wait_for(lock, std::chrono::milliseconds(200), [&] { return woken_; });
+    }
+    woken_ = false;
+    if (stopping_) break;
+  }
+  for (auto& job : running_) fail(*job, ApiError(503, "shutting_down", "the server is stopping"));
+  running_.clear();
+  const std::scoped_lock lock(mutex_);
+  for (auto& [client, jobs] : waiting_) {
+    for (auto& job : jobs) fail(*job, ApiError(503, "shutting_down", "the server is stopping"));
+  }
+  waiting_.clear();
+}
+
+bool Scheduler::take_memory(std::size_t bytes, Lease& lease) {
+  while (!memory_.take(bytes, lease)) {
+    if (!prefixes_.evict() && !contexts_.evict()) return false;
+  }
+  return true;
+}
+
+bool Scheduler::admit() {
+  bool any = false;
+  while (true) {
+    std::size_t used = 0;
+    for (const auto& job : running_) used += job->ended ? 0 : job->places();
+    std::unique_lock lock(mutex_);
+    // Jobs whose client has left free their places in the queue.
+    for (auto client = waiting_.begin(); client != waiting_.end();) {
+      queued_ -= std::erase_if(client->second, [&](const auto& job) {
+        if (!job->ticket->cancelled()) return false;
+        ++metrics_.cancelled;
+        return true;
+      });
+      client = client->second.empty() ? waiting_.erase(client) : std::next(client);
+    }
+    metrics_.queued = queued_;
+    metrics_.streams = used;
+    if (waiting_.empty()) return any;
+    auto next = waiting_.upper_bound(last_client_);
+    if (next == waiting_.end()) next = waiting_.begin();
+    std::unique_ptr<Running>& first = next->second.front();
+    if (used > 0 && used + first->places() > options_.slots) return any;
+    std::unique_ptr<Running> job = std::move(first);
+    next->second.pop_front();
+    lock.unlock();
+    const bool started = start(job);
+    lock.lock();
+    if (!started) {  // it waits for memory, and no one overtakes it
+      waiting_[job->job.client].push_front(std::move(job));
+      return any;
+    }
+    last_client_ = job->job.client;
+    if (waiting_[last_client_].empty()) waiting_.erase(last_client_);
+    metrics_.queued = --queued_;
+    lock.unlock();
+    running_.push_back(std::move(job));
+    any = true;
+  }
+}
+
+bool Scheduler::shares(const Job& job) const {
+  // Long texts turn otherwise in some models, so that no beginning is common.
+  return !job.context && job.choices > 0 && model_.config().rope.long_divisors.empty() &&
+         job.cache.protocol == Protocol::prefill && job.cache.positions == Positions::absolute;
+}
+
+bool Scheduler::start(std::unique_ptr<Running>& running) {
+  Running& r = *running;
+  if (!take_memory(memory_for(r.job), r.lease)) {
+    if (!running_.empty()) return false;
+    // Nothing that runs will give memory back: contexts have it.
+    fail(r, ApiError(503, "insufficient_memory",
+                     fmt::format("{} bytes are needed, {} are free: contexts have the rest; delete "
+                                 "some, or try again later",
+                                 memory_for(r.job), memory_.left())));
+    return true;
+  }
+  r.since_admitted = Stopwatch();
+  guard(r, [&] {
+    if (r.job.context) {
+      r.sequence = std::make_unique<Sequence>(model_, r.job.context->cache.clone());
+      r.before = r.cached = r.job.context->info.tokens;
+    } else if (shares(r.job)) {
+      auto found = prefixes_.find(describe_cache(r.job.cache), r.job.prompt,
+                                  r.exact() ? 0 : r.job.compress_at);
+      if (found) {
+        r.sequence = std::make_unique<Sequence>(model_, std::move(found->cache));
+        r.read = r.cached = found->tokens;
+        r.logits = found->logits;
+        r.compressed = std::move(found->logits);
+      }
+    }
+    if (!r.sequence) {
+      r.sequence = std::make_unique<Sequence>(model_, r.job.cache);
+    } else {
+      r.sequence->cache().reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
+    }
+    metrics_.cached_tokens += r.cached;
+    if (r.read == r.job.prompt.size()) prompt_read(r);
+  });
+  return true;
+}
+
+std::size_t Scheduler::chunk() const {
+  const bool others = std::ranges::any_of(
+      running_, [](const auto& job) { return !job->ended && !job->streams.empty(); });
+  if (!others || tokens_per_second_ == 0) return kChunk;
+  return std::clamp(static_cast<std::size_t>(tokens_per_second_ * kPatience), kLeast, kChunk);
+}
+
+bool Scheduler::read_some() {
+  for (auto at = running_.begin(); at != running_.end(); ++at) {
+    Running& job = **at;
+    if (!job.reading()) continue;
+    if (job.ticket->cancelled()) {
+      job.ended = true;
+      ++metrics_.cancelled;
+      continue;
+    }
+    bool worked = true;
+    guard(job, [&] {
+      if (!job.compressing) return read_chunk(job);
+      if (!job.compressing->over()) {
+        const Stopwatch watch;
+        job.compressing->run();
+        worked = watch.seconds() > 1e-4;  // else it runs beside
+        if (!job.compressing->over()) return;
+      }
+      job.compressing.reset();
+      worked = true;
+      if (job.read == job.job.prompt.size()) prompt_read(job);
+    });
+    if (!worked) continue;
+    // The next turn is another's.
+    running_.splice(running_.end(), running_, at);
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::read_chunk(Running& r) {
+  const std::vector<Token>& prompt = r.job.prompt;
+  const bool later = r.sequence->prompt_finished();
+  const std::size_t end = later ? prompt.size() : r.job.compress_at;
+  PrefillOptions options;
+  options.finish_prompt = false;
+  options.chunk = chunk();
+  std::size_t count = 0;
+  options.progress = [&](std::size_t done, std::size_t total) {
+    count = done;
+    return done == total;  // one chunk, and logits after the last
+  };
+  const Stopwatch watch;
+  std::vector<float> logits =
+      engine_.prefill(*r.sequence, std::span(prompt).subspan(r.read, end - r.read), options);
+  const double seconds = watch.seconds();
+  r.read += count;
+  r.read_seconds += seconds;
+  metrics_.prompt_tokens += count;
+  if (count >= kLeast) tokens_per_second_ = static_cast<double>(count) / seconds;
+  if (r.read < end) return;
+  r.logits = std::move(logits);
+  if (!later) {
+    if (!r.exact()) r.compressed = r.logits;
+    begin_compressing(r);
+  } else {
+    prompt_read(r);
+  }
+}
+
+void Scheduler::begin_compressing(Running& r) {
+  if (r.exact()) {
+    r.sequence->finish_prompt();
+    if (r.read == r.job.prompt.size()) prompt_read(r);
+    return;
+  }
+  const bool has_template = !tokenizer_.vocabulary().chat_template.empty();
+  r.compressing = std::make_unique<Turns>(
+      [this, &r, wording = replay_wording(tokenizer_, r.job.chat && has_template)](Turns& turns) {
+        const Stopwatch watch;
+        ReplayOptions options{wording, [&](std::size_t, std::size_t) { return turns.pause(); }};
+        if (r.sequence->cache().needs_replay()) {
+          Engine engine(model_);
+          if (!engine.replay(*r.sequence, options)) return;
+        }
+        turns.leave();
+        r.sequence->finish_prompt();
+        r.compress_seconds = watch.seconds();
+      },
+      [this] {
+        {
+          const std::scoped_lock lock(mutex_);
+          woken_ = true;
+        }
+        wake_.notify_all();
+      });
+}
+
+void Scheduler::prompt_read(Running& r) {
+  Cache& cache = r.sequence->cache();
+  r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
+                            r.read_seconds, r.compress_seconds});
+  if (r.job.choices == 0) {
+    if (cache.bytes().room > 0) cache = cache.clone();
+    r.lease.shrink(cache.bytes().total());
+    r.ticket->push(ContextRead{std::make_unique<Cache>(std::move(cache)), std::move(r.lease)});
+    r.ended = true;
+    return;
+  }
+  cache.reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
+  for (std::size_t i = 0; i < r.job.choices; ++i) {
+    GenerateOptions options = r.job.generate;
+    options.sampling.seed += i;
+    auto stream = std::make_unique<Stream>(tokenizer_, options, r.job.prompt, i);
+    stream->sequence = r.sequence.get();
+    if (i > 0) {
+      stream->own = std::make_unique<Sequence>(model_, cache.clone());
+      stream->own->cache().reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
+      stream->sequence = stream->own.get();
+    }
+    r.streams.push_back(std::move(stream));
+  }
+  metrics_.first_token.add(r.since_request.seconds());
+  const std::vector<float> logits = std::move(r.logits);
+  for (auto& stream : r.streams) advance(r, *stream, logits);
+  finish(r);
+}
+
+void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
+  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
+  const std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
+  const TokenChance chosen = s.sampler.sample(chances, s.past);
+  Piece piece;
+  piece.choice = s.number;
+  if (tokenizer_.is_end(chosen.token) && !r.job.generate.ignore_end) {
+    piece.finish = Finish::end;
+  } else {
+    ++s.made;
+    ++metrics_.generated_tokens;
+    GeneratedToken token{chosen, {}};
+    if (r.job.generate.alternatives > 0) {
+      token.likeliest = likeliest(chances, r.job.generate.alternatives);
+    }
+    piece.tokens.push_back(std::move(token));
+    s.past.push_back(chosen.token);
+    piece.text = s.stop.push(s.text.push(chosen.token));
+    if (s.stop.found()) {
+      piece.finish = Finish::stop;
+    } else if (s.made == r.job.generate.max_tokens) {
+      piece.finish = Finish::length;
+    } else if (s.sequence->positions_after(1) > model_.config().max_positions) {
+      piece.finish = Finish::positions;
+    }
+  }
+  if (piece.finish && *piece.finish != Finish::stop) {
+    piece.text += s.stop.push(s.text.flush());
+    if (s.stop.found()) {
+      piece.finish = Finish::stop;
+    } else {
+      piece.text += s.stop.flush();
+    }
+  }
+  s.next = piece.finish ? kNoToken : chosen.token;
+  r.ticket->push(std::move(piece));
+}
+
+bool Scheduler::decode() {
+  std::vector<Running*> jobs;
+  std::vector<Stream*> streams;
+  std::vector<Sequence*> sequences;
+  std::vector<Token> tokens;
+  for (auto& job : running_) {
+    if (job->ended || job->streams.empty()) continue;
+    if (job->ticket->cancelled()) {
+      job->ended = true;
+      ++metrics_.cancelled;
+      continue;
+    }
+    for (auto& stream : job->streams) {
+      if (stream->next == kNoToken) continue;
+      jobs.push_back(job.get());
+      streams.push_back(stream.get());
+      sequences.push_back(stream->sequence);
+      tokens.push_back(stream->next);
+    }
+  }
+  if (streams.empty()) {
+    stepped_ = false;
+    return false;
+  }
+  Matrix logits(streams.size(), engine_.vocabulary());
+  try {
+    engine_.decode(sequences, tokens, logits.view());
+  } catch (const std::exception& error) {
+    for (Running* job : jobs) fail(*job, ApiError(500, "internal_error", error.what()));
+    return true;
+  }
+  ++metrics_.steps;
+  if (stepped_) metrics_.token.add(since_step_.seconds());
+  since_step_ = Stopwatch();
+  stepped_ = true;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (jobs[i]->ended) continue;
+    guard(*jobs[i], [&] {
+      advance(*jobs[i], *streams[i], logits[i]);
+      finish(*jobs[i]);
+    });
+  }
+  return true;
+}
+
+void Scheduler::finish(Running& r) {
+  for (const auto& stream : r.streams) {
+    if (stream->next != kNoToken) return;
+  }
+  r.ticket->push(Ended{r.sequence->cache().bytes().used()});
+  r.ended = true;
+  if (!shares(r.job)) return;
+  std::vector<Token> tokens = r.streams[0]->past;
+  tokens.resize(r.sequence->tokens());
+  prefixes_.keep({describe_cache(r.job.cache), std::move(tokens),
+                  r.exact() ? 0 : r.job.compress_at, std::move(r.compressed),
+                  std::move(r.sequence->cache()), std::move(r.lease)});
+}
+
+void Scheduler::fail(Running& r, const ApiError& error) {
+  if (r.ended) return;
+  r.ticket->push(error);
+  r.ended = true;
+}
+
+void Scheduler::drop_ended() {
+  std::erase_if(running_, [](const auto& job) {
+    if (!job->ended || !job->compressing) return job->ended;
+    // Its thread ends by itself, and no stream waits for it.
+    job->compressing->cancel();
+    job->compressing->run();
+    try {
+      return job->compressing->over();
+    } catch (const std::exception&) {
+      return true;
+    }
+  });
+}
+
+}  // namespace ballast::serve

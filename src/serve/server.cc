@@ -1,0 +1,480 @@
+#include "serve/server.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "ballast/version.h"
+#include "base/fail.h"
+#include "serve/answers.h"
+#include "serve/api_error.h"
+#include "serve/connection.h"
+#include "serve/contexts.h"
+#include "serve/fields.h"
+#include "serve/kept.h"
+#include "serve/memory.h"
+#include "serve/metrics.h"
+#include "serve/page.h"
+#include "serve/requests.h"
+#include "serve/scheduler.h"
+
+namespace ballast::serve {
+namespace {
+
+using httplib::Request;
+using httplib::Response;
+using namespace std::chrono_literals;
+
+/// Seconds for a request's body, and bytes a second that are added to them.
+constexpr double kBodySeconds = 20, kBodyRate = 1 << 20;
+
+/// A line of JSON; bytes that are not UTF-8 are replaced.
+std::string line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Whether the texts are equal, in a time that depends on their lengths alone.
+bool same_secret(const std::string& a, const std::string& b) {
+  unsigned char differs = a.size() != b.size();
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    differs |= static_cast<unsigned char>(a[i] ^ b[i]);
+  }
+  return differs == 0;
+}
+
+std::string key_of(const Request& request) {
+  const std::string header = request.get_header_value("Authorization");
+  return header.starts_with("Bearer ") ? header.substr(7) : request.get_header_value("X-Api-Key");
+}
+
+/// Cancels a ticket that nobody waits for any more.
+class Waiting {
+ public:
+  explicit Waiting(std::shared_ptr<Ticket> ticket) : ticket_(std::move(ticket)) {}
+  ~Waiting() { ticket_->cancel(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  /// The next event; none if the client has left.
+  std::optional<Event> next() {
+    while (true) {
+      if (auto event = ticket_->wait(100ms)) return event;
+      const Connection* connection = Connection::current();
+      if (connection != nullptr && connection->gone()) return std::nullopt;
+    }
+  }
+
+ private:
+  std::shared_ptr<Ticket> ticket_;
+};
+
+/// A client that left needs no answer.
+struct ClientLeft {};
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const Model& model, const Tokenizer& tokenizer, const ServerOptions& options)
+      : model(model),
+        tokenizer(tokenizer),
+        o(options),
+        memory(options.memory),
+        contexts(model, memory_for_contexts(), options.cache_dir, refused),
+        limits{options.name, options.slots, options.max_tokens, options.cache},
+        scheduler(model, tokenizer, {options.slots, options.queue}, memory, contexts, metrics) {}
+
+  Memory& memory_for_contexts() {
+    const std::size_t own = Scheduler::own_memory(model, o.slots);
+    require(memory.take(own, base), ErrorCode::out_of_memory,
+            "--memory of {} bytes: the model and {} slots alone take {}; give more, or fewer --slots",
+            o.memory, o.slots, own);
+    return memory;
+  }
+
+  void set_up();
+  bool allowed(const Request& request, Response& response);
+  void answer_error(Response& response, const ApiError& error);
+  void text(const Request& request, Response& response, bool chat);
+  void stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+              Response& response);
+  void make_context(const Request& request, Response& response);
+  Json props() const;
+
+  /// Runs a handler and writes what it throws as a response.
+  template <typename Handler>
+  httplib::Server::Handler handle(Handler handler) {
+    return [this, handler](const Request& request, Response& response) {
+      try {
+        handler(request, response);
+      } catch (const ApiError& error) {
+        answer_error(response, error);
+      } catch (const Error& error) {
+        answer_error(response, ApiError(400, "invalid_value", error.what()));
+      } catch (const ClientLeft&) {
+        Connection::current()->close_after();
+        response.status = 499;
+      } catch (const std::bad_alloc&) {
+        answer_error(response, ApiError(503, "insufficient_memory", "out of memory"));
+      } catch (const std::exception& error) {
+        answer_error(response, ApiError(500, "internal_error", error.what()));
+      }
+    };
+  }
+
+  const Model& model;
+  const Tokenizer& tokenizer;
+  ServerOptions o;
+  std::vector<std::string> refused;
+  Memory memory;
+  Lease base;
+  Metrics metrics;
+  Contexts contexts;
+  RequestLimits limits;
+  HttpServer http;
+  Scheduler scheduler;
+  int port = 0;
+};
+
+void Server::Impl::answer_error(Response& response, const ApiError& error) {
+  response.status = error.status();
+  if (error.status() == 429 || error.status() == 503) response.set_header("Retry-After", "2");
+  if (error.status() == 401) response.set_header("WWW-Authenticate", "Bearer");
+  response.set_content(line(error.to_json()), "application/json");
+}
+
+bool Server::Impl::allowed(const Request& request, Response& response) {
+  // A browser says which page calls; other clients send no origin.
+  const std::string origin = request.get_header_value("Origin");
+  if (!origin.empty()) {
+    const std::string host = request.get_header_value("Host");
+    const bool own = origin == "http://" + host || origin == "https://" + host;
+    const bool any = std::ranges::count(o.origins, "*") > 0;
+    if (any || std::ranges::count(o.origins, origin) > 0) {
+      response.set_header("Access-Control-Allow-Origin", any ? "*" : origin);
+      response.set_header("Vary", "Origin");
+      response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key");
+      response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    } else if (!own) {
+      answer_error(response, ApiError(403, "origin_not_allowed",
+                                      fmt::format("pages of {} may not call this server; start it "
+                                                  "with --cors-origin",
+                                                  to_utf8(origin))));
+      return false;
+    }
+  }
+  if (request.method == "OPTIONS") {
+    response.status = 204;
+    return false;
+  }
+  const bool open = request.path == "/" || request.path == "/health";
+  if (open || o.keys.empty()) return true;
+  const std::string key = key_of(request);
+  bool known = false;
+  for (const std::string& one : o.keys) known |= same_secret(one, key);
+  if (known) return true;
+  answer_error(response, ApiError(401, "invalid_api_key",
+                                  key.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                              : "the API key is not one of this server"));
+  return false;
+}
+
+void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+                          Response& response) {
+  struct State {
+    State(AnswerWriter answer, std::shared_ptr<Ticket> ticket)
+        : answer(std::move(answer)), waiting(std::move(ticket)) {}
+    AnswerWriter answer;
+    Waiting waiting;
+  };
+  auto state = std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(ticket));
+  response.set_header("Cache-Control", "no-store");
+  response.set_chunked_content_provider(
+      "text/event-stream", [this, state, request](std::size_t, httplib::DataSink& sink) {
+        auto send = [&](const std::string& text) {
+          const std::string event = "data: " + text + "\n\n";
+          return sink.write(event.data(), event.size());
+        };
+        const std::optional<Event> event = state->waiting.next();
+        if (!event) return false;
+        if (const auto* read = std::get_if<PromptRead>(&*event)) {
+          state->answer.add(*read);
+          if (!request->chat) return true;
+          for (std::size_t i = 0; i < request->job.choices; ++i) {
+            if (!send(line(state->answer.opening(i)))) return false;
+          }
+          return true;
+        }
+        if (const auto* piece = std::get_if<Piece>(&*event)) {
+          state->answer.add(*piece);
+          const bool silent = piece->text.empty() && !piece->finish &&
+                              (!request->logprobs || piece->tokens.empty());
+          return silent || send(line(state->answer.chunk(*piece)));
+        }
+        if (const auto* error = std::get_if<ApiError>(&*event)) {
+          send(line(error->to_json()));
+          Connection::current()->close_after();
+          sink.done();
+          return true;
+        }
+        if (const auto* ended = std::get_if<Ended>(&*event)) state->answer.add(*ended);
+        if (request->include_usage && !send(line(state->answer.usage_chunk()))) return false;
+        if (!send("[DONE]")) return false;
+        sink.done();
+        return true;
+      });
+}
+
+void Server::Impl::text(const Request& request, Response& response, bool chat) {
+  const Json body = parse_object(request.body);
+  auto parsed = std::make_shared<TextRequest>(
+      chat ? parse_chat(body, limits, tokenizer, contexts)
+           : parse_completion(body, limits, tokenizer, contexts));
+  const std::string key = key_of(request);
+  parsed->job.client = o.keys.empty() ? request.remote_addr : key;
+  const std::shared_ptr<Ticket> ticket = scheduler.submit(parsed->job);
+  if (parsed->stream) return stream(parsed, ticket, response);
+  AnswerWriter answer(*parsed, o.name, tokenizer);
+  Waiting waiting(ticket);
+  while (true) {
+    const std::optional<Event> event = waiting.next();
+    if (!event) throw ClientLeft();
+    if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
+    if (const auto* read = std::get_if<PromptRead>(&*event)) answer.add(*read);
+    if (const auto* piece = std::get_if<Piece>(&*event)) answer.add(*piece);
+    if (const auto* ended = std::get_if<Ended>(&*event)) {
+      answer.add(*ended);
+      break;
+    }
+  }
+  response.set_content(line(answer.whole()), "application/json");
+}
+
+void Server::Impl::make_context(const Request& request, Response& response) {
+  ContextRequest parsed = parse_context(parse_object(request.body), limits, tokenizer);
+  parsed.job.client = o.keys.empty() ? request.remote_addr : key_of(request);
+  parsed.info.cache = describe_cache(parsed.job.cache);
+  Waiting waiting(scheduler.submit(std::move(parsed.job)));
+  while (true) {
+    std::optional<Event> event = waiting.next();
+    if (!event) throw ClientLeft();
+    if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
+    if (const auto* read = std::get_if<PromptRead>(&*event)) {
+      parsed.info.bytes = read->cache_bytes;
+      parsed.info.read_seconds = read->read_seconds;
+      parsed.info.compress_seconds = read->compress_seconds;
+    }
+    if (auto* context = std::get_if<ContextRead>(&*event)) {
+      parsed.info.exact_bytes = model.exact_bytes(*context->cache);
+      const ContextInfo info =
+          contexts.add(std::move(parsed.info), std::move(*context->cache), std::move(context->lease));
+      response.set_content(line(info.to_json()), "application/json");
+      return;
+    }
+  }
+}
+
+Json Server::Impl::props() const {
+  const ModelConfig& c = model.config();
+  Json methods = Json::array();
+  for (const MethodInfo* info : ballast::methods()) {
+    methods.push_back({{"name", info->name}, {"title", info->title}});
+  }
+  return {{"version", BALLAST_VERSION},
+          {"model", o.name},
+          {"positions", c.max_positions},
+          {"layers", c.layers},
+          {"kv_heads", c.kv_heads},
+          {"slots", o.slots},
+          {"queue", o.queue},
+          {"max_tokens", o.max_tokens},
+          {"memory", o.memory},
+          {"cache", describe_cache(o.cache)},
+          {"keeps_contexts", !o.cache_dir.empty()},
+          {"chat_template", !tokenizer.vocabulary().chat_template.empty()},
+          {"methods", std::move(methods)}};
+}
+
+void Server::Impl::set_up() {
+  // A thread for each connection: more than answers and waiting requests, so that /health answers.
+  const std::size_t threads = o.slots + o.queue + 32;
+  http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  http.set_payload_max_length(o.max_body);
+  http.set_tcp_nodelay(true);
+  http.set_pre_routing_handler([this](const Request& request, Response& response) {
+    Connection* connection = Connection::current();
+    connection->expect(kBodySeconds + static_cast<double>(o.max_body) / kBodyRate, o.max_body);
+    if (request.has_header("Content-Encoding")) {  // a few bytes could become gigabytes
+      answer_error(response, ApiError(415, "unsupported_encoding",
+                                      "send the body without a Content-Encoding"));
+      return httplib::Server::HandlerResponse::Handled;
+    }
+    return allowed(request, response) ? httplib::Server::HandlerResponse::Unhandled
+                                      : httplib::Server::HandlerResponse::Handled;
+  });
+  http.set_error_handler([this](const Request& request, Response& response) {
+    // What is left of the request would be taken for the next one.
+    Connection::current()->close_after();
+    response.set_header("Connection", "close");
+    if (!response.body.empty()) return;
+    const std::string what = to_utf8(request.method + " " + request.path);
+    if (response.status == 404) {
+      answer_error(response, ApiError(404, "unknown_url", "there is no " + what));
+    } else if (response.status == 413) {
+      answer_error(response,
+                   ApiError(413, "request_too_large",
+                            fmt::format("the body is larger than {} bytes", o.max_body)));
+    } else {
+      answer_error(response,
+                   ApiError(response.status, "invalid_request", "the request is not valid HTTP"));
+    }
+  });
+  http.set_logger(
+      [this](const Request&, const Response& response) { metrics.count_response(response.status); });
+
+  http.Get("/", handle([](const Request&, Response& response) {
+             response.set_header("Content-Security-Policy",
+                                 "default-src 'none'; connect-src 'self'; img-src data:; "
+                                 "style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                                 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+             response.set_header("X-Content-Type-Options", "nosniff");
+             response.set_content(std::string(page()), "text/html; charset=utf-8");
+           }));
+  http.Get("/health", handle([](const Request&, Response& response) {
+             response.set_content(R"({"status":"ok"})", "application/json");
+           }));
+  http.Get("/metrics", handle([this](const Request&, Response& response) {
+             response.set_content(metrics.to_text(memory.taken(), memory.total(), contexts.size(),
+                                                  contexts.loaded_bytes()),
+                                  "text/plain; version=0.0.4");
+           }));
+  http.Get("/props", handle([this](const Request&, Response& response) {
+             response.set_content(line(props()), "application/json");
+           }));
+  const Json about = {{"id", o.name},
+                      {"object", "model"},
+                      {"created", 0},
+                      {"owned_by", "ballast"},
+                      {"max_model_len", model.config().max_positions}};
+  http.Get("/v1/models", handle([about](const Request&, Response& response) {
+             response.set_content(line({{"object", "list"}, {"data", Json::array({about})}}),
+                                  "application/json");
+           }));
+  http.Get("/v1/models/(.+)", handle([this, about](const Request& request, Response& response) {
+             if (request.matches[1].str() != o.name) {
+               throw ApiError(404, "model_not_found",
+                              fmt::format("the model {} is not here", shown(Json(request.matches[1].str()))),
+                              "model");
+             }
+             response.set_content(line(about), "application/json");
+           }));
+  http.Post("/v1/chat/completions", handle([this](const Request& request, Response& response) {
+              text(request, response, true);
+            }));
+  http.Post("/v1/completions", handle([this](const Request& request, Response& response) {
+              text(request, response, false);
+            }));
+  http.Post("/tokenize", handle([this](const Request& request, Response& response) {
+              const Json body = parse_object(request.body);
+              Fields f(body);
+              const auto content = f.text("content");
+              if (!content) refuse("content", "content: the text is missing");
+              const EncodeOptions options{.add_special = f.flag("add_special", false),
+                                          .parse_special = f.flag("parse_special", true)};
+              f.end();
+              response.set_content(line({{"tokens", tokenizer.encode(*content, options)}}),
+                                   "application/json");
+            }));
+  http.Post("/detokenize", handle([this](const Request& request, Response& response) {
+              const Json body = parse_object(request.body);
+              Fields f(body);
+              const Json* list = f.find("tokens");
+              if (list == nullptr || !list->is_array()) {
+                refuse("tokens", "tokens: an array of tokens is missing");
+              }
+              std::vector<Token> tokens;
+              for (const Json& token : *list) {
+                if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
+                  refuse("tokens", "tokens: {} is not a token from 0 to {}", shown(token),
+                         tokenizer.size() - 1);
+                }
+                tokens.push_back(token.get<Token>());
+              }
+              f.end();
+              const std::string text =
+                  to_valid_utf8(tokenizer.decode(tokens, {.special = true, .text_start = false}));
+              response.set_content(line({{"content", text}}), "application/json");
+            }));
+
+  http.Post("/v1/contexts", handle([this](const Request& request, Response& response) {
+              make_context(request, response);
+            }));
+  http.Get("/v1/contexts", handle([this](const Request&, Response& response) {
+             Json list = Json::array();
+             for (const ContextInfo& info : contexts.list()) list.push_back(info.to_json());
+             response.set_content(line({{"object", "list"}, {"data", std::move(list)}}),
+                                  "application/json");
+           }));
+  auto missing = [](const std::string& id) {
+    return ApiError(404, "context_not_found", fmt::format("there is no context {}", shown(Json(id))));
+  };
+  http.Get("/v1/contexts/([^/]+)",
+           handle([this, missing](const Request& request, Response& response) {
+             const auto info = contexts.info(request.matches[1]);
+             if (!info) throw missing(request.matches[1]);
+             response.set_content(line(info->to_json()), "application/json");
+           }));
+  http.Get("/v1/contexts/([^/]+)/kept",
+           handle([this, missing](const Request& request, Response& response) {
+             const auto context = contexts.get(request.matches[1]);
+             if (!context) throw missing(request.matches[1]);
+             response.set_content(line(kept_of_all(*context, tokenizer)), "application/json");
+           }));
+  http.Get("/v1/contexts/([^/]+)/kept/(\\d{1,6})/(\\d{1,6})",
+           handle([this, missing](const Request& request, Response& response) {
+             const auto context = contexts.get(request.matches[1]);
+             if (!context) throw missing(request.matches[1]);
+             response.set_content(line(kept_of_head(*context, std::stoul(request.matches[2]),
+                                                    std::stoul(request.matches[3]))),
+                                  "application/json");
+           }));
+  http.Delete("/v1/contexts/([^/]+)",
+              handle([this, missing](const Request& request, Response& response) {
+                if (!contexts.remove(request.matches[1])) throw missing(request.matches[1]);
+                response.set_content(
+                    line({{"id", request.matches[1].str()}, {"object", "context"}, {"deleted", true}}),
+                    "application/json");
+              }));
+}
+
+Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& given) {
+  ServerOptions options = given;
+  if (options.name.empty()) options.name = model.file().path().stem().string();
+  if (options.memory == 0) options.memory = available_memory() / 10 * 9;
+  require(options.slots > 0, "--slots: at least 1 is needed");
+  impl_ = std::make_unique<Impl>(model, tokenizer, options);
+  impl_->set_up();
+  impl_->port = options.port;
+  bool bound = true;
+  if (options.port == 0) {
+    impl_->port = impl_->http.bind_to_any_port(options.host);
+    bound = impl_->port > 0;
+  } else {
+    bound = impl_->http.bind_to_port(options.host, options.port);
+  }
+  require(bound, ErrorCode::io,
+          "cannot listen on {} port {}: the port is taken or the address is not of this machine; "
+          "choose others with --port and --host",
+          options.host, options.port);
+}
+
+Server::~Server() { stop(); }
+int Server::port() const { return impl_->port; }
+const std::string& Server::name() const { return impl_->o.name; }
+std::size_t Server::memory() const { return impl_->o.memory; }
+std::size_t Server::contexts() const { return impl_->contexts.size(); }
+const std::vector<std::string>& Server::refused() const { return impl_->refused; }
+void Server::run() {
+  require(impl_->http.listen_after_bind(), ErrorCode::io, "cannot go on listening on port {}",
+          impl_->port);
+}
+void Server::stop() { impl_->http.stop(); }
+
+}  // namespace ballast::serve

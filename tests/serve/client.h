@@ -1,0 +1,149 @@
+// A server in this process, and clients of it.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "serve/server.h"
+
+namespace ballast::test {
+
+using Json = nlohmann::json;
+
+inline const std::string kMini = BALLAST_SOURCE_DIR "/models/ballast-mini.gguf";
+
+struct Reply {
+  int status = 0;
+  std::string body;
+  httplib::Headers headers;
+  Json json() const { return Json::parse(body); }
+  std::string code() const { return json()["error"]["code"]; }
+};
+
+/// Sends one request on a connection of its own.
+inline Reply send(int port, const std::string& method, const std::string& path,
+                  const std::string& body = "", const httplib::Headers& headers = {}) {
+  httplib::Client client("127.0.0.1", port);
+  client.set_read_timeout(300);
+  const httplib::Result result = method == "GET"      ? client.Get(path, headers)
+                                 : method == "DELETE" ? client.Delete(path, headers)
+                                 : method == "OPTIONS"
+                                     ? client.Options(path, headers)
+                                     : client.Post(path, headers, body, "application/json");
+  if (!result) return {};
+  return {result->status, result->body, result->headers};
+}
+
+/// The data of a stream's events.
+inline std::vector<std::string> events_of(const std::string& body) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
+    const std::size_t end = body.find("\n\n", at);
+    out.push_back(body.substr(at + 6, end - at - 6));
+    at = end;
+  }
+  return out;
+}
+
+/// A plain connection, to send what no client library would.
+class Raw {
+ public:
+  explicit Raw(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    const timeval patience{20, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  ~Raw() { ::close(socket_); }
+  Raw(const Raw&) = delete;
+  Raw& operator=(const Raw&) = delete;
+
+  bool connected() const { return connected_; }
+  void write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      text.remove_prefix(static_cast<std::size_t>(sent));
+    }
+  }
+  void end() const { ::shutdown(socket_, SHUT_WR); }
+  /// What comes up to `until`, or to the end.
+  std::string read(std::string_view until = "") const {
+    std::string out;
+    char buffer[4096];
+    while (until.empty() || out.find(until) == std::string::npos) {
+      const ssize_t got = ::recv(socket_, buffer, sizeof buffer, 0);
+      if (got <= 0) break;
+      out.append(buffer, static_cast<std::size_t>(got));
+    }
+    return out;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+};
+
+inline std::string post_text(const std::string& path, const std::string& body) {
+  return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", path,
+                     body.size(), body);
+}
+
+/// A running server with the shipped model.
+class TestServer {
+ public:
+  explicit TestServer(serve::ServerOptions options = {}) : TestServer(mini(), std::move(options)) {}
+  TestServer(const Model& model, serve::ServerOptions options)
+      : tokenizer_(read_vocabulary(*model.file().gguf())) {
+    options.port = 0;
+    if (options.memory == 0) options.memory = std::size_t{1} << 30;
+    if (options.queue == 256) options.queue = 32;  // a thread for each
+    server_.emplace(model, tokenizer_, options);
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  ~TestServer() {
+    server_->stop();
+    thread_.join();
+  }
+
+  static const Model& mini() {
+    static const Model model(kMini);
+    return model;
+  }
+  int port() const { return server_->port(); }
+  const serve::Server& server() const { return *server_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
+  Reply get(const std::string& path, const httplib::Headers& headers = {}) const {
+    return send(port(), "GET", path, "", headers);
+  }
+  Reply post(const std::string& path, const Json& body, const httplib::Headers& headers = {}) const {
+    return send(port(), "POST", path, body.dump(), headers);
+  }
+  /// The value of a metric.
+  double metric(const std::string& name) const {
+    const std::string all = get("/metrics").body;
+    const std::size_t at = all.find("\nballast_" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size() + 10));
+  }
+
+ private:
+  Tokenizer tokenizer_;
+  std::optional<serve::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace ballast::test
