@@ -2,9 +2,9 @@
 #include <array>
 
 #include "cli/command.h"
+#include "cli/serve.h"
 
 namespace ballast::cli {
-void add_serve(CLI::App& parent, std::function<void()>& task);
 
 std::span<const AddCommand> commands() {
   static constexpr std::array all = {

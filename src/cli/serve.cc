@@ -1,5 +1,5 @@
 // ballast serve: a model behind OpenAI's API.
-#include "serve/server.h"
+#include "cli/serve.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "report/units.h"
+#include "serve/server.h"
 
 namespace ballast::cli {
-void add_serve(CLI::App& parent, std::function<void()>& task);
 namespace {
 
 struct Options {

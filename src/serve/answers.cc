@@ -36,9 +36,8 @@ Json AnswerWriter::logprobs(const std::vector<GeneratedToken>& tokens, std::size
     const std::string text = token_text(chance.token);
     Json bytes = Json::array();
     for (char c : text) bytes.push_back(static_cast<unsigned char>(c));
-    return {{"token", to_utf8(text)},
-            {"logprob", chance.log_probability},
-            {"bytes", std::move(bytes)}};
+    return {
+        {"token", to_utf8(text)}, {"logprob", chance.log_probability}, {"bytes", std::move(bytes)}};
   };
   if (chat_) {
     Json content = Json::array();
@@ -82,9 +81,14 @@ Json AnswerWriter::usage() const {
 }
 
 Json AnswerWriter::frame(Json choices, bool chunk) const {
-  const char* object = !chat_ ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-  return {{"id", id_},       {"object", object}, {"created", created_},
-          {"model", model_}, {"choices", std::move(choices)}};
+  const char* object = !chat_  ? "text_completion"
+                       : chunk ? "chat.completion.chunk"
+                               : "chat.completion";
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", model_},
+          {"choices", std::move(choices)}};
 }
 
 Json AnswerWriter::whole() const {

@@ -83,7 +83,9 @@ bool Connection::is_readable() const {
   return ready(socket_, POLLIN, milliseconds(std::min(left, kIdleSeconds)));
 }
 
-bool Connection::is_writable() const { return ready(socket_, POLLOUT, milliseconds(kWriteSeconds)); }
+bool Connection::is_writable() const {
+  return ready(socket_, POLLOUT, milliseconds(kWriteSeconds));
+}
 
 ssize_t Connection::read(char* out, std::size_t size) {
   if (at_ == size_) {

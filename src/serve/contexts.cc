@@ -98,8 +98,7 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
     write_file(notes(info.id), to_text(json));
     save_context(file(info.id), model_, cache, info.form);
   }
-  auto context = std::make_shared<const Context>(
-      Context{info, std::move(cache), std::move(lease)});
+  auto context = std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
   const std::scoped_lock lock(mutex_);
   slots_[info.id] = {info, std::move(context), ++uses_};
   return info;

@@ -20,14 +20,14 @@ namespace ballast::serve {
 struct ContextInfo {
   std::string id;
   std::string name;
-  std::string form;        ///< of QuestionForm::to_text()
-  std::string before;      ///< text that was read, with the words of the template; may be empty
-  std::string system;      ///< what the template says first
-  std::string cache;       ///< method, types and seed
+  std::string form;    ///< of QuestionForm::to_text()
+  std::string before;  ///< text that was read, with the words of the template; may be empty
+  std::string system;  ///< what the template says first
+  std::string cache;   ///< method, types and seed
   std::int64_t created = 0;
   std::size_t tokens = 0;
-  std::size_t bytes = 0;       ///< of the cache
-  std::size_t exact_bytes = 0; ///< that the exact cache would take
+  std::size_t bytes = 0;        ///< of the cache
+  std::size_t exact_bytes = 0;  ///< that the exact cache would take
   double read_seconds = 0;
   double compress_seconds = 0;
 

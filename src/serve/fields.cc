@@ -25,8 +25,7 @@ Json parse_object(std::string_view text) {
       throw ApiError(400, "invalid_json", fmt::format("the JSON is nested deeper than {}", kDepth));
     }
     if (++values > kValues) {
-      throw ApiError(400, "invalid_json",
-                     fmt::format("the JSON has more than {} values", kValues));
+      throw ApiError(400, "invalid_json", fmt::format("the JSON has more than {} values", kValues));
     }
     return true;
   };
@@ -43,8 +42,7 @@ Json parse_object(std::string_view text) {
   return json;
 }
 
-Fields::Fields(const Json& object, std::string where)
-    : object_(object), where_(std::move(where)) {
+Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   if (!object.is_object()) {
     const std::string name = where_.substr(0, where_.find_last_not_of('.') + 1);
     refuse(name, "{}: {} is not an object", name, shown(object));

@@ -26,8 +26,7 @@ Json kept_of_all(const Context& context, const Tokenizer& tokenizer) {
   Json texts = Json::array();
   if (!context.info.before.empty()) {
     const bool chat = context.info.form.starts_with("chat");
-    const std::vector<Token> tokens =
-        QuestionForm{chat, context.info.before, ""}.begin(tokenizer);
+    const std::vector<Token> tokens = QuestionForm{chat, context.info.before, ""}.begin(tokenizer);
     if (tokens.size() == context.info.tokens) {
       for (const Token& token : tokens) {
         texts.push_back(

@@ -8,8 +8,7 @@ namespace ballast::serve {
 
 void Histogram::add(double seconds) {
   const std::scoped_lock lock(mutex_);
-  ++counts_[static_cast<std::size_t>(std::ranges::lower_bound(kBounds, seconds) -
-                                     kBounds.begin())];
+  ++counts_[static_cast<std::size_t>(std::ranges::lower_bound(kBounds, seconds) - kBounds.begin())];
   sum_ += seconds;
 }
 
@@ -55,8 +54,7 @@ std::string Metrics::to_text(std::size_t memory_taken, std::size_t memory_total,
   out += first_token.to_text("ballast_first_token_seconds", "From the request to the first token");
   out += token.to_text("ballast_token_seconds", "From one decode step to the next");
   const std::scoped_lock lock(mutex_);
-  out +=
-      "# HELP ballast_responses_total HTTP responses\n# TYPE ballast_responses_total counter\n";
+  out += "# HELP ballast_responses_total HTTP responses\n# TYPE ballast_responses_total counter\n";
   for (const auto& [status, count] : responses_) {
     out += fmt::format("ballast_responses_total{{status=\"{}\"}} {}\n", status, count);
   }

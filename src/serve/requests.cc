@@ -30,10 +30,11 @@ std::string bytes_of(const Json& value, const std::string& name) {
   const double number = value.is_number() ? value.get<double>() : -1;
   if (number > 0 && number < 1) return fmt::format("{}", number);
   if (number == 1) return "100%";
-  if (value.is_number_unsigned() && number > 1) return fmt::format("{}B", value.get<std::uint64_t>());
+  if (value.is_number_unsigned() && number > 1)
+    return fmt::format("{}B", value.get<std::uint64_t>());
   refuse(name,
-         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text such as \"1/8\"", name,
-         shown(value));
+         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text such as \"1/8\"",
+         name, shown(value));
 }
 
 /// The texts of a message's content.
@@ -160,10 +161,10 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
     throw ApiError(500, "bad_context", error.what(), "context");
   }
   if (!out.job.context) {
-    throw ApiError(404, "context_not_found",
-                   fmt::format("context: there is no {}; POST /v1/contexts makes one",
-                               shown(Json(*id))),
-                   "context");
+    throw ApiError(
+        404, "context_not_found",
+        fmt::format("context: there is no {}; POST /v1/contexts makes one", shown(Json(*id))),
+        "context");
   }
   const bool chat = out.job.context->info.form.starts_with("chat");
   if (chat != out.chat) {
@@ -192,8 +193,9 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, std::vector<ChatMes
 }  // namespace
 
 Policy policy_of(const std::string& method, const std::string& bytes) {
-  const Policy policy =
-      Policy::parse(!method.empty() ? method : bytes.empty() ? "exact" : "replay");
+  const Policy policy = Policy::parse(!method.empty() ? method
+                                      : bytes.empty() ? "exact"
+                                                      : "replay");
   if (bytes.empty()) return policy;
   require(!policy.has_memory(), "bytes and method {} both say how much to keep", method);
   return policy.with("bytes", bytes);
@@ -211,8 +213,8 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
   f.end();
   naming("cache", [&] {
     if (bytes != nullptr || method) {
-      out.policy = policy_of(method.value_or(""),
-                             bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
+      out.policy =
+          policy_of(method.value_or(""), bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
     }
     if (protocol) out.protocol = parse_protocol(*protocol);
     if (positions) out.positions = parse_positions(*positions);
@@ -257,8 +259,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     while (first < messages.size() && messages[first].role != "user") ++first;
     if (first + 1 < messages.size() && job.cache.protocol == Protocol::prefill &&
         job.cache.policy.info().window_policy != WindowPolicy::all) {
-      const std::vector<Token> turn =
-          encode_chat(tokenizer, std::span(messages).first(first + 1));
+      const std::vector<Token> turn = encode_chat(tokenizer, std::span(messages).first(first + 1));
       if (turn.size() < job.prompt.size() &&
           std::equal(turn.begin(), turn.end(), job.prompt.begin())) {
         job.compress_at = turn.size();
@@ -299,7 +300,8 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   } else if (prompt->is_array()) {
     for (const Json& token : *prompt) {
       if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
-        refuse("prompt", "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
+        refuse("prompt",
+               "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
                shown(token), tokenizer.size() - 1);
       }
       job.prompt.push_back(token.get<Token>());
@@ -330,9 +332,9 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   out.job.cache = parse_cache(f.find("cache"), limits.cache);
   f.end();
   naming("text", [&] {
-    const QuestionForm words =
-        form == "raw" ? QuestionForm::raw(*text)
-                      : QuestionForm::from_template(tokenizer, out.info.system, *text);
+    const QuestionForm words = form == "raw"
+                                   ? QuestionForm::raw(*text)
+                                   : QuestionForm::from_template(tokenizer, out.info.system, *text);
     out.info.form = words.to_text();
     out.info.before = words.before;
     out.job.prompt = words.begin(tokenizer);

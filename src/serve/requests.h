@@ -17,10 +17,10 @@ namespace ballast::serve {
 
 /// What a request may take, and what it means where it does not say.
 struct RequestLimits {
-  std::string model;             ///< its name
-  std::size_t choices = 16;      ///< n at most
-  std::size_t max_tokens = 2048; ///< of an answer, unless the request says
-  CacheOptions cache;            ///< unless the request says
+  std::string model;              ///< its name
+  std::size_t choices = 16;       ///< n at most
+  std::size_t max_tokens = 2048;  ///< of an answer, unless the request says
+  CacheOptions cache;             ///< unless the request says
 };
 
 /// A request for text.

@@ -111,8 +111,7 @@ Scheduler::~Scheduler() {
 std::size_t Scheduler::own_memory(const Model& model, std::size_t slots) {
   const std::size_t positions = model.config().max_positions;
   const MemoryEstimate estimate = model.estimate(CacheOptions{}, positions, 0, kChunk);
-  return estimate.weights + estimate.scratch +
-         slots * model.config().vocabulary * sizeof(float);
+  return estimate.weights + estimate.scratch + slots * model.config().vocabulary * sizeof(float);
 }
 
 std::size_t Scheduler::memory_for(const Job& job) const {
@@ -124,8 +123,7 @@ std::size_t Scheduler::memory_for(const Job& job) const {
     return std::max<std::size_t>(1, job.choices) * estimate.kept;
   }
   const std::size_t later = job.prompt.size() - job.compress_at;
-  const MemoryEstimate estimate =
-      model_.estimate(job.cache, job.compress_at, later + most, kChunk);
+  const MemoryEstimate estimate = model_.estimate(job.cache, job.compress_at, later + most, kChunk);
   const bool again = job.cache.policy.attention_stats().replay != ReplayScore::none;
   return estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
          (again ? estimate.scratch : 0);
@@ -529,9 +527,8 @@ void Scheduler::finish(Running& r) {
   if (!shares(r.job)) return;
   std::vector<Token> tokens = r.streams[0]->past;
   tokens.resize(r.sequence->tokens());
-  prefixes_.keep({describe_cache(r.job.cache), std::move(tokens),
-                  r.exact() ? 0 : r.job.compress_at, std::move(r.compressed),
-                  std::move(r.sequence->cache()), std::move(r.lease)});
+  prefixes_.keep({describe_cache(r.job.cache), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
+                  std::move(r.compressed), std::move(r.sequence->cache()), std::move(r.lease)});
 }
 
 void Scheduler::fail(Running& r, const ApiError& error) {

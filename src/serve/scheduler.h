@@ -29,8 +29,8 @@ namespace ballast::serve {
 
 /// What a request wants from the model.
 struct Job {
-  std::string client;          ///< whose turn it is is decided among clients
-  std::vector<Token> prompt;   ///< not empty
+  std::string client;         ///< whose turn it is is decided among clients
+  std::vector<Token> prompt;  ///< not empty
   /// The method summarizes the cache when it has read so many tokens of the prompt; the rest is
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;
@@ -87,8 +87,8 @@ class Ticket {
 };
 
 struct SchedulerOptions {
-  std::size_t slots = 16;  ///< choices that are read or generated at once
-  std::size_t queue = 256; ///< jobs that wait
+  std::size_t slots = 16;   ///< choices that are read or generated at once
+  std::size_t queue = 256;  ///< jobs that wait
 };
 
 /// Runs jobs on a thread of its own.

@@ -83,9 +83,10 @@ struct Server::Impl {
 
   Memory& memory_for_contexts() {
     const std::size_t own = Scheduler::own_memory(model, o.slots);
-    require(memory.take(own, base), ErrorCode::out_of_memory,
-            "--memory of {} bytes: the model and {} slots alone take {}; give more, or fewer --slots",
-            o.memory, o.slots, own);
+    require(
+        memory.take(own, base), ErrorCode::out_of_memory,
+        "--memory of {} bytes: the model and {} slots alone take {}; give more, or fewer --slots",
+        o.memory, o.slots, own);
     return memory;
   }
 
@@ -184,7 +185,8 @@ void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<
     AnswerWriter answer;
     Waiting waiting;
   };
-  auto state = std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(ticket));
+  auto state =
+      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(ticket));
   response.set_header("Cache-Control", "no-store");
   response.set_chunked_content_provider(
       "text/event-stream", [this, state, request](std::size_t, httplib::DataSink& sink) {
@@ -224,9 +226,9 @@ void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<
 
 void Server::Impl::text(const Request& request, Response& response, bool chat) {
   const Json body = parse_object(request.body);
-  auto parsed = std::make_shared<TextRequest>(
-      chat ? parse_chat(body, limits, tokenizer, contexts)
-           : parse_completion(body, limits, tokenizer, contexts));
+  auto parsed =
+      std::make_shared<TextRequest>(chat ? parse_chat(body, limits, tokenizer, contexts)
+                                         : parse_completion(body, limits, tokenizer, contexts));
   const std::string key = key_of(request);
   parsed->job.client = o.keys.empty() ? request.remote_addr : key;
   const std::shared_ptr<Ticket> ticket = scheduler.submit(parsed->job);
@@ -263,8 +265,8 @@ void Server::Impl::make_context(const Request& request, Response& response) {
     }
     if (auto* context = std::get_if<ContextRead>(&*event)) {
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
-      const ContextInfo info =
-          contexts.add(std::move(parsed.info), std::move(*context->cache), std::move(context->lease));
+      const ContextInfo info = contexts.add(std::move(parsed.info), std::move(*context->cache),
+                                            std::move(context->lease));
       response.set_content(line(info.to_json()), "application/json");
       return;
     }
@@ -318,16 +320,16 @@ void Server::Impl::set_up() {
     if (response.status == 404) {
       answer_error(response, ApiError(404, "unknown_url", "there is no " + what));
     } else if (response.status == 413) {
-      answer_error(response,
-                   ApiError(413, "request_too_large",
-                            fmt::format("the body is larger than {} bytes", o.max_body)));
+      answer_error(response, ApiError(413, "request_too_large",
+                                      fmt::format("the body is larger than {} bytes", o.max_body)));
     } else {
       answer_error(response,
                    ApiError(response.status, "invalid_request", "the request is not valid HTTP"));
     }
   });
-  http.set_logger(
-      [this](const Request&, const Response& response) { metrics.count_response(response.status); });
+  http.set_logger([this](const Request&, const Response& response) {
+    metrics.count_response(response.status);
+  });
 
   http.Get("/", handle([](const Request&, Response& response) {
              response.set_header("Content-Security-Policy",
@@ -359,9 +361,10 @@ void Server::Impl::set_up() {
            }));
   http.Get("/v1/models/(.+)", handle([this, about](const Request& request, Response& response) {
              if (request.matches[1].str() != o.name) {
-               throw ApiError(404, "model_not_found",
-                              fmt::format("the model {} is not here", shown(Json(request.matches[1].str()))),
-                              "model");
+               throw ApiError(
+                   404, "model_not_found",
+                   fmt::format("the model {} is not here", shown(Json(request.matches[1].str()))),
+                   "model");
              }
              response.set_content(line(about), "application/json");
            }));
@@ -413,7 +416,8 @@ void Server::Impl::set_up() {
                                   "application/json");
            }));
   auto missing = [](const std::string& id) {
-    return ApiError(404, "context_not_found", fmt::format("there is no context {}", shown(Json(id))));
+    return ApiError(404, "context_not_found",
+                    fmt::format("there is no context {}", shown(Json(id))));
   };
   http.Get("/v1/contexts/([^/]+)",
            handle([this, missing](const Request& request, Response& response) {
@@ -435,13 +439,13 @@ void Server::Impl::set_up() {
                                                     std::stoul(request.matches[3]))),
                                   "application/json");
            }));
-  http.Delete("/v1/contexts/([^/]+)",
-              handle([this, missing](const Request& request, Response& response) {
-                if (!contexts.remove(request.matches[1])) throw missing(request.matches[1]);
-                response.set_content(
-                    line({{"id", request.matches[1].str()}, {"object", "context"}, {"deleted", true}}),
-                    "application/json");
-              }));
+  http.Delete(
+      "/v1/contexts/([^/]+)", handle([this, missing](const Request& request, Response& response) {
+        if (!contexts.remove(request.matches[1])) throw missing(request.matches[1]);
+        response.set_content(
+            line({{"id", request.matches[1].str()}, {"object", "context"}, {"deleted", true}}),
+            "application/json");
+      }));
 }
 
 Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& given) {

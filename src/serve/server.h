@@ -14,17 +14,17 @@ namespace ballast::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                     ///< 0: any that is free
-  std::string name;                    ///< of the model, for clients; empty: of its file
-  std::size_t slots = 16;              ///< answers at once
-  std::size_t queue = 256;             ///< requests that wait
-  std::size_t memory = 0;              ///< bytes; 0: most of what is available
-  std::size_t max_body = 32 << 20;     ///< bytes of a request
-  std::size_t max_tokens = 2048;       ///< of an answer, unless the request says
-  std::vector<std::string> keys;       ///< any of these is needed; empty: none
-  std::vector<std::string> origins;    ///< of pages that may call; "*": any
-  std::filesystem::path cache_dir;     ///< where contexts stay; empty: nowhere
-  CacheOptions cache;                  ///< unless the request says
+  int port = 8080;                   ///< 0: any that is free
+  std::string name;                  ///< of the model, for clients; empty: of its file
+  std::size_t slots = 16;            ///< answers at once
+  std::size_t queue = 256;           ///< requests that wait
+  std::size_t memory = 0;            ///< bytes; 0: most of what is available
+  std::size_t max_body = 32 << 20;   ///< bytes of a request
+  std::size_t max_tokens = 2048;     ///< of an answer, unless the request says
+  std::vector<std::string> keys;     ///< any of these is needed; empty: none
+  std::vector<std::string> origins;  ///< of pages that may call; "*": any
+  std::filesystem::path cache_dir;   ///< where contexts stay; empty: nowhere
+  CacheOptions cache;                ///< unless the request says
 };
 
 /// A running server. The model and the tokenizer must outlive it.

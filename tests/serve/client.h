@@ -130,7 +130,8 @@ class TestServer {
   Reply get(const std::string& path, const httplib::Headers& headers = {}) const {
     return send(port(), "GET", path, "", headers);
   }
-  Reply post(const std::string& path, const Json& body, const httplib::Headers& headers = {}) const {
+  Reply post(const std::string& path, const Json& body,
+             const httplib::Headers& headers = {}) const {
     return send(port(), "POST", path, body.dump(), headers);
   }
   /// The value of a metric.

@@ -108,7 +108,8 @@ std::string broken(std::mt19937& random) {
   switch (any(12)) {
     case 0: {  // bytes of the JSON changed; half of these stay valid
       std::string body = good;
-      for (std::size_t i = 0; i <= any(4); ++i) body[any(body.size())] = static_cast<char>(any(256));
+      for (std::size_t i = 0; i <= any(4); ++i)
+        body[any(body.size())] = static_cast<char>(any(256));
       body[0] = '[';
       return post_text("/v1/completions", body);
     }
@@ -169,7 +170,8 @@ TEST(ServeLoad, SeveralRequestsOnOneConnection) {
   raw.write(one + one + one + "GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string all = raw.read();
   std::size_t answers = 0;
-  for (std::size_t at = 0; (at = all.find("HTTP/1.1 200", at)) != std::string::npos; ++at) ++answers;
+  for (std::size_t at = 0; (at = all.find("HTTP/1.1 200", at)) != std::string::npos; ++at)
+    ++answers;
   EXPECT_EQ(answers, 3u);
   EXPECT_THAT(all, HasSubstr("HTTP/1.1 404"));
 }
@@ -192,8 +194,8 @@ class ServeProgram {
   explicit ServeProgram(const std::filesystem::path& folder) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
-    program_.emplace(std::vector<std::string>{"serve", "-m", kMini, "--port", "0", "-q",
-                                              "--memory", "1G", "--cache-dir", folder.string()},
+    program_.emplace(std::vector<std::string>{"serve", "-m", kMini, "--port", "0", "-q", "--memory",
+                                              "1G", "--cache-dir", folder.string()},
                      "", ends[1]);
     ::close(ends[1]);
     std::string line;

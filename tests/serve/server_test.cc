@@ -44,7 +44,8 @@ std::string run_text(Words words) {
 std::string document(int lines) {
   std::string out;
   for (int i = 0; i < lines; ++i) {
-    out += fmt::format("line {}: the number of record {} is {}.\n", i, i * 7 % 101, i * 7919 % 9973);
+    out +=
+        fmt::format("line {}: the number of record {} is {}.\n", i, i * 7 % 101, i * 7919 % 9973);
   }
   return out;
 }
@@ -218,9 +219,8 @@ TEST(Serve, GoesOnBeyondThePositionsIfAskedTo) {
   const TestServer server;
   Json body = completion(document(600));
   ASSERT_EQ(server.post("/v1/completions", body).code(), "context_length_exceeded");
-  body["cache"] = {{"method", "streaming-llm:budget=256"},
-                   {"protocol", "stream"},
-                   {"positions", "rolling"}};
+  body["cache"] = {
+      {"method", "streaming-llm:budget=256"}, {"protocol", "stream"}, {"positions", "rolling"}};
   const Reply reply = server.post("/v1/completions", body);
   ASSERT_EQ(reply.status, 200) << reply.body;
   EXPECT_GT(reply.json()["usage"]["prompt_tokens"], TestServer::mini().config().max_positions);
@@ -239,8 +239,8 @@ TEST(Serve, KeysAndOrigins) {
   EXPECT_EQ(server.get("/v1/models", {{"Authorization", "Bearer secret"}}).status, 200);
   EXPECT_EQ(server.get("/v1/models", {{"X-Api-Key", "other"}}).status, 200);
 
-  const Reply good = send(server.port(), "OPTIONS", "/v1/models", "",
-                          {{"Origin", "https://good.example"}});
+  const Reply good =
+      send(server.port(), "OPTIONS", "/v1/models", "", {{"Origin", "https://good.example"}});
   EXPECT_EQ(good.status, 204);
   EXPECT_EQ(good.headers.find("Access-Control-Allow-Origin")->second, "https://good.example");
   const Reply bad = server.get("/health", {{"Origin", "https://bad.example"}});
@@ -274,7 +274,8 @@ TEST(Serve, BodiesHaveALimit) {
   const auto reply = client.Post("/tokenize", body, "application/x-www-form-urlencoded");
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 200);
-  const auto zipped = client.Post("/tokenize", {{"Content-Encoding", "gzip"}}, "x", "application/json");
+  const auto zipped =
+      client.Post("/tokenize", {{"Content-Encoding", "gzip"}}, "x", "application/json");
   ASSERT_TRUE(zipped);
   EXPECT_EQ(zipped->status, 415);
 }
@@ -293,7 +294,8 @@ TEST(Serve, AQueueHasALimitAndAClientThatLeavesFreesItsPlace) {
   ASSERT_THAT(first->read("data: "), HasSubstr("data: "));
   auto second = std::make_unique<Raw>(server.port());
   second->write(post_text("/v1/completions", endless.dump()));
-  while (server.metric("requests_queued") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (server.metric("requests_queued") < 1)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const Reply third = server.post("/v1/completions", completion());
   EXPECT_EQ(third.status, 429);
   EXPECT_EQ(third.code(), "rate_limit_exceeded");
@@ -328,9 +330,9 @@ TEST(Serve, ALongPromptLetsOthersGoOn) {
 
 TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {
   const TestServer server;
-  for (const Json& cache : {Json({{"method", "exact"}}), Json({{"bytes", 0.25}}),
-                            Json({{"method", "uniform:rate=0.5"}}),
-                            Json({{"method", "h2o:rate=0.5"}})}) {
+  for (const Json& cache :
+       {Json({{"method", "exact"}}), Json({{"bytes", 0.25}}),
+        Json({{"method", "uniform:rate=0.5"}}), Json({{"method", "h2o:rate=0.5"}})}) {
     Json body = chat(document(20));
     body["cache"] = cache;
     const Reply first = server.post("/v1/chat/completions", body);
@@ -388,9 +390,8 @@ class ServeContexts : public testing::Test {
 TEST_F(ServeContexts, AnswersAreThoseOfRunAndSurviveARestart) {
   const std::string text = document(60);
   write_text(dir_ / "text", text);
-  const std::string expected =
-      run_text({"--context", (dir_ / "text").string(), "--cache", "1/4", "--question",
-                "What is the number of record 42?"});
+  const std::string expected = run_text({"--context", (dir_ / "text").string(), "--cache", "1/4",
+                                         "--question", "What is the number of record 42?"});
   std::string id;
   {
     const TestServer server(options_);
