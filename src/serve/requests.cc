@@ -139,6 +139,19 @@ void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
     o.only("include_obfuscation", false);
     o.end();
   }
+  if (const Json* format = f.find("response_format")) {
+    Fields kind(*format, "response_format.");
+    const std::string type = kind.text("type").value_or("");
+    if (type != "text" && type != "json_object") {
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("response_format.type: {} is not supported; known: \"text\", "
+                                 "\"json_object\"",
+                                 shown(Json(type))),
+                     "response_format.type");
+    }
+    out.job.json = type == "json_object";
+    kind.end();
+  }
   f.only("frequency_penalty", 0);
   f.only("presence_penalty", 0);
   f.only("logit_bias", Json::object());
@@ -240,7 +253,6 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   f.only("tools", Json::array());
   f.only("tool_choice", "none");
   f.only("functions", Json::array());
-  f.only("response_format", {{"type", "text"}});
   f.only("modalities", Json::array({"text"}));
   f.only("reasoning_effort", "none");
   f.ignore({"parallel_tool_calls"});
@@ -282,7 +294,6 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   f.only("echo", false);
   f.only("suffix", "");
   f.only("best_of", out.job.choices);
-  f.only("response_format", {{"type", "text"}});
   parse_place(f, limits, contexts, out);
   const Json* prompt = f.find("prompt");
   if (prompt == nullptr) refuse("prompt", "prompt is missing");

@@ -57,6 +57,7 @@ struct Scheduler::Stream {
   Sampler sampler;
   TokenStream text;
   StopFilter stop;
+  JsonReader json;  ///< what was made, where it is to be JSON
   std::vector<Token> past;
   std::size_t made = 0;
   Token next = kNoToken;  ///< to be read next; kNoToken: ended
@@ -437,7 +438,16 @@ void Scheduler::prompt_read(Running& r) {
 
 void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
-  const std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
+  std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
+  std::vector<float> masked;
+  if (r.job.json) {
+    if (!texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
+    masked.assign(chances.begin(), chances.end());
+    if (texts_->mask(s.json, masked) == 0) {
+      throw ApiError(500, "no_json", "the vocabulary has no token that the JSON could go on with");
+    }
+    chances = masked;
+  }
   const TokenChance chosen = s.sampler.sample(chances, s.past);
   Piece piece;
   piece.choice = s.number;
@@ -453,8 +463,13 @@ void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
     piece.tokens.push_back(std::move(token));
     s.past.push_back(chosen.token);
     piece.text = s.stop.push(s.text.push(chosen.token));
+    if (r.job.json) {
+      for (char c : (*texts_)[static_cast<std::size_t>(chosen.token)]) s.json.push(c);
+    }
     if (s.stop.found()) {
       piece.finish = Finish::stop;
+    } else if (r.job.json && s.json.done()) {
+      piece.finish = Finish::end;
     } else if (s.made == r.job.generate.max_tokens) {
       piece.finish = Finish::length;
     } else if (s.sequence->positions_after(1) > model_.config().max_positions) {

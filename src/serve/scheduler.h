@@ -21,6 +21,7 @@
 #include "base/stopwatch.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
+#include "serve/json_grammar.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
 #include "serve/prefixes.h"
@@ -37,6 +38,7 @@ struct Job {
   CacheOptions cache;
   bool chat = false;                       ///< the prompt stands in a chat template
   std::shared_ptr<const Context> context;  ///< the prompt follows this text
+  bool json = false;                       ///< answers are JSON objects
   std::size_t choices = 1;                 ///< 0: only read the prompt; the result is the cache
   GenerateOptions generate;                ///< choice i has the seed `sampling.seed` + i
 };
@@ -153,7 +155,8 @@ class Scheduler {
 
   // Of the scheduler's thread.
   std::list<std::unique_ptr<Running>> running_;
-  double tokens_per_second_ = 0;  ///< of the last chunk read
+  double tokens_per_second_ = 0;       ///< of the last chunk read
+  std::unique_ptr<TokenTexts> texts_;  ///< once an answer is to be JSON
   Stopwatch since_step_;
   bool stepped_ = false;
   std::thread thread_;

@@ -132,6 +132,7 @@ struct Server::Impl {
   HttpServer http;
   Scheduler scheduler;
   int port = 0;
+  std::atomic<bool> started = false, stopped = false, ended = false;  ///< run(), stop()
 };
 
 void Server::Impl::answer_error(Response& response, const ApiError& error) {
@@ -476,9 +477,18 @@ std::size_t Server::memory() const { return impl_->o.memory; }
 std::size_t Server::contexts() const { return impl_->contexts.size(); }
 const std::vector<std::string>& Server::refused() const { return impl_->refused; }
 void Server::run() {
-  require(impl_->http.listen_after_bind(), ErrorCode::io, "cannot go on listening on port {}",
-          impl_->port);
+  impl_->started = true;
+  const bool listened = impl_->stopped || impl_->http.listen_after_bind();
+  impl_->ended = true;
+  require(listened, ErrorCode::io, "cannot go on listening on port {}", impl_->port);
 }
-void Server::stop() { impl_->http.stop(); }
+void Server::stop() {
+  impl_->stopped = true;
+  // httplib's stop() does nothing before it listens.
+  while (impl_->started && !impl_->ended && !impl_->http.is_running()) {
+    std::this_thread::sleep_for(1ms);
+  }
+  impl_->http.stop();
+}
 
 }  // namespace ballast::serve

@@ -143,6 +143,25 @@ TEST(Serve, StopSeedAndChoices) {
   EXPECT_EQ(text_of(server.post("/v1/completions", drawn)), first[1]["text"]);
 }
 
+TEST(Serve, JsonObjects) {
+  const TestServer server;
+  for (int seed = 0; seed < 8; ++seed) {
+    Json body = chat("Write JSON.");
+    body["response_format"] = {{"type", "json_object"}};
+    body["temperature"] = seed == 0 ? 0 : 1.5;
+    body["seed"] = seed;
+    body["max_tokens"] = 200;
+    const Reply reply = server.post("/v1/chat/completions", body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json choice = reply.json()["choices"][0];
+    if (choice["finish_reason"] == "length") continue;
+    EXPECT_TRUE(Json::parse(choice["message"]["content"].get<std::string>()).is_object());
+  }
+  Json schema = chat();
+  schema["response_format"] = {{"type", "json_schema"}};
+  EXPECT_EQ(server.post("/v1/chat/completions", schema).code(), "unsupported_parameter");
+}
+
 TEST(Serve, LogProbabilities) {
   const TestServer server;
   Json body = chat();
