@@ -51,7 +51,7 @@ bool JsonReader::push(char c) {
     default:
       break;
   }
-  if (whitespace(c)) return ++space_ <= kSpace;
+  if (whitespace(c)) return ++space_ <= (place_ == Place::start ? 1 : kSpace);
   space_ = 0;
   return structure(c);
 }
@@ -100,6 +100,7 @@ bool JsonReader::begin_value(char c) {
   }
   if (c == '-' || digit(c)) {
     place_ = c == '-' ? Place::minus : c == '0' ? Place::zero : Place::whole;
+    rest_ = kDigits;
     return true;
   }
   place_ = Place::literal;
@@ -121,7 +122,7 @@ bool JsonReader::number(char c) {
       return false;
     case Place::zero:
     case Place::whole:
-      if (place_ == Place::whole && digit(c)) return true;
+      if (place_ == Place::whole && digit(c)) return rest_-- > 0;
       if (c == '.') return go(Place::point);
       if (exponent) return go(Place::exponent);
       whole = true;
@@ -129,17 +130,18 @@ bool JsonReader::number(char c) {
     case Place::point:
       return digit(c) && go(Place::fraction);
     case Place::fraction:
-      if (digit(c)) return true;
+      if (digit(c)) return rest_-- > 0;
       if (exponent) return go(Place::exponent);
       whole = true;
       break;
     case Place::exponent:
       if (c == '+' || c == '-') return go(Place::sign);
-      return digit(c) && go(Place::power);
+      [[fallthrough]];
     case Place::sign:
+      rest_ = kPower - 1;
       return digit(c) && go(Place::power);
     default:
-      if (digit(c)) return true;
+      if (digit(c)) return rest_-- > 0;
       whole = true;
       break;
   }

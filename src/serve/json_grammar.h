@@ -13,7 +13,8 @@
 namespace ballast::serve {
 
 /// Reads the beginning of a JSON object byte by byte (RFC 8259). Between two parts at most 16
-/// whitespace characters may stand, so that a model cannot go on with them for ever.
+/// whitespace characters may stand, so that a model cannot go on with them for ever. Numbers have
+/// at most 33 digits and an exponent of two, so that they fit into a double.
 class JsonReader {
  public:
   /// Whether the text so far may be followed by this byte; if not, the reader is spent.
@@ -50,11 +51,12 @@ class JsonReader {
   bool close(char c);
 
   static constexpr std::size_t kSpace = 16, kDepth = 64;
+  static constexpr std::uint8_t kDigits = 32, kPower = 2;
 
   Place place_ = Place::start;
-  std::string open_;     ///< brackets that are open
-  bool in_key_ = false;  ///< of a string
-  std::uint8_t rest_ = 0;
+  std::string open_;        ///< brackets that are open
+  bool in_key_ = false;     ///< of a string
+  std::uint8_t rest_ = 0;   ///< digits that may or must come
   std::uint8_t space_ = 0;  ///< whitespace since the last other byte
   std::string_view word_;   ///< of a literal
 };

@@ -109,6 +109,7 @@ class TestServer {
   TestServer(const Model& model, serve::ServerOptions options)
       : tokenizer_(read_vocabulary(*model.file().gguf())) {
     options.port = 0;
+    options.cache.key_type = options.cache.value_type = StorageType::bf16;  // as the program
     if (options.memory == 0) options.memory = std::size_t{1} << 30;
     if (options.queue == 256) options.queue = 32;  // a thread for each
     server_.emplace(model, tokenizer_, options);
