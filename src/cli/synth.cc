@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
+#include "eval/data/index_instance.h"
 #include "report/progress.h"
 #include "report/units.h"
 
@@ -13,12 +14,37 @@ struct Options {
   SynthOptions synth;
   std::string out;
   std::string type = "f32";
+  bool index = false;
   JsonOption json;
 };
+
+void run_index(Options& o, TensorType type) {
+  const IndexInstance instance({o.synth.tokens, o.synth.dim, o.synth.key_norm, o.synth.seed});
+  {
+    Progress progress("synth");
+    write_source(instance,
+                 {{"generator", "ballast synth --index"},
+                  {"seed", fmt::format("{}", o.synth.seed)},
+                  {"radius", fmt::format("{}", o.synth.key_norm)}},
+                 o.out, type, [&](double done) { progress.update(done); });
+  }
+  const KvShape& s = instance.shape();
+  if (o.json.text()) {
+    print(fmt::format("{}: the INDEX instance of {} tokens of dimension {}, radius {:g}\n", o.out,
+                      format_count(s.tokens), s.key_dim, o.synth.key_norm));
+  }
+  o.json.write({{"file", o.out},
+                {"seed", o.synth.seed},
+                {"type", o.type},
+                {"tokens", s.tokens},
+                {"dim", s.key_dim},
+                {"radius", o.synth.key_norm}});
+}
 
 void run(Options& o) {
   const TensorType type = parse_float_type(o.type);
   o.json.open();
+  if (o.index) return run_index(o, type);
   const Synth synth(o.synth);
   {
     Progress progress("synth");
@@ -57,6 +83,9 @@ void add_synth(CLI::App& parent, std::function<void()>& task) {
   add_synth_options(*app, options->synth, "Options");
   app->add_option("--seed", options->synth.seed, "Seed")->capture_default_str();
   app->add_option("--dtype", options->type, "f32, bf16 or f16")->capture_default_str();
+  app->add_flag("--index", options->index,
+                "The instance of BalanceKV's lower bound (Theorem 3.2) instead: --tokens, --dim, "
+                "--key-norm (the radius) and --seed count");
   options->json.add_to(*app);
   app->footer(
       "Example:\n  ballast synth -o stream.safetensors --tokens 16384 --heads 8 "

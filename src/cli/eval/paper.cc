@@ -188,6 +188,12 @@ class PaperRun {
         out.push_back(o_.text);
       } else if (word == "{kv}") {
         for (const std::string& w : keys_and_values()) out.push_back(w);
+      } else if (word == "{index}") {
+        const std::string file = (out_ / "index.safetensors").string();
+        const int status = run_self({"synth", "--index", "--tokens", "8192", "--dim", "16",
+                                     "--key-norm", "4", "-o", file});
+        require(status == 0, "eval paper: ballast synth --index failed with status {}", status);
+        out.push_back(file);
       } else if (word == "{files}") {
         files = true;
         for (const std::string& file : found(row)) out.insert(out.end(), {"--data", file});

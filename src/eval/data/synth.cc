@@ -310,8 +310,13 @@ std::map<std::string, std::string> describe(const Synth& synth) {
 
 void write_synth(const Synth& synth, const std::filesystem::path& path, TensorType type,
                  const Advance& advance) {
+  write_source(synth, describe(synth), path, type, advance);
+}
+
+void write_source(const KvSource& source, const std::map<std::string, std::string>& metadata,
+                  const std::filesystem::path& path, TensorType type, const Advance& advance) {
   using Part = KvSource::Part;
-  const KvShape& s = synth.shape();
+  const KvShape& s = source.shape();
   std::vector<SafetensorsWriter::Declaration> tensors;
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (Part part : {Part::query, Part::key, Part::value}) {
@@ -320,7 +325,7 @@ void write_synth(const Synth& synth, const std::filesystem::path& path, TensorTy
           {fmt::format("layer.{}.{}", l, to_string(part)), type, {heads, s.tokens, s.key_dim}});
     }
   }
-  SafetensorsWriter writer(path, tensors, describe(synth));
+  SafetensorsWriter writer(path, tensors, metadata);
   constexpr std::size_t kRows = 4096;
   const double total =
       static_cast<double>(s.layers) * static_cast<double>((s.heads + 2 * s.kv_heads) * s.tokens);
@@ -330,7 +335,7 @@ void write_synth(const Synth& synth, const std::filesystem::path& path, TensorTy
       for (std::size_t h = 0; h < (part == Part::query ? s.heads : s.kv_heads); ++h) {
         for (std::size_t t = 0; t < s.tokens; t += kRows) {
           const std::size_t count = std::min(kRows, s.tokens - t);
-          const Matrix rows = synth.read(part, l, h, t, count);
+          const Matrix rows = source.read(part, l, h, t, count);
           writer.write(std::span<const float>(rows.data(), rows.rows() * rows.cols()));
           if (advance) advance((done += static_cast<double>(count)) / total);
         }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "ballast/engine/tensor.h"
@@ -71,6 +73,10 @@ class Synth : public KvSource {
 };
 
 /// Writes tensors layer.{i}.q|k|v of the type, holding a few thousand tokens of one head in memory.
+void write_source(const KvSource& source, const std::map<std::string, std::string>& metadata,
+                  const std::filesystem::path& path, TensorType type, const Advance& advance = {});
+
+/// The same, with the options as metadata.
 void write_synth(const Synth& synth, const std::filesystem::path& path, TensorType type,
                  const Advance& advance = {});
 
