@@ -28,6 +28,7 @@ using ::testing::StartsWith;
 
 const std::vector<std::vector<std::string>> kCommands = {{"run"},
                                                          {"chat"},
+                                                         {"serve"},
                                                          {"perplexity"},
                                                          {"tokenize"},
                                                          {"methods"},
@@ -97,7 +98,7 @@ TEST_F(Cli, EveryHelpEndsWithAnExample) {
 }
 
 TEST_F(Cli, WrongUsageIsExit2) {
-  expect_refusal(run({}), "ballast needs a command; known: run, chat, perplexity, ", 2);
+  expect_refusal(run({}), "ballast needs a command; known: run, chat, serve, ", 2);
   expect_refusal(run({"frobnicate"}), "unknown command 'frobnicate'; known: run, chat, ", 2);
   expect_refusal(run({"--frobnicate"}), "unknown option --frobnicate; see ballast --help", 2);
   expect_refusal(run({"eval", "foo"}), "unknown command 'foo'; known: attention", 2);
