@@ -190,8 +190,8 @@ class PaperRun {
         for (const std::string& w : keys_and_values()) out.push_back(w);
       } else if (word == "{index}") {
         const std::string file = (out_ / "index.safetensors").string();
-        const int status = run_self({"synth", "--index", "--tokens", "8192", "--dim", "16",
-                                     "--key-norm", "4", "-o", file});
+        const int status = run_self(
+            {"synth", "--index", "--tokens", "8192", "--dim", "16", "--key-norm", "4", "-o", file});
         require(status == 0, "eval paper: ballast synth --index failed with status {}", status);
         out.push_back(file);
       } else if (word == "{files}") {
