@@ -3,20 +3,36 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include "attention/rotary.h"
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "cache/replay_scores.h"
+#include "summary/entry_budget.h"
 
 namespace ballast {
 
 struct Cache::Settings {
   CacheShape shape;
   CacheOptions options;
+  // The policy with bytes= in entries, for a prompt of so many tokens. Layers may finish at once.
+  std::mutex mutex;
+  std::size_t counted_tokens = 0;
+  Policy counted;
+
+  Settings(const CacheShape& s, const CacheOptions& o) : shape(s), options(o) {}
+  Policy count(std::size_t tokens) {
+    if (!bytes_are_entries(options.policy)) return options.policy;
+    const std::lock_guard lock(mutex);
+    if (counted_tokens != tokens) counted = fit_bytes(shape, options, tokens);
+    counted_tokens = tokens;
+    return counted;
+  }
 };
 
 std::string_view to_string(Positions positions) {
@@ -136,9 +152,11 @@ bool CacheOptions::needs_queries() const {
 Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
 
 Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
-    : settings_(new Settings{shape, options}) {
+    : settings_(new Settings(shape, options)) {
   check_shape(shape);
+  set_types(options.policy, settings_->options.key_type, settings_->options.value_type);
   const MethodInfo& info = options.policy.info();
+  const bool stream = options.protocol == Protocol::stream;
   require(info.window_policy == WindowPolicy::all || !options.recording.any(),
           "only an exact cache notes attention for others, not {}", info.name);
   require(!info.whole_cache ||
@@ -152,9 +170,14 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
   if (options.positions == Positions::rolling) {
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);
   }
+  // In prefill the prompt's length decides; copies get the budget of what they are copied from.
+  Policy counted = options.policy;
+  const bool later = bytes_are_entries(counted) && (!stream || !reserve);
+  if (!later) counted = fit_bytes(shape, settings_->options, options.expected_tokens);
   for (std::size_t l = 0; l < shape.layers; ++l) {
-    layers_.push_back(std::make_unique<LayerCache>(settings_->shape, settings_->options, l,
-                                                   shared_.get(), rotations_.get(), reserve));
+    layers_.push_back(std::make_unique<LayerCache>(settings_->shape, settings_->options,
+                                                   later ? nullptr : &counted, l, shared_.get(),
+                                                   rotations_.get(), reserve));
   }
 }
 
@@ -270,7 +293,7 @@ void Cache::finish_prompt(std::size_t layer) {
   require(!options().policy.info().whole_cache,
           "method {} divides one budget among all layers: finish their prompt together",
           options().policy.info().name);
-  layers_[layer]->finish_prompt();
+  layers_[layer]->finish_prompt(settings_->count(tokens(layer)));
 }
 
 void Cache::finish_prompt() {
@@ -280,7 +303,8 @@ void Cache::finish_prompt() {
             tokens(l), tokens(0));
   }
   if (options().policy.info().whole_cache) return finish_whole_prompt();
-  for (auto& layer : layers_) layer->finish_prompt();
+  const Policy counted = settings_->count(tokens());
+  for (auto& layer : layers_) layer->finish_prompt(counted);
 }
 
 Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
@@ -293,6 +317,10 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   options.seed = seed;
   options.recording = {};
   Cache out(shape(), options, false);
+  require(
+      out.options().key_type == options.key_type && out.options().value_type == options.value_type,
+      "{}: the cache stores its tokens in {}/{}, a fork in the same types", policy.to_string(),
+      to_string(options.key_type), to_string(options.value_type));
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted != ReplayScore::none) {

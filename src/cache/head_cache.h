@@ -25,7 +25,8 @@ class Window {
   std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
   /// Of the rows that are not taken yet.
   std::size_t room_bytes() const {
-    return capacity() == 0 ? 0 : bytes() / capacity() * (capacity() - size_);
+    const std::size_t sum = has_attention_sums_ ? sizeof(float) : 0;
+    return capacity() == 0 ? 0 : (bytes() / capacity() + sum) * (capacity() - size_);
   }
   std::size_t attention_sum_bytes() const { return attention_sum_.capacity() * sizeof(float); }
 

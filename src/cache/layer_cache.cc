@@ -63,8 +63,8 @@ void attend_rows(const Queries& queries, std::span<const Segment> segments, cons
 
 }  // namespace
 
-LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
-                       SharedState* shared, RotaryTable* rotations, bool reserve)
+LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, const Policy* counted,
+                       std::size_t layer, SharedState* shared, RotaryTable* rotations, bool reserve)
     : shape_(shape),
       options_(options),
       layer_(layer),
@@ -75,9 +75,11 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, std
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
   // In prefill the prompt's length decides; asking now reports an impossible budget early.
-  budget_ = options.policy.budget(
-      stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
-      options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
+  if (counted != nullptr) {
+    budget_ = counted->budget(
+        stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
+        options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
+  }
   std::size_t rows = options.expected_tokens;
   if (stream && room() != kUnlimited) {
     rows = rows == 0 ? budget_.total() : std::min(rows, budget_.total());
@@ -160,14 +162,14 @@ void LayerCache::make_room() {
                [&](std::size_t h) { heads_[h].absorb_oldest(budget_.step, now(), latest[h]); });
 }
 
-void LayerCache::finish_prompt() {
+void LayerCache::finish_prompt(const Policy& counted) {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
   prompt_tokens_ = tokens();
   if (options_.protocol == Protocol::stream) return;
-  budget_ = options_.policy.budget(tokens(), Protocol::prefill, static_cast<int>(layer_),
-                                   static_cast<int>(shape_.layers));
+  budget_ = counted.budget(tokens(), Protocol::prefill, static_cast<int>(layer_),
+                           static_cast<int>(shape_.layers));
   if (options_.policy.info().window_policy != WindowPolicy::all && tokens() > budget_.total())
     summarize();
 }

@@ -18,14 +18,16 @@ struct ReplayHead;
 class LayerCache {
  public:
   /// `rotations`: null when positions are absolute. `reserve`: allocate at once what the options
-  /// let expect.
-  LayerCache(const CacheShape& shape, const CacheOptions& options, std::size_t layer,
-             SharedState* shared, RotaryTable* rotations, bool reserve);
+  /// let expect. `counted`: the policy with bytes= in entries; null: not known before the prompt
+  /// ends, or the cache is to become a copy of another.
+  LayerCache(const CacheShape& shape, const CacheOptions& options, const Policy* counted,
+             std::size_t layer, SharedState* shared, RotaryTable* rotations, bool reserve);
 
   /// See Cache::forward; shapes are known to fit and elements to be finite.
   void forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
                const MutableHeadsView& out);
-  void finish_prompt();
+  /// `counted`: the policy with bytes= in entries.
+  void finish_prompt(const Policy& counted);
   /// See Cache::replay. `heads`: the scores of this layer.
   void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
@@ -53,6 +55,7 @@ class LayerCache {
   /// Tokens of the prompt once it is finished, else (and in a loaded cache) 0.
   std::size_t prompt_tokens() const { return prompt_tokens_.load(std::memory_order_relaxed); }
   std::size_t entries() const;
+  const Budget& budget() const { return budget_; }
   CacheBytes bytes() const;
   std::vector<Segment> segments(std::size_t head) const;
   std::vector<KeptEntry> kept(std::size_t head) const;

@@ -6,6 +6,7 @@
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "cache/byte_budget.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "simd/vector_math.h"
@@ -191,10 +192,7 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers)
 }
 
 std::size_t Cache::whole_budget() const {
-  const CacheShape& s = shape();
-  const std::size_t exact =
-      tokens() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * sizeof(std::uint16_t);
-  return options().policy.memory("bytes").bytes(tokens(), exact);
+  return options().policy.memory("bytes").bytes(tokens(), exact_bf16_bytes(shape(), tokens()));
 }
 
 bool Cache::fits_exactly() const {

@@ -64,8 +64,9 @@ std::string range_text(const Parameter& p) {
 std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
   std::vector<const Parameter*> out;
   for (const Parameter& p : info.parameters) out.push_back(&p);
-  if (info.whole_cache) return out;  // the common ones count the entries of a head
   for (const Parameter& p : common_parameters()) {
+    // Most of the common ones count the entries of a head.
+    if (info.whole_cache && p.name != "type") continue;
     auto same = [&](const Parameter* own) { return own->name == p.name; };
     if (std::ranges::none_of(out, same)) out.push_back(&p);
   }

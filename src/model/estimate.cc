@@ -6,8 +6,10 @@
 #include "ballast/engine/model.h"
 #include "ballast/memory_size.h"
 #include "base/thread_pool.h"
+#include "cache/byte_budget.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
+#include "summary/entry_budget.h"
 #include "summary/query_moments.h"
 
 namespace ballast {
@@ -166,7 +168,14 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
                                std::size_t chunk) const {
   const PoolScope scope(options.pool.get());
   const ModelConfig& c = config();
-  const Sizes sizes(c, options);
+  const bool stream = options.protocol == Protocol::stream;
+  CacheOptions counted = options;
+  set_types(options.policy, counted.key_type, counted.value_type);
+  counted.policy = fit_bytes(cache_shape(prompt + after), counted,
+                             !stream                       ? prompt
+                             : options.expected_tokens > 0 ? options.expected_tokens
+                                                           : 0);
+  const Sizes sizes(c, counted);
   LayerNeed largest;
   MemoryEstimate estimate;
   for (std::size_t l = 0; l < c.layers; ++l) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cache/byte_budget.h"
+#include "cache/cache_parts.h"
 #include "model/forward.h"
 #include "model/value_norms.h"
 
@@ -46,9 +48,10 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
             "{}: {} has learned positions, which cannot be rolling", model.file().path().string(),
             to_string(config.family));
     const bool stream = options.protocol == Protocol::stream;
-    const Budget budget =
-        options.policy.budget(std::max<std::size_t>(1, options.expected_tokens), options.protocol,
-                              0, static_cast<int>(config.layers));
+    const Policy counted =
+        fit_bytes(model.cache_shape(options.expected_tokens), options, options.expected_tokens);
+    const Budget budget = counted.budget(std::max<std::size_t>(1, options.expected_tokens),
+                                         options.protocol, 0, static_cast<int>(config.layers));
     require(!stream || options.policy.info().window_policy == WindowPolicy::all ||
                 budget.total() <= config.max_positions,
             ErrorCode::over_limit, "{}: a budget of {} entries, but the model has {} positions",
@@ -95,10 +98,7 @@ std::size_t Sequence::positions_after(std::size_t more) const {
                        (options.protocol == Protocol::stream ||
                         (prompt_finished_ && !options.policy.keeps_generated()));
   if (!bounded) return kept;
-  const std::size_t length = std::max<std::size_t>(1, options.expected_tokens);
-  const Budget budget =
-      options.policy.budget(length, options.protocol, 0, static_cast<int>(cache_.shape().layers));
-  return std::min(kept, budget.total());
+  return std::min(kept, CacheParts::layer(cache_, 0, 0).budget().total());
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {

@@ -81,6 +81,11 @@ std::size_t OutlierMemory::bytes() const {
   return total;
 }
 
+std::size_t OutlierMemory::most_bytes(std::size_t, std::size_t heads, std::size_t,
+                                      std::size_t tokens) const {
+  return heads * tokens * sizeof(Position);
+}
+
 void OutlierMemory::save(ByteWriter& out) const {
   std::lock_guard lock(mutex_);
   out.put<std::uint64_t>(found_.size());

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "ballast/summary.h"
+#include "summary/entry_budget.h"
 
 namespace ballast {
 
 /// Shared by the heads and layers of one sequence.
-class OutlierMemory : public SharedState {
+class OutlierMemory : public BoundedState {
  public:
   /// Marks at most `most` tokens of the block: outliers of this head and their neighbours, the most
   /// anti-correlated first. On the outlier layer they are found (token i of a block is one if the
@@ -25,6 +26,8 @@ class OutlierMemory : public SharedState {
             std::span<std::uint8_t> marks);
 
   std::size_t bytes() const override;
+  std::size_t most_bytes(std::size_t layers, std::size_t heads, std::size_t entries,
+                         std::size_t tokens) const override;
   void save(ByteWriter& out) const override;
   void load(ByteReader& in) override;
 

@@ -10,6 +10,7 @@
 
 #include "ballast/method.h"
 #include "base/fail.h"
+#include "summary/entry_budget.h"
 #include "summary/registry.h"
 
 namespace ballast {
@@ -54,7 +55,10 @@ using Value =
 Value parse_value(const MethodInfo& info, const Parameter& p, std::string_view text) {
   if (p.kind == Parameter::Kind::choice) return parse_choice(info, p, text);
   if (p.kind == Parameter::Kind::memory) return MemorySize::parse(text);
-  if (p.kind == Parameter::Kind::text) return Text{};
+  if (p.kind == Parameter::Kind::text) {
+    if (p.name == "type") parse_types(text);  // every method has it
+    return Text{};
+  }
   const double number = parse_number(info, p, text);
   if (p.kind == Parameter::Kind::integer) return static_cast<std::int64_t>(number);
   return number;
@@ -74,10 +78,14 @@ Protocol parse_protocol(std::string_view name) {
 
 std::span<const Parameter> common_parameters() {
   using Kind = Parameter::Kind;
-  static const std::array<Parameter, 7> all = {{
+  static const std::array<Parameter, 9> all = {{
       {"rate", Kind::real, "", 1e-9, 1, "", "fraction of the middle that is kept"},
       {"budget", Kind::integer, "", 1, kMostTokens, "",
        "entries per KV head, sink and window included"},
+      {"bytes", Kind::memory, "", 0, 0, "",
+       "memory of the whole cache: 1/8 or 12% of the exact bf16 cache, 256M, 40K/token"},
+      {"type", Kind::text, "", 0, 0, "",
+       "storage of keys and values, such as int4; q4/q2: keys in q4, values in q2"},
       {"sink", Kind::integer, "", 0, kMostTokens, "", "first tokens kept exactly"},
       {"window", Kind::integer, "", 0, kMostTokens, "", "last tokens kept exactly"},
       {"step", Kind::integer, "", 1, kMostTokens, "",
@@ -170,8 +178,13 @@ Policy Policy::with(std::string_view key, std::string_view value) const {
   require(!info_->whole_cache || (key != "rate" && key != "budget"),
           "method {}: {} counts entries of a head; say how much memory: bytes=1/8", info_->name,
           key);
-  require(!(policy.option("rate").given() && policy.option("budget").given()),
-          "method {}: rate and budget are two ways to say the same; give one", info_->name);
+  require(info_->window_policy != WindowPolicy::all || key != "bytes",
+          "method {} keeps every token; fewer bits make it smaller: {}:type=int4", info_->name,
+          info_->name);
+  const int sizes = policy.option("rate").given() + policy.option("budget").given() +
+                    policy.option("bytes").given();
+  require(sizes <= 1, "method {}: rate, budget and bytes say how much to keep; give one",
+          info_->name);
   return policy;
 }
 
@@ -303,6 +316,8 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
     return {0, tokens, 0, 0};
   }
   const bool by_budget = has("budget");
+  require(!has("bytes"),
+          "method {}: bytes= is memory of a whole cache; here give rate= or budget=", info_->name);
   require(by_budget || has("rate"),
           "method {}: say how much to keep: {}:rate=0.25 or {}:budget=1024", info_->name,
           info_->name, info_->name);

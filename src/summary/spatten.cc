@@ -11,6 +11,7 @@
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "summary/entry_budget.h"
 #include "summary/registry.h"
 
 namespace ballast {
@@ -35,7 +36,7 @@ struct Survivors {
 
 /// The survivors of every layer. A layer's first head writes its own, the heads of the next layer
 /// read them: within a step the layers come in order.
-class Cascade : public SharedState {
+class Cascade : public BoundedState {
  public:
   std::shared_ptr<const Survivors> of_layer(std::uint32_t layer) const {
     const std::lock_guard lock(mutex_);
@@ -54,6 +55,11 @@ class Cascade : public SharedState {
       bytes += sizeof(Survivors) + survivors->kept.capacity() * sizeof(Importance);
     }
     return bytes;
+  }
+
+  std::size_t most_bytes(std::size_t layers, std::size_t, std::size_t entries,
+                         std::size_t) const override {
+    return layers * sizeof(Survivors) + entries * sizeof(Importance);
   }
 
   void save(ByteWriter& out) const override {

@@ -60,9 +60,10 @@ std::vector<Outcome> outcomes_from_json(const Json& json) {
 }
 
 Policy plain_policy(const Policy& method) {
-  for (std::string_view key : {"rate", "budget", "sink"}) {
+  for (std::string_view key : {"rate", "budget", "bytes", "type", "sink"}) {
     require(!method.has(key),
-            "method {}: the experiment sets rate and sink; leave out {}=", method.info().name, key);
+            "method {}: the experiment sets memory, storage and sink; leave out {}=",
+            method.info().name, key);
   }
   return method;
 }

@@ -60,7 +60,7 @@ void check(const KvSource& source, const MemoryErrorOptions& o) {
     require(policy.attention_stats().kind == AttentionStats::Kind::nothing,
             "eval memory: {} watches attention; compare it with `ballast eval attention`",
             info.name);
-    for (const char* key : {"rate", "budget", "sink", "window"}) {
+    for (const char* key : {"rate", "budget", "bytes", "type", "sink", "window"}) {
       require(!policy.has(key), "eval memory: {} sets {}, which the experiment decides",
               policy.to_string(), key);
     }

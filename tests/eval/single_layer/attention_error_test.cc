@@ -202,8 +202,9 @@ TEST(AttentionError, RefusesWhatCannotBe) {
     return test::error_of([&] { measure_attention_errors(source, o); });
   };
   auto same = [](AttentionErrorOptions&) {};
-  EXPECT_THAT(error("balancekv:rate=0.5", same),
-              HasSubstr("method balancekv: the experiment sets rate and sink; leave out rate="));
+  EXPECT_THAT(
+      error("balancekv:rate=0.5", same),
+      HasSubstr("method balancekv: the experiment sets memory, storage and sink; leave out rate="));
   EXPECT_THAT(error("balancekv:sink=4", same), HasSubstr("leave out sink="));
   EXPECT_THAT(error("balancekv:window=60", same), HasSubstr("budget=43 is smaller than"));
   EXPECT_THAT(error("exact", [](auto& o) { o.policies.clear(); }), HasSubstr("no method"));
