@@ -191,7 +191,7 @@ def training_sample(rng, encoder, mix, room, share, forbidden=frozenset()):
     """Ids and learn flags of one sample, drawn again where it holds a forbidden question. Questions are compared in the
     form of plain text, in which the test questions were hashed."""
     while True:
-        if rng.random() < 0.004:
+        if rng.random() < 0.02:
             return encoder.sample(greeting(rng))
         task = rng.choices(list(mix), list(mix.values()))[0]
         parts = TASKS[task](rng, encoder, room, share)

@@ -62,6 +62,12 @@ TEST(ShippedModel, FindsThemInAQuarterOfTheCache) {
   EXPECT_GE(count(right("record", {"--cache", "1/4"})), 7u);
 }
 
+TEST(ShippedModel, SaysWhatItIsToAGreeting) {
+  const Said said = run_with({"chat", "-m", kSource + "/models/ballast-mini.gguf"}, "Hello\n");
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.out, testing::HasSubstr("I find things in texts."));
+}
+
 TEST(ShippedModel, FindsTheNeedlesOfAStory) {
   const std::vector<bool> found = right("story", {});
   ASSERT_GE(found.size(), 3u);
