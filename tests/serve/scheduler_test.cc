@@ -1,0 +1,107 @@
+// Who is let in when, and who makes room.
+#include "serve/scheduler.h"
+
+#include <gmock/gmock.h>
+
+#include "serve/client.h"
+
+namespace ballast::test {
+namespace {
+
+using testing::HasSubstr;
+
+Json ask(const std::string& prompt, int most = 8) {
+  return {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", most}, {"ignore_eos", true}};
+}
+/// A stream that only ends when its client leaves.
+std::unique_ptr<Raw> endless(const TestServer& server, const std::string& key) {
+  Json body = ask("The sky is", 100000);
+  body["stream"] = true;
+  auto raw = std::make_unique<Raw>(server.port());
+  const std::string text = body.dump();
+  raw->write(
+      fmt::format("POST /v1/completions HTTP/1.1\r\nX-Api-Key: {}\r\nContent-Length: {}"
+                  "\r\n\r\n{}",
+                  key, text.size(), text));
+  EXPECT_THAT(raw->read("data: "), HasSubstr("data: "));
+  return raw;
+}
+void wait_for(const std::function<bool()>& condition) {
+  for (int i = 0; i < 4000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(condition());
+}
+
+TEST(Scheduler, ClientsTakeTurns) {
+  serve::ServerOptions options;
+  options.slots = 1;
+  options.keys = {"a", "b"};
+  const TestServer server(options);
+  auto queued = [&] {
+    const std::string all = server.get("/metrics", {{"X-Api-Key", "b"}}).body;
+    return std::stoi(all.substr(all.find("\nballast_requests_queued ") + 25));
+  };
+  auto first = endless(server, "a");
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::vector<std::thread> threads;
+  const std::vector<std::string> keys = {"a", "a", "a", "b"};
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_EQ(server.post("/v1/completions", ask("The sky is"), {{"X-Api-Key", keys[i]}}).status,
+                200);
+      const std::scoped_lock lock(mutex);
+      order.push_back(keys[i]);
+    });
+    wait_for([&] { return queued() == static_cast<int>(i) + 1; });
+  }
+  first.reset();
+  for (std::thread& thread : threads) thread.join();
+  // b came last and is served next, as a had the turn before.
+  EXPECT_TRUE(order[0] == "b" || order[1] == "b") << testing::PrintToString(order);
+}
+
+/// A server whose memory holds one and a half of these requests.
+struct Tight {
+  explicit Tight(int most) {
+    CacheOptions cache;
+    cache.key_type = cache.value_type = StorageType::bf16;
+    const Model& model = TestServer::mini();
+    serve::ServerOptions options;
+    options.memory = serve::Scheduler::own_memory(model, options.slots) +
+                     model.estimate(cache, 10, static_cast<std::size_t>(most)).cache * 3 / 2;
+    server.emplace(options);
+  }
+  std::optional<TestServer> server;
+};
+
+TEST(Scheduler, ARequestWaitsForMemory) {
+  const Tight tight(4000);
+  const TestServer& server = *tight.server;
+  auto first = endless(server, "");  // up to all positions
+  int status = 0;
+  std::thread second(
+      [&] { status = server.post("/v1/completions", ask("Grass is", 3000)).status; });
+  wait_for([&] { return server.metric("requests_queued") == 1; });
+  EXPECT_EQ(server.metric("streams"), 1);  // of 16 places
+  EXPECT_LE(server.metric("memory_taken_bytes"), server.metric("memory_limit_bytes"));
+  first.reset();
+  second.join();
+  EXPECT_EQ(status, 200);
+}
+
+TEST(Scheduler, KeptBeginningsMakeRoom) {
+  const Tight tight(2000);
+  const TestServer& server = *tight.server;
+  EXPECT_EQ(server.post("/v1/completions", ask("The sky is", 2000)).status, 200);
+  EXPECT_EQ(server.metric("prefixes"), 1);
+  EXPECT_EQ(server.post("/v1/completions", ask("Grass is", 2000)).status, 200);
+  EXPECT_EQ(server.metric("prefixes"), 1);
+  const Reply never = server.post("/v1/completions", ask("Water is", 4000));
+  EXPECT_EQ(never.status, 400);
+  EXPECT_EQ(never.code(), "insufficient_memory");
+}
+
+}  // namespace
+}  // namespace ballast::test
