@@ -80,7 +80,7 @@ bool Connection::gone() const {
 bool Connection::is_readable() const {
   if (at_ < size_) return true;
   const double left = std::chrono::duration<double>(deadline_ - Clock::now()).count();
-  return ready(socket_, POLLIN, milliseconds(std::min(left, kIdleSeconds)));
+  return ready(socket_, POLLIN, milliseconds(left));
 }
 
 bool Connection::is_writable() const {
@@ -123,6 +123,8 @@ void Connection::drain() {
     if (::recv(socket_, buffer_, sizeof buffer_, 0) <= 0) return;
   }
 }
+
+void HttpServer::allow_waiting(int connections) { ::listen(svr_sock_, connections); }
 
 bool HttpServer::process_and_close_socket(int socket) {
   Connection connection(socket, svr_sock_);

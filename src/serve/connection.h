@@ -57,6 +57,10 @@ class Connection : public httplib::Stream {
 
 /// httplib's server on such connections.
 class HttpServer : public httplib::Server {
+ public:
+  /// Lets so many connections wait to be taken in; httplib allows five. After the port is bound.
+  void allow_waiting(int connections);
+
  private:
   bool process_and_close_socket(int socket) override;
 };

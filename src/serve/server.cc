@@ -468,6 +468,7 @@ Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptio
           "cannot listen on {} port {}: the port is taken or the address is not of this machine; "
           "choose others with --port and --host",
           options.host, options.port);
+  impl_->http.allow_waiting(128);
 }
 
 Server::~Server() { stop(); }
