@@ -205,8 +205,11 @@ void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& val
   const std::size_t answers = wants_queries(keys.tokens, queries.tokens) ? keys.tokens : 0;
   check_heads(queries, answers, query_heads, s.key_dim, "queries are");
   check_heads(out, answers, query_heads, s.value_dim, "the output is");
-  if (layer == 0) return;
   const std::size_t after = layers_[layer]->tokens() + keys.tokens;
+  constexpr std::size_t most = std::numeric_limits<Position>::max();
+  require(after <= most, "layer {} would have {} tokens; positions go up to {}", layer, after,
+          most);
+  if (layer == 0) return;
   const std::size_t before = layers_[layer - 1]->tokens();
   require(after <= before,
           "layer {} would have {} tokens, layer {} has {}: each layer takes the same tokens, layer "

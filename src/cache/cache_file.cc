@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "cache/cache_parts.h"
+#include "cache/invariants.h"
 
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
 // u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
@@ -132,6 +133,10 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
 }  // namespace
 
 void Cache::write(ByteWriter& out, std::string_view note) const {
+  for (const auto& layer : layers_) {
+    require(layer->tokens() == tokens() && layer->prompt_ended() == layers_[0]->prompt_ended(),
+            "a cache is saved once each layer has read the same tokens");
+  }
   out.put(kMagic);
   out.put(kVersion);
   put_settings(out, shape(), options());
@@ -196,10 +201,21 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
           "{}: {} remembered queries a head cannot be in {} bytes", in.what(),
           options.policy.observed() * shape.queries_per_kv_head, in.left());
   // What the file holds decides how much is allocated, not what it says of a text to come.
+  std::size_t room = load_limit(in.left());
+  const bool moments = options.policy.attention_stats().query_moments;
+  const std::size_t of_head =
+      sizeof(HeadCache) + (moments ? shape.queries_per_kv_head * (shape.key_dim + 1) *
+                                         (shape.key_dim + 2) / 2 * sizeof(double)
+                                   : 0);
+  const std::size_t empty = sizeof(LayerCache) + shape.kv_heads * of_head;
+  require(empty <= room / shape.layers, "{}: {} layers of {} KV heads cannot be in {} bytes",
+          in.what(), shape.layers, shape.kv_heads, in.left());
+  room -= shape.layers * empty;
   Cache cache(shape, options, false);
   if (cache.shared_) cache.shared_->load(in);
-  for (auto& layer : cache.layers_) layer->load(in);
+  for (auto& layer : cache.layers_) layer->load(in, room);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
+  check_invariants(cache.shape(), cache.options(), cache.layers_, in.what());
   cache.reach_rotations();
   if (note != nullptr) *note = std::move(text);
   return cache;

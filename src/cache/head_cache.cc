@@ -1,12 +1,19 @@
 #include "cache/head_cache.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "storage/rows_bytes.h"
 
 namespace ballast {
+namespace {
+
+/// Beyond any sum of attention, and so far below the largest float that sums stay finite.
+constexpr float kMostAttention = 1e30f;
+
+}  // namespace
 
 Window::Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums)
     : keys_(setup.key_type, setup.key_dim, capacity),
@@ -94,12 +101,15 @@ void Window::save(ByteWriter& out, bool attention_sums) const {
   }
 }
 
-void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in) {
-  // A count that the file cannot hold is refused before anything is allocated: a row takes bytes.
-  const std::size_t saved = in.get_count(16 * in.left(), "the capacity of a window");
+std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ring,
+                         std::size_t most, ByteReader& in) {
+  // A window that is no ring is saved with its spare room, which it does not get again.
+  const std::size_t saved = in.get_count(ring ? most : std::numeric_limits<std::size_t>::max(),
+                                         "the capacity of a window");
   const std::size_t begin = in.get_count(saved, "the begin of a window");
-  const std::size_t size = in.get_count(std::min(saved, in.left()), "the size of a window");
-  require(ring || begin == 0, "{}: a window that is no ring begins at {}", in.what(), begin);
+  const std::size_t size = in.get_count(std::min({saved, most, in.left()}), "the size of a window");
+  require(ring ? begin < saved : begin == 0, "{}: a window of {} rows begins at {}", in.what(),
+          saved, begin);
   const std::size_t capacity = ring ? saved : size;
   *this = Window(setup, capacity, attention_sums);
   begin_ = begin;
@@ -109,9 +119,16 @@ void Window::load(const SummarySetup& setup, bool attention_sums, bool ring, Byt
     const std::size_t run = std::min(size_ - done, capacity - slot);
     load_rows(in, keys_, slot, run);
     load_rows(in, values_, slot, run);
-    if (has_attention_sums_) in.get_all<float>({attention_sum_.data() + slot, run});
+    if (has_attention_sums_) {
+      const std::span<float> sums(attention_sum_.data() + slot, run);
+      in.get_all<float>(sums);
+      for (float sum : sums) {
+        require(sum >= 0 && sum < kMostAttention, "{}: an attention sum is {}", in.what(), sum);
+      }
+    }
     done += run;
   }
+  return capacity;
 }
 
 void HeadCache::copy(const HeadCache& other, bool ring) {

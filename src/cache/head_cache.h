@@ -57,7 +57,9 @@ class Window {
   /// `attention_sums`: they are written too, if there are any.
   void save(ByteWriter& out, bool attention_sums) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
-  void load(const SummarySetup& setup, bool attention_sums, bool ring, ByteReader& in);
+  /// Returns its capacity, at most `most`.
+  std::size_t load(const SummarySetup& setup, bool attention_sums, bool ring, std::size_t most,
+                   ByteReader& in);
 
  private:
   Rows keys_;

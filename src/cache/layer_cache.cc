@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/head_elements.h"
+#include "cache/invariants.h"
 #include "cache/rolling.h"
 #include "storage/rows_bytes.h"
 #include "summary/adaptive.h"
@@ -217,8 +218,9 @@ void LayerCache::reserve(std::size_t count) {
 
 void LayerCache::summarize() {
   const bool slides = budget_.step > 0;
-  const std::size_t later =
-      options_.expected_tokens > tokens() ? options_.expected_tokens - tokens() : 0;
+  std::size_t later = options_.expected_tokens > tokens() ? options_.expected_tokens - tokens() : 0;
+  // What a file says of tokens to come is not worth more memory than what has come.
+  if (loaded_) later = std::min(later, tokens());
   const std::size_t room = budget_.window + (slides ? budget_.step : later);
   if (accumulates() && watch_.whole_layer) {
     std::vector<std::vector<float>> attention_sums;
@@ -546,7 +548,8 @@ void LayerCache::save(ByteWriter& out) const {
   }
 }
 
-void LayerCache::load(ByteReader& in) {
+void LayerCache::load(ByteReader& in, std::size_t& room) {
+  loaded_ = true;
   const auto state = in.get<std::uint8_t>();
   require(state <= static_cast<std::uint8_t>(State::sliding), "{}: layer {} has state {}",
           in.what(), layer_, state);
@@ -557,14 +560,18 @@ void LayerCache::load(ByteReader& in) {
   for (std::size_t* part : {&budget_.sink, &budget_.summary, &budget_.window, &budget_.step}) {
     *part = in.get_count(most, "a share of the budget");
   }
-  for (HeadCache& head : heads_) load_head(head, in);
+  for (HeadCache& head : heads_) load_head(head, in, room);
 }
 
-void LayerCache::load_head(HeadCache& head, ByteReader& in) {
-  // A full summary takes bytes of the file: a capacity far above what follows is damage.
+void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
+  const auto take = [&](std::size_t bytes, const char* part) {
+    require(bytes <= room,
+            "{}: layer {}: {} would take {} bytes, far more than the file holds for it", in.what(),
+            layer_, part, bytes);
+    room -= bytes;
+  };
   head.setup.capacity =
-      in.get_count(std::min(budget_.summary * (adapts() ? heads_.size() : 1), 16 * in.left()),
-                   "the capacity of a summary");
+      in.get_count(budget_.summary * (adapts() ? heads_.size() : 1), "the capacity of a summary");
   head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
   head.sink = in.get_count(std::min(budget_.sink, in.left()), "the size of a sink");
   head.setup.sink = head.sink;
@@ -573,20 +580,19 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in) {
   load_rows(in, head.sink_keys, 0, head.sink);
   load_rows(in, head.sink_values, 0, head.sink);
   if (in.get<std::uint8_t>() != 0) {
+    take(summary_bytes(head.setup, head.setup.capacity), "a summary");
     head.summary = make_summary(head.setup);
     require(head.summary != nullptr, "{}: layer {} holds a summary, method {} has none", in.what(),
             layer_, options_.policy.info().name);
     head.summary->load(in);
+  } else if (state_ != State::whole) {
+    take(summary_bytes(head.setup, head.setup.capacity), "a summary");  // that may be missing
   }
-  head.window.load(head.setup, accumulates(), state_ == State::sliding, in);
-  const std::size_t window = head.window.size();
-  const std::size_t ring = budget_.window + budget_.step;
-  const bool fits = state_ == State::whole ? window == tokens() && head.sink == 0
-                    : state_ == State::growing
-                        ? window <= tokens()
-                        : window <= tokens() && head.window.capacity() == ring && budget_.step > 0;
-  require(fits, "{}: layer {} holds {} of {} tokens in its window, which cannot be", in.what(),
-          layer_, window, tokens());
+  const std::size_t row = stored_row_bytes(options_.key_type, shape_.key_dim) +
+                          stored_row_bytes(options_.value_type, shape_.value_dim) + sizeof(float);
+  const std::size_t rows =
+      head.window.load(head.setup, accumulates(), state_ == State::sliding, room / row, in);
+  take(rows * row, "a window");
   std::span<float> recent(head.recent_queries.data(),
                           head.recent_queries.rows() * head.recent_queries.cols());
   in.get_all(recent);

@@ -61,10 +61,15 @@ class LayerCache {
   std::vector<KeptEntry> kept(std::size_t head) const;
   const HeadCache& head(std::size_t i) const { return heads_[i]; }
 
+  bool prompt_ended() const { return prompt_ended_; }
+
   void save(ByteWriter& out) const;
-  void load(ByteReader& in);
+  /// `room`: bytes that may still be allocated. check_invariants() follows once all layers are
+  /// loaded. Throws Error.
+  void load(ByteReader& in, std::size_t& room);
 
  private:
+  friend struct Invariants;
   enum class State : std::uint8_t { whole, growing, sliding };
 
   Position now() const { return static_cast<Position>(tokens()); }
@@ -102,7 +107,7 @@ class LayerCache {
   void remember(HeadCache& head, std::size_t h, const HeadsView& queries) const;
   void attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
                    std::vector<float>* attention_sum);
-  void load_head(HeadCache& head, ByteReader& in);
+  void load_head(HeadCache& head, ByteReader& in, std::size_t& room);
   /// Attention over a head's entries at their positions. Changes `queries` and `positions` if these
   /// are rolling. `attention_sum`: an element an entry, or empty.
   void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
@@ -120,6 +125,7 @@ class LayerCache {
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;
+  bool loaded_ = false;
   std::atomic<std::size_t> tokens_ = 0;
   std::atomic<std::size_t> prompt_tokens_ = 0;
   Budget budget_;

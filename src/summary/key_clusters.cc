@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "ballast/random.h"
@@ -260,15 +261,17 @@ void KeyClusters::load(ByteReader& in) {
   require(delta_squared_ >= 0, "{}: clusters of radius² {}", in.what(), delta_squared_);
   load_rows(in, representatives_, 0, size);
   samples_.load(in, size * t_);
+  constexpr std::size_t kNoOne = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> owner(samples_.store().size(), kNoOne);
   for (std::size_t c = 0; c < size; ++c) {
     require(tokens_[c] > 0 && tokens_[c] < 1ull << 48 && opened_by_[c] >= 0,
             "{}: cluster {} has {} tokens", in.what(), c, tokens_[c]);
     for (std::size_t j = 0; j < t_; ++j) {
       const std::uint32_t entry = samples_.entry(slot(c, j));
       require(entry != SampleSlots::kNone, "{}: cluster {} lacks a sample", in.what(), c);
-      std::size_t mine = 0;
-      for (std::size_t k = 0; k < t_; ++k) mine += samples_.entry(slot(c, k)) == entry;
-      require(mine == samples_.multiplicity(entry), "{}: two clusters share a sample", in.what());
+      require(owner[entry] == kNoOne || owner[entry] == c, "{}: two clusters share a sample",
+              in.what());
+      owner[entry] = c;
     }
   }
   size_ = size;

@@ -285,6 +285,8 @@ void MergeAndReduce::load(ByteReader& in) {
   const std::size_t size = store_.size();
   try {
     tokens_ = in.get<std::uint64_t>();
+    // A prompt is absorbed by a summary that has seen no token, in whose whole room it may write.
+    require(tokens_ >= size, "{}: a summary of {} tokens has {} entries", in.what(), tokens_, size);
     in.get_all<Tag>({tags_.data(), size});
     in.get_all<float>({log_normalisers_.data(), size});
     for (std::size_t i = 0; i < size; ++i) {

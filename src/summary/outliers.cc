@@ -9,6 +9,9 @@
 namespace ballast {
 namespace {
 
+/// Of any model, which bounds what a file can make a reader allocate.
+constexpr std::uint32_t kMostHeads = 1 << 16;
+
 /// Positions of a head's outliers, the most anti-correlated first.
 std::vector<Position> find_outliers(const RowsView& keys, Position first, std::size_t size) {
   std::vector<Position> found;
@@ -102,6 +105,9 @@ void OutlierMemory::load(ByteReader& in) {
   const std::size_t heads = in.get_count(in.left() / 12, "the number of heads with outliers");
   for (std::size_t i = 0; i < heads; ++i) {
     const auto head = in.get<std::uint32_t>();
+    require(head < kMostHeads && (found_.empty() || head > found_.rbegin()->first),
+            "{}: outliers of head {} come after those of head {}", in.what(), head,
+            found_.empty() ? 0 : found_.rbegin()->first);
     const std::size_t count =
         in.get_count(in.left() / sizeof(Position), "the number of outliers of a head");
     std::vector<Position>& positions = found_[head];

@@ -200,8 +200,10 @@ void SelectionSummary::load(ByteReader& in) {
   closed_ = in.get<float>();
   in.get_all(ranks());
   in.get_all(attention_sums());
+  // From 0 on: sums of finite numbers of both signs may be none, which sorting relies on.
   require(seen_ >= store_.size() && !std::isnan(closed_) &&
               first_not_finite(attention_sums()) == store_.size() &&
+              std::ranges::all_of(attention_sums(), [](float x) { return x >= 0; }) &&
               std::ranges::none_of(ranks(), [](float x) { return std::isnan(x); }),
           "{}: the scores of a summary are not numbers", in.what());
 }

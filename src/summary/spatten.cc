@@ -3,6 +3,7 @@
 // that a layer evicted. Layers keep fewer and fewer tokens, so the pyramid of budgets is the
 // default.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,9 @@
 
 namespace ballast {
 namespace {
+
+/// Of any model, which bounds what a file can make a reader allocate.
+constexpr std::uint32_t kMostLayers = 1 << 16;
 
 struct Importance {
   Position position;
@@ -75,9 +79,13 @@ class Cascade : public BoundedState {
 
   void load(ByteReader& in) override {
     std::map<std::uint32_t, std::shared_ptr<const Survivors>> layers;
-    const std::size_t count = in.get_count(in.left(), "the number of layers that chose tokens");
+    const std::size_t count =
+        in.get_count(in.left() / 16, "the number of layers that chose tokens");
     for (std::size_t l = 0; l < count; ++l) {
       const auto layer = in.get<std::uint32_t>();
+      require(layer < kMostLayers && (layers.empty() || layer > layers.rbegin()->first),
+              "{}: layer {} chose tokens, after layer {}", in.what(), layer,
+              layers.empty() ? 0 : layers.rbegin()->first);
       auto survivors = std::make_shared<Survivors>();
       survivors->end = in.get<Position>();
       survivors->kept.resize(
@@ -86,7 +94,7 @@ class Cascade : public BoundedState {
       for (std::size_t i = 0; i < survivors->kept.size(); ++i) {
         const Importance& entry = survivors->kept[i];
         const Position before = i == 0 ? -1 : survivors->kept[i - 1].position;
-        require(entry.position > before && std::isfinite(entry.sum),
+        require(entry.position > before && entry.sum >= 0 && std::isfinite(entry.sum),
                 "{}: layer {} kept token {} with importance {} after token {}", in.what(), layer,
                 entry.position, entry.sum, before);
       }

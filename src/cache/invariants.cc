@@ -1,0 +1,128 @@
+#include "cache/invariants.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checks.h"
+#include "base/fail.h"
+
+namespace ballast {
+namespace {
+
+void check_numbers(const CacheShape& shape, std::string_view what) {
+  const auto finite = [](std::span<const float> x) { return first_not_finite(x) == x.size(); };
+  require(std::isfinite(shape.logits.scale) && std::isfinite(shape.logits.softcap) &&
+              shape.logits.softcap >= 0 && std::isfinite(shape.rotary.magnitude) &&
+              finite(shape.rotary.frequencies),
+          "{}: a scale of {}, a soft cap of {} and rotations of magnitude {} cannot be", what,
+          shape.logits.scale, shape.logits.softcap, shape.rotary.magnitude);
+  require(finite(shape.alibi_slopes) &&
+              std::ranges::all_of(shape.alibi_slopes, [](float x) { return x >= 0; }),
+          "{}: a slope of ALiBi is negative or not finite", what);
+  Position least = shape.logits.sliding_window;
+  for (Position window : shape.sliding_windows) least = std::min(least, window);
+  require(least >= 0, "{}: a sliding window of {} tokens", what, least);
+}
+
+void check_positions(const HeadCache& head, std::size_t tokens, std::string_view what,
+                     std::size_t layer) {
+  std::vector<Segment> segments;
+  if (head.summary) head.summary->segments(segments);
+  const auto first = static_cast<Position>(head.sink);
+  const auto end = static_cast<Position>(tokens - head.window.size());
+  for (const Segment& segment : segments) {
+    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+      const Position position = segment.positions != nullptr
+                                    ? segment.positions[i]
+                                    : segment.first_position + static_cast<Position>(i);
+      require(position >= first && position < end,
+              "{}: layer {}: a summary of the tokens from {} to {} has an entry of position {}",
+              what, layer, first, end, position);
+    }
+  }
+}
+
+}  // namespace
+
+/// LayerCache makes it a friend.
+struct Invariants {
+  static void check(const CacheOptions& options, const LayerCache& layer, std::string_view what);
+};
+
+void Invariants::check(const CacheOptions& options, const LayerCache& layer,
+                       std::string_view what) {
+  using State = LayerCache::State;
+  const MethodInfo& info = options.policy.info();
+  const Budget& budget = layer.budget_;
+  const State state = layer.state_;
+  const std::size_t tokens = layer.tokens();
+  const bool stream = options.protocol == Protocol::stream;
+  const bool all = info.window_policy == WindowPolicy::all;
+  const bool leaves =
+      !all && (stream || (layer.prompt_ended_ && !options.policy.keeps_generated()));
+  const bool possible = state == State::whole ? !leaves || tokens <= budget.total()
+                        : state == State::growing
+                            ? !all && !stream && layer.prompt_ended_ && budget.step == 0
+                            : leaves && budget.step > 0;
+  constexpr const char* kStates[] = {"whole", "growing", "sliding"};
+  const char* const name = kStates[static_cast<std::size_t>(state)];
+  require(possible,
+          "{}: layer {} is {} after {} tokens, which {} in {} with sink={}, summary={}, window={}, "
+          "step={} cannot be",
+          what, layer.layer_, name, tokens, info.name, to_string(options.protocol), budget.sink,
+          budget.summary, budget.window, budget.step);
+  std::size_t capacities = 0;
+  for (std::size_t h = 0; h < layer.heads_.size(); ++h) {
+    const HeadCache& head = layer.heads_[h];
+    const std::size_t window = head.window.size();
+    bool fits = window <= tokens && window == layer.heads_[0].window.size();
+    if (state == State::whole) {
+      fits &= window == tokens && head.sink == 0 && head.summary == nullptr;
+    } else {
+      fits &= window >= budget.window && head.sink == budget.sink && head.sink + window <= tokens;
+      if (state == State::sliding) {
+        const std::size_t ring = budget.window + budget.step;
+        fits &= window <= ring && head.window.capacity() == ring;
+      }
+    }
+    require(fits,
+            "{}: layer {}, head {}: a {} cache of {} tokens holds {} in its sink and {} in "
+            "its window, which cannot be",
+            what, layer.layer_, h, name, tokens, head.sink, window);
+    if (state == State::whole) continue;
+    capacities += head.setup.capacity;
+    const std::size_t expected = layer.adapts()                     ? head.setup.capacity
+                                 : info.whole_cache && head.summary ? head.summary->entries()
+                                                                    : budget.summary;
+    require(head.setup.capacity == expected && capacities <= layer.heads_.size() * budget.summary,
+            "{}: layer {}, head {}: a summary has room for {} entries, expected {}", what,
+            layer.layer_, h, head.setup.capacity, expected);
+    require(head.summary != nullptr || make_summary(head.setup) == nullptr,
+            "{}: layer {}, head {}: the summary is missing", what, layer.layer_, h);
+    check_positions(head, tokens, what, layer.layer_);
+  }
+}
+
+void check_invariants(const CacheShape& shape, const CacheOptions& options,
+                      std::span<const std::unique_ptr<LayerCache>> layers, std::string_view what) {
+  check_numbers(shape, what);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    require(layers[l]->tokens() == layers[0]->tokens() &&
+                layers[l]->prompt_ended() == layers[0]->prompt_ended(),
+            "{}: layer {} has read {} tokens, layer 0 {}, or one has finished its prompt alone",
+            what, l, layers[l]->tokens(), layers[0]->tokens());
+    Invariants::check(options, *layers[l], what);
+  }
+}
+
+std::size_t summary_bytes(const SummarySetup& setup, std::size_t capacity) {
+  constexpr std::size_t kOfEntry = 64;   // positions, weights, scores, scratch
+  constexpr std::size_t kOfHead = 8192;  // scratch for a block
+  const std::size_t key = stored_row_bytes(setup.key_type, setup.key_dim);
+  const std::size_t value = stored_row_bytes(setup.value_type, setup.value_dim);
+  // ClusterGen divides the bytes of an entry among keys alone.
+  const std::size_t keys = 1 + (value + key - 1) / key;
+  return kOfHead + capacity * (key + value + kOfEntry * keys);
+}
+
+}  // namespace ballast
