@@ -10,11 +10,11 @@
 
 namespace ballast {
 
-/// Writes `path.partial` and renames it to `path` on commit(). So `path` is always the old file or
-/// the complete new one. Without commit() the partial file is removed; when a signal ends the
-/// program, remove_partial_files() does it. A path that exists and is not a regular file
-/// (/dev/stdout, a pipe) is written to directly. Every member throws Error with the path and the
-/// system's reason, a full disk included.
+/// Writes `path.NUMBER.partial`, a name of its own, and renames it to `path` on commit(): `path` is
+/// the old file or a whole new one, whoever else writes it, with the old one's mode and owner. When
+/// a signal ends the program, remove_partial_files() removes what is not committed. A path that is
+/// not a regular file (/dev/stdout, a pipe) is written to directly. Every member throws Error with
+/// the path and the system's reason, a full disk included; the partial file is then gone.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);

@@ -2,11 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
 #include "ballast/error.h"
+#include "base/file_calls.h"
 #include "base/mapped_file.h"
 #include "base/read_file.h"
+#include "partial_count.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -15,6 +24,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+int files_open() {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
 TEST(OutputFile, AppearsOnlyWhenCommitted) {
   TempDir dir;
   OutputFile file(dir / "a");
@@ -22,10 +35,10 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
   file.write(" text");
   EXPECT_EQ(file.size(), 9u);
   EXPECT_FALSE(std::filesystem::exists(dir / "a"));
-  EXPECT_TRUE(std::filesystem::exists(dir / "a.partial"));
+  EXPECT_EQ(partial_files_in(dir.path()), 1);
   file.commit();
   EXPECT_EQ(read_text(dir / "a"), "some text");
-  EXPECT_FALSE(std::filesystem::exists(dir / "a.partial"));
+  EXPECT_EQ(partial_files_in(dir.path()), 0);
   EXPECT_THROW(file.write("more"), Error);
   EXPECT_THROW(file.commit(), Error);
 }
@@ -40,7 +53,7 @@ TEST(OutputFile, LeavesTheOldFileWhenAbandoned) {
     moved.write("er");
   }
   EXPECT_EQ(read_text(dir / "a"), "old");
-  EXPECT_FALSE(std::filesystem::exists(dir / "a.partial"));
+  EXPECT_EQ(partial_files_in(dir.path()), 0);
   write_file(dir / "a", "new");
   EXPECT_EQ(read_text(dir / "a"), "new");
 }
@@ -52,6 +65,134 @@ TEST(OutputFile, WritesThroughSymbolicLinks) {
   write_file(dir / "link", "new");
   EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
   EXPECT_EQ(read_text(dir / "real"), "new");
+}
+
+TEST(OutputFile, TwoWritersDisturbOneAnotherNot) {
+  TempDir dir;
+  OutputFile first(dir / "a"), second(dir / "a");
+  first.write("first");
+  second.write("the second");
+  {
+    OutputFile third(dir / "a");
+    third.write("refused");
+  }
+  second.commit();
+  EXPECT_EQ(read_text(dir / "a"), "the second");
+  first.commit();
+  EXPECT_EQ(read_text(dir / "a"), "first");
+  EXPECT_EQ(partial_files_in(dir.path()), 0);
+}
+
+TEST(OutputFile, ReplacesWithTheModeOfTheOldFile) {
+  TempDir dir;
+  write_text(dir / "a", "old");
+  for (mode_t mode : {0600u, 0640u, 0755u}) {
+    ASSERT_EQ(::chmod((dir / "a").c_str(), mode), 0);
+    OutputFile file(dir / "a");
+    for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+      struct stat status = {};
+      ASSERT_EQ(::stat(entry.path().c_str(), &status), 0);
+      EXPECT_EQ(status.st_mode & 07777, mode) << entry.path();
+    }
+    file.commit();
+    struct stat status = {};
+    ASSERT_EQ(::stat((dir / "a").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, mode);
+  }
+  if (::geteuid() != 0) return;  // others cannot give files away
+  ASSERT_EQ(::chown((dir / "a").c_str(), 1234, 4321), 0);
+  write_file(dir / "a", "new");
+  struct stat status = {};
+  ASSERT_EQ(::stat((dir / "a").c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, 1234u);
+  EXPECT_EQ(status.st_gid, 4321u);
+}
+
+TEST(OutputFile, TakesNamesOfAnyLength) {
+  TempDir dir;
+  const std::string longest(255, 'n');
+  write_file(dir / longest, "text");
+  EXPECT_EQ(read_text(dir / longest), "text");
+}
+
+/// Faults in place of the system's calls; the system's again in the end.
+class Faults {
+ public:
+  Faults() : before_(file_calls()) {}
+  ~Faults() { file_calls() = before_; }
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
+
+  static inline int left = 0;  ///< calls that succeed before one fails
+  static inline int error = 0;
+  /// Whether this call is the one that fails.
+  static bool fails() {
+    if (left-- != 0) return false;
+    errno = error;
+    return true;
+  }
+
+ private:
+  FileCalls before_;
+};
+
+/// Whether writing `text` over an old file failed; whichever it was, what it left is whole.
+bool fails_cleanly(const std::string& text, const char* reason) {
+  TempDir dir;
+  write_text(dir / "a", "old");
+  const int open = files_open();
+  std::string message;
+  try {
+    OutputFile file(dir / "a");
+    file.write(std::string_view(text).substr(0, 10));
+    for (std::size_t at = 10; at < text.size(); at += 99'998)
+      file.write(std::string_view(text).substr(at, 99'998));
+    file.commit();
+  } catch (const Error& error) {
+    message = error.what();
+    EXPECT_THAT(message, AllOf(HasSubstr("/a: cannot "), HasSubstr(reason)));
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
+  }
+  const bool failed = !message.empty();
+  EXPECT_TRUE(read_text(dir / "a") == (failed ? "old" : text));
+  EXPECT_EQ(partial_files_in(dir.path()), 0);
+  EXPECT_EQ(files_open(), open);
+  return failed;
+}
+
+TEST(OutputFile, AFaultOfACallLeavesTheOldFile) {
+  const std::string text(900'000, 'n');
+  for (int error : {ENOSPC, EIO, EDQUOT}) {
+    Faults guard;
+    Faults::error = error;
+    file_calls().fsync = [](int f) { return Faults::fails() ? -1 : ::fsync(f); };
+    Faults::left = 0;
+    EXPECT_TRUE(fails_cleanly(text, std::strerror(error)));
+    Faults::left = 1;  // the folder's, which comes after the rename and cannot undo it
+    EXPECT_FALSE(fails_cleanly(text, std::strerror(error)));
+    file_calls().rename = [](const char* a, const char* b) {
+      return Faults::fails() ? -1 : ::rename(a, b);
+    };
+    file_calls().fsync = ::fsync;
+    Faults::left = 0;
+    EXPECT_TRUE(fails_cleanly(text, std::strerror(error)));
+  }
+}
+
+// The system writes up to the limit, then fails: a short write, as on a disk that fills up.
+TEST(OutputFile, AShortWriteLeavesTheOldFile) {
+  const std::string text(900'000, 'n');
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  for (rlim_t limit : {3, 9, 10, 4096, 262'143, 262'144, 262'145, 600'001, 899'999, 900'000}) {
+    struct rlimit small = before;
+    small.rlim_cur = limit;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    EXPECT_EQ(fails_cleanly(text, "File too large"), limit < text.size()) << limit;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  }
+  ::signal(SIGXFSZ, handler);
 }
 
 TEST(OutputFile, SaysWhyItCannotCreate) {
@@ -88,7 +229,7 @@ TEST(OutputFile, RemovesThePartialFileWhenAWriteFails) {
   std::filesystem::create_directory(dir / "a");
   write_text(dir / "a/b", "");
   EXPECT_THAT(error_of([&] { file.commit(); }), HasSubstr("cannot create"));
-  EXPECT_FALSE(std::filesystem::exists(dir / "a.partial"));
+  EXPECT_EQ(partial_files_in(dir.path()), 0);
 }
 
 TEST(MappedFile, ShowsTheContent) {

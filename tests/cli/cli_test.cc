@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "ballast/cache.h"
 #include "ballast/engine/safetensors.h"
 #include "ballast/method.h"
+#include "partial_count.h"
 #include "program.h"
 
 namespace ballast {
@@ -462,16 +464,33 @@ TEST_F(Cli, AnInterruptLeavesNoPartialFile) {
   for (int signal : {SIGINT, SIGTERM}) {
     // So much that it is certainly not done when the signal comes.
     Program program({"synth", "-o", path("large"), "--tokens", "4000000", "--heads", "64"});
-    const std::string partial = path("large.partial");
-    for (int i = 0; i < 3000 && !std::filesystem::exists(partial); ++i) {
+    const std::filesystem::path folder = std::filesystem::path(path("large")).parent_path();
+    for (int i = 0; i < 3000 && partial_files_in(folder) == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    ASSERT_TRUE(std::filesystem::exists(partial));
+    ASSERT_EQ(partial_files_in(folder), 1);
     program.signal(signal);
     EXPECT_EQ(program.wait().exit_code, 128 + signal);
-    EXPECT_FALSE(std::filesystem::exists(partial));
+    EXPECT_EQ(partial_files_in(folder), 0);
     EXPECT_FALSE(std::filesystem::exists(path("large")));
   }
+}
+
+// Whoever commits last has the file, which is whole.
+TEST_F(Cli, TwoCommandsWriteOneFile) {
+  std::vector<std::string> whole;
+  for (const char* seed : {"1", "2"}) {
+    ASSERT_EQ(run({"synth", "-o", path(seed), "--seed", seed, "--tokens", "20000"}).exit_code, 0);
+    whole.push_back(read_text(path(seed)));
+  }
+  std::vector<std::unique_ptr<Program>> programs;
+  for (const char* seed : {"1", "2", "1", "2"}) {
+    programs.push_back(std::make_unique<Program>(
+        std::vector<std::string>{"synth", "-o", path("one"), "--seed", seed, "--tokens", "20000"}));
+  }
+  for (const auto& program : programs) EXPECT_EQ(program->wait().exit_code, 0);
+  const std::string one = read_text(path("one"));
+  EXPECT_TRUE(one == whole[0] || one == whole[1]);
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 #include "eval/results/result_log.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <new>
 
 #include "base/fail.h"
+#include "base/read_file.h"
 
 namespace ballast {
 
@@ -35,6 +38,34 @@ namespace {
 
 constexpr const char* kMark = "ballast_progress";
 
+/// The file for appending, which no other process writes as long as this one has it open.
+std::FILE* open_alone(const fs::path& path) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int file =
+        ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0) fail("{}: cannot write: {}", path.string(), std::strerror(errno));
+    std::FILE* const out = ::fdopen(file, "ab");
+    if (out == nullptr) {
+      ::close(file);
+      throw std::bad_alloc();
+    }
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> owner(out, std::fclose);
+    struct stat here = {}, there = {};
+    require(::fstat(file, &here) == 0 && S_ISREG(here.st_mode),
+            "{}: cannot write: it is not a regular file", path.string());
+    require(::flock(file, LOCK_EX | LOCK_NB) == 0,
+            "{}: another command is writing it; wait until it has ended, or name another file with "
+            "--json=FILE",
+            path.string());
+    // A command that has just ended has removed the file that was opened.
+    if (::stat(path.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
+        here.st_dev == there.st_dev) {
+      return owner.release();
+    }
+  }
+  fail("{}: cannot write: others keep removing it", path.string());
+}
+
 /// The first setting in which two identities differ, for messages.
 std::string difference(const Json& was, const Json& is) {
   for (const auto& [key, value] : is.items()) {
@@ -58,9 +89,8 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
     // A log without findings is removed.
     if (end == std::string::npos) return findings.empty() ? 0 : begin;
     ++number;
-    const Json line = Json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  content.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
-                                  /*allow_exceptions=*/false);
+    const std::string_view text(content.data() + begin, end - begin);
+    const Json line = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (number == 1) {
       require(line.is_object() && line.contains(kMark),
               "{}: not the progress of an experiment; move it away or name another file with "
@@ -83,14 +113,9 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
 
 ResultLog::ResultLog(const fs::path& path, const Json& identity) : state_(new State) {
   state_->path = path;
-  std::string content;
-  {
-    std::ifstream in(path, std::ios::binary);
-    if (in) content.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const std::size_t whole = state_->read(content, identity);
-  state_->file = std::fopen(path.c_str(), "ab");
-  if (state_->file == nullptr || ::ftruncate(::fileno(state_->file), static_cast<off_t>(whole))) {
+  state_->file = open_alone(path);
+  const std::size_t whole = state_->read(read_file(path), identity);
+  if (::ftruncate(::fileno(state_->file), static_cast<off_t>(whole)) != 0) {
     fail("{}: cannot write: {}", path.string(), std::strerror(errno));
   }
   if (whole == 0) state_->write({{kMark, identity}});

@@ -19,7 +19,7 @@ class ResultLog {
   /// A log that keeps nothing.
   ResultLog();
   /// `identity`: everything that determines the findings. Throws Error with a remedy if the file
-  /// belongs to another experiment or is no log.
+  /// belongs to another experiment, is no log, or is another process's, which goes on undisturbed.
   ResultLog(const std::filesystem::path& path, const Json& identity);
   ~ResultLog();
   ResultLog(ResultLog&&) noexcept;

@@ -67,6 +67,31 @@ TEST(ResultLog, RefusesWhatIsNotItsOwn) {
   EXPECT_THAT(error_of([&] { ResultLog(dir / "none" / "p", {}); }), HasSubstr("cannot write"));
 }
 
+TEST(ResultLog, ASecondWriterIsRefusedAndDisturbsNothing) {
+  const TempDir dir;
+  ResultLog log(dir / "p", {{"x", 1}});
+  log.add("a", 1);
+  const std::string before = read_text(dir / "p");
+  for (int x : {1, 2}) {
+    EXPECT_THAT(error_of([&] {
+                  ResultLog(dir / "p", {{"x", x}});
+                }),
+                HasSubstr("another command is writing it"));
+  }
+  EXPECT_EQ(read_text(dir / "p"), before);
+  log.add("b", 2);
+  log = ResultLog();
+  EXPECT_EQ(ResultLog(dir / "p", {{"x", 1}}).found(), 2u);
+}
+
+TEST(ResultLog, FollowsNoLink) {
+  const TempDir dir;
+  write_text(dir / "other", "");
+  std::filesystem::create_symlink("other", dir / "p");
+  EXPECT_THAT(error_of([&] { ResultLog(dir / "p", {{"x", 1}}); }), HasSubstr("cannot write"));
+  EXPECT_EQ(read_text(dir / "other"), "");
+}
+
 TEST(ResultLog, WhatFoundNothingIsInNobodysWay) {
   const TempDir dir;
   { ResultLog log(dir / "p", {{"x", 1}}); }
