@@ -9,6 +9,7 @@ packages=(
   nlohmann-json3-dev libcli11-dev libfmt-dev libcpp-httplib-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   gnuplot-nox python3-numpy
+  pybind11-dev python3-dev
 )
 
 missing=()

@@ -17,3 +17,33 @@ target_link_libraries(ballast_c PRIVATE
 target_link_options(ballast_c PRIVATE
   -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/c/exports.map)
 add_library(ballast::c ALIAS ballast_c)
+
+# The Python package. Its files are linked beside the module: build/python is ready to import from.
+if(BALLAST_PYTHON)
+  if(NOT BALLAST_ENGINE)
+    message(FATAL_ERROR "BALLAST_PYTHON needs the engine: leave BALLAST_ENGINE on")
+  endif()
+  # Debian's own interpreter, which has the headers, unless another is named.
+  if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED SKBUILD AND EXISTS /usr/bin/python3)
+    set(Python_EXECUTABLE /usr/bin/python3)
+  endif()
+  find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+  set(PYBIND11_FINDPYTHON ON)
+  find_package(pybind11 REQUIRED)
+  file(GLOB python_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/python/*.cc)
+  pybind11_add_module(ballast_python NO_EXTRAS ${python_sources} src/bindings/options.cc
+    src/bindings/session.cc)
+  set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
+  target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_link_libraries(ballast_python PRIVATE ballast_engine ballast_warnings fmt::fmt)
+  target_compile_options(ballast_python PRIVATE $<$<CONFIG:Release>:-O1>)
+  file(GLOB package_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast
+    ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.py ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.pyi
+    ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/py.typed)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
+  foreach(file ${package_files})
+    file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/${file}
+         ${CMAKE_CURRENT_BINARY_DIR}/python/ballast/${file} SYMBOLIC)
+  endforeach()
+endif()

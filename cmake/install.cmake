@@ -31,6 +31,19 @@ if(BALLAST_ENGINE)
   install(TARGETS ballast_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY include/ballast/engine DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ballast)
 endif()
+if(BALLAST_PYTHON)
+  # A wheel has the package at its root; Debian's Python looks where the default says.
+  if(SKBUILD)
+    set(python_dir .)
+  else()
+    set(python_dir lib/python3/dist-packages)
+  endif()
+  set(BALLAST_PYTHON_DIR ${python_dir} CACHE STRING "Where the Python package is installed")
+  install(TARGETS ballast_python DESTINATION ${BALLAST_PYTHON_DIR}/ballast)
+  install(DIRECTORY python/ballast DESTINATION ${BALLAST_PYTHON_DIR}
+          FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
+          PATTERN "__pycache__" EXCLUDE)
+endif()
 configure_package_config_file(cmake/ballast-config.cmake.in ballast-config.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(ballast-config-version.cmake COMPATIBILITY SameMinorVersion)

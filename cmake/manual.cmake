@@ -1,0 +1,15 @@
+# Man pages and completions, from --help of the program that was built.
+find_package(Python3 COMPONENTS Interpreter)
+if(BALLAST_ENGINE AND Python3_FOUND)
+  include(GNUInstallDirs)
+  set(manual ${CMAKE_CURRENT_BINARY_DIR}/manual)
+  add_custom_command(OUTPUT ${manual}/ballast.bash ${manual}/_ballast
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/manual.py
+            $<TARGET_FILE:ballast_program> ${manual}
+    DEPENDS ballast_program ${CMAKE_CURRENT_SOURCE_DIR}/cmake/manual.py)
+  add_custom_target(ballast_manual ALL DEPENDS ${manual}/ballast.bash ${manual}/_ballast)
+  install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${manual}/ballast.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+          RENAME ballast)
+  install(FILES ${manual}/_ballast DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+endif()

@@ -1,0 +1,22 @@
+"""Small, accurate key-value caches for language models.
+
+    import ballast, numpy as np
+    shape = ballast.Shape(layers=32, kv_heads=8, queries_per_kv_head=4, key_dim=128)
+    cache = ballast.Cache(shape, method="balancekv:rate=0.25")
+    out = cache.forward(layer, keys, values, queries)  # (tokens, heads, dim); appends the tokens
+    cache.finish_prompt()                              # the prompt has ended: summarize it
+
+Cache and attention work on NumPy arrays and PyTorch tensors as they lie in memory. Model runs GGUF
+files and Hugging Face folders. Method is for methods of your own.
+"""
+from ._ballast import Answer, Cache, Shape, __version__, set_threads, threads
+from .caches import Kept, Segment, attention
+from .errors import ArgumentError, Error, FileError, OutOfMemoryError
+from .methods import Block, Method, MethodInfo, methods, register_method
+from .models import Context, Model
+
+__all__ = [
+    "Answer", "ArgumentError", "Block", "Cache", "Context", "Error", "FileError", "Kept", "Method",
+    "MethodInfo", "Model", "OutOfMemoryError", "Segment", "Shape", "__version__",
+    "attention", "methods", "register_method", "set_threads", "threads",
+]

@@ -1,0 +1,266 @@
+// Methods written in Python: a rank of tokens, registered like any other method.
+#include <pybind11/stl.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "ballast/method.h"
+#include "ballast/selection.h"
+#include "bindings/python/arrays.h"
+#include "bindings/python/bindings.h"
+
+namespace ballast::python {
+namespace {
+
+/// Classes by the name of their method; under the interpreter's lock.
+std::map<std::string, py::object, std::less<>>& classes() {
+  static auto& all =
+      *new std::map<std::string, py::object, std::less<>>;  // outlives the interpreter
+  return all;
+}
+
+/// Texts of methods live as long as the process.
+std::string_view keep_text(std::string text) { return *new std::string(std::move(text)); }
+
+AttentionStats::Kind stats_of(const py::object& attention, const std::string& name) {
+  if (attention.is_none()) return AttentionStats::Kind::nothing;
+  const auto text = attention.cast<std::string>();
+  if (text == "accumulated") return AttentionStats::Kind::accumulated;
+  if (text == "recent") return AttentionStats::Kind::recent;
+  fail("method {}: attention '{}'; known: None, 'accumulated', 'recent'", name, text);
+}
+
+py::array_t<float> decode(const RowsView& rows) {
+  py::array_t<float> out({rows.rows, rows.dim});
+  rows.decode(MutableMatrix{out.mutable_data(), rows.rows, rows.dim});
+  return out;
+}
+
+/// Two arrays, one after the other.
+py::array_t<float> decode(const RowsView& a, const RowsView& b) {
+  if (a.rows == 0) return decode(b);
+  py::array_t<float> out({a.rows + b.rows, b.dim});
+  a.decode(MutableMatrix{out.mutable_data(), a.rows, b.dim});
+  b.decode(MutableMatrix{out.mutable_data() + a.rows * b.dim, b.rows, b.dim});
+  return out;
+}
+
+class PythonMethod : public SelectionSummary {
+ public:
+  PythonMethod(const SummarySetup& setup, AttentionStats::Kind attention, py::object instance)
+      : SelectionSummary(setup, options(setup, attention)),
+        attention_(attention),
+        name_(setup.policy.info().name),
+        instance_(std::move(instance)) {}
+  ~PythonMethod() override {
+    if (Py_IsInitialized() == 0) {
+      (void)instance_.release();  // the interpreter has gone, and the object with it
+      return;
+    }
+    const py::gil_scoped_acquire lock;
+    instance_ = py::object();
+  }
+
+  void observe(std::span<const float> attention_sum) override {
+    if (attention_ == AttentionStats::Kind::recent) {
+      replace(attention_sums(), attention_sum);
+    } else {
+      SelectionSummary::observe(attention_sum);
+    }
+  }
+
+ protected:
+  void prepare(const Block& block) override {
+    const py::gil_scoped_acquire lock;
+    // Where attention counts, entries are ranked anew beside the tokens that come in.
+    const bool anew = attention_ != AttentionStats::Kind::nothing;
+    const std::size_t held = anew ? store().size() : 0;
+    const std::size_t n = held + block.size();
+    py::array_t<Position> positions(static_cast<py::ssize_t>(n));
+    for (std::size_t i = 0; i < n; ++i) {
+      positions.mutable_data()[i] =
+          i < held ? store().position(i) : block.first + static_cast<Position>(i - held);
+    }
+    py::object attention = py::none();
+    if (anew) {
+      py::array_t<float> sums(static_cast<py::ssize_t>(n));
+      std::copy_n(attention_sums().data(), held, sums.mutable_data());
+      std::copy_n(block.attention_sum.data(), block.size(), sums.mutable_data() + held);
+      attention = sums;
+    }
+    const py::object type = py::module_::import("ballast").attr("Block");
+    const RowsView none_keys = store().keys().slice(0, held),
+                   none_values = store().values().slice(0, held);
+    const py::object argument =
+        type(decode(none_keys, block.keys), decode(none_values, block.values), positions, attention,
+             block.now);
+    const py::object ranks_object = instance_.attr("rank")(argument);
+    const auto given =
+        py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(ranks_object);
+    if (!given) throw py::error_already_set();
+    require(
+        given.ndim() == 1 && static_cast<std::size_t>(given.size()) == n,
+        "method {}: rank() gave an array of {} dimensions and {} numbers for {} tokens; expected "
+        "one number a token",
+        name_, given.ndim(), given.size(), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      require(!std::isnan(given.data()[i]), ErrorCode::not_finite,
+              "method {}: the rank of token {} is NaN", name_, positions.data()[i]);
+    }
+    std::copy_n(given.data(), held, ranks().data());
+    given_.assign(given.data() + held, given.data() + n);
+  }
+  float rank(const Block&, std::size_t i) override { return given_[i]; }
+  void finish(const Block&) override { std::vector<float>().swap(given_); }
+
+ private:
+  static Options options(const SummarySetup& setup, AttentionStats::Kind attention) {
+    Options out;
+    out.by_rule = setup.capacity;
+    out.accumulates = attention != AttentionStats::Kind::nothing;
+    return out;
+  }
+
+  AttentionStats::Kind attention_;
+  std::string name_;
+  py::object instance_;
+  std::vector<float> given_;  ///< ranks of the block
+};
+
+/// The values of a method's own keys, as numbers and texts.
+py::dict parameters_of(const Policy& policy) {
+  py::dict out;
+  for (const Parameter& p : policy.info().parameters) {
+    const py::str key{std::string(p.name)};
+    if (!policy.has(p.name)) continue;
+    switch (p.kind) {
+      case Parameter::Kind::integer:
+        out[key] = policy.integer(p.name);
+        break;
+      case Parameter::Kind::real:
+        out[key] = policy.real(p.name);
+        break;
+      case Parameter::Kind::choice:
+        out[key] = std::string(policy.choice(p.name));
+        break;
+      default:
+        out[key] = std::string(policy.text(p.name));
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) {
+  const py::gil_scoped_acquire lock;
+  const auto found = classes().find(setup.policy.info().name);
+  require(found != classes().end(), "method {}: its Python class is not registered",
+          setup.policy.info().name);
+  py::object instance = found->second();
+  instance.attr("layer") = setup.random.layer;
+  instance.attr("layers") = setup.layers;
+  instance.attr("head") = setup.random.head;
+  instance.attr("seed") = setup.random.seed;
+  instance.attr("capacity") = setup.capacity;
+  instance.attr("scale") = setup.logits.scale;
+  instance.attr("parameters") = parameters_of(setup.policy);
+  const AttentionStats::Kind kind = setup.policy.attention_stats().kind;
+  return std::make_unique<PythonMethod>(setup, kind, std::move(instance));
+}
+
+Parameter parameter_of(const std::string& key, py::handle value, const std::string& method) {
+  Parameter p;
+  p.name = keep_text(key);
+  p.help = keep_text("a key of " + method);
+  if (py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value)) {
+    std::string choices, first;
+    for (const py::handle choice : value) {
+      const auto text = choice.cast<std::string>();
+      if (choices.empty()) first = text;
+      choices += (choices.empty() ? "" : "|") + text;
+    }
+    p.kind = Parameter::Kind::choice;
+    p.choices = keep_text(choices);
+    p.standard = keep_text(first);
+    return p;
+  }
+  const bool whole = py::isinstance<py::int_>(value) && !py::isinstance<py::bool_>(value);
+  if (!whole && !py::isinstance<py::float_>(value)) {
+    throw py::type_error(
+        fmt::format("method {}: parameter {} is a {}; expected the default as int "
+                    "or float, or a tuple of texts to choose from",
+                    method, key, Py_TYPE(value.ptr())->tp_name));
+  }
+  p.kind = whole ? Parameter::Kind::integer : Parameter::Kind::real;
+  p.standard = keep_text(py::str(value).cast<std::string>());
+  p.low = -1e15;
+  p.high = 1e15;
+  return p;
+}
+
+void register_class(const py::object& cls) {
+  const auto name = cls.attr("name").cast<std::string>();
+  if (!py::hasattr(cls, "rank")) fail("method {}: a method needs rank(self, block)", name);
+  MethodInfo info;
+  info.title = keep_text(cls.attr("title").cast<std::string>());
+  info.paper = keep_text(cls.attr("paper").cast<std::string>());
+  info.sink = cls.attr("sink").cast<std::size_t>();
+  info.window = cls.attr("window").cast<std::size_t>();
+  info.attention_stats.kind = stats_of(cls.attr("attention"), name);
+  for (const auto& [key, value] : cls.attr("parameters").cast<py::dict>()) {
+    info.parameters.push_back(parameter_of(key.cast<std::string>(), value, name));
+  }
+  if (info.attention_stats.kind == AttentionStats::Kind::recent &&
+      std::ranges::find(info.parameters, "observe", &Parameter::name) == info.parameters.end()) {
+    info.parameters.push_back({"observe", Parameter::Kind::integer, "32", 1, 65536, "",
+                               "last tokens whose queries count"});
+    info.step = 32;
+  }
+  info.make = &make;
+  const auto known = classes().find(name);
+  if (known != classes().end()) {
+    // A cell of a notebook that runs again: the code may change, the description may not.
+    const MethodInfo& before = find_method(name);
+    bool same = before.sink == info.sink && before.window == info.window &&
+                before.attention_stats.kind == info.attention_stats.kind &&
+                before.parameters.size() == info.parameters.size();
+    for (std::size_t i = 0; same && i < info.parameters.size(); ++i) {
+      same = before.parameters[i].name == info.parameters[i].name &&
+             before.parameters[i].standard == info.parameters[i].standard &&
+             before.parameters[i].choices == info.parameters[i].choices;
+    }
+    require(
+        same,
+        "method {} is registered with other sink, window, attention or parameters; give this one "
+        "another name",
+        name);
+    known->second = cls;
+    return;
+  }
+  info.name = keep_text(name);
+  register_method(info);
+  classes().emplace(name, cls);
+}
+
+py::list list_methods() {
+  py::list out;
+  for (const MethodInfo* info : methods()) {
+    py::dict parameters;
+    for (const Parameter& p : info->parameters) {
+      parameters[py::str(std::string(p.name))] =
+          py::make_tuple(std::string(p.standard), std::string(p.help));
+    }
+    out.append(py::make_tuple(std::string(info->name), std::string(info->title),
+                              std::string(info->paper), parameters, info->whole_cache));
+  }
+  return out;
+}
+
+}  // namespace
+
+void add_methods(py::module_& m) {
+  m.def("_register", &register_class);
+  m.def("_methods", &list_methods);
+}
+
+}  // namespace ballast::python

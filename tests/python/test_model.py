@@ -1,0 +1,125 @@
+"""ballast.Model with the model that Ballast ships."""
+import math
+import os
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+import ballast
+
+SOURCE = os.environ["BALLAST_SOURCE"]
+MODEL = os.path.join(SOURCE, "models", "ballast-mini.gguf")
+TEXT = ("line brave-otter: REGISTER_CONTENT is <23114>\nline calm-tower: REGISTER_CONTENT is <871>\n"
+        "line deep-river: REGISTER_CONTENT is <4410>\n") * 4
+
+
+def program(*arguments):
+    return subprocess.run([os.environ["BALLAST_PROGRAM"], *arguments], check=True,
+                          capture_output=True, text=True).stdout
+
+
+class Models(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = ballast.Model(MODEL)
+
+    def test_tokens_and_templates(self):
+        ids = self.model.tokenize("one two")
+        self.assertEqual(self.model.detokenize(ids), "one two")
+        self.assertEqual(self.model.config["layers"], self.model.shape().layers)
+        self.assertIn("Hello", self.model.format_chat([("user", "Hello")]))
+        self.assertEqual(self.model.format_chat([{"role": "user", "content": "Hello"}]),
+                         self.model.format_chat([("user", "Hello")]))
+        with self.assertRaisesRegex(ballast.FileError, "/no/such"):
+            ballast.Model("/no/such")
+
+    def test_generates_what_the_program_does(self):
+        for method in ("exact", "uniform:budget=80"):
+            expected = program("run", "-m", MODEL, TEXT, "--raw", "-n", "16", "--method", method, "-q")
+            answer = self.model.generate(TEXT, max_tokens=16, cache={"method": method})
+            pieces = list(answer)
+            self.assertEqual("".join(pieces), answer.text)
+            self.assertEqual(answer.text.strip(), expected.strip())
+            self.assertEqual(len(answer.tokens), len(answer.log_probabilities))
+            self.assertIn(answer.finish, ("length", "end"))
+
+    def test_contexts_answer_on_copies(self):
+        context = self.model.read(TEXT, method="balancekv:rate=0.5")
+        self.assertTrue(context.prompt_finished)
+        self.assertLess(context.entries(), context.tokens)
+        question = "What is the <REGISTER_CONTENT> in line calm-tower?"
+        answers = ["".join(context.ask(question, max_tokens=12)) for _ in range(2)]
+        self.assertEqual(*answers)
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + "/text.cache"
+            context.save(path)
+            self.assertEqual("".join(self.model.load(path).ask(question, max_tokens=12)), answers[0])
+            shown = program("run", "-m", MODEL, "--load-cache", path, "--question", question, "-n",
+                            "12", "-q")
+            self.assertEqual(shown.strip(), answers[0].strip())
+        self.assertEqual(len(context.kept(0, 0).positions), context.entries(0))
+        self.assertLessEqual(context.bytes_by_part["used"], context.exact_bytes)
+
+    def test_an_answer_in_the_making_holds_its_context(self):
+        context = self.model.context(TEXT)
+        answer = context.generate(max_tokens=50, ignore_end=True)
+        next(answer)
+        with self.assertRaisesRegex(ballast.ArgumentError, "in use"):
+            context.read("more")
+        answer.close()
+        self.assertEqual(answer.finish, "cancelled")
+        self.assertRaises(StopIteration, next, answer)
+        before = context.tokens
+        context.read("more")
+        self.assertGreater(context.tokens, before)
+        self.assertEqual(context.logits.shape, (self.model.config["vocabulary"],))
+
+    def test_score_and_perplexity(self):
+        ids = self.model.tokenize(TEXT)
+        context = self.model.context(ids[:10]).finish_prompt()
+        losses = context.score(ids[10:])
+        self.assertEqual(losses.shape, (len(ids) - 10,))
+        # One token at a time gives the same.
+        again = self.model.context(ids[:10]).finish_prompt()
+        one = []
+        for token in ids[10:]:
+            logits = again.logits.astype(np.float64)
+            one.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[token])
+            again.read([token])
+        np.testing.assert_allclose(losses, one, atol=1e-4)
+        value = self.model.perplexity(TEXT, prompt_tokens=10)
+        self.assertAlmostEqual(value, math.exp(losses.astype(np.float64).mean()), places=6)
+        with self.assertRaisesRegex(ValueError, "prompt_tokens 0"):
+            self.model.perplexity(TEXT, prompt_tokens=0)
+        with self.assertRaisesRegex(TypeError, "no option 'methods'"):
+            self.model.context(methods="exact")
+
+    def test_chat(self):
+        answer = self.model.chat([("user", "Hello")], max_tokens=4, ignore_end=True)
+        self.assertEqual(len(list(answer)) > 0, True)
+        self.assertEqual(answer.finish, "length")
+
+
+@ballast.register_method
+class Newest(ballast.Method):
+    name = "test-newest"
+
+    def rank(self, block):
+        return block.positions
+
+
+class Methods(unittest.TestCase):
+    def test_a_method_in_python_runs_a_model(self):
+        model = ballast.Model(MODEL)
+        context = model.context(TEXT, method="test-newest:budget=60,sink=0,window=20")
+        context.finish_prompt()
+        for layer in range(model.config["layers"]):
+            kept = context.kept(layer, 0).positions
+            self.assertEqual(list(kept), list(range(context.tokens - 60, context.tokens)))
+        self.assertGreater(len(list(context.generate(max_tokens=4, ignore_end=True))), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
