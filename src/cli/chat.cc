@@ -87,6 +87,17 @@ class Chat {
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
+    const Policy& policy = cache_options_.policy;
+    if (policy.has("bytes")) {
+      require(policy.memory("bytes").unit == MemorySize::Unit::bytes,
+              "a conversation has no known length that {} could be of: give bytes, such as "
+              "--cache 256M",
+              o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache);
+      // Exact until the bytes are passed, and bounded from then on.
+      if (!o.cache.protocol_given && !policy.info().whole_cache) {
+        cache_options_.protocol = Protocol::stream;
+      }
+    }
     require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
     sequence_.emplace(m_.model, cache_options_);
   }
@@ -136,12 +147,20 @@ class Chat {
     history_.insert(history_.end(), unread_.begin(), unread_.begin() + static_cast<long>(count));
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<long>(count));
     prompt_.tokens += count;
-    // The first turn is the prompt; later turns are read like generated tokens.
-    if (unread_.empty() && !sequence_->prompt_finished()) {
+    // The first turn is the prompt, or all turns that fit into bytes=; later ones are read like
+    // generated tokens.
+    if (unread_.empty() && !sequence_->prompt_finished() && !fits()) {
       finish_prompt(m_, *sequence_, true, o_.quiet);
     }
     if (logits.empty()) print("\n");
     return logits;
+  }
+
+  /// Whether the conversation is exact within the bytes given.
+  bool fits() const {
+    const Policy& policy = cache_options_.policy;
+    return policy.has("bytes") &&
+           static_cast<double>(sequence_->cache().bytes().used()) <= policy.memory("bytes").amount;
   }
 
   std::string answer(const std::vector<float>& logits) {
@@ -193,6 +212,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   add_model_option(*app, o.model);
   app->add_option("--system", o.system, "What the model is told first")->type_name("TEXT");
   o.cache.add_to(*app);
+  o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
   app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");

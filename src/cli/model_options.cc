@@ -4,6 +4,8 @@
 #include <malloc.h>
 #endif
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -16,6 +18,8 @@
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "report/progress.h"
+#include "report/units.h"
+#include "summary/entry_budget.h"
 
 namespace ballast::cli {
 namespace {
@@ -79,14 +83,17 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
     add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
         "METHOD");
     add("--cache", cache,
-        "Memory of the whole cache, divided by the method replay: 1/8, 0.125 or 12% of the exact "
-        "bf16 cache of the text, 256M, 40K/token; what follows the text comes on top",
+        "Memory of the whole cache, for the method replay if no other is given: 1/8, 0.125 or 12% "
+        "of the exact bf16 cache of the text, 256M, 40K/token; what follows the text comes on top",
         "SIZE");
   }
-  add("--protocol", protocol,
-      "prefill: summarise once, when the prompt has been read; stream: as tokens come, in bounded "
-      "memory",
-      "NAME");
+  app.add_option("--protocol", protocol,
+                 "prefill: summarise once, when the prompt has been read; stream: as tokens come, "
+                 "in bounded memory")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group("Cache")
+      ->each([this](const std::string&) { protocol_given = true; });
   add("--positions", positions,
       "absolute: where tokens stood in the text; rolling: among the entries kept, so that a text "
       "may "
@@ -101,25 +108,72 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
       ->type_name("N");
 }
 
+void CacheFlags::add_memory_to(CLI::App& app) {
+  app.add_option("--memory", memory,
+                 "Memory of the cache with questions and answers, such as 8G; what prefill would "
+                 "exceed while it reads, stream reads")
+      ->type_name("SIZE")
+      ->group("Cache");
+}
+
 CacheOptions CacheFlags::parse() const {
   CacheOptions options;
-  options.policy = Policy::parse(!method.empty() ? method : cache.empty() ? "exact" : "replay");
-  if (!cache.empty()) {
-    const std::string_view name = options.policy.info().name;
-    require(!options.policy.has_memory(), "--cache and --method {} both say how much to keep",
-            method);
-    require(options.policy.info().whole_cache,
-            "--cache is a budget for the whole cache; {} counts entries of a head: write "
-            "--method {}:rate=0.25",
-            name, name);
-    options.policy = options.policy.with("bytes", cache);
+  const bool sized = !cache.empty() || !memory.empty();
+  options.policy = Policy::parse(!method.empty() ? method : sized ? "replay" : "exact");
+  require(cache.empty() || memory.empty(),
+          "--cache is for the text, --memory for the text and what follows it; give one");
+  if (sized) {
+    require(!options.policy.has_memory(), "{} and --method {} both say how much to keep",
+            cache.empty() ? "--memory" : "--cache", method);
+    options.policy = options.policy.with("bytes", cache.empty() ? memory : cache);
   }
+  require(memory.empty() || options.policy.memory("bytes").unit == MemorySize::Unit::bytes,
+          "--memory {}: give bytes, such as 8G; shares of the exact cache go to --cache", memory);
   options.protocol = parse_protocol(protocol);
   options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type.empty() ? type : key_type);
   options.value_type = parse_storage_type(value_type.empty() ? type : value_type);
   options.seed = seed;
   return options;
+}
+
+void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prompt,
+                     std::size_t after, std::size_t copies, bool quiet) const {
+  const Policy& policy = options.policy;
+  if (policy.info().window_policy == WindowPolicy::all) return;
+  StorageType key_type = options.key_type, value_type = options.value_type;
+  set_types(policy, key_type, value_type);
+  const ModelConfig& c = model.config();
+  const AttentionStats::Kind watch = policy.attention_stats().kind;
+  const bool sums =
+      watch == AttentionStats::Kind::accumulated || watch == AttentionStats::Kind::both;
+  const std::size_t token =
+      c.layers * c.kv_heads *
+      (stored_row_bytes(key_type, c.key_dim) + stored_row_bytes(value_type, c.value_dim) +
+       (sums ? sizeof(float) : 0));
+  std::size_t most = available_memory();
+  const std::size_t given =
+      memory.empty() ? most : static_cast<std::size_t>(MemorySize::parse(memory).amount);
+  most = std::min(most, given);
+  if (prompt * token > most && !protocol_given && !policy.info().whole_cache &&
+      options.protocol == Protocol::prefill) {
+    options.protocol = Protocol::stream;
+    options.expected_tokens = prompt;
+    if (!quiet) {
+      fmt::print(stderr,
+                 "ballast: note: the exact cache of {} tokens takes {}, more than the {} {}: the "
+                 "text is summarised while it is read, as with --protocol stream\n",
+                 prompt, format_bytes(static_cast<double>(prompt * token)),
+                 format_bytes(static_cast<double>(most)),
+                 memory.empty() ? "that are free" : "given");
+    }
+  }
+  if (memory.empty()) return;
+  const bool grows = options.protocol == Protocol::prefill && policy.keeps_generated();
+  const std::size_t later = grows ? after * token : 0;
+  require(given > later, "--memory {}: questions and answers of {} tokens take {} bytes alone",
+          memory, after, later);
+  options.policy = policy.with("bytes", fmt::format("{}B", (given - later) / copies));
 }
 
 void GenerateFlags::add_to(CLI::App& app) {

@@ -35,7 +35,9 @@ void add_model_option(CLI::App& app, std::string& path);
 struct CacheFlags {
   std::string method;  ///< empty: exact, or replay where `cache` says how much
   std::string cache;   ///< how much memory: see MemorySize
+  std::string memory;  ///< the same with what follows the text
   std::string protocol = "prefill";
+  bool protocol_given = false;
   std::string positions = "absolute";
   std::string type = "bf16";
   std::string key_type;  ///< empty: `type`
@@ -44,8 +46,17 @@ struct CacheFlags {
 
   /// `with_method`: --method, too; commands that compare methods have an option of their own.
   void add_to(CLI::App& app, bool with_method = true);
-  /// Throws Error on an unknown name.
+  /// --memory, for commands that call fit().
+  void add_memory_to(CLI::App& app);
+  /// Throws Error on an unknown name. With --memory a method has its bytes after fit() only.
   CacheOptions parse() const;
+  /// Divides --memory between a text of `prompt` tokens and `after` tokens more: the method gets
+  /// what these leave. `copies`: caches of the text that are held at once. Then makes options of
+  /// prefill those of stream if the exact cache of the whole text, which prefill reads into,
+  /// exceeds
+  /// --memory or what is free, and says so on standard error unless `quiet`.
+  void fit(CacheOptions& options, const Model& model, std::size_t prompt, std::size_t after,
+           std::size_t copies, bool quiet) const;
 };
 
 /// --temperature, --max-tokens, --stop, …

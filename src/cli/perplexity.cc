@@ -113,6 +113,10 @@ void run(Options& o) {
   cache.expected_tokens = std::min(length, tokens.size());
   const std::size_t first =
       std::min(prompt_of(o, cache, cache.expected_tokens), cache.expected_tokens);
+  const Protocol asked = cache.protocol;
+  o.cache.fit(cache, m.model, first, cache.expected_tokens - first, 1, o.quiet);
+  if (cache.protocol != asked) o.prompt = first;  // what is scored stays the same
+  cache.expected_tokens = std::min(length, tokens.size());
   MemoryEstimate estimate = m.model.estimate(cache, first, cache.expected_tokens - first);
   estimate.scratch += Engine::kLogitRows * m.model.config().vocabulary * sizeof(float);
   require_memory(estimate, available_memory(), "this run");
@@ -164,6 +168,7 @@ void add_perplexity(CLI::App& parent, std::function<void()>& task) {
   add_model_option(*app, o.model);
   app->add_option("FILE", o.file, "The text; -: standard input")->required()->type_name("");
   o.cache.add_to(*app);
+  o.cache.add_memory_to(*app);
   app->add_option("--length", o.length,
                   "Cut the text into pieces of this many tokens, each read with an empty cache; "
                   "all of the model's positions if not given")

@@ -135,6 +135,8 @@ class Runner {
     if (!loaded) {
       cache_options_.expected_tokens =
           cache_options_.protocol == Protocol::stream ? prompt : length_;
+      const std::size_t most = answer == 0 ? room : std::min(answer, room);
+      o_.cache.fit(cache_options_, m_.model, prompt, more + most, several ? 2 : 1, o_.quiet);
     }
     const std::size_t chunk = std::min(PrefillOptions().chunk, loaded ? more : prompt + more);
     MemoryEstimate estimate = m_.model.estimate(cache_options_, prompt, length_ - prompt,
@@ -323,6 +325,7 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("--chat", o.chat, "Put the model's chat template around the prompt");
   app->add_flag("--raw", o.raw, "Use no chat template, around questions either");
   o.cache.add_to(*app);
+  o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
   text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
   text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");

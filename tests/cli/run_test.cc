@@ -103,8 +103,47 @@ TEST_F(RunModel, ACacheIsHeldToTheMemoryGiven) {
   EXPECT_EQ(answers(ask + Words{"--cache", "100%"}), answers(ask));
   expect_refusal(run(ask + Words{"--cache", "1"}), "a share or bytes");
   expect_refusal(run(ask + Words{"--cache", "10B"}), "give at least");
-  expect_refusal(run(ask + Words{"--cache", "1/2", "--method", "h2o"}), "h2o:rate=0.25");
   expect_refusal(run(ask + Words{"--cache", "1/2", "--method", "replay:bytes=1/8"}), "both say");
+}
+
+TEST_F(RunModel, EveryMethodTakesACache) {
+  const Words ask = {"--context", path("context"), "--question", "Where?", "--raw"};
+  const std::size_t exact = count(kContext) * 3 * 2 * 2 * 8 * 2;
+  for (const char* method : {"local", "uniform:sink=1,window=4", "streaming-llm"}) {
+    for (const char* protocol : {"prefill", "stream"}) {
+      const Words words = {"--cache", "3/4", "--method", method, "--protocol", protocol, "--json"};
+      const Said said = run(ask + words);
+      ASSERT_EQ(said.exit_code, 0) << said.err;
+      const json bytes = said.json().at("statistics").at("cache_after_prompt").at("bytes");
+      // Room for question and answer comes on top.
+      EXPECT_LE(bytes.at("total").get<std::size_t>(), exact * 3 / 4 + (count("Where?") + 9) * 192)
+          << method << " in " << protocol;
+    }
+  }
+  expect_refusal(run(ask + Words{"--cache", "3/4", "--method", "h2o:rate=0.5"}), "both say");
+  expect_refusal(run(ask + Words{"--cache", "3/4", "--method", "exact"}), "exact:type=int4");
+  expect_refusal(run(ask + Words{"--method", "h2o:bytes=1/2,rate=0.5"}), "give one");
+  EXPECT_EQ(answers(ask + Words{"--method", "exact:type=int8"}),
+            answers(ask + Words{"--cache-type", "int8"}));
+}
+
+TEST_F(RunModel, MemoryIsForTheAnswerToo) {
+  const Words ask = {"--context", path("context"), "--question", "Where?", "--raw"};
+  // A token takes 3 · 2 · 2 · 8 · 2 = 192 bytes.
+  const Words memory = {"--memory", "8K", "--json"};
+  const Said kept = run(ask + memory);
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  const json all = kept.json();
+  EXPECT_LE(all.at("answers").at(0).at("cache").at("bytes").at("total"), 8192);
+  // Prefill would read into more than that; stream does not.
+  const Said said = run(ask + Words{"--method", "streaming-llm", "--memory", "7K", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.err, HasSubstr("more than the 7.00 KiB given: the text is summarised while"));
+  EXPECT_LE(said.json().at("answers").at(0).at("cache").at("bytes").at("total"), 7168);
+  EXPECT_EQ(answers(ask + Words{"--memory", "1M"}), answers(ask));
+  expect_refusal(run(ask + Words{"--memory", "1/8"}), "give bytes, such as 8G");
+  expect_refusal(run(ask + Words{"--memory", "1K"}), "questions and answers of");
+  expect_refusal(run(ask + Words{"--memory", "8K", "--cache", "1/8"}), "give one");
 }
 
 TEST_F(RunModel, TakesItsPromptFromAnywhere) {
@@ -331,6 +370,22 @@ TEST_F(RunModel, AConversationEndsAtTheLastPosition) {
       "give the method a budget");
 }
 
+TEST_F(RunModel, AConversationIsExactUntilItsMemoryIsFull) {
+  const Words base = {"chat", "-m", model(), "-n", "4", "--stats"};
+  const std::string turns = "Hi\nHo\n";
+  const Said exact = run_with(base, turns);
+  for (const Words& method : {Words{}, Words{"--method", "streaming-llm"}}) {
+    EXPECT_EQ(run_with(base + method + Words{"--cache", "64K"}, turns).out, exact.out);
+    EXPECT_EQ(run_with(base + method + Words{"--memory", "64K"}, turns).out, exact.out);
+  }
+  // 192 bytes a token: the second turn passes it, and 32 tokens stay.
+  const Said full =
+      run_with(base + Words{"--cache", "6K", "--method", "streaming-llm"}, turns + "Hum\n");
+  EXPECT_EQ(full.exit_code, 0) << full.err;
+  EXPECT_THAT(full.err, HasSubstr(" in 6.00 KiB"));
+  expect_refusal(run_with(base + Words{"--cache", "1/8"}), "a conversation has no known length");
+}
+
 TEST_F(RunModel, CtrlCAtThePromptEndsAConversation) {
   int in[2];
   ASSERT_EQ(::pipe(in), 0);
@@ -460,6 +515,16 @@ TEST_F(PerplexityModel, SeesWhatAMethodForgets) {
                   .at("nats_per_token")
                   .get<double>(),
               exact, 1e-4);
+}
+
+TEST_F(PerplexityModel, IsMeasuredInTheMemoryGiven) {
+  const std::size_t exact = count(kContext) / 2 * 192;
+  const json half = perplexity({"--method", "streaming-llm", "--cache", "1/2"});
+  EXPECT_LE(half.at("bytes").at("total").get<std::size_t>(),
+            exact / 2 + (count(kContext) / 2 + 2) * 192);
+  const json all = perplexity({"--method", "streaming-llm", "--memory", "8K"});
+  EXPECT_LE(all.at("bytes").at("total"), 8192);
+  EXPECT_EQ(all.at("tokens"), half.at("tokens"));
 }
 
 TEST_F(PerplexityModel, CutsLongTexts) {
