@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "base/read_file.h"
 #include "cli/command.h"
+#include "formats/json_text.h"
 #include "report/result.h"
 
 namespace ballast::cli {
@@ -19,6 +20,7 @@ struct Options {
 
 Result read_result(const std::string& path) {
   const std::string text = read_file(path);
+  check_json(text, path);
   Json json;
   try {
     json = Json::parse(text);

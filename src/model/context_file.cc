@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "formats/json_text.h"
 
 namespace ballast {
 namespace {
@@ -64,6 +65,7 @@ void save_context(const std::filesystem::path& path, const Model& model, const C
 Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) try {
   std::string text;
   Cache cache = Cache::load(path, &text);
+  check_json(text, path.string());
   const auto note = nlohmann::json::parse(text, nullptr, false);
   const bool ours = note.is_object() && note.contains("model") && note["model"].is_string() &&
                     note.contains("fingerprint") && note["fingerprint"].is_string() &&

@@ -6,12 +6,12 @@
 #include "base/fail.h"
 #include "base/printable.h"
 #include "base/read_file.h"
+#include "formats/json_text.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
-constexpr int kDeepest = 64;
 
 const nlohmann::json& field(const Record& record, const char* name) {
   require(record.has(name), ErrorCode::bad_file, "{}: the field \"{}\" is missing", record.place,
@@ -105,20 +105,7 @@ std::optional<Record> JsonLines::next() {
     if (!read_line(file_, line, place)) break;
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      require(depth <= kDeepest, ErrorCode::bad_file, "{}: JSON nested deeper than {}", place,
-              kDeepest);
-      return true;
-    };
-    Record record{place, {}};
-    try {
-      record.fields = nlohmann::json::parse(line.begin(), line.end(), limit_depth);
-    } catch (const nlohmann::json::parse_error& e) {
-      fail(ErrorCode::bad_file,
-           "{}: not valid JSON at byte {} of the line; expected one object a line", place, e.byte);
-    } catch (const nlohmann::json::out_of_range&) {
-      fail(ErrorCode::bad_file, "{}: a number in this JSON is too large", place);
-    }
+    Record record{place, parse_json_text(line, place)};
     require(record.fields.is_object(), ErrorCode::bad_file, "{}: {} where an object was expected",
             place, record.fields.type_name());
     ++found_;

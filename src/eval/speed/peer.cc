@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "formats/json_text.h"
 
 namespace ballast {
 namespace {
@@ -69,7 +70,7 @@ Peer run_peer(const std::string& command, const std::filesystem::path& model,
                 command);
   Peer peer;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json_text(text, command);
     peer.name = json.at("name").get<std::string>();
     for (const nlohmann::json& row : json.at("results")) {
       peer.rows.push_back({row.at("prompt").get<std::size_t>(),

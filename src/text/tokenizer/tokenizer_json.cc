@@ -1,9 +1,13 @@
 #include "text/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/printable.h"
+#include "formats/json_text.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
 
@@ -37,6 +41,15 @@ std::string base64(std::string_view text) {
   return out;
 }
 
+// An id as it may stand in a file: a whole number that a Token holds.
+Token token_id(const json& id, const std::string& source, std::string_view name) {
+  require(id.is_number_unsigned() &&
+              id.get<std::uint64_t>() < std::uint64_t{std::numeric_limits<Token>::max()},
+          ErrorCode::bad_file, "{}: {} is not the id of a token ('{}')", source,
+          id.is_number() ? id.dump() : id.type_name(), printable(name));
+  return static_cast<Token>(id.get<std::uint64_t>());
+}
+
 // Collects the properties that the parts of a tokenizer.json define.
 class Reader {
  public:
@@ -50,7 +63,8 @@ class Reader {
     in("model", [&](const json& part) { read_model(part); });
     in("added_tokens", [&](const json& part) {
       for (const json& token : part) {
-        add_token(vocabulary_, token.at("id").get<Token>(), token);
+        add_token(vocabulary_,
+                  token_id(token.at("id"), source_, token.at("content").get<std::string>()), token);
       }
     });
     in("post_processor", [&](const json& part) { read_post_processor(part, 0); });
@@ -212,11 +226,10 @@ class Reader {
     require(entries.is_object(), "{}: 'vocab' of a BPE model is not an object", source_);
     std::size_t size = 0;
     for (const auto& [piece, id] : entries.items()) {
-      const auto value = id.get<std::uint64_t>();
+      const auto value = static_cast<std::size_t>(token_id(id, source_, piece));
       // Ids may have gaps, but a huge one must not cost memory.
-      require(id.is_number_unsigned() && value < 2 * entries.size() + 1024,
-              "{}: '{}' has the id {}, far beyond the {} pieces", source_, piece, id.dump(),
-              entries.size());
+      require(value < 2 * entries.size() + 1024, "{}: '{}' has the id {}, far beyond the {} pieces",
+              source_, piece, value, entries.size());
       size = std::max<std::size_t>(size, value + 1);
     }
     vocabulary_.pieces.resize(size);
@@ -249,9 +262,9 @@ class Reader {
     require(!byte_level_ && vocabulary_.space_prefix != SpacePrefix::first && !vocabulary_.nfc,
             ErrorCode::unsupported, "{}: Unigram is supported with Metaspace and Precompiled only",
             source_);
-    const auto unknown = model.at("unk_id").get<std::int64_t>();
+    const Token unknown = token_id(model.at("unk_id"), source_, "unk_id");
     for (const json& entry : model.at("vocab")) {
-      const bool is_unknown = static_cast<std::int64_t>(library_.pieces.size()) == unknown;
+      const bool is_unknown = library_.pieces.size() == static_cast<std::size_t>(unknown);
       library_.pieces.push_back(entry.at(0).get<std::string>());
       library_.scores.push_back(entry.at(1).get<float>());
       library_.types.push_back(is_unknown ? TokenType::unknown : TokenType::normal);
@@ -260,7 +273,7 @@ class Reader {
     library_.add_space_prefix = vocabulary_.space_prefix != SpacePrefix::never;
     const json added = root_.value("added_tokens", json::array());
     for (const json& token : added) {
-      const auto id = token.at("id").get<std::size_t>();
+      const auto id = static_cast<std::size_t>(token_id(token.at("id"), source_, "added_tokens"));
       if (id < library_.types.size() && library_.types[id] == TokenType::normal &&
           token.value("special", false)) {
         library_.types[id] = TokenType::control;
@@ -287,7 +300,7 @@ class Reader {
         bool& asked = before ? vocabulary_.add_bos : vocabulary_.add_eos;
         if (asked || ids.size() != 1) unsupported("post-processor", part);
         asked = true;
-        (before ? vocabulary_.bos : vocabulary_.eos) = ids[0].get<Token>();
+        (before ? vocabulary_.bos : vocabulary_.eos) = token_id(ids[0], source_, name);
       }
     } else if (type != "ByteLevel") {
       unsupported("post-processor", part);
@@ -305,13 +318,9 @@ class Reader {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& source) {
-  try {
-    json root = json::parse(text);
-    require(root.is_object(), "{}: not a JSON object", source);
-    return root;
-  } catch (const json::exception& e) {
-    fail("{}: not valid JSON: {}", source, to_valid_utf8(e.what()));
-  }
+  json root = parse_json_text(text, source);
+  require(root.is_object(), "{}: not a JSON object", source);
+  return root;
 }
 
 void add_token(Vocabulary& vocabulary, Token id, const json& token) {

@@ -64,6 +64,8 @@ TEST(ResultLog, RefusesWhatIsNotItsOwn) {
   EXPECT_EQ(read_text(dir / "p"), "{\"some\": \"file\"}\n");
   write_text(dir / "p", "{\"ballast_progress\":{\"x\":1}}\nnonsense\n");
   EXPECT_THAT(open({{"x", 1}}), HasSubstr("line 2: damaged"));
+  write_text(dir / "p", "{\"ballast_progress\":{\"x\":1}}\n" + std::string(100'000, '[') + "\n");
+  EXPECT_THAT(open({{"x", 1}}), HasSubstr("nested deeper than 64"));
   EXPECT_THAT(error_of([&] { ResultLog(dir / "none" / "p", {}); }), HasSubstr("cannot write"));
 }
 

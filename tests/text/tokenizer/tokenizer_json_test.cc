@@ -50,6 +50,38 @@ std::string error_of(const json& root) {
   return "";
 }
 
+TEST(TokenizerJson, IdsOutOfRangeAreErrors) {
+  for (const json& id : {json(-1), json(4294967296), json(4294967297), json(1e300), json(0.5),
+                         json("0"), json(true), json(2147483647)}) {
+    json root = byte_level();
+    root["added_tokens"][0]["id"] = id;
+    EXPECT_THAT(error_of(root), HasSubstr("is not the id of a token")) << id;
+    root = byte_level();
+    root["model"]["vocab"]["x"] = id;
+    EXPECT_THAT(error_of(root), HasSubstr("is not the id of a token")) << id;
+    root = byte_level();
+    root["post_processor"]["special_tokens"]["<s>"]["ids"][0] = id;
+    EXPECT_THAT(error_of(root), HasSubstr("is not the id of a token")) << id;
+  }
+}
+
+TEST(TokenizerJson, DeepPartsAreRefusedBeforeTheyAreShown) {
+  for (const char* part : {"normalizer", "added_tokens"}) {
+    json root = byte_level();
+    root[part] = nullptr;
+    std::string text = root.dump();
+    const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+    const std::string empty = std::string("\"") + part + "\":null";
+    text.replace(text.find(empty), empty.size(), std::string("\"") + part + "\":" + deep);
+    try {
+      parse_tokenizer_json(text, "json");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), "json: JSON nested deeper than 64");
+    }
+  }
+}
+
 TEST(TokenizerJson, ByteLevel) {
   const Tokenizer t = read(byte_level());
   EXPECT_EQ(t.encode("he hex"), (Ids{10, 3, 4, 5}));

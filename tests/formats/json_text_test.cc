@@ -1,0 +1,50 @@
+#include "formats/json_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/json_file.h"
+#include "temp_dir.h"
+
+namespace ballast {
+namespace {
+
+using testing::HasSubstr;
+
+std::string nested(std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST(JsonText, HasALimitOfDepth) {
+  EXPECT_EQ(parse_json_text(nested(kDeepestJson), "a").dump(), nested(kDeepestJson));
+  for (const std::string& deep :
+       {nested(kDeepestJson + 1), std::string(1'000'000, '['), std::string(1'000'000, '{')}) {
+    EXPECT_EQ(error_of([&] { parse_json_text(deep, "a"); }), "a: JSON nested deeper than 64");
+  }
+  // Brackets in texts are none, nor is depth what has been closed.
+  const std::string texts = "[\"" + std::string(100, '[') + "\\\"[[\", \"\\\\\", [1]]";
+  EXPECT_EQ(parse_json_text(texts, "a").size(), 3u);
+  std::string many = "[0";
+  for (int i = 0; i < 1000; ++i) many += ",[{}]";
+  EXPECT_EQ(parse_json_text(many + "]", "a").size(), 1001u);
+}
+
+TEST(JsonText, HasALimitOfSize) {
+  EXPECT_EQ(parse_json_text("[1]", "a", 3).size(), 1u);
+  EXPECT_EQ(error_of([] { parse_json_text("[12]", "a", 3); }),
+            "a: 4 bytes are too many for JSON; at most 3 are read");
+  const TempDir dir;
+  write_text(dir / "large", std::string((32 << 20) + 1, ' '));
+  EXPECT_THAT(error_of([&] { read_json(dir / "large"); }), HasSubstr("too many for JSON"));
+}
+
+TEST(JsonText, SaysWhereItIsNoJsonAndRepeatsNothingOfIt) {
+  EXPECT_EQ(error_of([] { parse_json_text("{\"a\": \x1b[31m}", "a"); }),
+            "a: not valid JSON at byte 7");
+  EXPECT_EQ(error_of([] { parse_json_text("[1e999]", "a"); }),
+            "a: a number in this JSON is too large");
+  EXPECT_EQ(error_of([] { parse_json_text("\"\xff\"", "a"); }), "a: not valid JSON at byte 2");
+  const auto ordered = parse_json_text<nlohmann::ordered_json>(R"({"b": 1, "a": 2})", "a");
+  EXPECT_EQ(ordered.begin().key(), "b");
+}
+
+}  // namespace
+}  // namespace ballast
