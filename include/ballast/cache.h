@@ -147,8 +147,28 @@ class Cache {
   /// Whether a second reading is due before the prompt ends: the method or the recording asks for
   /// one, it has not been, and the method's budget does not hold the exact cache.
   bool needs_replay() const;
-  /// Scores of the entries of one KV head, oldest first; empty: there was no second reading.
+  /// Scores of the entries of one KV head, in the order of segments(); empty: there was no second
+  /// reading. In stream, norms are the largest of the query heads' |W_O^T v|.
   std::span<const float> replay_scores(std::size_t layer, std::size_t head) const;
+
+  /// Methods with one budget for the whole cache, in stream: a chunk is read, read again
+  /// (start_replay(), replay()) and divides the budget anew (end_chunk()). While the exact cache of
+  /// all that was read is within the budget, the chunk is all of it.
+  /// Tokens that forward() takes before the chunk must end; unlimited for other caches.
+  std::size_t chunk_room() const;
+  /// Tokens of the chunk: the last of those read.
+  std::size_t chunk_tokens() const;
+  /// Divides the budget among all entries, held ones and the chunk's. Held ones only move to tiers
+  /// of fewer bytes, or leave. Throws Error if the chunk was not read again or the budget does not
+  /// hold what no head drops.
+  void end_chunk();
+  /// Ids of the tokens that forward() took last, which a second reading needs. Kept, and saved with
+  /// the cache, as long as their chunk and kOverlap tokens more; other caches ignore them.
+  void note_text(std::span<const std::int32_t> tokens);
+  /// The ids noted: up to kOverlap before the chunk, then the chunk's.
+  std::span<const std::int32_t> noted_text() const;
+  /// Tokens before a chunk that its second reading begins with.
+  static constexpr std::size_t kOverlap = 8;
 
   /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
   /// Throws Error if the layers have read different numbers of tokens.
@@ -217,7 +237,12 @@ class Cache {
   /// Computes the rotations of as many positions as there are entries: bytes() counts them.
   void reach_rotations();
   void finish_whole_prompt();
-  /// bytes= of the method, for the tokens read.
+  /// Whether the cache works chunk by chunk: see chunk_room().
+  bool works_in_chunks() const;
+  std::vector<std::int32_t>& notes();
+  void save_chunk(ByteWriter& out) const;
+  void load_chunk(ByteReader& in);
+  /// bytes= of the method, for the tokens read; in stream for those expected.
   std::size_t whole_budget() const;
   /// Whether the exact cache is within it.
   bool fits_exactly() const;

@@ -64,8 +64,8 @@ struct Block {
   std::span<const float> attention_sum;
   std::span<const float>
       recent_attention_sum;  ///< AttentionStats::both: that of the last `observe` tokens' queries
-  /// Methods with one budget for the whole cache: what becomes of each token, an index into the
-  /// method's tiers or beyond them; else empty.
+  /// Methods with one budget for the whole cache: what becomes of each entry held, in the order of
+  /// segments(), then of each token; an index into the method's tiers or beyond them. Else empty.
   std::span<const std::uint8_t> tiers;
   /// AttentionStats::queries: those of the last `observe` tokens, queries_per_kv_head rows a token,
   /// and where each row stands; else empty.

@@ -34,7 +34,9 @@ Session::Session(std::shared_ptr<const TextModel> model, const CacheOptions& opt
     : model_(std::move(model)),
       pool_(options.pool),
       engine_(model_->model, pool_),
-      sequence_(checked_sequence(model_->model, options)) {}
+      sequence_(checked_sequence(model_->model, options)) {
+  set_replay_wording();
+}
 
 Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
                  std::shared_ptr<ThreadPool> pool)
@@ -43,6 +45,12 @@ Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
       engine_(model_->model, pool_),
       sequence_(model_->model, std::move(cache)) {
   sequence_.cache().set_pool(pool_);
+  set_replay_wording();
+}
+
+void Session::set_replay_wording() {
+  const bool chat = !model_->tokenizer.vocabulary().chat_template.empty();
+  engine_.set_replay_wording(replay_wording(model_->tokenizer, chat));
 }
 
 void Session::remember(std::span<const Token> tokens) {

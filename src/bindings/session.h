@@ -61,6 +61,7 @@ class Session {
  private:
   std::vector<float> prefill(std::span<const Token> tokens, PrefillOptions options);
   void remember(std::span<const Token> tokens);
+  void set_replay_wording();
 
   std::shared_ptr<const TextModel> model_;
   std::shared_ptr<ThreadPool> pool_;

@@ -20,6 +20,7 @@ namespace ballast {
 struct Cache::Settings {
   CacheShape shape;
   CacheOptions options;
+  std::vector<std::int32_t> notes;  ///< ids of the last tokens, in stream
   // The policy with bytes= in entries, for a prompt of so many tokens. Layers may finish at once.
   std::mutex mutex;
   std::size_t counted_tokens = 0;
@@ -159,11 +160,20 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
   const bool stream = options.protocol == Protocol::stream;
   require(info.window_policy == WindowPolicy::all || !options.recording.any(),
           "only an exact cache notes attention for others, not {}", info.name);
-  require(!info.whole_cache ||
-              (options.protocol == Protocol::prefill && options.policy.keeps_generated()),
-          "method {} divides its budget once the text has been read twice: --protocol prefill, "
-          "generated=keep",
-          info.name);
+  require(!info.whole_cache || options.policy.keeps_generated(),
+          "method {} keeps what follows the text, or reads it again chunk by chunk: leave out "
+          "generated={}",
+          info.name, "evict");
+  if (works_in_chunks()) {
+    require(options.expected_tokens > 0 ||
+                options.policy.memory("bytes").unit != MemorySize::Unit::share,
+            "method {}: a stream of unknown length has no share: bytes=256M or bytes=40K/token",
+            info.name);
+    const ReplayScore score = options.policy.attention_stats().replay;
+    require(score == ReplayScore::max || score == ReplayScore::plain,
+            "method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
+            info.name, options.policy.choice("score"));
+  }
   require(!info.whole_cache || options.positions == Positions::absolute,
           "method {} needs absolute positions, not rolling ones", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
@@ -187,6 +197,8 @@ Cache::~Cache() = default;
 
 const CacheShape& Cache::shape() const { return settings_->shape; }
 const CacheOptions& Cache::options() const { return settings_->options; }
+std::span<const std::int32_t> Cache::noted_text() const { return settings_->notes; }
+std::vector<std::int32_t>& Cache::notes() { return settings_->notes; }
 void Cache::set_pool(std::shared_ptr<ThreadPool> pool) {
   settings_->options.pool = std::move(pool);
 }
@@ -205,6 +217,11 @@ void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& val
   const std::size_t answers = wants_queries(keys.tokens, queries.tokens) ? keys.tokens : 0;
   check_heads(queries, answers, query_heads, s.key_dim, "queries are");
   check_heads(out, answers, query_heads, s.value_dim, "the output is");
+  const std::size_t room = layers_[layer]->chunk_room();
+  require(keys.tokens <= room,
+          "layer {}: {} tokens, but a chunk has room for {} before it is read again and ended with "
+          "end_chunk()",
+          layer, keys.tokens, room);
   const std::size_t after = layers_[layer]->tokens() + keys.tokens;
   constexpr std::size_t most = std::numeric_limits<Position>::max();
   require(after <= most, "layer {} would have {} tokens; positions go up to {}", layer, after,
@@ -338,6 +355,7 @@ Cache Cache::clone() const {
   Cache out(shape(), options(), false);
   if (shared_) copy_saved(*shared_, *out.shared_);
   out.scores_ = scores_;
+  out.notes() = settings_->notes;
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
   out.reach_rotations();
   return out;
@@ -345,6 +363,7 @@ Cache Cache::clone() const {
 
 void Cache::truncate(std::size_t tokens) {
   for (const auto& layer : layers_) layer->check_truncate(tokens);
+  notes().resize(notes().size() - std::min(notes().size(), this->tokens() - tokens));
   for (auto& layer : layers_) layer->truncate(tokens);
 }
 

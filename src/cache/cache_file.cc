@@ -37,6 +37,8 @@
 //       3 × u64          window: capacity, slot of the oldest row, size
 //       rows, rows, f32  window, a run at a time: keys, values, attention sums if they are used
 //       f32              last queries, if they are used: a ring by position
+//                    replay in stream: i32[n] ids noted, then each layer and KV head: f32[=n]
+//                    scores, f32[=n] norms (score=max only) of the n entries of its summary
 //   u32              CRC-32 of all bytes before it
 namespace ballast {
 
@@ -143,6 +145,7 @@ void Cache::write(ByteWriter& out, std::string_view note) const {
   out.put_text(note);
   if (shared_) shared_->save(out);
   for (const auto& layer : layers_) layer->save(out);
+  if (works_in_chunks()) save_chunk(out);
 }
 
 void Cache::save(const std::filesystem::path& path, std::string_view note) const {
@@ -214,6 +217,7 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   Cache cache(shape, options, false);
   if (cache.shared_) cache.shared_->load(in);
   for (auto& layer : cache.layers_) layer->load(in, room);
+  if (cache.works_in_chunks()) cache.load_chunk(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
   check_invariants(cache.shape(), cache.options(), cache.layers_, in.what());
   cache.reach_rotations();

@@ -26,6 +26,14 @@ void Window::reserve(std::size_t count) {
   reserve_exactly(std::max(count, capacity() + capacity() / 2 - size_));
 }
 
+void Window::reserve(std::size_t count, std::size_t most) {
+  const std::size_t wanted = size_ + count;
+  if (wanted <= capacity()) return;
+  const std::size_t spare =
+      std::max(wanted, capacity() + std::max<std::size_t>(capacity() / 2, 16));
+  reserve_exactly(std::max(wanted, std::min(spare, most)) - size_);
+}
+
 void Window::reserve_exactly(std::size_t count) {
   if (size_ + count <= capacity()) return;
   const std::size_t wanted = size_ + count;
@@ -263,6 +271,18 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t room,
     summary->absorb(block);
   }
   window = Window(setup, room, false);
+}
+
+void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now) {
+  if (!summary) summary = make_summary(setup);
+  {
+    const Window chunk = std::move(window);
+    Block block = chunk.run(0, chunk.size(), now);
+    block.tiers = tiers;
+    summary->absorb(block);
+  }
+  setup.capacity = summary->entries();
+  window = Window(setup, 0, false);
 }
 
 void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest) {

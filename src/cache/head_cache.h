@@ -32,6 +32,8 @@ class Window {
 
   /// Room for `count` more; only while the oldest row is in slot 0.
   void reserve(std::size_t count);
+  /// The same, with spare room up to a capacity of `most`.
+  void reserve(std::size_t count, std::size_t most);
   /// The same, without spare room.
   void reserve_exactly(std::size_t count);
   /// There must be room.
@@ -99,6 +101,8 @@ struct HeadCache {
   /// Hands the window, which holds everything, to the summary with the tier of every token. A
   /// window with room for `room` rows remains.
   void summarize(std::span<const std::uint8_t> tiers, std::size_t room, Position now);
+  /// Hands the window to the summary, with the tier of every entry held there and of every token.
+  void end_chunk(std::span<const std::uint8_t> tiers, Position now);
   /// The oldest `count` tokens leave the window.
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
   std::vector<KeptEntry> kept(Position now) const;

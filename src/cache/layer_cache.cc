@@ -82,7 +82,9 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
         options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
   }
   std::size_t rows = options.expected_tokens;
-  if (stream && room() != kUnlimited) {
+  if (works_in_chunks()) {
+    rows = std::min(rows, exact_limit(shape, options));
+  } else if (stream && room() != kUnlimited) {
     rows = rows == 0 ? budget_.total() : std::min(rows, budget_.total());
   }
   for (std::size_t h = 0; h < heads_.size(); ++h) {
@@ -122,11 +124,21 @@ std::span<const float> LayerCache::slopes(std::size_t h) const {
   return {shape_.alibi_slopes.data() + h * shape_.queries_per_kv_head, shape_.queries_per_kv_head};
 }
 
+std::size_t LayerCache::chunk_room() const {
+  if (!works_in_chunks()) return kUnlimited;
+  const std::size_t most = state_ == State::whole
+                               ? exact_limit(shape_, options_)
+                               : static_cast<std::size_t>(options_.policy.integer("chunk"));
+  return most - std::min(most, chunk_tokens());
+}
+
 std::size_t LayerCache::room() const {
   const Policy& policy = options_.policy;
   const bool stream = options_.protocol == Protocol::stream;
-  if (policy.info().window_policy == WindowPolicy::all || state_ == State::growing)
+  if (policy.info().window_policy == WindowPolicy::all || state_ == State::growing ||
+      works_in_chunks()) {
     return kUnlimited;
+  }
   if (state_ == State::sliding) return budget_.window + budget_.step - heads_[0].window.size();
   if (!stream && (!prompt_ended_ || policy.keeps_generated())) return kUnlimited;
   return budget_.total() - std::min(budget_.total(), tokens());
@@ -212,7 +224,7 @@ void LayerCache::copy(const LayerCache& other) {
 void LayerCache::reserve(std::size_t count) {
   if (state_ == State::sliding || count <= tokens()) return;
   // New tokens stay in the window as long as the options allow.
-  const std::size_t more = std::min(room(), count - tokens());
+  const std::size_t more = std::min({room(), chunk_room(), count - tokens()});
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 
@@ -363,9 +375,15 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
                         const MutableHeadsView& out) {
   std::vector<std::vector<float>> attention_sums(accumulates() ? heads_.size() : 0);
   tokens_ += keys.tokens;
+  const std::size_t room = chunk_room();
+  const std::size_t most = room == kUnlimited ? room : chunk_tokens() + room;
   const auto take = [&](std::size_t h) {
     HeadCache& head = heads_[h];
-    if (state_ != State::sliding) head.window.reserve(keys.tokens);
+    if (works_in_chunks()) {
+      head.window.reserve(keys.tokens, most);
+    } else if (state_ != State::sliding) {
+      head.window.reserve(keys.tokens);
+    }
     float key[kMostHeadDim], value[kMostHeadDim];
     for (std::size_t t = 0; t < keys.tokens; ++t)
       head.window.push(read_head(keys, t, h, key), read_head(values, t, h, value));

@@ -11,6 +11,10 @@ namespace ballast {
 
 struct ReplayHead;
 
+/// Tokens that a cache with one budget holds exactly in stream before it is compressed: what the
+/// budget holds, in chunks of the method, and a chunk at least.
+std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options);
+
 /// A layer's cache passes through up to three states: `whole` (everything is exact, in the
 /// window), then, once the prompt has ended or the budget is reached, either `growing` (the window
 /// takes every generated token) or `sliding` (the window is a ring, its oldest tokens leave for
@@ -34,6 +38,11 @@ class LayerCache {
               std::span<ReplayHead> heads) const;
   /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
   void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers);
+  /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
+  std::size_t chunk_tokens() const { return heads_[0].window.size(); }
+  std::size_t chunk_room() const;
+  /// Every entry, of the summary and of the chunk, becomes what `tiers` say, a head each.
+  void end_chunk(std::span<const std::vector<std::uint8_t>> tiers);
   /// Takes the tokens of an exact layer into this empty one. Throws Error if the other's prompt is
   /// finished, or if it did not record the attention that this one's method uses.
   void copy_prompt(const LayerCache& other);
@@ -76,6 +85,9 @@ class LayerCache {
   bool accumulates() const {
     return watch_.kind == AttentionStats::Kind::accumulated ||
            watch_.kind == AttentionStats::Kind::both || options_.recording.attention_sum;
+  }
+  bool works_in_chunks() const {
+    return options_.policy.info().whole_cache && options_.protocol == Protocol::stream;
   }
   /// Tokens that may come in before something must leave.
   std::size_t room() const;

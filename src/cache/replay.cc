@@ -1,8 +1,11 @@
 // Second readings, and the one budget that their scores are divided by.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "ballast/memory_size.h"
+#include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
@@ -46,7 +49,201 @@ ReplayScore wanted_score(const CacheOptions& options) {
   return wanted != ReplayScore::none ? wanted : options.recording.replay;
 }
 
+/// bytes= of the method for a text of so many tokens.
+std::size_t budget_for(const CacheShape& s, const Policy& policy, std::size_t tokens) {
+  return policy.memory("bytes").bytes(tokens, exact_bf16_bytes(s, tokens));
+}
+
+/// Of a token, in all layers, as it is read.
+std::size_t token_bytes(const CacheShape& s, const CacheOptions& options) {
+  return s.layers * s.kv_heads *
+         (stored_row_bytes(options.key_type, s.key_dim) +
+          stored_row_bytes(options.value_type, s.value_dim));
+}
+
+/// Of a head's means of rotated rows.
+std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
+  const auto rotated = [&](StorageType Tier::*type) {
+    return std::ranges::any_of(tiers, [&](const Tier& tier) { return is_rotated(tier.*type); });
+  };
+  return (rotated(&Tier::key_type) ? s.key_dim * sizeof(float) : 0) +
+         (rotated(&Tier::value_type) ? s.value_dim * sizeof(float) : 0);
+}
+
+/// The entries of one head in the order of the text, for the allocation.
+struct HeldHead {
+  std::vector<std::uint32_t> order;  ///< indices in the order of segments()
+  std::vector<float> scores;
+  std::vector<Position> positions;
+  std::vector<std::uint8_t> best;
+};
+
+/// `held`: the first so many entries have a tier already.
+HeldHead in_text_order(const std::vector<Segment>& segments, std::span<const float> scores,
+                       std::size_t held, std::span<const Tier> tiers) {
+  std::vector<Position> positions;
+  std::vector<std::uint8_t> best;
+  for (const Segment& segment : segments) {
+    std::uint8_t tier = 0;
+    while (positions.size() < held && (tiers[tier].key_type != segment.keys.type ||
+                                       tiers[tier].value_type != segment.values.type)) {
+      ++tier;
+    }
+    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+      positions.push_back(segment.positions != nullptr
+                              ? segment.positions[i]
+                              : segment.first_position + static_cast<Position>(i));
+      best.push_back(tier);
+    }
+  }
+  HeldHead out;
+  out.order.resize(positions.size());
+  std::iota(out.order.begin(), out.order.end(), 0u);
+  std::ranges::sort(out.order, {}, [&](std::uint32_t i) { return positions[i]; });
+  for (std::uint32_t i : out.order) {
+    out.scores.push_back(scores[i]);
+    out.positions.push_back(positions[i]);
+    out.best.push_back(best[i]);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
+  const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
+  const MemorySize size = options.policy.memory("bytes");
+  const std::size_t each = token_bytes(shape, options), known = options.expected_tokens;
+  if (size.needs_length() && known == 0) {  // bytes a token
+    return size.amount >= static_cast<double>(each) ? std::numeric_limits<std::size_t>::max()
+                                                    : chunk;
+  }
+  const std::size_t fits = budget_for(shape, options.policy, known) / each;
+  return std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0});
+}
+
+bool Cache::works_in_chunks() const {
+  return options().policy.info().whole_cache && options().protocol == Protocol::stream;
+}
+
+std::size_t Cache::chunk_room() const { return layers_[0]->chunk_room(); }
+
+std::size_t Cache::chunk_tokens() const {
+  return works_in_chunks() ? layers_[0]->chunk_tokens() : 0;
+}
+
+void Cache::note_text(std::span<const std::int32_t> tokens) {
+  if (works_in_chunks()) notes().insert(notes().end(), tokens.begin(), tokens.end());
+}
+
+void Cache::end_chunk() {
+  require(works_in_chunks() && chunk_tokens() > 0,
+          "a chunk ends in stream, for methods with one budget, once it has tokens");
+  const CacheShape& s = shape();
+  const Policy& policy = options().policy;
+  const std::size_t chunk = chunk_tokens();
+  const bool weighs = policy.attention_stats().replay == ReplayScore::max;
+  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::stream, s.key_dim, s.value_dim);
+  std::vector<HeldHead> held;
+  std::vector<HeadScores> heads;
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
+            "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      const std::size_t entries = layers_[l]->head(h).entries();
+      require(scores_ != nullptr && replay_scores(l, h).size() == entries,
+              "layer {}: start_replay() and replay() come before end_chunk()", l);
+      held.push_back(in_text_order(segments(l, h), replay_scores(l, h), entries - chunk, tiers));
+    }
+  }
+  for (const HeldHead& head : held) {
+    heads.push_back({head.scores, head.positions, static_cast<std::size_t>(policy.integer("sink")),
+                     static_cast<std::size_t>(policy.integer("window")), head.best});
+  }
+  const Allocation allocation =
+      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
+  const PoolScope scope(options().pool.get());
+  auto scores = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
+  std::vector<HeadTiers> given(s.kv_heads);
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      const HeldHead& head = held[l * s.kv_heads + h];
+      const HeadTiers& to = allocation.heads[l * s.kv_heads + h];
+      const ReplayHead& from = scores_->layer(l)[h];
+      ReplayHead& kept = scores->layer(l)[h];
+      const auto count = static_cast<std::size_t>(
+          std::ranges::count_if(to, [&](std::uint8_t t) { return t < tiers.size(); }));
+      kept.scores.reserve(count);
+      if (weighs) kept.norms.reserve(count);
+      given[h].resize(to.size());
+      // Runs of a tier each, in the order of the text: that of the summary's segments.
+      for (std::size_t t = 0; t <= tiers.size(); ++t) {
+        for (std::size_t i = 0; i < to.size(); ++i) {
+          if (to[i] != t) continue;
+          given[h][head.order[i]] = to[i];
+          if (t == tiers.size()) continue;
+          kept.scores.push_back(from.scores[head.order[i]]);
+          if (weighs) kept.norms.push_back(from.norms[head.order[i]]);
+        }
+      }
+    }
+    layers_[l]->end_chunk(given);
+  }
+  scores_ = std::move(scores);
+  const std::size_t rest = std::min(notes().size(), kOverlap);
+  notes() =
+      std::vector<std::int32_t>(notes().end() - static_cast<std::ptrdiff_t>(rest), notes().end());
+}
+
+void Cache::save_chunk(ByteWriter& out) const {
+  out.put<std::uint64_t>(noted_text().size());
+  out.put_all<std::int32_t>(noted_text());
+  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      const std::size_t held = layers_[l]->head(h).entries() - chunk_tokens();
+      if (held == 0) continue;
+      const ReplayHead& head = scores_->layer(l)[h];
+      out.put_all<float>(std::span(head.scores).first(held));
+      if (weighs) out.put_all<float>(std::span(head.norms).first(held));
+    }
+  }
+}
+
+void Cache::load_chunk(ByteReader& in) {
+  notes().resize(
+      in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
+  in.get_all<std::int32_t>(notes());
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk_tokens(),
+            "{}: layer {} has other tokens than layer 0", in.what(), l);
+  }
+  if (chunk_tokens() == tokens()) return;
+  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
+  scores_ = std::make_shared<ReplayScores>(layers_.size(), shape().kv_heads);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      ReplayHead& head = scores_->layer(l)[h];
+      for (std::vector<float>* part : {&head.scores, &head.norms}) {
+        if (part == &head.norms && !weighs) continue;
+        part->resize(layers_[l]->head(h).entries() - chunk_tokens());
+        in.get_all<float>(*part);
+        require(std::ranges::all_of(*part, [](float x) { return x >= 0 && std::isfinite(x); }),
+                "{}: a score is negative or not finite", in.what());
+      }
+    }
+  }
+}
+
+void LayerCache::end_chunk(std::span<const HeadTiers> tiers) {
+  const PoolScope scope(options_.pool.get());
+  parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now()); });
+  budget_ = {};
+  for (const HeadCache& head : heads_) {
+    budget_.summary = std::max(budget_.summary, head.summary->entries());
+  }
+  state_ = State::growing;
+}
 
 void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   const CacheShape& s = shape();
@@ -62,17 +259,37 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
           "the output projections are {} × {}, expected {} × {}", output_grams.rows,
           output_grams.cols, s.kv_heads * group * dim, dim);
   // Scores that forks share stay as they are; this is another reading.
-  if (!scores_ || scores_.use_count() > 1)
+  if (!scores_ || (scores_.use_count() > 1 && !works_in_chunks())) {
     scores_ = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
+  } else if (scores_.use_count() > 1) {
+    scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  }
   std::vector<ReplayHead>& heads = scores_->layer(layer);
   const PoolScope scope(options().pool.get());
   parallel_for(heads.size(), [&](std::size_t h) {
-    heads[h].scores.assign(tokens(layer), 0.0f);
+    ReplayHead& head = heads[h];
+    const std::vector<Segment> entries = segments(layer, h);
+    // What a stream holds has its scores; the chunk's tokens come last.
+    const std::size_t chunk = works_in_chunks() ? chunk_tokens() : tokens(layer);
+    const std::size_t held = layers_[layer]->head(h).entries() - chunk;
+    head.scores.resize(held);
+    head.scores.resize(held + chunk, 0.0f);
     if (score != ReplayScore::max) return;
-    heads[h].value_norms = Matrix(group, tokens(layer));
+    Matrix norms(group, chunk);
     const ConstMatrix grams =
         output_grams.rows == 0 ? output_grams : output_grams.slice(h * group * dim, group * dim);
-    value_norms(segments(layer, h), grams, heads[h].value_norms);
+    value_norms(held == 0 ? entries : std::vector<Segment>{entries.back()}, grams, norms);
+    if (!works_in_chunks()) {
+      head.value_norms = std::move(norms);
+      return;
+    }
+    head.norms.resize(held);
+    head.norms.resize(held + chunk, 0.0f);
+    for (std::size_t g = 0; g < group; ++g) {
+      for (std::size_t i = 0; i < chunk; ++i) {
+        head.norms[held + i] = std::max(head.norms[held + i], norms[g][i]);
+      }
+    }
   });
 }
 
@@ -80,7 +297,8 @@ void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Cons
                    std::span<const float> query_weights, MutableMatrix out) {
   const CacheShape& s = shape();
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
-  require(scores_ != nullptr && scores_->layer(layer)[0].scores.size() == tokens(layer),
+  require(scores_ != nullptr &&
+              scores_->layer(layer)[0].scores.size() == layers_[layer]->head(0).entries(),
           "layer {}: a second reading follows start_replay(), with no token between", layer);
   require(scores_.use_count() == 1,
           "layer {}: a fork or clone shares the scores of this reading, which nothing may change",
@@ -162,7 +380,9 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     for (std::size_t g = 0; g < group; ++g) {
       const std::vector<float>& from = seen[h * group + g];
       for (std::size_t j = 0; j < scores.size(); ++j) {
-        if (score == ReplayScore::max) {
+        if (!heads[h].norms.empty()) {
+          scores[j] = std::max(scores[j], from[j] * heads[h].norms[j]);
+        } else if (score == ReplayScore::max) {
           scores[j] = std::max(scores[j], from[j] * heads[h].value_norms[g][j]);
         } else if (score == ReplayScore::plain) {
           scores[j] = std::max(scores[j], from[j]);
@@ -192,22 +412,24 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers)
 }
 
 std::size_t Cache::whole_budget() const {
-  return options().policy.memory("bytes").bytes(tokens(), exact_bf16_bytes(shape(), tokens()));
+  const std::size_t known = works_in_chunks() ? options().expected_tokens : 0;
+  return budget_for(shape(), options().policy, known != 0 ? known : tokens());
 }
 
 bool Cache::fits_exactly() const {
-  const CacheShape& s = shape();
-  const auto stored = [](StorageType type, std::size_t dim) {
-    return row_bytes(type, dim) + row_scales(type, dim) * sizeof(std::uint16_t);
-  };
-  const std::size_t row =
-      stored(options().key_type, s.key_dim) + stored(options().value_type, s.value_dim);
-  return tokens() * s.layers * s.kv_heads * row <= whole_budget();
+  return tokens() * token_bytes(shape(), options()) <= whole_budget();
 }
 
-void Cache::forget_replay() { scores_.reset(); }
+void Cache::forget_replay() {
+  // What a stream holds keeps its scores.
+  if (works_in_chunks() && chunk_tokens() != tokens()) return;
+  scores_.reset();
+}
 
 bool Cache::needs_replay() const {
+  if (works_in_chunks()) {
+    return chunk_tokens() > 0 && (chunk_tokens() != tokens() || !fits_exactly());
+  }
   if (wanted_score(options()) == ReplayScore::none || scores_ != nullptr || tokens() == 0) {
     return false;
   }
@@ -221,6 +443,12 @@ void Cache::finish_whole_prompt() {
     require(tokens(l) == n, "layer {} has read {} tokens, layer 0 {}", l, tokens(l), n);
   }
   const Policy& policy = options().policy;
+  if (works_in_chunks()) {
+    require(!needs_replay(), "method {} needs a second reading before the prompt ends",
+            policy.info().name);
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const HeadTiers>{});
+    return;
+  }
   if (fits_exactly()) {
     scores_.reset();
     for (auto& layer : layers_) layer->finish_prompt(std::span<const HeadTiers>{});
@@ -239,16 +467,9 @@ void Cache::finish_whole_prompt() {
               "layer {}: tokens came after the second reading began", l);
     }
   }
-  const std::vector<Tier> tiers = replay_tiers(policy, s.key_dim, s.value_dim);
-  // Means of rotated rows, once a head.
-  std::size_t means = 0;
-  const auto rotated = [&](StorageType Tier::*type) {
-    return std::ranges::any_of(tiers, [&](const Tier& tier) { return is_rotated(tier.*type); });
-  };
-  if (rotated(&Tier::key_type)) means += s.key_dim * sizeof(float);
-  if (rotated(&Tier::value_type)) means += s.value_dim * sizeof(float);
+  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::prefill, s.key_dim, s.value_dim);
   const Allocation allocation =
-      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * means);
+      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
   scores_.reset();
   for (std::size_t l = 0; l < s.layers; ++l) {
     layers_[l]->finish_prompt(std::span(allocation.heads).subspan(l * s.kv_heads, s.kv_heads));

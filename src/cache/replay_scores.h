@@ -12,6 +12,7 @@ namespace ballast {
 struct ReplayHead {
   std::vector<float> scores;  ///< of every token of the text; rms and mean: sums, until finished
   Matrix value_norms;         ///< query heads × tokens; |W_O^T v|, for ReplayScore::max
+  std::vector<float> norms;   ///< in stream: of each entry, the largest of the query heads'
 };
 
 /// All layers and heads. Forks share them.
@@ -23,12 +24,24 @@ class ReplayScores {
   std::vector<ReplayHead>& layer(std::size_t i) { return layers_.at(i); }
   const std::vector<ReplayHead>& layer(std::size_t i) const { return layers_.at(i); }
 
+  /// Scores and norms alone.
+  ReplayScores copy() const {
+    ReplayScores out(layers_.size(), layers_[0].size());
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      for (std::size_t h = 0; h < layers_[l].size(); ++h) {
+        out.layers_[l][h].scores = layers_[l][h].scores;
+        out.layers_[l][h].norms = layers_[l][h].norms;
+      }
+    }
+    return out;
+  }
+
   std::size_t bytes() const {
     std::size_t bytes = 0;
     for (const auto& layer : layers_) {
       for (const ReplayHead& head : layer) {
         const std::size_t norms = head.value_norms.rows() * head.value_norms.cols();
-        bytes += (head.scores.capacity() + norms) * sizeof(float);
+        bytes += (head.scores.capacity() + head.norms.capacity() + norms) * sizeof(float);
       }
     }
     return bytes;

@@ -100,6 +100,7 @@ class Chat {
     }
     require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
     sequence_.emplace(m_.model, cache_options_);
+    m_.engine.set_replay_wording(replay_wording_of(m_, true));
   }
 
   void run() {
@@ -150,7 +151,10 @@ class Chat {
     // The first turn is the prompt, or all turns that fit into bytes=; later ones are read like
     // generated tokens.
     if (unread_.empty() && !sequence_->prompt_finished() && !fits()) {
-      finish_prompt(m_, *sequence_, true, o_.quiet);
+      if (!finish_prompt(m_, *sequence_, true, o_.quiet, &Interruptible::asked)) {
+        print("\n");
+        return {};
+      }
     }
     if (logits.empty()) print("\n");
     return logits;

@@ -118,7 +118,7 @@ Json to_json(const MethodInfo& info) {
           {"paper", info.paper},
           {"watches", watch_text(info)},
           {"merges", info.merges},
-          {"protocols", info.whole_cache ? Json{"prefill"} : Json{"prefill", "stream"}},
+          {"protocols", Json{"prefill", "stream"}},
           {"parameters", std::move(parameters)}};
 }
 
@@ -145,7 +145,7 @@ void show_method(const MethodInfo& info, JsonOption& json) {
     print(fmt::format("watches    {}\n", watch_text(info)));
     print(fmt::format("unites     {}\n",
                       info.merges ? "yes: summaries of two texts become one" : "no"));
-    print(info.whole_cache ? "protocols  prefill\n\n" : "protocols  prefill, stream\n\n");
+    print("protocols  prefill, stream\n\n");
     Table table({{"key"}, {"default", Align::right}, {"values"}, {"meaning"}});
     for (const Parameter* p : parameters_of(info)) {
       table.add(

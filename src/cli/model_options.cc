@@ -229,20 +229,27 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
     return cancelled == nullptr || !*cancelled;
   };
+  options.replay.progress = [&](std::size_t, std::size_t) {
+    return cancelled == nullptr || !*cancelled;
+  };
   std::vector<float> logits = engine.prefill(sequence, tokens, options);
   seconds += watch.seconds();
   return logits;
 }
 
-void finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet) {
+ReplayWording replay_wording_of(const LoadedModel& m, bool chat) {
+  return replay_wording(m.tokenizer, chat && !m.tokenizer.vocabulary().chat_template.empty());
+}
+
+bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
+                   const std::atomic<bool>* cancelled) {
   Progress progress("reading again");
-  const bool has_template = !m.tokenizer.vocabulary().chat_template.empty();
-  ReplayOptions options{replay_wording(m.tokenizer, chat && has_template), {}};
+  ReplayOptions options{replay_wording_of(m, chat), {}};
   options.progress = [&](std::size_t done, std::size_t total) {
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
-    return true;
+    return cancelled == nullptr || !*cancelled;
   };
-  m.engine.finish_prompt(sequence, options);
+  return m.engine.finish_prompt(sequence, options);
 }
 
 }  // namespace ballast::cli

@@ -77,8 +77,12 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
                                bool quiet, double& seconds,
                                const std::atomic<bool>* cancelled = nullptr);
 
+/// How this model is asked to read a text again. `chat`: the text stands in the model's chat
+/// template, if it has one.
+ReplayWording replay_wording_of(const LoadedModel& m, bool chat);
 /// Ends the prompt, reading it again where the method wants that, with progress unless `quiet`.
-/// `chat`: the prompt stands in the model's chat template, if it has one.
-void finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet);
+/// Returns false, the prompt not ended, once `cancelled` is set.
+bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
+                   const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace ballast::cli

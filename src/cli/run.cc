@@ -84,6 +84,7 @@ class Runner {
   RunReport run() {
     report_.model = o_.model;
     report_.logprobs = o_.logprobs >= 0;
+    m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
     if (o_.has_context()) {
       answer_from_context();
     } else {

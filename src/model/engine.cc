@@ -36,7 +36,9 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
     };
   }
   for (; done < tokens.size(); done += count) {
-    count = std::min(options.chunk, tokens.size() - done);
+    Cache& cache = sequence.cache();
+    if (cache.chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
+    count = std::min({options.chunk, tokens.size() - done, cache.chunk_room()});
     const Run run{&sequence, tokens.subspan(done, count), {}};
     if (sequence.remembers_text()) {
       sequence.text_.insert(sequence.text_.end(), run.tokens.begin(), run.tokens.end());
@@ -45,6 +47,7 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
     const bool ends = done + count == tokens.size();
     const bool all = options.all_logits || watch;
     forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
+    cache.note_text(run.tokens);
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
       forward_->logits(i, rows);
@@ -69,6 +72,9 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
           "a step of {} sequences is given {} tokens and room for {} × {} logits", sequences.size(),
           tokens.size(), logits.rows, logits.cols);
   if (sequences.empty()) return;
+  for (Sequence* sequence : sequences) {
+    if (sequence->cache().chunk_room() == 0) read_again(*sequence, {});
+  }
   std::vector<Run> runs(sequences.size());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     require(std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
@@ -78,6 +84,7 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
     if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
   forward_->run(runs);
+  for (std::size_t i = 0; i < runs.size(); ++i) sequences[i]->cache().note_text(runs[i].tokens);
   forward_->logits(0, logits);
 }
 

@@ -92,10 +92,19 @@ class Sizes {
                                         static_cast<int>(number), static_cast<int>(c_.layers));
     if (policy.info().whole_cache) {
       LayerNeed need = whole(all);
-      need.most += c_.kv_heads * prompt * scores_;
+      const std::size_t text = stream ? length : prompt;
       const std::size_t exact =
-          prompt * c_.layers * c_.kv_heads * (c_.key_dim + c_.value_dim) * sizeof(std::uint16_t);
-      const std::size_t bytes = policy.memory("bytes").bytes(prompt, exact);
+          text * c_.layers * c_.kv_heads * (c_.key_dim + c_.value_dim) * sizeof(std::uint16_t);
+      const std::size_t bytes = policy.memory("bytes").bytes(text, exact);
+      if (stream) {
+        // The budget, the chunk and its scores.
+        const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
+        need.most = std::min(need.most, bytes / c_.layers + held(chunk, 0));
+        need.kept = std::min(need.kept, bytes / c_.layers);
+        need.summarising = c_.kv_heads * chunk * scores_;
+        return need;
+      }
+      need.most += c_.kv_heads * prompt * scores_;
       need.kept = std::min(need.kept, bytes / c_.layers + held(after, 0));
       return need;
     }

@@ -45,6 +45,8 @@ class Forward {
 
   const Model& model() const { return model_; }
 
+  ReplayWording replay_wording;  ///< see Engine::set_replay_wording
+
   /// Called after each layer's attention, all runs together, with rows counted from 0.
   using OnAttention = std::function<void(const AttentionStep& step)>;
 

@@ -107,8 +107,9 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
 
 bool Sequence::remembers_text() const {
   const CacheOptions& options = cache_.options();
-  return !prompt_finished_ && (options.policy.attention_stats().replay != ReplayScore::none ||
-                               options.recording.replay != ReplayScore::none);
+  return !prompt_finished_ && options.protocol == Protocol::prefill &&
+         (options.policy.attention_stats().replay != ReplayScore::none ||
+          options.recording.replay != ReplayScore::none);
 }
 
 void Sequence::finish_prompt() {

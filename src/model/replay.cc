@@ -11,9 +11,6 @@
 namespace ballast {
 namespace {
 
-/// Tokens before a chunk that its reading begins with.
-constexpr std::size_t kOverlap = 8;
-
 /// For each query head W_O^T W_O of its columns of the output projection, one below the other.
 /// Where a norm follows the projection (Gemma 2), its weights scale the rows; its divisor is left
 /// out.
@@ -65,25 +62,35 @@ ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
   return out;
 }
 
+void Engine::set_replay_wording(ReplayWording wording) {
+  forward_->replay_wording = std::move(wording);
+}
+
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
+  return !sequence.cache().needs_replay() || read_again(sequence, options);
+}
+
+bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
   Cache& cache = sequence.cache();
-  if (!cache.needs_replay()) return true;
   const ModelConfig& config = model().config();
-  const std::span<const Token> text = sequence.text();
-  require(text.size() == sequence.tokens(),
-          "a second reading needs all {} tokens of the text, of which {} are known",
-          sequence.tokens(), text.size());
+  const bool streams = cache.options().protocol == Protocol::stream;
+  const std::span<const Token> text = streams ? cache.noted_text() : sequence.text();
+  const std::size_t due = streams ? cache.chunk_tokens() : sequence.tokens();
+  require(text.size() >= due,
+          "a second reading needs all {} tokens of the text, of which {} are known", due,
+          text.size());
   for (std::size_t l = 0; l < config.layers; ++l) {
     cache.start_replay(l, output_grams(config, model().weights().layers[l]).view());
   }
-  const ReplayWording& wording = options.wording;
+  const ReplayWording& wording =
+      options.wording.empty() ? forward_->replay_wording : options.wording;
   const std::size_t chunk = chunk_of(cache.options());
   std::vector<Token> tokens;
-  for (std::size_t done = 0; done < text.size(); done += chunk) {
+  for (std::size_t done = text.size() - due; done < text.size(); done += chunk) {
     const std::size_t end = std::min(done + chunk, text.size());
     const std::span<const Token> before =
-        text.subspan(done - std::min(done, kOverlap), std::min(done, kOverlap));
+        text.subspan(done - std::min(done, Cache::kOverlap), std::min(done, Cache::kOverlap));
     const std::vector<Token>& words = done == 0 ? wording.first : wording.later;
     tokens.assign(words.begin(), words.end());
     tokens.insert(tokens.end(), before.begin(), before.end());
@@ -94,13 +101,15 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
             "a chunk of {} tokens is read again, but the model has {} positions", tokens.size(),
             config.max_positions);
     // Behind the text, or as far behind its start as the model's positions allow.
-    const Run run{&sequence, tokens, std::min(text.size(), config.max_positions - tokens.size())};
+    const Run run{&sequence, tokens,
+                  std::min(sequence.tokens(), config.max_positions - tokens.size())};
     forward_->run({&run, 1}, 0);
-    if (options.progress && !options.progress(end, text.size())) {
+    if ((!streams || due > chunk) && options.progress && !options.progress(end, text.size())) {
       cache.forget_replay();
       return false;
     }
   }
+  if (streams) cache.end_chunk();
   return true;
 }
 

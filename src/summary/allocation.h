@@ -24,8 +24,10 @@ struct Tier {
 
 /// The tiers of a text such as "int8+q4+q4/q2+q2" (key type / value type), for rows of these
 /// dimensions, from most bytes to least. Those that no budget would use (above the lower convex
-/// hull of bytes and distortion) are left out. Throws Error on unknown types.
-std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::size_t value_dim);
+/// hull of bytes and distortion) are left out. `more`: bytes of an entry beside rows and position.
+/// Throws Error on unknown types.
+std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::size_t value_dim,
+                              std::size_t more = 0);
 
 /// The entries of one KV head among which the budget is divided.
 struct HeadScores {
@@ -34,6 +36,9 @@ struct HeadScores {
   /// Entries at the start and at the end that are kept in any case, with the largest score of all.
   std::size_t first = 0;
   std::size_t last = 0;
+  /// The best tier that each entry may get: what was rounded once gains nothing from more bytes.
+  /// Empty: the first tier, for all.
+  std::span<const std::uint8_t> best = {};
 };
 
 /// What becomes of each entry of a head: an index into the tiers, or tiers.size() for an entry that
@@ -48,7 +53,8 @@ struct Allocation {
 /// Minimises the sum over all entries of score times distortion, with bytes within `budget`: one
 /// threshold on the score for each tier, found by bisection of the Lagrange multiplier, then
 /// upgrades by falling score · (fall of distortion) / (rise of bytes) while one fits. Among equal
-/// scores the entry of the lower position, layer and head comes first. `heads` are in the order of
+/// scores the entry of the lower position, layer and head comes first. No entry gets a better tier
+/// than HeadScores::best. `heads` are in the order of
 /// layers and heads. Throws Error that names the minimum if the budget does not hold the protected
 /// entries at the cheapest tier. `fixed`: bytes of the budget that go elsewhere.
 Allocation allocate(std::span<const HeadScores> heads, std::span<const Tier> tiers,

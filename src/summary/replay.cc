@@ -22,29 +22,39 @@ namespace {
 /// The entries of one head in runs of equal precision, each in the order of the text.
 class TieredSummary : public Summary {
  public:
-  explicit TieredSummary(const SummarySetup& setup)
-      : setup_(setup), runs_(replay_tiers(setup.policy, setup.key_dim, setup.value_dim).size()) {}
+  explicit TieredSummary(const SummarySetup& setup) : setup_(setup), runs_(tiers().size()) {}
 
+  /// Entries held only move to tiers of fewer bytes: what was rounded is rounded again.
   void absorb(const Block& block) override {
-    require(entries() == 0, "method {}: a prompt is summarised once", setup_.policy.info().name);
-    require(block.tiers.size() == block.size(), "{} tokens came with {} tiers", block.size(),
-            block.tiers.size());
-    const std::vector<Tier> tiers = replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
-    const std::vector<float> key_mean = mean_of(block.keys), value_mean = mean_of(block.values);
+    const std::size_t held = entries();
+    require(block.tiers.size() == held + block.size(),
+            "{} entries and {} tokens came with {} tiers", held, block.size(), block.tiers.size());
+    const std::vector<Tier> tiers = this->tiers();
+    const std::vector<float> key_mean = mean_for(&Run::keys, block.keys),
+                             value_mean = mean_for(&Run::values, block.values);
+    std::vector<Run> runs(runs_.size());
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run run(tiers[t], setup_, static_cast<std::size_t>(std::ranges::count(block.tiers, t)));
       if (run.positions.empty()) continue;
       if (is_rotated(tiers[t].key_type)) run.keys.set_mean(key_mean);
       if (is_rotated(tiers[t].value_type)) run.values.set_mean(value_mean);
       std::size_t at = 0;
+      for (const Source& source : sources_of(block.tiers, t)) {
+        const Run& from = runs_[source.run];
+        const std::size_t all = from.positions.size();
+        run.keys.copy(at, from.keys.view(0, all), source.entry);
+        run.values.copy(at, from.values.view(0, all), source.entry);
+        run.positions[at++] = source.position;
+      }
       for (std::size_t i = 0; i < block.size(); ++i) {
-        if (block.tiers[i] != t) continue;
+        if (block.tiers[held + i] != t) continue;
         run.keys.copy(at, block.keys, i);
         run.values.copy(at, block.values, i);
         run.positions[at++] = block.first + static_cast<Position>(i);
       }
-      runs_[t] = std::move(run);
+      runs[t] = std::move(run);
     }
+    runs_ = std::move(runs);
     share_means();
   }
 
@@ -100,7 +110,7 @@ class TieredSummary : public Summary {
   }
 
   void load(ByteReader& in) override {
-    const std::vector<Tier> tiers = replay_tiers(setup_.policy, setup_.key_dim, setup_.value_dim);
+    const std::vector<Tier> tiers = this->tiers();
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run run(tiers[t], setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
       in.get_all<Position>(run.positions);
@@ -127,6 +137,39 @@ class TieredSummary : public Summary {
     Rows values;
     std::vector<Position> positions;
   };
+
+  std::vector<Tier> tiers() const {
+    return replay_tiers(setup_.policy, setup_.protocol, setup_.key_dim, setup_.value_dim);
+  }
+
+  /// An entry held.
+  struct Source {
+    Position position;
+    std::size_t run;
+    std::size_t entry;  ///< of the run
+  };
+
+  /// Entries held that go to tier t, in the order of the text.
+  std::vector<Source> sources_of(std::span<const std::uint8_t> tiers, std::size_t t) const {
+    std::vector<Source> out;
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < runs_.size(); ++r) {
+      for (std::size_t i = 0; i < runs_[r].positions.size(); ++i) {
+        if (tiers[at++] == t) out.push_back({runs_[r].positions[i], r, i});
+      }
+    }
+    std::ranges::sort(out, {}, &Source::position);
+    return out;
+  }
+
+  /// What rotated rows are relative to: as those held, else the mean of the rows.
+  std::vector<float> mean_for(Rows Run::*part, const RowsView& rows) const {
+    for (const Run& run : runs_) {
+      const std::span<const float> mean = (run.*part).mean();
+      if (!mean.empty()) return {mean.begin(), mean.end()};
+    }
+    return mean_of(rows);
+  }
 
   /// The mean row, in float64 sums.
   static std::vector<float> mean_of(const RowsView& rows) {
@@ -193,8 +236,11 @@ std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_vie
           {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
 }
 
-std::vector<Tier> replay_tiers(const Policy& policy, std::size_t key_dim, std::size_t value_dim) {
-  return parse_tiers(policy.text("tiers"), key_dim, value_dim);
+std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
+                               std::size_t value_dim) {
+  const std::size_t kept = policy.attention_stats().replay == ReplayScore::max ? 2 : 1;
+  const std::size_t more = protocol == Protocol::stream ? kept * sizeof(float) : 0;
+  return parse_tiers(policy.text("tiers"), key_dim, value_dim, more);
 }
 
 const MethodInfo& replay_method() {

@@ -9,8 +9,10 @@
 
 namespace ballast {
 
-/// The tiers of a policy with tiers=, for rows of these dimensions.
-std::vector<Tier> replay_tiers(const Policy& policy, std::size_t key_dim, std::size_t value_dim);
+/// The tiers of a policy with tiers=, for rows of these dimensions. In stream every entry keeps its
+/// score, and with score=max the norm that its score is made with.
+std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
+                               std::size_t value_dim);
 
 /// A summary of entries in tiers, for methods with tiers=.
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);

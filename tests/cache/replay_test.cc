@@ -352,9 +352,6 @@ TEST(Replay, SaysWhatIsWrong) {
   for (const char* text : {"replay", "replay:rate=0.5,bytes=1/8", "replay:budget=100"}) {
     EXPECT_THAT(error_of([&] { r.read(text); }), testing::HasSubstr("bytes=1/8")) << text;
   }
-  CacheOptions stream = replaying("replay:bytes=1/8");
-  stream.protocol = Protocol::stream;
-  EXPECT_THAT(error_of([&] { Cache(r.text.shape, stream); }), testing::HasSubstr("prefill"));
   CacheOptions rolling = replaying("replay:bytes=1/8");
   rolling.positions = Positions::rolling;
   EXPECT_THAT(error_of([&] { Cache(r.text.shape, rolling); }), testing::HasSubstr("absolute"));

@@ -78,6 +78,41 @@ TEST_P(Exactness, ASecondReadingGivesTheSameBitsForAnyChunkingAndThreads) {
   }
 }
 
+TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
+  options_.policy = Policy::parse("replay:bytes=1/3,chunk=16,sink=1,window=1");
+  options_.protocol = Protocol::stream;
+  options_.expected_tokens = tokens().size();
+  const std::size_t text = tokens().size() - 6;
+  const ReplayWording words{{tokens()[2]}, {tokens()[3]}, {tokens()[4]}};
+  engine_->set_replay_wording(words);
+  std::vector<float> first;
+  std::vector<std::byte> kept;
+  for (std::size_t chunk : {100, 7, 16}) {
+    const Threads set(1 + static_cast<int>(chunk) % 3);
+    Sequence sequence(*model_, options_);
+    engine_->prefill(sequence, tokens().first(text / 2), {.chunk = chunk, .finish_prompt = false});
+    engine_->prefill(sequence, tokens().subspan(text / 2, text - text / 2), {.chunk = chunk});
+    EXPECT_EQ(sequence.cache().chunk_tokens(), 0u);
+    const CacheShape& s = sequence.cache().shape();
+    EXPECT_LE(sequence.cache().bytes().used(),
+              tokens().size() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2 / 3);
+    if (kept.empty()) kept = sequence.cache().to_bytes();
+    EXPECT_EQ(sequence.cache().to_bytes(), kept) << chunk;
+    // A saved sequence goes on, in the middle of a chunk too.
+    all_logits(*engine_, sequence, tokens().subspan(text, 3), chunk);
+    Sequence loaded(*model_, Cache::parse(sequence.cache().to_bytes(), "saved"));
+    std::vector<float> next(vocabulary()), other(vocabulary());
+    for (std::size_t i = 0; i < 20; ++i) {
+      engine_->decode(sequence, tokens()[i], next);
+      engine_->decode(loaded, tokens()[i], other);
+      EXPECT_EQ(next, other) << i;
+    }
+    EXPECT_LT(sequence.cache().chunk_tokens(), 16u);
+    if (first.empty()) first = next;
+    EXPECT_EQ(next, first) << chunk;
+  }
+}
+
 TEST_P(Exactness, DecodingAloneOrInABatchGivesTheSameBits) {
   const std::vector<float> whole = logits(100, 1);
   const Threads set(2);

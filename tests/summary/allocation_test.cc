@@ -63,6 +63,7 @@ double exhaustive(std::span<const HeadScores> heads, std::span<const Tier> tiers
     const std::size_t n = heads[h].scores.size();
     const bool kept = i < heads[h].first || i + heads[h].last >= n;
     for (std::size_t t = 0; t < tiers.size() + (kept ? 0 : 1); ++t) {
+      if (!heads[h].best.empty() && t < heads[h].best[i]) continue;
       chosen[h][i] = static_cast<std::uint8_t>(t);
       go(p + 1);
     }
@@ -95,6 +96,35 @@ TEST(Allocation, IsWithinOneEntrysGainOfTheBest) {
     const double best = exhaustive(heads, tiers, budget);
     EXPECT_LE(loss(heads, tiers, got.heads), best + double{most} + 1e-9) << turn;
     EXPECT_GE(loss(heads, tiers, got.heads), best - 1e-9) << turn;
+  }
+}
+
+TEST(Allocation, NoEntryGetsABetterTierThanItMay) {
+  const std::vector<Tier> tiers = tiers_of({{140, 1e-4}, {72, 0.01}, {40, 0.1175}});
+  std::mt19937 random(8);
+  for (int turn = 0; turn < 60; ++turn) {
+    std::vector<std::vector<float>> scores(2);
+    std::vector<HeadTiers> best(2);
+    for (std::size_t h = 0; h < 2; ++h) {
+      for (int i = 0; i < 4; ++i) {
+        scores[h].push_back(static_cast<float>(random() % 1000) / 1000.0f);
+        best[h].push_back(static_cast<std::uint8_t>(random() % 3));
+      }
+    }
+    const std::vector<HeadScores> heads = {{scores[0], {}, 1, 0, best[0]},
+                                           {scores[1], {}, 0, 1, best[1]}};
+    const std::size_t budget = 80 + random() % 700;
+    const Allocation got = allocate(heads, tiers, budget);
+    EXPECT_LE(got.bytes, budget);
+    EXPECT_EQ(got.bytes, bytes_of(tiers, got.heads));
+    for (std::size_t h = 0; h < 2; ++h) {
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_GE(got.heads[h][i], best[h][i]);
+    }
+    float most = 0;
+    for (const auto& head : scores) most = std::max(most, std::ranges::max(head));
+    const double least = exhaustive(heads, tiers, budget);
+    EXPECT_LE(loss(heads, tiers, got.heads), least + double{most} + 1e-9) << turn;
+    EXPECT_GE(loss(heads, tiers, got.heads), least - 1e-9) << turn;
   }
 }
 

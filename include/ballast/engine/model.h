@@ -76,6 +76,14 @@ class Model {
   std::shared_ptr<const ModelWeights> weights_;
 };
 
+/// The words with which a text is read again, around each of its chunks.
+struct ReplayWording {
+  std::vector<Token> first;  ///< before the first chunk
+  std::vector<Token> later;  ///< before the last tokens of the chunk before
+  std::vector<Token> after;  ///< between these and the chunk: the turn of the assistant
+  bool empty() const { return first.empty() && later.empty() && after.empty(); }
+};
+
 /// One text being read and continued: its cache and its place. Keeps no pointer to the model.
 class Sequence {
  public:
@@ -124,15 +132,8 @@ struct AttentionStep {
   ConstMatrix outputs;    ///< tokens × (heads · value dimension)
 };
 
-/// The words with which a text is read again, around each of its chunks.
-struct ReplayWording {
-  std::vector<Token> first;  ///< before the first chunk
-  std::vector<Token> later;  ///< before the last tokens of the chunk before
-  std::vector<Token> after;  ///< between these and the chunk: the turn of the assistant
-};
-
 struct ReplayOptions {
-  ReplayWording wording;
+  ReplayWording wording;  ///< empty: that of the engine
   /// Called after each chunk with the tokens read again and the total; false stops there, and the
   /// reading must begin anew.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
@@ -180,9 +181,15 @@ class Engine {
   std::vector<float> prefill(Sequence& sequence, std::span<const Token> tokens,
                              const PrefillOptions& options = {});
 
+  /// The words of second readings for which ReplayOptions give none. In stream prefill() and
+  /// decode() read each full chunk again, so set them before the first token.
+  void set_replay_wording(ReplayWording wording);
+
   /// Reads a sequence's text a second time, chunk= tokens at a time, so that its cache scores the
   /// entries: see Cache::replay. Does nothing where no second reading is due. Chunks are cut from
-  /// the start of the text, however it was read. Returns false if `progress` stopped it.
+  /// the start of the text, however it was read. In stream it reads what Cache::end_chunk() waits
+  /// for and calls that; prefill() and decode() do so whenever a chunk is full. Returns false if
+  /// `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
   /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
   /// false, with the prompt not ended, if the reading was stopped.
@@ -196,6 +203,9 @@ class Engine {
   void decode(Sequence& sequence, Token token, std::span<float> logits);
 
  private:
+  /// The second reading itself, whether it is due or not.
+  bool read_again(Sequence& sequence, const ReplayOptions& options);
+
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;
 };

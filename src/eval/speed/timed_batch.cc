@@ -4,6 +4,11 @@
 #include "base/thread_pool.h"
 
 namespace ballast {
+namespace {
+
+const ReplayWording wording{{0}, {0}, {}};
+
+}  // namespace
 std::vector<Token> made_up_tokens(std::size_t count, std::size_t vocabulary, std::uint64_t text) {
   std::vector<Token> tokens(count);
   std::uint64_t state = 1 + text;
@@ -28,6 +33,7 @@ double TimedBatch::read(std::size_t sequence, std::size_t tokens) {
   const std::vector<Token> text = made_up_tokens(tokens, engine_.vocabulary(), sequence);
   PrefillOptions options;
   options.finish_prompt = false;
+  options.replay.wording = wording;
   const Stopwatch watch;
   const std::vector<float> logits = engine_.prefill(sequences_[sequence], text, options);
   next_[sequence] = samplers_[sequence].sample(logits, {}).token;
@@ -38,7 +44,6 @@ double TimedBatch::finish_prompt() { return finish_prompt(0); }
 
 double TimedBatch::finish_prompt(std::size_t sequence) {
   const Stopwatch watch;
-  const ReplayWording wording{{0}, {0}, {}};
   engine_.finish_prompt(sequences_[sequence], {wording, {}});
   return watch.seconds();
 }

@@ -259,11 +259,18 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
   };
   if (options_.protocol == Protocol::stream) {
     for (const Variant& variant : variants) {
-      require(variant.share == 0 || variant.exact(),
+      require(variant.share == 0 || variant.exact() || variant.policy.info().whole_cache,
               "--shares needs --protocol prefill: a share is found by trying several rates");
     }
     for (std::size_t v = 0; v < variants.size(); ++v) {
-      Sequence sequence(engine_.model(), question.cache_options(variants[v]));
+      CacheOptions options = question.cache_options(variants[v]);
+      if (options.policy.info().whole_cache) {
+        // The share is of what is read before the cache is asked.
+        options.expected_tokens = prompt.before.size();
+        if (variants[v].share > 0) options.policy = fit_share(variants[v]);
+      }
+      Sequence sequence(engine_.model(), options);
+      engine_.set_replay_wording(question.replay_options().wording);
       const Stopwatch watch;
       std::vector<float> logits = question.read(sequence, prompt.before);
       const double seconds = watch.seconds();
