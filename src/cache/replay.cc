@@ -214,11 +214,16 @@ void Cache::load_chunk(ByteReader& in) {
   notes().resize(
       in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
   in.get_all<std::int32_t>(notes());
+  bool holds = false;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk_tokens(),
-            "{}: layer {} has other tokens than layer 0", in.what(), l);
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      const HeadCache& head = layers_[l]->head(h);
+      require(tokens(l) == tokens() && head.window.size() == chunk_tokens() && head.sink == 0,
+              "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
+      holds = holds || head.entries() > chunk_tokens();
+    }
   }
-  if (chunk_tokens() == tokens()) return;
+  if (!holds) return;
   const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
   scores_ = std::make_shared<ReplayScores>(layers_.size(), shape().kv_heads);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
