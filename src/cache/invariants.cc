@@ -60,7 +60,9 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
   const bool all = info.window_policy == WindowPolicy::all;
   const bool leaves =
       !all && (stream || (layer.prompt_ended_ && !options.policy.keeps_generated()));
-  const bool possible = state == State::whole ? !leaves || tokens <= budget.total()
+  const bool chunks = layer.works_in_chunks();
+  const bool possible = chunks ? state != State::sliding && budget.sink + budget.step == 0
+                        : state == State::whole ? !leaves || tokens <= budget.total()
                         : state == State::growing
                             ? !all && !stream && layer.prompt_ended_ && budget.step == 0
                             : leaves && budget.step > 0;
