@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -83,7 +84,7 @@ std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer) {
                other == nullptr ? "" : times(decode_ratio(r, *other))});
   }
   if (peer != nullptr) add_peer(table, *peer);
-  return table.to_string();
+  return table.to_string(terminal_width());
 }
 
 Json to_json(std::span<const SpeedRow> rows, const Peer* peer) {
@@ -161,7 +162,7 @@ std::string throughput_table(std::span<const ThroughputRow> rows) {
                decode > 0 ? times(r.decode_rate() / decode) : "", format_number(r.rate()),
                all > 0 ? times(r.rate() / all) : ""});
   }
-  return table.to_string();
+  return table.to_string(terminal_width());
 }
 
 Json to_json(std::span<const ThroughputRow> rows) {
@@ -200,7 +201,7 @@ std::string scale_table(std::span<const ScaleRow> rows) {
                format_seconds(r.token_seconds), format_count(r.entries), bytes_text(r.cache_bytes),
                bytes_text(r.peak_memory)});
   }
-  return table.to_string();
+  return table.to_string(terminal_width());
 }
 
 Json to_json(std::span<const ScaleRow> rows) {

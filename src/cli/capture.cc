@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "eval/data/kv_capture.h"
+#include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
 
@@ -47,7 +48,7 @@ void run(Options& o) {
   require_memory(m.model.estimate(cache, tokens.size()), available_memory(), "this run");
   Sequence sequence(m.model, cache);
   {
-    Progress progress("capture");
+    Progress progress("capture", prefill_share(config, tokens.size()));
     PrefillOptions options;
     options.progress = [&](std::size_t done, std::size_t total) {
       if (!o.quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));

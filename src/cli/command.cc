@@ -14,7 +14,7 @@ namespace {
 
 [[noreturn]] void output_failed() {
   if (errno == EPIPE) throw BrokenPipe{};
-  fail("cannot write to standard output: {}", std::strerror(errno));
+  fail(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
 }
 
 }  // namespace
@@ -27,23 +27,30 @@ void flush_output() {
   if (std::fflush(stdout) != 0) output_failed();
 }
 
-void JsonOption::add_to(CLI::App& app) {
+void FormatOption::add_to(CLI::App& app) {
   // A flag takes a value only after `=`, so that `--json in.safetensors` cannot overwrite an input
   // file.
-  app.add_flag("--json{-}", target_,
-               "Print JSON instead of text; --json=FILE: text here, JSON there")
+  app.add_flag(
+         name_ + "{-}", target_,
+         fmt::format("Print {0} instead of text; {1}=FILE: text here, {0} there", format_, name_))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-void JsonOption::open() {
+void FormatOption::open() {
   if (wanted() && text()) file_ = std::make_unique<OutputFile>(target_);
 }
 
-void JsonOption::write(const Json& json) {
+void FormatOption::write(std::string_view content) {
   if (!wanted()) return;
-  if (!text()) return print(to_text(json));
-  file_->write(to_text(json));
+  if (!text()) return print(content);
+  file_->write(content);
   file_->commit();
+  name_written(target_);
+}
+
+void name_written(std::string_view path) {
+  flush_output();
+  std::fprintf(stderr, "ballast: wrote %.*s\n", static_cast<int>(path.size()), path.data());
 }
 
 void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group) {

@@ -66,23 +66,41 @@ void print(std::string_view text);
 /// Flushes standard output; throws as print() does.
 void flush_output();
 
-/// --json: prints JSON in place of text. --json=FILE: also writes JSON to a file.
-class JsonOption {
+/// --NAME: prints in a format in place of text. --NAME=FILE: also writes the format to a file.
+class FormatOption {
  public:
+  /// `name`: "--csv"; `format`: "CSV", for the help.
+  FormatOption(std::string name, std::string format)
+      : name_(std::move(name)), format_(std::move(format)) {}
   void add_to(CLI::App& app);
   /// Call it before long work, so that an unwritable file fails at once.
   void open();
   bool wanted() const { return !target_.empty(); }
   /// Whether text goes to standard output.
   bool text() const { return target_ != "-"; }
-  /// The file of --json=FILE.
+  /// The file of --NAME=FILE.
   const std::string& file() const { return target_; }
-  void write(const Json& json);
+  /// Prints or writes `content` if wanted. A written file is named on standard error.
+  void write(std::string_view content);
 
  private:
+  std::string name_;
+  std::string format_;
   std::string target_;
   std::unique_ptr<OutputFile> file_;
 };
+
+/// --json.
+class JsonOption : public FormatOption {
+ public:
+  JsonOption() : FormatOption("--json", "JSON") {}
+  void write(const Json& json) {
+    if (wanted()) FormatOption::write(ballast::to_text(json));
+  }
+};
+
+/// Names a file that was written, on standard error.
+void name_written(std::string_view path);
 
 /// --tokens, --layers, … of synthetic streams.
 void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& group);

@@ -7,6 +7,7 @@
 #include "eval/single_layer/compress.h"
 #include "report/progress.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -47,7 +48,7 @@ void print_layers(const KvSource& source, const Compressed& result) {
                format_seconds(layer.seconds), format_number(layer.error),
                format_number(layer.worst)});
   }
-  print(table.to_string() + "\n");
+  print(table.to_string(terminal_width()) + "\n");
 }
 
 void print_bytes(const CacheBytes& bytes, double exact) {
@@ -61,7 +62,7 @@ void print_bytes(const CacheBytes& bytes, double exact) {
   add("watching attention", static_cast<double>(bytes.attention_stats));
   add("total", static_cast<double>(bytes.total()));
   add("exact, float32", exact);
-  print(table.to_string());
+  print(table.to_string(terminal_width()));
   print(fmt::format("\nratio      {:.2f}×\n", exact / static_cast<double>(bytes.total())));
 }
 

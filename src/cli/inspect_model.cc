@@ -13,6 +13,7 @@
 #include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -137,7 +138,7 @@ void print_costs(const std::vector<Cost>& costs, std::size_t tokens) {
     for (const auto& bytes : cost.bytes) row.push_back(bytes ? format_bytes(*bytes) : "-");
     table.add(std::move(row));
   }
-  print("\n" + table.to_string());
+  print("\n" + table.to_string(terminal_width()));
   print(
       fmt::format("of a text of {} tokens, all layers and heads together\n", format_count(tokens)));
 }
@@ -187,7 +188,7 @@ void describe(const std::string& path, JsonOption& json) {
     table.add({"positions", positions_text(c)});
     table.add({"sliding windows", windows_text(c)});
     add_tokenizer(table, tokenizer);
-    print(table.to_string());
+    print(table.to_string(terminal_width()));
     print_costs(cost, tokens);
   }
   Json type_list = Json::object(), cost_list = Json::array();
@@ -228,7 +229,7 @@ void describe_vocabulary(const std::string& path, const Gguf& file, JsonOption& 
   if (json.text()) {
     Table table({{"vocabulary"}, {path}});
     add_tokenizer(table, tokenizer);
-    print(table.to_string());
+    print(table.to_string(terminal_width()));
   }
   json.write({{"kind", "vocabulary"}, {"file", path}, {"tokenizer", tokenizer_json(tokenizer)}});
 }

@@ -6,6 +6,7 @@
 #include "ballast/method.h"
 #include "cli/command.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -130,7 +131,7 @@ void list_methods(JsonOption& json) {
     all.push_back(to_json(*info));
   }
   if (json.text()) {
-    print(table.to_string());
+    print(table.to_string(terminal_width()));
     print(
         "\nA method string is name:key=value,key=value, such as balancekv:rate=0.25,block=256.\n"
         "Keys, defaults and ranges of one method: ballast methods NAME\n");
@@ -151,7 +152,7 @@ void show_method(const MethodInfo& info, JsonOption& json) {
       table.add(
           {std::string(p->name), default_text(info, *p), range_text(*p), std::string(p->help)});
     }
-    print(table.to_string());
+    print(table.to_string(terminal_width()));
   }
   json.write(to_json(info));
 }

@@ -13,6 +13,7 @@
 #include "eval/single_layer/mean_entries.h"
 #include "report/progress.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -95,7 +96,7 @@ void print_result(const CacheOptions& cache, const Scorer& s) {
   table.add({"entries per KV head", format_count(s.entries)});
   table.add({"cache", format_bytes(static_cast<double>(s.bytes.total()))});
   table.add({"exact cache", format_bytes(static_cast<double>(s.exact))});
-  print(table.to_string());
+  print(table.to_string(terminal_width()));
 }
 
 void run(Options& o) {

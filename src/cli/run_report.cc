@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -21,7 +22,7 @@ std::string work_table(const RunReport& r) {
   if (r.prompt.tokens > 0) table.add({"compress", "", format_seconds(r.compress_seconds), ""});
   add("question", r.question);
   add("answer", r.answer);
-  return table.to_string();
+  return table.to_string(terminal_width());
 }
 
 std::string cache_table(const RunReport& r) {
@@ -42,7 +43,7 @@ std::string cache_table(const RunReport& r) {
   add("total", [](const CacheReport& c) { return bytes_text(c.bytes.total()); });
   add("exact", [](const CacheReport& c) { return bytes_text(c.exact); });
   add("ratio", [](const CacheReport& c) { return fmt::format("{:.2f}×", c.ratio()); });
-  return table.to_string();
+  return table.to_string(terminal_width());
 }
 
 Json to_json(const Work& w) {

@@ -30,7 +30,7 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 /// An unnamed temporary file. Pipes could fill up and block both sides.
 File scratch_file() {
   File file(std::tmpfile());
-  if (!file) fail("cannot make a temporary file: {}", std::strerror(errno));
+  if (!file) fail(ErrorCode::io, "cannot make a temporary file: {}", std::strerror(errno));
   return file;
 }
 
@@ -50,7 +50,7 @@ std::string run_gnuplot(const std::string& script) {
   File in = scratch_file(), out = scratch_file(), errors = scratch_file();
   if (std::fwrite(script.data(), 1, script.size(), in.get()) != script.size() ||
       std::fflush(in.get()) != 0) {
-    fail("cannot write to a temporary file: {}", std::strerror(errno));
+    fail(ErrorCode::io, "cannot write to a temporary file: {}", std::strerror(errno));
   }
   std::rewind(in.get());
 
@@ -63,7 +63,7 @@ std::string run_gnuplot(const std::string& script) {
   pid_t child = 0;
   const int error = ::posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail("cannot start gnuplot: {}", std::strerror(error));
+  if (error != 0) fail(ErrorCode::io, "cannot start gnuplot: {}", std::strerror(error));
 
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

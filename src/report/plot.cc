@@ -90,13 +90,18 @@ Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); 
 
 Json point_json(const Plot::Point& p) {
   Json out = {number_json(p.x), number_json(p.y)};
-  if (p.deviation != 0) out.push_back(number_json(p.deviation));
+  if (p.deviation != 0 || p.has_interval()) out.push_back(number_json(p.deviation));
+  if (p.has_interval()) {
+    out.push_back(p.low);
+    out.push_back(p.high);
+  }
   return out;
 }
 
 Plot::Point point_of(const Json& json) {
-  return {number_of(json.at(0)), number_of(json.at(1)),
-          json.size() > 2 ? number_of(json.at(2)) : 0.0};
+  return {
+      number_of(json.at(0)), number_of(json.at(1)), json.size() > 2 ? number_of(json.at(2)) : 0.0,
+      json.size() > 4 ? number_of(json.at(3)) : NAN, json.size() > 4 ? number_of(json.at(4)) : NAN};
 }
 
 }  // namespace
@@ -172,12 +177,13 @@ void check_plot(const fs::path& path) {
 
 void write_plot(const Plot& plot, const fs::path& path) { write_plots({plot}, path); }
 
-void write_plots(const std::vector<Plot>& plots, const fs::path& path) {
+std::vector<fs::path> write_plots(const std::vector<Plot>& plots, const fs::path& path) {
   check_plot(path);
   std::vector<std::string> drawn;  // draws all before the first file changes
   for (const Plot& plot : plots) {
     drawn.push_back(run_gnuplot(plot_script(plot, terminal_of(plot, path))));
   }
+  std::vector<fs::path> names;
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     fs::path name = path;
     if (i > 0) {
@@ -185,7 +191,9 @@ void write_plots(const std::vector<Plot>& plots, const fs::path& path) {
           fmt::format("{}-{}{}", path.stem().string(), i + 1, path.extension().string()));
     }
     write_file(name, drawn[i]);
+    names.push_back(name);
   }
+  return names;
 }
 
 std::string plot_svg(const Plot& plot) {

@@ -1,6 +1,7 @@
 // Plots, drawn by gnuplot.
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ struct Plot {
     double x = 0;
     double y = 0;
     double deviation = 0;  ///< half the length of the bar through the point; 0: none
+    double low = NAN;      ///< the ends of the bar where they are not at equal distances; else NaN
+    double high = NAN;
+    bool has_interval() const { return std::isfinite(low) && std::isfinite(high); }
   };
   struct Line {
     std::string name;
@@ -54,9 +58,10 @@ bool can_draw();
 
 /// Draws the plots; each file appears whole or not at all. Throws Error as check_plot() does, or
 /// when the file cannot be written. With several plots, the second goes to NAME-2.svg beside
-/// NAME.svg, and so on.
+/// NAME.svg, and so on. Returns the files written.
 void write_plot(const Plot& plot, const std::filesystem::path& path);
-void write_plots(const std::vector<Plot>& plots, const std::filesystem::path& path);
+std::vector<std::filesystem::path> write_plots(const std::vector<Plot>& plots,
+                                               const std::filesystem::path& path);
 
 /// As an <svg> element for an HTML page.
 std::string plot_svg(const Plot& plot);

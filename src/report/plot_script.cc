@@ -76,12 +76,15 @@ void append_log_y(std::string& out, const Plot& plot) {
 std::string data_row(const Plot& plot, const Plot::Point& p) {
   const double bar = std::isfinite(p.deviation) ? std::abs(p.deviation) : 0;
   // A bar cannot reach zero on a logarithmic axis.
-  const double low = plot.log_y ? std::max(p.y - bar, p.y * 1e-3) : p.y - bar;
-  return fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low, p.y + bar);
+  const double end = p.has_interval() ? p.low : p.y - bar;
+  const double low = plot.log_y ? std::max(end, p.y * 1e-3) : end;
+  return fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", p.x, p.y, low,
+                     p.has_interval() ? p.high : p.y + bar);
 }
 
 bool has_bars(const Plot::Line& line) {
-  return std::ranges::any_of(line.points, [](const Plot::Point& p) { return p.deviation != 0; });
+  return std::ranges::any_of(
+      line.points, [](const Plot::Point& p) { return p.deviation != 0 || p.has_interval(); });
 }
 
 /// Lines and scattered points. Every item of the result is one of gnuplot's plots.
@@ -97,7 +100,7 @@ std::vector<std::string> append_curves(std::string& out, const Plot& plot) {
     if (rows.empty()) continue;
     out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
     if (has_bars(line)) {
-      items.push_back(fmt::format("$line{} using 1:2:3:4 with yerrorbars {} lw 1 ps 0 notitle", i,
+      items.push_back(fmt::format("$line{} using 1:2:3:4 with yerrorbars {} lw 1 pt 0 notitle", i,
                                   style(i).substr(0, std::strlen("lc rgb '#000000'"))));
     }
     const bool scatter = plot.kind == Plot::Kind::points;
@@ -148,7 +151,7 @@ std::vector<std::string> append_bars(std::string& out, const Plot& plot) {
                                 kColours[i % kColours.size()], title_of(line)));
     if (has_bars(line)) {
       items.push_back(
-          fmt::format("$line{} using 1:2:3:4 with yerrorbars lc rgb 'black' lw 1 ps 0 notitle", i));
+          fmt::format("$line{} using 1:2:3:4 with yerrorbars lc rgb 'black' lw 1 pt 0 notitle", i));
     }
   }
   return items;

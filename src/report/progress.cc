@@ -9,9 +9,15 @@
 #include "report/units.h"
 
 namespace ballast {
+namespace {
 
-Progress::Progress(std::string label)
-    : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+/// Below it the extrapolation is too coarse.
+constexpr double kKnown = 0.01;
+
+}  // namespace
+
+Progress::Progress(std::string label, std::function<double(double)> cost)
+    : label_(std::move(label)), cost_(std::move(cost)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
   if (!shown_) return;
@@ -21,21 +27,41 @@ Progress::~Progress() {
 
 std::string Progress::line(const std::string& label, double done, double seconds) {
   std::string text = fmt::format("{}  {:3.0f}%", label, 100 * done);
-  // Below 1% the extrapolation is too coarse.
-  if (done >= 0.01) text += fmt::format("  {} left", format_seconds(seconds * (1 - done) / done));
+  if (done >= kKnown) {
+    text += fmt::format("  {} left", format_seconds(seconds * (1 - done) / done));
+  }
   return text;
 }
 
+std::string Progress::announcement(const std::string& label, double done, double seconds) {
+  if (done < kKnown || seconds / done < 60) return "";
+  const double minutes = seconds / done / 60;
+  return minutes < 90 ? fmt::format("{}: about {:.0f} min in all", label, minutes)
+                      : fmt::format("{}: about {:.1f} h in all", label, minutes / 60);
+}
+
 void Progress::update(double done) {
-  if (!terminal_) return;
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   if (now < next_) return;
   next_ = now + std::chrono::milliseconds(100);
+  done = std::clamp(done, 0.0, 1.0);
+  if (cost_) done = std::clamp(cost_(done), 0.0, 1.0);
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  if (!announced_ && done >= kKnown) {
+    announced_ = true;
+    const std::string text = announcement(label_, done, seconds);
+    if (!text.empty()) std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", text.c_str());
+  }
+  const std::string text = line(label_, done, seconds);
+  if (!terminal_) {
+    if (now < next_line_) return;
+    next_line_ = now + std::chrono::seconds(30);
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return;
+  }
   if (!shown_) ++visible_;
   shown_ = true;
-  const double seconds = std::chrono::duration<double>(now - begin_).count();
-  const std::string text = line(label_, std::clamp(done, 0.0, 1.0), seconds);
   std::fprintf(stderr, "\r%s\033[K", text.c_str());
   std::fflush(stderr);
 }

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/json_reason.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast {
@@ -92,12 +94,14 @@ ResultColumn column_of(const Json& json, const std::string& name) {
           column.key, unit);
   column.unit = found->first;
   if (json.contains("error_key")) column.error_key = expect_text(json, "error_key", name);
+  column.detail = member(json, "detail") == true;
   return column;
 }
 
 Json column_json(const ResultColumn& column) {
   Json out = {{"key", column.key}, {"title", column.title}, {"unit", unit_name(column.unit)}};
   if (!column.error_key.empty()) out["error_key"] = column.error_key;
+  if (column.detail) out["detail"] = true;
   return out;
 }
 
@@ -105,8 +109,20 @@ Json column_json(const ResultColumn& column) {
 
 std::string format_cell(const Json& row, const ResultColumn& column) {
   std::string text = format_value(member(row, column.key), column.unit);
-  if (column.error_key.empty() || text.empty()) return text;
-  const std::string error = format_value(member(row, column.error_key), column.unit);
+  if (text.empty()) return text;
+  const Json &low = member(row, column.key + "_low"), &high = member(row, column.key + "_high");
+  if (low.is_number() && high.is_number()) {
+    if (column.unit == Unit::percent) {
+      return fmt::format("{} ({:.0f}–{:.0f})", text, 100 * low.get<double>(),
+                         100 * high.get<double>());
+    }
+    return fmt::format("{} ({}–{})", text, format_value(low, column.unit),
+                       format_value(high, column.unit));
+  }
+  if (column.error_key.empty()) return text;
+  const Json& deviation = member(row, column.error_key);
+  if (deviation.is_number() && deviation.get<double>() == 0) return text;
+  const std::string error = format_value(deviation, column.unit);
   return error.empty() ? text : text + " ± " + error;
 }
 
@@ -126,22 +142,86 @@ bool gap_before(const Result& result, std::size_t row) {
          member(result.rows[row - 1], result.gap_key) != member(result.rows[row], result.gap_key);
 }
 
-std::string Result::to_text() const {
+namespace {
+
+Table table_of(const Result& result, const std::vector<ResultColumn>& columns) {
   std::vector<Table::Column> heads;
   for (const ResultColumn& column : columns) {
-    heads.push_back({column.title, is_right_aligned(*this, column) ? Align::right : Align::left});
+    heads.push_back({column.title, is_right_aligned(result, column) ? Align::right : Align::left});
   }
   Table table(heads);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (gap_before(*this, r)) table.add_gap();
+  for (std::size_t r = 0; r < result.rows.size(); ++r) {
+    if (gap_before(result, r)) table.add_gap();
     std::vector<std::string> cells;
-    for (const ResultColumn& column : columns) cells.push_back(format_cell(rows[r], column));
+    for (const ResultColumn& column : columns) cells.push_back(format_cell(result.rows[r], column));
     table.add(std::move(cells));
   }
-  std::string out = title + "\n\n" + table.to_string();
-  if (!notes.empty()) out += '\n';
-  for (const std::string& note : notes) out += note + '\n';
+  return table;
+}
+
+/// A value for other programs: no unit, every digit.
+std::string plain_value(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) return "";
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string Result::to_text(std::size_t width) const {
+  std::vector<ResultColumn> shown, left_out;
+  for (const ResultColumn& column : columns) {
+    (width > 0 && column.detail ? left_out : shown).push_back(column);
+  }
+  // A table of more than names and one number loses its last columns; the rest wraps.
+  while (width > 0 && shown.size() > 2 && table_of(*this, shown).width() > width) {
+    left_out.insert(left_out.begin(), shown.back());
+    shown.pop_back();
+  }
+  std::string out = wrap(title, width) + "\n\n" + table_of(*this, shown).to_string(width);
+  if (!notes.empty() || !left_out.empty()) out += '\n';
+  for (const std::string& note : notes) out += wrap_note(note, width) + '\n';
+  if (!left_out.empty()) {
+    std::string names;
+    for (const ResultColumn& column : left_out) {
+      names += (names.empty() ? "" : ", ") + column.title;
+    }
+    out += wrap_note("--wide   shows " + names + ", too", width) + '\n';
+  }
   return out;
+}
+
+std::string Result::to_markdown() const {
+  std::string out = "### " + title + "\n\n" + table_of(*this, columns).to_markdown();
+  if (!notes.empty()) out += '\n';
+  for (const std::string& note : notes) out += "- " + note + '\n';
+  return out;
+}
+
+std::string Result::to_csv() const {
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key) {
+    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  };
+  for (const ResultColumn& column : columns) {
+    add(column.key);
+    if (!column.error_key.empty()) add(column.error_key);
+    for (const char* end : {"_low", "_high"}) {
+      const bool any = std::ranges::any_of(
+          rows, [&](const Json& row) { return row.contains(column.key + end); });
+      if (any) add(column.key + end);
+    }
+  }
+  std::vector<Table::Column> heads;
+  for (const std::string& key : keys) heads.push_back({key});
+  Table table(heads);
+  for (const Json& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::string& key : keys) cells.push_back(plain_value(member(row, key)));
+    table.add(std::move(cells));
+  }
+  return table.to_csv();
 }
 
 Json Result::to_json() const {
@@ -153,6 +233,7 @@ Json Result::to_json() const {
               {"plots", plot_list},       {"notes", notes}};
   for (const Json& row : rows) out["results"].push_back(row);
   if (!gap_key.empty()) out["gap_key"] = gap_key;
+  if (!kept.is_null()) out["kept"] = kept;
   return out;
 }
 
@@ -173,12 +254,14 @@ Result Result::from_json(const Json& json, const std::string& name) {
     require(note.is_string(), "{}: an item of \"notes\" is not text", name);
     out.notes.push_back(note);
   }
+  if (json.contains("kept")) out.kept = expect(json, "kept", &Json::is_object, "an object", name);
   if (json.contains("gap_key")) out.gap_key = expect_text(json, "gap_key", name);
   const Json& plots = expect(json, "plots", &Json::is_array, "a list", name);
   try {
     for (const Json& plot : plots) out.plots.push_back(Plot::from_json(plot));
   } catch (const nlohmann::json::exception& error) {
-    fail("{}: plot {} is not as ballast writes it: {}", name, out.plots.size() + 1, error.what());
+    fail("{}: plot {} is not as ballast writes it: {}", name, out.plots.size() + 1,
+         json_reason(error));
   } catch (const Error& error) {
     fail("{}: plot {}: {}", name, out.plots.size() + 1, error.what());
   }

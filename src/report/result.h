@@ -20,8 +20,11 @@ struct ResultColumn {
   std::string key;
   std::string title;
   Unit unit = Unit::text;
-  /// The key of the number after "±" in the same cell, of the same unit; empty: none.
+  /// The key of the number after "±" in the same cell, of the same unit; empty: none. A number that
+  /// is exactly 0 is not shown.
   std::string error_key = {};
+  /// Tables of a terminal leave it out unless all columns are wanted.
+  bool detail = false;
 };
 
 struct Result {
@@ -33,17 +36,27 @@ struct Result {
   std::string gap_key;     ///< a blank line in the table where this column changes; empty: none
   std::vector<Json> rows;  ///< objects
   std::vector<Plot> plots;
+  /// One question and what each method kept of its text; null: not recorded. "question",
+  /// "expected" (texts), "pieces" (a token each), "layers", "kv_heads", and "methods": "name",
+  /// "answer", "score", "kept" (a text a layer and head, see Answered::kept).
+  Json kept;
   std::vector<std::string> notes;  ///< what the columns mean, what has to be known; a line each
 
-  /// Title, table and notes.
-  std::string to_text() const;
+  /// Title, table and notes in lines of at most `width` columns, without the columns of details and
+  /// those that do not fit; 0: every column, lines as long as they are.
+  std::string to_text(std::size_t width = 0) const;
+  std::string to_markdown() const;
+  /// The columns by key, each number with as many digits as it needs; an interval has columns of
+  /// its own.
+  std::string to_csv() const;
   Json to_json() const;
   /// Reads the output of to_json(). Throws Error that names `name`, the file, and what is missing.
   static Result from_json(const Json& json, const std::string& name);
 };
 
 /// One cell as text; null, missing and not finite are empty. Numbers of unit text are written with
-/// as many digits as they need.
+/// as many digits as they need. Where the row has KEY_low and KEY_high, they follow in brackets in
+/// place of "±".
 std::string format_cell(const Json& row, const ResultColumn& column);
 
 /// Whether the column holds numbers.
@@ -52,8 +65,8 @@ bool is_right_aligned(const Result& result, const ResultColumn& column);
 /// Whether the table is to show a gap before row r.
 bool gap_before(const Result& result, std::size_t r);
 
-/// A self-contained page: contents, then each result's title, command, table, plots and notes.
-/// Without gnuplot the page has the tables only and says so.
+/// A self-contained page: what was asked of which model, then each result's verdict, charts, what
+/// was kept, and its folded table; the commands last.
 std::string html_page(std::string_view title, const std::vector<Result>& results);
 
 }  // namespace ballast

@@ -4,8 +4,10 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/fail.h"
+#include "report/terminal.h"
 
 namespace ballast {
 namespace {
@@ -23,17 +25,39 @@ std::size_t character_width(UChar32 c) {
   return width == U_EA_FULLWIDTH || width == U_EA_WIDE ? 2 : 1;
 }
 
-void append_line(std::string& out, const std::vector<std::string>& cells,
-                 const std::vector<Table::Column>& columns,
-                 const std::vector<std::size_t>& widths) {
-  std::string line;
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    const std::string padding(widths[c] - display_width(cells[c]), ' ');
-    if (c > 0) line += "  ";
-    line += columns[c].align == Align::right ? padding + cells[c] : cells[c] + padding;
+/// The lines of a cell.
+std::vector<std::string> broken(const std::string& cell, std::size_t width) {
+  std::vector<std::string> lines;
+  const std::string text = wrap(cell, width);
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + '\n';
+  return lines;
+}
+
+/// Text shrinks no further than this.
+constexpr std::size_t kLeastText = 12;
+constexpr std::size_t kGap = 2;  ///< between columns
+
+std::size_t total(const std::vector<std::size_t>& shown, const std::vector<std::size_t>& widths) {
+  std::size_t sum = 0;
+  for (std::size_t c : shown) sum += widths[c] + kGap;
+  return sum - std::min(sum, kGap);
+}
+
+std::string quoted_csv(const std::string& cell) {
+  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
+  std::string out = "\"";
+  for (char c : cell) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
+std::string escaped_markdown(const std::string& cell) {
+  std::string out;
+  for (char c : cell) out += c == '|' ? std::string("\\|") : std::string(1, c == '\n' ? ' ' : c);
+  return out;
 }
 
 }  // namespace
@@ -56,22 +80,128 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::to_string() const {
-  std::vector<std::size_t> widths;
-  std::vector<std::string> titles, rules;
+std::vector<std::size_t> Table::widths() const {
+  std::vector<std::size_t> out;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = display_width(columns_[c].title);
     for (const auto& row : rows_) width = std::max(width, display_width(row[c]));
-    widths.push_back(width);
-    titles.push_back(columns_[c].title);
-    rules.emplace_back(width, '-');
+    out.push_back(width);
   }
+  return out;
+}
+
+std::size_t Table::width() const {
+  std::vector<std::size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return total(all, widths());
+}
+
+std::string Table::part(const std::vector<std::size_t>& shown,
+                        const std::vector<std::size_t>& widths) const {
   std::string out;
-  append_line(out, titles, columns_, widths);
-  append_line(out, rules, columns_, widths);
+  const auto append = [&](const std::vector<std::string>& cells) {
+    std::vector<std::vector<std::string>> lines;
+    std::size_t height = 1;
+    for (std::size_t c : shown) {
+      lines.push_back(broken(cells[c], widths[c]));
+      height = std::max(height, lines.back().size());
+    }
+    for (std::size_t y = 0; y < height; ++y) {
+      std::string line;
+      for (std::size_t i = 0; i < shown.size(); ++i) {
+        const std::string cell = y < lines[i].size() ? lines[i][y] : "";
+        const std::size_t width = display_width(cell);
+        const std::string padding(widths[shown[i]] - std::min(widths[shown[i]], width), ' ');
+        if (i > 0) line.append(kGap, ' ');
+        line += columns_[shown[i]].align == Align::right ? padding + cell : cell + padding;
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + '\n';
+    }
+  };
+  std::vector<std::string> titles, rules;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    titles.push_back(columns_[c].title);
+    rules.emplace_back(widths[c], '-');
+  }
+  append(titles);
+  append(rules);
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     if (r > 0 && std::ranges::find(gaps_, r) != gaps_.end()) out += '\n';
-    append_line(out, rows_[r], columns_, widths);
+    append(rows_[r]);
+  }
+  return out;
+}
+
+std::string Table::to_string(std::size_t width) const {
+  std::vector<std::size_t> widths = this->widths(), all(columns_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (width == 0 || total(all, widths) <= width) return part(all, widths);
+  // The widest text gives way first, but to no less than its longest word.
+  std::vector<std::size_t> least = widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].align == Align::right) continue;
+    least[c] = std::max(kLeastText, display_width(columns_[c].title));
+    for (const auto& row : rows_) {
+      for (const std::string& word : broken(row[c], 1)) {
+        least[c] = std::max(least[c], display_width(word));
+      }
+    }
+    least[c] = std::min(least[c], widths[c]);
+  }
+  while (total(all, widths) > width) {
+    std::size_t widest = columns_.size();
+    for (std::size_t c : all) {
+      if (widths[c] > least[c] && (widest == columns_.size() || widths[c] > widths[widest])) {
+        widest = c;
+      }
+    }
+    if (widest == columns_.size()) break;
+    --widths[widest];
+  }
+  std::string out;
+  for (std::size_t next = 1; next < columns_.size() || out.empty();) {
+    std::vector<std::size_t> shown = {0};  // names the row in each part
+    while (next < columns_.size()) {
+      shown.push_back(next);
+      if (shown.size() > 2 && total(shown, widths) > width) {
+        shown.pop_back();
+        break;
+      }
+      ++next;
+    }
+    if (!out.empty()) out += '\n';
+    out += part(shown, widths);
+  }
+  return out;
+}
+
+std::string Table::to_markdown() const {
+  std::string head = "|", rule = "|", out;
+  for (const Column& column : columns_) {
+    head += " " + escaped_markdown(column.title) + " |";
+    rule += column.align == Align::right ? "---:|" : "---|";
+  }
+  out = head + "\n" + rule + "\n";
+  for (const auto& row : rows_) {
+    out += "|";
+    for (const std::string& cell : row) out += " " + escaped_markdown(cell) + " |";
+    out += "\n";
+  }
+  return out;
+}
+
+std::string Table::to_csv() const {
+  std::string out;
+  const auto add = [&](std::size_t c, const std::string& cell) {
+    if (c > 0) out += ',';
+    out += quoted_csv(cell);
+  };
+  for (std::size_t c = 0; c < columns_.size(); ++c) add(c, columns_[c].title);
+  out += '\n';
+  for (const auto& row : rows_) {
+    for (std::size_t c = 0; c < row.size(); ++c) add(c, row[c]);
+    out += '\n';
   }
   return out;
 }

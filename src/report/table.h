@@ -29,10 +29,20 @@ class Table {
   void add_gap() { gaps_.push_back(rows_.size()); }
   std::size_t rows() const { return rows_.size(); }
 
-  /// Heading, rule and rows, each line ending in '\n' and in no blanks.
-  std::string to_string() const;
+  /// Heading, rule and rows, each line ending in '\n' and in no blanks. Cells of text are broken,
+  /// then columns continue below, so that lines take at most `width` columns; 0: no limit.
+  std::string to_string(std::size_t width = 0) const;
+  /// The width of its lines without a limit.
+  std::size_t width() const;
+  std::string to_markdown() const;
+  /// RFC 4180, with lines that end in '\n'.
+  std::string to_csv() const;
 
  private:
+  std::vector<std::size_t> widths() const;
+  std::string part(const std::vector<std::size_t>& shown,
+                   const std::vector<std::size_t>& widths) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::size_t> gaps_;

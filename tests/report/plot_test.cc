@@ -185,5 +185,21 @@ TEST(WritePlot, SaysThatGnuplotIsMissing) {
   EXPECT_THAT(error, HasSubstr("x.svg: plots are drawn by gnuplot, which is not installed"));
 }
 
+TEST(PlotFile, OpensInLibrsvg) {
+  if (!has_gnuplot()) GTEST_SKIP() << "gnuplot is not installed";
+  if (std::system("rsvg-convert --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "rsvg-convert is not installed (Debian's package: librsvg2-bin)";
+  }
+  TempDir dir;
+  Plot interval = small_plot();
+  interval.lines[0].points[0].low = 0.05;
+  interval.lines[0].points[0].high = 0.3;
+  for (const Plot& plot : {small_plot(), interval, heat_plot(), bar_plot()}) {
+    const std::string file = (dir / "plot.svg").string();
+    write_plot(plot, file);
+    EXPECT_EQ(std::system(("rsvg-convert " + file + " -o " + file + ".png").c_str()), 0);
+  }
+}
+
 }  // namespace
 }  // namespace ballast

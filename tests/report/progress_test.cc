@@ -13,6 +13,13 @@ TEST(Progress, SaysHowMuchIsDoneAndLeft) {
   EXPECT_EQ(Progress::line("eval", 1, 3), "eval  100%  0 µs left");
 }
 
+TEST(Progress, AnnouncesWorkOfMinutes) {
+  EXPECT_EQ(Progress::announcement("eval", 0.5, 29), "");
+  EXPECT_EQ(Progress::announcement("eval", 0.005, 29), "");  // not known yet
+  EXPECT_EQ(Progress::announcement("eval", 0.02, 4), "eval: about 3 min in all");
+  EXPECT_EQ(Progress::announcement("eval", 0.01, 90), "eval: about 2.5 h in all");
+}
+
 TEST(Json, KeepsTheOrderOfKeysAndTakesAnyText) {
   EXPECT_EQ(to_text({{"z", 1}, {"a", {2, 3}}}),
             "{\n  \"z\": 1,\n  \"a\": [\n    2,\n    3\n  ]\n}\n");

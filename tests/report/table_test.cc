@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "report/terminal.h"
 #include "support.h"
 
 namespace ballast {
@@ -44,6 +47,52 @@ TEST(Table, WithoutRows) {
 TEST(Table, RefusesRowsOfAnotherLength) {
   Table table({{"a"}, {"b"}});
   EXPECT_EQ(test::error_of([&] { table.add({"1"}); }), "a row of 1 cells in a table of 2 columns");
+}
+
+TEST(Table, FitsAWidth) {
+  Table table({{"method"}, {"keeps"}, {"n", Align::right}});
+  table.add({"h2o", "heavy hitters and recent tokens", "12"});
+  EXPECT_EQ(table.to_string(30),
+            "method  keeps                n\n"
+            "------  ------------------  --\n"
+            "h2o     heavy hitters and   12\n"
+            "        recent tokens\n");
+  // Columns of numbers continue below, each part with the first column.
+  Table numbers({{"layer"}, {"a", Align::right}, {"b", Align::right}});
+  numbers.add({"0", "1234567", "7654321"});
+  EXPECT_EQ(numbers.to_string(16),
+            "layer        a\n-----  -------\n0      1234567\n\n"
+            "layer        b\n-----  -------\n0      7654321\n");
+}
+
+TEST(Table, AsCsvAndMarkdown) {
+  Table table({{"name"}, {"n", Align::right}});
+  table.add({"a,b \"c\"", "1"});
+  table.add({"a|b", ""});
+  EXPECT_EQ(table.to_csv(), "name,n\n\"a,b \"\"c\"\"\",1\na|b,\n");
+  EXPECT_EQ(table.to_markdown(), "| name | n |\n|---|---:|\n| a,b \"c\" | 1 |\n| a\\|b |  |\n");
+}
+
+TEST(Wrap, BreaksAtBlanksAndInLongLists) {
+  EXPECT_EQ(wrap("one two three", 8), "one two\nthree");
+  EXPECT_EQ(wrap("one two three", 0), "one two three");
+  EXPECT_EQ(wrap("  one two", 6, 2), "  one\n  two");
+  EXPECT_EQ(wrap("a\n\nb c", 80), "a\n\nb c");
+  EXPECT_EQ(wrap("exact;balancekv;uniform", 12), "exact;\nbalancekv;\nuniform");
+  EXPECT_EQ(wrap("ballast run -m model.gguf x", 20, 4, " \\"),
+            "ballast run -m \\\n    model.gguf x");
+  EXPECT_EQ(wrap_note("score  is the share of right answers", 20),
+            "score  is the share\n       of right\n       answers");
+}
+
+TEST(TerminalWidth, IsWhatColumnsSays) {
+  ::setenv("COLUMNS", "123", 1);
+  EXPECT_EQ(terminal_width(), 123u);
+  for (const char* nonsense : {"", "x", "-5", "3"}) {
+    ::setenv("COLUMNS", nonsense, 1);
+    EXPECT_GE(terminal_width(), 20u);
+  }
+  ::unsetenv("COLUMNS");
 }
 
 }  // namespace

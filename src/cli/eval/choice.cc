@@ -43,7 +43,7 @@ void run_choice(ChoiceFlags& o, const std::string& name, const std::string& titl
   experiment.score_title = "acc";
   experiment.settings = {{"data", o.data}, {"shots", o.choice.shots}, {"shots_file", o.shots_file}};
   experiment.notes = {
-      "acc       questions whose right choice is the likeliest, ± the standard error",
+      "acc       questions whose right choice is the likeliest",
       "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
       "then"};
   // Merges the choices that are separate samples of one question.

@@ -11,11 +11,15 @@
 #include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "report/progress.h"
+#include "report/terminal.h"
 
 namespace ballast::cli {
 
 void ResultOutput::add_to(CLI::App& app) {
   json_.add_to(app);
+  csv_.add_to(app);
+  markdown_.add_to(app);
+  app.add_flag("--wide", wide_, "Show every column, however long the lines are");
   app.add_option("--plot", plot_, "Draw the result: a .svg, .png or .pdf file")->type_name("FILE");
   app.add_flag("-q,--quiet", quiet_, "Show no progress");
 }
@@ -25,8 +29,50 @@ void ResultOutput::open() {
     check_plot(plot_);
     OutputFile{plot_};  // fails now rather than at the end if unwritable
   }
-  json_.open();
+  require(json_.text() + csv_.text() + markdown_.text() >= 2,
+          "standard output takes one of --json, --csv and --markdown; write --json=FILE");
+  for (FormatOption* format : {static_cast<FormatOption*>(&json_), &csv_, &markdown_}) {
+    format->open();
+  }
 }
+
+namespace {
+
+/// What stands behind the scores: Wilson's interval, a standard error, or nothing where every seed
+/// gives the same.
+void explain_errors(Result& result) {
+  bool interval = false, standard_error = false;
+  std::vector<std::string> fixed;
+  for (const ResultColumn& column : result.columns) {
+    const bool of_questions = column.error_key == column.key + "_error";
+    const bool of_seeds = column.error_key.find("seeds") != std::string::npos;
+    std::map<std::string, bool> varies;
+    for (const Json& row : result.rows) {
+      const bool has_interval = row.contains(column.key + "_low");
+      interval |= has_interval;
+      if (column.error_key.empty() || !row.contains(column.error_key)) continue;
+      const Json& error = row[column.error_key];
+      const bool zero = error.is_number() && error.get<double>() == 0;
+      standard_error |= of_questions && !has_interval && !zero;
+      if (of_seeds && row.contains("method")) varies[row["method"].dump()] |= !zero;
+    }
+    const auto seeds = result.settings.find("seeds");
+    if (!of_seeds || seeds == result.settings.end() || *seeds == 1) continue;
+    for (const Json& row : result.rows) {
+      if (!row.contains("method") || varies[row["method"].dump()]) continue;
+      const std::string name = format_cell(row, {"method", ""});
+      if (std::ranges::find(fixed, name) == fixed.end()) fixed.push_back(name);
+    }
+  }
+  if (interval) result.notes.push_back("(a–b)     Wilson's 95% interval over questions");
+  if (standard_error) result.notes.push_back("±         the standard error over questions");
+  if (!fixed.empty()) {
+    result.notes.push_back(
+        fmt::format("no ±      seeds cannot differ: {}", fmt::join(fixed, ", ")));
+  }
+}
+
+}  // namespace
 
 ResultLog ResultOutput::log(const Json& identity) {
   if (!json_.wanted() || !json_.text()) return {};
@@ -42,10 +88,16 @@ void ResultOutput::write(Result result, ResultLog& log) {
   result.command = command_line();
   // Each row names its command, because rows of several files may be merged.
   for (Json& row : result.rows) row["command"] = result.command;
-  if (json_.text()) print(result.to_text());
+  explain_errors(result);
+  if (json_.text() && csv_.text() && markdown_.text()) {
+    print(result.to_text(wide_ ? 0 : terminal_width()));
+  }
   json_.write(result.to_json());
-  if (!plot_.empty()) write_plots(result.plots, plot_);
-  if (!plot_.empty() && json_.text()) print(fmt::format("plot: {}\n", plot_));
+  csv_.write(result.to_csv());
+  markdown_.write(result.to_markdown());
+  if (!plot_.empty()) {
+    for (const auto& path : write_plots(result.plots, plot_)) name_written(path.string());
+  }
   log.finish();
 }
 
@@ -132,6 +184,9 @@ void SampleFlags::add_to(CLI::App& app, const std::string& methods,
                  "positions if not given")
       ->type_name("N");
   app.add_option("--limit", limit, "Ask the first N samples of each group only")->type_name("N");
+  app.add_flag("--show-kept", show_kept,
+               "In JSON: the text of one question and what each method kept of it, for ballast "
+               "report");
   output.add_to(app);
 }
 
@@ -152,6 +207,25 @@ SampleRun::SampleRun(SampleFlags& flags)
   flags_.output.open();
 }
 
+Json SampleRun::kept_of(std::size_t shown, const Scorer& scorer) const {
+  const Sample& sample = samples_[shown];
+  const CacheShape shape = model_.model.cache_shape();
+  Json out = {{"question", sample.question}, {"expected", sample.expected},
+              {"layers", shape.layers},      {"kv_heads", shape.kv_heads},
+              {"pieces", Json::array()},     {"methods", Json::array()}};
+  for (std::size_t v = 0; v < variants_.size(); ++v) {
+    const Answered& answer = answers_[shown][v];
+    if (variants_[v].seed != variants_[0].seed) continue;
+    if (!answer.pieces.empty()) out["pieces"] = answer.pieces;
+    out["methods"].push_back({{"name", variants_[v].name()},
+                              {"answer", answer.text},
+                              {"score", answer.failure.empty() ? scorer(sample, answer) : 0.0},
+                              {"entries", answer.entries},
+                              {"kept", answer.kept}});
+  }
+  return out;
+}
+
 Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> samples,
                       const Scorer& scorer) {
   if (flags_.limit > 0) {
@@ -160,6 +234,8 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   }
   require(!samples.empty(), "eval {}: no samples", experiment.name);
   samples_ = std::move(samples);
+  const std::size_t shown = std::min(experiment.shown, samples_.size() - 1);
+  if (flags_.show_kept) flags_.ask.show = samples_[shown].id;
   Json settings = {{"model", flags_.model},
                    {"protocol", flags_.protocol},
                    {"positions", flags_.positions},
@@ -172,7 +248,8 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   Json identity = {{"experiment", experiment.name},
                    {"model_file", model_identity(model_.model)},
                    {"samples_fingerprint", fingerprint(samples_)},
-                   {"raw", flags_.ask.raw}};
+                   {"raw", flags_.ask.raw},
+                   {"show", flags_.ask.show}};
   identity.update(settings);
   log_ = flags_.output.log(identity);
 
@@ -196,6 +273,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   if (!experiment.group.empty()) result.gap_key = experiment.group[0].key;
   result.rows = score_rows(samples_, variants_, answers_, scorer, experiment.overall);
   result.notes = experiment.notes;
+  if (flags_.show_kept) result.kept = kept_of(shown, scorer);
   for (std::size_t v = 0; v < variants_.size(); ++v) {
     std::size_t failures = 0;
     std::string why;

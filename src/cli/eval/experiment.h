@@ -15,7 +15,7 @@
 
 namespace ballast::cli {
 
-/// --json, --plot, -q: the outputs of a result.
+/// --json, --csv, --markdown, --wide, --plot, -q: the outputs of a result.
 class ResultOutput {
  public:
   void add_to(CLI::App& app);
@@ -32,6 +32,9 @@ class ResultOutput {
 
  private:
   JsonOption json_;
+  FormatOption csv_{"--csv", "CSV"};
+  FormatOption markdown_{"--markdown", "Markdown"};
+  bool wide_ = false;
   std::string plot_;
   bool quiet_ = false;
 };
@@ -65,6 +68,7 @@ struct SampleFlags {
   std::string positions = "absolute";
   AskOptions ask;
   std::size_t limit = 0;
+  bool show_kept = false;
   ResultOutput output;
 
   void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
@@ -79,6 +83,7 @@ struct SampleExperiment {
   Unit score_unit = Unit::percent;
   bool overall = false;            ///< see score_rows
   Json settings = Json::object();  ///< beside those of the flags
+  std::size_t shown = 0;           ///< the sample that --show-kept shows
   std::vector<std::string> notes;
 };
 
@@ -101,6 +106,9 @@ class SampleRun {
   void finish(Result result) { flags_.output.write(std::move(result), log_); }
 
  private:
+  /// See Result::kept.
+  Json kept_of(std::size_t shown, const Scorer& scorer) const;
+
   SampleFlags& flags_;
   std::vector<Variant> variants_;
   LoadedModel model_;

@@ -50,7 +50,7 @@ void run(Options& o) {
   experiment.score_title = "accuracy";
   experiment.settings = {{"data", o.data}, {"repeat", o.data.empty() ? o.repeat : 0}};
   experiment.notes = {
-      "accuracy  answers whose last number is that of the line asked for, ± the standard error",
+      "accuracy  answers whose last number is that of the line asked for",
       "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
       "then"};
   Result result = run.run(experiment, std::move(samples), score_lines);

@@ -40,7 +40,7 @@ void run_longbench(LongBenchFlags& o, const std::string& name, const std::string
   experiment.settings = {{"data", o.data}, {"e", o.read.e}};
   experiment.notes = {
       "score    the task's own: F1 of words, ROUGE-L, share of right classes or numbers, or "
-      "similarity of code, ± the standard error; all: the mean of the tasks' scores",
+      "similarity of code; all: the mean of the tasks' scores",
       "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then"};
   experiment.notes.insert(experiment.notes.end(), notes.begin(), notes.end());
   Result result = run.run(experiment, std::move(samples), score_longbench);

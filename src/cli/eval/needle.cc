@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "cli/eval/experiment.h"
+#include "cli/help.h"
 #include "eval/tasks/needles.h"
 #include "report/units.h"
 
@@ -125,13 +126,14 @@ void run(Options& o) {
   experiment.group = {{"length", "tokens", Unit::count, ""}};
   experiment.score_title = "found";
   experiment.overall = true;
+  experiment.shown = depths.size() / 2 * o.repeat;  // in the middle of the shortest text
   experiment.settings = {{"depths", depths},
                          {"task", o.passkey ? "passkey" : "needle"},
                          {"needles", o.needles},
                          {"repeat", o.repeat},
                          {"haystack", o.haystack.empty() ? "noise" : o.haystack}};
   experiment.notes = {
-      "found    answers that hold the number asked for, ± the standard error over questions; "
+      "found    answers that hold the number asked for; "
       "lengths include the question and its answer",
       "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then"};
   Result result = run.run(experiment, std::move(samples), found);
@@ -160,11 +162,11 @@ void add_eval_needle(CLI::App& parent, std::function<void()>& task) {
   list("--depths", o.depths, "Where the needle is, 0 to 1; if not given, evenly");
   app->add_option("--depth-count", o.depth_count, "So many depths")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->type_name("N");
   app->add_option("--needles", o.needles, "Needles hidden, one of which is asked for")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->type_name("N");
   app->add_option("--repeat", o.repeat, "Questions for each length and depth")
       ->capture_default_str()

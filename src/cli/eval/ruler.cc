@@ -30,7 +30,7 @@ void run(Options& o) {
   experiment.settings = {{"data", o.data}};
   experiment.notes = {
       "score    references that the answer holds, upper and lower case alike (for qa: whether it "
-      "holds any), ± the standard error",
+      "holds any)",
       "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then",
       "Prompts are read as the files have them, without a chat template."};
   Result result = run.run(experiment, std::move(samples), score_ruler);

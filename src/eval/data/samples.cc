@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/interval.h"
 #include "base/running_mean.h"
 
 namespace ballast {
@@ -18,7 +19,18 @@ struct Cell {
   RunningMean score, entries, bytes, exact, error, read, compress, per_token;
 
   std::size_t failures = 0;
+  bool shares = true;  ///< every answer scores 0 or 1
 
+  /// The mean score of `count` questions, its standard error and Wilson's interval.
+  void write_score(Json& row, double mean, double standard_error, std::size_t count) const {
+    row["samples"] = count;
+    row["score"] = mean;
+    row["score_error"] = standard_error;
+    if (!shares) return;
+    const Interval interval = wilson(mean, count);
+    row["score_low"] = interval.low;
+    row["score_high"] = interval.high;
+  }
   void add(const Answered& a) {
     entries.add(static_cast<double>(a.entries));
     bytes.add(static_cast<double>(a.bytes));
@@ -151,6 +163,9 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
   };
   std::set<std::string> ids;
   std::vector<std::vector<Answered>> out(samples.size());
+  std::vector<double> cost_before = {0};  // of the samples before each
+  for (const Sample& sample : samples)
+    cost_before.push_back(cost_before.back() + runner.cost(sample));
   for (std::size_t i = 0; i < samples.size(); ++i) {
     require(ids.insert(samples[i].id).second, "two samples have the id {}", samples[i].id);
     out[i].resize(variants.size());
@@ -167,7 +182,8 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
     if (missing.empty()) continue;
     const auto made = runner.ask(samples[i], missing, [&](double done) {
       if (advance) {
-        advance((static_cast<double>(i) + done) / static_cast<double>(samples.size()));
+        const double here = cost_before[i] + done * (cost_before[i + 1] - cost_before[i]);
+        advance(here / cost_before.back());
       }
     });
     for (std::size_t m = 0; m < missing.size(); ++m) {
@@ -196,7 +212,10 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
     std::vector<RunningMean> over_seeds(variants.size());
     for (std::size_t v = 0; v < variants.size(); ++v) {
       const Answered& answer = answers[i][v];
-      over_seeds[first[v]].add(answer.failure.empty() ? scorer(samples[i], answer) : 0.0);
+      const double score = answer.failure.empty() ? scorer(samples[i], answer) : 0.0;
+      over_seeds[first[v]].add(score);
+      cells[group_of[i]][first[v]].shares &= score == 0 || score == 1;
+      all[first[v]].shares &= score == 0 || score == 1;
       cells[group_of[i]][first[v]].add(answers[i][v]);
       all[first[v]].add(answers[i][v]);
     }
@@ -211,9 +230,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
       const Cell& cell = cells[g][v];
       Json row = groups[g];
       describe(variants[v], row);
-      row["samples"] = cell.score.count;
-      row["score"] = cell.score.mean();
-      row["score_error"] = cell.score.error();
+      cell.write_score(row, cell.score.mean(), cell.score.error(), cell.score.count);
       cell.write(row);
       rows.push_back(std::move(row));
     }
@@ -230,9 +247,11 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
     Json row = groups[0];
     for (auto& [key, value] : row.items()) value = "all";
     describe(variants[v], row);
-    row["samples"] = samples.size();
-    row["score"] = score.mean();
-    row["score_error"] = std::sqrt(variance);
+    // Groups of other sizes weigh other than their questions do.
+    const bool equal = std::ranges::all_of(
+        cells, [&](const auto& c) { return c[v].score.count == cells[0][v].score.count; });
+    all[v].shares &= equal;
+    all[v].write_score(row, score.mean(), std::sqrt(variance), samples.size());
     all[v].write(row);
     rows.push_back(std::move(row));
   }
@@ -248,13 +267,13 @@ std::vector<ResultColumn> score_columns(const std::vector<ResultColumn>& group,
   if (!memory.budgets.empty()) out.push_back({"budget", "budget", Unit::count, ""});
   if (!memory.shares.empty()) out.push_back({"share", "of bytes", Unit::percent, ""});
   out.push_back({"score", std::string(score_title), score_unit, "score_error"});
-  out.push_back({"samples", "samples", Unit::count, ""});
-  out.push_back({"entries", "entries", Unit::count, ""});
+  out.push_back({"samples", "samples", Unit::count, "", true});
+  out.push_back({"entries", "entries", Unit::count, "", true});
   out.push_back({"cache_bytes", "cache", Unit::bytes, ""});
   out.push_back({"ratio", "ratio", Unit::ratio, ""});
-  out.push_back({"attention_error", "attention error", Unit::number, ""});
-  out.push_back({"compress_seconds", "compress", Unit::seconds, ""});
-  out.push_back({"seconds_per_token", "token", Unit::seconds, ""});
+  out.push_back({"attention_error", "attention error", Unit::number, "", true});
+  out.push_back({"compress_seconds", "compress", Unit::seconds, "", true});
+  out.push_back({"seconds_per_token", "token", Unit::seconds, "", true});
   return out;
 }
 

@@ -74,6 +74,7 @@ struct AskOptions {
   /// `refuse_long`, raises an Error that names the sample. 0: the model's positions.
   std::size_t longest = 0;
   bool refuse_long = false;
+  std::string show;  ///< the id of a sample of which Answered::kept is filled in; empty: none
 };
 
 /// The result of one sample with one variant.
@@ -94,6 +95,11 @@ struct Answered {
   double compress_seconds = 0;  ///< to summarise it
   double answer_seconds = 0;    ///< to make the answer
   std::string failure;          ///< why there is no answer, which scores 0; empty: there is one
+  /// Where AskOptions::show is the sample: the pieces of text whose tokens were summarized, and for
+  /// each layer and KV head which of them are kept, four tokens a hexadecimal digit, the first one
+  /// the highest bit.
+  std::vector<std::string> pieces;
+  std::vector<std::string> kept;
 
   Json to_json() const;
   static Answered from_json(const Json& json);
@@ -110,6 +116,8 @@ class PromptRunner {
   /// One answer a variant. Throws Error that names the sample.
   std::vector<Answered> ask(const Sample& sample, const std::vector<Variant>& variants,
                             const Advance& advance = {});
+  /// The cost of a sample beside others, from the length of its text.
+  double cost(const Sample& sample) const;
 
  private:
   struct Work;
@@ -131,7 +139,8 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
 
 /// Result rows, one a group and variant (seeds merged), in the order of samples, then of variants.
 /// Keys: the group's columns, method, rate or budget or share, samples, score and its standard
-/// error over samples (seeds averaged first, missing answers score 0), failures if any, entries,
+/// error over samples (seeds averaged first, missing answers score 0), Wilson's 95% interval
+/// score_low and score_high where every answer scores 0 or 1, failures if any, entries,
 /// cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
 /// seconds_per_token. `overall` adds a group "all", whose score is the mean of the groups' means,
 /// as benchmarks average tasks.

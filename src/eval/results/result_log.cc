@@ -22,6 +22,7 @@ struct ResultLog::State {
   std::FILE* file = nullptr;
   std::map<std::string, Json> findings;
   std::mutex mutex;
+  bool any_written = false;  ///< findings of this run
 
   ~State() {
     if (file != nullptr) std::fclose(file);
@@ -29,8 +30,16 @@ struct ResultLog::State {
   void write(const Json& line) {
     const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0) {
-      fail("{}: cannot write: {}", path.string(), std::strerror(errno));
+      const int reason = errno;
+      if (findings.empty() && !any_written) remove();
+      errno = reason;
+      fail(ErrorCode::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
     }
+  }
+  /// A file without findings is worth nothing.
+  void remove() const {
+    std::error_code ignored;
+    fs::remove(path, ignored);
   }
   std::size_t read(const std::string& content, const Json& identity);
 };
@@ -105,6 +114,7 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
               path.string(), difference(was, identity));
       require(line.is_object() && line.contains("key") && line["key"].is_string() &&
                   line.contains("finding"),
+              ErrorCode::bad_file,
               "{}, line {}: damaged; delete the line to have it computed again", path.string(),
               number);
       findings[line["key"].get<std::string>()] = line["finding"];
@@ -118,7 +128,7 @@ ResultLog::ResultLog(const fs::path& path, const Json& identity) : state_(new St
   state_->file = open_alone(path);
   const std::size_t whole = state_->read(read_file(path), identity);
   if (::ftruncate(::fileno(state_->file), static_cast<off_t>(whole)) != 0) {
-    fail("{}: cannot write: {}", path.string(), std::strerror(errno));
+    fail(ErrorCode::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
   }
   if (whole == 0) state_->write({{kMark, identity}});
 }
@@ -140,12 +150,12 @@ void ResultLog::add(const std::string& key, const Json& finding) {
   if (!state_) return;
   std::lock_guard lock(state_->mutex);
   state_->write({{"key", key}, {"finding", finding}});
+  state_->any_written = true;
 }
 
 void ResultLog::finish() {
   if (!state_) return;
-  std::error_code ignored;
-  fs::remove(state_->path, ignored);
+  state_->remove();
 }
 
 }  // namespace ballast

@@ -47,7 +47,10 @@ Plot::Line& line_of(Plot& plot, const std::string& method) {
 
 Plot::Point point_of(const Json& row, double x, const std::string& key) {
   const std::string error = key + "_error";
-  return {x, row.value(key, 0.0), row.contains(error) ? row[error].get<double>() : 0.0};
+  Plot::Point point{x, row.value(key, 0.0), row.contains(error) ? row[error].get<double>() : 0.0};
+  if (row.contains(key + "_low")) point.low = row[key + "_low"].get<double>();
+  if (row.contains(key + "_high")) point.high = row[key + "_high"].get<double>();
+  return point;
 }
 
 Plot plot_lines(const std::vector<Json>& rows, const std::vector<double>& memories,
@@ -75,6 +78,11 @@ void add_scores(std::vector<Json>& rows, const std::string& key, const std::vect
   for (std::size_t i = 0; i < rows.size() && i < more.size(); ++i) {
     rows[i][key] = more[i].at("score");
     rows[i][key + "_error"] = more[i].at("score_error");
+    for (const char* end : {"_low", "_high"}) {
+      if (more[i].contains(std::string("score") + end)) {
+        rows[i][key + end] = more[i].at(std::string("score") + end);
+      }
+    }
   }
 }
 

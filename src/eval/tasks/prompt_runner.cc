@@ -12,6 +12,7 @@
 #include "eval/data/samples.h"
 #include "eval/single_layer/head_attention.h"
 #include "eval/single_layer/mean_entries.h"
+#include "model/prefill_cost.h"
 #include "text/question_form.h"
 
 namespace ballast {
@@ -129,6 +130,7 @@ class Question {
       Answered unused;  // NaN where attention has no value
       attempt(unused, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
     }
+    if (!options_.show.empty() && options_.show == sample_.id) show(sequence.cache(), out);
     const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds = read_seconds + reading.seconds();
@@ -159,6 +161,7 @@ class Question {
   }
   void encode();
   void fit();
+  void show(const Cache& cache, Answered& out) const;
   void write(Sequence& sequence, std::vector<float> logits, Answered& out) const;
   void choose(const Sequence& sequence, std::span<const float> logits, Answered& out) const;
 
@@ -211,6 +214,35 @@ void Question::fit() {
           sample_.id, prompt_.after.size(), room_, longest);
   cut_middle(prompt_.before, longest - room_ - prompt_.after.size());
   prompt_.cut = true;
+}
+
+/// Fills in `pieces` and `kept`.
+void Question::show(const Cache& cache, Answered& out) const {
+  for (const Token& token : prompt_.before) {
+    out.pieces.push_back(tokenizer_.decode({&token, 1}, {.special = true, .text_start = false}));
+  }
+  const CacheShape& shape = cache.shape();
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      std::vector<bool> held((prompt_.before.size() + 3) / 4 * 4);
+      for (const Segment& segment : cache.segments(l, h)) {
+        for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+          const Position position = segment.positions != nullptr ? segment.positions[i]
+                                    : segment.first_position >= 0
+                                        ? segment.first_position + static_cast<Position>(i)
+                                        : -1;
+          if (position >= 0 && static_cast<std::size_t>(position) < prompt_.before.size()) {
+            held[static_cast<std::size_t>(position)] = true;
+          }
+        }
+      }
+      std::string digits;
+      for (std::size_t i = 0; i < held.size(); i += 4) {
+        digits += "0123456789abcdef"[8 * held[i] + 4 * held[i + 1] + 2 * held[i + 2] + held[i + 3]];
+      }
+      out.kept.push_back(std::move(digits));
+    }
+  }
 }
 
 void Question::write(Sequence& sequence, std::vector<float> logits, Answered& out) const {
@@ -334,6 +366,13 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
   return out;
 }
 
+double PromptRunner::cost(const Sample& sample) const {
+  constexpr double kBytesPerToken = 3;  // between records of numbers and prose
+  const double tokens =
+      static_cast<double>(sample.context.size() + sample.question.size()) / kBytesPerToken;
+  return prefill_cost(engine_.model().config(), tokens + 1);
+}
+
 /// The policy at the largest rate whose bytes are within the share of an exact cache. Texts of
 /// similar length use the same rate.
 Policy PromptRunner::fit_share(const Variant& variant) {
@@ -395,6 +434,10 @@ Json Answered::to_json() const {
                {"answer_seconds", answer_seconds}};
   if (!choices.empty()) json["choices"] = choices;
   if (!failure.empty()) json["failure"] = failure;
+  if (!kept.empty()) {
+    json["pieces"] = pieces;
+    json["kept"] = kept;
+  }
   return json;
 }
 
@@ -415,6 +458,8 @@ Answered Answered::from_json(const Json& json) {
   json.at("answer_seconds").get_to(out.answer_seconds);
   if (json.contains("choices")) json["choices"].get_to(out.choices);
   if (json.contains("failure")) json["failure"].get_to(out.failure);
+  if (json.contains("pieces")) json["pieces"].get_to(out.pieces);
+  if (json.contains("kept")) json["kept"].get_to(out.kept);
   return out;
 }
 

@@ -1,0 +1,94 @@
+#include "report/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "report/table.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kUnknownWidth = 80;
+constexpr std::size_t kLeastWidth = 20;
+
+}  // namespace
+
+std::size_t terminal_width() {
+  if (const char* columns = std::getenv("COLUMNS")) {
+    const std::string_view text = columns;
+    std::size_t width = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+    if (error == std::errc() && end == text.data() + text.size() && width >= kLeastWidth) {
+      return width;
+    }
+  }
+  struct winsize size = {};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kLeastWidth) {
+    return size.ws_col;
+  }
+  return kUnknownWidth;
+}
+
+std::string wrap(std::string_view text, std::size_t width, std::size_t indent,
+                 std::string_view continued) {
+  if (width == 0) return std::string(text);
+  std::string out;
+  while (true) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size());
+    const std::size_t room = width - std::min(width, display_width(continued));
+    std::size_t used = 0;
+    bool empty = true;
+    while (!line.empty()) {
+      const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+      const std::string_view word =
+          line.substr(blanks, std::min(line.find(' ', blanks), line.size()) - blanks);
+      if (word.empty()) break;  // blanks at the end
+      const std::size_t columns = display_width(word);
+      // A long list breaks after its signs.
+      if (continued.empty() && indent + columns > width) {
+        const std::size_t here = used + blanks;
+        std::size_t cut = 0;
+        for (std::size_t i = 0; i + 1 < word.size(); ++i) {
+          if (std::string_view(";,/").find(word[i]) == std::string_view::npos) continue;
+          if (cut == 0 || here + display_width(word.substr(0, i + 1)) <= width) cut = i + 1;
+        }
+        if (cut > 0 && (empty || here + display_width(word.substr(0, cut)) <= width)) {
+          out.append(line.substr(0, blanks + cut)).append("\n").append(indent, ' ');
+          line.remove_prefix(blanks + cut);
+          used = indent;
+          empty = true;
+          continue;
+        }
+      }
+      // The last word of a line needs no mark after it.
+      const std::size_t limit = blanks + word.size() == line.size() ? width : room;
+      if (!empty && used + blanks + columns > limit) {
+        out.append(continued).append("\n").append(indent, ' ');
+        used = indent;
+        empty = true;
+        line.remove_prefix(blanks);
+        continue;
+      }
+      out.append(line.substr(0, blanks)).append(word);
+      used += blanks + columns;
+      empty = false;
+      line.remove_prefix(blanks + word.size());
+    }
+    if (text.empty()) return out;
+    out += '\n';
+    text.remove_prefix(1);
+  }
+}
+
+std::string wrap_note(std::string_view note, std::size_t width) {
+  const std::size_t gap = note.find("  ");
+  std::size_t indent = gap == std::string_view::npos ? 0 : note.find_first_not_of(' ', gap);
+  if (indent == std::string_view::npos || indent > 24) indent = 0;
+  return wrap(note, width, display_width(note.substr(0, indent)));
+}
+
+}  // namespace ballast
