@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ballast/cache.h"
+#include "ballast/engine/safetensors.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
 #include "cli/command.h"
@@ -16,6 +17,7 @@
 #include "eval/single_layer/kv_stats.h"
 #include "report/progress.h"
 #include "report/table.h"
+#include "report/terminal.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -74,7 +76,7 @@ void print_norms(const LayerNumbers& numbers, const std::vector<KvLayerStats>& s
     add("keys - mean", stats[l].shifted_norm);
     add("values", stats[l].value_norm);
   }
-  print(table.to_string() + "\n");
+  print(table.to_string(terminal_width()) + "\n");
 }
 
 void print_clusters(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
@@ -88,7 +90,7 @@ void print_clusters(const LayerNumbers& numbers, const std::vector<KvLayerStats>
     for (double r : stats[l].radius) row.push_back(format_number(r));
     table.add(std::move(row));
   }
-  print(table.to_string());
+  print(table.to_string(terminal_width()));
   print(
       "farthest key from its nearest centre (greedy k-centre), as a multiple of the mean norm of "
       "keys - mean\n\n");
@@ -107,7 +109,7 @@ void print_attention(const LayerNumbers& numbers, const std::vector<KvLayerStats
     table.add({std::to_string(numbers[l]), format_percent(s.first4), format_percent(s.last256),
                format_percent(s.top1), format_percent(s.largest), format_number(s.effective)});
   }
-  print(table.to_string());
+  print(table.to_string(terminal_width()));
   print(
       fmt::format("share of attention that falls on these tokens, mean over {};\n"
                   "effective tokens: e^entropy of the attention weights\n",
@@ -164,7 +166,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
     }
     table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
     if (!note.empty()) table.add({"note", note});
-    print(table.to_string() + "\n");
+    print(table.to_string(terminal_width()) + "\n");
     print_norms(numbers, stats);
     print_clusters(numbers, stats);
     if (stats[0].queries > 0) {
@@ -234,6 +236,75 @@ void inspect_tensors(const std::string& path, JsonOption& json) {
               {"layers", to_json(numbers, stats)}});
 }
 
+// --- what a method kept (ballast compress -o) ---
+
+constexpr std::string_view kKeptEnd = ".normaliser_weights";
+
+bool is_kept(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  try {
+    const Safetensors file(path);
+    return std::ranges::any_of(file.tensors(), [](const auto& tensor) {
+      return std::string_view(tensor.name).ends_with(kKeptEnd);
+    });
+  } catch (const Error&) {
+    return false;  // no safetensors file: the next kind says what is wrong with it
+  }
+}
+
+void inspect_kept(const std::string& path, JsonOption& json) {
+  const Safetensors file(path);
+  const auto metadata = [&](const char* key) {
+    const auto at = file.metadata().find(key);
+    return at == file.metadata().end() ? std::string("not known") : at->second;
+  };
+  Table table({{"head"},
+               {"entries", Align::right},
+               {"first", Align::right},
+               {"last", Align::right},
+               {"sum of weights", Align::right},
+               {"largest", Align::right}});
+  Json heads = Json::array();
+  for (const auto& tensor : file.tensors()) {
+    const std::string name(tensor.name);
+    if (!name.ends_with(kKeptEnd)) continue;
+    const std::string head = name.substr(0, name.size() - kKeptEnd.size());
+    const std::vector<float> weights = to_float(file.at(head + ".weights"));
+    const TensorView& stored = file.at(head + ".positions");
+    require(stored.type == TensorType::i32, ErrorCode::bad_file, "{}: {} is {}, not i32", path,
+            stored.name, to_string(stored.type));
+    std::vector<std::int32_t> positions(stored.size());
+    std::memcpy(positions.data(), stored.data.data(), stored.data.size());
+    double sum = 0, largest = 0;
+    for (float w : weights) {
+      sum += w;
+      largest = std::max(largest, static_cast<double>(w));
+    }
+    const auto [first, last] = std::ranges::minmax_element(positions);
+    const bool any = !positions.empty();
+    table.add({head, format_count(weights.size()), any ? std::to_string(*first) : "",
+               any ? std::to_string(*last) : "", format_number(sum), format_number(largest)});
+    heads.push_back({{"head", head},
+                     {"entries", weights.size()},
+                     {"first", any ? Json(*first) : Json()},
+                     {"last", any ? Json(*last) : Json()},
+                     {"weights", {{"sum", sum}, {"largest", largest}}}});
+  }
+  if (json.text()) {
+    print(fmt::format("{}: what {} kept of {} tokens, {}\n\n", path, metadata("method"),
+                      metadata("tokens"), metadata("protocol")));
+    print(table.to_string(terminal_width()));
+  }
+  json.write({{"kind", "kept"},
+              {"file", path},
+              {"method", metadata("method")},
+              {"protocol", metadata("protocol")},
+              {"seed", metadata("seed")},
+              {"tokens", metadata("tokens")},
+              {"heads", std::move(heads)}});
+}
+
 /// Kinds of files in the order of their checks. The last one accepts every other file and reports
 /// its error.
 struct FileKind {
@@ -244,6 +315,7 @@ struct FileKind {
 constexpr std::array kFileKinds = {
     FileKind{[](const std::string& path) { return begins_with(path, "BALLASTC"); }, inspect_cache},
     FileKind{is_model, inspect_model},
+    FileKind{is_kept, inspect_kept},
     FileKind{[](const std::string&) { return true; }, inspect_tensors},
 };
 
@@ -258,8 +330,8 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "inspect", "Describe a model, a saved cache, or a file of queries, keys and values");
   app->add_option("FILE", options->file,
-                  "A GGUF file, a Hugging Face folder, a saved cache, or tensors layer.{i}.q|k|v "
-                  "(safetensors)")
+                  "A GGUF file, a Hugging Face folder, a saved cache, tensors layer.{i}.q|k|v "
+                  "(safetensors), or what ballast compress -o kept")
       ->required()
       ->type_name("");
   options->json.add_to(*app);

@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "ballast/version.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -85,65 +85,9 @@ int complain(const std::string& what, int code) {
   return code;
 }
 
-/// The command that the arguments led to, as typed: "ballast eval attention".
-const CLI::App* asked_for(const CLI::App* app) {
-  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-  return app;
-}
-
-std::string full_name(const CLI::App* app) {
-  std::string name = app->get_name();
-  for (const CLI::App* p = app->get_parent(); p != nullptr; p = p->get_parent()) {
-    name = p->get_name() + " " + name;
-  }
-  return name;
-}
-
-std::string names_of_commands(const CLI::App* app) {
-  std::string out;
-  for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
-    out += (out.empty() ? "" : ", ") + command->get_name();
-  }
-  return out;
-}
-
-/// The usage error in one line.
-std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = asked_for(&app);
-  const std::string help = "; see " + full_name(at) + " --help";
-  const std::vector<std::string> extra = app.remaining(true);
-  const std::string commands = names_of_commands(at);
-  if (!commands.empty()) {
-    const std::string known = "known: " + commands;
-    if (extra.empty()) return full_name(at) + " needs a command; " + known + help;
-    if (extra[0].starts_with("-")) return "unknown option " + extra[0] + help;
-    return "unknown command '" + extra[0] + "'; " + known + help;
-  }
-  if (!extra.empty()) {
-    return (extra[0].starts_with("-") ? "unknown option " + extra[0]
-                                      : "unexpected argument '" + extra[0] + "'") +
-           help;
-  }
-  const std::string what = error.what();
-  const std::size_t repeated = what.find(": At Most 1 required");
-  if (repeated != std::string::npos) {
-    return what.substr(0, repeated) + " is given more than once" + help;
-  }
-  return what + help;
-}
-
 /// The library would read -1 as the largest value and 010 as 8.
 void check_whole_numbers(CLI::App& app) {
-  const CLI::Validator whole(
-      [](std::string& text) {
-        std::uint64_t number = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, number);
-        if (error != std::errc() || stop != end) return text + " is not a whole number from 0";
-        text = std::to_string(number);
-        return std::string();
-      },
-      "");
+  const CLI::Validator whole = whole_number(0, UINT64_MAX);
   for (CLI::Option* option : app.get_options([](CLI::Option* o) {
          const std::string type = o->get_type_name();
          return type == "N" || type == "K" || type == "UINT";
@@ -155,15 +99,17 @@ void check_whole_numbers(CLI::App& app) {
   }
 }
 
-/// Shows a flag that may have a value as it is to be typed.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
-    const std::size_t value = name.find('{');
-    return value == std::string::npos ? name : name.substr(0, value) + "[=FILE]";
+/// --threads in each command's own help.
+void add_threads(CLI::App& app, int& threads) {
+  if (app.get_option_no_throw("--threads") == nullptr) {
+    app.add_option("--threads", threads, "Threads to use; all cores if not given")
+        ->check(whole_number(1, 1024))
+        ->type_name("N");
   }
-};
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    add_threads(*command, threads);
+  }
+}
 
 int run(int argc, char** argv) {
   typed = quoted(argc, argv);
@@ -174,11 +120,11 @@ int run(int argc, char** argv) {
   app.fallthrough();             // --threads may follow the command
   app.footer("Example:\n  ballast eval attention --synth --methods 'balancekv;uniform'");
   int threads = 0;
-  app.add_option("--threads", threads, "Threads to use; all cores if not given")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
+  bool check = false;
+  app.add_flag("--check", check, "Check the command that follows and do nothing");
   std::function<void()> task;
   for (AddCommand add : commands()) add(app, task);
+  add_threads(app, threads);
   check_whole_numbers(app);
   try {
     app.parse(argc, argv);
@@ -189,12 +135,13 @@ int run(int argc, char** argv) {
     if (dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
       print(std::string(error.what()) + "\n");
     } else {
-      const CLI::App* at = asked_for(&app);
+      const CLI::App* at = selected_command(&app);
       print(at->help(at == &app ? "" : full_name(at->get_parent())));
     }
     flush_output();
     return 0;
   }
+  if (check) return 0;
   if (threads > 0) set_threads(threads);
   task();
   flush_output();
@@ -207,7 +154,8 @@ int run_safely(int argc, char** argv) {
   } catch (const BrokenPipe&) {
     return 128 + SIGPIPE;
   } catch (const Error& error) {
-    return complain(error.what(), kFailure);
+    return complain(error.what(),
+                    error.code() == ErrorCode::invalid_argument ? kWrongUsage : kFailure);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", kFailure);
   } catch (const std::exception& error) {

@@ -17,6 +17,7 @@
 
 #include "base/fail.h"
 #include "base/read_file.h"
+#include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "summary/entry_budget.h"
@@ -77,7 +78,8 @@ void add_model_option(CLI::App& app, std::string& path) {
 
 void CacheFlags::add_to(CLI::App& app, bool with_method) {
   auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Cache");
+    options_.push_back(
+        app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Cache"));
   };
   if (with_method) {
     add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
@@ -114,6 +116,14 @@ void CacheFlags::add_memory_to(CLI::App& app) {
                  "exceed while it reads, stream reads")
       ->type_name("SIZE")
       ->group("Cache");
+}
+
+void CacheFlags::refuse_overridden(std::string_view with) const {
+  for (const CLI::Option* option : options_) {
+    require(option->count() == 0,
+            "{} has no effect with {}: the saved cache has its own; ballast inspect shows it",
+            option->get_name(), with);
+  }
 }
 
 CacheOptions CacheFlags::parse() const {
@@ -206,6 +216,26 @@ GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
   return out;
 }
 
+namespace {
+
+/// Drops a byte order mark. Throws Error for UTF-16, which has zero bytes in ASCII text.
+std::string as_utf8(std::string text, const std::string& name) {
+  const std::string_view head = std::string_view(text).substr(0, 64);
+  const auto zeros = [&](std::size_t first) {
+    std::size_t count = 0;
+    for (std::size_t i = first; i < head.size(); i += 2) count += head[i] == 0;
+    return count;
+  };
+  const bool marked = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
+  const bool zero_bytes = head.size() >= 4 && std::max(zeros(0), zeros(1)) * 3 > head.size();
+  require(!marked && !zero_bytes, ErrorCode::unsupported,
+          "{}: UTF-16, but texts are UTF-8; convert it: iconv -f UTF-16 -t UTF-8", name);
+  if (head.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+}  // namespace
+
 std::string read_input(const std::string& path) {
   if (path == "-") {
     std::string text;
@@ -213,16 +243,18 @@ std::string read_input(const std::string& path) {
     while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
       text.append(buffer, n);
     }
-    require(std::ferror(stdin) == 0, "cannot read standard input: {}", std::strerror(errno));
-    return text;
+    require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
+            std::strerror(errno));
+    return as_utf8(std::move(text), "standard input");
   }
-  return read_file(path);
+  return as_utf8(read_file(path), path);
 }
 
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
                                bool quiet, double& seconds, const std::atomic<bool>* cancelled) {
   const Stopwatch watch;
-  Progress progress("reading");
+  Progress progress("reading",
+                    prefill_share(engine.model().config(), tokens.size(), sequence.tokens()));
   PrefillOptions options;
   options.finish_prompt = false;
   options.progress = [&](std::size_t done, std::size_t total) {
@@ -243,7 +275,8 @@ ReplayWording replay_wording_of(const LoadedModel& m, bool chat) {
 
 bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
                    const std::atomic<bool>* cancelled) {
-  Progress progress("reading again");
+  Progress progress("reading again",
+                    prefill_share(m.model.config(), sequence.tokens(), sequence.tokens()));
   ReplayOptions options{replay_wording_of(m, chat), {}};
   options.progress = [&](std::size_t done, std::size_t total) {
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));

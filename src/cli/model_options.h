@@ -57,6 +57,11 @@ struct CacheFlags {
   /// --memory or what is free, and says so on standard error unless `quiet`.
   void fit(CacheOptions& options, const Model& model, std::size_t prompt, std::size_t after,
            std::size_t copies, bool quiet) const;
+  /// Throws Error if a flag was given that a saved cache overrides: `with`, "--load-cache".
+  void refuse_overridden(std::string_view with) const;
+
+ private:
+  std::vector<const CLI::Option*> options_;  ///< that a saved cache has values of
 };
 
 /// --temperature, --max-tokens, --stop, …
@@ -67,7 +72,8 @@ struct GenerateFlags {
   GenerateOptions parse(std::uint64_t seed) const;
 };
 
-/// The content of a file, "-": of standard input. Throws Error if it cannot be read.
+/// The text of a file, "-": of standard input, without a byte order mark. Throws Error if it cannot
+/// be read or is UTF-16.
 std::string read_input(const std::string& path);
 
 /// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/fail.h"
+#include "base/json_reason.h"
 #include "base/output_file.h"
 #include "base/printable.h"
 #include "base/read_file.h"
@@ -25,10 +26,15 @@ Result read_result(const std::string& path) {
   try {
     json = Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    fail("{}: not a whole JSON file, as ballast eval NAME --json={} writes it: {}", path, path,
-         printable(error.what()));
+    fail(ErrorCode::bad_file,
+         "{}: not a whole JSON file, as ballast eval NAME --json={} writes it: {}", path, path,
+         printable(json_reason(error)));
   }
-  return Result::from_json(json, path);
+  try {
+    return Result::from_json(json, path);
+  } catch (const Error& error) {
+    rethrow_from_file(error);
+  }
 }
 
 void run(const Options& o) {

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
 #include "eval/single_layer/mean_entries.h"
@@ -113,7 +114,7 @@ class Runner {
     const std::size_t positions = config().max_positions;
     const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
                                        : fmt::format("context and question have {}", prompt + more);
-    require(rolling() || prompt + more <= positions,
+    require(rolling() || prompt + more <= positions, ErrorCode::over_limit,
             "{}: {} tokens, but the model has {} positions; a budget in --protocol stream with "
             "--positions rolling reads texts of any length",
             o_.model, what, positions);
@@ -231,6 +232,7 @@ class Runner {
     }
     if (!o_.save_cache.empty()) {
       save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());
+      if (!o_.quiet) name_written(o_.save_cache);
     }
     // Each question continues a copy of the cache.
     for (std::size_t i = 0; i < questions_.size(); ++i) {
@@ -290,6 +292,7 @@ void check(const Options& o) {
   require(o.save_cache.empty() || !o.context.empty(), "--save-cache needs a --context to save");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
+  if (!o.load_cache.empty()) o.cache.refuse_overridden("--load-cache");
 }
 
 void run(Options& o) {
@@ -332,7 +335,7 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");
   app->add_option("--logprobs", o.logprobs,
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
-      ->check(CLI::Range(0, 1000))
+      ->check(whole_number(0, 1000))
       ->type_name("N");
   app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");

@@ -185,6 +185,14 @@ StorageType parse_storage_type(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<StorageType>(i);
   }
+  // As other programs write them.
+  static constexpr std::pair<std::string_view, StorageType> kOthers[] = {
+      {"fp32", StorageType::f32},    {"float32", StorageType::f32}, {"fp16", StorageType::f16},
+      {"float16", StorageType::f16}, {"half", StorageType::f16},    {"bfloat16", StorageType::bf16},
+      {"q8_0", StorageType::int8},   {"q4_0", StorageType::int4},   {"q4_1", StorageType::int4}};
+  for (const auto& [other, type] : kOthers) {
+    if (other == name) return type;
+  }
   fail("unknown storage type '{}': expected f32, bf16, f16, int8, int4, q4, q3 or q2", name);
 }
 

@@ -10,6 +10,7 @@
 
 #include "ballast/method.h"
 #include "base/fail.h"
+#include "base/nearest.h"
 #include "summary/entry_budget.h"
 #include "summary/registry.h"
 
@@ -154,7 +155,8 @@ const Policy::Option& Policy::option(std::string_view key) const {
   }
   std::vector<std::string_view> known;
   for (const Option& option : *options_) known.push_back(option.parameter->name);
-  fail("method {}: unknown key '{}'; known: {}", info_->name, key, fmt::join(known, ", "));
+  fail("method {}: unknown key '{}'{}; known: {}", info_->name, key, did_you_mean(key, known),
+       fmt::join(known, ", "));
 }
 
 template <typename T>

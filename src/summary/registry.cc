@@ -10,6 +10,7 @@
 
 #include "ballast/summary.h"
 #include "base/fail.h"
+#include "base/nearest.h"
 
 namespace ballast {
 namespace {
@@ -64,7 +65,19 @@ const MethodInfo& find_method(std::string_view name) {
     if (method->name == name) return *method;
     known.push_back(method->name);
   }
-  fail("unknown method '{}'; known: {}", name, fmt::join(known, ", "));
+  // As papers write it: BalanceKV, StreamingLLM.
+  const auto plain = [](std::string_view text) {
+    std::string out;
+    for (char c : text) {
+      if (c == '-' || c == '_' || c == ' ') continue;
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    return out;
+  };
+  for (const MethodInfo* method : methods()) {
+    if (plain(method->name) == plain(name)) return *method;
+  }
+  fail("unknown method '{}'{}; known: {}", name, did_you_mean(name, known), fmt::join(known, ", "));
 }
 
 void register_method(const MethodInfo& info) {

@@ -94,7 +94,7 @@ TEST_F(Cli, EveryHelpEndsWithAnExample) {
     ASSERT_NE(example, std::string::npos) << name;
     // Nothing stands after it; a second one may.
     EXPECT_LE(std::count(result.out.begin() + static_cast<long>(example), result.out.end(), '\n'),
-              4);
+              5);
     EXPECT_THAT(result.err, IsEmpty());
   }
 }

@@ -17,6 +17,9 @@
 
 namespace ballast::test {
 
+/// The terminal's width, as programs are told.
+inline const char* columns = "200";
+
 struct ProgramResult {
   int exit_code = -1;  ///< 128 + signal when one ended it
   std::string out;
@@ -42,6 +45,7 @@ class Program {
     argv.push_back(nullptr);
     child_ = ::fork();
     if (child_ == 0) {
+      ::setenv("COLUMNS", columns, 1);
       ::signal(SIGINT, SIG_DFL);  // a shell's background processes ignore it
       ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
       if (out < 0) out = ::open(file.c_str(), O_WRONLY | O_CREAT, 0600);
@@ -70,9 +74,14 @@ inline ProgramResult run(const std::vector<std::string>& arguments) {
   return Program(arguments).wait();
 }
 
-/// Expects a failure with this message on one line and nothing on standard output.
-inline void expect_refusal(const ProgramResult& result, const std::string& message, int code = 1) {
-  EXPECT_EQ(result.exit_code, code) << result.err;
+/// Expects a failure with this message on one line and nothing on standard output. `code`: 1, 2 for
+/// wrong usage, 0: either.
+inline void expect_refusal(const ProgramResult& result, const std::string& message, int code = 0) {
+  if (code == 0) {
+    EXPECT_THAT(result.exit_code, testing::AnyOf(1, 2)) << result.err;
+  } else {
+    EXPECT_EQ(result.exit_code, code) << result.err;
+  }
   EXPECT_THAT(result.err, testing::StartsWith("ballast: "));
   EXPECT_THAT(result.err, testing::HasSubstr(message));
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;

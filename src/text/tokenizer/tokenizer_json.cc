@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/json_reason.h"
 #include "base/printable.h"
 #include "formats/json_text.h"
 #include "text/tokenizer/pretokenizers.h"
@@ -82,7 +83,7 @@ class Reader {
     try {
       read(*part);
     } catch (const json::exception& e) {
-      fail("{}: in '{}': {}", source_, name, e.what());
+      fail("{}: in '{}': {}", source_, name, json_reason(e));
     }
   }
 

@@ -6,6 +6,7 @@
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
+#include "base/json_reason.h"
 #include "base/read_file.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
@@ -126,7 +127,7 @@ void read_config(Vocabulary& vocabulary, const fs::path& path, bool with_added_t
     set_special_ids(vocabulary, config);
     set_chat_template(vocabulary, config);
   } catch (const json::exception& e) {
-    fail("{}: {}", path.string(), e.what());
+    fail("{}: {}", path.string(), json_reason(e));
   }
 }
 

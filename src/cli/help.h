@@ -1,0 +1,36 @@
+// Help that fits the terminal, and usage errors in one line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace ballast::cli {
+
+/// Breaks lines at the terminal's width; examples stay commands that a shell takes.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter();
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* sub) const override;
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_footer(const CLI::App* app) const override;
+
+ private:
+  std::string two_columns(const std::string& name, const std::string& text) const;
+  std::size_t width_;
+  std::size_t left_;  ///< columns of the names
+};
+
+/// The command that the arguments led to.
+const CLI::App* selected_command(const CLI::App* app);
+/// "ballast eval attention"
+std::string full_name(const CLI::App* app);
+/// What is wrong with the command line, what was meant, and where the help is.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+
+/// A whole number from `low` to `high`.
+CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
+
+}  // namespace ballast::cli

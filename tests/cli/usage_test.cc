@@ -1,0 +1,227 @@
+// Widths, formats, hints and exit codes, through the program.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+#include "report/table.h"
+
+namespace ballast {
+namespace {
+
+using test::expect_refusal;
+using test::ProgramResult;
+using test::run;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::string kModel = std::string(BALLAST_SOURCE_DIR) + "/models/ballast-mini.gguf";
+
+class Usage : public ::testing::Test {
+ protected:
+  void TearDown() override { test::columns = "200"; }
+  static std::size_t longest_line(const std::string& text) {
+    std::size_t longest = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      longest = std::max(longest, display_width(text.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+    return longest;
+  }
+  static std::vector<std::string> lines(std::vector<std::string> more) {
+    std::vector<std::string> all = {"eval",     "lines", "-m",       kModel, "--lines",
+                                    "20",       "-q",    "--repeat", "3",    "--question-later",
+                                    "--shares", "0.5"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  TempDir dir_;
+};
+
+TEST_F(Usage, HelpFitsTheTerminal) {
+  const std::vector<std::vector<std::string>> commands = {
+      {},        {"run"},           {"chat"},           {"inspect"},
+      {"eval"},  {"eval", "lines"}, {"eval", "needle"}, {"eval", "ablation"},
+      {"bench"}, {"methods"}};
+  for (const char* columns : {"60", "80", "120"}) {
+    test::columns = columns;
+    for (auto command : commands) {
+      command.push_back("--help");
+      const ProgramResult help = run(command);
+      EXPECT_LE(longest_line(help.out), std::stoul(columns)) << columns << "\n" << help.out;
+      EXPECT_THAT(help.out, HasSubstr("--threads N")) << help.out;
+    }
+  }
+}
+
+TEST_F(Usage, TablesFitTheTerminal) {
+  const auto methods = std::vector<std::string>{"--methods", "exact;streaming-llm"};
+  for (const char* columns : {"40", "80"}) {
+    test::columns = columns;
+    const ProgramResult table = run(lines(methods));
+    EXPECT_EQ(table.exit_code, 0) << table.err;
+    EXPECT_LE(longest_line(table.out), std::stoul(columns)) << table.out;
+    EXPECT_THAT(table.out, HasSubstr("streaming-llm"));
+    EXPECT_THAT(table.out, HasSubstr("--wide"));
+    EXPECT_LE(longest_line(run({"methods"}).out), std::stoul(columns));
+    EXPECT_LE(longest_line(run({"methods", "balancekv"}).out), 80u);
+  }
+  auto wide = methods;
+  wide.push_back("--wide");
+  const ProgramResult table = run(lines(wide));
+  EXPECT_THAT(table.out, HasSubstr("attention error"));
+  EXPECT_THAT(table.out, Not(HasSubstr("--wide")));
+}
+
+TEST_F(Usage, CsvAndMarkdownBesideJson) {
+  const std::string json = (dir_ / "r.json").string(), csv = (dir_ / "r.csv").string(),
+                    markdown = (dir_ / "r.md").string();
+  const ProgramResult all = run(
+      lines({"--methods", "exact", "--json=" + json, "--csv=" + csv, "--markdown=" + markdown}));
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  for (const std::string& file : {json, csv, markdown}) {
+    EXPECT_THAT(all.err, HasSubstr("ballast: wrote " + file + "\n"));
+  }
+  const auto row = nlohmann::json::parse(read_text(json)).at("results")[0];
+  const std::string text = read_text(csv);
+  EXPECT_THAT(text,
+              testing::StartsWith("lines,method,share,score,score_error,score_low,score_high"));
+  EXPECT_THAT(text, HasSubstr("\n20,exact,,"));
+  EXPECT_THAT(text, HasSubstr("," + std::to_string(row.at("entries").get<int>())));
+  EXPECT_THAT(read_text(markdown), HasSubstr("| lines | method |"));
+  EXPECT_THAT(read_text(markdown), HasSubstr("---:|"));
+  EXPECT_EQ(run(lines({"--methods", "exact", "--csv"})).out.substr(0, 12), "lines,method");
+  expect_refusal(run(lines({"--methods", "exact", "--csv", "--json"})), "standard output takes one",
+                 2);
+}
+
+TEST_F(Usage, SharesHaveWilsonsInterval) {
+  const auto rows = run(lines({"--methods", "exact;local", "--json"})).json().at("results");
+  for (const auto& row : rows) {
+    const double share = row.at("score"), low = row.at("score_low"), high = row.at("score_high");
+    EXPECT_LE(low, share);
+    EXPECT_GE(high, share);
+    EXPECT_GT(high - low, 0.3);  // three questions say little, whatever their answers
+  }
+  EXPECT_THAT(run(lines({"--methods", "exact"})).out, HasSubstr("Wilson's 95% interval"));
+}
+
+TEST_F(Usage, SeedsThatCannotDifferAreNamed) {
+  const ProgramResult table =
+      run({"eval",     "attention", "--synth",   "--tokens",  "300",
+           "--layers", "1",         "--heads",   "2",         "--kv-heads",
+           "1",        "--dim",     "8",         "--sink",    "8",
+           "--window", "16",        "--queries", "16",        "--seeds",
+           "2",        "--rates",   "0.5",       "--methods", "uniform;streaming-llm",
+           "-q"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("seeds cannot differ: streaming-llm\n"));
+  EXPECT_THAT(table.out, Not(HasSubstr("± 0 ")));
+  EXPECT_THAT(table.out, HasSubstr(" ± "));
+}
+
+TEST_F(Usage, SaysWhatWasMeant) {
+  expect_refusal(run({"chta"}), "unknown command 'chta'; did you mean chat?; known: run, ", 2);
+  expect_refusal(run({"eval", "linse"}), "did you mean lines?", 2);
+  expect_refusal(run({"run", "--temperatur", "1"}), "; did you mean --temperature?; see", 2);
+  expect_refusal(run({"run", "--ctx-size", "4096"}), "--cache bounds their memory", 2);
+  expect_refusal(run({"run", "--n-predict", "4"}), "did you mean --max-tokens?", 2);
+  expect_refusal(run({"methods", "balancekvv"}),
+                 "unknown method 'balancekvv'; did you mean balance", 2);
+  expect_refusal(run({"run", "-m", kModel, "--method", "h2o:budgets=9", "x"}),
+                 "unknown key 'budgets'; did you mean budget?", 2);
+  EXPECT_EQ(run({"methods", "BalanceKV"}).out, run({"methods", "balancekv"}).out);
+  EXPECT_EQ(run({"methods", "StreamingLLM"}).out, run({"methods", "streaming-llm"}).out);
+  const auto stored = [&](const char* type) {
+    return run({"run", "-m", kModel, "x", "-n", "1", "--json", "--cache-type", type})
+        .json()
+        .at("key_type");
+  };
+  EXPECT_EQ(stored("q8_0"), "int8");
+  EXPECT_EQ(stored("fp16"), "f16");
+}
+
+TEST_F(Usage, WrongUsageIsExit2InOurWords) {
+  expect_refusal(run({"run", "-m", kModel, "x", "--threads", "0"}),
+                 "--threads: 0 is not a whole number from 1 to 1024", 2);
+  expect_refusal(run({"run", "-m", kModel, "x", "--temperature", "hot"}),
+                 "--temperature: 'hot' is not a number", 2);
+  expect_refusal(run({"run", "-m", kModel, "x", "--stop"}), "--stop needs a value", 2);
+  expect_refusal(run({"run", "-m", kModel, "x", "--chat", "--raw"}), "exclude each other", 2);
+  expect_refusal(run({"run", "-m", kModel, "x", "--method", "nonsense"}), "unknown method", 2);
+  expect_refusal(run({"run", "-m", kModel, "x", "--cache-type", "f8"}), "unknown storage type", 2);
+  const std::string broken = (dir_ / "broken.json").string();
+  write_text(broken, "{\"experiment\": ");
+  const ProgramResult report = run({"report", broken, "-o", (dir_ / "x.html").string()});
+  expect_refusal(report, "not a whole JSON file", 1);
+  EXPECT_THAT(report.err, Not(HasSubstr("json.exception")));
+}
+
+TEST_F(Usage, LoadedCachesRefuseFlagsOfTheirOwn) {
+  const std::string cache = (dir_ / "a.cache").string(), text = (dir_ / "a.txt").string();
+  write_text(text, "A record of many lines.\n");
+  const ProgramResult saved =
+      run({"run", "-m", kModel, "--raw", "--context", text, "--save-cache", cache});
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_THAT(saved.err, HasSubstr("ballast: wrote " + cache));
+  for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{
+           {"--method", "exact"}, {"--cache", "1/8"}, {"--cache-type", "int8"}}) {
+    expect_refusal(
+        run({"run", "-m", kModel, "--load-cache", cache, "--question", "x", flag, value}),
+        flag + " has no effect with --load-cache", 2);
+  }
+}
+
+TEST_F(Usage, DropsAByteOrderMarkAndNamesUtf16) {
+  const std::string marked = (dir_ / "bom.txt").string(), plain = (dir_ / "plain.txt").string(),
+                    utf16 = (dir_ / "utf16.txt").string(), bare = (dir_ / "bare.txt").string();
+  write_text(plain, "The record says:");
+  write_text(marked, "\xEF\xBB\xBFThe record says:");
+  write_text(utf16, std::string("\xFF\xFEH\0i\0", 6));
+  write_text(bare, std::string("H\0i\0 \0y\0o\0u\0", 12));
+  const auto ids = [&](const std::string& file) {
+    return run({"run", "-m", kModel, "-f", file, "-n", "3", "--json"}).json().at("answers")[0];
+  };
+  EXPECT_EQ(ids(marked).at("ids"), ids(plain).at("ids"));
+  for (const std::string& file : {utf16, bare}) {
+    expect_refusal(run({"run", "-m", kModel, "-f", file}), file + ": UTF-16, but texts are UTF-8");
+  }
+}
+
+TEST_F(Usage, AFullDiskLeavesNoProgress) {
+  const std::string json = (dir_ / "r.json").string();
+  FILE* pipe = ::popen(("bash -c '" + std::string("trap \"\" XFSZ; ulimit -f 0; ") +
+                        BALLAST_PROGRAM + " eval lines -m " + kModel +
+                        " --lines 20 --repeat 1 --methods exact --json=" + json + " 2>&1 | cat'")
+                           .c_str(),
+                       "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string said;
+  char buffer[4096];
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) said.append(buffer, n);
+  ::pclose(pipe);
+  EXPECT_THAT(said, HasSubstr("r.json.progress: cannot write: File too large"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path())) << said;
+}
+
+TEST_F(Usage, InspectsWhatCompressKept) {
+  const std::string stream = (dir_ / "s.safetensors").string(), kept = (dir_ / "kept").string();
+  ASSERT_EQ(run({"synth", "-o", stream, "--tokens", "300", "--layers", "1", "--heads", "2",
+                 "--kv-heads", "2", "--dim", "8"})
+                .exit_code,
+            0);
+  ASSERT_EQ(run({"compress", stream, "--method", "h2o:rate=0.25", "-o", kept}).exit_code, 0);
+  const ProgramResult text = run({"inspect", kept});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("what h2o:rate=0.25 kept of 300 tokens"));
+  const auto heads = run({"inspect", kept, "--json"}).json().at("heads");
+  ASSERT_EQ(heads.size(), 2u);
+  EXPECT_EQ(heads[1].at("head"), "layer.0.head.1");
+  EXPECT_EQ(heads[1].at("last"), 299);
+  EXPECT_GT(heads[1].at("entries"), 60);
+}
+
+}  // namespace
+}  // namespace ballast
