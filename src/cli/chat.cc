@@ -3,16 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 
+#include "ballast/engine/context_file.h"
 #include "base/fail.h"
+#include "base/nearest.h"
 #include "base/partial_files.h"
 #include "base/peak_memory.h"
 #include "cli/command.h"
+#include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
 #include "eval/single_layer/mean_entries.h"
@@ -25,6 +27,8 @@ namespace {
 struct Options {
   std::string model;
   std::string system;
+  std::string context;
+  std::string load_cache;
   CacheFlags cache;
   GenerateFlags generate;
   bool stats = false;
@@ -59,21 +63,21 @@ class Interruptible {
   static inline struct sigaction before_ = {};
 };
 
-/// One line of standard input without its end; none at the end of the input.
-std::optional<std::string> read_line() {
-  char* text = nullptr;
-  std::size_t room = 0;
-  errno = 0;
-  const ssize_t size = ::getline(&text, &room, stdin);
-  const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
-  if (size < 0) {
-    require(std::ferror(stdin) == 0, "cannot read standard input: {}", std::strerror(errno));
-    return std::nullopt;
-  }
-  std::string line(text, static_cast<std::size_t>(size));
-  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
-  return line;
-}
+struct Command {
+  const char* name;
+  const char* argument;
+  const char* help;
+};
+
+constexpr std::array kCommands = {
+    Command{"/help", "", "list these commands"},
+    Command{"/clear", "", "forget the conversation and its text"},
+    Command{"/context", "FILE", "forget all, then read a text to ask about"},
+    Command{"/save", "FILE", "save the cache, for --load-cache"},
+    Command{"/load", "FILE", "go on from a saved cache"},
+    Command{"/stats", "", "speed, cache and memory"},
+    Command{"/quit", "", "end; so do /exit and Ctrl-D"},
+};
 
 class Chat {
  public:
@@ -82,8 +86,7 @@ class Chat {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model),
-        conversation_(m_.tokenizer, o.system),
-        typed_(::isatty(STDIN_FILENO) == 1) {
+        conversation_(m_.tokenizer, o.system) {
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
@@ -101,37 +104,158 @@ class Chat {
     require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
     sequence_.emplace(m_.model, cache_options_);
     m_.engine.set_replay_wording(replay_wording_of(m_, true));
+    if (!o.load_cache.empty()) load(o.load_cache);
+    if (!o.context.empty()) read_context(o.context);
   }
 
   void run() {
-    if (typed_ && !o_.quiet) {
-      print("Ctrl-C stops an answer; /exit, Ctrl-D or Ctrl-C here ends the conversation.\n");
+    if (editor_.interactive() && !o_.quiet) {
+      print("Ctrl-C stops an answer; /help lists commands; /quit, Ctrl-D or Ctrl-C here ends.\n");
     }
     while (true) {
-      if (typed_) print("> ");
       flush_output();
-      const std::optional<std::string> line = read_line();
+      const std::optional<std::string> line = editor_.read("> ");
       if (!line) break;
-      if (*line == "/exit") return;
-      if (!line->empty()) turn(*line);
+      if (*line == "/exit" || *line == "/quit") return;
+      if (line->starts_with('/') && line->find('\n') == std::string::npos) {
+        attempt(*line);
+      } else if (!line->empty()) {
+        turn(*line);
+      }
     }
-    if (typed_) print("\n");
+    if (editor_.interactive()) print("\n");
   }
 
  private:
-  void turn(const std::string& line) {
-    const bool first = sequence_->tokens() == 0 && unread_.empty();
-    const std::string text = conversation_.say(line);
-    const std::vector<Token> said =
-        first ? m_.tokenizer.encode(text, {.add_special = false, .parse_special = true})
-              : encode_more(m_.tokenizer, text, true);
-    unread_.insert(unread_.end(), said.begin(), said.end());
+  /// A command that fails ends a script, but not a conversation.
+  void attempt(const std::string& line) {
+    if (!editor_.interactive()) return command(line);
+    try {
+      command(line);
+    } catch (const Error& error) {
+      flush_output();
+      fmt::print(stderr, "{}\n", error.what());
+    }
+  }
+
+  void command(const std::string& line) {
+    const std::string name = line.substr(0, line.find(' '));
+    std::string argument = line.substr(name.size());
+    argument.erase(0, argument.find_first_not_of(' '));
+    argument.erase(argument.find_last_not_of(' ') + 1);
+    std::vector<std::string> names;
+    const Command* found = nullptr;
+    for (const Command& one : kCommands) {
+      names.push_back(one.name);
+      if (name == one.name) found = &one;
+    }
+    require(found != nullptr, "unknown command {}{}; /help lists all", name,
+            did_you_mean(name, names));
+    const bool wants = *found->argument != 0;
+    require(argument.empty() != wants, "{} takes {}", name, wants ? "a file" : "nothing");
+    if (name == "/help") {
+      for (const Command& one : kCommands) {
+        print(fmt::format("{:<15} {}\n", std::string(one.name) + " " + one.argument, one.help));
+      }
+    } else if (name == "/clear") {
+      clear();
+    } else if (name == "/context") {
+      read_context(argument);
+    } else if (name == "/save") {
+      save(argument);
+    } else if (name == "/load") {
+      load(argument);
+    } else if (name == "/stats") {
+      report(last_.tokens, last_.seconds);
+    }
+  }
+
+  void clear() {
+    sequence_.reset();  // frees its memory first
+    sequence_.emplace(m_.model, cache_options_);
+    conversation_ = Conversation(m_.tokenizer, o_.system);
+    unread_.clear();
+    history_.clear();
+    form_.reset();
+    prompt_ = {};
+    last_ = {};
+  }
+
+  void check_positions() const {
     const std::size_t positions = m_.model.config().max_positions;
     const std::size_t used = sequence_->positions_after(unread_.size());
-    require(used <= positions,
+    require(used <= positions, ErrorCode::over_limit,
             "{}: the conversation has {} tokens, but the model has {} positions; a method with a "
             "budget, --protocol stream and --positions rolling go on without end",
             o_.model, used, positions);
+  }
+
+  void read_context(const std::string& path) {
+    const std::string text = read_input(path);
+    require(!text.empty(), "{}: the context is empty", path);
+    clear();
+    form_ = QuestionForm::from_template(m_.tokenizer, o_.system, text);
+    unread_ = form_->begin(m_.tokenizer);
+    try {
+      check_positions();
+    } catch (const Error&) {
+      clear();
+      throw;
+    }
+    const Interruptible interruptible;
+    read();
+    if (!unread_.empty()) {
+      clear();
+      print("Interrupted; nothing is read.\n");
+    } else if (editor_.interactive() && !o_.quiet) {
+      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
+                        format_bytes(static_cast<double>(sequence_->cache().bytes().total()))));
+    }
+  }
+
+  /// Saves a copy that has read up to where the next message begins.
+  void save(const std::string& path) {
+    require(sequence_->tokens() > 0, "/save: nothing has been said yet");
+    Sequence copy(m_.model, sequence_->cache().clone());
+    QuestionForm form = form_ ? *form_ : conversation_.next();
+    std::vector<Token> rest = unread_;
+    if (!form_) {
+      const std::vector<Token> more = encode_more(m_.tokenizer, form.before, form.chat);
+      rest.insert(rest.end(), more.begin(), more.end());
+    }
+    double seconds = 0;
+    if (!rest.empty()) read_tokens(m_.engine, copy, rest, o_.quiet, seconds);
+    save_context(path, m_.model, copy.cache(), form.to_text());
+    if (!o_.quiet) name_written(path);
+  }
+
+  void load(const std::string& path) {
+    std::string text;
+    Cache cache = load_context(path, m_.model, &text);
+    QuestionForm form = QuestionForm::of_text(text);
+    clear();
+    sequence_.emplace(m_.model, std::move(cache));
+    form_ = std::move(form);
+    if (editor_.interactive() && !o_.quiet) {
+      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
+                        format_bytes(static_cast<double>(sequence_->cache().bytes().total()))));
+    }
+  }
+
+  void turn(const std::string& line) {
+    const bool first = sequence_->tokens() == 0 && unread_.empty();
+    const std::string text = conversation_.say(line);
+    std::vector<Token> said;
+    if (form_) {
+      said = form_->question(m_.tokenizer, line);
+      form_.reset();
+    } else if (first) {
+      said = m_.tokenizer.encode(text, {.add_special = false, .parse_special = true});
+    } else {
+      said = encode_more(m_.tokenizer, text, true);
+    }
+    unread_.insert(unread_.end(), said.begin(), said.end());
+    check_positions();
     const Interruptible interruptible;
     const std::vector<float> logits = read();
     conversation_.answered(logits.empty() ? "" : answer(logits));
@@ -178,7 +302,8 @@ class Chat {
     print("\n");
     for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
     if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
-    if (o_.stats) report(made.tokens.size(), watch.seconds());
+    last_ = {made.tokens.size(), watch.seconds()};
+    if (o_.stats) report(last_.tokens, last_.seconds);
     return made.text;
   }
 
@@ -200,12 +325,22 @@ class Chat {
   GenerateOptions generate_;
   LoadedModel m_;
   Conversation conversation_;
-  bool typed_;
+  LineEditor editor_;
   std::optional<Sequence> sequence_;
-  std::vector<Token> unread_;  ///< tokens of the conversation that are not in the cache yet
+  std::optional<QuestionForm> form_;  ///< around the next message, after a context
+  std::vector<Token> unread_;         ///< tokens of the conversation that are not in the cache yet
   std::vector<Token> history_;
   Work prompt_;
+  Work last_;  ///< the last answer
 };
+
+void check(const Options& o) {
+  require(o.context.empty() || o.load_cache.empty(),
+          "--context and --load-cache exclude each other: the cache is of a context");
+  require(o.system.empty() || o.load_cache.empty(),
+          "--system has no effect on a cache that was saved before");
+  if (!o.load_cache.empty()) o.cache.refuse_overridden("--load-cache");
+}
 
 }  // namespace
 
@@ -215,13 +350,26 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand("chat", "Talk with a model");
   add_model_option(*app, o.model);
   app->add_option("--system", o.system, "What the model is told first")->type_name("TEXT");
+  app->add_option("--context", o.context, "Read this text first, to ask about it")
+      ->type_name("FILE");
   o.cache.add_to(*app);
   o.cache.add_memory_to(*app);
+  app->add_option("--load-cache", o.load_cache, "Go on from a saved context or conversation")
+      ->type_name("FILE")
+      ->group("Cache");
   o.generate.add_to(*app);
   app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");
-  app->footer("Example:\n  ballast chat -m model.gguf --system 'Answer in one sentence.'");
-  app->callback([options, &task] { task = [options] { Chat(*options).run(); }; });
+  app->footer(
+      "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
+      "Lines are edited as in a shell; a pasted text is one message.\n\n"
+      "Example:\n  ballast chat -m model.gguf --cache 1/8 --context book.txt");
+  app->callback([options, &task] {
+    task = [options] {
+      check(*options);
+      Chat(*options).run();
+    };
+  });
 }
 
 }  // namespace ballast::cli

@@ -89,13 +89,14 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
         "of the exact bf16 cache of the text, 256M, 40K/token; what follows the text comes on top",
         "SIZE");
   }
-  app.add_option("--protocol", protocol,
-                 "prefill: summarise once, when the prompt has been read; stream: as tokens come, "
-                 "in bounded memory")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->group("Cache")
-      ->each([this](const std::string&) { protocol_given = true; });
+  options_.push_back(
+      app.add_option("--protocol", protocol,
+                     "prefill: summarise once, when the prompt has been read; stream: as tokens "
+                     "come, in bounded memory")
+          ->capture_default_str()
+          ->type_name("NAME")
+          ->group("Cache")
+          ->each([this](const std::string&) { protocol_given = true; }));
   add("--positions", positions,
       "absolute: where tokens stood in the text; rolling: among the entries kept, so that a text "
       "may "

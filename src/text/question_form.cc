@@ -94,6 +94,15 @@ std::string Conversation::say(const std::string& text) {
   return all.substr(find_place(all) + kPlace.size());
 }
 
+QuestionForm Conversation::next() const {
+  constexpr std::string_view kMessage = "\uE0B1\uE0A2\uE0B1";  // beside that of the answer
+  Conversation copy = *this;
+  const std::string text = copy.say(std::string(kMessage));
+  const std::size_t at = text.rfind(kMessage);
+  require(at != std::string::npos, "the model's chat template leaves out what is said");
+  return {true, text.substr(0, at), text.substr(at + kMessage.size())};
+}
+
 void Conversation::answered(const std::string& text) { messages_.push_back({"assistant", text}); }
 
 }  // namespace ballast

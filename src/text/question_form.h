@@ -50,6 +50,9 @@ class Conversation {
   /// next one.
   std::string say(const std::string& text);
   void answered(const std::string& text);
+  /// What would stand around the next message: `before` is the text from the end of the last
+  /// answer.
+  QuestionForm next() const;
 
  private:
   ChatTemplate template_;

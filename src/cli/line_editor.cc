@@ -1,0 +1,172 @@
+#include "cli/line_editor.h"
+
+#include <fmt/format.h>
+#include <histedit.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+constexpr std::string_view kPasteBegins = "\033[200~";
+constexpr std::string_view kPasteEnds = "\033[201~";
+constexpr std::string_view kBracketed = "\033[?2004h";
+constexpr std::string_view kNotBracketed = "\033[?2004l";
+constexpr std::size_t kLongPaste = 200;  ///< characters
+
+void append_utf8(std::string& out, wchar_t c) {
+  const auto code = static_cast<std::uint32_t>(c);
+  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+  } else if (code < 0x800) {
+    out += static_cast<char>(0xC0 | code >> 6);
+    tail(0);
+  } else if (code < 0x10000) {
+    out += static_cast<char>(0xE0 | code >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    out += static_cast<char>(0xF0 | code >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+/// Ctrl-C while a line is typed: libedit has given the terminal its state back.
+struct sigaction before_typing;
+extern "C" void on_typing_interrupted(int signal) {
+  [[maybe_unused]] auto written =
+      ::write(STDOUT_FILENO, kNotBracketed.data(), kNotBracketed.size());
+  ::sigaction(signal, &before_typing, nullptr);
+  ::raise(signal);
+}
+
+}  // namespace
+
+struct LineEditor::State {
+  EditLine* el = nullptr;
+  History* history = nullptr;
+  const char* prompt = "";
+  std::vector<std::pair<std::string, std::string>> pastes;  ///< how each stands in lines, its text
+
+  ~State() {
+    if (history != nullptr) ::history_end(history);
+    if (el != nullptr) ::el_end(el);
+  }
+
+  static State& of(EditLine* el) {
+    void* state = nullptr;
+    ::el_get(el, EL_CLIENTDATA, &state);
+    return *static_cast<State*>(state);
+  }
+  static char* prompt_of(EditLine* el) { return const_cast<char*>(of(el).prompt); }
+  static unsigned char paste(EditLine* el, int first);
+};
+
+unsigned char LineEditor::State::paste(EditLine* el, int /*first*/) {
+  std::string text;
+  while (!text.ends_with(kPasteEnds)) {
+    wchar_t c = 0;
+    if (::el_wgetc(el, &c) != 1) return CC_EOF;
+    append_utf8(text, c == L'\r' ? L'\n' : c);
+  }
+  text.resize(text.size() - kPasteEnds.size());
+  const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1;
+  const auto characters = static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+  if (lines > 1 || characters > kLongPaste) {
+    State& state = of(el);
+    const std::string name =
+        fmt::format("[paste {}: {} line{}, {} characters]", state.pastes.size() + 1,
+                    format_count(lines), lines == 1 ? "" : "s", format_count(characters));
+    state.pastes.emplace_back(name, std::move(text));
+    text = name;
+  }
+  return ::el_insertstr(el, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+LineEditor::LineEditor() {
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) return;
+  // libedit decodes what is typed by the locale; texts are UTF-8.
+  std::setlocale(LC_CTYPE, "");
+  if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+  state_ = std::make_unique<State>();
+  State& s = *state_;
+  s.el = ::el_init("ballast", stdin, stdout, stderr);
+  s.history = ::history_init();
+  require(s.el != nullptr && s.history != nullptr, ErrorCode::out_of_memory,
+          "no memory for line editing");
+  HistEvent event;
+  ::history(s.history, &event, H_SETSIZE, 1000);
+  ::history(s.history, &event, H_SETUNIQUE, 1);
+  ::el_set(s.el, EL_CLIENTDATA, &s);
+  ::el_set(s.el, EL_PROMPT, &State::prompt_of);
+  ::el_set(s.el, EL_EDITOR, "emacs");
+  ::el_set(s.el, EL_SIGNAL, 1);
+  ::el_set(s.el, EL_HIST, ::history, s.history);
+  ::el_set(s.el, EL_ADDFN, "ballast-paste", "Insert pasted text", &State::paste);
+  ::el_set(s.el, EL_BIND, kPasteBegins.data(), "ballast-paste", nullptr);
+  ::el_set(s.el, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  ::el_source(s.el, nullptr);  // ~/.editrc
+}
+
+LineEditor::~LineEditor() = default;
+
+std::optional<std::string> LineEditor::read(const char* prompt) {
+  if (!interactive()) {
+    char* text = nullptr;
+    std::size_t room = 0;
+    errno = 0;
+    const ssize_t size = ::getline(&text, &room, stdin);
+    const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
+    if (size < 0) {
+      require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
+              std::strerror(errno));
+      return std::nullopt;
+    }
+    std::string line(text, static_cast<std::size_t>(size));
+    while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+  State& s = *state_;
+  s.prompt = prompt;
+  print(kBracketed);
+  flush_output();
+  struct sigaction action = {};
+  action.sa_handler = on_typing_interrupted;
+  ::sigaction(SIGINT, &action, &before_typing);
+  int count = 0;
+  const char* typed = ::el_gets(s.el, &count);
+  ::sigaction(SIGINT, &before_typing, nullptr);
+  print(kNotBracketed);
+  flush_output();
+  if (typed == nullptr || count <= 0) return std::nullopt;
+  std::string line(typed, static_cast<std::size_t>(count));
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  if (line.find_first_not_of(' ') != std::string::npos) {
+    HistEvent event;
+    ::history(s.history, &event, H_ENTER, line.c_str());
+  }
+  for (const auto& [name, text] : s.pastes) {
+    if (const std::size_t at = line.find(name); at != std::string::npos) {
+      line.replace(at, name.size(), text);
+    }
+  }
+  return line;
+}
+
+}  // namespace ballast::cli

@@ -1,0 +1,230 @@
+// ballast chat through a pseudo-terminal and through pipes.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "program.h"
+
+namespace ballast {
+namespace {
+
+using test::expect_refusal;
+using test::Program;
+using test::ProgramResult;
+using test::run;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kShipped = std::string(BALLAST_SOURCE_DIR) + "/models/ballast-mini.gguf";
+const std::string kRecord = std::string(BALLAST_SOURCE_DIR) + "/examples/record.txt";
+
+/// The program on a terminal of its own.
+class Terminal {
+ public:
+  explicit Terminal(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), BALLAST_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    struct winsize size = {40, 100, 0, 0};
+    child_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
+    if (child_ == 0) {
+      ::setenv("TERM", "xterm", 1);
+      ::signal(SIGINT, SIG_DFL);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~Terminal() {
+    ::close(terminal_);
+    if (child_ > 0) {
+      ::kill(child_, SIGKILL);
+      ::waitpid(child_, nullptr, 0);
+    }
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  /// Reading meanwhile, since a terminal holds only a few thousand characters.
+  void type(const std::string& keys) {
+    for (std::size_t at = 0; at < keys.size();) {
+      const std::size_t part = std::min<std::size_t>(keys.size() - at, 512);
+      const ssize_t written = ::write(terminal_, keys.data() + at, part);
+      ASSERT_GT(written, 0);
+      at += static_cast<std::size_t>(written);
+      while (read_some(0)) {
+      }
+    }
+  }
+  /// What was shown since the last call, up to and with `text`; waits for it.
+  std::string until(const std::string& text) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    std::size_t at = 0;
+    while ((at = shown_.find(text)) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > end || !read_some(1000)) {
+        if (std::chrono::steady_clock::now() > end || closed_) {
+          ADD_FAILURE() << "no '" << text << "' in: " << shown_;
+          return shown_;
+        }
+      }
+    }
+    std::string out = shown_.substr(0, at + text.size());
+    shown_.erase(0, out.size());
+    return out;
+  }
+  int wait() {
+    while (!closed_) read_some(1000);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    child_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  bool read_some(int milliseconds) {
+    struct pollfd ready = {terminal_, POLLIN, 0};
+    if (::poll(&ready, 1, milliseconds) <= 0) return false;
+    char buffer[4096];
+    const ssize_t size = ::read(terminal_, buffer, sizeof buffer);
+    if (size <= 0) {
+      closed_ = true;
+      return false;
+    }
+    shown_.append(buffer, static_cast<std::size_t>(size));
+    return true;
+  }
+
+  int terminal_ = -1;
+  pid_t child_ = -1;
+  bool closed_ = false;
+  std::string shown_;
+};
+
+/// Before libedit draws a line the program asks for bracketed pastes.
+const std::string kReady = "\033[?2004h";
+
+const std::vector<std::string> kChat = {"chat", "-m", kShipped, "-n", "6"};
+
+std::string first_answer(const std::string& message) {
+  const ProgramResult said = Program(kChat, message + "\n").wait();
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  return said.out.substr(0, said.out.find('\n'));
+}
+
+TEST(ChatTerminal, EditsLinesAndRemembersThem) {
+  const std::string answer = first_answer("Hello there");
+  Terminal terminal(kChat);
+  EXPECT_THAT(terminal.until(kReady), HasSubstr("/help lists commands"));
+  // A wrong letter taken back; to the beginning for the first letter and back to the end.
+  terminal.type(
+      "ello therx\x7f"
+      "e\x01H\x05\r");
+  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+  terminal.type("/clear\r");
+  terminal.until(kReady);
+  terminal.type("\033[A\033[A\r");  // up twice: the line before /clear
+  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+  terminal.type("/quit\r");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST(ChatTerminal, APasteOfAnyLengthIsOneTurn) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i % 10) + ": grass\r";
+  Terminal terminal(kChat);
+  terminal.until(kReady);
+  terminal.type("\033[200~" + text + "\033[201~");
+  EXPECT_THAT(terminal.until("characters]"), HasSubstr("[paste 1: 401 lines, 6,000"));
+  terminal.type("\r");
+  terminal.until(kReady);
+  terminal.type("/stats\r");
+  const std::string stats = terminal.until(kReady);
+  const std::size_t at = stats.find("[read ");
+  ASSERT_NE(at, std::string::npos) << stats;
+  EXPECT_EQ(stats.substr(at + 7, 1), ",") << stats;  // thousands of tokens, in one turn
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST(ChatTerminal, AShortPasteStandsInTheLine) {
+  const std::string answer = first_answer("Hello there");
+  Terminal terminal(kChat);
+  terminal.until(kReady);
+  terminal.type("\033[200~Hello there\033[201~\r");
+  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+}
+
+TEST(ChatTerminal, CommandsThatFailDoNotEndIt) {
+  Terminal terminal(kChat);
+  terminal.until(kReady);
+  terminal.type("/hepl\r");
+  EXPECT_THAT(terminal.until(kReady), HasSubstr("did you mean /help?"));
+  terminal.type("/help\r");
+  const std::string help = terminal.until(kReady);
+  for (const char* name :
+       {"/clear", "/context FILE", "/save FILE", "/load FILE", "/stats", "/quit"}) {
+    EXPECT_THAT(help, HasSubstr(name));
+  }
+  terminal.type("/context /no/such/file\r");
+  EXPECT_THAT(terminal.until(kReady), HasSubstr("No such file"));
+  terminal.type("/save x\r");
+  EXPECT_THAT(terminal.until(kReady), HasSubstr("nothing has been said yet"));
+  terminal.type("\x03");  // Ctrl-C
+  EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST(ChatPipe, AsksAboutAContextAsRunDoes) {
+  TempDir dir;
+  const std::string question = "What is the number in line 7?", cache = (dir / "c").string();
+  const ProgramResult answered =
+      run({"run", "-m", kShipped, "-n", "6", "-q", "--context", kRecord, "--question", question});
+  ASSERT_EQ(answered.exit_code, 0) << answered.err;
+  const auto chat = [&](std::vector<std::string> more, const std::string& input) {
+    std::vector<std::string> all = kChat;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProgramResult said = Program(all, input).wait();
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    return said;
+  };
+  EXPECT_EQ(chat({"--context", kRecord}, question + "\n").out, answered.out);
+  const ProgramResult saved =
+      chat({}, "/context " + kRecord + "\n/save " + cache + "\n" + question + "\n");
+  EXPECT_EQ(saved.out, answered.out);
+  EXPECT_THAT(saved.err, HasSubstr("ballast: wrote " + cache));
+  EXPECT_EQ(chat({"--load-cache", cache}, question + "\n").out, answered.out);
+  EXPECT_EQ(chat({}, "Hi\n/load " + cache + "\n" + question + "\n").out,
+            chat({}, "Hi\n").out + answered.out);
+  EXPECT_EQ(
+      run({"run", "-m", kShipped, "-n", "6", "-q", "--load-cache", cache, "--question", question})
+          .out,
+      answered.out);
+}
+
+TEST(ChatPipe, SavesAConversationThatGoesOn) {
+  TempDir dir;
+  const std::string cache = (dir / "c").string();
+  const ProgramResult whole = Program(kChat, "Hello\nAnd then?\n").wait();
+  const ProgramResult first = Program(kChat, "Hello\n/save " + cache + "\n").wait();
+  std::vector<std::string> more = kChat;
+  more.insert(more.end(), {"--load-cache", cache});
+  const ProgramResult second = Program(more, "And then?\n").wait();
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_EQ(first.out + second.out, whole.out);
+}
+
+TEST(ChatPipe, RefusesWhatHasNoEffect) {
+  std::vector<std::string> all = kChat;
+  all.insert(all.end(), {"--load-cache", "x", "--method", "exact"});
+  expect_refusal(run(all), "--method has no effect with --load-cache", 2);
+  all = kChat;
+  all.insert(all.end(), {"--load-cache", "x", "--context", "y"});
+  expect_refusal(run(all), "--context and --load-cache exclude each other", 2);
+  expect_refusal(Program(kChat, "/hepl\n").wait(), "did you mean /help?", 2);
+}
+
+}  // namespace
+}  // namespace ballast
