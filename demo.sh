@@ -2,7 +2,7 @@
 # Installs what is missing, builds Ballast and asks the model that it ships two kinds of questions, with
 # the exact cache and with every method at a part of its bytes: lines of a long record (LongEval) at a
 # quarter and a sixteenth, needles in a haystack at an eighth. No method knows the questions when it
-# compresses. Ends with a page of tables and maps.
+# compresses. Ends with a page that shows what was found and what was kept.
 #   ./demo.sh            about three minutes once it is built
 #   ./demo.sh --quick    fewer questions
 set -euo pipefail
@@ -32,11 +32,11 @@ longeval=../shared/data/longeval/200_lines.jsonl
 
 echo
 "$ballast" eval lines -m "$model" "${lines[@]}" --question-later --methods "$methods" \
-  --shares 0.25,0.0625 --json=results/lines.json
+  --shares 0.25,0.0625 --show-kept --json=results/lines.json
 echo
 "$ballast" eval needle -m "$model" --lengths 2048,3072,4096 --depth-count "$depths" --repeat 2 \
-  --question-later --methods "$methods" --shares 0.125 --json=results/needle.json
+  --question-later --methods "$methods" --shares 0.125 --show-kept --json=results/needle.json
 echo
 "$ballast" report results/lines.json results/needle.json -o results/demo.html \
-  --title 'Every method at a quarter, an eighth and a sixteenth of the cache'
+  --title 'What is still found when most of the cache is gone'
 echo "Open it: file://$PWD/results/demo.html"

@@ -1,30 +1,43 @@
 // Results as one HTML page.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
 #include "ballast/error.h"
 #include "report/result.h"
+#include "report/svg.h"
+#include "report/units.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --text: #1c1e21; --back: #fdfdfc; --soft: #f1f1ef;
-  --line: #d5d5d2; --quiet: #61656b; --link: #005a9c; }
+  --line: #d5d5d2; --quiet: #61656b; --link: #005a9c; --kept: 0, 94, 160; --needle: #c2410c;
+  --s0: #0067a5; --s1: #c44e00; --s2: #00805c; --s3: #a8437f; --s4: #2a7fc0; --s5: #9a6a00;
+  --s6: #7a4fb5; --s7: #4d4d4d; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e5e7; --back: #17191c; --soft: #23262b;
-  --line: #3b4047; --quiet: #a2a7ae; --link: #7fbcf2; } }
+  --line: #3b4047; --quiet: #a2a7ae; --link: #7fbcf2; --kept: 96, 176, 240; --needle: #ff9b5e;
+  --s0: #5cb0f0; --s1: #ff8f4a; --s2: #3fc79a; --s3: #e88fc2; --s4: #9ad0ff; --s5: #e0b040;
+  --s6: #bb9cf0; --s7: #c0c0c0; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 76rem; color: var(--text);
-  background: var(--back); font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0 auto; padding: 1.2rem; max-width: 62rem; color: var(--text);
+  background: var(--back); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 a { color: var(--link); }
-h1 { margin: 0 0 1rem; } h2 { margin: 3rem 0 .5rem; font-size: 1.3rem; }
+h1 { margin: 0 0 .6rem; font-size: 1.6rem; line-height: 1.25; }
+h2 { margin: 2.6rem 0 .5rem; font-size: 1.3rem; } h3 { margin: 1.6rem 0 .3rem; font-size: 1.05rem; }
+.lead { font-size: 1.1rem; max-width: 46rem; } .lead p { margin: .3rem 0; }
 nav ol { padding-left: 1.5rem; }
-.kind { color: var(--quiet); }
+.kind, .quiet { color: var(--quiet); }
 pre { margin: .5rem 0; padding: .6rem .8rem; background: var(--soft); border-radius: 6px;
   white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; }
 code { font: .9rem/1.4 ui-monospace, monospace; }
-details { margin: .5rem 0; color: var(--quiet); } dl { display: grid; margin: .5rem 0;
-  grid-template-columns: max-content 1fr; gap: .1rem 1rem; } dd { margin: 0;
-  overflow-wrap: anywhere; }
+details { margin: .6rem 0; } summary { cursor: pointer; color: var(--quiet); }
+dl { display: grid; margin: .5rem 0; grid-template-columns: minmax(6rem, max-content) 1fr;
+  gap: .1rem 1rem; } dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem;
   font-variant-numeric: tabular-nums; }
@@ -32,37 +45,65 @@ th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 th, td { padding: .2rem .8rem; text-align: left; white-space: nowrap; }
 td { border-bottom: 1px solid var(--line); }
 .n { text-align: right; } .gap td { border-top: 3px double var(--line); }
-figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; max-width: 60rem; }
-.maps { display: flex; flex-wrap: wrap; gap: .5rem 1rem; } .maps figure { margin: 0;
-  flex: 0 1 23rem; }
+figure { margin: 1rem 0; } figcaption { font-weight: 600; margin-bottom: .2rem; }
+svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+svg text { fill: currentColor; } svg .quiet { fill: var(--quiet); } svg .strong { font-weight: 600; }
+.grid { stroke: var(--line); } .axis { stroke: var(--quiet); }
+.rule { stroke: var(--text); stroke-width: 1.5; } .leader { stroke: var(--line); }
+.bar { stroke-width: 1.2; opacity: .75; } .whisker { stroke: var(--text); stroke-width: 1.2; }
+.maps { display: flex; flex-wrap: wrap; gap: .8rem 1.2rem; }
+.maps figure { margin: 0; flex: 0 1 14rem; } .maps figcaption { font-size: .88rem; }
+.scale { max-width: 16rem; color: var(--quiet); }
+.strips { display: grid; grid-template-columns: minmax(5rem, max-content) 1fr max-content;
+  gap: .2rem .7rem; align-items: center; font-size: .88rem; }
+.strips svg { height: 14px; background: var(--soft); }
+.strips rect { fill: rgb(var(--kept)); } .strips .place { fill: none; stroke: var(--needle);
+  stroke-width: 2; vector-effect: non-scaling-stroke; }
+.lost { color: var(--needle); }
+@media (max-width: 34rem) { .strips { grid-template-columns: 1fr max-content; }
+  .strips svg { grid-column: 1 / 3; grid-row: auto; order: 0; } body { padding: .8rem; } }
+.choices { display: flex; flex-wrap: wrap; gap: .4rem 1rem; margin: .8rem 0 .4rem; }
+select { font: inherit; color: inherit; background: var(--soft); border: 1px solid var(--line);
+  border-radius: 4px; padding: .1rem .3rem; max-width: 100%; }
+.textbox { height: 17rem; overflow-y: auto; padding: .6rem .8rem; border: 1px solid var(--line);
+  border-radius: 6px; white-space: pre-wrap; font-size: .9rem; position: relative; }
+.textbox .place { text-decoration: underline 2px var(--needle); text-underline-offset: 3px;
+  font-weight: 600; }
 ul.notes { color: var(--quiet); font-size: .92rem; padding-left: 1.2rem; }
 )";
 
-std::string escape(std::string_view text) {
-  std::string out;
-  for (char c : to_utf8(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
-    }
-  }
-  return out;
+/// Colours the pieces of the text by the share of the chosen heads that keep each.
+constexpr std::string_view kScript = R"(
+for (const view of document.querySelectorAll('.kept')) {
+  const data = JSON.parse(view.querySelector('script').textContent);
+  const box = view.querySelector('.textbox'), method = view.querySelector('.method');
+  const head = view.querySelector('.head'), answer = view.querySelector('.answer');
+  const spans = data.pieces.map((piece, i) => {
+    const span = document.createElement('span');
+    span.textContent = piece;
+    if (i >= data.place[0] && i < data.place[1]) span.className = 'place';
+    box.append(span);
+    return span;
+  });
+  const held = (digits, i) => (parseInt(digits[i >> 2], 16) >> (3 - (i & 3))) & 1;
+  const show = () => {
+    const chosen = data.methods[method.value];
+    const heads = head.value === 'all' ? chosen.kept : [chosen.kept[head.value]];
+    spans.forEach((span, i) => {
+      const share = heads.reduce((sum, digits) => sum + held(digits, i), 0) / heads.length;
+      span.style.background = share ? `rgba(var(--kept), ${(0.08 + 0.42 * share).toFixed(2)})` : '';
+      span.style.opacity = share ? '' : 0.55;
+    });
+    answer.textContent = chosen.answer;
+  };
+  method.onchange = head.onchange = show;
+  show();
+  const place = box.querySelector('.place');
+  if (place) box.scrollTop = place.offsetTop - box.clientHeight / 2;
 }
+)";
+
+std::string escape(std::string_view text) { return escape_html(text); }
 
 std::string settings_html(const Json& settings) {
   if (settings.empty()) return "";
@@ -95,39 +136,343 @@ std::string table_html(const Result& result) {
   return out + "</tbody></table></div>\n";
 }
 
-std::string plots_html(const Result& result) {
-  if (!result.plots.empty() && !can_draw()) {
-    return "<p class=\"kind\">The plots are missing: they are drawn by gnuplot, which was not "
-           "installed where this page was made (Debian's package: gnuplot-nox).</p>\n";
+std::string figure(const Plot& plot, const std::string& caption) {
+  try {
+    return fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n", escape(caption),
+                       chart_svg(plot));
+  } catch (const Error& error) {
+    return fmt::format("<p class=\"kind\">The plot “{}” is missing: {}</p>\n", escape(plot.title),
+                       escape(error.what()));
   }
-  std::string out;
-  bool maps = false;  // maps are many and small, and compared: side by side
-  for (const Plot& plot : result.plots) {
-    const bool map = plot.kind == Plot::Kind::heat && plot.maps.size() == 1;
-    if (map != maps) out += map ? "<div class=\"maps\">\n" : "</div>\n";
-    maps = map;
-    try {
-      out += "<figure>" + plot_svg(plot) + "</figure>\n";
-    } catch (const Error& error) {
-      out += fmt::format("<p class=\"kind\">The plot “{}” is missing: {}</p>\n", escape(plot.title),
-                         escape(error.what()));
+}
+
+bool is_small_map(const Plot& plot) {
+  return plot.kind == Plot::Kind::heat && plot.maps.size() == 1;
+}
+
+/// What the titles of the maps have in common, before the last blank of it.
+std::string common_start(const std::vector<Plot>& plots) {
+  std::string common;
+  std::size_t count = 0;
+  for (const Plot& plot : plots) {
+    if (!is_small_map(plot)) continue;
+    if (count++ == 0) {
+      common = plot.title;
+    } else {
+      std::size_t same = 0;
+      while (same < std::min(common.size(), plot.title.size()) && common[same] == plot.title[same])
+        ++same;
+      common.resize(same);
     }
   }
-  if (maps) out += "</div>\n";
+  const std::size_t blank = common.rfind(' ');
+  return count < 2 || blank == std::string::npos ? "" : common.substr(0, blank + 1);
+}
+
+std::string plots_html(const Result& result) {
+  std::string out;
+  bool maps = false;  // maps are many and small, and compared: side by side
+  const std::string common = common_start(result.plots);
+  const Plot* last = nullptr;
+  const auto end_maps = [&] {
+    out += "</div>\n";
+    if (last != nullptr) {
+      out += fmt::format("<figure class=\"scale\">{}</figure>\n",
+                         heat_scale_svg(last->low, last->high));
+    }
+  };
+  for (const Plot& plot : result.plots) {
+    const bool map = is_small_map(plot);
+    if (map && !maps) {
+      const std::string axes = plot.y_title + (plot.y_title.empty() ? "" : " down, ") +
+                               plot.x_title + (plot.x_title.empty() ? "" : " across");
+      if (!common.empty()) {
+        out += fmt::format("<h3>{} <span class=\"quiet\">{}</span></h3>\n", escape(common),
+                           escape(axes));
+      }
+      out += "<div class=\"maps\">\n";
+    }
+    if (!map && maps) end_maps();
+    maps = map;
+    last = map ? &plot : nullptr;
+    out += figure(plot, map ? plot.title.substr(common.size())
+                            : plot.title + (plot.kind != Plot::Kind::bars && !plot.y_title.empty()
+                                                ? ": " + plot.y_title
+                                                : ""));
+  }
+  if (maps) end_maps();
   return out;
+}
+
+// --- what was kept ---
+
+bool held(const std::string& digits, std::size_t token) {
+  const std::size_t at = token / 4;
+  if (at >= digits.size()) return false;
+  const char c = digits[at];
+  const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 0;
+  return (value >> (3 - token % 4) & 1) != 0;
+}
+
+/// The tokens of the sentence or line that holds the answer; an empty range if there is none.
+std::pair<std::size_t, std::size_t> place_of(const std::vector<std::string>& pieces,
+                                             const Json& expected) {
+  const Json& first = expected.is_array() && !expected.empty() ? expected[0] : expected;
+  std::string answer = first.is_string() ? first.get<std::string>() : first.dump();
+  std::string text;
+  std::vector<std::size_t> begins;
+  for (const std::string& piece : pieces) {
+    begins.push_back(text.size());
+    text += piece;
+  }
+  const std::size_t at = answer.empty() ? std::string::npos : text.find(answer);
+  if (at == std::string::npos) return {0, 0};
+  std::size_t begin = at, end = at + answer.size();
+  const auto ends = [&](std::size_t i) {
+    return text[i] == '\n' || (text[i] == ' ' && i > 0 && text[i - 1] == '.');
+  };
+  while (begin > 0 && !ends(begin - 1)) --begin;
+  while (end < text.size() && !ends(end)) ++end;
+  std::size_t from = pieces.size(), to = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (begins[i] + pieces[i].size() > begin && begins[i] < end) {
+      from = std::min(from, i);
+      to = i + 1;
+    }
+  }
+  return {from, to};
+}
+
+struct KeptMethod {
+  std::string name, answer;
+  double score = 0;
+  std::vector<std::string> kept;
+};
+
+/// Of the tokens [begin, end), the share that is kept, over all heads.
+double kept_share(const KeptMethod& method, std::size_t begin, std::size_t end) {
+  std::size_t count = 0;
+  for (const std::string& digits : method.kept) {
+    for (std::size_t i = begin; i < end; ++i) count += held(digits, i);
+  }
+  const std::size_t all = method.kept.size() * (end - begin);
+  return all == 0 ? 0 : static_cast<double>(count) / static_cast<double>(all);
+}
+
+std::string strip_svg(const KeptMethod& method, std::size_t tokens,
+                      std::pair<std::size_t, std::size_t> place) {
+  constexpr std::size_t kBins = 200;
+  const std::size_t bins = std::min(kBins, tokens);
+  std::string out = fmt::format(
+      "<svg viewBox=\"0 0 {} 14\" preserveAspectRatio=\"none\" role=\"img\" "
+      "aria-label=\"{}\">",
+      bins, escape(method.name));
+  std::size_t begin = 0;
+  std::string shade;
+  const auto draw = [&](std::size_t end) {
+    if (!shade.empty() && shade != "0.00") {
+      out += fmt::format("<rect x=\"{}\" width=\"{}\" height=\"14\" opacity=\"{}\"/>", begin,
+                         end - begin, shade);
+    }
+    begin = end;
+  };
+  for (std::size_t b = 0; b < bins; ++b) {
+    const std::string next =
+        fmt::format("{:.2f}", kept_share(method, b * tokens / bins, (b + 1) * tokens / bins));
+    if (next != shade) draw(b);
+    shade = next;
+  }
+  draw(bins);
+  if (place.second > place.first) {
+    const double scale = static_cast<double>(bins) / static_cast<double>(tokens);
+    out +=
+        fmt::format("<rect class=\"place\" x=\"{:.2f}\" y=\"1\" width=\"{:.2f}\" height=\"12\"/>",
+                    static_cast<double>(place.first) * scale,
+                    std::max(1.0, static_cast<double>(place.second - place.first) * scale));
+  }
+  return out + "</svg>";
+}
+
+std::string kept_html(const Json& kept) {
+  std::vector<std::string> pieces;
+  std::vector<KeptMethod> methods;
+  std::size_t layers = 0, heads = 0;
+  Json expected;
+  std::string question;
+  try {
+    kept.at("pieces").get_to(pieces);
+    layers = kept.at("layers");
+    heads = kept.at("kv_heads");
+    expected = kept.at("expected");
+    question = kept.at("question");
+    for (const Json& m : kept.at("methods")) {
+      methods.push_back({m.at("name"), m.at("answer"), m.at("score"), m.at("kept")});
+    }
+  } catch (const nlohmann::json::exception&) {
+    return "<p class=\"kind\">What was kept is not as ballast writes it.</p>\n";
+  }
+  if (pieces.empty() || methods.empty()) return "";
+  const auto place = place_of(pieces, expected);
+  const auto [from, to] = place;
+  std::string out = fmt::format(
+      "<div class=\"kept\">\n<h3>What each method kept of one text of {} tokens</h3>\n"
+      "<p>Asked afterwards: “{}”. The outline is where the answer stands; a bar is the text from "
+      "left to right, darker where more of the {} KV heads keep it.</p>\n<div "
+      "class=\"strips\">\n",
+      format_count(pieces.size()), escape(question.substr(0, 400)), layers * heads);
+  Json names = Json::array();
+  std::string choices;
+  std::size_t chosen = 0;
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    const KeptMethod& method = methods[m];
+    if (chosen == 0 && method.name != "exact") chosen = m;
+    const bool right = method.score >= 1;
+    out += fmt::format("<span>{}</span>{}<span{}>{}{}</span>\n", escape(method.name),
+                       strip_svg(method, pieces.size(), place), right ? "" : " class=\"lost\"",
+                       to > from ? format_percent(kept_share(method, from, to)) + " of it, " : "",
+                       right ? "right" : "wrong");
+    names.push_back({{"answer", method.answer}, {"kept", method.kept}});
+  }
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    choices += fmt::format("<option value=\"{}\"{}>{}</option>", m, m == chosen ? " selected" : "",
+                           escape(methods[m].name));
+  }
+  out += fmt::format(
+      "</div>\n<div class=\"choices\"><label>method <select class=\"method\">{}"
+      "</select></label>\n<label>heads <select class=\"head\"><option "
+      "value=\"all\">all</option>",
+      choices);
+  for (std::size_t l = 0; l < layers; ++l) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      out += fmt::format("<option value=\"{}\">layer {}, head {}</option>", l * heads + h, l, h);
+    }
+  }
+  std::string data = Json{{"pieces", pieces}, {"place", {from, to}}, {"methods", names}}.dump(
+      -1, ' ', true, Json::error_handler_t::replace);
+  for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) {
+    data.replace(at, 1, "\\u003c");
+  }
+  out +=
+      "</select></label></div>\n<div class=\"textbox\" tabindex=\"0\"></div>\n"
+      "<p>Its answer: <b class=\"answer\"></b></p>\n"
+      "<noscript><p class=\"kind\">The text is shown by a script.</p></noscript>\n"
+      "<script type=\"application/json\">" +
+      data + "</script>\n</div>\n";
+  return out;
+}
+
+// --- in words ---
+
+bool is_overall(const Json& row) {
+  return std::ranges::any_of(row.items(), [](const auto& item) {
+    return item.key() != "method" && item.value() == "all";
+  });
+}
+
+/// For each size of memory: exact, the best methods and the worst.
+std::string verdict_html(const Result& result) {
+  const auto score = std::ranges::find(result.columns, "score", &ResultColumn::key);
+  if (score == result.columns.end() || score->unit != Unit::percent) return "";
+  const bool overall = std::ranges::any_of(result.rows, is_overall);
+  std::map<double, std::vector<const Json*>, std::greater<>> sizes;
+  const Json* exact = nullptr;
+  std::size_t exacts = 0;
+  std::string of;
+  for (const Json& row : result.rows) {
+    if ((overall && !is_overall(row)) || !row.contains("method") || !row.contains("score"))
+      continue;
+    bool sized = false;
+    for (const char* key : {"share", "rate", "budget"}) {
+      if (!row.contains(key) || !row[key].is_number()) continue;
+      sizes[row[key].get<double>()].push_back(&row);
+      of = key;
+      sized = true;
+    }
+    if (!sized && row["method"] == "exact") {
+      exact = &row;
+      ++exacts;
+    }
+  }
+  // Several groups without a mean have no one verdict.
+  if (exact == nullptr || exacts > 1) return "";
+  const auto value = [&](const Json& row) { return format_cell(row, *score); };
+  std::string out = "<ul>\n<li>The exact cache: " + escape(value(*exact)) + ".</li>\n";
+  for (auto& [size, rows] : sizes) {
+    std::ranges::stable_sort(rows, std::greater<>{}, [](const Json* row) {
+      const Json& x = (*row)["score"];
+      return x.is_number() ? x.get<double>() : -1.0;
+    });
+    out += fmt::format(
+        "<li>With {}: ",
+        of == "budget"
+            ? format_count(static_cast<std::size_t>(size)) + " entries a head"
+            : fmt::format("{:.4g}% of its {}", 100 * size, of == "share" ? "bytes" : "entries"));
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()); ++i) {
+      const Json& row = *rows[i];
+      out += fmt::format("{}{} {}", i == 0 ? "" : ", ",
+                         i == 0 ? "<b>" + escape(format_cell(row, {"method", ""})) + "</b>"
+                                : escape(format_cell(row, {"method", ""})),
+                         escape(value(row)));
+    }
+    if (rows.size() > 3) {
+      out += fmt::format("; last {} {}", escape(format_cell(*rows.back(), {"method", ""})),
+                         escape(value(*rows.back())));
+    }
+    out += ".</li>\n";
+  }
+  return out + "</ul>\n";
+}
+
+std::size_t count_methods(const Result& result) {
+  std::vector<Json> names;
+  for (const Json& row : result.rows) {
+    if (!row.contains("method") || row["method"] == "exact") continue;
+    if (std::ranges::find(names, row["method"]) == names.end()) names.push_back(row["method"]);
+  }
+  return names.size();
+}
+
+/// What was asked, of which model.
+std::string lead_html(const std::vector<Result>& results) {
+  std::string model, asked;
+  std::size_t methods = 0;
+  bool later = true, any = false;
+  for (const Result& result : results) {
+    if (!result.settings.is_object() || !result.settings.contains("model") ||
+        !result.settings["model"].is_string() || !result.settings.contains("samples")) {
+      continue;
+    }
+    model = std::filesystem::path(result.settings["model"].get<std::string>()).filename().string();
+    asked += fmt::format("{}{} questions of “{}”", asked.empty() ? "" : ", ",
+                         result.settings["samples"].dump(), escape(result.title));
+    methods = std::max(methods, count_methods(result));
+    later = later && result.settings.value("question_later", Json(false)) == true;
+    any = true;
+  }
+  if (!any) return "";
+  return fmt::format(
+      "<div class=\"lead\"><p>The model {} was asked {}: with the exact key-value cache, and with "
+      "{} method{} that keep{} a part of it.</p>\n<p>{}</p></div>\n",
+      escape(model), asked, methods, methods == 1 ? "" : "s", methods == 1 ? "s" : "",
+      later ? "No method knew the question when it compressed the text, so what it threw away was "
+              "gone."
+            : "Where the question is part of the text, methods knew it when they compressed.");
 }
 
 std::string result_html(const Result& result, std::size_t number) {
   std::string out =
       fmt::format("<section id=\"r{}\">\n<h2>{}</h2>\n", number, escape(result.title));
-  out += fmt::format("<pre><code>{}</code></pre>\n", escape(result.command));
-  out += settings_html(result.settings) + table_html(result) + plots_html(result);
+  out += verdict_html(result) + plots_html(result);
+  if (!result.kept.is_null()) out += kept_html(result.kept);
+  out += fmt::format("<details><summary>Table, {} row{}</summary>\n", result.rows.size(),
+                     result.rows.size() == 1 ? "" : "s");
+  out += table_html(result);
   if (!result.notes.empty()) {
     out += "<ul class=\"notes\">\n";
     for (const std::string& note : result.notes) out += "<li>" + escape(note) + "</li>\n";
     out += "</ul>\n";
   }
-  return out + "</section>\n";
+  return out + "</details>\n" + settings_html(result.settings) + "</section>\n";
 }
 
 }  // namespace
@@ -138,14 +483,24 @@ std::string html_page(std::string_view title, const std::vector<Result>& results
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
       escape(title), kStyle);
-  out += "<nav><ol>\n";
+  out += lead_html(results) + "<nav><ol>\n";
   for (std::size_t i = 0; i < results.size(); ++i) {
     out += fmt::format("<li><a href=\"#r{}\">{}</a> <span class=\"kind\">{}</span></li>\n", i + 1,
                        escape(results[i].title), escape(results[i].experiment));
   }
   out += "</ol></nav>\n<main>\n";
-  for (std::size_t i = 0; i < results.size(); ++i) out += result_html(results[i], i + 1);
-  return out + "</main>\n</body>\n</html>\n";
+  bool kept = false;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    out += result_html(results[i], i + 1);
+    kept = kept || !results[i].kept.is_null();
+  }
+  if (!results.empty()) out += "<h2>Commands</h2>\n";
+  for (const Result& result : results) {
+    out += fmt::format("<pre><code>{}</code></pre>\n", escape(result.command));
+  }
+  out += "</main>\n";
+  if (kept) out += fmt::format("<script>{}</script>\n", kScript);
+  return out + "</body>\n</html>\n";
 }
 
 }  // namespace ballast

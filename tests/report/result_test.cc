@@ -142,7 +142,8 @@ TEST(HtmlPage, HoldsEverythingAndNothingFromOutside) {
        {"<title>Results of today</title>", "<a href=\"#r2\">A demonstration</a>",
         "<code>ballast eval demo --methods &#39;a;b&#39;</code>", "<dt>seeds</dt><dd>3</dd>",
         "<th class=\"n\">error</th>", "<td class=\"n\">0.500 ± 0.125</td>", "<td>b</td>",
-        "<tr class=\"gap\">", "<li>error  is small</li>", "prefers-color-scheme: dark"}) {
+        "<tr class=\"gap\">", "<li>error  is small</li>", "prefers-color-scheme: dark",
+        "<details><summary>Table, 3 rows"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
   for (const char* outside : {"src=", "@import", "<script", "<link", "href=\"http"}) {
@@ -170,7 +171,6 @@ TEST(HtmlPage, TextIsNeverMarkup) {
 }
 
 TEST(HtmlPage, MapsStandSideBySide) {
-  if (!can_draw()) GTEST_SKIP() << "gnuplot is not installed";
   Result r = small_result();
   Plot map;
   map.kind = Plot::Kind::heat;
@@ -191,7 +191,6 @@ TEST(HtmlPage, MapsStandSideBySide) {
 }
 
 TEST(HtmlPage, APlotThatCannotBeDrawnIsNamed) {
-  if (!can_draw()) GTEST_SKIP() << "gnuplot is not installed";
   Result r = small_result();
   r.plots[0].title = "Nothing";
   r.plots[0].lines.clear();
@@ -199,13 +198,36 @@ TEST(HtmlPage, APlotThatCannotBeDrawnIsNamed) {
               HasSubstr("The plot “Nothing” is missing: there is nothing to draw"));
 }
 
-TEST(HtmlPage, WithoutGnuplotItSaysSo) {
-  const std::string path = std::getenv("PATH");
-  ::setenv("PATH", "/nowhere", 1);
-  const std::string page = html_page("t", {small_result()});
-  ::setenv("PATH", path.c_str(), 1);
-  EXPECT_THAT(page, HasSubstr("The plots are missing: they are drawn by gnuplot"));
-  EXPECT_THAT(page, HasSubstr("<td class=\"n\">0.500 ± 0.125</td>"));
+TEST(HtmlPage, ShowsWhatWasKept) {
+  Result r = small_result();
+  r.kept = {{"question", "Which number?"},
+            {"expected", {"42"}},
+            {"pieces", {"It is ", "day. ", "The ", "number ", "is ", "42.", " Bye", "</script>"}},
+            {"layers", 1},
+            {"kv_heads", 2},
+            {"methods",
+             {{{"name", "exact"}, {"answer", "42"}, {"score", 1}, {"kept", {"ff", "ff"}}},
+              {{"name", "half"}, {"answer", "no"}, {"score", 0}, {"kept", {"3c", "00"}}}}}};
+  const std::string page = html_page("t", {r});
+  EXPECT_THAT(page, HasSubstr("one text of 8 tokens"));
+  EXPECT_THAT(page, HasSubstr("100% of it, right"));
+  EXPECT_THAT(page, HasSubstr("<span class=\"lost\">50.0% of it, wrong"));  // "The number is 42."
+  EXPECT_THAT(page, HasSubstr("\"place\":[2,6]"));
+  EXPECT_THAT(page, HasSubstr("\\u003c/script>"));
+  EXPECT_THAT(page, HasSubstr("layer 0, head 1"));
+  r.kept = {{"question", 1}};
+  EXPECT_THAT(html_page("t", {r}), HasSubstr("What was kept is not as ballast writes it"));
+}
+
+TEST(HtmlPage, LinesAreLabelledAndExactIsARule) {
+  Result r = small_result();
+  r.plots[0].lines = {{"exact", {{0.25, 0.9, 0, 0.8, 0.95}, {0.5, 0.9, 0, 0.8, 0.95}}},
+                      {"h2o", {{0.25, 0.1, 0, 0.05, 0.2}, {0.5, 0.4, 0, 0.3, 0.5}}}};
+  const std::string page = html_page("t", {r});
+  EXPECT_THAT(page, HasSubstr("class=\"rule\""));
+  EXPECT_THAT(page, HasSubstr(">h2o</text>"));
+  EXPECT_THAT(page, HasSubstr(">100%</text>"));  // an axis of shares
+  EXPECT_THAT(page, HasSubstr("class=\"bar\""));
 }
 
 TEST(HtmlPage, WithoutResults) { EXPECT_THAT(html_page("t", {}), HasSubstr("<h1>t</h1>")); }
