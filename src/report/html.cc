@@ -54,14 +54,15 @@ svg text { fill: currentColor; } svg .quiet { fill: var(--quiet); } svg .strong 
 .maps { display: flex; flex-wrap: wrap; gap: .8rem 1.2rem; }
 .maps figure { margin: 0; flex: 0 1 14rem; } .maps figcaption { font-size: .88rem; }
 .scale { max-width: 16rem; color: var(--quiet); }
-.strips { display: grid; grid-template-columns: minmax(5rem, max-content) 1fr max-content;
-  gap: .2rem .7rem; align-items: center; font-size: .88rem; }
+.strips > div { display: grid; grid-template: "name bar label" / 12rem 1fr 9rem;
+  gap: 0 .7rem; align-items: center; font-size: .88rem; margin: .2rem 0; }
+.strips svg { grid-area: bar; }
 .strips svg { height: 14px; background: var(--soft); }
 .strips rect { fill: rgb(var(--kept)); } .strips .place { fill: none; stroke: var(--needle);
   stroke-width: 2; vector-effect: non-scaling-stroke; }
 .lost { color: var(--needle); }
-@media (max-width: 34rem) { .strips { grid-template-columns: 1fr max-content; }
-  .strips svg { grid-column: 1 / 3; grid-row: auto; order: 0; } body { padding: .8rem; } }
+@media (max-width: 34rem) { body { padding: .8rem; }
+  .strips > div { grid-template: "name label" "bar bar" / 1fr max-content; } }
 .choices { display: flex; flex-wrap: wrap; gap: .4rem 1rem; margin: .8rem 0 .4rem; }
 select { font: inherit; color: inherit; background: var(--soft); border: 1px solid var(--line);
   border-radius: 4px; padding: .1rem .3rem; max-width: 100%; }
@@ -327,7 +328,7 @@ std::string kept_html(const Json& kept) {
     const KeptMethod& method = methods[m];
     if (chosen == 0 && method.name != "exact") chosen = m;
     const bool right = method.score >= 1;
-    out += fmt::format("<span>{}</span>{}<span{}>{}{}</span>\n", escape(method.name),
+    out += fmt::format("<div><span>{}</span>{}<span{}>{}{}</span></div>\n", escape(method.name),
                        strip_svg(method, pieces.size(), place), right ? "" : " class=\"lost\"",
                        to > from ? format_percent(kept_share(method, from, to)) + " of it, " : "",
                        right ? "right" : "wrong");

@@ -179,7 +179,8 @@ TEST(HtmlPage, MapsStandSideBySide) {
   const Plot line = r.plots[0];
   r.plots = {map, map, line, map};
   const std::string page = html_page("t", {r});
-  const std::string figures = page.substr(page.find("<div class=\"maps\">"));
+  const std::size_t begin = page.find("<div class=\"maps\">");
+  const std::string figures = page.substr(begin, page.find("<details>", begin) - begin);
   std::string order;
   for (std::size_t at = 0; (at = figures.find('<', at)) != std::string::npos; ++at) {
     const std::string_view rest = std::string_view(figures).substr(at);

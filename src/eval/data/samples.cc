@@ -182,7 +182,9 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
     if (missing.empty()) continue;
     const auto made = runner.ask(samples[i], missing, [&](double done) {
       if (advance) {
-        const double here = cost_before[i] + done * (cost_before[i + 1] - cost_before[i]);
+        // The first answer includes the reading, which takes about as long as all answers.
+        const double share = (1 + done) / 2;
+        const double here = cost_before[i] + share * (cost_before[i + 1] - cost_before[i]);
         advance(here / cost_before.back());
       }
     });
