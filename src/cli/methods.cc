@@ -133,8 +133,10 @@ void list_methods(JsonOption& json) {
   if (json.text()) {
     print(table.to_string(terminal_width()));
     print(
-        "\nA method string is name:key=value,key=value, such as balancekv:rate=0.25,block=256.\n"
-        "Keys, defaults and ranges of one method: ballast methods NAME\n");
+        wrap("\nA method string is name:key=value,key=value, such as "
+             "balancekv:rate=0.25,block=256.\n"
+             "Keys, defaults and ranges of one method: ballast methods NAME\n",
+             terminal_width()));
   }
   json.write({{"methods", std::move(all)}});
 }

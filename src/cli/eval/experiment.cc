@@ -45,21 +45,25 @@ void explain_errors(Result& result) {
   std::vector<std::string> fixed;
   for (const ResultColumn& column : result.columns) {
     const bool of_questions = column.error_key == column.key + "_error";
-    const bool of_seeds = column.error_key.find("seeds") != std::string::npos;
+    // Beside the value, or in a column of its own.
+    const bool own = column.key.find("sd_seeds") != std::string::npos;
+    const std::string error_key = own ? column.key : column.error_key;
+    const bool of_seeds = error_key.find("seeds") != std::string::npos;
     std::map<std::string, bool> varies;
     for (const Json& row : result.rows) {
       const bool has_interval = row.contains(column.key + "_low");
       interval |= has_interval;
-      if (column.error_key.empty() || !row.contains(column.error_key)) continue;
-      const Json& error = row[column.error_key];
+      if (error_key.empty() || !row.contains(error_key)) continue;
+      const Json& error = row[error_key];
       const bool zero = error.is_number() && error.get<double>() == 0;
       standard_error |= of_questions && !has_interval && !zero;
       if (of_seeds && row.contains("method")) varies[row["method"].dump()] |= !zero;
     }
     const auto seeds = result.settings.find("seeds");
     if (!of_seeds || seeds == result.settings.end() || *seeds == 1) continue;
-    for (const Json& row : result.rows) {
+    for (Json& row : result.rows) {
       if (!row.contains("method") || varies[row["method"].dump()]) continue;
+      if (own) row[error_key] = nullptr;
       const std::string name = format_cell(row, {"method", ""});
       if (std::ranges::find(fixed, name) == fixed.end()) fixed.push_back(name);
     }
