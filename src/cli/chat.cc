@@ -363,7 +363,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->footer(
       "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
       "Lines are edited as in a shell; a pasted text is one message.\n\n"
-      "Example:\n  ballast chat -m model.gguf --cache 1/8 --context book.txt");
+      "Example:\n  ballast chat -m model.gguf --cache 256M --context book.txt");
   app->callback([options, &task] {
     task = [options] {
       check(*options);
