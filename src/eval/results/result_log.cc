@@ -53,7 +53,7 @@ std::FILE* open_alone(const fs::path& path) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int file =
         ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (file < 0) fail("{}: cannot write: {}", path.string(), std::strerror(errno));
+    if (file < 0) fail(ErrorCode::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
     std::FILE* const out = ::fdopen(file, "ab");
     if (out == nullptr) {
       ::close(file);
