@@ -137,6 +137,7 @@ TEST(ChatTerminal, APasteOfAnyLengthIsOneTurn) {
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i % 10) + ": grass\r";
   Terminal terminal(kChat);
   terminal.until(kReady);
+  terminal.until("> ");  // the terminal no longer gathers lines of its own
   terminal.type("\033[200~" + text + "\033[201~");
   EXPECT_THAT(terminal.until("characters]"), HasSubstr("[paste 1: 401 lines, 5,600 characters]"));
   terminal.type("\r");
