@@ -203,8 +203,10 @@ namespace {
 /// Hands blocks to the summary, with the attention sums of the latest queries. These replace the
 /// accumulated sums unless the method uses both.
 void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Block> blocks,
-                   std::span<const float> latest) {
+                   std::span<const float> latest, const AskedQueries& asked) {
   for (Block& block : blocks) {
+    block.queries = asked.rows;
+    block.query_positions = asked.positions;
     if (!latest.empty()) {
       (watch.kind == AttentionStats::Kind::both ? block.recent_attention_sum
                                                 : block.attention_sum) = latest.first(block.size());
@@ -234,7 +236,7 @@ std::vector<float> HeadCache::scores(const Budget& budget, Position now,
 }
 
 void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
-                          std::span<const float> latest) {
+                          std::span<const float> latest, const AskedQueries& asked) {
   const std::size_t all = window.size();
   const std::size_t first = std::min(budget.sink, all);
   const std::size_t last = std::min(budget.window, all - first);
@@ -256,7 +258,7 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   summary = make_summary(setup);
   if (summary && middle > 0) {
     absorb_blocks(*summary, setup.policy.attention_stats(), everything.blocks(first, middle, now),
-                  latest.empty() ? latest : latest.subspan(first));
+                  latest.empty() ? latest : latest.subspan(first), asked);
   }
   window = Window(setup, std::max(room, last), everything.attention_sum_bytes() != 0);
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
@@ -285,7 +287,8 @@ void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now) {
   window = Window(setup, 0, false);
 }
 
-void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest) {
+void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
+                              const AskedQueries& asked) {
   if (summary) {
     const AttentionStats watch = setup.policy.attention_stats();
     const std::size_t middle = summary->entries();
@@ -295,7 +298,7 @@ void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const f
                                                : summary->observe(attention_sum);
       latest = latest.subspan(sink + middle);
     }
-    absorb_blocks(*summary, watch, window.blocks(0, count, now), latest);
+    absorb_blocks(*summary, watch, window.blocks(0, count, now), latest, asked);
   }
   window.drop_oldest(count);
 }

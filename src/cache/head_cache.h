@@ -72,6 +72,12 @@ class Window {
   std::size_t size_ = 0;
 };
 
+/// The last queries that a layer remembers of a KV head, for methods that want them; else empty.
+struct AskedQueries {
+  ConstMatrix rows;
+  std::span<const Position> positions;  ///< of each row
+};
+
 /// sink | summary | window.
 struct HeadCache {
   SummarySetup setup;  ///< capacity, tokens and sink are known once the middle is summarised
@@ -97,14 +103,15 @@ struct HeadCache {
   /// budget.window tokens with room for `room` rows. `latest`: every entry's attention sum of the
   /// last queries, or empty.
   void summarize(const Budget& budget, std::size_t room, Position now,
-                 std::span<const float> latest);
+                 std::span<const float> latest, const AskedQueries& asked);
   /// Hands the window, which holds everything, to the summary with the tier of every token. A
   /// window with room for `room` rows remains.
   void summarize(std::span<const std::uint8_t> tiers, std::size_t room, Position now);
   /// Hands the window to the summary, with the tier of every entry held there and of every token.
   void end_chunk(std::span<const std::uint8_t> tiers, Position now);
   /// The oldest `count` tokens leave the window.
-  void absorb_oldest(std::size_t count, Position now, std::span<const float> latest);
+  void absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
+                     const AskedQueries& asked);
   std::vector<KeptEntry> kept(Position now) const;
   /// Becomes a copy of `other`, of another sequence with the same options. `ring`: of its window.
   void copy(const HeadCache& other, bool ring);

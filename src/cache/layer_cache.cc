@@ -171,8 +171,11 @@ bool LayerCache::parallel(std::size_t tokens) const {
 void LayerCache::make_room() {
   if (state_ == State::whole) return summarize();
   const auto latest = recent_attention_sums();
-  parallel_for(heads_.size(),
-               [&](std::size_t h) { heads_[h].absorb_oldest(budget_.step, now(), latest[h]); });
+  const std::vector<Latest> asked = this->asked();
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    heads_[h].absorb_oldest(budget_.step, now(), latest[h],
+                            {asked[h].queries.view(), asked[h].positions});
+  });
 }
 
 void LayerCache::finish_prompt(const Policy& counted) {
@@ -246,6 +249,7 @@ void LayerCache::summarize() {
   }
   const auto latest = recent_attention_sums();
   const std::vector<std::size_t> capacities = this->capacities(latest);
+  const std::vector<Latest> asked = this->asked();
   parallel_for(heads_.size(), [&](std::size_t h) {
     HeadCache& head = heads_[h];
     if (options_.expected_tokens > budget_.sink + budget_.window) {
@@ -253,7 +257,7 @@ void LayerCache::summarize() {
     }
     Budget budget = budget_;
     budget.summary = capacities[h];
-    head.summarize(budget, room, now(), latest[h]);
+    head.summarize(budget, room, now(), latest[h], {asked[h].queries.view(), asked[h].positions});
   });
   state_ = slides ? State::sliding : State::growing;
   if (state_ == State::sliding) return;
@@ -336,6 +340,12 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
   });
   if (watch_.whole_layer) add_up(attention_sums);
   return attention_sums;
+}
+
+std::vector<LayerCache::Latest> LayerCache::asked() const {
+  std::vector<Latest> out(heads_.size());
+  for (std::size_t h = 0; watch_.queries && h < out.size(); ++h) out[h] = latest_queries(h);
+  return out;
 }
 
 std::vector<float> LayerCache::drop_scores(std::size_t h) const {

@@ -103,6 +103,8 @@ class LayerCache {
     std::vector<float> biases;
   };
   Latest latest_queries(std::size_t head) const;
+  /// The same of every head, if the method wants queries themselves; else empty ones.
+  std::vector<Latest> asked() const;
   /// The attention sum that the latest queries give every entry, a head each; empty if the method
   /// does not use it.
   std::vector<std::vector<float>> recent_attention_sums() const;

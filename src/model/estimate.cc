@@ -77,7 +77,7 @@ class Sizes {
     queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
     if (options.policy.attention_stats().query_moments || options.recording.query_moments) {
       const QueryMoments moments(c.heads / c.kv_heads, c.key_dim, {});
-      moments_ = moments.bytes();
+      moments_ = moments.saved_numbers() * sizeof(double);
     }
   }
 

@@ -25,15 +25,19 @@ void turn(const Rotary& rotary, std::span<const double> table, std::span<double>
 }  // namespace
 
 QueryMoments::QueryMoments(std::size_t query_heads, std::size_t dim, const Rotary& rotary)
-    : dim_(dim), rotary_(rotary), heads_(query_heads) {
+    : query_heads_(query_heads), dim_(dim), rotary_(rotary) {}
+
+void QueryMoments::allocate() {
+  heads_.resize(query_heads_);
   for (Head& head : heads_) {
-    head.sum.resize(dim);
-    head.squares.resize(dim * (dim + 1) / 2);
+    head.sum.resize(dim_);
+    head.squares.resize(dim_ * (dim_ + 1) / 2);
   }
 }
 
 void QueryMoments::add(std::size_t query_head, std::span<const float> query, Position position) {
   if (position < kSkipped) return;
+  if (heads_.empty()) allocate();
   std::vector<double> row(query.begin(), query.end());
   if (!rotary_.frequencies.empty()) {
     std::vector<double> back;
@@ -55,9 +59,9 @@ void QueryMoments::add(std::size_t query_head, std::span<const float> query, Pos
 
 QueryMoments::Moments QueryMoments::turned(std::size_t query_head, Position from,
                                            std::size_t count) const {
-  const Head& head = heads_[query_head];
   Moments out{std::vector<double>(dim_), std::vector<double>(dim_ * dim_)};
-  if (head.count == 0) return out;
+  if (heads_.empty() || heads_[query_head].count == 0) return out;
+  const Head& head = heads_[query_head];
   for (std::size_t a = 0; a < dim_; ++a) out.mean[a] = head.sum[a] / head.count;
   const double* squares = head.squares.data();
   for (std::size_t a = 0; a < dim_; ++a) {
@@ -94,7 +98,7 @@ QueryMoments::Moments QueryMoments::turned(std::size_t query_head, Position from
 }
 
 std::size_t QueryMoments::saved_numbers() const {
-  return heads_.size() * (1 + dim_ + dim_ * (dim_ + 1) / 2);
+  return query_heads_ * (1 + dim_ + dim_ * (dim_ + 1) / 2);
 }
 
 std::size_t QueryMoments::bytes() const {
@@ -102,6 +106,7 @@ std::size_t QueryMoments::bytes() const {
 }
 
 void QueryMoments::save(ByteWriter& out) const {
+  if (heads_.empty()) out.put_all<double>(std::vector<double>(saved_numbers()));
   for (const Head& head : heads_) {
     out.put<double>(head.count);
     out.put_all<double>(head.sum);
@@ -110,6 +115,10 @@ void QueryMoments::save(ByteWriter& out) const {
 }
 
 void QueryMoments::load(ByteReader& in) {
+  require(saved_numbers() <= in.left() / sizeof(double),
+          "{}: moments of queries, {} numbers, cannot be in {} bytes", in.what(), saved_numbers(),
+          in.left());
+  allocate();
   for (Head& head : heads_) {
     head.count = in.get<double>();
     in.get_all<double>(head.sum);
@@ -119,6 +128,7 @@ void QueryMoments::load(ByteReader& in) {
                 std::ranges::all_of(head.squares, finite),
             "{}: the moments of queries are not numbers", in.what());
   }
+  if (std::ranges::all_of(heads_, [](const Head& head) { return head.count == 0; })) heads_ = {};
 }
 
 }  // namespace ballast

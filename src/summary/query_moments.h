@@ -33,8 +33,8 @@ class QueryMoments {
   /// from + 1, … (`count` of them) turns both. Zeros when there were no queries.
   Moments turned(std::size_t query_head, Position from, std::size_t count) const;
 
-  std::size_t query_heads() const { return heads_.size(); }
-  std::size_t bytes() const;
+  std::size_t query_heads() const { return query_heads_; }
+  std::size_t bytes() const;  ///< nothing before the first query
   /// Numbers that save() writes: 1 + dim + dim (dim + 1) / 2 a query head, f64.
   std::size_t saved_numbers() const;
   void save(ByteWriter& out) const;
@@ -47,9 +47,12 @@ class QueryMoments {
     std::vector<double> squares;  ///< sums of products, rows of the lower triangle
   };
 
+  void allocate();
+
+  std::size_t query_heads_ = 0;
   std::size_t dim_ = 0;
   Rotary rotary_;
-  std::vector<Head> heads_;
+  std::vector<Head> heads_;  ///< none before the first query
 };
 
 }  // namespace ballast

@@ -26,7 +26,8 @@
   METHOD(keydiff)               \
   METHOD(expected_attention)    \
   METHOD(criticalkv)            \
-  METHOD(dropkv)
+  METHOD(dropkv)                \
+  METHOD(attention_matching)
 // clang-format on
 
 namespace ballast {

@@ -141,14 +141,14 @@ TEST(QueryMoments, CachesNoteThemUntilTheyAreUsed) {
   Cache cache(s.shape, options_of("expected-attention:budget=20", Protocol::prefill));
   feed(cache, s, 0, 60, 11);
   const QueryMoments moments(2, 16, {});
-  EXPECT_EQ(cache.bytes().attention_stats, 4 * moments.bytes());
+  EXPECT_EQ(cache.bytes().attention_stats, 4 * 8 * moments.saved_numbers());
   EXPECT_THAT(error_of([&] { cache.truncate(50); }), testing::HasSubstr("clone"));
   cache.finish_prompt();
   EXPECT_EQ(cache.bytes().attention_stats, 0u);
   // A stream goes on using them.
   Cache stream(s.shape, options_of("expected-attention:budget=20", Protocol::stream));
   feed(stream, s, 0, 60, 11);
-  EXPECT_EQ(stream.bytes().attention_stats, 4 * moments.bytes());
+  EXPECT_EQ(stream.bytes().attention_stats, 4 * 8 * moments.saved_numbers());
 }
 
 }  // namespace

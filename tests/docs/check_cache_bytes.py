@@ -33,11 +33,13 @@ CACHES = [
     ("expected-attention:rate=0.25", "q4", "prefill"),
     ("criticalkv:rate=0.25", "bf16", "stream"),
     ("dropkv:rate=0.25", "q2", "stream"),
+    ("attention-matching:rate=0.25", "bf16", "stream"),
     ("kvzip:bytes=0.3", "int8", "prefill"),
 ]
 SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten", "dropkv")
 # The default of `observe`.
-QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32}
+QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32,
+           "attention-matching": 128}
 GROWING = 1  # the state of a layer
 
 
@@ -116,7 +118,7 @@ def read_cache(data, value_samples):
         elif name == "uniform":
             entries()
             r.get("QQ" if "from=oldest" in method else "Q")
-        elif name in ("keydiff", "expected-attention"):
+        elif name in ("keydiff", "expected-attention", "attention-matching"):
             entries()
         elif name == "criticalkv":
             r.skip("ff", entries())

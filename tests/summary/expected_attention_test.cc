@@ -143,6 +143,17 @@ TEST(QueryMoments, GoOnFromAFileAndRefuseWhatIsNotANumber) {
   ByteReader in(out.bytes);
   copy.load(in);
   EXPECT_EQ(copy.turned(1, 40, 9).covariance, asked.moments.turned(1, 40, 9).covariance);
+  EXPECT_EQ(copy.bytes(), out.bytes.size());
+  // Before the first query there is nothing to hold, and a short file is refused at once.
+  const QueryMoments none(2, 6, {});
+  MemoryWriter zeros;
+  none.save(zeros);
+  EXPECT_EQ(zeros.bytes.size(), out.bytes.size());
+  ByteReader empty(zeros.bytes), cut(std::span<const std::byte>(out.bytes).first(100));
+  copy.load(empty);
+  EXPECT_EQ(copy.bytes(), 0u);
+  EXPECT_THAT(error_of([&] { QueryMoments(1 << 30, 6, {}).load(cut); }),
+              testing::HasSubstr("cannot be in 100 bytes"));
   std::vector<std::byte> damaged = out.bytes;
   std::ranges::fill(std::span(damaged).subspan(16, 8), std::byte{0xff});
   ByteReader bad(damaged);

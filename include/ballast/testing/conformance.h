@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -113,6 +114,17 @@ TEST_P(EveryMethod, KeptEntriesExplainTheAnswer) {
   const std::size_t last = kTokens - 1;
   for (std::size_t head = 0; head < 2; ++head) {
     std::vector<PlainEntry> entries;
+    // Methods that want queries may fit values to them.
+    std::map<Position, std::vector<float>> fitted;
+    if (Policy::parse(GetParam().method).attention_stats().queries) {
+      for (const Segment& s : c.segments(1, head)) {
+        for (std::size_t i = 0; i < s.values.rows; ++i) {
+          const Position at = s.positions ? s.positions[i] : s.first_position + Position(i);
+          fitted[at].resize(24);
+          s.values.decode(i, fitted[at]);
+        }
+      }
+    }
     Position before = -1;
     for (const KeptEntry& kept : c.kept(1, head)) {
       ASSERT_GE(kept.position, before);
@@ -120,7 +132,8 @@ TEST_P(EveryMethod, KeptEntriesExplainTheAnswer) {
       ASSERT_LT(kept.position, static_cast<Position>(kTokens));
       auto t = static_cast<std::size_t>(kept.position);
       auto key = stream_.keys[1][t].subspan(head * 16, 16);
-      auto value = stream_.values[1][t].subspan(head * 24, 24);
+      std::span<const float> value = stream_.values[1][t].subspan(head * 24, 24);
+      if (fitted.contains(kept.position)) value = fitted[kept.position];
       entries.push_back({{key.begin(), key.end()},
                          {value.begin(), value.end()},
                          kept.weight,

@@ -15,6 +15,7 @@
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "eval/single_layer/head_attention.h"
+#include "summary/adaptive.h"
 
 namespace ballast {
 namespace {
@@ -65,6 +66,10 @@ Policy plain_policy(const Policy& method) {
             "method {}: the experiment sets memory, storage and sink; leave out {}=",
             method.info().name, key);
   }
+  require(summarises_heads_alone(method),
+          "method {}: here heads are summarised one by one, with attention sums alone; use ballast "
+          "compress{}",
+          method.info().name, has_adaptive_heads(method) ? " or heads=uniform" : "");
   return method;
 }
 
@@ -420,6 +425,12 @@ AttentionErrorCell Experiment::sum_up(std::size_t p) const {
 }
 
 }  // namespace
+
+bool summarises_heads_alone(const Policy& policy) {
+  const AttentionStats stats = policy.attention_stats();
+  return stats.recent == AttentionStats::Recent::sum && !stats.queries && !stats.query_moments &&
+         !has_adaptive_heads(policy);
+}
 
 Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept) {
   plain_policy(method);

@@ -64,6 +64,10 @@ AttentionErrors measure_attention_errors(const KvSource& source,
                                          const AttentionErrorOptions& options,
                                          const Advance& advance = {}, ResultLog* log = nullptr);
 
+/// Whether the method needs attention sums at most, and nothing of the other heads. Only such
+/// methods are measured here.
+bool summarises_heads_alone(const Policy& policy);
+
 /// The policy that keeps the sink and `kept` entries of the middle. Throws Error if `policy` sets
 /// rate, budget or sink itself.
 Policy policy_for(const Policy& method, std::size_t sink, std::size_t kept);

@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "eval/single_layer/head_attention.h"
+#include "eval/single_layer/mean_entries.h"
 
 namespace ballast {
 namespace {
@@ -89,7 +90,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
       if (advance) advance((static_cast<double>(l) + done) / static_cast<double>(s.layers));
     });
     layer.seconds = watch.seconds();
-    layer.entries = out.cache.entries(l);
+    layer.entries = layer_entries(out.cache, l);
     measure_layer_error(source, l, out.cache, out.queries, layer);
   }
   return out;

@@ -1,0 +1,172 @@
+// Attention Matching: a few entries whose weights and values are fitted so that they answer the
+// last queries as all would. arXiv:2602.16284, section 3: keys of the highest attention
+// (keys=highest) or by orthogonal matching pursuit (keys=omp), then weights, then values.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ballast/entry_store.h"
+#include "base/fail.h"
+#include "summary/registry.h"
+#include "summary/ridge.h"
+
+namespace ballast {
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+class AttentionMatching : public Summary {
+ public:
+  explicit AttentionMatching(const SummarySetup& setup)
+      : setup_(setup),
+        pursuit_(setup.policy.choice("keys") == "omp"),
+        ridge_(setup.policy.real("ridge")),
+        store_(setup, setup.capacity) {}
+
+  void absorb(const Block& block) override {
+    if (store_.size() + block.size() <= store_.capacity()) {
+      for (std::size_t i = 0; i < block.size(); ++i) store_.push(block, i);
+      return;
+    }
+    if (store_.capacity() > 0) compact(block);
+  }
+  void observe(std::span<const float>) override {}
+
+  void segments(std::vector<Segment>& out) const override {
+    if (store_.size() != 0) out.push_back(store_.segment());
+  }
+  std::size_t entries() const override { return store_.size(); }
+  std::size_t bytes() const override { return store_.bytes(); }
+  std::vector<KeptEntry> kept() const override {
+    std::vector<KeptEntry> out;
+    for (std::size_t i = 0; i < store_.size(); ++i) {
+      const float weight = std::exp(store_.log_weight(i));
+      out.push_back({store_.position(i), weight, weight});
+    }
+    return out;
+  }
+  void save(ByteWriter& out) const override { store_.save(out); }
+  void load(ByteReader& in) override { store_.load(in); }
+
+ private:
+  /// The entries held, then the block, and what the queries see of them.
+  struct Problem {
+    Matrix keys, values;
+    std::vector<Position> positions;
+    std::vector<float> log_weights;
+    Columns shares;              ///< E: e^(logit - the query's largest), a column an entry
+    std::vector<double> totals;  ///< y: of each query, summed over the entries
+    Columns answers;             ///< Y: a column a number of the value
+  };
+
+  Problem problem(const Block& block) const {
+    Problem p;
+    const std::size_t held = store_.size(), n = held + block.size();
+    p.keys = Matrix(n, setup_.key_dim);
+    p.values = Matrix(n, setup_.value_dim);
+    for (std::size_t j = 0; j < n; ++j) {
+      const bool old = j < held;
+      (old ? store_.keys() : block.keys).decode(old ? j : j - held, p.keys[j]);
+      (old ? store_.values() : block.values).decode(old ? j : j - held, p.values[j]);
+      p.positions.push_back(old ? store_.position(j)
+                                : block.first + static_cast<Position>(j - held));
+      p.log_weights.push_back(old ? store_.log_weight(j) : 0.0f);
+    }
+    const std::size_t m = block.queries.rows;
+    p.shares.assign(n, std::vector<double>(m, 0.0));
+    p.totals.assign(m, 0.0);
+    p.answers.assign(setup_.value_dim, std::vector<double>(m, 0.0));
+    std::vector<double> logits(n);
+    for (std::size_t i = 0; i < m; ++i) {
+      double most = -HUGE_VAL;
+      for (std::size_t j = 0; j < n; ++j) {
+        if (p.positions[j] > block.query_positions[i]) {
+          logits[j] = -HUGE_VAL;  // not seen
+          continue;
+        }
+        double dot = 0;
+        for (std::size_t c = 0; c < setup_.key_dim; ++c)
+          dot += double{block.queries.row(i)[c]} * double{p.keys[j][c]};
+        logits[j] = double{setup_.logits.scale} * dot + double{p.log_weights[j]};
+        most = std::max(most, logits[j]);
+      }
+      if (most == -HUGE_VAL) continue;
+      for (std::size_t j = 0; j < n; ++j)
+        p.totals[i] += p.shares[j][i] = std::exp(logits[j] - most);
+      for (std::size_t j = 0; j < n; ++j) {
+        const double share = p.shares[j][i] / p.totals[i];
+        for (std::size_t c = 0; c < setup_.value_dim; ++c)
+          p.answers[c][i] += share * double{p.values[j][c]};
+      }
+    }
+    return p;
+  }
+
+  void compact(const Block& block) {
+    const Problem p = problem(block);
+    const Chosen chosen = pursuit_ ? pursue(p.shares, p.totals, store_.capacity(), ridge_)
+                                   : highest(p.shares, p.totals, store_.capacity(), ridge_);
+    const std::size_t count = chosen.columns.size(), m = p.totals.size();
+    // What the chosen entries answer with their weights, and values that answer better.
+    Columns shares(count, std::vector<double>(m, 0.0));
+    for (std::size_t i = 0; i < m; ++i) {
+      double sum = 0;
+      for (std::size_t a = 0; a < count; ++a)
+        sum += chosen.weights[a] * p.shares[chosen.columns[a]][i];
+      for (std::size_t a = 0; a < count && sum > 0; ++a)
+        shares[a][i] = chosen.weights[a] * p.shares[chosen.columns[a]][i] / sum;
+    }
+    Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
+    for (std::size_t a = 0; a < count; ++a)
+      std::ranges::copy(p.keys[chosen.columns[a]], keys[a].begin());
+    const RidgeSolver solver(shares, ridge_);
+    for (std::size_t c = 0; c < setup_.value_dim; ++c) {
+      std::vector<double> start(count);
+      for (std::size_t a = 0; a < count; ++a) start[a] = p.values[chosen.columns[a]][c];
+      const std::vector<double> fitted = solver.solve(p.answers[c], start);
+      for (std::size_t a = 0; a < count; ++a) values[a][c] = static_cast<float>(fitted[a]);
+    }
+    store_.clear();
+    for (std::size_t a = 0; a < count; ++a) {
+      Block one;
+      one.keys = view_f32(keys.view().slice(a, 1));
+      one.values = view_f32(values.view().slice(a, 1));
+      one.first = p.positions[chosen.columns[a]];
+      store_.push(
+          one, 0,
+          p.log_weights[chosen.columns[a]] + static_cast<float>(std::log(chosen.weights[a])));
+    }
+  }
+
+  SummarySetup setup_;
+  bool pursuit_;
+  double ridge_;
+  EntryStore store_;
+};
+
+std::unique_ptr<Summary> make(const SummarySetup& setup) {
+  return std::make_unique<AttentionMatching>(setup);
+}
+
+}  // namespace
+
+const MethodInfo& attention_matching_method() {
+  using Kind = Parameter::Kind;
+  static const MethodInfo info = {
+      .name = "attention-matching",
+      .title = "entries whose weights and values are fitted to the answers to the last queries",
+      .paper = "Attention Matching 2026 (arXiv:2602.16284), section 3",
+      .parameters = {{"keys", Kind::choice, "highest", 0, 0, "highest|omp",
+                      "by root mean square attention, or by orthogonal matching pursuit"},
+                     {"observe", Kind::integer, "128", 1, 65536, "",
+                      "last tokens whose queries are answered"},
+                     {"ridge", Kind::real, "0.3", 0, 1000, "",
+                      "pull towards weights of 1 and the values that were, in mean squares"}},
+      .step = 128,
+      .attention_stats = {.kind = AttentionStats::Kind::recent, .queries = true},
+      .make = make,
+  };
+  return info;
+}
+
+}  // namespace ballast
