@@ -74,7 +74,7 @@ struct AskOptions {
   /// `refuse_long`, raises an Error that names the sample. 0: the model's positions.
   std::size_t longest = 0;
   bool refuse_long = false;
-  std::string show;  ///< the id of a sample of which Answered::kept is filled in; empty: none
+  std::string show = {};  ///< the id of a sample of which Answered::kept is filled in; empty: none
 };
 
 /// The result of one sample with one variant.
