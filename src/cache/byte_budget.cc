@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "attention/rotary.h"
 #include "ballast/memory_size.h"
@@ -32,7 +33,13 @@ class Sizes {
     queries_ =
         options.policy.observed() * shape.queries_per_kv_head * shape.key_dim * sizeof(float);
     if (options.policy.attention_stats().query_moments) {
-      moments_ = QueryMoments(shape.queries_per_kv_head, shape.key_dim, shape.rotary).bytes();
+      // They take their memory at the first query.
+      QueryMoments moments(shape.queries_per_kv_head, shape.key_dim, shape.rotary);
+      const std::vector<float> query(shape.key_dim, 0.0f);
+      for (std::size_t g = 0; g < shape.queries_per_kv_head; ++g) {
+        moments.add(g, query, QueryMoments::kSkipped);
+      }
+      moments_ = moments.bytes();
     }
     if (options.policy.info().make_shared != nullptr) {
       shared_ = options.policy.info().make_shared(options.policy);

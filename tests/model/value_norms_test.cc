@@ -50,10 +50,10 @@ TEST(ValueNorms, SequencesHaveThem) {
   BALLAST_NEED_REFERENCE(reference);
   const Model model(reference.hf());
   CacheOptions options;
-  options.recording.include(Policy::parse("criticalkv:budget=20"));
+  options.recording.include(Policy::parse("criticalkv:budget=40"));
   Sequence exact(model, options);
   EXPECT_NE(exact.cache().options().value_norms, nullptr);
-  EXPECT_NE(exact.fork(Policy::parse("criticalkv:budget=20"), 0).cache().options().value_norms,
+  EXPECT_NE(exact.fork(Policy::parse("criticalkv:budget=40"), 0).cache().options().value_norms,
             nullptr);
   Sequence loaded(model, Cache::parse(Sequence(model, CacheOptions{}).cache().to_bytes(), ""));
   EXPECT_NE(loaded.cache().options().value_norms, nullptr);

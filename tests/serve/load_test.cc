@@ -180,7 +180,10 @@ TEST(ServeLoad, SeveralRequestsOnOneConnection) {
 
 TEST(ServeLoad, NoThreadIsLeft) {
   TestServer::mini();
-  { const TestServer server; }  // the shared pool has its threads now
+  {
+    const TestServer server;  // the shared pool has its threads now
+    server.post("/v1/completions", request(1));
+  }
   const std::size_t before = process_threads();
   {
     const TestServer server;

@@ -323,6 +323,8 @@ TEST(Serve, AQueueHasALimitAndAClientThatLeavesFreesItsPlace) {
   ASSERT_THAT(second->read("data: "), HasSubstr("data: "));  // its turn has come
   second.reset();
   EXPECT_EQ(server.post("/v1/completions", completion()).status, 200);
+  for (int i = 0; i < 1000 && server.metric("cancelled_total") < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(server.metric("cancelled_total"), 2);
 }
 

@@ -165,7 +165,7 @@ TEST(StorageSizes, AreAsDocumented) {
 
 TEST(StorageSizes, ImpossibleOnesAreRefused) {
   EXPECT_THROW(Rows(StorageType::f32, 1024, SIZE_MAX / 8), Error);
-  EXPECT_THROW(parse_storage_type("fp16"), Error);
+  EXPECT_THROW(parse_storage_type("fp17"), Error);
 }
 
 TEST(Rounding, Bf16AgreesWithArithmetic) {
