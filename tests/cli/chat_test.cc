@@ -115,7 +115,7 @@ std::string first_answer(const std::string& message) {
   return said.out.substr(0, said.out.find('\n'));
 }
 
-TEST(ChatTerminal, EditsLinesAndRemembersThem) {
+TEST(LongChatTerminal, EditsLinesAndRemembersThem) {
   const std::string answer = first_answer("Hello there");
   Terminal terminal(kChat);
   EXPECT_THAT(terminal.until(kReady), HasSubstr("/help lists commands"));
@@ -132,7 +132,7 @@ TEST(ChatTerminal, EditsLinesAndRemembersThem) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST(ChatTerminal, APasteOfAnyLengthIsOneTurn) {
+TEST(LongChatTerminal, APasteOfAnyLengthIsOneTurn) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i % 10) + ": grass\r";
   Terminal terminal(kChat);
@@ -151,7 +151,7 @@ TEST(ChatTerminal, APasteOfAnyLengthIsOneTurn) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST(ChatTerminal, AShortPasteStandsInTheLine) {
+TEST(LongChatTerminal, AShortPasteStandsInTheLine) {
   const std::string answer = first_answer("Hello there");
   Terminal terminal(kChat);
   terminal.until(kReady);
@@ -159,7 +159,7 @@ TEST(ChatTerminal, AShortPasteStandsInTheLine) {
   EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
 }
 
-TEST(ChatTerminal, CommandsThatFailDoNotEndIt) {
+TEST(LongChatTerminal, CommandsThatFailDoNotEndIt) {
   Terminal terminal(kChat);
   terminal.until(kReady);
   terminal.type("/hepl\r");
