@@ -34,7 +34,7 @@ echo
 "$ballast" eval lines -m "$model" "${lines[@]}" --question-later --methods "$methods" \
   --shares 0.25,0.0625 --show-kept --json=results/lines.json
 echo
-"$ballast" eval needle -m "$model" --lengths 2048,3072,4096 --depth-count "$depths" --repeat 2 \
+"$ballast" eval needle -m "$model" --lengths 2048,3072,4000 --depth-count "$depths" --repeat 2 \
   --question-later --methods "$methods" --shares 0.125 --show-kept --json=results/needle.json
 echo
 "$ballast" report results/lines.json results/needle.json -o results/demo.html \

@@ -81,11 +81,11 @@ heavy() { # H2O, figure 2
 # ---- finding things --------------------------------------------------------------------------------
 
 needle() { # BalanceKV, figure 4
-  run needle needle -m "$model" --lengths 1024,2048,3072,4096 --depth-count "$(size 5 2)" \
+  run needle needle -m "$model" --lengths 1024,2048,3072,4000 --depth-count "$(size 5 2)" \
     --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes;snapkv:kernel=21" --shares 0.25
 }
 passkey() {
-  run passkey needle --passkey -m "$model" --lengths 2048,4096 --depth-count "$(size 5 2)" \
+  run passkey needle --passkey -m "$model" --lengths 2048,4000 --depth-count "$(size 5 2)" \
     --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes" --shares 0.25
 }
 lines() { # ClusterGen, table 1
