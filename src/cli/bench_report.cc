@@ -157,7 +157,7 @@ std::string throughput_table(std::span<const ThroughputRow> rows) {
     }
     table.add({memory, format_count(r.prompt), r.method, bytes_text(r.sequence_bytes),
                format_count(r.batch) + (r.capped ? " (limit)" : ""),
-               (r.extrapolated ? "~" : "") + format_seconds(r.prompt_seconds),
+               (r.extrapolated() ? "~" : "") + format_seconds(r.prompt_seconds),
                format_seconds(r.decode_seconds), format_number(r.decode_rate()),
                decode > 0 ? times(r.decode_rate() / decode) : "", format_number(r.rate()),
                all > 0 ? times(r.rate() / all) : ""});
@@ -177,7 +177,8 @@ Json to_json(std::span<const ThroughputRow> rows) {
                    {"sequence_bytes", r.sequence_bytes},
                    {"reading_bytes", r.reading_bytes},
                    {"prompt_seconds", r.prompt_seconds},
-                   {"extrapolated", r.extrapolated},
+                   {"prompts_read", r.prompts_read},
+                   {"extrapolated", r.extrapolated()},
                    {"capped", r.capped},
                    {"decode_seconds", r.decode_seconds},
                    {"decode_tokens_per_second", r.decode_rate()},

@@ -49,12 +49,14 @@ ThroughputRow measure(const Model& model, const ThroughputOptions& o, std::size_
   if (row.batch == 0) return row;
   row.capped = row.batch == o.most_batch;
   row.prompt_seconds = reading + compressing;
+  row.prompts_read = 1;
   if (o.read_once) {
-    row.extrapolated = row.batch > 1;
     row.prompt_seconds *= static_cast<double>(row.batch);
     batch.copy_to(row.batch);
   }
-  while (batch.size() < row.batch) row.prompt_seconds += batch.add_read(prompt);
+  for (; batch.size() < row.batch; ++row.prompts_read) {
+    row.prompt_seconds += batch.add_read(prompt);
+  }
   row.decode_seconds = batch.generate(o.generate);
   return row;
 }

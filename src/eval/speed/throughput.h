@@ -32,10 +32,11 @@ struct ThroughputRow {
   std::size_t sequence_bytes = 0;  ///< a cache, with room for what is generated
   std::size_t reading_bytes = 0;   ///< the most that a cache takes while its prompt is read
   double prompt_seconds = 0;       ///< of the whole batch, summaries included
-  bool extrapolated = false;       ///< prompt_seconds are batch times those of one
+  std::size_t prompts_read = 0;    ///< fewer than the batch: prompt_seconds are extrapolated
   bool capped = false;             ///< more would fit than most_batch
   double decode_seconds = 0;
 
+  bool extrapolated() const { return prompts_read < batch; }
   /// Tokens generated a second including the prefill time, as in the paper.
   double rate() const;
   double decode_rate() const;

@@ -187,7 +187,7 @@ TEST_F(Speed, ThroughputFitsIntoItsMemory) {
   EXPECT_EQ(rows[3].batch, 6u);  // as many as were allowed
   EXPECT_LT(rows[3].sequence_bytes, exact / 3);
   EXPECT_EQ(rows[3].reading_bytes, exact);
-  EXPECT_FALSE(rows[2].capped || rows[2].extrapolated);
+  EXPECT_FALSE(rows[2].capped || rows[2].extrapolated());
   EXPECT_TRUE(rows[3].capped);
   EXPECT_NEAR(rows[3].rate(), 6 * 8 / (rows[3].prompt_seconds + rows[3].decode_seconds), 1e-6);
   for (const ThroughputRow& row : std::span(rows).subspan(4)) {
@@ -205,13 +205,15 @@ TEST_F(Speed, ThroughputReadsEveryPromptUnlessToldOtherwise) {
   options.most_batch = 8;
   options.memory = {std::size_t{64} << 20};
   const ThroughputRow all = measure_throughput(*model_, options)[0];
-  EXPECT_FALSE(all.extrapolated);
+  EXPECT_FALSE(all.extrapolated());
   EXPECT_EQ(all.batch, 8u);
+  EXPECT_EQ(all.prompts_read, 8u);
   options.read_once = true;
   const ThroughputRow once = measure_throughput(*model_, options)[0];
-  EXPECT_TRUE(once.extrapolated);
+  EXPECT_TRUE(once.extrapolated());
+  EXPECT_EQ(once.prompts_read, 1u);
   options.most_batch = 1;
-  EXPECT_FALSE(measure_throughput(*model_, options)[0].extrapolated);
+  EXPECT_FALSE(measure_throughput(*model_, options)[0].extrapolated());
 }
 
 TEST_F(Speed, BatchesReadTextsOfTheirOwn) {
