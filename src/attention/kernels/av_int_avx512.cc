@@ -1,9 +1,9 @@
 // AV kernel for int8 and int4 values: see avx512.h.
 //
-// Products of weights and a column group's scales are quantized for a tile of queries. A weighted
-// sum is then an exact integer sum times their unit. int8 values use 16-bit codes with one unit per
-// block. int4 values use 8-bit codes with one unit per 64 entries. By estimate this adds an eighth
-// of the storage error where one entry dominates, and less elsewhere (the test
+// Products of weights and scales (one scale per 32 elements) are quantized for a tile of queries. A
+// weighted sum is then an exact integer sum times their unit. int8 values use 16-bit codes with one
+// unit per block. int4 values use 8-bit codes with one unit per 64 entries. By estimate this adds
+// an eighth of the storage error where one entry dominates, and less elsewhere (the test
 // AddsLittleToWhatStorageLost measures it).
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
