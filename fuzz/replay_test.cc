@@ -12,6 +12,7 @@
 #include <new>
 #include <ostream>
 
+#include "paths.h"
 #include "target.h"
 
 namespace {

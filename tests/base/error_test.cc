@@ -21,6 +21,7 @@
 #include "base/output_file.h"
 #include "base/read_file.h"
 #include "eval/data/json_lines.h"
+#include "paths.h"
 #include "support.h"
 #include "temp_dir.h"
 

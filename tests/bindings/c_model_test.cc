@@ -6,6 +6,7 @@
 #include "ballast/engine/generate.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/model.h"
+#include "paths.h"
 #include "support.h"
 #include "temp_dir.h"
 

@@ -2,6 +2,7 @@
 
 #include "ballast/threads.h"
 #include "cache/streams.h"
+#include "paths.h"
 #include "process_threads.h"
 #include "temp_dir.h"
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "paths.h"
 #include "program.h"
 
 namespace ballast {

@@ -4,6 +4,7 @@
 
 #include "eval/data/random_model.h"
 #include "model_run.h"
+#include "paths.h"
 
 namespace ballast {
 namespace {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "paths.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

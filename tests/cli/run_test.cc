@@ -12,6 +12,7 @@
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/sampler.h"
 #include "model_run.h"
+#include "paths.h"
 
 namespace ballast {
 namespace {

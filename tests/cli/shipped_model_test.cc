@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "cli/model_run.h"
+#include "paths.h"
 
 namespace ballast {
 namespace {

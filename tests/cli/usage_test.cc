@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "program.h"
 #include "report/table.h"
 

@@ -11,6 +11,7 @@
 #include "ballast/error.h"
 #include "formats/mutate.h"
 #include "memory_file.h"
+#include "paths.h"
 #include "temp_dir.h"
 
 namespace ballast {

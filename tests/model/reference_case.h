@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ballast/engine/model.h"
+#include "paths.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ballast/engine/model.h"
+#include "paths.h"
 #include "serve/server.h"
 
 namespace ballast::test {

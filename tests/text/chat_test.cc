@@ -2,6 +2,7 @@
 #include "ballast/engine/chat.h"
 
 #include "ballast/error.h"
+#include "paths.h"
 #include "text/question_form.h"
 #include "text/test_vocabulary.h"
 

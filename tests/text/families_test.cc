@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/engine/tokenizer.h"
+#include "paths.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -8,6 +8,7 @@
 
 #include "cli/eval/tiny.h"
 #include "cli/program.h"
+#include "paths.h"
 
 namespace ballast {
 namespace {

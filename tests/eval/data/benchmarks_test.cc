@@ -6,6 +6,7 @@
 #include <set>
 
 #include "eval/data/benchmark_wording.h"
+#include "paths.h"
 #include "support.h"
 #include "temp_dir.h"
 

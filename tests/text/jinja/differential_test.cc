@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "paths.h"
 #include "temp_dir.h"
 #include "text/jinja/interpreter.h"
 

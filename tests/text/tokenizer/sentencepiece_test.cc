@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "paths.h"
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
 #include "text/tokenizer/tokenizer_json.h"

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "ballast/engine/tokenizer.h"
+#include "paths.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {

@@ -4,6 +4,7 @@
 
 #include "ballast/error.h"
 #include "formats/mutate.h"
+#include "paths.h"
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
 
