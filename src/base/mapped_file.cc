@@ -5,8 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/fail.h"
@@ -14,6 +20,49 @@
 #include "base/read_file.h"
 
 namespace ballast {
+namespace {
+
+/// A mapped file, for a handler of signals: it may neither lock nor allocate.
+struct Mapping {
+  const std::byte* begin;
+  std::size_t size;
+  std::string path;
+};
+std::array<std::atomic<const Mapping*>, 256> mappings;
+std::mutex mappings_change;
+
+void remember(std::unique_ptr<Mapping> mapping) {
+  const std::lock_guard lock(mappings_change);
+  for (auto& slot : mappings) {
+    if (slot.load() != nullptr) continue;
+    slot.store(mapping.release());
+    return;
+  }
+}
+
+void forget(const std::byte* begin) {
+  const std::lock_guard lock(mappings_change);
+  for (auto& slot : mappings) {
+    const Mapping* mapping = slot.load();
+    if (mapping == nullptr || mapping->begin != begin) continue;
+    slot.store(nullptr);
+    delete mapping;
+    return;
+  }
+}
+
+}  // namespace
+
+const char* mapped_path(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const auto& slot : mappings) {
+    const Mapping* mapping = slot.load();
+    if (mapping == nullptr) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(mapping->begin);
+    if (at >= begin && at - begin < mapping->size) return mapping->path.c_str();
+  }
+  return nullptr;
+}
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: a named pipe is refused below instead of waiting for its writer.
@@ -29,12 +78,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     problem = "it is not a regular file";
   } else if (status.st_size > 0) {
     auto size = static_cast<std::size_t>(status.st_size);
+    auto mapping = std::make_unique<Mapping>(Mapping{nullptr, size, path.string()});
     void* p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
     if (p == MAP_FAILED) {
       problem = std::strerror(errno);
     } else {
       bytes_ = {static_cast<const std::byte*>(p), size};
       prefer_large_pages(p, size);  // a model's weights
+      mapping->begin = bytes_.data();
+      remember(std::move(mapping));
     }
   }
   ::close(file);
@@ -42,7 +94,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  forget(bytes_.data());
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

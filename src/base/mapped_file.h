@@ -17,7 +17,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
 
   /// The content. Its address does not change when the object moves. If another program shortens
-  /// the file meanwhile, reading raises SIGBUS, as with every mapped file.
+  /// the file meanwhile, reading raises SIGBUS, as with every mapped file; mapped_path() then tells
+  /// which one it was.
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -25,5 +26,9 @@ class MappedFile {
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
 };
+
+/// The path of the mapped file in which an address lies; null if there is none. At most 256 mapped
+/// files are known at a time. Async-signal-safe while no file is being unmapped.
+const char* mapped_path(const void* address);
 
 }  // namespace ballast

@@ -134,7 +134,7 @@ class Chat {
       command(line);
     } catch (const Error& error) {
       flush_output();
-      fmt::print(stderr, "{}\n", error.what());
+      tell(error.what());
     }
   }
 

@@ -1,5 +1,7 @@
 #include "cli/command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -8,6 +10,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "report/terminal.h"
 
 namespace ballast::cli {
 namespace {
@@ -20,11 +23,24 @@ namespace {
 }  // namespace
 
 void print(std::string_view text) {
+  // A file gets the bytes as they are; a terminal obeys some of them.
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::string shown = terminal ? terminal_text(text) : std::string();
+  if (terminal) text = shown;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed();
 }
 
 void flush_output() {
   if (std::fflush(stdout) != 0) output_failed();
+}
+
+void tell(std::string_view text) {
+  constexpr std::size_t kLongest = 2000;
+  std::string line = terminal_text(text.substr(0, kLongest));
+  if (text.size() > kLongest) line += " …";
+  while (line.ends_with('\n')) line.pop_back();
+  std::ranges::replace(line, '\n', ' ');
+  std::fprintf(stderr, "ballast: %s\n", line.c_str());
 }
 
 void FormatOption::add_to(CLI::App& app) {
@@ -50,7 +66,7 @@ void FormatOption::write(std::string_view content) {
 
 void name_written(std::string_view path) {
   flush_output();
-  std::fprintf(stderr, "ballast: wrote %.*s\n", static_cast<int>(path.size()), path.data());
+  tell(fmt::format("wrote {}", path));
 }
 
 void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group) {

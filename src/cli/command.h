@@ -66,6 +66,9 @@ void print(std::string_view text);
 /// Flushes standard output; throws as print() does.
 void flush_output();
 
+/// Prints "ballast: `text`" as one line on standard error: printable, at most 2,000 characters.
+void tell(std::string_view text);
+
 /// --NAME: prints in a format in place of text. --NAME=FILE: also writes the format to a file.
 class FormatOption {
  public:

@@ -24,6 +24,11 @@ constexpr std::string_view kPasteBegins = "\033[200~";
 constexpr std::string_view kPasteEnds = "\033[201~";
 constexpr std::string_view kBracketed = "\033[?2004h";
 constexpr std::string_view kNotBracketed = "\033[?2004l";
+
+/// Tells the terminal something; print() would show it.
+void control(std::string_view sequence) {
+  std::fwrite(sequence.data(), 1, sequence.size(), stdout);
+}
 constexpr std::size_t kLongPaste = 200;  ///< characters
 
 void append_utf8(std::string& out, wchar_t c) {
@@ -144,7 +149,7 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
   }
   State& s = *state_;
   s.prompt = prompt;
-  print(kBracketed);
+  control(kBracketed);
   flush_output();
   struct sigaction action = {};
   action.sa_handler = on_typing_interrupted;
@@ -152,7 +157,7 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
   int count = 0;
   const char* typed = ::el_gets(s.el, &count);
   ::sigaction(SIGINT, &before_typing, nullptr);
-  print(kNotBracketed);
+  control(kNotBracketed);
   flush_output();
   if (typed == nullptr || count <= 0) return std::nullopt;
   std::string line(typed, static_cast<std::size_t>(count));

@@ -13,6 +13,7 @@
 #include "ballast/error.h"
 #include "ballast/threads.h"
 #include "ballast/version.h"
+#include "base/mapped_file.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/help.h"
@@ -35,7 +36,27 @@ extern "C" void on_signal(int signal) {
   ::_exit(128 + signal);
 }
 
+/// A model file that another program shortens while it is mapped. Async-signal-safe.
+extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
+  const char* path = mapped_path(info->si_addr);
+  if (path == nullptr) {
+    ::signal(signal, SIG_DFL);  // not ours: the instruction raises it again
+    return;
+  }
+  remove_partial_files();
+  for (const char* part :
+       {"ballast: ", path,
+        ": another program shortened the file while it was read; run the command again\n"}) {
+    [[maybe_unused]] auto written = ::write(STDERR_FILENO, part, std::strlen(part));
+  }
+  ::_exit(kFailure);
+}
+
 void handle_signals() {
+  struct sigaction bus = {};
+  bus.sa_sigaction = on_bus_error;
+  bus.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &bus, nullptr);
   struct sigaction action = {};
   action.sa_handler = on_signal;
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
@@ -71,17 +92,9 @@ std::string quoted(int argc, char** argv) {
 
 std::string typed;
 
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  return text;
-}
-
 int complain(const std::string& what, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "ballast: %s\n", one_line(what).c_str());
+  tell(what);
   return code;
 }
 

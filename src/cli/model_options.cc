@@ -17,6 +17,7 @@
 
 #include "base/fail.h"
 #include "base/read_file.h"
+#include "cli/command.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
@@ -171,12 +172,11 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
     options.protocol = Protocol::stream;
     options.expected_tokens = prompt;
     if (!quiet) {
-      fmt::print(stderr,
-                 "ballast: note: the exact cache of {} tokens takes {}, more than the {} {}: the "
-                 "text is summarised while it is read, as with --protocol stream\n",
-                 prompt, format_bytes(static_cast<double>(prompt * token)),
-                 format_bytes(static_cast<double>(most)),
-                 memory.empty() ? "that are free" : "given");
+      tell(fmt::format(
+          "note: the exact cache of {} tokens takes {}, more than the {} {}: the text is "
+          "summarised while it is read, as with --protocol stream",
+          prompt, format_bytes(static_cast<double>(prompt * token)),
+          format_bytes(static_cast<double>(most)), memory.empty() ? "that are free" : "given"));
     }
   }
   if (memory.empty()) return;

@@ -119,8 +119,10 @@ class Runner {
             "--positions rolling reads texts of any length",
             o_.model, what, positions);
     if (prompt + more > positions && !o_.quiet) {
-      fmt::print(stderr, "ballast: note: {} tokens, more than the model's {} positions: {}\n", what,
-                 positions, "what the cache keeps must fit into them");
+      tell(fmt::format(
+          "note: {} tokens, more than the model's {} positions: what the cache keeps must fit into "
+          "them",
+          what, positions));
     }
   }
 

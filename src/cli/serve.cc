@@ -53,7 +53,7 @@ void run(const Options& o) {
   const LoadedModel m(o.model);
   serve::Server server(m.model, m.tokenizer, options);
   for (const std::string& line : server.refused()) {
-    fmt::print(stderr, "ballast: note: a context is left out: {}\n", line);
+    tell(fmt::format("note: a context is left out: {}", line));
   }
   const bool v6 = options.host.find(':') != std::string::npos;
   print(fmt::format("ballast: {} at http://{}{}{}:{}\n", server.name(), v6 ? "[" : "", options.host,

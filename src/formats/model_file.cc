@@ -1,6 +1,8 @@
 #include "ballast/engine/model_file.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/fail.h"
@@ -253,6 +255,26 @@ const TensorView& ModelFile::at(Weight weight, std::size_t layer, Part part) con
   require(tensor != nullptr, "{}: the model has no {}{} in layer {}", path_.string(),
           to_string(weight), part == Part::bias ? " bias" : "", layer);
   return *tensor;
+}
+
+void ModelFile::require_finite() const {
+  std::vector<std::size_t> slots;
+  for (const auto& [slot, tensor] : tensors_) slots.push_back(slot);
+  std::ranges::sort(slots);
+  std::vector<float> row;
+  for (std::size_t slot : slots) {
+    const TensorView& tensor = tensors_.at(slot);
+    if (tensor.size() == 0) continue;
+    row.resize(tensor.shape.back());
+    const std::size_t bytes = tensor_bytes(tensor.type, row.size());
+    for (std::size_t r = 0; r < tensor.size() / row.size(); ++r) {
+      decode(tensor.type, tensor.data.subspan(r * bytes, bytes), row);
+      require(
+          std::ranges::all_of(row, [](float x) { return std::isfinite(x); }), ErrorCode::bad_file,
+          "{}: the tensor '{}' holds a number that is not finite in row {}: the file is damaged",
+          path_.string(), printable(tensor.name), r);
+    }
+  }
 }
 
 std::size_t ModelFile::bytes() const {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "ballast/engine/model.h"
 #include "base/fail.h"
@@ -6,6 +7,31 @@
 #include "model/forward.h"
 
 namespace ballast {
+namespace {
+
+/// Calls `work`. If numbers are not finite because the model's file holds such, the Error says so.
+template <typename Work>
+auto blame_weights(const Model& model, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::not_finite) model.file().require_finite();
+    throw;
+  }
+}
+
+/// The sampler, or whoever reads the logits, does not know the model.
+void check_logits(const Model& model, MutableMatrix logits) {
+  for (std::size_t r = 0; r < logits.rows; ++r) {
+    const std::span<const float> row(logits.row(r), logits.cols);
+    if (std::ranges::any_of(row, [](float x) { return std::isnan(x); })) {
+      model.file().require_finite();
+    }
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const Model& model, std::shared_ptr<ThreadPool> pool)
     : pool_(std::move(pool)), forward_(std::make_unique<Forward>(model)) {}
 Engine::~Engine() = default;
@@ -16,6 +42,11 @@ const Model& Engine::model() const { return forward_->model(); }
 
 std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> tokens,
                                    const PrefillOptions& options) {
+  return blame_weights(model(), [&] { return read_prompt(sequence, tokens, options); });
+}
+
+std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token> tokens,
+                                       const PrefillOptions& options) {
   const PoolScope scope(pool_.get());
   require(!tokens.empty(), "a prompt without tokens");
   require(options.chunk > 0, "a chunk of 0 tokens");
@@ -57,6 +88,7 @@ std::vector<float> Engine::prefill(Sequence& sequence, std::span<const Token> to
   }
   std::vector<float> logits(vocabulary());
   forward_->logits(count - 1, {logits.data(), 1, logits.size()});
+  check_logits(model(), {logits.data(), 1, logits.size()});
   if (options.finish_prompt && !sequence.prompt_finished() &&
       !finish_prompt(sequence, options.replay)) {
     return {};
@@ -83,9 +115,10 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
     runs[i] = {sequences[i], tokens.subspan(i, 1), {}};
     if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
-  forward_->run(runs);
+  blame_weights(model(), [&] { forward_->run(runs); });
   for (std::size_t i = 0; i < runs.size(); ++i) sequences[i]->cache().note_text(runs[i].tokens);
   forward_->logits(0, logits);
+  check_logits(model(), logits);
 }
 
 void Engine::decode(Sequence& sequence, Token token, std::span<float> logits) {

@@ -1,6 +1,9 @@
 #include "report/terminal.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -89,6 +92,31 @@ std::string wrap_note(std::string_view note, std::size_t width) {
   std::size_t indent = gap == std::string_view::npos ? 0 : note.find_first_not_of(' ', gap);
   if (indent == std::string_view::npos || indent > 24) indent = 0;
   return wrap(note, width, display_width(note.substr(0, indent)));
+}
+
+std::string terminal_text(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  const auto size = static_cast<std::int32_t>(text.size());
+  for (std::int32_t i = 0; i < size;) {
+    const std::int32_t begin = i;
+    UChar32 c = 0;
+    U8_NEXT(text.data(), i, size, c);
+    const bool turns = (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    if (c == '\n' || c == '\t') {
+      out += static_cast<char>(c);
+    } else if (c < 0) {
+      for (std::int32_t at = begin; at < i; ++at) {
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
+      }
+    } else if (turns || u_charType(c) == U_CONTROL_CHAR) {
+      out += c < 0x80 ? fmt::format("\\x{:02x}", static_cast<unsigned>(c))
+                      : fmt::format("\\u{{{:x}}}", static_cast<unsigned>(c));
+    } else {
+      out.append(text.substr(begin, i - begin));
+    }
+  }
+  return out;
 }
 
 }  // namespace ballast

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <thread>
 
 #include "paths.h"
 #include "program.h"
@@ -13,6 +15,7 @@
 namespace ballast {
 namespace {
 
+namespace fs = std::filesystem;
 using test::expect_refusal;
 using test::Program;
 using test::ProgramResult;
@@ -105,8 +108,13 @@ class Terminal {
   std::string shown_;
 };
 
-/// Before libedit draws a line the program asks for bracketed pastes.
-const std::string kReady = "\033[?2004h";
+/// What was shown before the program waits for a line. It asks for bracketed pastes; then libedit
+/// takes the terminal, which until then would gather and drop keys, and draws the prompt.
+std::string at_prompt(Terminal& terminal) {
+  std::string shown = terminal.until("\033[?2004h");
+  terminal.until("> ");
+  return shown;
+}
 
 const std::vector<std::string> kChat = {"chat", "-m", kShipped, "-n", "6"};
 
@@ -116,35 +124,34 @@ std::string first_answer(const std::string& message) {
   return said.out.substr(0, said.out.find('\n'));
 }
 
-TEST(LongChatTerminal, EditsLinesAndRemembersThem) {
+TEST(ChatTerminal, EditsLinesAndRemembersThem) {
   const std::string answer = first_answer("Hello there");
   Terminal terminal(kChat);
-  EXPECT_THAT(terminal.until(kReady), HasSubstr("/help lists commands"));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("/help lists commands"));
   // A wrong letter taken back; to the beginning for the first letter and back to the end.
   terminal.type(
       "ello therx\x7f"
       "e\x01H\x05\r");
-  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
   terminal.type("/clear\r");
-  terminal.until(kReady);
+  at_prompt(terminal);
   terminal.type("\033[A\033[A\r");  // up twice: the line before /clear
-  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
   terminal.type("/quit\r");
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST(LongChatTerminal, APasteOfAnyLengthIsOneTurn) {
+TEST(ChatTerminal, APasteOfAnyLengthIsOneTurn) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i % 10) + ": grass\r";
   Terminal terminal(kChat);
-  terminal.until(kReady);
-  terminal.until("> ");  // the terminal no longer gathers lines of its own
+  at_prompt(terminal);
   terminal.type("\033[200~" + text + "\033[201~");
   EXPECT_THAT(terminal.until("characters]"), HasSubstr("[paste 1: 401 lines, 5,600 characters]"));
   terminal.type("\r");
-  terminal.until(kReady);
+  at_prompt(terminal);
   terminal.type("/stats\r");
-  const std::string stats = terminal.until(kReady);
+  const std::string stats = at_prompt(terminal);
   const std::size_t at = stats.find("[read ");
   ASSERT_NE(at, std::string::npos) << stats;
   EXPECT_EQ(stats.substr(at + 7, 1), ",") << stats;  // thousands of tokens, in one turn
@@ -152,31 +159,40 @@ TEST(LongChatTerminal, APasteOfAnyLengthIsOneTurn) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST(LongChatTerminal, AShortPasteStandsInTheLine) {
+TEST(ChatTerminal, AShortPasteStandsInTheLine) {
   const std::string answer = first_answer("Hello there");
   Terminal terminal(kChat);
-  terminal.until(kReady);
+  at_prompt(terminal);
   terminal.type("\033[200~Hello there\033[201~\r");
-  EXPECT_THAT(terminal.until(kReady), HasSubstr(answer));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
 }
 
-TEST(LongChatTerminal, CommandsThatFailDoNotEndIt) {
+TEST(ChatTerminal, CommandsThatFailDoNotEndIt) {
   Terminal terminal(kChat);
-  terminal.until(kReady);
+  at_prompt(terminal);
   terminal.type("/hepl\r");
-  EXPECT_THAT(terminal.until(kReady), HasSubstr("did you mean /help?"));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("did you mean /help?"));
   terminal.type("/help\r");
-  const std::string help = terminal.until(kReady);
+  const std::string help = at_prompt(terminal);
   for (const char* name :
        {"/clear", "/context FILE", "/save FILE", "/load FILE", "/stats", "/quit"}) {
     EXPECT_THAT(help, HasSubstr(name));
   }
   terminal.type("/context /no/such/file\r");
-  EXPECT_THAT(terminal.until(kReady), HasSubstr("No such file"));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("No such file"));
   terminal.type("/save x\r");
-  EXPECT_THAT(terminal.until(kReady), HasSubstr("nothing has been said yet"));
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("nothing has been said yet"));
   terminal.type("\x03");  // Ctrl-C
   EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST(ChatTerminal, ShowsWhatATemplateSaysWithoutObeyingIt) {
+  // A string of the model's file reaches the message; the terminal must not see its escape.
+  Terminal terminal({"chat", "-m", "/no/such\033]0;title\007\xe2\x80\xaemodel"});
+  const std::string shown = terminal.until("\n");
+  EXPECT_THAT(shown, HasSubstr("/no/such\\x1b]0;title\\x07\\u{202e}model"));
+  EXPECT_EQ(shown.find('\033'), std::string::npos) << shown;
+  EXPECT_EQ(terminal.wait(), 1);
 }
 
 /// Without line ends: chat ends each answer with one, run only those that have none.
@@ -211,6 +227,43 @@ TEST(ChatPipe, AsksAboutAContextAsRunDoes) {
                           "--question", question})
                          .out),
             answer);
+}
+
+TEST(ChatPipe, AModelFileThatShrinksIsOneLine) {
+  TempDir dir;
+  const std::string model = (dir / "model.gguf").string();
+  fs::copy_file(kShipped, model);
+  int in[2], err[2];
+  ASSERT_EQ(::pipe(in), 0);
+  ASSERT_EQ(::pipe(err), 0);
+  const std::string out = (dir / "out").string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(in[0], STDIN_FILENO);
+    ::dup2(err[1], STDERR_FILENO);
+    ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
+    ::close(in[1]);
+    ::execl(BALLAST_PROGRAM, BALLAST_PROGRAM, "chat", "-m", model.c_str(), "-n", "2", nullptr);
+    ::_exit(127);
+  }
+  ::close(in[0]);
+  ::close(err[1]);
+  ASSERT_EQ(::write(in[1], "Hi\n", 3), 3);
+  for (int i = 0; i < 4000 && !read_text(out).ends_with('\n'); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  fs::resize_file(model, 4096);
+  ASSERT_EQ(::write(in[1], "Hi\n", 3), 3);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::string said(4096, '\0');
+  said.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(err[0], said.data(), said.size()))));
+  ::close(in[1]);
+  ::close(err[0]);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(said, HasSubstr("ballast: " + model + ": another program shortened the file"));
 }
 
 TEST(ChatPipe, SavesAConversationThatGoesOn) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "ballast/engine/model.h"
 #include "ballast/error.h"
 #include "formats/families.h"
 #include "formats/mutate.h"
@@ -426,6 +429,49 @@ TEST(GgufModels, MixturesOfExpertsAreRefused) {
   EXPECT_THAT(error_of([&] { ModelFile m(dir / "m.gguf"); }),
               AllOf(HasSubstr("a mixture of 8 experts, which is not supported"),
                     HasSubstr("llama, qwen2, qwen3")));
+}
+
+TEST_F(ModelFileTest, NumbersThatAreNotFiniteAreNamed) {
+  const std::vector<TinyTensor> tensors = hf_llama(true);
+  EXPECT_NO_THROW(folder(llama_json("llama"), tensors).require_finite());
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    for (const TinyTensor& tensor : tensors) {
+      write_tiny_safetensors(dir_ / "model.safetensors", tensors, tensor.name, bad);
+      const ModelFile file(dir_.path());
+      const std::size_t row = tensor.shape.size() == 1 ? 0 : tensor.shape[0] - 1;
+      try {
+        file.require_finite();
+        ADD_FAILURE() << tensor.name;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::bad_file);
+        EXPECT_THAT(error.what(),
+                    AllOf(HasSubstr(dir_.path().string()), HasSubstr("'" + tensor.name +
+                                                                     "' holds a number that is "
+                                                                     "not finite in row " +
+                                                                     std::to_string(row) + ":")));
+      }
+    }
+  }
+}
+
+// Wherever the number is, a prompt or the step after it ends with that error.
+TEST_F(ModelFileTest, ARunSaysWhichTensorIsNotFinite) {
+  const std::vector<TinyTensor> tensors = hf_llama(true);
+  for (const TinyTensor& tensor : tensors) {
+    folder(llama_json("llama"), tensors);
+    write_tiny_safetensors(dir_ / "model.safetensors", tensors, tensor.name, std::nanf(""));
+    const Model model(dir_.path());
+    Engine engine(model);
+    Sequence sequence(model, {});
+    // The spoiled row of the embedding is the last token's.
+    const std::vector<Token> prompt = {1, 2, 9};
+    try {
+      engine.prefill(sequence, prompt);
+      ADD_FAILURE() << tensor.name;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'" + tensor.name + "' holds"));
+    }
+  }
 }
 
 }  // namespace

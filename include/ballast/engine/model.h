@@ -203,6 +203,8 @@ class Engine {
   void decode(Sequence& sequence, Token token, std::span<float> logits);
 
  private:
+  std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
+                                 const PrefillOptions& options);
   /// The second reading itself, whether it is due or not.
   bool read_again(Sequence& sequence, const ReplayOptions& options);
 

@@ -68,6 +68,10 @@ class ModelFile {
   /// The same, but absence is an Error.
   const TensorView& at(Weight weight, std::size_t layer = 0, Part part = Part::weight) const;
 
+  /// Reads every weight and throws Error naming the file and the first tensor with a NaN or an
+  /// infinity, if there is one. Opening does not do so: it would read the whole file.
+  void require_finite() const;
+
   /// Bytes of all tensors of the files.
   std::size_t bytes() const;
   /// The files that hold them, all of them mapped.

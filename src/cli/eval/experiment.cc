@@ -106,7 +106,7 @@ void ResultOutput::write(Result result, ResultLog& log) {
 }
 
 void ResultOutput::note(std::string_view text) const {
-  if (!quiet_) fmt::print(stderr, "ballast: note: {}\n", text);
+  if (!quiet_) tell(fmt::format("note: {}", text));
 }
 
 void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
