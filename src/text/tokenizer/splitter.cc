@@ -1,5 +1,7 @@
 #include "text/tokenizer/splitter.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "text/tokenizer/utf8.h"
 
@@ -44,9 +46,11 @@ std::string with_sets(const std::string& pattern) {
   return out;
 }
 
-// Splits words by one more expression. Ends of words are UTF-16 offsets.
-std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexMatcher& matcher,
-                              UErrorCode& status) {
+// Splits words by one more expression. Ends of words are UTF-16 offsets. `open`: the text goes on
+// after the last word, so that matches which touch its end are not decided; what follows the last
+// decided cut is left out.
+std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, bool open,
+                              icu::RegexMatcher& matcher, UErrorCode& status) {
   std::vector<std::int32_t> finer;
   finer.reserve(ends.size());
   std::int32_t begin = 0;
@@ -54,21 +58,47 @@ std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, icu::RegexM
     matcher.region(begin, end, status);
     matcher.setTimeLimit(time_limit(end - begin), status);
     std::int32_t last = begin;
-    while (U_SUCCESS(status) && matcher.find(status)) {
+    while (U_SUCCESS(status) && matcher.find(status) && !(open && matcher.hitEnd())) {
       for (std::int32_t cut : {matcher.start(status), matcher.end(status)}) {
         if (cut > last) finer.push_back(last = cut);
       }
     }
-    if (end > last) finer.push_back(end);
+    if (end > last && !open) finer.push_back(end);
     begin = end;
   }
   return finer;
 }
 
+// Whether what precedes a position can decide a match there.
+bool looks_back(std::string_view pattern) {
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '^' && (i == 0 || pattern[i - 1] != '[')) return true;
+    if (pattern.substr(i).starts_with("(?<")) return true;
+    if (pattern[i] == '\\' && ++i < pattern.size() &&
+        std::string_view("AbBGXz").find(pattern[i]) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The length of the longest prefix of at most `most` bytes that splits no character.
+std::size_t whole_characters(std::string_view text, std::size_t most) {
+  if (most >= text.size()) return text.size();
+  // A character has at most four bytes; its first is none of 10xxxxxx.
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, most); ++back) {
+    const auto byte = static_cast<unsigned char>(text[most - back]);
+    if ((byte & 0xc0) == 0x80) continue;
+    const std::size_t begin = most - back;
+    return begin + next_utf8(text, begin).length > most ? begin : most;
+  }
+  return most;
+}
+
 }  // namespace
 
 Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& source)
-    : source_(source) {
+    : source_(source), looks_back_(!patterns.empty() && looks_back(patterns.front())) {
   for (const std::string& pattern : patterns) {
     UErrorCode status = U_ZERO_ERROR;
     UParseError where;
@@ -79,16 +109,29 @@ Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& 
   }
 }
 
-void Splitter::split(std::string_view text,
-                     const std::function<void(std::string_view)>& word) const {
+void Splitter::split(std::string_view text, const std::function<void(std::string_view)>& word,
+                     std::size_t window) const {
   if (text.empty()) return;
   if (patterns_.empty()) return word(text);
-  const icu::UnicodeString wide = to_utf16(text);
+  if (looks_back_) window = text.size();
+  for (std::size_t size = window; !text.empty();) {
+    const std::size_t taken = whole_characters(text, size);
+    const std::size_t done = taken == 0 ? 0 : split_part(text, taken, word);
+    text.remove_prefix(done);
+    // A word longer than the window.
+    size = done == 0 ? 2 * size + 1 : window;
+  }
+}
+
+std::size_t Splitter::split_part(std::string_view text, std::size_t taken,
+                                 const std::function<void(std::string_view)>& word) const {
+  const icu::UnicodeString wide = to_utf16(text.substr(0, taken));
   std::vector<std::int32_t> ends = {wide.length()};
   UErrorCode status = U_ZERO_ERROR;
+  bool open = taken < text.size();
   for (const auto& pattern : patterns_) {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(wide, status));
-    if (U_SUCCESS(status)) ends = cut(ends, *matcher, status);
+    if (U_SUCCESS(status)) ends = cut(ends, open, *matcher, status);
     require(
         U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' fails on this text ({})",
         source_,
@@ -97,6 +140,7 @@ void Splitter::split(std::string_view text,
           return pattern->pattern().toUTF8String(utf8);
         }(),
         u_errorName(status));
+    open = false;  // the later ones see whole words
   }
   std::size_t begin = 0;
   std::size_t position = 0;
@@ -111,6 +155,7 @@ void Splitter::split(std::string_view text,
     word(text.substr(begin, position - begin));
     begin = position;
   }
+  return begin;
 }
 
 }  // namespace ballast

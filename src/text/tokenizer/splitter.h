@@ -19,11 +19,21 @@ class Splitter {
   Splitter(const std::vector<std::string>& patterns, const std::string& source);
 
   /// Returns the words in order; their concatenation is `text`. Text that is not UTF-8 is matched
-  /// as U+FFFD.
-  void split(std::string_view text, const std::function<void(std::string_view)>& word) const;
+  /// as U+FFFD. Takes memory for `window` bytes of text and the longest word, not for the text; the
+  /// words are the same with any window.
+  void split(std::string_view text, const std::function<void(std::string_view)>& word,
+             std::size_t window = kWindow) const;
 
  private:
+  static constexpr std::size_t kWindow = std::size_t{1} << 16;
+
+  /// Splits the first `taken` bytes of text and returns the length of the words that are certain,
+  /// whatever follows.
+  std::size_t split_part(std::string_view text, std::size_t taken,
+                         const std::function<void(std::string_view)>& word) const;
+
   std::string source_;
+  bool looks_back_ = false;  ///< where the first expression matches depends on what lies before
   std::vector<std::unique_ptr<icu::RegexPattern>> patterns_;
 };
 

@@ -1,5 +1,7 @@
 #include "text/tokenizer/splitter.h"
 
+#include <random>
+
 #include "ballast/error.h"
 #include "text/test_vocabulary.h"
 #include "text/tokenizer/pretokenizers.h"
@@ -67,6 +69,38 @@ TEST(Splitter, LongRunsOfOneCharacterAreNoTrouble) {
       std::size_t size = 0;
       for (const std::string& word : split_as(name, run + "1")) size += word.size();
       EXPECT_EQ(size, run.size() + 1) << name << " " << c;
+    }
+  }
+}
+
+// Windows of any size, in texts of letters, digits, marks, runs of blanks and damaged characters.
+TEST(Splitter, WordsDoNotDependOnTheWindow) {
+  const std::vector<std::string> parts = {"word",   "I'll",    " ",    "   ",          "\n",
+                                          "\r\n\n", "12345",   "ab ",  "\u4e00\u4e8c", "\U0001f642",
+                                          "\u00e9", "e\u0301", "\xff", "\xe2\x82",     "?!...",
+                                          "$",      "\t"};
+  std::vector<std::vector<std::string>> all = {
+      {"b+"}, {"(?=b)"}, {"a.*z"}, {"(?<= )w", "o"}, {"^w", "r"}, {"\\bI", "l"}, {"$"}, {"x*"}};
+  for (const char* name : {"gpt-2", "llama3", "qwen2", "tekken", "gpt-4o", "deepseek-llm",
+                           "deepseek-coder", "falcon", "default"}) {
+    all.push_back(find_pre_tokenizer(name, "test").splits);
+  }
+  std::mt19937 rng(7);
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += parts[rng() % parts.size()];
+    for (const std::vector<std::string>& patterns : all) {
+      const Splitter splitter(patterns, "test");
+      const auto words = [&](std::size_t window) {
+        Words out;
+        splitter.split(
+            text, [&](std::string_view w) { out.emplace_back(w); }, window);
+        return out;
+      };
+      const Words whole = words(text.size());
+      for (const std::size_t window : {0, 1, 2, 3, 5, 16, 50}) {
+        ASSERT_EQ(words(window), whole) << patterns.front() << " in windows of " << window;
+      }
     }
   }
 }
