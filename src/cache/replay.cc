@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "ballast/memory_size.h"
 #include "ballast/serialize.h"
@@ -70,45 +69,63 @@ std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
          (rotated(&Tier::value_type) ? s.value_dim * sizeof(float) : 0);
 }
 
-/// The entries of one head in the order of the text, for the allocation.
-struct HeldHead {
-  std::vector<std::uint32_t> order;  ///< indices in the order of segments()
-  std::vector<float> scores;
-  std::vector<Position> positions;
-  std::vector<std::uint8_t> best;
-};
-
-/// `held`: the first so many entries have a tier already.
-HeldHead in_text_order(const std::vector<Segment>& segments, std::span<const float> scores,
-                       std::size_t held, std::span<const Tier> tiers) {
-  std::vector<Position> positions;
-  std::vector<std::uint8_t> best;
+/// The entries of one head for the allocation, a run for each of its segments; `scores`: in their
+/// order. The first `held` entries have a tier already.
+void add_runs(const std::vector<Segment>& segments, std::span<const float> scores, std::size_t held,
+              std::span<const Tier> tiers, ScoredRun run, std::vector<ScoredRun>& out) {
+  std::size_t at = 0;
   for (const Segment& segment : segments) {
-    std::uint8_t tier = 0;
-    while (positions.size() < held && (tiers[tier].key_type != segment.keys.type ||
-                                       tiers[tier].value_type != segment.values.type)) {
-      ++tier;
+    const std::size_t count = segment.keys.rows;
+    run.best = 0;
+    while (at < held && (tiers[run.best].key_type != segment.keys.type ||
+                         tiers[run.best].value_type != segment.values.type)) {
+      ++run.best;
     }
-    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
-      positions.push_back(segment.positions != nullptr
-                              ? segment.positions[i]
-                              : segment.first_position + static_cast<Position>(i));
-      best.push_back(tier);
-    }
+    run.scores = scores.subspan(at, count);
+    run.positions = {};
+    if (segment.positions != nullptr) run.positions = {segment.positions, count};
+    run.first_position = segment.first_position;
+    out.push_back(run);
+    at += count;
   }
-  HeldHead out;
-  out.order.resize(positions.size());
-  std::iota(out.order.begin(), out.order.end(), 0u);
-  std::ranges::sort(out.order, {}, [&](std::uint32_t i) { return positions[i]; });
-  for (std::uint32_t i : out.order) {
-    out.scores.push_back(scores[i]);
-    out.positions.push_back(positions[i]);
-    out.best.push_back(best[i]);
-  }
-  return out;
+}
+
+/// What a method keeps in any case of a text of `n` tokens.
+ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head) {
+  ScoredRun run;
+  run.head = static_cast<std::uint32_t>(head);
+  run.first = static_cast<Position>(policy.integer("sink"));
+  const auto window = static_cast<std::size_t>(policy.integer("window"));
+  run.last = static_cast<Position>(n - std::min(n, window));
+  return run;
 }
 
 }  // namespace
+
+ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std::uint8_t> given,
+                            std::size_t tiers) const {
+  ReplayHead out;
+  const auto count = static_cast<std::size_t>(
+      std::ranges::count_if(given, [&](std::uint8_t t) { return t < tiers; }));
+  out.scores.reserve(count);
+  if (!norms.empty()) out.norms.reserve(count);
+  std::vector<std::pair<Position, std::uint32_t>> order;
+  for (std::size_t t = 0; t < tiers; ++t) {
+    order.clear();
+    std::uint32_t at = 0;
+    for (const ScoredRun& run : runs) {
+      for (std::size_t i = 0; i < run.scores.size(); ++i, ++at) {
+        if (given[at] == t) order.emplace_back(run.position(i), at);
+      }
+    }
+    std::ranges::sort(order);
+    for (const auto& [position, i] : order) {
+      out.scores.push_back(scores[i]);
+      if (!norms.empty()) out.norms.push_back(norms[i]);
+    }
+  }
+  return out;
+}
 
 std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
   const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
@@ -142,10 +159,11 @@ void Cache::end_chunk() {
   const CacheShape& s = shape();
   const Policy& policy = options().policy;
   const std::size_t chunk = chunk_tokens();
-  const bool weighs = policy.attention_stats().replay == ReplayScore::max;
   const std::vector<Tier> tiers = replay_tiers(policy, Protocol::stream, s.key_dim, s.value_dim);
-  std::vector<HeldHead> held;
-  std::vector<HeadScores> heads;
+  // A clone made since the second reading keeps its scores.
+  if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  std::vector<ScoredRun> runs;
+  std::vector<std::size_t> first_run;  // of each head
   for (std::size_t l = 0; l < s.layers; ++l) {
     require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
             "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
@@ -153,43 +171,30 @@ void Cache::end_chunk() {
       const std::size_t entries = layers_[l]->head(h).entries();
       require(scores_ != nullptr && replay_scores(l, h).size() == entries,
               "layer {}: start_replay() and replay() come before end_chunk()", l);
-      held.push_back(in_text_order(segments(l, h), replay_scores(l, h), entries - chunk, tiers));
+      first_run.push_back(runs.size());
+      add_runs(segments(l, h), replay_scores(l, h), entries - chunk, tiers,
+               protected_run(policy, tokens(), l * s.kv_heads + h), runs);
     }
   }
-  for (const HeldHead& head : held) {
-    heads.push_back({head.scores, head.positions, static_cast<std::size_t>(policy.integer("sink")),
-                     static_cast<std::size_t>(policy.integer("window")), head.best});
-  }
+  first_run.push_back(runs.size());
   const Allocation allocation =
-      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
+      allocate(runs, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
   const PoolScope scope(options().pool.get());
-  auto scores = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
-  std::vector<HeadTiers> given(s.kv_heads);
+  std::vector<EntryTiers> given(s.kv_heads);
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      const HeldHead& head = held[l * s.kv_heads + h];
-      const HeadTiers& to = allocation.heads[l * s.kv_heads + h];
-      const ReplayHead& from = scores_->layer(l)[h];
-      ReplayHead& kept = scores->layer(l)[h];
-      const auto count = static_cast<std::size_t>(
-          std::ranges::count_if(to, [&](std::uint8_t t) { return t < tiers.size(); }));
-      kept.scores.reserve(count);
-      if (weighs) kept.norms.reserve(count);
-      given[h].resize(to.size());
-      // Runs of a tier each, in the order of the text: that of the summary's segments.
-      for (std::size_t t = 0; t <= tiers.size(); ++t) {
-        for (std::size_t i = 0; i < to.size(); ++i) {
-          if (to[i] != t) continue;
-          given[h][head.order[i]] = to[i];
-          if (t == tiers.size()) continue;
-          kept.scores.push_back(from.scores[head.order[i]]);
-          if (weighs) kept.norms.push_back(from.norms[head.order[i]]);
-        }
+      const std::size_t head = l * s.kv_heads + h;
+      given[h].clear();
+      for (std::size_t r = first_run[head]; r < first_run[head + 1]; ++r) {
+        given[h].insert(given[h].end(), allocation.runs[r].begin(), allocation.runs[r].end());
       }
+      ReplayHead& scored = scores_->layer(l)[h];
+      scored = scored.kept(
+          std::span(runs).subspan(first_run[head], first_run[head + 1] - first_run[head]), given[h],
+          tiers.size());
     }
     layers_[l]->end_chunk(given);
   }
-  scores_ = std::move(scores);
   const std::size_t rest = std::min(notes().size(), kOverlap);
   notes() =
       std::vector<std::int32_t>(notes().end() - static_cast<std::ptrdiff_t>(rest), notes().end());
@@ -240,7 +245,7 @@ void Cache::load_chunk(ByteReader& in) {
   }
 }
 
-void LayerCache::end_chunk(std::span<const HeadTiers> tiers) {
+void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
   const PoolScope scope(options_.pool.get());
   parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now()); });
   budget_ = {};
@@ -277,7 +282,9 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
     // What a stream holds has its scores; the chunk's tokens come last.
     const std::size_t chunk = works_in_chunks() ? chunk_tokens() : tokens(layer);
     const std::size_t held = layers_[layer]->head(h).entries() - chunk;
+    // Without room to spare, which growing by resize() would take.
     head.scores.resize(held);
+    head.scores.reserve(held + chunk);
     head.scores.resize(held + chunk, 0.0f);
     if (score != ReplayScore::max) return;
     Matrix norms(group, chunk);
@@ -289,6 +296,7 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
       return;
     }
     head.norms.resize(held);
+    head.norms.reserve(held + chunk);
     head.norms.resize(held + chunk, 0.0f);
     for (std::size_t g = 0; g < group; ++g) {
       for (std::size_t i = 0; i < chunk; ++i) {
@@ -451,33 +459,31 @@ void Cache::finish_whole_prompt() {
   if (works_in_chunks()) {
     require(!needs_replay(), "method {} needs a second reading before the prompt ends",
             policy.info().name);
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const HeadTiers>{});
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{});
     return;
   }
   if (fits_exactly()) {
     scores_.reset();
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const HeadTiers>{});
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{});
     return;
   }
   require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
           policy.info().name);
-  std::vector<HeadScores> heads;
+  std::vector<ScoredRun> runs;
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      heads.push_back({replay_scores(l, h),
-                       {},
-                       static_cast<std::size_t>(policy.integer("sink")),
-                       static_cast<std::size_t>(policy.integer("window"))});
-      require(heads.back().scores.size() == n,
+      runs.push_back(protected_run(policy, n, l * s.kv_heads + h));
+      runs.back().scores = replay_scores(l, h);
+      require(runs.back().scores.size() == n,
               "layer {}: tokens came after the second reading began", l);
     }
   }
   const std::vector<Tier> tiers = replay_tiers(policy, Protocol::prefill, s.key_dim, s.value_dim);
   const Allocation allocation =
-      allocate(heads, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
+      allocate(runs, tiers, whole_budget(), s.layers * s.kv_heads * mean_bytes(tiers, s));
   scores_.reset();
   for (std::size_t l = 0; l < s.layers; ++l) {
-    layers_[l]->finish_prompt(std::span(allocation.heads).subspan(l * s.kv_heads, s.kv_heads));
+    layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads));
   }
 }
 

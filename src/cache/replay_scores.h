@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ballast/matrix.h"
+#include "summary/allocation.h"
 
 namespace ballast {
 
@@ -13,6 +16,11 @@ struct ReplayHead {
   std::vector<float> scores;  ///< of every token of the text; rms and mean: sums, until finished
   Matrix value_norms;         ///< query heads × tokens; |W_O^T v|, for ReplayScore::max
   std::vector<float> norms;   ///< in stream: of each entry, the largest of the query heads'
+
+  /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,
+  /// in the order of the text. `given`: the tier of each entry of `runs`, `tiers` if it is evicted.
+  ReplayHead kept(std::span<const ScoredRun> runs, std::span<const std::uint8_t> given,
+                  std::size_t tiers) const;
 };
 
 /// All layers and heads. Forks share them.

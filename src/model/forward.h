@@ -46,6 +46,9 @@ class Forward {
   const Model& model() const { return model_; }
 
   ReplayWording replay_wording;  ///< see Engine::set_replay_wording
+  /// Of each layer, what Cache::start_replay takes. Kept once a stream has read a chunk again:
+  /// every chunk wants them. Empty before.
+  std::vector<Matrix> output_grams;
 
   /// Called after each layer's attention, all runs together, with rows counted from 0.
   using OnAttention = std::function<void(const AttentionStep& step)>;

@@ -80,8 +80,11 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
   require(text.size() >= due,
           "a second reading needs all {} tokens of the text, of which {} are known", due,
           text.size());
+  std::vector<Matrix>& kept = forward_->output_grams;
   for (std::size_t l = 0; l < config.layers; ++l) {
-    cache.start_replay(l, output_grams(config, model().weights().layers[l]).view());
+    const LayerWeights& weights = model().weights().layers[l];
+    if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
+    cache.start_replay(l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
   }
   const ReplayWording& wording =
       options.wording.empty() ? forward_->replay_wording : options.wording;

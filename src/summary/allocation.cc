@@ -1,8 +1,9 @@
 #include "summary/allocation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <bit>
+#include <compare>
+#include <optional>
 
 #include "base/fail.h"
 
@@ -32,101 +33,116 @@ double distortion(StorageType type) {
   return 1;
 }
 
-struct Candidate {
-  float score;
-  Position position;
-  std::uint32_t head;
-  std::uint32_t entry;  ///< of the head
+/// The order of upgrades, most worth first: by worth, position, head, and of one entry the cheaper
+/// tier before the better one.
+struct Rank {
+  std::uint64_t worth = 0;  ///< bits of the worth, then those of the inverted position
+  std::uint32_t place = 0;  ///< inverted head and tier
+  bool operator==(const Rank&) const = default;
+  auto operator<=>(const Rank&) const = default;
 };
 
-/// Candidates that share the best tier they may get, by falling score, protected ones first. An
-/// entry's level is its tier's index; evicted entries have the level after the last tier. Levels
-/// rise along the order, so the number of entries at each level or a better one describes them all.
-struct Order {
-  std::vector<Candidate> ranked;
-  std::size_t best = 0;  ///< level of the best tier
-  std::size_t protected_count = 0;
-  std::vector<std::size_t> ends;  ///< ends[t]: entries at level t or a better one
+/// Ranks are found 16 bits at a time, from the first.
+constexpr std::size_t kDigits = 6, kDigitBits = 16, kBins = std::size_t{1} << kDigitBits;
 
-  float score(std::size_t rank) const { return ranked[rank].score; }
-  /// Entries whose score is above the threshold.
-  std::size_t above(double threshold) const {
-    const auto it = std::partition_point(ranked.begin(), ranked.end(), [&](const Candidate& c) {
-      return static_cast<double>(c.score) > threshold;
-    });
-    return static_cast<std::size_t>(it - ranked.begin());
-  }
-};
-
-bool is_kept(const HeadScores& head, std::size_t i) {
-  return i < head.first || i + head.last >= head.scores.size();
+std::size_t digit(const Rank& rank, std::size_t i) {
+  const std::uint64_t bits = i < 4 ? rank.worth >> (kDigitBits * (3 - i))
+                                   : std::uint64_t{rank.place} >> (kDigitBits * (5 - i));
+  return bits % kBins;
 }
 
-/// An order for each best tier that occurs.
-std::vector<Order> orders_of(std::span<const HeadScores> heads, std::size_t tiers) {
-  std::vector<std::size_t> counts(tiers, 0);
-  float most = 0;
-  for (const HeadScores& head : heads) {
-    for (std::size_t i = 0; i < head.scores.size(); ++i) {
-      ++counts[head.best.empty() ? 0 : head.best[i]];
-      most = std::max(most, head.scores[i]);
+/// The rank with that digit and others of 0.
+Rank place_digit(std::size_t bin, std::size_t i) {
+  if (i < 4) return {std::uint64_t{bin} << (kDigitBits * (3 - i)), 0};
+  return {0, static_cast<std::uint32_t>(bin << (kDigitBits * (5 - i)))};
+}
+
+/// The upgrades of all entries.
+class Upgrades {
+ public:
+  Upgrades(std::span<const ScoredRun> runs, std::span<const Tier> tiers)
+      : runs_(runs), tiers_(tiers.size()) {
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      const bool cheapest = t + 1 == tiers.size();
+      rises_.push_back(tiers[t].bytes - (cheapest ? 0 : tiers[t + 1].bytes));
+      worths_.push_back(
+          static_cast<float>(((cheapest ? 1.0 : tiers[t + 1].distortion) - tiers[t].distortion) /
+                             static_cast<double>(rises_[t])));
+    }
+    for (const ScoredRun& run : runs) {
+      for (float score : run.scores) most_ = std::max(most_, score);
     }
   }
-  std::vector<Order> orders;
-  for (std::size_t best = 0; best < tiers; ++best) {
-    if (counts[best] == 0) continue;
-    Order& order = orders.emplace_back();
-    order.best = best;
-    order.ranked.reserve(counts[best]);
-    for (const bool kept : {true, false}) {
-      for (std::uint32_t h = 0; h < heads.size(); ++h) {
-        const HeadScores& head = heads[h];
-        for (std::uint32_t i = 0; i < head.scores.size(); ++i) {
-          if ((head.best.empty() ? 0 : head.best[i]) != best || is_kept(head, i) != kept) continue;
-          const Position at = head.positions.empty() ? static_cast<Position>(i) : head.positions[i];
-          order.ranked.push_back({kept ? most : head.scores[i], at, h, i});
+
+  std::size_t rise(std::size_t t) const { return rises_[t]; }
+
+  /// Calls use(run, entry, tier, rank) for every upgrade that is not taken in any case; of an
+  /// entry, the cheapest tier first.
+  template <typename Use>
+  void each(Use use) const {
+    for (std::size_t r = 0; r < runs_.size(); ++r) {
+      const ScoredRun& run = runs_[r];
+      for (std::size_t i = 0; i < run.scores.size(); ++i) {
+        const auto at = static_cast<std::uint32_t>(run.position(i));
+        const float score = run.at_an_end(i) ? most_ : run.scores[i];
+        for (std::size_t t = first_choice(run, i); t-- > run.best;) {
+          const std::uint64_t bits = std::bit_cast<std::uint32_t>(score * worths_[t]);
+          const auto later = static_cast<std::uint32_t>(run.head * tiers_ + (tiers_ - 1 - t));
+          use(r, i, t, Rank{bits << 32 | (at ^ 0xffffffffu), later ^ 0xffffffffu});
         }
       }
-      if (kept) order.protected_count = order.ranked.size();
-    }
-    const auto before = [](const Candidate& a, const Candidate& b) {
-      if (a.score != b.score) return a.score > b.score;
-      return a.position != b.position ? a.position < b.position : a.head < b.head;
-    };
-    const auto middle = order.ranked.begin() + static_cast<std::ptrdiff_t>(order.protected_count);
-    std::sort(order.ranked.begin(), middle, before);
-    std::sort(middle, order.ranked.end(), before);
-  }
-  return orders;
-}
-
-/// Fall of distortion from level t + 1 to level t, and the bytes that it costs.
-double gain(std::span<const Tier> tiers, std::size_t t) {
-  return (t + 1 < tiers.size() ? tiers[t + 1].distortion : 1.0) - tiers[t].distortion;
-}
-std::size_t rise(std::span<const Tier> tiers, std::size_t t) {
-  return tiers[t].bytes - (t + 1 < tiers.size() ? tiers[t + 1].bytes : 0);
-}
-
-/// Gives every entry its level at the multiplier; returns the bytes of all.
-std::size_t divide(std::vector<Order>& orders, std::span<const Tier> tiers, double m) {
-  std::size_t bytes = 0;
-  for (Order& order : orders) {
-    order.ends.assign(tiers.size(), 0);
-    for (std::size_t t = order.best; t < tiers.size(); ++t) {
-      order.ends[t] = order.above(m * static_cast<double>(rise(tiers, t)) / gain(tiers, t));
-      if (t + 1 == tiers.size()) order.ends[t] = std::max(order.ends[t], order.protected_count);
-      bytes += order.ends[t] * rise(tiers, t);
     }
   }
-  return bytes;
-}
 
-/// Whether the entry at rank i of a comes before that at rank j of b among equal gains.
-bool goes_first(const Order& a, std::size_t i, const Order& b, std::size_t j) {
-  if (&a == &b) return i < j;
-  const Candidate &x = a.ranked[i], &y = b.ranked[j];
-  return x.position != y.position ? x.position < y.position : x.head < y.head;
+  /// Tiers from here on are given in any case: the cheapest one, or none.
+  std::size_t first_choice(const ScoredRun& run, std::size_t i) const {
+    return run.at_an_end(i) || run.scores[i] > run.floor ? tiers_ - 1 : tiers_;
+  }
+
+ private:
+  std::span<const ScoredRun> runs_;
+  std::size_t tiers_;
+  std::vector<std::size_t> rises_;  ///< bytes from the next worse tier to each
+  std::vector<float> worths_;       ///< fall of distortion a byte
+  float most_ = 0;
+};
+
+/// The rank of the first upgrade for which `left` bytes are too few once all before it are taken,
+/// or nothing if all fit. `left` becomes what those leave.
+std::optional<Rank> first_without_room(const Upgrades& upgrades, std::size_t& left) {
+  struct Bin {
+    std::size_t bytes = 0;
+    std::size_t count = 0;
+  };
+  std::vector<Bin> bins(kBins);
+  Rank found, mask;  // its first digits, and where they are
+  const auto begins = [&](const Rank& rank) {
+    return (rank.worth & mask.worth) == found.worth && (rank.place & mask.place) == found.place;
+  };
+  const auto with = [](const Rank& a, const Rank& b) {
+    return Rank{a.worth | b.worth, a.place | b.place};
+  };
+  for (std::size_t d = 0; d < kDigits; ++d) {
+    std::ranges::fill(bins, Bin{});
+    upgrades.each([&](std::size_t, std::size_t, std::size_t t, const Rank& rank) {
+      if (!begins(rank)) return;
+      Bin& bin = bins[digit(rank, d)];
+      bin.bytes += upgrades.rise(t);
+      ++bin.count;
+    });
+    std::size_t at = kBins;
+    while (at > 0 && bins[at - 1].bytes <= left) left -= bins[--at].bytes;
+    if (at == 0) return std::nullopt;  // only at the first digit
+    --at;
+    found = with(found, place_digit(at, d));
+    mask = with(mask, place_digit(kBins - 1, d));
+    if (bins[at].count == 1) break;
+  }
+  Rank whole;
+  upgrades.each([&](std::size_t, std::size_t, std::size_t, const Rank& rank) {
+    if (begins(rank)) whole = rank;
+  });
+  return whole;
 }
 
 }  // namespace
@@ -175,61 +191,46 @@ std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::s
   return hull;
 }
 
-Allocation allocate(std::span<const HeadScores> heads, std::span<const Tier> tiers,
+Allocation allocate(std::span<const ScoredRun> runs, std::span<const Tier> tiers,
                     std::size_t budget, std::size_t fixed) {
   require(!tiers.empty(), "an allocation without tiers");
-  std::vector<Order> orders = orders_of(heads, tiers.size());
-  std::size_t least = fixed;
-  for (const Order& order : orders) least += order.protected_count * tiers.back().bytes;
-  require(least <= budget,
-          "{} bytes do not hold the first and last tokens of every head; give at least {}", budget,
-          least);
-  budget -= fixed;
-
-  // The smallest multiplier whose cost is within the budget.
-  double low = -120, high = 120;  // of its logarithm
-  for (int i = 0; i < 80; ++i) {
-    const double middle = (low + high) / 2;
-    (divide(orders, tiers, std::exp(middle)) > budget ? low : high) = middle;
-  }
-  std::size_t used = divide(orders, tiers, std::exp(high));
-
-  // Of each level the entry of the best rank may rise by one level.
-  while (true) {
-    Order* best = nullptr;
-    std::size_t level = 0;
-    double most = -1;
-    for (Order& order : orders) {
-      for (std::size_t t = order.best; t < tiers.size(); ++t) {
-        const std::size_t end = t + 1 < tiers.size() ? order.ends[t + 1] : order.ranked.size();
-        if (order.ends[t] == end || rise(tiers, t) > budget - used) continue;
-        const double by = static_cast<double>(order.score(order.ends[t])) * gain(tiers, t) /
-                          static_cast<double>(rise(tiers, t));
-        if (by > most ||
-            (by == most && goes_first(order, order.ends[t], *best, best->ends[level]))) {
-          most = by;
-          best = &order;
-          level = t;
-        }
-      }
-    }
-    if (best == nullptr) break;
-    used += rise(tiers, level);
-    ++best->ends[level];
-  }
-
+  const Upgrades upgrades(runs, tiers);
   Allocation out;
-  out.bytes = used;
-  for (const HeadScores& head : heads) {
-    out.heads.emplace_back(head.scores.size(), static_cast<std::uint8_t>(tiers.size()));
-  }
-  for (const Order& order : orders) {
-    for (std::size_t t = 0, rank = 0; t < tiers.size(); ++t) {
-      for (; rank < order.ends[t]; ++rank) {
-        out.heads[order.ranked[rank].head][order.ranked[rank].entry] = static_cast<std::uint8_t>(t);
-      }
+  for (const ScoredRun& run : runs) {
+    EntryTiers& given = out.runs.emplace_back(run.scores.size());
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      given[i] = static_cast<std::uint8_t>(upgrades.first_choice(run, i));
+      if (given[i] < tiers.size()) out.bytes += tiers.back().bytes;
     }
   }
+  require(fixed + out.bytes <= budget,
+          "{} bytes do not hold the first and last tokens of every head; give at least {}", budget,
+          fixed + out.bytes);
+  std::size_t left = budget - fixed - out.bytes;
+  const std::size_t before = left;
+  const std::optional<Rank> end = first_without_room(upgrades, left);
+  const auto give = [&](std::size_t run, std::size_t entry, std::size_t tier) {
+    out.runs[run][entry] = static_cast<std::uint8_t>(tier);
+  };
+  upgrades.each([&](std::size_t r, std::size_t i, std::size_t t, const Rank& rank) {
+    if (!end || rank > *end) give(r, i, t);
+  });
+  // Of the others the best one that fits, again and again.
+  while (end) {
+    std::optional<Rank> best;
+    std::size_t run = 0, entry = 0, tier = 0;
+    upgrades.each([&](std::size_t r, std::size_t i, std::size_t t, const Rank& rank) {
+      if (out.runs[r][i] != t + 1 || upgrades.rise(t) > left || (best && rank < *best)) return;
+      best = rank;
+      run = r;
+      entry = i;
+      tier = t;
+    });
+    if (!best) break;
+    give(run, entry, tier);
+    left -= upgrades.rise(tier);
+  }
+  out.bytes += before - left;
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,35 +30,43 @@ struct Tier {
 std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::size_t value_dim,
                               std::size_t more = 0);
 
-/// The entries of one KV head among which the budget is divided.
-struct HeadScores {
+/// Entries of one KV head among which the budget is divided: all of them, or a run of those.
+struct ScoredRun {
+  std::uint32_t head = 0;               ///< among those of all layers
   std::span<const float> scores;        ///< finite, from 0
-  std::span<const Position> positions;  ///< ascending; empty: 0, 1, 2, ...
-  /// Entries at the start and at the end that are kept in any case, with the largest score of all.
-  std::size_t first = 0;
-  std::size_t last = 0;
-  /// The best tier that each entry may get: what was rounded once gains nothing from more bytes.
-  /// Empty: the first tier, for all.
-  std::span<const std::uint8_t> best = {};
+  std::span<const Position> positions;  ///< ascending; empty: first_position and on
+  Position first_position = 0;
+  /// The best tier that an entry may get: what was rounded once gains nothing from more bytes.
+  std::uint8_t best = 0;
+  /// Entries before `first` and from `last` on are kept in any case, with the largest score of all;
+  /// so are those with a score above `floor`, with their own.
+  Position first = 0;
+  Position last = std::numeric_limits<Position>::max();
+  float floor = std::numeric_limits<float>::infinity();
+
+  Position position(std::size_t i) const {
+    return positions.empty() ? first_position + static_cast<Position>(i) : positions[i];
+  }
+  bool at_an_end(std::size_t i) const { return position(i) < first || position(i) >= last; }
 };
 
-/// What becomes of each entry of a head: an index into the tiers, or tiers.size() for an entry that
+/// What becomes of each entry of a run: an index into the tiers, or tiers.size() for an entry that
 /// is evicted.
-using HeadTiers = std::vector<std::uint8_t>;
+using EntryTiers = std::vector<std::uint8_t>;
 
 struct Allocation {
-  std::vector<HeadTiers> heads;
+  std::vector<EntryTiers> runs;
   std::size_t bytes = 0;  ///< of all entries kept, never above the budget
 };
 
-/// Minimises the sum over all entries of score times distortion, with bytes within `budget`: one
-/// threshold on the score for each tier, found by bisection of the Lagrange multiplier, then
-/// upgrades by falling score · (fall of distortion) / (rise of bytes) while one fits. Among equal
-/// scores the entry of the lower position, layer and head comes first. No entry gets a better tier
-/// than HeadScores::best. `heads` are in the order of
-/// layers and heads. Throws Error that names the minimum if the budget does not hold the protected
-/// entries at the cheapest tier. `fixed`: bytes of the budget that go elsewhere.
-Allocation allocate(std::span<const HeadScores> heads, std::span<const Tier> tiers,
+/// Minimises the sum over all entries of score times distortion, with bytes within `budget`. An
+/// upgrade of an entry by one tier is worth score · (fall of distortion) / (rise of bytes); the
+/// upgrades worth most are taken until one does not fit, then those that still do. Among equals the
+/// entry of the lower position and head comes first. No entry gets a better tier than
+/// ScoredRun::best. Takes a byte an entry, and 1 MiB: the last upgrade is found by radix
+/// selection, without sorting. Throws Error that names the minimum if the budget does not hold what
+/// is kept in any case at the cheapest tier. `fixed`: bytes of the budget that go elsewhere.
+Allocation allocate(std::span<const ScoredRun> runs, std::span<const Tier> tiers,
                     std::size_t budget, std::size_t fixed = 0);
 
 }  // namespace ballast

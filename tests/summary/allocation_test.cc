@@ -17,18 +17,35 @@ std::vector<Tier> tiers_of(std::vector<std::pair<std::size_t, double>> bytes_and
   return out;
 }
 
+/// All entries of a head, of which the first and last ones are kept in any case.
+ScoredRun run_of(std::uint32_t head, std::span<const float> scores, int first, int last) {
+  ScoredRun run;
+  run.head = head;
+  run.scores = scores;
+  run.first = first;
+  run.last = static_cast<Position>(scores.size()) - last;
+  return run;
+}
+
+bool is_kept(const ScoredRun& run, std::size_t i) {
+  const auto at = static_cast<Position>(i) + run.first_position;
+  return at < run.first || at >= run.last || run.scores[i] > run.floor;
+}
+
 /// The sum of score times distortion; of entries that are protected with the largest score.
-double loss(std::span<const HeadScores> heads, std::span<const Tier> tiers,
-            const std::vector<HeadTiers>& chosen) {
+double loss(std::span<const ScoredRun> heads, std::span<const Tier> tiers,
+            const std::vector<EntryTiers>& chosen) {
   double most = 0, sum = 0;
-  for (const HeadScores& head : heads) {
+  for (const ScoredRun& head : heads) {
     for (float s : head.scores) most = std::max(most, double{s});
   }
   for (std::size_t h = 0; h < heads.size(); ++h) {
     const std::size_t n = heads[h].scores.size();
     for (std::size_t i = 0; i < n; ++i) {
-      const bool kept = i < heads[h].first || i + heads[h].last >= n;
-      const double score = kept ? most : double{heads[h].scores[i]};
+      const ScoredRun& run = heads[h];
+      const auto at = static_cast<Position>(i) + run.first_position;
+      const bool ends = at < run.first || at >= run.last;
+      const double score = ends ? most : double{run.scores[i]};
       const std::size_t t = chosen[h][i];
       sum += score * (t < tiers.size() ? tiers[t].distortion : 1.0);
     }
@@ -36,18 +53,18 @@ double loss(std::span<const HeadScores> heads, std::span<const Tier> tiers,
   return sum;
 }
 
-std::size_t bytes_of(std::span<const Tier> tiers, const std::vector<HeadTiers>& chosen) {
+std::size_t bytes_of(std::span<const Tier> tiers, const std::vector<EntryTiers>& chosen) {
   std::size_t bytes = 0;
-  for (const HeadTiers& head : chosen) {
+  for (const EntryTiers& head : chosen) {
     for (std::uint8_t t : head) bytes += t < tiers.size() ? tiers[t].bytes : 0;
   }
   return bytes;
 }
 
 /// The least loss of all assignments.
-double exhaustive(std::span<const HeadScores> heads, std::span<const Tier> tiers,
+double exhaustive(std::span<const ScoredRun> heads, std::span<const Tier> tiers,
                   std::size_t budget) {
-  std::vector<HeadTiers> chosen;
+  std::vector<EntryTiers> chosen;
   std::vector<std::pair<std::size_t, std::size_t>> places;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     chosen.emplace_back(heads[h].scores.size());
@@ -60,10 +77,8 @@ double exhaustive(std::span<const HeadScores> heads, std::span<const Tier> tiers
       return;
     }
     const auto [h, i] = places[p];
-    const std::size_t n = heads[h].scores.size();
-    const bool kept = i < heads[h].first || i + heads[h].last >= n;
-    for (std::size_t t = 0; t < tiers.size() + (kept ? 0 : 1); ++t) {
-      if (!heads[h].best.empty() && t < heads[h].best[i]) continue;
+    const std::size_t kept = is_kept(heads[h], i) ? 0 : 1;
+    for (std::size_t t = heads[h].best; t < tiers.size() + kept; ++t) {
       chosen[h][i] = static_cast<std::uint8_t>(t);
       go(p + 1);
     }
@@ -84,47 +99,51 @@ TEST(Allocation, IsWithinOneEntrysGainOfTheBest) {
                           : std::pow(10.0f, -4.0f * static_cast<float>(random() % 1000) / 1000.0f));
       }
     }
-    const std::vector<HeadScores> heads = {{scores[0], {}, 1, 0}, {scores[1], {}, 0, 1}};
+    const std::vector<ScoredRun> heads = {run_of(0, scores[0], 1, 0), run_of(1, scores[1], 0, 1)};
     const std::size_t budget = 80 + random() % 1100;
     const Allocation got = allocate(heads, tiers, budget);
     EXPECT_LE(got.bytes, budget);
-    EXPECT_EQ(got.bytes, bytes_of(tiers, got.heads));
+    EXPECT_EQ(got.bytes, bytes_of(tiers, got.runs));
     float most = 0;
     for (const auto& head : scores) {
       for (float s : head) most = std::max(most, s);
     }
     const double best = exhaustive(heads, tiers, budget);
-    EXPECT_LE(loss(heads, tiers, got.heads), best + double{most} + 1e-9) << turn;
-    EXPECT_GE(loss(heads, tiers, got.heads), best - 1e-9) << turn;
+    EXPECT_LE(loss(heads, tiers, got.runs), best + double{most} + 1e-9) << turn;
+    EXPECT_GE(loss(heads, tiers, got.runs), best - 1e-9) << turn;
   }
 }
 
-TEST(Allocation, NoEntryGetsABetterTierThanItMay) {
+TEST(Allocation, NoEntryGetsABetterTierThanItMayOrLessThanItsFloor) {
   const std::vector<Tier> tiers = tiers_of({{140, 1e-4}, {72, 0.01}, {40, 0.1175}});
   std::mt19937 random(8);
   for (int turn = 0; turn < 60; ++turn) {
-    std::vector<std::vector<float>> scores(2);
-    std::vector<HeadTiers> best(2);
-    for (std::size_t h = 0; h < 2; ++h) {
-      for (int i = 0; i < 4; ++i) {
-        scores[h].push_back(static_cast<float>(random() % 1000) / 1000.0f);
-        best[h].push_back(static_cast<std::uint8_t>(random() % 3));
-      }
+    // Two heads of two runs each, of two entries.
+    std::vector<std::vector<float>> scores(4, std::vector<float>(2));
+    std::vector<ScoredRun> heads;
+    for (std::uint32_t r = 0; r < 4; ++r) {
+      for (float& s : scores[r]) s = static_cast<float>(random() % 1000) / 1000.0f;
+      heads.push_back(run_of(r / 2, scores[r], r == 0 ? 1 : 0, r == 3 ? 1 : 0));
+      heads.back().first_position = 2 * static_cast<Position>(r % 2);
+      heads.back().last += heads.back().first_position;
+      heads.back().best = static_cast<std::uint8_t>(random() % 3);
+      if (turn % 2 == 0) heads.back().floor = 0.8f;
     }
-    const std::vector<HeadScores> heads = {{scores[0], {}, 1, 0, best[0]},
-                                           {scores[1], {}, 0, 1, best[1]}};
-    const std::size_t budget = 80 + random() % 700;
+    const std::size_t budget = 320 + random() % 700;
     const Allocation got = allocate(heads, tiers, budget);
     EXPECT_LE(got.bytes, budget);
-    EXPECT_EQ(got.bytes, bytes_of(tiers, got.heads));
-    for (std::size_t h = 0; h < 2; ++h) {
-      for (std::size_t i = 0; i < 4; ++i) EXPECT_GE(got.heads[h][i], best[h][i]);
+    EXPECT_EQ(got.bytes, bytes_of(tiers, got.runs));
+    for (std::size_t r = 0; r < 4; ++r) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_GE(got.runs[r][i], heads[r].best);
+        EXPECT_TRUE(!is_kept(heads[r], i) || got.runs[r][i] < tiers.size());
+      }
     }
     float most = 0;
     for (const auto& head : scores) most = std::max(most, std::ranges::max(head));
     const double least = exhaustive(heads, tiers, budget);
-    EXPECT_LE(loss(heads, tiers, got.heads), least + double{most} + 1e-9) << turn;
-    EXPECT_GE(loss(heads, tiers, got.heads), least - 1e-9) << turn;
+    EXPECT_LE(loss(heads, tiers, got.runs), least + double{most} + 1e-9) << turn;
+    EXPECT_GE(loss(heads, tiers, got.runs), least - 1e-9) << turn;
   }
 }
 
@@ -132,14 +151,14 @@ TEST(Allocation, SpendsABudgetAmongTies) {
   // Attention that is saturated gives many entries the same score.
   const std::vector<Tier> tiers = tiers_of({{140, 1e-4}, {72, 0.01}});
   const std::vector<float> scores(1000, 1.0f);
-  const std::vector<HeadScores> heads = {{scores, {}, 0, 0}};
+  const std::vector<ScoredRun> heads = {run_of(0, scores, 0, 0)};
   for (std::size_t budget : {0u, 71u, 72u, 500u, 40000u, 72000u, 100000u, 140000u, 200000u}) {
     const Allocation got = allocate(heads, tiers, budget);
     EXPECT_LE(got.bytes, budget);
     const std::size_t most = std::min<std::size_t>(budget, 140000);
     EXPECT_GE(got.bytes + 72, most) << budget;
     // The earlier of equals comes first.
-    EXPECT_TRUE(std::ranges::is_sorted(got.heads[0]));
+    EXPECT_TRUE(std::ranges::is_sorted(got.runs[0]));
   }
 }
 
@@ -147,12 +166,13 @@ TEST(Allocation, NeverPassesItsBudget) {
   std::mt19937 random(9);
   for (int turn = 0; turn < 300; ++turn) {
     std::vector<std::vector<float>> scores(1 + random() % 6);
-    std::vector<HeadScores> heads;
+    std::vector<ScoredRun> heads;
     std::size_t kept = 0;
     for (auto& head : scores) {
       head.resize(random() % 50);
       for (float& s : head) s = random() % 4 == 0 ? 0.0f : std::ldexp(1.0f, -int(random() % 40));
-      heads.push_back({head, {}, 2, 1});
+      heads.push_back(
+          run_of(static_cast<std::uint32_t>(heads.size()), head, 2, std::min(1, int(head.size()))));
       kept += std::min<std::size_t>(head.size(), 3);
     }
     const std::vector<Tier> tiers =
@@ -161,11 +181,11 @@ TEST(Allocation, NeverPassesItsBudget) {
     const std::size_t budget = least + random() % 20000;
     const Allocation got = allocate(heads, tiers, budget);
     EXPECT_LE(got.bytes, budget);
-    EXPECT_EQ(got.bytes, bytes_of(tiers, got.heads));
+    EXPECT_EQ(got.bytes, bytes_of(tiers, got.runs));
     for (std::size_t h = 0; h < heads.size(); ++h) {
       for (std::size_t i = 0; i < scores[h].size(); ++i) {
         const bool ends = i < 2 || i + 1 >= scores[h].size();
-        EXPECT_LT(got.heads[h][i], tiers.size() + (ends ? 0 : 1));
+        EXPECT_LT(got.runs[h][i], tiers.size() + (ends ? 0 : 1));
       }
     }
     if (least > 0) {
@@ -180,9 +200,11 @@ TEST(Allocation, TiesGoByPositionThenHead) {
   const std::vector<float> scores = {1, 1, 1};
   const std::vector<Position> late = {5, 6, 7}, early = {0, 6, 9};
   const Allocation got =
-      allocate(std::vector<HeadScores>{{scores, late}, {scores, early}}, tiers, 40);
-  EXPECT_THAT(got.heads[0], testing::ElementsAre(0, 0, 1));
-  EXPECT_THAT(got.heads[1], testing::ElementsAre(0, 0, 1));
+      allocate(std::vector<ScoredRun>{{.head = 0, .scores = scores, .positions = late},
+                                      {.head = 1, .scores = scores, .positions = early}},
+               tiers, 40);
+  EXPECT_THAT(got.runs[0], testing::ElementsAre(0, 0, 1));
+  EXPECT_THAT(got.runs[1], testing::ElementsAre(0, 0, 1));
 }
 
 TEST(Tiers, AreOrderedAndOnTheHull) {
