@@ -18,6 +18,7 @@
 #include "cli/model_options.h"
 #include "cli/run_report.h"
 #include "eval/single_layer/mean_entries.h"
+#include "formats/json_text.h"
 #include "report/units.h"
 #include "text/question_form.h"
 
@@ -27,6 +28,7 @@ namespace {
 struct Options {
   std::string model;
   std::string system;
+  std::string tools;
   std::string context;
   std::string load_cache;
   CacheFlags cache;
@@ -63,6 +65,15 @@ class Interruptible {
   static inline struct sigaction before_ = {};
 };
 
+/// The text of --tools.
+std::string tools_of(const Options& o) {
+  if (o.tools.empty()) return "";
+  std::string text = read_input(o.tools);
+  const nlohmann::json tools = parse_json_text(text, o.tools);  // an error names the file
+  require(tools.is_array() && !tools.empty(), "{}: expected a JSON array of functions", o.tools);
+  return text;
+}
+
 struct Command {
   const char* name;
   const char* argument;
@@ -86,7 +97,7 @@ class Chat {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model),
-        conversation_(m_.tokenizer, o.system) {
+        conversation_(m_.tokenizer, o.system, tools_of(o)) {
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
@@ -173,7 +184,7 @@ class Chat {
   void clear() {
     sequence_.reset();  // frees its memory first
     sequence_.emplace(m_.model, cache_options_);
-    conversation_ = Conversation(m_.tokenizer, o_.system);
+    conversation_ = Conversation(m_.tokenizer, o_.system, tools_of(o_));
     unread_.clear();
     history_.clear();
     form_.reset();
@@ -350,6 +361,10 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand("chat", "Talk with a model");
   add_model_option(*app, o.model);
   app->add_option("--system", o.system, "What the model is told first")->type_name("TEXT");
+  app->add_option("--tools", o.tools,
+                  "A JSON array of the functions that the model may call, as in OpenAI's API, for "
+                  "models whose chat template has a place for them")
+      ->type_name("FILE");
   app->add_option("--context", o.context, "Read this text first, to ask about it")
       ->type_name("FILE");
   o.cache.add_to(*app);

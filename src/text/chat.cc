@@ -5,11 +5,14 @@
 #include <array>
 
 #include "base/fail.h"
+#include "formats/json_text.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 
 namespace ballast {
 namespace {
+
+using nlohmann::ordered_json;
 
 // Templates use a few bytes for each byte of the conversation, and some thousand steps.
 constexpr std::uint64_t kBudget = std::uint64_t{32} << 20;
@@ -135,16 +138,50 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
   std::uint64_t size = impl_->size;
   for (const ChatMessage& message : messages) {
     size += message.role.size() + message.content.size() + 64;
-    list.push_back(jinja::Dict{{{"role", message.role}, {"content", message.content}}});
+    jinja::Dict fields{{{"role", message.role}, {"content", message.content}}};
+    if (!message.more.empty()) {
+      size += message.more.size();
+      const auto more = parse_json_text<ordered_json>(message.more, "a message's fields");
+      require(more.is_object(), "a message's fields are {}; expected a JSON object",
+              more.type_name());
+      for (const auto& [name, value] : more.items()) {
+        if (name == "content") fields.items.pop_back();  // which the fields replace
+        fields.items.emplace_back(name, jinja::from_json(value));
+      }
+    }
+    list.push_back(std::move(fields));
   }
-  const jinja::Dict variables{{{"messages", std::move(list)},
-                               {"add_generation_prompt", options.add_generation_prompt},
-                               {"bos_token", options.bos_token},
-                               {"eos_token", options.eos_token},
-                               {"tools", jinja::None{}},
-                               {"documents", jinja::None{}}}};
+  jinja::Value tools = jinja::None{};
+  if (!options.tools.empty()) {
+    size += options.tools.size();
+    const auto given = parse_json_text<ordered_json>(options.tools, "tools");
+    require(given.is_array() && !given.empty(), "tools: expected a JSON array of functions");
+    tools = jinja::from_json(given);
+  }
+  const auto variables = [&](jinja::Value said) {
+    return jinja::Dict{{{"messages", list},
+                        {"add_generation_prompt", options.add_generation_prompt},
+                        {"bos_token", options.bos_token},
+                        {"eos_token", options.eos_token},
+                        {"tools", std::move(said)},
+                        {"documents", jinja::None{}}}};
+  };
+  const auto render = [&](jinja::Value said) {
+    return jinja::render(impl_->block, variables(std::move(said)),
+                         jinja::Budget(kBudget + kBudgetPerByte * size));
+  };
   try {
-    return jinja::render(impl_->block, variables, jinja::Budget(kBudget + kBudgetPerByte * size));
+    std::string text = render(tools);
+    const auto without = [&]() -> std::string {
+      try {
+        return render(jinja::None{});
+      } catch (const Error&) {
+        return {};  // a template that cannot do without them knows them
+      }
+    };
+    require(options.tools.empty() || text != without(), ErrorCode::unsupported,
+            "it leaves out the tools: this model has not learned to call functions");
+    return text;
   } catch (const Error& e) {
     fail(e.code(), "chat template: {}", e.what());
   }
@@ -162,9 +199,10 @@ ChatOptions chat_options(const Tokenizer& tokenizer, bool add_generation_prompt)
 }
 
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                               bool add_generation_prompt) {
-  const std::string text =
-      ChatTemplate::of(tokenizer).format(messages, chat_options(tokenizer, add_generation_prompt));
+                               bool add_generation_prompt, std::string tools) {
+  ChatOptions options = chat_options(tokenizer, add_generation_prompt);
+  options.tools = std::move(tools);
+  const std::string text = ChatTemplate::of(tokenizer).format(messages, options);
   return tokenizer.encode(text, {.add_special = false, .parse_special = true});
 }
 

@@ -73,8 +73,9 @@ std::vector<Token> QuestionForm::whole(const Tokenizer& tokenizer, std::string_v
                           {.add_special = !chat, .parse_special = chat});
 }
 
-Conversation::Conversation(const Tokenizer& tokenizer, std::string system)
+Conversation::Conversation(const Tokenizer& tokenizer, std::string system, std::string tools)
     : template_(ChatTemplate::of(tokenizer)), options_(chat_options(tokenizer, true)) {
+  options_.tools = std::move(tools);
   if (!system.empty()) messages_.push_back({"system", std::move(system)});
 }
 

@@ -44,7 +44,8 @@ struct QuestionForm {
 /// The text that each turn adds to a conversation.
 class Conversation {
  public:
-  Conversation(const Tokenizer& tokenizer, std::string system);
+  /// `tools`: as in ChatOptions.
+  Conversation(const Tokenizer& tokenizer, std::string system, std::string tools = {});
 
   /// The text from the end of the model's last answer, or from the beginning, to the start of its
   /// next one.

@@ -285,6 +285,15 @@ TEST(ChatPipe, RefusesWhatHasNoEffect) {
   all = kChat;
   all.insert(all.end(), {"--load-cache", "x", "--context", "y"});
   expect_refusal(run(all), "--context and --load-cache exclude each other", 2);
+  TempDir dir;
+  const std::string tools = (dir / "tools").string();
+  all = kChat;
+  all.insert(all.end(), {"--tools", tools});
+  expect_refusal(run(all), tools);  // there is no such file
+  write_text(tools, "{}");
+  expect_refusal(run(all), tools + ": expected a JSON array of functions");
+  write_text(tools, R"([{"type": "function", "function": {"name": "f"}}])");
+  expect_refusal(Program(all, "Hi\n").wait(), "this model has not learned to call functions");
   expect_refusal(Program(kChat, "/hepl\n").wait(), "did you mean /help?", 2);
 }
 

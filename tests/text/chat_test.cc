@@ -3,6 +3,7 @@
 
 #include "ballast/error.h"
 #include "paths.h"
+#include "temp_dir.h"
 #include "text/question_form.h"
 #include "text/test_vocabulary.h"
 
@@ -89,6 +90,114 @@ TEST_F(SharedTemplates, MistralNemo) {
   EXPECT_EQ(format(name, kLong, kTell),
             "<s>[INST]Hi[/INST] Hello </s>[INST]Be brief.\n\nBye[/INST]");
   EXPECT_THROW(format(name, {{"assistant", "a"}}, kAsk), Error);
+}
+
+// Functions, a call and its result, as Jinja2 renders them.
+TEST_F(SharedTemplates, ToolsAndCalls) {
+  const std::string tools =
+      R"([{"type": "function", "function": {"name": "weather", "description": "The weather of a town.",
+           "parameters": {"type": "object", "properties": {"town": {"type": "string",
+           "description": "Its name"}}, "required": ["town"]}}}])";
+  const Messages messages = {
+      {"user", "Rain in Bern?"},
+      {"assistant", "", R"({"tool_calls": [{"id": "call00001", "type": "function",
+                            "function": {"name": "weather", "arguments": {"town": "Bern"}}}]})"},
+      {"tool", "yes", R"({"tool_call_id": "call00001", "name": "weather"})"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"meta-llama-Llama-3.1-8B-Instruct",
+       R"~(<s><|start_header_id|>system<|end_header_id|>
+
+Environment: ipython
+Cutting Knowledge Date: December 2023
+Today Date: 26 Jul 2024
+
+<|eot_id|><|start_header_id|>user<|end_header_id|>
+
+Given the following functions, please respond with a JSON for a function call with its proper arguments that best answers the given prompt.
+
+Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.Do not use variables.
+
+{
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a town.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "town": {
+                    "type": "string",
+                    "description": "Its name"
+                }
+            },
+            "required": [
+                "town"
+            ]
+        }
+    }
+}
+
+Rain in Bern?<|eot_id|><|start_header_id|>assistant<|end_header_id|>
+
+{"name": "weather", "parameters": {"town": "Bern"}}<|eot_id|><|start_header_id|>ipython<|end_header_id|>
+
+"yes"<|eot_id|><|start_header_id|>assistant<|end_header_id|>
+
+)~"},
+      {"Qwen-Qwen2.5-7B-Instruct",
+       R"~(<|im_start|>system
+You are Qwen, created by Alibaba Cloud. You are a helpful assistant.
+
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{"type": "function", "function": {"name": "weather", "description": "The weather of a town.", "parameters": {"type": "object", "properties": {"town": {"type": "string", "description": "Its name"}}, "required": ["town"]}}}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call><|im_end|>
+<|im_start|>user
+Rain in Bern?<|im_end|>
+<|im_start|>assistant
+<tool_call>
+{"name": "weather", "arguments": {"town": "Bern"}}
+</tool_call><|im_end|>
+<|im_start|>user
+<tool_response>
+yes
+</tool_response><|im_end|>
+<|im_start|>assistant
+)~"},
+      {"mistralai-Mistral-Nemo-Instruct-2407",
+       R"~(<s>[AVAILABLE_TOOLS][{"type": "function", "function": {"name": "weather", "description": "The weather of a town.", "parameters": {"type": "object", "properties": {"town": {"type": "string", "description": "Its name"}}, "required": ["town"]}}}][/AVAILABLE_TOOLS][INST]Rain in Bern?[/INST][TOOL_CALLS][{"name": "weather", "arguments": {"town": "Bern"}, "id": "call00001"}]</s>[TOOL_RESULTS]{"content": yes, "call_id": "call00001"}[/TOOL_RESULTS])~"},
+  };
+  for (const auto& [name, expected] : cases) {
+    EXPECT_EQ(format(name, messages, {true, "<s>", "</s>", tools}), expected) << name;
+  }
+}
+
+TEST(ChatTemplate, ToolsReachTheTemplateOrAreRefused) {
+  const Messages call = {{"user", "a"},
+                         {"assistant", "x", R"({"content": null, "n": {"b": 1, "a": [2]}})"}};
+  EXPECT_EQ(ChatTemplate("{{ tools[0].name }}{% for m in messages %}|{{ m.content is none }}"
+                         "{{ m.n | tojson }}{% endfor %}")
+                .format(std::span(call).last(1), {true, "", "", R"([{"name": "f"}])"}),
+            R"(f|True{"b": 1, "a": [2]})");
+  const auto said = [&](const std::string& tools, const std::string& more) {
+    const Messages messages = {{"user", "a", more}};
+    return error_of([&] {
+      (void)ChatTemplate("{{ messages[0].content }}").format(messages, {true, "", "", tools});
+    });
+  };
+  EXPECT_THAT(said(R"([{"name": "f"}])", ""), HasSubstr("it leaves out the tools"));
+  EXPECT_THAT(said("{}", ""), HasSubstr("tools: expected a JSON array"));
+  EXPECT_THAT(said("[", ""), HasSubstr("tools: not valid JSON"));
+  EXPECT_THAT(said("", "[1]"), HasSubstr("expected a JSON object"));
 }
 
 TEST(ChatFamilies, WriteTheirFormats) {

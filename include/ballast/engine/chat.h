@@ -14,12 +14,17 @@ namespace ballast {
 struct ChatMessage {
   std::string role;  ///< "system", "user" or "assistant"; some templates know more
   std::string content;
+  /// A JSON object of further fields that the template may ask for, such as tool_calls or
+  /// tool_call_id; it may also replace the content. Empty: none.
+  std::string more = {};
 };
 
 struct ChatOptions {
   bool add_generation_prompt = true;  ///< end with what comes before the model's answer
   std::string bos_token;              ///< the texts of these tokens
   std::string eos_token;
+  /// The functions that the model may call: a JSON array as in OpenAI's API. Empty: none.
+  std::string tools = {};
 };
 
 /// A chat template: Jinja text, as models carry it. What it writes holds the model's special
@@ -43,7 +48,7 @@ class ChatTemplate {
   static ChatTemplate of(const Tokenizer& tokenizer);
 
   /// Throws Error if the template refuses the conversation (a system message where the model knows
-  /// none, say) or fails.
+  /// none, say) or fails, if it leaves out the tools that are given, and on JSON that is none.
   std::string format(std::span<const ChatMessage> messages, const ChatOptions& options) const;
 
  private:
@@ -59,6 +64,6 @@ ChatOptions chat_options(const Tokenizer& tokenizer, bool add_generation_prompt 
 
 /// The tokens of a conversation for this model, by its own template.
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                               bool add_generation_prompt = true);
+                               bool add_generation_prompt = true, std::string tools = {});
 
 }  // namespace ballast
