@@ -21,8 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kTypes = {StorageType::f32, StorageType::bf16, StorageType::int8,
-                               StorageType::int4};
+constexpr std::array kTypes = {StorageType::f32,  StorageType::bf16, StorageType::int8,
+                               StorageType::int4, StorageType::q4,   StorageType::q3,
+                               StorageType::q2};
 /// The budget of methods that have one, in the table of costs.
 constexpr std::string_view kRate = "0.25";
 
