@@ -95,8 +95,11 @@ class ByteWriter;
 class LayerCache;
 class ReplayScores;
 class RotaryTable;
+struct Allocation;
 struct BatchItem;
+struct ScoredRun;
 class SharedState;
+struct Tier;
 
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
 /// runs its heads on the threads of options().pool.
@@ -138,6 +141,8 @@ class Cache {
   void start_replay(std::size_t layer, ConstMatrix output_grams);
   /// Second reading: m tokens that see everything read, and each other causally, as if they
   /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
+  /// With AttentionStats::replay_own calls come chunk by chunk, from the start of what was read
+  /// last: the end of a call is the next chunk= tokens, whose entries alone are scored.
   /// keys, values, queries, out: as for forward(). query_weights: 1/|x| of each token's residual
   /// stream where it enters the layer, from 0; empty: 1.
   void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
@@ -244,6 +249,9 @@ class Cache {
   void load_chunk(ByteReader& in);
   /// bytes= of the method, for the tokens read; in stream for those expected.
   std::size_t whole_budget() const;
+  /// Divides it among the entries of all heads; runs of head i begin at first_run[i].
+  Allocation divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
+                    std::span<const Tier> tiers) const;
   /// Whether the exact cache is within it.
   bool fits_exactly() const;
 

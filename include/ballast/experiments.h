@@ -18,6 +18,7 @@ struct Recording {
   std::size_t queries = 0;                 ///< of this many last tokens
   ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Cache::replay
   std::size_t replay_chunk = 256;          ///< tokens that it reads at once
+  bool replay_own = false;                 ///< a chunk scores its own entries alone
   bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);

@@ -65,6 +65,9 @@ enum class ReplayScore : std::uint8_t {
   mean,   ///< mean of p
 };
 
+/// none, max, plain, rms, mean.
+std::string_view to_string(ReplayScore score);
+
 /// Which attention a method wants to see.
 struct AttentionStats {
   enum class Kind : std::uint8_t {
@@ -92,6 +95,9 @@ struct AttentionStats {
   bool whole_layer = false;
   /// Scores of a second reading, before the prompt ends.
   ReplayScore replay = ReplayScore::none;
+  /// A chunk that is read again scores its own entries alone, from a softmax over the first tokens,
+  /// them and itself (KVzip's code). Else every chunk scores all entries.
+  bool replay_own = false;
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:

@@ -14,6 +14,7 @@
 #include "cache/cache_parts.h"
 #include "cache/replay_scores.h"
 #include "summary/entry_budget.h"
+#include "summary/replay.h"
 
 namespace ballast {
 
@@ -173,6 +174,11 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
     require(score == ReplayScore::max || score == ReplayScore::plain,
             "method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
             info.name, options.policy.choice("score"));
+    require(rest_of(options.policy,
+                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
+                    .kind == Rest::none,
+            "method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
+            options.policy.choice("rest"));
   }
   require(!info.whole_cache || options.positions == Positions::absolute,
           "method {} needs absolute positions, not rolling ones", info.name);
@@ -344,8 +350,10 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted != ReplayScore::none) {
-    require(wanted == settings_->options.recording.replay,
-            "{} needs another second reading than the cache has had", policy.info().name);
+    const Recording& recording = settings_->options.recording;
+    require(
+        wanted == recording.replay && policy.attention_stats().replay_own == recording.replay_own,
+        "{} needs another second reading than the cache has had", policy.info().name);
     out.scores_ = scores_;
   }
   return out;

@@ -16,11 +16,14 @@ void Recording::include(const Policy& policy) {
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted == ReplayScore::none) return;
   const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
-  require(replay == ReplayScore::none || (replay == wanted && replay_chunk == chunk),
-          "one reading scores entries in one way: {} wants another score= or chunk=",
+  const bool own = policy.attention_stats().replay_own;
+  require(replay == ReplayScore::none ||
+              (replay == wanted && replay_chunk == chunk && replay_own == own),
+          "one reading scores entries in one way: {} wants another score=, reading= or chunk=",
           policy.info().name);
   replay = wanted;
   replay_chunk = chunk;
+  replay_own = own;
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,

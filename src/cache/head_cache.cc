@@ -6,6 +6,7 @@
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "storage/rows_bytes.h"
+#include "summary/replay.h"
 
 namespace ballast {
 namespace {
@@ -264,9 +265,13 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
 }
 
-void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t room, Position now) {
+void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample, std::size_t room,
+                          Position now) {
   Window everything = std::move(window);
-  setup.capacity = everything.size();
+  const std::size_t count =
+      replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim).size();
+  setup.capacity = sample + static_cast<std::size_t>(std::ranges::count_if(
+                                tiers, [&](std::uint8_t t) { return t < count; }));
   summary = make_summary(setup);
   for (Block& block : everything.blocks(0, everything.size(), now)) {
     block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "cache/head_cache.h"
@@ -32,12 +33,18 @@ class LayerCache {
                const MutableHeadsView& out);
   /// `counted`: the policy with bytes= in entries.
   void finish_prompt(const Policy& counted);
+  /// Entries of the window that a second reading scores alone; none: it scores all entries.
+  struct OwnChunk {
+    std::size_t first = 0, count = 0;  ///< tokens, from the oldest of the window
+  };
   /// See Cache::replay. `heads`: the scores of this layer.
   void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
-              std::span<ReplayHead> heads) const;
+              std::optional<OwnChunk> own, std::span<ReplayHead> heads) const;
   /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
-  void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers);
+  /// `samples`: entries of each head that stand for what is evicted.
+  void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
+                     std::span<const std::size_t> samples);
   /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
   std::size_t chunk_tokens() const { return heads_[0].window.size(); }
   std::size_t chunk_room() const;

@@ -26,15 +26,19 @@ struct ReplayHead {
 /// All layers and heads. Forks share them.
 class ReplayScores {
  public:
-  ReplayScores(std::size_t layers, std::size_t heads) : layers_(layers) {
+  ReplayScores(std::size_t layers, std::size_t heads) : read_(layers), layers_(layers) {
     for (auto& layer : layers_) layer.resize(heads);
   }
   std::vector<ReplayHead>& layer(std::size_t i) { return layers_.at(i); }
   const std::vector<ReplayHead>& layer(std::size_t i) const { return layers_.at(i); }
 
+  /// Tokens of the text that a layer has read again.
+  std::size_t& read(std::size_t i) { return read_.at(i); }
+
   /// Scores and norms alone.
   ReplayScores copy() const {
     ReplayScores out(layers_.size(), layers_[0].size());
+    out.read_ = read_;
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       for (std::size_t h = 0; h < layers_[l].size(); ++h) {
         out.layers_[l][h].scores = layers_[l][h].scores;
@@ -56,6 +60,7 @@ class ReplayScores {
   }
 
  private:
+  std::vector<std::size_t> read_;
   std::vector<std::vector<ReplayHead>> layers_;
 };
 

@@ -16,6 +16,9 @@ const MethodInfo& kvzip_method() {
       .window = 0,
       .whole_cache = true,
       .attention_stats = {.replay = ReplayScore::plain},
+      .attention_stats_of = [](const Policy& policy) -> AttentionStats {
+        return {.replay = ReplayScore::plain, .replay_own = reads_own(policy)};
+      },
       .make = make_tiered,
   };
   return info;

@@ -15,6 +15,9 @@ const MethodInfo& kvzip_plus_method() {
       .window = 0,
       .whole_cache = true,
       .attention_stats = {.replay = ReplayScore::max},
+      .attention_stats_of = [](const Policy& policy) -> AttentionStats {
+        return {.replay = ReplayScore::max, .replay_own = reads_own(policy)};
+      },
       .make = make_tiered,
   };
   return info;

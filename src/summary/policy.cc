@@ -71,6 +71,22 @@ std::string_view to_string(Protocol protocol) {
   return protocol == Protocol::prefill ? "prefill" : "stream";
 }
 
+std::string_view to_string(ReplayScore score) {
+  switch (score) {
+    case ReplayScore::none:
+      return "none";
+    case ReplayScore::max:
+      return "max";
+    case ReplayScore::plain:
+      return "plain";
+    case ReplayScore::rms:
+      return "rms";
+    case ReplayScore::mean:
+      return "mean";
+  }
+  return "";
+}
+
 Protocol parse_protocol(std::string_view name) {
   if (name == "prefill") return Protocol::prefill;
   if (name == "stream") return Protocol::stream;

@@ -5,16 +5,18 @@
 #include "summary/replay.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
+#include "ballast/random.h"
 #include "ballast/serialize.h"
 #include "ballast/summary.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "storage/rows_bytes.h"
 #include "summary/registry.h"
+#include "summary/softmax_balance.h"
 
 namespace ballast {
 namespace {
@@ -22,7 +24,9 @@ namespace {
 /// The entries of one head in runs of equal precision, each in the order of the text.
 class TieredSummary : public Summary {
  public:
-  explicit TieredSummary(const SummarySetup& setup) : setup_(setup), runs_(tiers().size()) {}
+  explicit TieredSummary(const SummarySetup& setup) : setup_(setup), runs_(tiers().size()) {
+    rest_sample_ = rest_of(setup.policy, tiers());
+  }
 
   /// Entries held only move to tiers of fewer bytes: what was rounded is rounded again.
   void absorb(const Block& block) override {
@@ -55,6 +59,9 @@ class TieredSummary : public Summary {
       runs[t] = std::move(run);
     }
     runs_ = std::move(runs);
+    if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
+      sample_rest(block, setup_.capacity - entries(), key_mean, value_mean);
+    }
     share_means();
   }
 
@@ -67,25 +74,32 @@ class TieredSummary : public Summary {
       segment.positions = run.positions.data();
       out.push_back(segment);
     }
+    if (rest_.positions.empty()) return;
+    Segment segment;
+    segment.keys = rest_.keys.view(0, rest_.positions.size());
+    segment.values = rest_.values.view(0, rest_.positions.size());
+    segment.positions = rest_.positions.data();
+    segment.log_weights = log_weights_.data();
+    out.push_back(segment);
   }
 
   std::size_t entries() const override {
-    std::size_t count = 0;
+    std::size_t count = rest_.positions.size();
     for (const Run& run : runs_) count += run.positions.size();
     return count;
   }
 
   std::size_t bytes() const override {
-    std::size_t bytes = 0;
-    for (const Run& run : runs_) {
-      bytes += run.keys.bytes() + run.values.bytes() + run.positions.capacity() * sizeof(Position);
-    }
+    std::size_t bytes = log_weights_.capacity() * sizeof(float);
     // Runs share their means.
     std::size_t key_means = 0, value_means = 0;
-    for (const Run& run : runs_) {
+    const auto add = [&](const Run& run) {
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.capacity() * sizeof(Position);
       key_means += !run.keys.mean().empty();
       value_means += !run.values.mean().empty();
-    }
+    };
+    for (const Run& run : runs_) add(run);
+    add(rest_);
     const auto shared = [](std::size_t means, std::size_t dim) {
       return means == 0 ? 0 : (means - 1) * dim * sizeof(float);
     };
@@ -97,31 +111,31 @@ class TieredSummary : public Summary {
     for (const Run& run : runs_) {
       for (Position position : run.positions) out.push_back({position, 1, 1});
     }
+    for (std::size_t i = 0; i < rest_.positions.size(); ++i) {
+      const float weight = std::exp(log_weights_[i]);
+      out.push_back({rest_.positions[i], weight, weight});
+    }
     return out;
   }
 
   void save(ByteWriter& out) const override {
-    for (const Run& run : runs_) {
-      out.put<std::uint64_t>(run.positions.size());
-      out.put_all<Position>(run.positions);
-      save_rows(out, run.keys.view(0, run.positions.size()));
-      save_rows(out, run.values.view(0, run.positions.size()));
-    }
+    for (const Run& run : runs_) save(out, run);
+    if (rest_sample_.kind == Rest::none) return;
+    save(out, rest_);
+    out.put_all<float>(log_weights_);
   }
 
   void load(ByteReader& in) override {
     const std::vector<Tier> tiers = this->tiers();
     for (std::size_t t = 0; t < tiers.size(); ++t) {
-      Run run(tiers[t], setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
-      in.get_all<Position>(run.positions);
-      for (std::size_t i = 0; i < run.positions.size(); ++i) {
-        const Position before = i == 0 ? -1 : run.positions[i - 1];
-        require(run.positions[i] > before, "{}: position {} comes after {}", in.what(),
-                run.positions[i], before);
-      }
-      load_rows(in, run.keys, 0, run.positions.size());
-      load_rows(in, run.values, 0, run.positions.size());
-      runs_[t] = std::move(run);
+      runs_[t] = load(in, tiers[t]);
+    }
+    if (rest_sample_.kind != Rest::none) {
+      rest_ = load(in, rest_sample_.tier);
+      log_weights_.resize(rest_.positions.size());
+      in.get_all<float>(log_weights_);
+      require(std::ranges::all_of(log_weights_, [](float x) { return x >= 0 && x < 40; }),
+              "{}: a weight of a sample is below 1 or not finite", in.what());
     }
     share_means();
   }
@@ -137,6 +151,80 @@ class TieredSummary : public Summary {
     Rows values;
     std::vector<Position> positions;
   };
+
+  static void save(ByteWriter& out, const Run& run) {
+    out.put<std::uint64_t>(run.positions.size());
+    out.put_all<Position>(run.positions);
+    save_rows(out, run.keys.view(0, run.positions.size()));
+    save_rows(out, run.values.view(0, run.positions.size()));
+  }
+
+  Run load(ByteReader& in, const Tier& tier) const {
+    Run run(tier, setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
+    in.get_all<Position>(run.positions);
+    for (std::size_t i = 0; i < run.positions.size(); ++i) {
+      const Position before = i == 0 ? -1 : run.positions[i - 1];
+      require(run.positions[i] > before, "{}: position {} comes after {}", in.what(),
+              run.positions[i], before);
+    }
+    load_rows(in, run.keys, 0, run.positions.size());
+    load_rows(in, run.values, 0, run.positions.size());
+    return run;
+  }
+
+  /// Lets `count` of the block's evicted tokens stand for all of those.
+  void sample_rest(const Block& block, std::size_t count, std::span<const float> key_mean,
+                   std::span<const float> value_mean) {
+    WeightedTokens tokens;
+    tokens.keys = block.keys;
+    tokens.values = block.values;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (block.tiers[i] < runs_.size()) continue;
+      tokens.add(static_cast<std::uint32_t>(i), block.first + static_cast<Position>(i), 0, 0);
+    }
+    count = std::min(count, tokens.size());
+    if (count == 0) return;
+    rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
+    const Tier& tier = rest_sample_.tier;
+    rest_ = Run(tier, setup_, count);
+    if (is_rotated(tier.key_type)) rest_.keys.set_mean(key_mean);
+    if (is_rotated(tier.value_type)) rest_.values.set_mean(value_mean);
+    log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
+    for (std::size_t i = 0; i < count; ++i) {
+      rest_.keys.copy(i, block.keys, tokens.rows[i]);
+      rest_.values.copy(i, block.values, tokens.rows[i]);
+      rest_.positions[i] = tokens.positions[i];
+    }
+  }
+
+  /// Rounds of BalanceKV's walk, as balancekv summarises a prompt.
+  void balance(WeightedTokens& tokens, std::size_t count) const {
+    BalanceOptions options;
+    options.scale = setup_.logits.scale;
+    options.random = setup_.random;
+    SoftmaxBalance rule(options);
+    std::vector<std::uint8_t> dropped(tokens.size());
+    for (std::uint32_t round = 0; tokens.size() > count; ++round) {
+      const std::size_t drop = std::min((tokens.size() + 1) / 2, tokens.size() - count);
+      rule.reduce(tokens, drop, round, {dropped.data(), tokens.size()});
+      tokens.remove(dropped);
+    }
+  }
+
+  /// A uniform draw, all of one weight.
+  void draw(WeightedTokens& tokens, std::size_t count) const {
+    std::vector<std::pair<std::uint64_t, std::size_t>> tickets;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto bits = random_bits(setup_.random, static_cast<std::uint64_t>(tokens.positions[i]));
+      tickets.emplace_back(std::uint64_t{bits[0]} << 32 | bits[1], i);
+    }
+    std::ranges::sort(tickets);
+    std::vector<std::uint8_t> dropped(tokens.size(), 1);
+    for (std::size_t i = 0; i < count; ++i) dropped[tickets[i].second] = 0;
+    const auto weight = static_cast<double>(tokens.size()) / static_cast<double>(count);
+    tokens.remove(dropped);
+    std::ranges::fill(tokens.log_weights, static_cast<float>(std::log(weight)));
+  }
 
   std::vector<Tier> tiers() const {
     return replay_tiers(setup_.policy, setup_.protocol, setup_.key_dim, setup_.value_dim);
@@ -189,14 +277,16 @@ class TieredSummary : public Summary {
   void share_means() {
     const auto share = [&](Rows Run::*rows) {
       const Rows* first = nullptr;
-      for (Run& run : runs_) {
-        if ((run.*rows).mean().empty()) continue;
+      const auto unite = [&](Run& run) {
+        if ((run.*rows).mean().empty()) return;
         if (first == nullptr) {
           first = &(run.*rows);
         } else if (std::ranges::equal(first->mean(), (run.*rows).mean())) {
           (run.*rows).share_mean(*first);
         }
-      }
+      };
+      for (Run& run : runs_) unite(run);
+      unite(rest_);
     };
     share(&Run::keys);
     share(&Run::values);
@@ -204,23 +294,40 @@ class TieredSummary : public Summary {
 
   SummarySetup setup_;
   std::vector<Run> runs_;  ///< by tier
+  RestSample rest_sample_;
+  Run rest_;
+  std::vector<float> log_weights_;  ///< of the entries of rest_
 };
 
 ReplayScore score_of(const Policy& policy) {
-  constexpr std::array<std::pair<std::string_view, ReplayScore>, 4> kNames = {{
-      {"max", ReplayScore::max},
-      {"plain", ReplayScore::plain},
-      {"rms", ReplayScore::rms},
-      {"mean", ReplayScore::mean},
-  }};
-  const std::string_view name = policy.choice("score");
-  return std::ranges::find(kNames, std::string_view(name), [](const auto& n) { return n.first; })
-      ->second;
+  for (ReplayScore score : {ReplayScore::plain, ReplayScore::rms, ReplayScore::mean}) {
+    if (policy.choice("score") == to_string(score)) return score;
+  }
+  return ReplayScore::max;
 }
 
-AttentionStats stats_of(const Policy& policy) { return {.replay = score_of(policy)}; }
+AttentionStats stats_of(const Policy& policy) {
+  return {.replay = score_of(policy), .replay_own = reads_own(policy)};
+}
 
 }  // namespace
+
+RestSample rest_of(const Policy& policy, std::span<const Tier> tiers) {
+  RestSample out;
+  if (policy.info().name != "replay") return out;
+  const std::string_view kind = policy.choice("rest");
+  if (kind == "none") return out;
+  out.kind = kind == "balance" ? Rest::balance : Rest::uniform;
+  out.part = policy.real("sample");
+  out.tier = tiers.front();
+  for (const Tier& tier : tiers) {
+    if (tier.distortion <= 0.02) out.tier = tier;
+  }
+  out.tier.bytes += sizeof(float);
+  return out;
+}
+
+bool reads_own(const Policy& policy) { return policy.choice("reading") == "own"; }
 
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
   return std::make_unique<TieredSummary>(setup);
@@ -232,6 +339,10 @@ std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_vie
   return {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
           {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
           {"chunk", Kind::integer, chunk, 16, 65536, "", "tokens that are read again at once"},
+          {"reading", Kind::choice, "all", 0, 0, "all|own",
+           "own: a chunk that is read again scores its own tokens only, which takes less time"},
+          {"floor", Kind::real, "0", 0, 1, "",
+           "each head keeps its best entries in any case, in this part of an equal share"},
           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
           {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
 }
@@ -249,6 +360,10 @@ const MethodInfo& replay_method() {
     all.insert(all.begin() + 1,
                {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
                 "what the second reading makes of attention; max weighs values and residuals"});
+    all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
+                   "a weighted sample of what is evicted, drawn or balanced (prefill)"});
+    all.push_back(
+        {"sample", Parameter::Kind::real, "0.5", 0, 1, "", "part of the bytes that rest= takes"});
     return all;
   }();
   static const MethodInfo info = {

@@ -112,9 +112,11 @@ Entries entries_of(const Cache& cache, std::size_t l, std::size_t h) {
   return out;
 }
 
-TEST(ReplayStream, ScoresAreThoseOfTheFormula) {
+/// `own`: reading=own.
+void check_scores(bool own) {
   const Chunks c;
-  Cache cache = c.cache("bytes=1/2,tiers=f32");  // attention over other types rounds queries
+  // Attention over other types than f32 rounds queries.
+  Cache cache = c.cache(own ? "bytes=1/2,tiers=f32,reading=own" : "bytes=1/2,tiers=f32");
   std::size_t compared = 0;
   for (std::size_t end = 64; end <= 128; end += kChunk) {
     c.read(cache, end, 100);
@@ -133,26 +135,44 @@ TEST(ReplayStream, ScoresAreThoseOfTheFormula) {
       const std::size_t l = i / 2, h = i % 2;
       const Entries held = entries_of(cache, l, h);
       const std::size_t count = held.keys.size();
+      std::vector<Position> positions;
+      for (const Segment& segment : cache.segments(l, h)) {
+        for (std::size_t e = 0; e < segment.keys.rows; ++e) {
+          positions.push_back(segment.positions != nullptr
+                                  ? segment.positions[e]
+                                  : segment.first_position + static_cast<Position>(e));
+        }
+      }
       std::vector<double> most(count, 0.0), norms(count, 0.0);
       for (std::size_t g = 0; g < 2; ++g) {
         const std::size_t q = 2 * h + g;
         for (std::size_t t = n - chunk; t < n; ++t) {
           const std::size_t part = n - chunk + (t - (n - chunk)) / kChunk * kChunk;
+          // Which entries are in the softmax, and which of these are scored.
+          const auto in_chunk = [&](std::size_t j) {
+            const auto at = static_cast<std::size_t>(positions[j]);
+            return at >= part && at < part + kChunk;
+          };
+          const auto is_seen = [&](std::size_t j) {
+            return !own || in_chunk(j) ||
+                   (positions[j] < 4 && positions[j] < static_cast<Position>(part));
+          };
           std::vector<double> e;
           double sum = 0;
-          const auto add = [&](const auto& key) {
+          const auto add = [&](const auto& key, bool seen) {
             double dot = 0;
             for (std::size_t d = 0; d < 16; ++d) {
               dot += double{c.text.queries[l][t][q * 16 + d]} * static_cast<double>(key[d]);
             }
-            e.push_back(std::exp(0.25 * dot));
+            e.push_back(seen ? std::exp(0.25 * dot) : 0.0);
             sum += e.back();
           };
-          for (const auto& key : held.keys) add(key);
-          for (std::size_t own = part; own <= t; ++own) {
-            add(c.text.keys[l][own].subspan(h * 16, 16));
+          for (std::size_t j = 0; j < count; ++j) add(held.keys[j], is_seen(j));
+          for (std::size_t again = part; again <= t; ++again) {
+            add(c.text.keys[l][again].subspan(h * 16, 16), true);
           }
           for (std::size_t j = 0; j < count; ++j) {
+            if (own && !in_chunk(j)) continue;
             most[j] = std::max(most[j], e[j] / sum * double{c.weights[t]});
           }
         }
@@ -174,6 +194,10 @@ TEST(ReplayStream, ScoresAreThoseOfTheFormula) {
   }
   EXPECT_GT(compared, 4 * 4 * kChunk);
 }
+
+TEST(ReplayStream, ScoresAreThoseOfTheFormula) { check_scores(false); }
+
+TEST(ReplayStream, AChunkMayScoreItsOwnEntriesAlone) { check_scores(true); }
 
 TEST(ReplayStream, EntriesOnlyMoveToFewerBits) {
   const Chunks c;

@@ -7,6 +7,7 @@
 #include "ballast/error.h"
 #include "ballast/threads.h"
 #include "cache/streams.h"
+#include "summary/allocation.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -144,6 +145,149 @@ TEST(Replay, ScoresAreThoseOfTheFormula) {
       }
     }
   }
+}
+
+// The scores of a chunk's entries come from a softmax over the first 4 tokens, the chunk and what
+// reads it again; the answers from everything.
+TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
+  const Reading r;
+  constexpr std::size_t kChunk = 16;
+  for (const std::string method : {"replay", "kvzip", "kvzip-plus"}) {
+    Cache cache = r.read(method + ":bytes=1/8,reading=own,chunk=16"),
+          whole = r.read(method + ":bytes=1/8");
+    for (std::size_t l = 0; l < 2; ++l) {
+      cache.start_replay(l, r.grams[l].view());
+      whole.start_replay(l, r.grams[l].view());
+      std::vector<std::vector<double>> want(2, std::vector<double>(kText, 0.0));
+      for (std::size_t begin = 0; begin < kText; begin += kChunk) {
+        const std::size_t end = std::min(begin + kChunk, kText),
+                          first = begin / kChunk % 2 * kAgain;
+        Matrix out(kAgain, 4 * 24), other(kAgain, 4 * 24);
+        const auto part = [&](const Matrix& m) { return m.view().slice(first, kAgain); };
+        const auto weights = std::span(r.weights).subspan(first, kAgain);
+        for (Cache* one : {&cache, &whole}) {
+          one->replay(l, part(r.again.keys[l]), part(r.again.values[l]), part(r.again.queries[l]),
+                      weights, (one == &cache ? out : other).view());
+        }
+        for (std::size_t t = 0; t < kAgain; ++t) {
+          for (std::size_t c = 0; c < out.cols(); ++c) EXPECT_NEAR(out[t][c], other[t][c], 1e-5);
+        }
+        for (std::size_t q = 0; q < 4; ++q) {
+          const std::size_t h = q / 2;
+          for (std::size_t i = 0; i < kAgain; ++i) {
+            double sum = 0;
+            const auto share = [&](const Matrix& keys, std::size_t row) {
+              double dot = 0;
+              for (std::size_t c = 0; c < 16; ++c) {
+                dot += double{r.again.queries[l][first + i][q * 16 + c]} *
+                       double{keys[row][h * 16 + c]};
+              }
+              return std::exp(0.25 * dot);
+            };
+            for (std::size_t j = 0; j < std::min<std::size_t>(4, begin); ++j) {
+              sum += share(r.text.keys[l], j);
+            }
+            for (std::size_t j = begin; j < end; ++j) sum += share(r.text.keys[l], j);
+            for (std::size_t j = 0; j <= i; ++j) sum += share(r.again.keys[l], first + j);
+            for (std::size_t j = begin; j < end; ++j) {
+              double square = 0;
+              for (std::size_t a = 0; a < 24; ++a) {
+                for (std::size_t b = 0; b < 24; ++b) {
+                  square += double{r.text.values[l][j][h * 24 + a]} *
+                            double{r.grams[l][q * 24 + a][b]} *
+                            double{r.text.values[l][j][h * 24 + b]};
+                }
+              }
+              const double p = share(r.text.keys[l], j) / sum;
+              want[h][j] = std::max(
+                  want[h][j], method == "kvzip" ? p : p * double{weights[i]} * std::sqrt(square));
+            }
+          }
+        }
+      }
+      for (std::size_t h = 0; h < 2; ++h) {
+        for (std::size_t j = 0; j < kText; ++j) {
+          EXPECT_NEAR(cache.replay_scores(l, h)[j], want[h][j], 1e-5 * want[h][j] + 1e-7)
+              << method << " entry " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Replay, AFloorIsKeptInEveryHead) {
+  Reading r;
+  // Nothing of layer 1 is worth anything.
+  for (std::size_t i = 0; i < 4 * 24; ++i) {
+    for (float& x : r.grams[1][i]) x *= 1e-12f;
+  }
+  const std::size_t share = kText * (16 + 24) * 2 / 4, entry = parse_tiers("int8", 16, 24)[0].bytes;
+  for (double floor : {0.0, 0.3, 1.0}) {
+    Cache cache =
+        r.read(fmt::format("replay:bytes=0.25,sink=1,window=2,tiers=int8,floor={}", floor));
+    r.replay(cache);
+    std::vector<std::vector<float>> scores;
+    for (std::size_t h = 0; h < 2; ++h) {
+      const auto s = cache.replay_scores(1, h);
+      scores.emplace_back(s.begin(), s.end());
+    }
+    cache.finish_prompt();
+    EXPECT_LE(cache.bytes().used(), 4 * share);
+    for (std::size_t h = 0; h < 2; ++h) {
+      std::vector<std::size_t> best;
+      for (std::size_t j = 1; j + 2 < kText; ++j) best.push_back(j);
+      std::ranges::sort(best, std::greater(), [&](std::size_t j) { return scores[h][j]; });
+      const auto held = static_cast<std::size_t>(floor * double(share / entry));
+      best.resize(held - std::min<std::size_t>(held, 3));
+      std::vector<Position> kept;
+      for (const KeptEntry& e : cache.kept(1, h)) kept.push_back(e.position);
+      for (std::size_t j : best) EXPECT_TRUE(std::ranges::count(kept, Position(j)) == 1) << j;
+      EXPECT_EQ(kept.size(), 3 + best.size()) << floor;
+    }
+  }
+}
+
+// The sample stands for everything that is evicted, within the budget.
+TEST(Replay, ASampleStandsForTheRest) {
+  const TempDir dir;
+  const Reading r;
+  for (const std::string rest : {"uniform", "balance"}) {
+    for (double sample : {0.2, 0.5, 0.7}) {
+      Cache cache = r.compressed(fmt::format(
+          "replay:bytes=0.4,sink=1,window=2,tiers=int8+int4,rest={},sample={}", rest, sample));
+      const double budget = 0.4 * kText * 2 * 2 * (16 + 24) * 2;
+      EXPECT_LE(cache.bytes().used(), budget);
+      EXPECT_GE(cache.bytes().used(), budget - 5 * 80);
+      std::size_t sampled = 0;
+      for (std::size_t l = 0; l < 2; ++l) {
+        for (std::size_t h = 0; h < 2; ++h) {
+          double weight = 0;
+          std::vector<Position> positions;
+          for (const KeptEntry& entry : cache.kept(l, h)) {
+            weight += double{entry.weight};
+            EXPECT_GE(entry.weight, 1.0f - 1e-5f);
+            EXPECT_EQ(entry.weight, entry.normaliser_weight);
+            sampled += entry.weight > 1.0f + 1e-5f;
+            positions.push_back(entry.position);
+          }
+          EXPECT_NEAR(weight, kText, 1e-3) << rest;
+          EXPECT_TRUE(std::ranges::adjacent_find(positions) == positions.end());
+        }
+      }
+      EXPECT_GT(sampled, 8u);
+      // Weights are those of the segments, and a saved cache goes on.
+      cache.save(dir / "kept.cache", "");
+      Cache loaded = Cache::load(dir / "kept.cache");
+      EXPECT_EQ(loaded.bytes().used(), cache.bytes().used());
+      EXPECT_TRUE(same_bits(feed(cache, r.again, 0, 20, 5), feed(loaded, r.again, 0, 20, 7)));
+    }
+  }
+  EXPECT_THAT(error_of([&] {
+                CacheOptions stream = replaying("replay:bytes=1000B,rest=balance");
+                stream.protocol = Protocol::stream;
+                Cache(r.text.shape, stream);
+              }),
+              testing::HasSubstr("--protocol prefill"));
 }
 
 TEST(Replay, OutputsAreAttentionAndNothingIsKept) {

@@ -331,7 +331,8 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
         (recording.query_moments && !reading->recording.query_moments) ||
         (recording.replay != ReplayScore::none &&
          (recording.replay != reading->recording.replay ||
-          recording.replay_chunk != reading->recording.replay_chunk))) {
+          recording.replay_chunk != reading->recording.replay_chunk ||
+          recording.replay_own != reading->recording.replay_own))) {
       CacheOptions options = question.cache_options(variant);
       options.policy = Policy();
       options.recording = recording;

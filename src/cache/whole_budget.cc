@@ -1,0 +1,361 @@
+// One budget in bytes for all layers and heads, divided by the scores of a second reading: at the
+// end of a prompt, or in stream after every chunk.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "ballast/memory_size.h"
+#include "ballast/serialize.h"
+#include "base/fail.h"
+#include "base/thread_pool.h"
+#include "cache/byte_budget.h"
+#include "cache/layer_cache.h"
+#include "cache/replay_scores.h"
+#include "summary/replay.h"
+
+namespace ballast {
+namespace {
+
+/// bytes= of the method for a text of so many tokens.
+std::size_t budget_for(const CacheShape& s, const Policy& policy, std::size_t tokens) {
+  return policy.memory("bytes").bytes(tokens, exact_bf16_bytes(s, tokens));
+}
+
+/// Of a token, in all layers, as it is read.
+std::size_t token_bytes(const CacheShape& s, const CacheOptions& options) {
+  return s.layers * s.kv_heads *
+         (stored_row_bytes(options.key_type, s.key_dim) +
+          stored_row_bytes(options.value_type, s.value_dim));
+}
+
+/// Of a head's means of rotated rows.
+std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
+  const auto rotated = [&](StorageType Tier::*type) {
+    return std::ranges::any_of(tiers, [&](const Tier& tier) { return is_rotated(tier.*type); });
+  };
+  return (rotated(&Tier::key_type) ? s.key_dim * sizeof(float) : 0) +
+         (rotated(&Tier::value_type) ? s.value_dim * sizeof(float) : 0);
+}
+
+/// The entries of one head for the allocation, a run for each of its segments; `scores`: in their
+/// order. The first `held` entries have a tier already.
+void add_runs(const std::vector<Segment>& segments, std::span<const float> scores, std::size_t held,
+              std::span<const Tier> tiers, ScoredRun run, std::vector<ScoredRun>& out) {
+  std::size_t at = 0;
+  for (const Segment& segment : segments) {
+    const std::size_t count = segment.keys.rows;
+    run.best = 0;
+    while (at < held && (tiers[run.best].key_type != segment.keys.type ||
+                         tiers[run.best].value_type != segment.values.type)) {
+      ++run.best;
+    }
+    run.scores = scores.subspan(at, count);
+    run.positions = {};
+    if (segment.positions != nullptr) run.positions = {segment.positions, count};
+    run.first_position = segment.first_position;
+    out.push_back(run);
+    at += count;
+  }
+}
+
+/// What a method keeps in any case of a text of `n` tokens.
+ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head) {
+  ScoredRun run;
+  run.head = static_cast<std::uint32_t>(head);
+  run.first = static_cast<Position>(policy.integer("sink"));
+  const auto window = static_cast<std::size_t>(policy.integer("window"));
+  run.last = static_cast<Position>(n - std::min(n, window));
+  return run;
+}
+
+/// floor=: the score above which a head, of which these are the runs, keeps its entries in any
+/// case. `bytes`: an equal share of the budget.
+void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& cheapest,
+               std::size_t bytes) {
+  const double part = policy.real("floor");
+  if (part == 0) return;
+  std::vector<float> scores;
+  std::size_t ends = 0;
+  for (const ScoredRun& run : runs) {
+    for (std::size_t i = 0; i < run.scores.size(); ++i) {
+      if (run.at_an_end(i)) {
+        ++ends;
+      } else {
+        scores.push_back(run.scores[i]);
+      }
+    }
+  }
+  const auto held = static_cast<std::size_t>(part * static_cast<double>(bytes / cheapest.bytes));
+  const std::size_t count = held - std::min(held, ends);
+  if (count == 0) return;
+  float floor = -1;  // all
+  if (count < scores.size()) {
+    const auto at = scores.begin() + static_cast<std::ptrdiff_t>(count);
+    std::ranges::nth_element(scores, at, std::greater());
+    floor = *at;
+  }
+  for (ScoredRun& run : runs) run.floor = floor;
+}
+
+/// Of a budget, what a sample of the evicted entries may take.
+std::size_t sample_bytes(const RestSample& rest, std::size_t budget) {
+  return static_cast<std::size_t>(rest.part * static_cast<double>(budget));
+}
+
+/// Entries of each head's sample: equal ones, or all that a head evicts where that is less.
+std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSample& rest,
+                                    std::size_t tiers, std::size_t budget) {
+  std::vector<std::size_t> out(allocation.runs.size(), 0);
+  if (rest.kind == Rest::none) return out;
+  std::vector<std::pair<std::size_t, std::size_t>> evicted;  // and the head
+  for (std::size_t h = 0; h < out.size(); ++h) {
+    evicted.emplace_back(std::ranges::count(allocation.runs[h], tiers), h);
+  }
+  std::ranges::sort(evicted);
+  std::size_t left = sample_bytes(rest, budget) / rest.tier.bytes;
+  for (std::size_t i = 0; i < evicted.size(); ++i) {
+    const auto [count, head] = evicted[i];
+    out[head] = std::min(count, left / (evicted.size() - i));
+    left -= out[head];
+  }
+  return out;
+}
+
+}  // namespace
+
+ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std::uint8_t> given,
+                            std::size_t tiers) const {
+  ReplayHead out;
+  const auto count = static_cast<std::size_t>(
+      std::ranges::count_if(given, [&](std::uint8_t t) { return t < tiers; }));
+  out.scores.reserve(count);
+  if (!norms.empty()) out.norms.reserve(count);
+  std::vector<std::pair<Position, std::uint32_t>> order;
+  for (std::size_t t = 0; t < tiers; ++t) {
+    order.clear();
+    std::uint32_t at = 0;
+    for (const ScoredRun& run : runs) {
+      for (std::size_t i = 0; i < run.scores.size(); ++i, ++at) {
+        if (given[at] == t) order.emplace_back(run.position(i), at);
+      }
+    }
+    std::ranges::sort(order);
+    for (const auto& [position, i] : order) {
+      out.scores.push_back(scores[i]);
+      if (!norms.empty()) out.norms.push_back(norms[i]);
+    }
+  }
+  return out;
+}
+
+std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
+  const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
+  const MemorySize size = options.policy.memory("bytes");
+  const std::size_t each = token_bytes(shape, options), known = options.expected_tokens;
+  if (size.needs_length() && known == 0) {  // bytes a token
+    return size.amount >= static_cast<double>(each) ? std::numeric_limits<std::size_t>::max()
+                                                    : chunk;
+  }
+  const std::size_t fits = budget_for(shape, options.policy, known) / each;
+  return std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0});
+}
+
+bool Cache::works_in_chunks() const {
+  return options().policy.info().whole_cache && options().protocol == Protocol::stream;
+}
+
+std::size_t Cache::chunk_room() const { return layers_[0]->chunk_room(); }
+
+std::size_t Cache::chunk_tokens() const {
+  return works_in_chunks() ? layers_[0]->chunk_tokens() : 0;
+}
+
+void Cache::note_text(std::span<const std::int32_t> tokens) {
+  if (works_in_chunks()) notes().insert(notes().end(), tokens.begin(), tokens.end());
+}
+
+Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
+                         std::span<const Tier> tiers) const {
+  const std::size_t heads = first_run.size() - 1, fixed = heads * mean_bytes(tiers, shape());
+  const std::size_t budget = whole_budget();
+  for (std::size_t h = 0; h < heads; ++h) {
+    set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options().policy,
+              tiers.back(), (budget - std::min(budget, fixed)) / heads);
+  }
+  const RestSample rest = rest_of(options().policy, tiers);
+  return allocate(runs, tiers, budget - sample_bytes(rest, budget), fixed);
+}
+
+void Cache::end_chunk() {
+  require(works_in_chunks() && chunk_tokens() > 0,
+          "a chunk ends in stream, for methods with one budget, once it has tokens");
+  const CacheShape& s = shape();
+  const Policy& policy = options().policy;
+  const std::size_t chunk = chunk_tokens();
+  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::stream, s.key_dim, s.value_dim);
+  // A clone made since the second reading keeps its scores.
+  if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  std::vector<ScoredRun> runs;
+  std::vector<std::size_t> first_run;  // of each head
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
+            "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      const std::size_t entries = layers_[l]->head(h).entries();
+      require(scores_ != nullptr && replay_scores(l, h).size() == entries,
+              "layer {}: start_replay() and replay() come before end_chunk()", l);
+      first_run.push_back(runs.size());
+      add_runs(segments(l, h), replay_scores(l, h), entries - chunk, tiers,
+               protected_run(policy, tokens(), l * s.kv_heads + h), runs);
+    }
+  }
+  first_run.push_back(runs.size());
+  const Allocation allocation = divide(runs, first_run, tiers);
+  const PoolScope scope(options().pool.get());
+  std::vector<EntryTiers> given(s.kv_heads);
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      const std::size_t head = l * s.kv_heads + h;
+      given[h].clear();
+      for (std::size_t r = first_run[head]; r < first_run[head + 1]; ++r) {
+        given[h].insert(given[h].end(), allocation.runs[r].begin(), allocation.runs[r].end());
+      }
+      ReplayHead& scored = scores_->layer(l)[h];
+      scored = scored.kept(
+          std::span(runs).subspan(first_run[head], first_run[head + 1] - first_run[head]), given[h],
+          tiers.size());
+    }
+    layers_[l]->end_chunk(given);
+  }
+  const std::size_t rest = std::min(notes().size(), kOverlap);
+  notes() =
+      std::vector<std::int32_t>(notes().end() - static_cast<std::ptrdiff_t>(rest), notes().end());
+}
+
+void Cache::save_chunk(ByteWriter& out) const {
+  out.put<std::uint64_t>(noted_text().size());
+  out.put_all<std::int32_t>(noted_text());
+  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      const std::size_t held = layers_[l]->head(h).entries() - chunk_tokens();
+      if (held == 0) continue;
+      const ReplayHead& head = scores_->layer(l)[h];
+      out.put_all<float>(std::span(head.scores).first(held));
+      if (weighs) out.put_all<float>(std::span(head.norms).first(held));
+    }
+  }
+}
+
+void Cache::load_chunk(ByteReader& in) {
+  notes().resize(
+      in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
+  in.get_all<std::int32_t>(notes());
+  bool holds = false;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      const HeadCache& head = layers_[l]->head(h);
+      require(tokens(l) == tokens() && head.window.size() == chunk_tokens() && head.sink == 0,
+              "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
+      holds = holds || head.entries() > chunk_tokens();
+    }
+  }
+  if (!holds) return;
+  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
+  scores_ = std::make_shared<ReplayScores>(layers_.size(), shape().kv_heads);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      ReplayHead& head = scores_->layer(l)[h];
+      for (std::vector<float>* part : {&head.scores, &head.norms}) {
+        if (part == &head.norms && !weighs) continue;
+        part->resize(layers_[l]->head(h).entries() - chunk_tokens());
+        in.get_all<float>(*part);
+        require(std::ranges::all_of(*part, [](float x) { return x >= 0 && std::isfinite(x); }),
+                "{}: a score is negative or not finite", in.what());
+      }
+    }
+  }
+}
+
+void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
+  const PoolScope scope(options_.pool.get());
+  parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now()); });
+  budget_ = {};
+  for (const HeadCache& head : heads_) {
+    budget_.summary = std::max(budget_.summary, head.summary->entries());
+  }
+  state_ = State::growing;
+}
+
+void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
+                               std::span<const std::size_t> samples) {
+  require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
+  const PoolScope scope(options_.pool.get());
+  prompt_ended_ = true;
+  prompt_tokens_ = tokens();
+  if (tiers.empty()) return;
+  const std::size_t later =
+      options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
+  budget_ = {};
+  parallel_for(heads_.size(),
+               [&](std::size_t h) { heads_[h].summarize(tiers[h], samples[h], later, now()); });
+  for (const HeadCache& head : heads_) {
+    budget_.summary = std::max(budget_.summary, head.summary->entries());
+  }
+  for (HeadCache& head : heads_) head.setup.capacity = head.summary->entries();
+  state_ = State::growing;
+}
+
+std::size_t Cache::whole_budget() const {
+  const std::size_t known = works_in_chunks() ? options().expected_tokens : 0;
+  return budget_for(shape(), options().policy, known != 0 ? known : tokens());
+}
+
+bool Cache::fits_exactly() const {
+  return tokens() * token_bytes(shape(), options()) <= whole_budget();
+}
+
+void Cache::finish_whole_prompt() {
+  const CacheShape& s = shape();
+  const std::size_t n = tokens();
+  for (std::size_t l = 1; l < s.layers; ++l) {
+    require(tokens(l) == n, "layer {} has read {} tokens, layer 0 {}", l, tokens(l), n);
+  }
+  const Policy& policy = options().policy;
+  if (works_in_chunks()) {
+    require(!needs_replay(), "method {} needs a second reading before the prompt ends",
+            policy.info().name);
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {});
+    return;
+  }
+  if (fits_exactly()) {
+    scores_.reset();
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {});
+    return;
+  }
+  require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
+          policy.info().name);
+  std::vector<ScoredRun> runs;
+  std::vector<std::size_t> first_run = {0};
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      first_run.push_back(runs.size() + 1);
+      runs.push_back(protected_run(policy, n, l * s.kv_heads + h));
+      runs.back().scores = replay_scores(l, h);
+      require(runs.back().scores.size() == n,
+              "layer {}: tokens came after the second reading began", l);
+    }
+  }
+  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::prefill, s.key_dim, s.value_dim);
+  const Allocation allocation = divide(runs, first_run, tiers);
+  scores_.reset();
+  const std::vector<std::size_t> samples =
+      samples_of(allocation, rest_of(policy, tiers), tiers.size(), whole_budget());
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads),
+                              std::span(samples).subspan(l * s.kv_heads, s.kv_heads));
+  }
+}
+
+}  // namespace ballast
