@@ -30,7 +30,7 @@ struct Options {
   std::string against;
   std::string plot;
   std::string target = "native";
-  JsonOption json;
+  TableOutput output;
 };
 
 /// The options that every mode uses.
@@ -53,11 +53,11 @@ struct Task {
             {"value_type", to_string(cache.value_type)}};
   }
   void print_model() const {
-    print(fmt::format("{}: {}, keys {}, values {}, {}{}\n", o.model.name(),
-                      format_bytes(static_cast<double>(model.file().bytes())),
-                      to_string(cache.key_type), to_string(cache.value_type),
-                      to_string(cache.protocol),
-                      o.target == "native" ? "" : ", target " + o.target));
+    o.output.say(fmt::format("{}: {}, keys {}, values {}, {}{}\n", o.model.name(),
+                             format_bytes(static_cast<double>(model.file().bytes())),
+                             to_string(cache.key_type), to_string(cache.value_type),
+                             to_string(cache.protocol),
+                             o.target == "native" ? "" : ", target " + o.target));
   }
 };
 
@@ -88,27 +88,26 @@ void run_speed(const Task& t) {
     if (run == 1) peer = of_peer;
     peer->keep_least(of_peer);
   }
-  if (t.o.json.text()) {
-    t.print_model();
-    print(to_text(machine) + "\n\n" + speed_table(rows, peer ? &*peer : nullptr));
-    print(fmt::format(
-        "\nfirst token  time for the prompt; / floor: against its multiply-adds at the machine's "
-        "peak\n"
-        "summarise    the method's work at the end of the prompt\n"
-        "a token      mean of {} after the prompt, {}; / floor: against reading weights and cache "
-        "once\n",
-        s.generate,
-        s.batch == 1 ? "one sequence" : fmt::format("each of {} sequences a token", s.batch)));
-    if (peer) print("prompt, decode  times as fast as " + peer->name + "\n");
-    if (t.o.repeat > 1) {
-      print(fmt::format("times are the least of {} runs, in turns\n", t.o.repeat));
-    }
+  t.print_model();
+  t.o.output.say(to_text(machine) + "\n\n");
+  t.o.output.show(speed_table(rows, peer ? &*peer : nullptr));
+  t.o.output.say(fmt::format(
+      "\nfirst token  time for the prompt; / floor: against its multiply-adds at the machine's "
+      "peak\n"
+      "summarise    the method's work at the end of the prompt\n"
+      "a token      mean of {} after the prompt, {}; / floor: against reading weights and cache "
+      "once\n",
+      s.generate,
+      s.batch == 1 ? "one sequence" : fmt::format("each of {} sequences a token", s.batch)));
+  if (peer) t.o.output.say("prompt, decode  times as fast as " + peer->name + "\n");
+  if (t.o.repeat > 1) {
+    t.o.output.say(fmt::format("times are the least of {} runs, in turns\n", t.o.repeat));
   }
   Json json = t.head("speed");
   json["machine"] = to_json(machine);
   json["results"] = to_json(std::span<const SpeedRow>(rows), peer ? &*peer : nullptr);
   if (peer) json["peer"] = to_json(*peer);
-  t.o.json.write(json);
+  t.o.output.finish(json);
 }
 
 void run_throughput(const Task& t) {
@@ -126,21 +125,19 @@ void run_throughput(const Task& t) {
     Progress progress("bench");
     rows = measure_throughput(t.model, s, [&](double done) { progress.update(done); });
   }
-  if (t.o.json.text()) {
-    t.print_model();
-    print(fmt::format("{} tokens generated a sequence\n\n", s.generate));
-    print(throughput_table(rows));
-    print(
-        "\nmemory    for weights, caches and scratch\n"
-        "batch     the most sequences that fit, continued together; (limit): more would fit\n"
-        "prompts   ~: one was read, and its time counts for each of the batch\n"
-        "decode/s  generated tokens / decode; with prompts: / (prompts + decode)\n"
-        "ratio     of it, against the first method\n");
-  }
+  t.print_model();
+  t.o.output.say(fmt::format("{} tokens generated a sequence\n\n", s.generate));
+  t.o.output.show(throughput_table(rows));
+  t.o.output.say(
+      "\nmemory    for weights, caches and scratch\n"
+      "batch     the most sequences that fit, continued together; (limit): more would fit\n"
+      "prompts   ~: one was read, and its time counts for each of the batch\n"
+      "decode/s  generated tokens / decode; with prompts: / (prompts + decode)\n"
+      "ratio     of it, against the first method\n");
   Json json = t.head("throughput");
   json["memory"] = s.memory;
   json["results"] = to_json(std::span<const ThroughputRow>(rows));
-  t.o.json.write(json);
+  t.o.output.finish(json);
 }
 
 void run_scale(const Task& t) {
@@ -158,20 +155,19 @@ void run_scale(const Task& t) {
     Progress progress("bench");
     rows = measure_scale(t.model, s, [&](double done) { progress.update(done); });
   }
-  if (t.o.json.text()) {
-    t.print_model();
-    print("\n" + scale_table(rows));
-  }
+  t.print_model();
+  t.o.output.say("\n");
+  t.o.output.show(scale_table(rows));
   Json json = t.head("scale");
   json["results"] = to_json(std::span<const ScaleRow>(rows));
-  t.o.json.write(json);
+  t.o.output.finish(json);
   if (t.o.plot.empty()) return;
   const std::filesystem::path plot = t.o.plot;
   std::filesystem::path memory = plot;
   memory.replace_filename(plot.stem().string() + "-memory" + plot.extension().string());
   write_plot(scale_plot(rows, false), plot);
   write_plot(scale_plot(rows, true), memory);
-  if (t.o.json.text()) print(fmt::format("plots: {}, {}\n", plot.string(), memory.string()));
+  t.o.output.say(fmt::format("plots: {}, {}\n", plot.string(), memory.string()));
 }
 
 void run(Options& o) {
@@ -198,7 +194,7 @@ void run(Options& o) {
     check_plot(o.plot);
     OutputFile{o.plot};  // fails now rather than at the end if unwritable
   }
-  o.json.open();
+  o.output.open();
   const BenchModel file(o.model);
   const Model model(file.path());
   const Task task{o, model, cache, std::move(policies)};
@@ -259,7 +255,7 @@ void add_bench(CLI::App& parent, std::function<void()>& task) {
   o.model.add_to(*app);
   add_measurements(*app, o);
   o.cache.add_to(*app, false);
-  o.json.add_to(*app);
+  o.output.add_to(*app);
   app->footer(
       "Example:\n  ballast bench --shape default --prompt 512,4096 --methods "
       "'exact;balancekv:rate=0.25' --threads 2");

@@ -57,7 +57,7 @@ Json to_json(const Machine& m) {
           {"int16_flops", m.int16_flops > 0 ? Json(m.int16_flops) : Json()}};
 }
 
-std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer) {
+Table speed_table(std::span<const SpeedRow> rows, const Peer* peer) {
   Table table({{"method"},
                {"prompt", Align::right},
                {"first token", Align::right},
@@ -84,7 +84,7 @@ std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer) {
                other == nullptr ? "" : times(decode_ratio(r, *other))});
   }
   if (peer != nullptr) add_peer(table, *peer);
-  return table.to_string(terminal_width());
+  return table;
 }
 
 Json to_json(std::span<const SpeedRow> rows, const Peer* peer) {
@@ -129,7 +129,7 @@ Json to_json(const Peer& peer) {
   return {{"name", peer.name}, {"results", std::move(rows)}};
 }
 
-std::string throughput_table(std::span<const ThroughputRow> rows) {
+Table throughput_table(std::span<const ThroughputRow> rows) {
   Table table({{"memory", Align::right},
                {"prompt", Align::right},
                {"method"},
@@ -162,7 +162,7 @@ std::string throughput_table(std::span<const ThroughputRow> rows) {
                decode > 0 ? times(r.decode_rate() / decode) : "", format_number(r.rate()),
                all > 0 ? times(r.rate() / all) : ""});
   }
-  return table.to_string(terminal_width());
+  return table;
 }
 
 Json to_json(std::span<const ThroughputRow> rows) {
@@ -187,7 +187,7 @@ Json to_json(std::span<const ThroughputRow> rows) {
   return out;
 }
 
-std::string scale_table(std::span<const ScaleRow> rows) {
+Table scale_table(std::span<const ScaleRow> rows) {
   Table table({{"method"},
                {"tokens", Align::right},
                {"prompt tokens/s", Align::right},
@@ -202,7 +202,7 @@ std::string scale_table(std::span<const ScaleRow> rows) {
                format_seconds(r.token_seconds), format_count(r.entries), bytes_text(r.cache_bytes),
                bytes_text(r.peak_memory)});
   }
-  return table.to_string(terminal_width());
+  return table;
 }
 
 Json to_json(std::span<const ScaleRow> rows) {

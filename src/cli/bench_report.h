@@ -10,6 +10,7 @@
 #include "eval/speed/throughput.h"
 #include "report/json.h"
 #include "report/plot.h"
+#include "report/table.h"
 
 namespace ballast::cli {
 
@@ -17,14 +18,14 @@ std::string to_text(const Machine& machine);
 Json to_json(const Machine& machine);
 
 /// `peer`: times to compare with at the same length, or null.
-std::string speed_table(std::span<const SpeedRow> rows, const Peer* peer);
+Table speed_table(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(const Peer& peer);
 
-std::string throughput_table(std::span<const ThroughputRow> rows);
+Table throughput_table(std::span<const ThroughputRow> rows);
 Json to_json(std::span<const ThroughputRow> rows);
 
-std::string scale_table(std::span<const ScaleRow> rows);
+Table scale_table(std::span<const ScaleRow> rows);
 Json to_json(std::span<const ScaleRow> rows);
 /// Plots decode time a token, or the cache's size if `memory`, over the length.
 Plot scale_plot(std::span<const ScaleRow> rows, bool memory);

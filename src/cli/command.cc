@@ -64,6 +64,32 @@ void FormatOption::write(std::string_view content) {
   name_written(target_);
 }
 
+void TableOutput::add_to(CLI::App& app) {
+  json_.add_to(app);
+  csv_.add_to(app);
+  markdown_.add_to(app);
+}
+
+void TableOutput::open() {
+  require(json_.text() + csv_.text() + markdown_.text() >= 2,
+          "standard output takes one of --json, --csv and --markdown; write --json=FILE");
+  json_.open();
+  csv_.open();
+  markdown_.open();
+}
+
+void TableOutput::show(const Table& table) {
+  say(table.to_string(terminal_width()));
+  csv_text_ += (csv_text_.empty() ? "" : "\n") + table.to_csv();
+  markdown_text_ += (markdown_text_.empty() ? "" : "\n") + table.to_markdown();
+}
+
+void TableOutput::finish(const Json& json) {
+  json_.write(json);
+  csv_.write(csv_text_);
+  markdown_.write(markdown_text_);
+}
+
 void name_written(std::string_view path) {
   flush_output();
   tell(fmt::format("wrote {}", path));

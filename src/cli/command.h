@@ -12,6 +12,7 @@
 #include "base/output_file.h"
 #include "eval/data/synth.h"
 #include "report/json.h"
+#include "report/table.h"
 
 namespace ballast::cli {
 
@@ -100,6 +101,30 @@ class JsonOption : public FormatOption {
   void write(const Json& json) {
     if (wanted()) FormatOption::write(ballast::to_text(json));
   }
+};
+
+/// --json, --csv, --markdown: what a command that prints tables writes in place of text.
+class TableOutput {
+ public:
+  void add_to(CLI::App& app);
+  /// As FormatOption::open(). Throws Error if standard output is to take more than one format.
+  void open();
+  /// Whether text goes to standard output.
+  bool text() const { return json_.text() && csv_.text() && markdown_.text(); }
+  /// Prints what stands around tables; CSV and Markdown have the tables alone.
+  void say(std::string_view text) const {
+    if (this->text()) print(text);
+  }
+  void show(const Table& table);
+  /// Writes the formats that are wanted; in CSV and Markdown a blank line parts tables.
+  void finish(const Json& json);
+
+ private:
+  JsonOption json_;
+  FormatOption csv_{"--csv", "CSV"};
+  FormatOption markdown_{"--markdown", "Markdown"};
+  std::string csv_text_;
+  std::string markdown_text_;
 };
 
 /// Names a file that was written, on standard error.

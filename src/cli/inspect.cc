@@ -59,7 +59,8 @@ Json to_json(const KvLayerStats& s) {
   return out;
 }
 
-void print_norms(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
+void show_norms(TableOutput& out, const LayerNumbers& numbers,
+                const std::vector<KvLayerStats>& stats) {
   Table table({{"layer", Align::right},
                {"vectors"},
                {"mean norm", Align::right},
@@ -76,10 +77,12 @@ void print_norms(const LayerNumbers& numbers, const std::vector<KvLayerStats>& s
     add("keys - mean", stats[l].shifted_norm);
     add("values", stats[l].value_norm);
   }
-  print(table.to_string(terminal_width()) + "\n");
+  out.show(table);
+  out.say("\n");
 }
 
-void print_clusters(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats) {
+void show_clusters(TableOutput& out, const LayerNumbers& numbers,
+                   const std::vector<KvLayerStats>& stats) {
   std::vector<Table::Column> columns = {{"layer", Align::right}};
   for (std::size_t k : KvLayerStats::kCentres) {
     columns.push_back({fmt::format("radius, {} centre{}", k, k == 1 ? "" : "s"), Align::right});
@@ -90,14 +93,14 @@ void print_clusters(const LayerNumbers& numbers, const std::vector<KvLayerStats>
     for (double r : stats[l].radius) row.push_back(format_number(r));
     table.add(std::move(row));
   }
-  print(table.to_string(terminal_width()));
-  print(
+  out.show(table);
+  out.say(
       "farthest key from its nearest centre (greedy k-centre), as a multiple of the mean norm of "
       "keys - mean\n\n");
 }
 
-void print_attention(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats,
-                     const char* queries) {
+void show_attention(TableOutput& out, const LayerNumbers& numbers,
+                    const std::vector<KvLayerStats>& stats, const char* queries) {
   Table table({{"layer", Align::right},
                {"first 4", Align::right},
                {"last 256", Align::right},
@@ -109,8 +112,8 @@ void print_attention(const LayerNumbers& numbers, const std::vector<KvLayerStats
     table.add({std::to_string(numbers[l]), format_percent(s.first4), format_percent(s.last256),
                format_percent(s.top1), format_percent(s.largest), format_number(s.effective)});
   }
-  print(table.to_string(terminal_width()));
-  print(
+  out.show(table);
+  out.say(
       fmt::format("share of attention that falls on these tokens, mean over {};\n"
                   "effective tokens: e^entropy of the attention weights\n",
                   queries));
@@ -128,7 +131,7 @@ Json to_json(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats
 
 // --- a saved cache ---
 
-void inspect_cache(const std::string& path, JsonOption& json) {
+void inspect_cache(const std::string& path, TableOutput& out) {
   std::string note;
   const Cache cache = Cache::load(path, &note);
   const CacheShape& s = cache.shape();
@@ -143,40 +146,39 @@ void inspect_cache(const std::string& path, JsonOption& json) {
   std::iota(numbers.begin(), numbers.end(), std::size_t{0});
   std::vector<KvLayerStats> stats;
   for (std::size_t l : numbers) stats.push_back(measure_layer(cache, l));
-  if (json.text()) {
-    Table table({{"saved cache"}, {path}});
-    table.add({"method", o.policy.to_string()});
-    table.add({"protocol", std::string(to_string(o.protocol))});
-    table.add({"layers", std::to_string(s.layers)});
-    table.add(
-        {"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.queries_per_kv_head)});
-    table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
-    table.add({"storage",
-               fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type))});
-    table.add({"tokens read", format_count(cache.tokens())});
-    table.add({"entries per KV head", fewest == most
-                                          ? format_count(most)
-                                          : format_count(fewest) + " to " + format_count(most)});
-    table.add({"sink", format_bytes(static_cast<double>(bytes.sink))});
-    table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
-    table.add({"window", format_bytes(static_cast<double>(bytes.window))});
-    table.add({"watching attention", format_bytes(static_cast<double>(bytes.attention_stats))});
-    if (bytes.rotary > 0) {
-      table.add({"rotary table", format_bytes(static_cast<double>(bytes.rotary))});
-    }
-    table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
-    if (!note.empty()) table.add({"note", note});
-    print(table.to_string(terminal_width()) + "\n");
-    print_norms(numbers, stats);
-    print_clusters(numbers, stats);
-    if (stats[0].queries > 0) {
-      print_attention(numbers, stats, "the last queries, as the cache answers them");
-    } else {
-      print(fmt::format("attention: not known, as {} keeps no queries\n", o.policy.info().name));
-    }
-    for (const std::string& report : cache.reports()) print(report + "\n");
+  Table table({{"saved cache"}, {path}});
+  table.add({"method", o.policy.to_string()});
+  table.add({"protocol", std::string(to_string(o.protocol))});
+  table.add({"layers", std::to_string(s.layers)});
+  table.add(
+      {"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.queries_per_kv_head)});
+  table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
+  table.add({"storage",
+             fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type))});
+  table.add({"tokens read", format_count(cache.tokens())});
+  table.add({"entries per KV head", fewest == most
+                                        ? format_count(most)
+                                        : format_count(fewest) + " to " + format_count(most)});
+  table.add({"sink", format_bytes(static_cast<double>(bytes.sink))});
+  table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
+  table.add({"window", format_bytes(static_cast<double>(bytes.window))});
+  table.add({"watching attention", format_bytes(static_cast<double>(bytes.attention_stats))});
+  if (bytes.rotary > 0) {
+    table.add({"rotary table", format_bytes(static_cast<double>(bytes.rotary))});
   }
-  json.write({{"kind", "cache"},
+  table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
+  if (!note.empty()) table.add({"note", note});
+  out.show(table);
+  out.say("\n");
+  show_norms(out, numbers, stats);
+  show_clusters(out, numbers, stats);
+  if (stats[0].queries > 0) {
+    show_attention(out, numbers, stats, "the last queries, as the cache answers them");
+  } else {
+    out.say(fmt::format("attention: not known, as {} keeps no queries\n", o.policy.info().name));
+  }
+  for (const std::string& report : cache.reports()) out.say(report + "\n");
+  out.finish({{"kind", "cache"},
               {"file", path},
               {"method", o.policy.to_string()},
               {"protocol", to_string(o.protocol)},
@@ -204,7 +206,7 @@ void inspect_cache(const std::string& path, JsonOption& json) {
 
 // --- queries, keys and values ---
 
-void inspect_tensors(const std::string& path, JsonOption& json) {
+void inspect_tensors(const std::string& path, TableOutput& out) {
   const KvFile source(path);
   const KvShape& s = source.shape();
   LayerNumbers numbers;
@@ -218,15 +220,13 @@ void inspect_tensors(const std::string& path, JsonOption& json) {
       }));
     }
   }
-  if (json.text()) {
-    print(fmt::format("{}: {} layer{}, {} query and {} KV heads, {} tokens, dimension {}\n\n", path,
+  out.say(fmt::format("{}: {} layer{}, {} query and {} KV heads, {} tokens, dimension {}\n\n", path,
                       s.layers, s.layers == 1 ? "" : "s", s.heads, s.kv_heads,
                       format_count(s.tokens), s.key_dim));
-    print_norms(numbers, stats);
-    print_clusters(numbers, stats);
-    print_attention(numbers, stats, "sampled queries of the second half");
-  }
-  json.write({{"kind", "tensors"},
+  show_norms(out, numbers, stats);
+  show_clusters(out, numbers, stats);
+  show_attention(out, numbers, stats, "sampled queries of the second half");
+  out.finish({{"kind", "tensors"},
               {"file", path},
               {"heads", s.heads},
               {"kv_heads", s.kv_heads},
@@ -253,7 +253,7 @@ bool is_kept(const std::string& path) {
   }
 }
 
-void inspect_kept(const std::string& path, JsonOption& json) {
+void inspect_kept(const std::string& path, TableOutput& out) {
   const Safetensors file(path);
   const auto metadata = [&](const char* key) {
     const auto at = file.metadata().find(key);
@@ -291,12 +291,10 @@ void inspect_kept(const std::string& path, JsonOption& json) {
                      {"last", any ? Json(*last) : Json()},
                      {"weights", {{"sum", sum}, {"largest", largest}}}});
   }
-  if (json.text()) {
-    print(fmt::format("{}: what {} kept of {} tokens, {}\n\n", path, metadata("method"),
+  out.say(fmt::format("{}: what {} kept of {} tokens, {}\n\n", path, metadata("method"),
                       metadata("tokens"), metadata("protocol")));
-    print(table.to_string(terminal_width()));
-  }
-  json.write({{"kind", "kept"},
+  out.show(table);
+  out.finish({{"kind", "kept"},
               {"file", path},
               {"method", metadata("method")},
               {"protocol", metadata("protocol")},
@@ -309,7 +307,7 @@ void inspect_kept(const std::string& path, JsonOption& json) {
 /// its error.
 struct FileKind {
   bool (*recognises)(const std::string& path);
-  void (*inspect)(const std::string& path, JsonOption& json);
+  void (*inspect)(const std::string& path, TableOutput& out);
 };
 
 constexpr std::array kFileKinds = {
@@ -324,7 +322,7 @@ constexpr std::array kFileKinds = {
 void add_inspect(CLI::App& parent, std::function<void()>& task) {
   struct Options {
     std::string file;
-    JsonOption json;
+    TableOutput output;
   };
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand(
@@ -334,13 +332,13 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
                   "(safetensors), or what ballast compress -o kept")
       ->required()
       ->type_name("");
-  options->json.add_to(*app);
+  options->output.add_to(*app);
   app->footer("Example:\n  ballast inspect model.gguf");
   app->callback([options, &task] {
     task = [options] {
-      options->json.open();
+      options->output.open();
       for (const FileKind& kind : kFileKinds) {
-        if (kind.recognises(options->file)) return kind.inspect(options->file, options->json);
+        if (kind.recognises(options->file)) return kind.inspect(options->file, options->output);
       }
     };
   });

@@ -130,7 +130,7 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
   return out;
 }
 
-void print_costs(const std::vector<Cost>& costs, std::size_t tokens) {
+void show_costs(TableOutput& out, const std::vector<Cost>& costs, std::size_t tokens) {
   std::vector<Table::Column> columns = {{"cache per 1,000 tokens"}};
   for (StorageType type : kTypes) columns.push_back({std::string(to_string(type)), Align::right});
   Table table(columns);
@@ -139,8 +139,9 @@ void print_costs(const std::vector<Cost>& costs, std::size_t tokens) {
     for (const auto& bytes : cost.bytes) row.push_back(bytes ? format_bytes(*bytes) : "-");
     table.add(std::move(row));
   }
-  print("\n" + table.to_string(terminal_width()));
-  print(
+  out.say("\n");
+  out.show(table);
+  out.say(
       fmt::format("of a text of {} tokens, all layers and heads together\n", format_count(tokens)));
 }
 
@@ -161,7 +162,7 @@ std::string positions_text(const ModelConfig& c) {
   return fmt::format("{}, {}", format_count(c.max_positions), kind);
 }
 
-void describe(const std::string& path, JsonOption& json) {
+void describe(const std::string& path, TableOutput& out) {
   const Model model(path);
   const ModelConfig& c = model.config();
   const ModelFile& file = model.file();
@@ -172,26 +173,24 @@ void describe(const std::string& path, JsonOption& json) {
   for (const auto& [name, count] : types) numbers += count.numbers;
   const std::size_t tokens = std::min<std::size_t>(c.max_positions, 32768);
   const std::vector<Cost> cost = costs(model, tokens);
-  if (json.text()) {
-    Table table({{"model"}, {path}});
-    if (!c.name.empty()) table.add({"name", c.name});
-    table.add({"architecture", std::string(to_string(c.family))});
-    table.add({"parameters", format_count(numbers)});
-    table.add({"weights", format_bytes(static_cast<double>(file.bytes()))});
-    for (const auto& [name, count] : types) {
-      table.add({"  " + name, fmt::format("{} tensors, {}", count.tensors,
-                                          format_bytes(static_cast<double>(count.bytes)))});
-    }
-    table.add({"layers, width", fmt::format("{}, {}", c.layers, c.width)});
-    table.add({"heads", fmt::format("{} query, {} KV", c.heads, c.kv_heads)});
-    table.add({"key, value dimension", fmt::format("{}, {}", c.key_dim, c.value_dim)});
-    table.add({"feed-forward width", format_count(c.ffn_width)});
-    table.add({"positions", positions_text(c)});
-    table.add({"sliding windows", windows_text(c)});
-    add_tokenizer(table, tokenizer);
-    print(table.to_string(terminal_width()));
-    print_costs(cost, tokens);
+  Table table({{"model"}, {path}});
+  if (!c.name.empty()) table.add({"name", c.name});
+  table.add({"architecture", std::string(to_string(c.family))});
+  table.add({"parameters", format_count(numbers)});
+  table.add({"weights", format_bytes(static_cast<double>(file.bytes()))});
+  for (const auto& [name, count] : types) {
+    table.add({"  " + name, fmt::format("{} tensors, {}", count.tensors,
+                                        format_bytes(static_cast<double>(count.bytes)))});
   }
+  table.add({"layers, width", fmt::format("{}, {}", c.layers, c.width)});
+  table.add({"heads", fmt::format("{} query, {} KV", c.heads, c.kv_heads)});
+  table.add({"key, value dimension", fmt::format("{}, {}", c.key_dim, c.value_dim)});
+  table.add({"feed-forward width", format_count(c.ffn_width)});
+  table.add({"positions", positions_text(c)});
+  table.add({"sliding windows", windows_text(c)});
+  add_tokenizer(table, tokenizer);
+  out.show(table);
+  show_costs(out, cost, tokens);
   Json type_list = Json::object(), cost_list = Json::array();
   for (const auto& [name, count] : types) {
     type_list[name] = {
@@ -204,7 +203,7 @@ void describe(const std::string& path, JsonOption& json) {
     }
     cost_list.push_back({{"method", one.method}, {"bytes", std::move(bytes)}});
   }
-  json.write({{"kind", "model"},
+  out.finish({{"kind", "model"},
               {"file", path},
               {"name", c.name},
               {"architecture", to_string(c.family)},
@@ -225,14 +224,12 @@ void describe(const std::string& path, JsonOption& json) {
               {"cache_per_1000_tokens", {{"text", tokens}, {"methods", std::move(cost_list)}}}});
 }
 
-void describe_vocabulary(const std::string& path, const Gguf& file, JsonOption& json) {
+void describe_vocabulary(const std::string& path, const Gguf& file, TableOutput& out) {
   const Tokenizer tokenizer{read_vocabulary(file)};
-  if (json.text()) {
-    Table table({{"vocabulary"}, {path}});
-    add_tokenizer(table, tokenizer);
-    print(table.to_string(terminal_width()));
-  }
-  json.write({{"kind", "vocabulary"}, {"file", path}, {"tokenizer", tokenizer_json(tokenizer)}});
+  Table table({{"vocabulary"}, {path}});
+  add_tokenizer(table, tokenizer);
+  out.show(table);
+  out.finish({{"kind", "vocabulary"}, {"file", path}, {"tokenizer", tokenizer_json(tokenizer)}});
 }
 
 bool begins_with_gguf(const std::string& path) {
@@ -253,12 +250,12 @@ bool is_model(const std::string& path) {
           fs::exists(fs::path(path).parent_path() / "config.json", ignored));
 }
 
-void inspect_model(const std::string& path, JsonOption& json) {
+void inspect_model(const std::string& path, TableOutput& out) {
   if (begins_with_gguf(path)) {
     const Gguf file(path);
-    if (file.tensors().empty()) return describe_vocabulary(path, file, json);
+    if (file.tensors().empty()) return describe_vocabulary(path, file, out);
   }
-  describe(path, json);
+  describe(path, out);
 }
 
 }  // namespace ballast::cli

@@ -10,6 +10,6 @@ namespace ballast::cli {
 /// Whether the file or folder is a model.
 bool is_model(const std::string& path);
 /// Describes a model, or a GGUF file with only a vocabulary.
-void inspect_model(const std::string& path, JsonOption& json);
+void inspect_model(const std::string& path, TableOutput& out);
 
 }  // namespace ballast::cli

@@ -123,40 +123,35 @@ Json to_json(const MethodInfo& info) {
           {"parameters", std::move(parameters)}};
 }
 
-void list_methods(JsonOption& json) {
+void list_methods(TableOutput& out) {
   Table table({{"method"}, {"keeps"}, {"paper"}});
   Json all = Json::array();
   for (const MethodInfo* info : methods()) {
     table.add({std::string(info->name), std::string(info->title), std::string(info->paper)});
     all.push_back(to_json(*info));
   }
-  if (json.text()) {
-    print(table.to_string(terminal_width()));
-    print(
-        wrap("\nA method string is name:key=value,key=value, such as "
-             "balancekv:rate=0.25,block=256.\n"
-             "Keys, defaults and ranges of one method: ballast methods NAME\n",
-             terminal_width()));
-  }
-  json.write({{"methods", std::move(all)}});
+  out.show(table);
+  out.say(
+      wrap("\nA method string is name:key=value,key=value, such as "
+           "balancekv:rate=0.25,block=256.\n"
+           "Keys, defaults and ranges of one method: ballast methods NAME\n",
+           terminal_width()));
+  out.finish({{"methods", std::move(all)}});
 }
 
-void show_method(const MethodInfo& info, JsonOption& json) {
-  if (json.text()) {
-    print(fmt::format("{}: {}\n\n", info.name, info.title));
-    print(fmt::format("paper      {}\n", info.paper));
-    print(fmt::format("watches    {}\n", watch_text(info)));
-    print(fmt::format("unites     {}\n",
+void show_method(const MethodInfo& info, TableOutput& out) {
+  out.say(fmt::format("{}: {}\n\n", info.name, info.title));
+  out.say(fmt::format("paper      {}\n", info.paper));
+  out.say(fmt::format("watches    {}\n", watch_text(info)));
+  out.say(fmt::format("unites     {}\n",
                       info.merges ? "yes: summaries of two texts become one" : "no"));
-    print("protocols  prefill, stream\n\n");
-    Table table({{"key"}, {"default", Align::right}, {"values"}, {"meaning"}});
-    for (const Parameter* p : parameters_of(info)) {
-      table.add(
-          {std::string(p->name), default_text(info, *p), range_text(*p), std::string(p->help)});
-    }
-    print(table.to_string(terminal_width()));
+  out.say("protocols  prefill, stream\n\n");
+  Table table({{"key"}, {"default", Align::right}, {"values"}, {"meaning"}});
+  for (const Parameter* p : parameters_of(info)) {
+    table.add({std::string(p->name), default_text(info, *p), range_text(*p), std::string(p->help)});
   }
-  json.write(to_json(info));
+  out.show(table);
+  out.finish(to_json(info));
 }
 
 }  // namespace
@@ -164,18 +159,18 @@ void show_method(const MethodInfo& info, JsonOption& json) {
 void add_methods(CLI::App& parent, std::function<void()>& task) {
   struct Options {
     std::string name;
-    JsonOption json;
+    TableOutput output;
   };
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand("methods", "List the cache methods, or describe one");
   app->add_option("NAME", options->name, "The method to describe")->type_name("");
-  options->json.add_to(*app);
+  options->output.add_to(*app);
   app->footer("Example:\n  ballast methods balancekv");
   app->callback([options, &task] {
     task = [options] {
-      options->json.open();
-      if (options->name.empty()) return list_methods(options->json);
-      show_method(find_method(options->name), options->json);
+      options->output.open();
+      if (options->name.empty()) return list_methods(options->output);
+      show_method(find_method(options->name), options->output);
     };
   });
 }

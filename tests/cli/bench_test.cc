@@ -82,6 +82,9 @@ TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
     EXPECT_THAT(said.out, HasSubstr(part));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+  const Said csv = bench({"--prompt", "32", "--generate", "2", "--csv"});
+  EXPECT_THAT(csv.out, testing::StartsWith("method,prompt,first token,"));
+  EXPECT_EQ(std::ranges::count(csv.out, '\n'), 3) << csv.out;  // two methods
 }
 
 TEST(Bench, RunsAsOnAProcessorWithoutAvx512) {

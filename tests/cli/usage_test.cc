@@ -100,6 +100,31 @@ TEST_F(Usage, CsvAndMarkdownBesideJson) {
                  2);
 }
 
+TEST_F(Usage, EveryTableHasCsvAndMarkdown) {
+  const auto output = [](std::vector<std::string> words, const char* format) {
+    words.push_back(format);
+    const ProgramResult said = run(words);
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    return said.out;
+  };
+  const std::vector<std::string> list = {"methods"}, inspect = {"inspect", kModel};
+  EXPECT_THAT(output(list, "--csv"), testing::StartsWith("method,keeps,paper\nexact,"));
+  EXPECT_THAT(output(list, "--markdown"), testing::StartsWith("| method | keeps | paper |\n|---"));
+  EXPECT_THAT(output({"methods", "h2o"}, "--csv"),
+              testing::StartsWith("key,default,values,meaning\n"));
+  // Two tables, and nothing of what stands around them.
+  const std::string described = output(inspect, "--csv");
+  EXPECT_THAT(described, testing::StartsWith("model," + kModel + "\n"));
+  EXPECT_THAT(described, HasSubstr("\n\n\"cache per 1,000 tokens\","));
+  EXPECT_THAT(described, Not(HasSubstr("\n\n\n")));
+  EXPECT_THAT(output(inspect, "--json"), testing::StartsWith("{"));
+  const std::string file = (dir_ / "m.csv").string();
+  const ProgramResult both = run({"methods", "--csv=" + file});
+  EXPECT_THAT(both.out, HasSubstr("A method string is"));
+  EXPECT_EQ(read_text(file), output(list, "--csv"));
+  expect_refusal(run({"methods", "--csv", "--json"}), "standard output takes one", 2);
+}
+
 TEST_F(Usage, SharesHaveWilsonsInterval) {
   const auto rows = run(lines({"--methods", "exact;local", "--json"})).json().at("results");
   for (const auto& row : rows) {
