@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "ballast/matrix.h"
 #include "ballast/method.h"
@@ -25,6 +26,12 @@ struct Recording {
   bool any() const { return needs_queries() || replay != ReplayScore::none; }
   bool needs_queries() const { return attention_sum || queries > 0 || query_moments; }
 };
+
+/// Gives a cache the scores of a second reading that was made elsewhere, of one KV head: a number
+/// from 0 for each of its tokens. All heads and layers have scores before the prompt ends. Throws
+/// Error if the method has no use for them, or it is another number of tokens.
+void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
+                       std::span<const float> scores);
 
 /// What `cache` answers to the last queries that `recorded` holds, for one KV head.
 /// Rows are (token, query head) pairs: queries_per_kv_head rows a token, value_dim columns.

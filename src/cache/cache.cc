@@ -65,6 +65,13 @@ const LayerCache& CacheParts::layer(const Cache& cache, std::size_t layer, std::
   return *cache.layers_[layer];
 }
 
+ReplayScores& CacheParts::scores(Cache& cache) {
+  if (!cache.scores_) {
+    cache.scores_ = std::make_shared<ReplayScores>(cache.shape().layers, cache.shape().kv_heads);
+  }
+  return *cache.scores_;
+}
+
 void check_shape(const CacheShape& shape) {
   require(shape.layers > 0 && shape.kv_heads > 0 && shape.queries_per_kv_head > 0,
           "a cache needs layers, KV heads and query heads; given: {}, {} and {} a KV head",

@@ -1,9 +1,11 @@
 #include "ballast/experiments.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/fail.h"
 #include "cache/cache_parts.h"
+#include "cache/replay_scores.h"
 
 namespace ballast {
 
@@ -24,6 +26,20 @@ void Recording::include(const Policy& policy) {
   replay = wanted;
   replay_chunk = chunk;
   replay_own = own;
+}
+
+void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
+                       std::span<const float> scores) {
+  CacheParts::layer(cache, layer, kv_head);
+  require(cache.options().policy.attention_stats().replay != ReplayScore::none &&
+              cache.options().protocol == Protocol::prefill,
+          "method {} in {} has no use for scores", cache.options().policy.info().name,
+          to_string(cache.options().protocol));
+  require(scores.size() == cache.tokens(layer), "{} scores for {} tokens", scores.size(),
+          cache.tokens(layer));
+  require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),
+          "layer {}, KV head {}: a score is negative or not finite", layer, kv_head);
+  CacheParts::scores(cache).layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "ballast/engine/generate.h"
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
@@ -21,6 +22,7 @@ struct Options {
   std::string layers;
   std::size_t tokens = 0;
   std::string type = "f16";
+  std::string score = "max";
   bool quiet = false;
   JsonOption json;
 };
@@ -45,6 +47,8 @@ void run(Options& o) {
   CacheOptions cache;
   cache.key_type = cache.value_type = StorageType::f16;
   cache.expected_tokens = tokens.size();
+  const bool scored = o.score != "none";
+  if (scored) cache.recording.include(Policy::parse("replay:bytes=1/8,score=" + o.score));
   require_memory(m.model.estimate(cache, tokens.size()), available_memory(), "this run");
   Sequence sequence(m.model, cache);
   {
@@ -55,9 +59,28 @@ void run(Options& o) {
       return true;
     };
     options.on_attention = [&](const AttentionStep& step) { capture.add(step); };
+    options.finish_prompt = false;
     m.engine.prefill(sequence, tokens, options);
   }
+  if (scored) {
+    Progress progress("capture, second reading");
+    m.engine.replay(sequence,
+                    {replay_wording(m.tokenizer, false), [&](std::size_t n, std::size_t all) {
+                       if (!o.quiet) {
+                         progress.update(static_cast<double>(n) / static_cast<double>(all));
+                       }
+                       return true;
+                     }});
+    for (std::size_t layer : layers) {
+      Matrix scores(config.kv_heads, tokens.size());
+      for (std::size_t h = 0; h < config.kv_heads; ++h) {
+        std::ranges::copy(sequence.cache().replay_scores(layer, h), scores[h].begin());
+      }
+      capture.set_scores(layer, std::move(scores));
+    }
+  }
   auto metadata = attention_metadata(config);
+  if (scored) metadata["score"] = o.score;
   metadata["model"] = o.model;
   metadata["command"] = command_line();
   capture.write(metadata);
@@ -71,6 +94,7 @@ void run(Options& o) {
                 {"model", o.model},
                 {"command", command_line()},
                 {"type", o.type},
+                {"score", scored ? Json(o.score) : Json()},
                 {"layers", layers},
                 {"heads", config.heads},
                 {"kv_heads", config.kv_heads},
@@ -97,6 +121,11 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7");
   app->add_option("--tokens", o.tokens, "Only the first N tokens of the text")->type_name("N");
   app->add_option("--dtype", o.type, "f32, bf16 or f16")->capture_default_str();
+  app->add_option("--scores", o.score,
+                  "What a second reading of the text scores tokens by, for the method replay: max, "
+                  "plain, rms, mean; none: the text is read once")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"max", "plain", "rms", "mean", "none"}));
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);
   app->footer(

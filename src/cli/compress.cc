@@ -84,6 +84,7 @@ Json to_json(const Options& o, const KvSource& source, const Compressed& result)
           {"seed", o.seed},
           {"tokens", s.tokens},
           {"kv_heads", s.kv_heads},
+          {"scores", result.scores.empty() ? Json() : Json(result.scores)},
           {"layers", std::move(layers)},
           {"bytes",
            {{"sink", bytes.sink},
@@ -126,6 +127,11 @@ void run(Options& o) {
         fmt::format("error      ‖Z - exact‖ / ‖exact‖ (Frobenius), mean over query heads, of the "
                     "last {} queries asked again at the end\n",
                     result.queries));
+    if (!result.scores.empty()) {
+      print(fmt::format("scores     {}\n", result.scores == "self-attention"
+                                               ? "self-attention: the file has none of this kind"
+                                               : result.scores + ", of a second reading"));
+    }
     for (const std::string& report : result.cache.reports()) print(report + "\n");
     if (!o.out.empty()) print(fmt::format("kept entries: {}\n", o.out));
     if (!o.save_cache.empty()) print(fmt::format("saved cache: {}\n", o.save_cache));

@@ -100,6 +100,10 @@ void KvCapture::write(const std::map<std::string, std::string>& metadata) {
           {fmt::format("layer.{}.{}", layer, part.name), type_, {part.heads, tokens, part.dim}});
     }
   }
+  for (const auto& [layer, scores] : scores_) {
+    tensors.push_back(
+        {fmt::format("layer.{}.scores", layer), TensorType::f32, {scores.rows(), scores.cols()}});
+  }
   SafetensorsWriter writer(path_, tensors, metadata);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Part& part = parts_[i % parts_.size()];
@@ -110,7 +114,15 @@ void KvCapture::write(const std::map<std::string, std::string>& metadata) {
       }
     }
   }
+  for (const auto& [layer, scores] : scores_) {
+    writer.write(std::span<const float>(scores.data(), scores.rows() * scores.cols()));
+  }
   writer.commit();
+}
+
+void KvCapture::set_scores(std::size_t layer, Matrix scores) {
+  require(std::ranges::binary_search(layers_, layer), "layer {} is not captured", layer);
+  scores_[layer] = std::move(scores);
 }
 
 void check_capturable(const ModelConfig& config, const std::string& model,

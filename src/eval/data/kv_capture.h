@@ -28,6 +28,9 @@ class KvCapture {
 
   /// For PrefillOptions::on_attention.
   void add(const AttentionStep& step);
+  /// Scores of a second reading of a captured layer, a row for each KV head; for all such layers,
+  /// or none.
+  void set_scores(std::size_t layer, Matrix scores);
   /// Writes the file. Throws Error if nothing was added or it cannot be written.
   void write(const std::map<std::string, std::string>& metadata);
 
@@ -50,6 +53,7 @@ class KvCapture {
   TensorType type_;
   std::vector<Part> parts_;
   std::vector<std::vector<Piece>> pieces_;  ///< of layer i, part p: pieces_[3 i + p]
+  std::map<std::size_t, Matrix> scores_;    ///< by layer
   std::FILE* spool_ = nullptr;
   std::uint64_t spooled_ = 0;
 };

@@ -81,6 +81,31 @@ KvFile::KvFile(const std::filesystem::path& path) try : file_(path) {
   rethrow_from_file(error);
 }
 
+std::string KvFile::score_name() const {
+  const auto found = file_.metadata().find("score");
+  return found == file_.metadata().end() ? std::string() : found->second;
+}
+
+std::vector<float> KvFile::scores(std::size_t layer, std::size_t kv_head) const {
+  const std::string name = fmt::format("layer.{}.scores", layer_number(layer));
+  const TensorView* tensor = file_.find(name);
+  if (tensor == nullptr) return {};
+  require(tensor->type == TensorType::f32 && tensor->shape.size() == 2 &&
+              tensor->shape[0] == shape_.kv_heads && tensor->shape[1] == shape_.tokens,
+          "{}: tensor '{}' is {} {}, expected F32 [{}, {}]", name_, name, to_string(tensor->type),
+          to_string(tensor->shape), shape_.kv_heads, shape_.tokens);
+  require(kv_head < shape_.kv_heads, "{}: there is no KV head {}", name_, kv_head);
+  std::vector<float> out(shape_.tokens);
+  const std::size_t bytes = out.size() * sizeof(float);
+  decode(tensor->type, tensor->data.subspan(kv_head * bytes, bytes), out);
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    require(out[t] >= 0 && std::isfinite(out[t]),
+            "{}: tensor '{}', KV head {}, token {} is {}; a score is a number from 0", name_, name,
+            kv_head, t, out[t]);
+  }
+  return out;
+}
+
 bool KvFile::has_layers(const Safetensors& file) {
   for (const TensorView& tensor : file.tensors()) {
     if (parse_name(tensor.name)) return true;

@@ -1,5 +1,6 @@
 // Queries, keys and values in a safetensors file: tensors layer.{i}.q, layer.{i}.k and
-// layer.{i}.v, each [heads, tokens, dim], of any floating-point type.
+// layer.{i}.v, each [heads, tokens, dim], of any floating-point type. layer.{i}.scores, [KV heads,
+// tokens] in F32, are those of a second reading.
 #pragma once
 
 #include <array>
@@ -23,6 +24,8 @@ class KvFile : public KvSource {
   /// The metadata `scale` and `softcap`, which `ballast capture` writes. Throws Error where they
   /// are no numbers or out of range.
   Logits logits() const override;
+  std::vector<float> scores(std::size_t layer, std::size_t kv_head) const override;
+  std::string score_name() const override;
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
             MutableMatrix out) const override;
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ballast/attention.h"
 #include "ballast/matrix.h"
@@ -38,6 +39,12 @@ class KvSource {
   virtual std::size_t layer_number(std::size_t i) const { return i; }
   /// Scale and soft cap of the attention that the data is of; 1/sqrt(key dimension) unless known.
   virtual Logits logits() const;
+  /// What a second reading found of one KV head's tokens (Cache::replay_scores); empty: unknown.
+  virtual std::vector<float> scores(std::size_t /*layer*/, std::size_t /*kv_head*/) const {
+    return {};
+  }
+  /// The name of those scores (score= of the method replay); empty: there are none.
+  virtual std::string score_name() const { return {}; }
   /// Whether the values are synthetic and therefore finite.
   virtual bool made_up() const { return false; }
 

@@ -46,7 +46,32 @@ void read_layer(const KvSource& source, std::size_t layer, Cache& cache,
                   out.view());
     advance(static_cast<double>(t + count) / static_cast<double>(s.tokens));
   }
-  cache.finish_prompt(layer);
+}
+
+/// Whether the source has scores of the kind that the method wants.
+bool has_scores(const KvSource& source, const Policy& policy) {
+  if (policy.attention_stats().replay == ReplayScore::none) return false;
+  return source.score_name() == to_string(policy.attention_stats().replay);
+}
+
+/// The scores of the source, or those of self-attention: the text's own queries see all of it.
+void score_layer(const KvSource& source, std::size_t layer, Cache& cache) {
+  const KvShape& s = source.shape();
+  if (has_scores(source, cache.options().policy)) {
+    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+      set_replay_scores(cache, layer, h, source.scores(layer, h));
+    }
+    return;
+  }
+  cache.start_replay(layer, {});
+  const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
+  for (std::size_t t = 0; t < s.tokens; t += chunk) {
+    const std::size_t count = std::min(chunk, s.tokens - t);
+    Matrix out(count, s.heads * s.value_dim);
+    cache.replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
+                 read_tokens(source, Part::value, layer, t, count).view(),
+                 read_tokens(source, Part::query, layer, t, count).view(), {}, out.view());
+  }
 }
 
 void measure_layer_error(const KvSource& source, std::size_t layer, const Cache& cache,
@@ -82,16 +107,34 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   shape.value_dim = s.value_dim;
   shape.logits = source.logits();
   options.expected_tokens = s.tokens;
-  Compressed out{Cache(shape, options), {}, std::min(queries, s.tokens)};
+  const bool whole = options.policy.info().whole_cache;
+  require(!whole || options.protocol == Protocol::prefill,
+          "method {}: in stream a model reads each chunk again; use --protocol prefill",
+          options.policy.info().name);
+  Compressed out{Cache(shape, options), {}, std::min(queries, s.tokens), {}};
   for (std::size_t l = 0; l < s.layers; ++l) {
     CompressedLayer& layer = out.layers.emplace_back();
     const Stopwatch watch;
     read_layer(source, l, out.cache, [&](double done) {
       if (advance) advance((static_cast<double>(l) + done) / static_cast<double>(s.layers));
     });
+    if (!whole) out.cache.finish_prompt(l);
     layer.seconds = watch.seconds();
-    layer.entries = layer_entries(out.cache, l);
-    measure_layer_error(source, l, out.cache, out.queries, layer);
+  }
+  if (whole) {
+    if (out.cache.needs_replay()) {
+      out.scores = has_scores(source, options.policy) ? source.score_name() : "self-attention";
+      for (std::size_t l = 0; l < s.layers; ++l) {
+        const Stopwatch watch;
+        score_layer(source, l, out.cache);
+        out.layers[l].seconds += watch.seconds();
+      }
+    }
+    out.cache.finish_prompt();
+  }
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    out.layers[l].entries = layer_entries(out.cache, l);
+    measure_layer_error(source, l, out.cache, out.queries, out.layers[l]);
   }
   return out;
 }

@@ -22,6 +22,9 @@ struct Compressed {
   Cache cache;
   std::vector<CompressedLayer> layers;
   std::size_t queries = 0;  ///< last ones, asked again at the end for the error
+  /// Methods with a second reading: what tokens were scored by. score= where the source has such
+  /// scores, else self-attention: the text's own queries see all of it. Empty: nothing was scored.
+  std::string scores;
 };
 
 /// Reads every layer of the source, the prompt ending with its last token. The error is that of the

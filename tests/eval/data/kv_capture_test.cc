@@ -106,6 +106,51 @@ TEST(KvCapture, ScaleAndSoftCapGoWithTheFile) {
   }
 }
 
+TEST(KvCapture, ScoresGoWithTheFile) {
+  const test::ReferenceCase reference("llama");
+  BALLAST_NEED_REFERENCE(reference);
+  const Model model(reference.hf());
+  const ModelConfig& c = model.config();
+  const std::size_t tokens = reference.tokens.size();
+  TempDir dir;
+  const auto write = [&](float last) {
+    KvCapture capture(dir / "a", c, {0, 2}, TensorType::f32);
+    Engine engine(model);
+    Sequence sequence(model, {});
+    PrefillOptions options;
+    options.on_attention = [&](const AttentionStep& step) { capture.add(step); };
+    engine.prefill(sequence, reference.tokens, options);
+    for (std::size_t l : {0, 2}) {
+      Matrix scores(c.kv_heads, tokens);
+      for (std::size_t h = 0; h < c.kv_heads; ++h) {
+        for (std::size_t t = 0; t < tokens; ++t) {
+          scores[h][t] = static_cast<float>(1000 * l + 100 * h + t);
+        }
+      }
+      scores[c.kv_heads - 1][tokens - 1] = last;
+      capture.set_scores(l, std::move(scores));
+    }
+    EXPECT_THAT(test::error_of([&] { capture.set_scores(1, Matrix(1, 1)); }),
+                HasSubstr("layer 1 is not captured"));
+    auto metadata = attention_metadata(c);
+    metadata["score"] = "plain";
+    capture.write(metadata);
+  };
+  write(7);
+  const KvFile file(dir / "a");
+  EXPECT_EQ(file.score_name(), "plain");
+  const std::vector<float> scores = file.scores(1, c.kv_heads - 1);
+  ASSERT_EQ(scores.size(), tokens);
+  EXPECT_EQ(scores[3], static_cast<float>(2000 + 100 * (c.kv_heads - 1) + 3));
+  EXPECT_EQ(scores.back(), 7.0f);
+  capture(model, reference.tokens, 9, {1}, dir / "b");
+  EXPECT_TRUE(KvFile(dir / "b").scores(0, 0).empty());
+  EXPECT_EQ(KvFile(dir / "b").score_name(), "");
+  write(-1);
+  EXPECT_THAT(test::error_of([&] { KvFile(dir / "a").scores(0, c.kv_heads - 1); }),
+              HasSubstr("layer.0.scores"));
+}
+
 TEST(KvCapture, RefusesAttentionThatAFileCannotCarry) {
   ModelConfig c;
   c.layers = 2;

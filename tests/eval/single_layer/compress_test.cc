@@ -78,6 +78,38 @@ TEST(Compress, ExactHasNoError) {
   EXPECT_LT(result.layers[1].worst, 1e-5);
 }
 
+/// A source with scores of a second reading: every seventh token is worth keeping.
+class ScoredSource : public Synth {
+ public:
+  ScoredSource() : Synth(source(280)) {}
+  std::string score_name() const override { return "max"; }
+  std::vector<float> scores(std::size_t layer, std::size_t kv_head) const override {
+    std::vector<float> out(280, 0.0f);
+    for (std::size_t t = layer + 2 * kv_head; t < 280; t += 7) out[t] = 1.0f;
+    return out;
+  }
+};
+
+TEST(Compress, ReplayTakesTheScoresOfTheSource) {
+  const ScoredSource kv;
+  const Compressed result =
+      compress(kv, options("replay:bytes=0.25,sink=0,window=0,tiers=f32"), 32);
+  EXPECT_EQ(result.scores, "max");
+  // f32 in a quarter of the bytes of bf16: less than every seventh token.
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      EXPECT_GT(result.cache.kept(l, h).size(), 20u);
+      for (const KeptEntry& e : result.cache.kept(l, h)) {
+        EXPECT_EQ(static_cast<std::size_t>(e.position) % 7, l + 2 * h);
+      }
+    }
+  }
+  const Compressed other = compress(kv, options("replay:bytes=0.25,score=rms"), 32);
+  EXPECT_EQ(other.scores, "self-attention");
+  EXPECT_LT(other.layers[0].error, 1);
+  EXPECT_THROW(compress(kv, options("replay:bytes=0.25", Protocol::stream), 32), Error);
+}
+
 TEST(Compress, EveryMethodInBothProtocols) {
   const Synth kv = source(260);
   for (const MethodInfo* info : methods()) {
