@@ -147,6 +147,11 @@ class Cache {
   /// stream where it enters the layer, from 0; empty: 1.
   void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out);
+  /// A question that is known before the prompt ends, for methods whose AttentionStats want it.
+  /// After the second reading, and like it: nothing is kept. An entry counts for what its
+  /// neighbours get, three on each side (as SnapKV pools), where that is more than its score.
+  void replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                       std::span<const float> query_weights, MutableMatrix out);
   /// Drops the scores of a reading that was not completed.
   void forget_replay();
   /// Whether a second reading is due before the prompt ends: the method or the recording asks for
@@ -241,6 +246,9 @@ class Cache {
   void write(ByteWriter& out, std::string_view note) const;
   /// Computes the rotations of as many positions as there are entries: bytes() counts them.
   void reach_rotations();
+  /// Throws Error if replay() cannot take these.
+  void check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                    std::span<const float> query_weights, MutableMatrix out) const;
   void finish_whole_prompt();
   /// Whether the cache works chunk by chunk: see chunk_room().
   bool works_in_chunks() const;

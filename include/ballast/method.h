@@ -98,6 +98,8 @@ struct AttentionStats {
   /// A chunk that is read again scores its own entries alone, from a softmax over the first tokens,
   /// them and itself (KVzip's code). Else every chunk scores all entries.
   bool replay_own = false;
+  /// Questions that are known before the prompt ends score entries, too: Cache::replay_question.
+  bool question = false;
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:

@@ -187,6 +187,12 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
             "method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
             options.policy.choice("rest"));
   }
+  if (options.policy.attention_stats().question) {
+    const ReplayScore score = options.policy.attention_stats().replay;
+    require(!stream && (score == ReplayScore::max || score == ReplayScore::plain),
+            "method {}: question=known needs --protocol prefill, and score=max or score=plain",
+            info.name);
+  }
   require(!info.whole_cache || options.positions == Positions::absolute,
           "method {} needs absolute positions, not rolling ones", info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);

@@ -124,7 +124,7 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
         output_grams.rows == 0 ? output_grams : output_grams.slice(h * group * dim, group * dim);
     value_norms(held == 0 ? entries : std::vector<Segment>{entries.back()}, grams, norms);
     if (!works_in_chunks()) {
-      head.value_norms = std::move(norms);
+      head.value_norms = std::make_shared<Matrix>(std::move(norms));
       return;
     }
     head.norms.resize(held);
@@ -138,16 +138,14 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   });
 }
 
-void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                   std::span<const float> query_weights, MutableMatrix out) {
+void Cache::check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values,
+                         ConstMatrix queries, std::span<const float> query_weights,
+                         MutableMatrix out) const {
   const CacheShape& s = shape();
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
   require(scores_ != nullptr &&
               scores_->layer(layer)[0].scores.size() == layers_[layer]->head(0).entries(),
           "layer {}: a second reading follows start_replay(), with no token between", layer);
-  require(scores_.use_count() == 1,
-          "layer {}: a fork or clone shares the scores of this reading, which nothing may change",
-          layer);
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   const auto check = [&](ConstMatrix rows, std::size_t cols, const char* name) {
     require(rows.rows == keys.rows && rows.cols == cols, "{} are {} × {}, expected {} × {}", name,
@@ -164,6 +162,14 @@ void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Cons
           query_heads * s.value_dim);
   require(query_weights.empty() || query_weights.size() == keys.rows, "{} tokens have {} weights",
           keys.rows, query_weights.size());
+}
+
+void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                   std::span<const float> query_weights, MutableMatrix out) {
+  check_replay(layer, keys, values, queries, query_weights, out);
+  require(scores_.use_count() == 1,
+          "layer {}: a fork or clone shares the scores of this reading, which nothing may change",
+          layer);
   std::optional<LayerCache::OwnChunk> own;
   if (const std::size_t chunk = own_chunk(options()); chunk > 0) {
     const std::size_t all = layers_[layer]->chunk_tokens(), first = scores_->read(layer);
@@ -175,6 +181,34 @@ void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Cons
   }
   layers_[layer]->replay(keys, values, queries, query_weights, out, wanted_score(options()), own,
                          scores_->layer(layer));
+}
+
+void Cache::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values,
+                            ConstMatrix queries, std::span<const float> query_weights,
+                            MutableMatrix out) {
+  require(options().policy.attention_stats().question,
+          "method {} takes no question into account: question=known", options().policy.to_string());
+  check_replay(layer, keys, values, queries, query_weights, out);
+  // Forks that share the scores have not been asked.
+  if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  std::vector<ReplayHead>& heads = scores_->layer(layer);
+  std::vector<ReplayHead> asked(heads.size());
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    asked[h].scores.assign(heads[h].scores.size(), 0.0f);
+    asked[h].value_norms = heads[h].value_norms;
+  }
+  layers_[layer]->replay(keys, values, queries, query_weights, out, wanted_score(options()), {},
+                         asked);
+  constexpr std::size_t kSide = 3;
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    const std::vector<float>& from = asked[h].scores;
+    for (std::size_t j = 0; j < from.size(); ++j) {
+      const std::size_t end = std::min(j + kSide + 1, from.size());
+      for (std::size_t i = j - std::min(j, kSide); i < end; ++i) {
+        heads[h].scores[j] = std::max(heads[h].scores[j], from[i]);
+      }
+    }
+  }
 }
 
 std::span<const float> Cache::replay_scores(std::size_t layer, std::size_t head) const {
@@ -258,7 +292,7 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
         if (!heads[h].norms.empty()) {
           scores[j] = std::max(scores[j], from[i] * heads[h].norms[j]);
         } else if (score == ReplayScore::max) {
-          scores[j] = std::max(scores[j], from[i] * heads[h].value_norms[g][j]);
+          scores[j] = std::max(scores[j], from[i] * (*heads[h].value_norms)[g][j]);
         } else if (score == ReplayScore::plain) {
           scores[j] = std::max(scores[j], from[i]);
         } else {

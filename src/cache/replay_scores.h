@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace ballast {
 /// One KV head.
 struct ReplayHead {
   std::vector<float> scores;  ///< of every token of the text; rms and mean: sums, until finished
-  Matrix value_norms;         ///< query heads × tokens; |W_O^T v|, for ReplayScore::max
-  std::vector<float> norms;   ///< in stream: of each entry, the largest of the query heads'
+  /// Query heads × tokens: |W_O^T v|, for ReplayScore::max.
+  std::shared_ptr<const Matrix> value_norms;
+  std::vector<float> norms;  ///< in stream: of each entry, the largest of the query heads'
 
   /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,
   /// in the order of the text. `given`: the tier of each entry of `runs`, `tiers` if it is evicted.
@@ -35,14 +37,13 @@ class ReplayScores {
   /// Tokens of the text that a layer has read again.
   std::size_t& read(std::size_t i) { return read_.at(i); }
 
-  /// Scores and norms alone.
+  /// With the same value norms.
   ReplayScores copy() const {
     ReplayScores out(layers_.size(), layers_[0].size());
     out.read_ = read_;
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       for (std::size_t h = 0; h < layers_[l].size(); ++h) {
-        out.layers_[l][h].scores = layers_[l][h].scores;
-        out.layers_[l][h].norms = layers_[l][h].norms;
+        out.layers_[l][h] = layers_[l][h];
       }
     }
     return out;
@@ -52,7 +53,8 @@ class ReplayScores {
     std::size_t bytes = 0;
     for (const auto& layer : layers_) {
       for (const ReplayHead& head : layer) {
-        const std::size_t norms = head.value_norms.rows() * head.value_norms.cols();
+        const Matrix* values = head.value_norms.get();
+        const std::size_t norms = values == nullptr ? 0 : values->rows() * values->cols();
         bytes += (head.scores.capacity() + head.norms.capacity() + norms) * sizeof(float);
       }
     }

@@ -98,14 +98,24 @@ void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& chea
   for (ScoredRun& run : runs) run.floor = floor;
 }
 
-/// Of a budget, what a sample of the evicted entries may take.
-std::size_t sample_bytes(const RestSample& rest, std::size_t budget) {
-  return static_cast<std::size_t>(rest.part * static_cast<double>(budget));
+/// Half of the part of all scores that the allocation evicts: the part of the budget for a sample
+/// where none is given. Where attention is sharp, little of it is evicted.
+double chosen_part(const Allocation& allocation, std::span<const ScoredRun> runs,
+                   std::size_t tiers) {
+  double all = 0, evicted = 0;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (std::size_t i = 0; i < runs[r].scores.size(); ++i) {
+      all += double{runs[r].scores[i]};
+      if (allocation.runs[r][i] == tiers) evicted += double{runs[r].scores[i]};
+    }
+  }
+  return all > 0 ? evicted / all / 2 : 0;
 }
 
-/// Entries of each head's sample: equal ones, or all that a head evicts where that is less.
+/// Entries of each head's sample within the bytes that the allocation leaves: equal ones, or all
+/// that a head evicts where that is less.
 std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSample& rest,
-                                    std::size_t tiers, std::size_t budget) {
+                                    std::size_t tiers, std::size_t bytes) {
   std::vector<std::size_t> out(allocation.runs.size(), 0);
   if (rest.kind == Rest::none) return out;
   std::vector<std::pair<std::size_t, std::size_t>> evicted;  // and the head
@@ -113,7 +123,7 @@ std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSamp
     evicted.emplace_back(std::ranges::count(allocation.runs[h], tiers), h);
   }
   std::ranges::sort(evicted);
-  std::size_t left = sample_bytes(rest, budget) / rest.tier.bytes;
+  std::size_t left = bytes / rest.tier.bytes;
   for (std::size_t i = 0; i < evicted.size(); ++i) {
     const auto [count, head] = evicted[i];
     out[head] = std::min(count, left / (evicted.size() - i));
@@ -184,7 +194,12 @@ Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t>
               tiers.back(), (budget - std::min(budget, fixed)) / heads);
   }
   const RestSample rest = rest_of(options().policy, tiers);
-  return allocate(runs, tiers, budget - sample_bytes(rest, budget), fixed);
+  if (rest.kind == Rest::none) return allocate(runs, tiers, budget, fixed);
+  const double part = rest.part > 0
+                          ? rest.part
+                          : chosen_part(allocate(runs, tiers, budget, fixed), runs, tiers.size());
+  const auto sample = static_cast<std::size_t>(part * static_cast<double>(budget));
+  return allocate(runs, tiers, budget - sample, fixed);
 }
 
 void Cache::end_chunk() {
@@ -337,12 +352,19 @@ void Cache::finish_whole_prompt() {
   require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
           policy.info().name);
   std::vector<ScoredRun> runs;
+  std::vector<std::vector<float>> roots;  // score=rms has sums of squares
   std::vector<std::size_t> first_run = {0};
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
       first_run.push_back(runs.size() + 1);
       runs.push_back(protected_run(policy, n, l * s.kv_heads + h));
       runs.back().scores = replay_scores(l, h);
+      if (policy.attention_stats().replay == ReplayScore::rms) {
+        std::vector<float>& root = roots.emplace_back(runs.back().scores.size());
+        std::ranges::transform(runs.back().scores, root.begin(),
+                               [](float x) { return std::sqrt(x); });
+        runs.back().scores = root;
+      }
       require(runs.back().scores.size() == n,
               "layer {}: tokens came after the second reading began", l);
     }
@@ -351,7 +373,8 @@ void Cache::finish_whole_prompt() {
   const Allocation allocation = divide(runs, first_run, tiers);
   scores_.reset();
   const std::vector<std::size_t> samples =
-      samples_of(allocation, rest_of(policy, tiers), tiers.size(), whole_budget());
+      samples_of(allocation, rest_of(policy, tiers), tiers.size(),
+                 whole_budget() - s.layers * s.kv_heads * mean_bytes(tiers, s) - allocation.bytes);
   for (std::size_t l = 0; l < s.layers; ++l) {
     layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads),
                               std::span(samples).subspan(l * s.kv_heads, s.kv_heads));

@@ -275,10 +275,10 @@ ReplayWording replay_wording_of(const LoadedModel& m, bool chat) {
 }
 
 bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
-                   const std::atomic<bool>* cancelled) {
+                   const std::atomic<bool>* cancelled, std::vector<std::vector<Token>> questions) {
   Progress progress("reading again",
                     prefill_share(m.model.config(), sequence.tokens(), sequence.tokens()));
-  ReplayOptions options{replay_wording_of(m, chat), {}};
+  ReplayOptions options{replay_wording_of(m, chat), {}, std::move(questions)};
   options.progress = [&](std::size_t done, std::size_t total) {
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
     return cancelled == nullptr || !*cancelled;

@@ -87,8 +87,9 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
 /// template, if it has one.
 ReplayWording replay_wording_of(const LoadedModel& m, bool chat);
 /// Ends the prompt, reading it again where the method wants that, with progress unless `quiet`.
-/// Returns false, the prompt not ended, once `cancelled` is set.
+/// Returns false, the prompt not ended, once `cancelled` is set. `questions`: those that are known.
 bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
-                   const std::atomic<bool>* cancelled = nullptr);
+                   const std::atomic<bool>* cancelled = nullptr,
+                   std::vector<std::vector<Token>> questions = {});
 
 }  // namespace ballast::cli

@@ -164,12 +164,14 @@ class Runner {
   }
 
   /// Prefills the prompt, which the method then summarizes.
-  std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens) {
+  /// `asked`: questions that will follow.
+  std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
+                                 const std::vector<std::vector<Token>>& asked = {}) {
     std::vector<float> logits =
         read_tokens(m_.engine, sequence, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
     const Stopwatch watch;
-    finish_prompt(m_, sequence, chat(), o_.quiet);
+    finish_prompt(m_, sequence, chat(), o_.quiet, nullptr, asked);
     report_.compress_seconds += watch.seconds();
     note_cache(sequence);
     return logits;
@@ -230,7 +232,7 @@ class Runner {
       require(!tokens.empty(), "{}: the context is empty", o_.context);
       plan(tokens.size(), encode_questions(), false, several);
       sequence.emplace(m_.model, cache_options_);
-      read_prompt(*sequence, tokens);
+      read_prompt(*sequence, tokens, asked);
     }
     if (!o_.save_cache.empty()) {
       save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());

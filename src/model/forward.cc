@@ -120,8 +120,9 @@ void Forward::place_heads(const LayerWeights& w) {
 void Forward::attend(std::size_t layer, std::span<const Run> runs) {
   if (runs[0].replay_from) {
     const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
-    runs[0].sequence->cache().replay(layer, all(scratch_.key), all(scratch_.value),
-                                     all(scratch_.query), query_weights_, all(scratch_.attended));
+    const auto read = runs[0].question ? &Cache::replay_question : &Cache::replay;
+    (runs[0].sequence->cache().*read)(layer, all(scratch_.key), all(scratch_.value),
+                                      all(scratch_.query), query_weights_, all(scratch_.attended));
     return;
   }
   thread_local std::vector<BatchItem> items;

@@ -19,6 +19,7 @@ struct Run {
   /// When set, the tokens read the text again, from this position of the model on; see
   /// Cache::replay. The only run of its call.
   std::optional<std::size_t> replay_from = {};
+  bool question = false;  ///< with replay_from: see Cache::replay_question
 };
 
 /// The matrices of a pass, one row per token.

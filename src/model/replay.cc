@@ -119,6 +119,17 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   if (!replay(sequence, options)) return false;
+  const Cache& cache = sequence.cache();
+  const bool scored = !cache.replay_scores(0, 0).empty();
+  for (const std::vector<Token>& question : options.questions) {
+    if (!scored || !cache.options().policy.attention_stats().question || question.empty()) break;
+    const std::size_t positions = model().config().max_positions;
+    require(question.size() <= positions, ErrorCode::over_limit,
+            "a question of {} tokens, but the model has {} positions", question.size(), positions);
+    const Run run{&sequence, question, std::min(sequence.tokens(), positions - question.size()),
+                  true};
+    forward_->run({&run, 1}, 0);
+  }
   sequence.finish_prompt();
   return true;
 }

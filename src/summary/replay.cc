@@ -307,7 +307,9 @@ ReplayScore score_of(const Policy& policy) {
 }
 
 AttentionStats stats_of(const Policy& policy) {
-  return {.replay = score_of(policy), .replay_own = reads_own(policy)};
+  return {.replay = score_of(policy),
+          .replay_own = reads_own(policy),
+          .question = policy.choice("question") == "known"};
 }
 
 }  // namespace
@@ -360,10 +362,13 @@ const MethodInfo& replay_method() {
     all.insert(all.begin() + 1,
                {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
                 "what the second reading makes of attention; max weighs values and residuals"});
+    all.push_back({"question", Parameter::Kind::choice, "later", 0, 0, "later|known",
+                   "known: what the question looks at counts, too (run --question)"});
     all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
                    "a weighted sample of what is evicted, drawn or balanced (prefill)"});
     all.push_back(
-        {"sample", Parameter::Kind::real, "0.5", 0, 1, "", "part of the bytes that rest= takes"});
+        {"sample", Parameter::Kind::real, "0.5", 0, 1, "",
+         "part of the bytes that rest= takes; 0: half of the part of the scores that is evicted"});
     return all;
   }();
   static const MethodInfo info = {

@@ -75,12 +75,14 @@ struct Reading {
 };
 
 /// Scores of one KV head, written from the formula in float64.
-std::vector<double> reference(const Reading& r, std::size_t l, std::size_t h, ReplayScore score) {
+/// `parts`: of the second reading, those that count.
+std::vector<double> reference(const Reading& r, std::size_t l, std::size_t h, ReplayScore score,
+                              std::size_t parts = 2) {
   std::vector<double> out(kText, 0.0);
   for (std::size_t g = 0; g < 2; ++g) {
     const std::size_t q = 2 * h + g;
     std::vector<double> most(kText, 0.0);
-    for (std::size_t i = 0; i < 2 * kAgain; ++i) {
+    for (std::size_t i = 0; i < parts * kAgain; ++i) {
       const std::size_t part = i / kAgain * kAgain;
       std::vector<double> e;
       double sum = 0;
@@ -247,12 +249,99 @@ TEST(Replay, AFloorIsKeptInEveryHead) {
   }
 }
 
+// Root mean squares, not their squares, are what the budget is divided by.
+TEST(Replay, RmsIsARoot) {
+  const Reading r;
+  Cache squares = r.read("replay:bytes=0.3,score=rms"), roots = r.read("replay:bytes=0.3");
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      std::vector<float> scores(kText), square(kText);
+      for (std::size_t j = 0; j < kText; ++j) {
+        scores[j] = std::ldexp(1.0f, -static_cast<int>((7 * j + 3 * h + l) % 12));
+        square[j] = scores[j] * scores[j];
+      }
+      set_replay_scores(squares, l, h, square);
+      set_replay_scores(roots, l, h, scores);
+    }
+  }
+  squares.finish_prompt();
+  roots.finish_prompt();
+  for (std::size_t h = 0; h < 4; ++h) {
+    const auto a = squares.segments(h / 2, h % 2), b = roots.segments(h / 2, h % 2);
+    ASSERT_EQ(a.size(), b.size());
+    EXPECT_GT(a.size(), 1u);
+    for (std::size_t s = 0; s < a.size(); ++s) {
+      EXPECT_EQ(a[s].keys.type, b[s].keys.type);
+      EXPECT_TRUE(std::ranges::equal(std::span(a[s].positions, a[s].keys.rows),
+                                     std::span(b[s].positions, b[s].keys.rows)));
+    }
+  }
+  EXPECT_THAT(error_of([&] { set_replay_scores(roots, 0, 0, std::vector<float>(3)); }),
+              testing::HasSubstr("3 scores for 90 tokens"));
+}
+
+// The question's largest attention, pooled over 7 tokens, or the score that was.
+TEST(Replay, AQuestionThatIsKnownScoresToo) {
+  const Reading r;
+  const auto ask = [&](Cache& cache) {
+    Matrix out(kAgain, 4 * 24);
+    for (std::size_t l = 0; l < 2; ++l) {
+      cache.replay_question(l, r.again.keys[l].view().slice(0, kAgain),
+                            r.again.values[l].view().slice(0, kAgain),
+                            r.again.queries[l].view().slice(0, kAgain),
+                            std::span(r.weights).first(kAgain), out.view());
+    }
+  };
+  for (const auto& [name, score] :
+       {std::pair{"max", ReplayScore::max}, std::pair{"plain", ReplayScore::plain}}) {
+    const auto method = [&](double bytes) {
+      return fmt::format("replay:bytes={},score={},question=known", bytes, name);
+    };
+    Cache cache = r.read(method(0.125));
+    r.replay(cache);
+    ask(cache);
+    for (std::size_t l = 0; l < 2; ++l) {
+      for (std::size_t h = 0; h < 2; ++h) {
+        const std::vector<double> all = reference(r, l, h, score),
+                                  question = reference(r, l, h, score, 1);
+        std::size_t higher = 0;
+        for (std::size_t j = 0; j < kText; ++j) {
+          double want = all[j];
+          for (std::size_t i = 0; i < kText; ++i) {
+            if (i + 3 >= j && i <= j + 3) want = std::max(want, question[i]);
+          }
+          EXPECT_NEAR(cache.replay_scores(l, h)[j], want, 1e-5 * want + 1e-7) << j;
+          higher += want > all[j];
+        }
+        EXPECT_GT(higher, kText / 2);
+      }
+    }
+    // A fork is asked by itself: the scores that it shares with others stay.
+    CacheOptions options = replaying("exact");
+    options.recording.include(Policy::parse(method(0.3)));
+    Cache whole(r.text.shape, options);
+    feed(whole, r.text, 0, kText, 32);
+    r.replay(whole);
+    Cache fork = whole.fork(Policy::parse(method(0.3)), 0);
+    ask(fork);
+    EXPECT_TRUE(std::ranges::equal(fork.replay_scores(1, 1), cache.replay_scores(1, 1)));
+    EXPECT_FALSE(std::ranges::equal(whole.replay_scores(1, 1), cache.replay_scores(1, 1)));
+  }
+  Cache later = r.read("replay:bytes=1/8");
+  r.replay(later);
+  EXPECT_THAT(error_of([&] { ask(later); }), testing::HasSubstr("question=known"));
+  for (const std::string score : {"rms", "mean"}) {
+    EXPECT_THAT(error_of([&] { r.read("replay:bytes=1/8,question=known,score=" + score); }),
+                testing::HasSubstr("score=max"));
+  }
+}
+
 // The sample stands for everything that is evicted, within the budget.
 TEST(Replay, ASampleStandsForTheRest) {
   const TempDir dir;
   const Reading r;
   for (const std::string rest : {"uniform", "balance"}) {
-    for (double sample : {0.2, 0.5, 0.7}) {
+    for (double sample : {0.0, 0.2, 0.5, 0.7}) {
       Cache cache = r.compressed(fmt::format(
           "replay:bytes=0.4,sink=1,window=2,tiers=int8+int4,rest={},sample={}", rest, sample));
       const double budget = 0.4 * kText * 2 * 2 * (16 + 24) * 2;

@@ -78,6 +78,29 @@ TEST_P(Exactness, ASecondReadingGivesTheSameBitsForAnyChunkingAndThreads) {
   }
 }
 
+TEST_P(Exactness, AQuestionThatIsKnownIsReadForItsScoresOnly) {
+  const auto kept = [&](const char* question, std::vector<std::vector<Token>> questions) {
+    options_.policy =
+        Policy::parse("replay:bytes=1/3,chunk=16,sink=1,window=1").with("question", question);
+    Sequence sequence(*model_, options_);
+    ReplayOptions again{{{tokens()[2]}, {tokens()[3]}, {tokens()[4]}}, {}};
+    again.questions = std::move(questions);
+    const std::size_t text = tokens().size() - 6;
+    engine_->prefill(sequence, tokens().first(text), {.replay = again});
+    EXPECT_EQ(sequence.tokens(), text);
+    std::vector<std::vector<Position>> out;
+    for (std::size_t h = 0; h < sequence.cache().shape().kv_heads; ++h) {
+      for (const Segment& segment : sequence.cache().segments(0, h)) {
+        out.emplace_back(segment.positions, segment.positions + segment.keys.rows);
+      }
+    }
+    return out;
+  };
+  const std::vector<Token> question(tokens().begin() + 3, tokens().begin() + 12);
+  EXPECT_NE(kept("known", {question}), kept("known", {}));
+  EXPECT_EQ(kept("known", {}), kept("later", {question}));
+}
+
 TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
   options_.policy = Policy::parse("replay:bytes=1/3,chunk=16,sink=1,window=1");
   options_.protocol = Protocol::stream;

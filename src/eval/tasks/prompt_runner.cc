@@ -105,7 +105,9 @@ class Question {
     return out;
   }
 
-  ReplayOptions replay_options() const { return {replay_wording(tokenizer_, prompt_.chat), {}}; }
+  ReplayOptions replay_options() const {
+    return {replay_wording(tokenizer_, prompt_.chat), {}, {prompt_.after}};
+  }
 
   std::vector<float> read(Sequence& sequence, std::span<const Token> tokens) const {
     PrefillOptions options;
