@@ -36,7 +36,9 @@ if(BALLAST_PYTHON)
   set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
   target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  target_link_libraries(ballast_python PRIVATE ballast_engine ballast_warnings fmt::fmt)
+  target_link_libraries(ballast_python PRIVATE ballast_cli ballast_warnings fmt::fmt)
+  # Of the commands it has the experiments alone, and needs no library of the others.
+  target_link_options(ballast_python PRIVATE -Wl,--as-needed)
   target_compile_options(ballast_python PRIVATE $<$<CONFIG:Release>:-O1>)
   file(GLOB package_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast
     ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.py ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.pyi

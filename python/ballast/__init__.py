@@ -7,16 +7,18 @@
     cache.finish_prompt()                              # the prompt has ended: summarize it
 
 Cache and attention work on NumPy arrays and PyTorch tensors as they lie in memory. Model runs GGUF
-files and Hugging Face folders. Method is for methods of your own.
+files and Hugging Face folders. Method is for methods of your own, evaluate() for experiments with
+them.
 """
 from ._ballast import Answer, Cache, Shape, __version__, set_threads, threads
 from .caches import Kept, Segment, attention
 from .errors import ArgumentError, Error, FileError, OutOfMemoryError
+from .experiments import Records, evaluate
 from .methods import Block, Method, MethodInfo, methods, register_method
 from .models import Context, Model
 
 __all__ = [
     "Answer", "ArgumentError", "Block", "Cache", "Context", "Error", "FileError", "Kept", "Method",
-    "MethodInfo", "Model", "OutOfMemoryError", "Segment", "Shape", "__version__",
-    "attention", "methods", "register_method", "set_threads", "threads",
+    "MethodInfo", "Model", "OutOfMemoryError", "Records", "Segment", "Shape",
+    "__version__", "attention", "evaluate", "methods", "register_method", "set_threads", "threads",
 ]

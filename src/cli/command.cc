@@ -20,9 +20,40 @@ namespace {
   fail(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
 }
 
+thread_local std::string command;
+thread_local std::string* captured = nullptr;
+
 }  // namespace
 
+const std::string& command_line() { return command; }
+
+void set_command_line(std::span<const std::string> words) {
+  command = "ballast";
+  for (const std::string& word : words) {
+    const bool plain =
+        !word.empty() &&
+        word.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%") ==
+            std::string::npos;
+    command += ' ';
+    if (plain) {
+      command += word;
+      continue;
+    }
+    command += '\'';
+    for (char c : word) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    command += '\'';
+  }
+}
+
+CapturedOutput::CapturedOutput() { captured = &text_; }
+CapturedOutput::~CapturedOutput() { captured = nullptr; }
+
 void print(std::string_view text) {
+  if (captured != nullptr) {
+    captured->append(text);
+    return;
+  }
   // A file gets the bytes as they are; a terminal obeys some of them.
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const std::string shown = terminal ? terminal_text(text) : std::string();
@@ -91,6 +122,7 @@ void TableOutput::finish(const Json& json) {
 }
 
 void name_written(std::string_view path) {
+  if (captured != nullptr) return;
   flush_output();
   tell(fmt::format("wrote {}", path));
 }

@@ -53,14 +53,29 @@ void add_eval_choice(CLI::App& parent, std::function<void()>& task);
 void add_eval_diversity(CLI::App& parent, std::function<void()>& task);
 void add_eval_paper(CLI::App& parent, std::function<void()>& task);
 
-/// The command line as typed, quoted for a shell; empty before main() has set it.
+/// The command that this thread runs, quoted for a shell; empty before it is set.
 const std::string& command_line();
+/// `words`: without the program's name.
+void set_command_line(std::span<const std::string> words);
 
 /// All commands, in the order in which --help shows them.
 std::span<const AddCommand> commands();
 
 /// Standard output was closed by its reader.
 struct BrokenPipe {};
+
+/// While it lives, what this thread prints goes into a text, and no written file is named.
+class CapturedOutput {
+ public:
+  CapturedOutput();
+  ~CapturedOutput();
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
 
 /// Writes to standard output. Throws BrokenPipe, or Error if it cannot be written (a full disk).
 void print(std::string_view text);

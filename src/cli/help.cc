@@ -207,4 +207,17 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
       "");
 }
 
+void check_whole_numbers(CLI::App& app) {
+  const CLI::Validator whole = whole_number(0, UINT64_MAX);
+  for (CLI::Option* option : app.get_options([](CLI::Option* o) {
+         const std::string type = o->get_type_name();
+         return type == "N" || type == "K" || type == "UINT";
+       })) {
+    option->transform(whole);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    check_whole_numbers(*command);
+  }
+}
+
 }  // namespace ballast::cli

@@ -32,5 +32,8 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 /// A whole number from `low` to `high`.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
+/// Makes every option of whole numbers refuse others: CLI11 reads -1 as the largest value and 010
+/// as 8.
+void check_whole_numbers(CLI::App& app);
 
 }  // namespace ballast::cli

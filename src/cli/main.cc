@@ -3,12 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "ballast/error.h"
 #include "ballast/threads.h"
@@ -68,48 +69,10 @@ void handle_signals() {
   ::signal(SIGPIPE, SIG_IGN);  // write errors report it, and partial files are removed
 }
 
-/// The arguments, quoted for a shell.
-std::string quoted(int argc, char** argv) {
-  std::string out = "ballast";
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const bool plain =
-        !word.empty() &&
-        word.find_first_not_of(
-            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%") ==
-            std::string_view::npos;
-    out += ' ';
-    if (plain) {
-      out += word;
-      continue;
-    }
-    out += '\'';
-    for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
-  }
-  return out;
-}
-
-std::string typed;
-
 int complain(const std::string& what, int code) {
   std::fflush(stdout);
   tell(what);
   return code;
-}
-
-/// The library would read -1 as the largest value and 010 as 8.
-void check_whole_numbers(CLI::App& app) {
-  const CLI::Validator whole = whole_number(0, UINT64_MAX);
-  for (CLI::Option* option : app.get_options([](CLI::Option* o) {
-         const std::string type = o->get_type_name();
-         return type == "N" || type == "K" || type == "UINT";
-       })) {
-    option->transform(whole);
-  }
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    check_whole_numbers(*command);
-  }
 }
 
 /// --threads in each command's own help.
@@ -125,7 +88,7 @@ void add_threads(CLI::App& app, int& threads) {
 }
 
 int run(int argc, char** argv) {
-  typed = quoted(argc, argv);
+  set_command_line(std::vector<std::string>(argv + 1, argv + argc));
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
@@ -177,8 +140,6 @@ int run_safely(int argc, char** argv) {
 }
 
 }  // namespace
-
-const std::string& command_line() { return typed; }
 
 }  // namespace ballast::cli
 

@@ -4,6 +4,7 @@
 """
 import gc
 import os
+import re
 import tempfile
 import threading
 import time
@@ -406,6 +407,15 @@ class Latest(ballast.Method):
 
 
 class Methods(unittest.TestCase):
+    def test_the_documents_name_methods_that_are(self):
+        with open(os.path.join(os.environ["BALLAST_SOURCE"], "docs", "python.md")) as file:
+            table = file.read().split("## For users of kvpress")[1]
+        strings = re.findall(r"`([a-z0-9-]+:(?:rate|bytes)=[^`…]+)`", table)
+        self.assertGreater(len(strings), 12)
+        for string in strings:
+            with self.subTest(string):
+                ballast.Cache(SHAPE, method=string)
+
     def test_rank_decides(self):
         for keep, order in (("short", 1), ("long", -1)):
             cache = ballast.Cache(SHAPE, method=f"test-short-keys:budget=26,keep={keep}")

@@ -18,6 +18,7 @@ namespace py = pybind11;
 void add_cache(py::module_& m);
 void add_methods(py::module_& m);
 void add_model(py::module_& m);
+void add_evaluate(py::module_& m);
 
 /// Lets one call at a time use an object: another thread of Python gets an error, not a race.
 class InUse {

@@ -1,4 +1,5 @@
 // The extension module ballast._ballast: what python/ballast is built on.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include "ballast/error.h"
@@ -11,6 +12,9 @@ namespace py = pybind11;
 PYBIND11_MODULE(_ballast, m) {
   m.doc() = "The part of Ballast in C++; use it through the package ballast.";
   m.attr("__version__") = BALLAST_VERSION;
+  // Arrays import NumPy when the first is made, behind a lock. Two threads that make their first at
+  // once would wait for each other: one for that lock, one for the interpreter's.
+  py::array_t<float>();
   // Error becomes the exception that ballast/errors.py has for its code.
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -25,6 +29,7 @@ PYBIND11_MODULE(_ballast, m) {
   ballast::python::add_cache(m);
   ballast::python::add_methods(m);
   ballast::python::add_model(m);
+  ballast::python::add_evaluate(m);
   m.def(
       "set_threads", [](int count) { ballast::set_threads(count); }, py::arg("count"),
       "Threads of all that is given none of its own; 0: one for each core.");
