@@ -173,19 +173,22 @@ def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any
     _thread.cache = _thread.keys = None
     if dropout:
         raise ValueError("a cache knows no dropout: call model.eval()")
-    _check_mask(attention_mask)
+    _check_mask(attention_mask, cache.get_seq_length(module.layer_idx) + query.shape[2])
     return cache._attend(module, query, key, value, scaling, softcap or 0.0), None
 
 
-def _check_mask(mask: Any) -> None:
-    """Raises ValueError if tokens of the text are masked; causal masks are the cache's own."""
+def _check_mask(mask: Any, tokens: int) -> None:
+    """Raises ValueError if one of `tokens` of the text is masked; causal masks are the cache's own.
+
+    A mask may have more columns than tokens: transformers 4.46 makes one more.
+    """
     if mask is None or mask.dim() == 0:
         return
     if mask.dim() == 2:
         padded = bool((mask == 0).any())
     else:
         # The last query sees the whole text but where a sliding window hides its beginning.
-        last = mask[:, 0, -1]
+        last = mask[:, 0, -1, :tokens]
         hidden = ~last if last.dtype == torch.bool else last < 0
         padded = bool((hidden[:, 1:] & ~hidden[:, :-1]).any()) or (
             mask.shape[0] > 1 and bool((hidden != hidden[:1]).any()))
@@ -213,8 +216,8 @@ def patch(model: Any) -> Any:
         past = past_key_value if past_key_value is not None else kwargs.get("past_key_values")
         if not isinstance(past, BallastCache):
             raise ValueError("a patched model needs past_key_values=BallastCache(...)")
-        _check_mask(attention_mask)
         batch, tokens, _ = hidden_states.shape
+        _check_mask(attention_mask, past.get_seq_length(self.layer_idx) + tokens)
         q, k, v = (p(hidden_states).view(batch, tokens, -1, self.head_dim).transpose(1, 2)
                    for p in (self.q_proj, self.k_proj, self.v_proj))
         cos, sin = (self.rotary_emb(v, position_ids) if position_embeddings is None
