@@ -306,6 +306,8 @@ std::string kept_html(const Json& kept) {
     heads = kept.at("kv_heads");
     expected = kept.at("expected");
     question = kept.at("question");
+    question.erase(0, question.find_first_not_of(" \n"));
+    question.erase(question.find_last_not_of(" \n") + 1);
     for (const Json& m : kept.at("methods")) {
       methods.push_back({m.at("name"), m.at("answer"), m.at("score"), m.at("kept")});
     }
