@@ -14,16 +14,25 @@ inline constexpr std::size_t kDeepestJson = 64;
 /// A document takes up to forty times its text's memory.
 inline constexpr std::size_t kMostJson = std::size_t{256} << 20;
 
-/// Throws Error that begins with `source` if the text is longer than `most` bytes or nested deeper
-/// than kDeepestJson, before any of it is parsed.
-void check_json(std::string_view text, std::string_view source, std::size_t most = kMostJson);
+/// What a text may cost.
+struct JsonLimits {
+  std::size_t bytes = kMostJson;
+  std::size_t values = static_cast<std::size_t>(-1);  ///< in arrays and objects, themselves too
+  /// Of one object. ordered_json compares each new field with all before it.
+  std::size_t fields = static_cast<std::size_t>(-1);
+};
+
+/// Throws Error that begins with `source` if the text exceeds the limits or is nested deeper than
+/// kDeepestJson, before any of it is parsed.
+void check_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
 /// Parses a whole text within the limits of check_json(). Throws Error that begins with `source`
 /// and says at which byte, from 1, the text is not JSON; nothing of the text is in the message.
 /// `Json`: nlohmann::json, or nlohmann::ordered_json to keep the order of keys.
 template <typename Json = nlohmann::json>
-Json parse_json_text(std::string_view text, std::string_view source, std::size_t most = kMostJson) {
-  check_json(text, source, most);
+Json parse_json_text(std::string_view text, std::string_view source,
+                     const JsonLimits& limits = {}) {
+  check_json(text, source, limits);
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& e) {

@@ -2,13 +2,13 @@
 
 #include <cmath>
 
+#include "formats/json_text.h"
 #include "serve/api_error.h"
 
 namespace ballast::serve {
 namespace {
 
-constexpr int kDepth = 32;
-constexpr std::size_t kValues = 1'000'000;
+constexpr std::size_t kValues = 1'000'000, kFields = 1024;
 
 }  // namespace
 
@@ -19,24 +19,11 @@ std::string shown(const Json& value) {
 }
 
 Json parse_object(std::string_view text) {
-  std::size_t values = 0;
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kDepth) {
-      throw ApiError(400, "invalid_json", fmt::format("the JSON is nested deeper than {}", kDepth));
-    }
-    if (++values > kValues) {
-      throw ApiError(400, "invalid_json", fmt::format("the JSON has more than {} values", kValues));
-    }
-    return true;
-  };
   Json json;
   try {
-    json = Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    throw ApiError(400, "invalid_json",
-                   fmt::format("the body is not JSON: error at byte {}", error.byte));
-  } catch (const Json::exception&) {
-    throw ApiError(400, "invalid_json", "the body is not JSON: a number is out of range");
+    json = parse_json_text<Json>(text, "the body", {.values = kValues, .fields = kFields});
+  } catch (const Error& error) {
+    throw ApiError(400, "invalid_json", error.what());
   }
   if (!json.is_object()) throw ApiError(400, "invalid_json", "the body must be a JSON object");
   return json;

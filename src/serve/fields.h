@@ -13,8 +13,8 @@
 
 namespace ballast::serve {
 
-/// An object. Throws ApiError on a syntax error, on another type, on nesting deeper than 32, and on
-/// more than a million values.
+/// An object. Throws ApiError on a syntax error, on another type, and beyond the limits of
+/// formats/json_text.h, a million values, or 1024 fields of one object.
 Json parse_object(std::string_view text);
 
 /// The fields of an object. Each call throws ApiError that names the field, its value and what was

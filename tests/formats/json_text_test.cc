@@ -28,12 +28,22 @@ TEST(JsonText, HasALimitOfDepth) {
 }
 
 TEST(JsonText, HasALimitOfSize) {
-  EXPECT_EQ(parse_json_text("[1]", "a", 3).size(), 1u);
-  EXPECT_EQ(error_of([] { parse_json_text("[12]", "a", 3); }),
+  EXPECT_EQ(parse_json_text("[1]", "a", {.bytes = 3}).size(), 1u);
+  EXPECT_EQ(error_of([] { parse_json_text("[12]", "a", {.bytes = 3}); }),
             "a: 4 bytes are too many for JSON; at most 3 are read");
   const TempDir dir;
   write_text(dir / "large", std::string((32 << 20) + 1, ' '));
   EXPECT_THAT(error_of([&] { read_json(dir / "large"); }), HasSubstr("too many for JSON"));
+}
+
+TEST(JsonText, HasLimitsOfValuesAndFields) {
+  EXPECT_EQ(parse_json_text("[1,[2,3]]", "a", {.values = 4}).size(), 2u);
+  EXPECT_EQ(error_of([] { parse_json_text("[1,[2,3,4]]", "a", {.values = 4}); }),
+            "a: JSON of more than 4 values");
+  const std::string two = R"({"a:,": {"b": 1, "c": 2}, "d": 3})";
+  EXPECT_EQ(parse_json_text(two, "a", {.fields = 2}).size(), 2u);
+  EXPECT_EQ(error_of([&] { parse_json_text(two, "a", {.fields = 1}); }),
+            "a: a JSON object of more than 1 fields");
 }
 
 TEST(JsonText, SaysWhereItIsNoJsonAndRepeatsNothingOfIt) {
