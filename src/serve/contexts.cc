@@ -1,10 +1,17 @@
 #include "serve/contexts.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <random>
 
 #include "ballast/engine/context_file.h"
 #include "ballast/error.h"
+#include "base/fail.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
 #include "serve/api_error.h"
@@ -43,15 +50,35 @@ Json ContextInfo::to_json() const {
           {"compress_seconds", compress_seconds}};
 }
 
+SharedFolder::~SharedFolder() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void SharedFolder::open(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  require(file_ >= 0, ErrorCode::io,
+          "--cache-dir {}: cannot use this folder: {}; choose another one", folder.string(),
+          error ? error.message() : std::strerror(errno));
+  const bool alone = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  if (alone) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path(), error);
+    }
+  }
+  // Waits at most for another server's start. Without locks no one ever takes itself to be alone.
+  while (::flock(file_, LOCK_SH) != 0 && errno == EINTR) {
+  }
+}
+
 Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
                    std::vector<std::string>& refused)
     : model_(model), memory_(memory), folder_(std::move(folder)) {
   if (folder_.empty()) return;
-  std::filesystem::create_directories(folder_);
+  shared_.open(folder_);
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    // Left by a process that was killed while it wrote.
-    if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path());
     if (entry.path().extension() == ".cache") files.push_back(entry.path());
   }
   std::ranges::sort(files);

@@ -41,11 +41,28 @@ struct Context {
   Lease lease;
 };
 
+/// A folder that servers share: each holds a lock on it while it is there, killed or not.
+class SharedFolder {
+ public:
+  SharedFolder() = default;
+  ~SharedFolder();
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+
+  /// Makes the folder if need be. Where no other server is there, files that are not whole have no
+  /// owner and are removed. Throws Error if the folder cannot be used.
+  void open(const std::filesystem::path& folder);
+
+ private:
+  int file_ = -1;
+};
+
 /// All contexts. Safe to use from many threads.
 class Contexts {
  public:
   /// `folder`: where they survive the process; empty: nowhere. Reads those that are there; files
   /// of another model and damaged ones stay where they are, and `refused` has a line for each.
+  /// Several servers may use one folder; each sees what was there when it started.
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused);
 
@@ -77,6 +94,7 @@ class Contexts {
   const Model& model_;
   Memory& memory_;
   std::filesystem::path folder_;
+  SharedFolder shared_;
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_;
   std::uint64_t uses_ = 0;
