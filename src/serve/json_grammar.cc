@@ -1,10 +1,16 @@
 #include "serve/json_grammar.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace ballast::serve {
 namespace {
+
+constexpr std::size_t kSpace = 16, kDepth = 64;
+constexpr std::uint8_t kDigits = 32, kIntegerDigits = 17, kPower = 2;
+/// Ways to understand a text that are followed at once; the text need not go further ones.
+constexpr std::size_t kWays = 256;
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 bool hex_digit(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
@@ -12,173 +18,371 @@ bool whitespace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'
 
 }  // namespace
 
-bool JsonReader::push(char c) {
-  switch (place_) {
-    case Place::string:
-      if (c == '"') {
-        place_ = in_key_ ? Place::colon : Place::after;
-      } else if (c == '\\') {
-        place_ = Place::escape;
-      } else if (static_cast<unsigned char>(c) < 0x20) {
-        return false;
-      }
-      return true;
-    case Place::escape:
-      if (c == 'u') {
-        place_ = Place::hex;
-        rest_ = 4;
-        return true;
-      }
-      place_ = Place::string;
-      return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos;
-    case Place::hex:
-      if (--rest_ == 0) place_ = Place::string;
-      return hex_digit(c);
-    case Place::literal:
-      if (c != word_[0]) return false;
-      word_.remove_prefix(1);
-      if (word_.empty()) place_ = Place::after;
-      return true;
-    case Place::minus:
-    case Place::zero:
-    case Place::whole:
-    case Place::point:
-    case Place::fraction:
-    case Place::exponent:
-    case Place::sign:
-    case Place::power:
-      return number(c);
-    default:
-      break;
-  }
-  if (whitespace(c)) return ++space_ <= (place_ == Place::start ? 1 : kSpace);
-  space_ = 0;
-  return structure(c);
+JsonGrammar::JsonGrammar() : nodes(8) {
+  nodes[kObject].kind = Kind::object;
+  nodes[kObject].open = true;
+  nodes[kArray].kind = Kind::array;
+  nodes[kString].kind = Kind::string;
+  nodes[kNumber].kind = Kind::number;
+  nodes[kInteger].kind = Kind::integer;
+  nodes[kBoolean].kind = nodes[kNull].kind = Kind::literal;
+  nodes[kBoolean].literals = {"false", "true"};
+  nodes[kNull].literals = {"null"};
 }
 
-bool JsonReader::structure(char c) {
-  switch (place_) {
-    case Place::start:
-      open_ = "{";
-      place_ = Place::first_key;
-      return c == '{';
+JsonReader::JsonReader(std::shared_ptr<const JsonGrammar> grammar)
+    : grammar_(std::move(grammar)), ways_{{Frame{.node = grammar_->root}}} {}
+
+bool JsonReader::structural(Place place) { return place <= Place::after && place != Place::name; }
+
+bool JsonReader::in_free_string() const {
+  return std::ranges::any_of(ways_, [](const Way& way) {
+    return !way.empty() && way.back().place == Place::string && way.back().rest == 0;
+  });
+}
+
+bool JsonReader::push(char c) {
+  // All ways have read the same JSON, so that they are between two parts together.
+  if (whitespace(c) && std::ranges::any_of(ways_, [](const Way& way) {
+        return !way.empty() && structural(way.back().place);
+      })) {
+    if (++space_ > (started_ ? kSpace : 1)) return false;
+  } else {
+    space_ = 0;
+    started_ = true;
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < ways_.size(); ++i) {
+    if (ways_[i].empty() || !step(ways_[i], c)) continue;
+    if (kept != i) std::swap(ways_[kept], ways_[i]);
+    ++kept;
+  }
+  ways_.resize(kept);
+  for (Way& way : more_) {
+    // Two ways may come to the same.
+    if (ways_.size() < kWays && std::ranges::find(ways_, way) == ways_.end()) {
+      ways_.push_back(std::move(way));
+    }
+  }
+  more_.clear();
+  return !ways_.empty();
+}
+
+bool JsonReader::step(Way& way, char c) {
+  const Frame& frame = way.back();
+  if (structural(frame.place) && whitespace(c)) return true;
+  switch (frame.place) {
+    case Place::value:
+      return begin(way, frame.node, c);
     case Place::first_key:
-      if (c == '}') return close(c);
+    case Place::key:
+    case Place::name:
+    case Place::colon:
+      return object(way, c);
+    case Place::first_item:
+      return array(way, c);
+    case Place::after:
+      return node(frame).kind == JsonGrammar::Kind::object ? object(way, c) : array(way, c);
+    case Place::literal:
+      return literal(way, c);
+    case Place::string:
+    case Place::escape:
+    case Place::hex:
+      return string(way, c);
+    default:
+      return number(way, c);
+  }
+}
+
+bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
+  const JsonGrammar::Node& n = grammar_->nodes[id];
+  way.back() = {.node = id};
+  Frame& frame = way.back();
+  switch (n.kind) {
+    case JsonGrammar::Kind::any:
+      return begin_any(way, c);
+    case JsonGrammar::Kind::object:
+      frame.place = Place::first_key;
+      return c == '{';
+    case JsonGrammar::Kind::array:
+      frame.place = Place::first_item;
+      return c == '[';
+    case JsonGrammar::Kind::string:
+      frame.place = Place::string;
+      return c == '"';
+    case JsonGrammar::Kind::number:
+    case JsonGrammar::Kind::integer:
+      frame.place = c == '-' ? Place::minus : c == '0' ? Place::zero : Place::whole;
+      frame.rest = n.kind == JsonGrammar::Kind::integer ? kIntegerDigits : kDigits;
+      return c == '-' || digit(c);
+    case JsonGrammar::Kind::literal:
+      frame.place = Place::literal;
+      frame.count = static_cast<std::uint32_t>(n.literals.size());
+      return literal(way, c);
+    case JsonGrammar::Kind::choice:
+      for (JsonGrammar::Id choice : n.choices) {
+        Way other = way;
+        if (begin(other, choice, c)) more_.push_back(std::move(other));
+      }
+      return false;
+  }
+  return false;
+}
+
+bool JsonReader::begin_any(Way& way, char c) {
+  using G = JsonGrammar;
+  if (c == '{' || c == '[') {
+    return way.size() <= kDepth && begin(way, c == '{' ? G::kObject : G::kArray, c);
+  }
+  return begin(way,
+               c == '"'               ? G::kString
+               : c == 'n'             ? G::kNull
+               : c == 't' || c == 'f' ? G::kBoolean
+                                      : G::kNumber,
+               c);
+}
+
+bool JsonReader::begin_key(Way& way) {
+  Frame& frame = way.back();
+  const JsonGrammar::Node& n = node(frame);
+  if (n.open) {
+    frame.place = Place::colon;
+    way.push_back({.node = JsonGrammar::kString, .place = Place::string});
+    return true;
+  }
+  // Properties may be left out up to the next one that is required.
+  for (std::uint32_t p = frame.index; p < n.properties.size(); ++p) {
+    Way& other = more_.emplace_back(way);
+    other.back().place = Place::name;
+    other.back().index = p;
+    other.back().at = 1;
+    if (n.required[p]) break;
+  }
+  return false;
+}
+
+bool JsonReader::object(Way& way, char c) {
+  Frame& frame = way.back();
+  const JsonGrammar::Node& n = node(frame);
+  const auto close = [&] {
+    const auto from =
+        n.required.begin() + std::min<std::ptrdiff_t>(frame.index, std::ssize(n.required));
+    if (std::find(from, n.required.end(), true) != n.required.end()) return false;
+    way.pop_back();
+    return true;
+  };
+  switch (frame.place) {
+    case Place::first_key:
+      if (c == '}') return close();
       [[fallthrough]];
     case Place::key:
-      in_key_ = true;
-      place_ = Place::string;
-      return c == '"';
-    case Place::colon:
-      place_ = Place::value;
-      return c == ':';
-    case Place::first_item:
-      if (c == ']') return close(c);
-      return begin_value(c);
-    case Place::value:
-      return begin_value(c);
-    case Place::after:
-      if (c != ',') return close(c);
-      place_ = open_.back() == '{' ? Place::key : Place::value;
+      return c == '"' && begin_key(way);
+    case Place::name: {
+      const std::string& key = n.properties[frame.index].key;
+      if (c != key[frame.at]) return false;
+      if (++frame.at == key.size()) frame.place = Place::colon;
       return true;
+    }
+    case Place::colon: {
+      if (c != ':') return false;
+      const JsonGrammar::Id value = n.open ? JsonGrammar::kAny : n.properties[frame.index].value;
+      frame.place = Place::after;
+      frame.at = 0;
+      if (!n.open) ++frame.index;
+      way.push_back({.node = value});
+      return true;
+    }
     default:
-      return false;  // nothing follows the object
+      if (c == '}') return close();
+      frame.place = Place::key;
+      return c == ',' && (n.open || frame.index < n.properties.size());
   }
 }
 
-bool JsonReader::begin_value(char c) {
-  if (c == '{' || c == '[') {
-    if (open_.size() == kDepth) return false;
-    open_ += c;
-    place_ = c == '{' ? Place::first_key : Place::first_item;
+bool JsonReader::array(Way& way, char c) {
+  Frame& frame = way.back();
+  const JsonGrammar::Node& n = node(frame);
+  if (c == ']') {
+    if (frame.count < n.min_items) return false;
+    way.pop_back();
     return true;
   }
-  if (c == '"') {
-    in_key_ = false;
-    place_ = Place::string;
-    return true;
-  }
-  if (c == '-' || digit(c)) {
-    place_ = c == '-' ? Place::minus : c == '0' ? Place::zero : Place::whole;
-    rest_ = kDigits;
-    return true;
-  }
-  place_ = Place::literal;
-  word_ = c == 't' ? "rue" : c == 'f' ? "alse" : c == 'n' ? "ull" : "";
-  return !word_.empty();
+  const bool first = frame.place == Place::first_item;
+  if (frame.count >= n.max_items || (!first && c != ',')) return false;
+  // What matters of a count is which of the bounds it has reached.
+  if (frame.count < n.min_items || n.max_items != static_cast<std::size_t>(-1)) ++frame.count;
+  frame.place = Place::after;
+  way.push_back({.node = n.items});
+  return !first || begin(way, n.items, c);
 }
 
-bool JsonReader::number(char c) {
-  auto go = [&](Place next) {
-    place_ = next;
+bool JsonReader::literal(Way& way, char c) {
+  Frame& frame = way.back();
+  const std::vector<std::string>& all = node(frame).literals;
+  const auto at = frame.at;
+  const auto begin = all.begin() + frame.index, end = all.begin() + frame.count;
+  // A number that is whole may end here, or be the beginning of another.
+  if (begin->size() == at) {
+    Way over = way;
+    over.pop_back();
+    if (!over.empty() && step(over, c)) more_.push_back(std::move(over));
+  }
+  const auto byte = [at](const std::string& text) {
+    return text.size() == at ? -1 : static_cast<int>(static_cast<unsigned char>(text[at]));
+  };
+  const auto found = std::ranges::equal_range(
+      begin, end, static_cast<int>(static_cast<unsigned char>(c)), {}, byte);
+  if (found.empty()) return false;
+  frame.index = static_cast<std::uint32_t>(found.begin() - all.begin());
+  frame.count = static_cast<std::uint32_t>(found.end() - all.begin());
+  ++frame.at;
+  if (found.front().size() == frame.at && !digit(c)) way.pop_back();
+  return true;
+}
+
+bool JsonReader::number(Way& way, char c) {
+  Frame& frame = way.back();
+  const bool integer = node(frame).kind == JsonGrammar::Kind::integer;
+  const auto go = [&](Place next) {
+    frame.place = next;
     return true;
   };
   const bool exponent = c == 'e' || c == 'E';
-  bool whole = false;  // the number may end here
-  switch (place_) {
+  switch (frame.place) {
     case Place::minus:
       if (c == '0') return go(Place::zero);
-      if (digit(c)) return go(Place::whole);
-      return false;
+      return digit(c) && go(Place::whole);
     case Place::zero:
     case Place::whole:
-      if (place_ == Place::whole && digit(c)) return rest_-- > 0;
-      if (c == '.') return go(Place::point);
-      if (exponent) return go(Place::exponent);
-      whole = true;
+      if (frame.place == Place::whole && digit(c)) return frame.rest-- > 0;
+      if (!integer && c == '.') return go(Place::point);
+      if (!integer && exponent) return go(Place::exponent);
       break;
     case Place::point:
       return digit(c) && go(Place::fraction);
     case Place::fraction:
-      if (digit(c)) return rest_-- > 0;
+      if (digit(c)) return frame.rest-- > 0;
       if (exponent) return go(Place::exponent);
-      whole = true;
       break;
     case Place::exponent:
       if (c == '+' || c == '-') return go(Place::sign);
       [[fallthrough]];
     case Place::sign:
-      rest_ = kPower - 1;
+      frame.rest = kPower - 1;
       return digit(c) && go(Place::power);
     default:
-      if (digit(c)) return rest_-- > 0;
-      whole = true;
+      if (digit(c)) return frame.rest-- > 0;
       break;
   }
-  place_ = Place::after;
-  return whole && push(c);
+  // The number ends before this byte.
+  way.pop_back();
+  return !way.empty() && step(way, c);
 }
 
-bool JsonReader::close(char c) {
-  if (c != (open_.back() == '{' ? '}' : ']')) return false;
-  open_.pop_back();
-  place_ = open_.empty() ? Place::end : Place::after;
+bool JsonReader::string(Way& way, char c) {
+  Frame& f = way.back();
+  const auto byte = static_cast<std::uint8_t>(c);
+  switch (f.place) {
+    case Place::escape:
+      f.place = c == 'u' ? Place::hex : Place::string;
+      f.rest = c == 'u' ? 4 : 0;
+      return std::string_view("\"\\/bfnrtu").find(c) != std::string_view::npos;
+    case Place::hex:
+      // D800 to DFFF are halves of pairs.
+      if (f.rest == 3 && f.high == 1 && !(c >= '0' && c <= '7')) return false;
+      f.high = f.rest == 4 && (c == 'd' || c == 'D') ? 1 : 0;
+      if (--f.rest == 0) f.place = Place::string;
+      return hex_digit(c);
+    default:
+      break;
+  }
+  if (f.rest > 0) {
+    if (byte < f.low || byte > f.high) return false;
+    --f.rest;
+    f.low = f.rest > 0 ? 0x80 : 0;
+    f.high = f.rest > 0 ? 0xBF : 0;
+    return true;
+  }
+  if (c == '"') {
+    way.pop_back();
+    return true;
+  }
+  if (c == '\\') {
+    f.place = Place::escape;
+    return true;
+  }
+  if (byte < 0x80) return byte >= 0x20;
+  // Well-formed sequences: table 3-7 of the Unicode standard.
+  if (byte < 0xC2 || byte > 0xF4) return false;
+  f.rest = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+  f.low = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+  f.high = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
   return true;
 }
 
-TokenTexts::TokenTexts(const Tokenizer& tokenizer) : texts_(tokenizer.size()) {
+TokenTexts::TokenTexts(const Tokenizer& tokenizer)
+    : texts_(tokenizer.size()), plain_(tokenizer.size()) {
+  auto grammar = std::make_shared<JsonGrammar>();
+  grammar->root = JsonGrammar::kString;
+  JsonReader string(grammar);
+  string.push('"');
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const auto token = static_cast<Token>(i);
     if (tokenizer.is_special(token) || tokenizer.is_end(token)) continue;
     texts_[i] = tokenizer.decode({&token, 1}, {.special = false, .text_start = false});
+    JsonReader reader = string;
+    plain_[i] = texts_[i].find_first_of("\"\\") == std::string::npos &&
+                std::ranges::all_of(texts_[i], [&](char c) { return reader.push(c); }) &&
+                reader.in_free_string();
   }
+  all_ = sorted(true);
+  marked_ = sorted(false);
+}
+
+TokenTexts::Sorted TokenTexts::sorted(bool with_plain) const {
+  Sorted out;
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    if (!texts_[i].empty() && (with_plain || !plain_[i])) {
+      out.tokens.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+  std::ranges::sort(out.tokens, {},
+                    [&](std::uint32_t i) -> const std::string& { return texts_[i]; });
+  std::string_view before;
+  for (std::uint32_t i : out.tokens) {
+    const std::string_view text = texts_[i];
+    out.common.push_back(
+        static_cast<std::uint32_t>(std::ranges::mismatch(text, before).in1 - text.begin()));
+    before = text;
+  }
+  return out;
 }
 
 std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) const {
-  std::array<bool, 256> first{};
-  for (std::size_t c = 0; c < first.size(); ++c) {
-    JsonReader next = reader;
-    first[c] = next.push(static_cast<char>(c));
+  const bool free = reader.in_free_string();
+  std::vector<bool> takes = free ? plain_ : std::vector<bool>(texts_.size());
+  const Sorted& sorted = free ? marked_ : all_;
+  // states[d]: after d bytes of the text; a text starts where it departs from the one before.
+  std::vector<JsonReader> states{reader};
+  std::size_t good = 0;  // bytes of the text before that were taken
+  for (std::size_t i = 0; i < sorted.tokens.size(); ++i) {
+    const std::string& text = texts_[sorted.tokens[i]];
+    const std::size_t common = sorted.common[i];
+    if (common > good) continue;  // the byte at which the last one failed is in this one, too
+    good = common;
+    while (good < text.size()) {
+      if (states.size() == good + 1)
+        states.push_back(states[good]);
+      else
+        states[good + 1] = states[good];
+      if (!states[good + 1].push(text[good])) break;
+      ++good;
+    }
+    takes[sorted.tokens[i]] = good == text.size();
   }
   std::size_t left = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const std::string& text = texts_[i];
-    bool takes = !text.empty() && first[static_cast<unsigned char>(text[0])];
-    if (takes && text.size() > 1) {
-      JsonReader next = reader;
-      for (std::size_t j = 0; takes && j < text.size(); ++j) takes = next.push(text[j]);
-    }
-    if (takes) {
+    if (i < takes.size() && takes[i]) {
       ++left;
     } else {
       logits[i] = -std::numeric_limits<float>::infinity();

@@ -1,8 +1,9 @@
-// Which tokens a JSON object may go on with.
+// Which bytes and tokens a JSON text may go on with, by a schema.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,29 +13,66 @@
 
 namespace ballast::serve {
 
-/// Reads the beginning of a JSON object byte by byte (RFC 8259). Between two parts at most 16
-/// whitespace characters may stand, so that a model cannot go on with them for ever. Numbers have
-/// at most 33 digits and an exponent of two, so that they fit into a double.
+/// A set of JSON texts: nodes that name each other by index, without cycles.
+struct JsonGrammar {
+  using Id = std::uint32_t;
+  enum class Kind : std::uint8_t { any, object, array, string, number, integer, literal, choice };
+  struct Property {
+    std::string key;  ///< as it is written, with its quotes
+    Id value = 0;
+  };
+  struct Node {
+    Kind kind = Kind::any;
+    /// Of an object: any keys and values, or these properties in this order.
+    bool open = false;
+    std::vector<Property> properties = {};
+    std::vector<bool> required = {};
+    Id items = 0;
+    std::size_t min_items = 0, max_items = static_cast<std::size_t>(-1);
+    std::vector<std::string> literals = {};  ///< sorted, each once
+    std::vector<Id> choices = {};            ///< of any other kind
+  };
+
+  // The first nodes of every grammar.
+  static constexpr Id kAny = 0, kObject = 1, kArray = 2, kString = 3, kNumber = 4, kInteger = 5,
+                      kBoolean = 6, kNull = 7;
+  std::vector<Node> nodes;
+  Id root = kObject;
+
+  /// The first nodes; the texts are all objects.
+  JsonGrammar();
+};
+
+/// Reads the beginning of such a text byte by byte (RFC 8259, well-formed UTF-8, no halves of
+/// surrogate pairs). What it takes can always be gone on with to the end.
+///
+/// Between two parts at most 16 whitespace characters may stand, so that a model cannot go on with
+/// them for ever. Numbers have at most 33 digits and an exponent of two, integers 18 digits, so
+/// that they fit into a double and an int64. Free values nest at most 64 deep.
 class JsonReader {
  public:
+  explicit JsonReader(std::shared_ptr<const JsonGrammar> grammar);
+
   /// Whether the text so far may be followed by this byte; if not, the reader is spent.
   bool push(char c);
-  /// Whether the object has ended.
-  bool done() const { return place_ == Place::end; }
+  /// Whether the text has ended.
+  bool done() const { return !ways_.empty() && ways_[0].empty(); }
+  /// Whether any characters that need no escape may follow, in a string of any content.
+  bool in_free_string() const;
 
  private:
   enum class Place : std::uint8_t {
-    start,       ///< before the object
+    value,       ///< before a value
     first_key,   ///< after '{': a key or '}'
     key,         ///< after ',' in an object
+    name,        ///< in the key of a property
     colon,       ///< after a key
     first_item,  ///< after '[': a value or ']'
-    value,
-    after,  ///< a value: ',' or the end of what it is in
+    after,       ///< a value: ',' or the end of what it is in
+    literal,
     string,
     escape,
-    hex,      ///< rest_ digits are to come
-    literal,  ///< word_ is to come
+    hex,
     minus,
     zero,
     whole,
@@ -42,23 +80,39 @@ class JsonReader {
     fraction,
     exponent,
     sign,
-    power,  ///< parts of a number
-    end
+    power  ///< parts of a number
   };
-  bool structure(char c);
-  bool begin_value(char c);
-  bool number(char c);
-  bool close(char c);
+  /// What is open: objects and arrays, and on top a scalar or the place of a value.
+  struct Frame {
+    JsonGrammar::Id node = JsonGrammar::kAny;
+    Place place = Place::value;
+    std::uint8_t rest = 0;           ///< digits, or bytes of a character, that may or must come
+    std::uint8_t low = 0, high = 0;  ///< bounds of the character's next byte
+    std::uint32_t index = 0;         ///< the property; the first literal that is possible
+    std::uint32_t count = 0;         ///< items so far; the literal after the last possible one
+    std::uint32_t at = 0;            ///< bytes of the name or literal so far
+    bool operator==(const Frame&) const = default;
+  };
+  using Way = std::vector<Frame>;
 
-  static constexpr std::size_t kSpace = 16, kDepth = 64;
-  static constexpr std::uint8_t kDigits = 32, kPower = 2;
+  const JsonGrammar::Node& node(const Frame& frame) const { return grammar_->nodes[frame.node]; }
+  static bool structural(Place place);
+  // Each moves a way on by a byte, or returns false; further ways go to more_.
+  bool step(Way& way, char c);
+  bool begin(Way& way, JsonGrammar::Id id, char c);
+  bool begin_any(Way& way, char c);
+  bool object(Way& way, char c);
+  bool begin_key(Way& way);
+  bool array(Way& way, char c);
+  bool literal(Way& way, char c);
+  bool number(Way& way, char c);
+  static bool string(Way& way, char c);
 
-  Place place_ = Place::start;
-  std::string open_;        ///< brackets that are open
-  bool in_key_ = false;     ///< of a string
-  std::uint8_t rest_ = 0;   ///< digits that may or must come
+  std::shared_ptr<const JsonGrammar> grammar_;
+  std::vector<Way> ways_;  ///< in which the text so far can be understood
+  std::vector<Way> more_;
+  bool started_ = false;
   std::uint8_t space_ = 0;  ///< whitespace since the last other byte
-  std::string_view word_;   ///< of a literal
 };
 
 /// The texts of a vocabulary's tokens, for masks.
@@ -72,7 +126,16 @@ class TokenTexts {
   std::size_t mask(const JsonReader& reader, std::span<float> logits) const;
 
  private:
+  /// Tokens in the order of their texts.
+  struct Sorted {
+    std::vector<std::uint32_t> tokens;
+    std::vector<std::uint32_t> common;  ///< bytes that a text begins with like the one before
+  };
+  Sorted sorted(bool with_plain) const;
+
   std::vector<std::string> texts_;  ///< empty: a token without text
+  std::vector<bool> plain_;         ///< characters that need no escape in a string
+  Sorted all_, marked_;             ///< marked: not plain
 };
 
 }  // namespace ballast::serve

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "serve/api_error.h"
+#include "serve/json_schema.h"
 #include "text/question_form.h"
 
 namespace ballast::serve {
@@ -90,6 +91,33 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
   return out;
 }
 
+/// response_format; nullptr: any text.
+std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
+  Fields f(format, "response_format.");
+  const std::string type = f.text("type").value_or("");
+  const Json* about = type == "json_schema" ? f.find("json_schema") : nullptr;
+  f.end();
+  if (type == "text") return nullptr;
+  if (type == "json_object") return std::make_shared<JsonGrammar>();
+  if (type != "json_schema") {
+    throw ApiError(400, "unsupported_parameter",
+                   fmt::format("response_format.type: {} is not supported; known: \"text\", "
+                               "\"json_object\", \"json_schema\"",
+                               shown(Json(type))),
+                   "response_format.type");
+  }
+  const std::string where = "response_format.json_schema";
+  if (about == nullptr) refuse(where, "{} is missing", where);
+  Fields a(*about, where + ".");
+  a.text("name");
+  a.text("description");
+  a.flag("strict", false);  // answers are held to the schema in any case
+  const Json* schema = a.find("schema");
+  a.end();
+  if (schema == nullptr) refuse(where + ".schema", "{}.schema is missing", where);
+  return compile_schema(*schema, where + ".schema");
+}
+
 /// What both kinds of request have in common.
 void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
   const std::string model = f.text("model").value_or(limits.model);
@@ -140,17 +168,7 @@ void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
     o.end();
   }
   if (const Json* format = f.find("response_format")) {
-    Fields kind(*format, "response_format.");
-    const std::string type = kind.text("type").value_or("");
-    if (type != "text" && type != "json_object") {
-      throw ApiError(400, "unsupported_parameter",
-                     fmt::format("response_format.type: {} is not supported; known: \"text\", "
-                                 "\"json_object\"",
-                                 shown(Json(type))),
-                     "response_format.type");
-    }
-    out.job.json = type == "json_object";
-    kind.end();
+    out.job.json = parse_format(*format);
   }
   f.only("frequency_penalty", 0);
   f.only("presence_penalty", 0);

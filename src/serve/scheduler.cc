@@ -10,10 +10,7 @@
 namespace ballast::serve {
 namespace {
 
-/// Tokens of a prompt read at once at most, and at least where others wait for their next token.
-constexpr std::size_t kChunk = 256, kLeast = 16;
-/// Seconds that a chunk should take where others wait.
-constexpr double kPatience = 0.2;
+constexpr std::size_t kChunk = ChunkPace::kMost;
 
 ApiError to_api(const Error& error) {
   const bool memory = error.code() == ErrorCode::out_of_memory;
@@ -46,18 +43,20 @@ void Ticket::push(Event event) {
 /// One choice.
 struct Scheduler::Stream {
   Stream(const Tokenizer& tokenizer, const GenerateOptions& options, std::vector<Token> history,
-         std::size_t number)
+         std::shared_ptr<const JsonGrammar> grammar, std::size_t number)
       : number(number),
         sampler(options.sampling),
         text(tokenizer, {.text_start = options.text_start}),
         stop(options.stop),
-        past(std::move(history)) {}
+        past(std::move(history)) {
+    if (grammar) json.emplace(std::move(grammar));
+  }
 
   std::size_t number;
   Sampler sampler;
   TokenStream text;
   StopFilter stop;
-  JsonReader json;  ///< what was made, where it is to be JSON
+  std::optional<JsonReader> json;  ///< what was made, where it is to be JSON
   std::vector<Token> past;
   std::size_t made = 0;
   Token next = kNoToken;  ///< to be read next; kNoToken: ended
@@ -312,10 +311,8 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
 }
 
 std::size_t Scheduler::chunk() const {
-  const bool others = std::ranges::any_of(
-      running_, [](const auto& job) { return !job->ended && !job->streams.empty(); });
-  if (!others || tokens_per_second_ == 0) return kChunk;
-  return std::clamp(static_cast<std::size_t>(tokens_per_second_ * kPatience), kLeast, kChunk);
+  return pace_.next(std::ranges::any_of(
+      running_, [](const auto& job) { return !job->ended && !job->streams.empty(); }));
 }
 
 bool Scheduler::read_some() {
@@ -367,7 +364,7 @@ void Scheduler::read_chunk(Running& r) {
   r.read += count;
   r.read_seconds += seconds;
   metrics_.prompt_tokens += count;
-  if (count >= kLeast) tokens_per_second_ = static_cast<double>(count) / seconds;
+  pace_.took(count, seconds);
   if (r.read < end) return;
   r.logits = std::move(logits);
   if (!later) {
@@ -388,7 +385,16 @@ void Scheduler::begin_compressing(Running& r) {
   r.compressing = std::make_unique<Turns>(
       [this, &r, wording = replay_wording(tokenizer_, r.job.chat && has_template)](Turns& turns) {
         const Stopwatch watch;
-        ReplayOptions options{wording, [&](std::size_t, std::size_t) { return turns.pause(); }};
+        TurnPace pace([&] { return watch.seconds(); });
+        const auto yield = [&] {
+          if (!pace.over()) return;
+          turns.pause();
+          pace.begin();
+        };
+        const ReplayOptions options{wording, [&](std::size_t, std::size_t) {
+                                      yield();
+                                      return !turns.cancelled();
+                                    }};
         if (r.sequence->cache().needs_replay()) {
           Engine engine(model_);
           if (!engine.replay(*r.sequence, options)) return;
@@ -421,7 +427,7 @@ void Scheduler::prompt_read(Running& r) {
   for (std::size_t i = 0; i < r.job.choices; ++i) {
     GenerateOptions options = r.job.generate;
     options.sampling.seed += i;
-    auto stream = std::make_unique<Stream>(tokenizer_, options, r.job.prompt, i);
+    auto stream = std::make_unique<Stream>(tokenizer_, options, r.job.prompt, r.job.json, i);
     stream->sequence = r.sequence.get();
     if (i > 0) {
       stream->own = std::make_unique<Sequence>(model_, cache.clone());
@@ -440,10 +446,10 @@ void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
   std::vector<float> masked;
-  if (r.job.json) {
+  if (s.json) {
     if (!texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
     masked.assign(chances.begin(), chances.end());
-    if (texts_->mask(s.json, masked) == 0) {
+    if (texts_->mask(*s.json, masked) == 0) {
       throw ApiError(500, "no_json", "the vocabulary has no token that the JSON could go on with");
     }
     chances = masked;
@@ -463,12 +469,12 @@ void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
     piece.tokens.push_back(std::move(token));
     s.past.push_back(chosen.token);
     piece.text = s.stop.push(s.text.push(chosen.token));
-    if (r.job.json) {
-      for (char c : (*texts_)[static_cast<std::size_t>(chosen.token)]) s.json.push(c);
+    if (s.json) {
+      for (char c : (*texts_)[static_cast<std::size_t>(chosen.token)]) s.json->push(c);
     }
     if (s.stop.found()) {
       piece.finish = Finish::stop;
-    } else if (r.job.json && s.json.done()) {
+    } else if (s.json && s.json->done()) {
       piece.finish = Finish::end;
     } else if (s.made == r.job.generate.max_tokens) {
       piece.finish = Finish::length;

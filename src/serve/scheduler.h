@@ -24,6 +24,7 @@
 #include "serve/json_grammar.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
+#include "serve/pace.h"
 #include "serve/prefixes.h"
 
 namespace ballast::serve {
@@ -36,11 +37,11 @@ struct Job {
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;
   CacheOptions cache;
-  bool chat = false;                       ///< the prompt stands in a chat template
-  std::shared_ptr<const Context> context;  ///< the prompt follows this text
-  bool json = false;                       ///< answers are JSON objects
-  std::size_t choices = 1;                 ///< 0: only read the prompt; the result is the cache
-  GenerateOptions generate;                ///< choice i has the seed `sampling.seed` + i
+  bool chat = false;                        ///< the prompt stands in a chat template
+  std::shared_ptr<const Context> context;   ///< the prompt follows this text
+  std::shared_ptr<const JsonGrammar> json;  ///< answers are of this grammar
+  std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
+  GenerateOptions generate;                 ///< choice i has the seed `sampling.seed` + i
 };
 
 /// The prompt has been read.
@@ -155,7 +156,7 @@ class Scheduler {
 
   // Of the scheduler's thread.
   std::list<std::unique_ptr<Running>> running_;
-  double tokens_per_second_ = 0;       ///< of the last chunk read
+  ChunkPace pace_;
   std::unique_ptr<TokenTexts> texts_;  ///< once an answer is to be JSON
   Stopwatch since_step_;
   bool stepped_ = false;

@@ -25,12 +25,13 @@ class Turns {
   void run();
   /// Whether the function is over. Throws what it threw, once.
   bool over();
-  /// Makes pause() return false.
+  /// The function should end soon; it may take more turns for that.
   void cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
 
   // For the function.
-  /// Waits for the next turn. False: end soon.
-  bool pause();
+  /// Waits for the next turn.
+  void pause();
   /// The rest runs beside the owner.
   void leave();
 
@@ -92,14 +93,13 @@ inline bool Turns::over() {
   return over_;
 }
 
-inline bool Turns::pause() {
+inline void Turns::pause() {
   std::unique_lock lock(mutex_);
   if (turn_ == Whose::function) {
     turn_ = Whose::owner;
     changed_.notify_all();
     changed_.wait(lock, [&] { return turn_ != Whose::owner; });
   }
-  return !cancelled_;
 }
 
 inline void Turns::leave() {

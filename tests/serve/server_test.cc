@@ -157,9 +157,6 @@ TEST(Serve, JsonObjects) {
     if (choice["finish_reason"] == "length") continue;
     EXPECT_TRUE(Json::parse(choice["message"]["content"].get<std::string>()).is_object());
   }
-  Json schema = chat();
-  schema["response_format"] = {{"type", "json_schema"}};
-  EXPECT_EQ(server.post("/v1/chat/completions", schema).code(), "unsupported_parameter");
 }
 
 TEST(Serve, LogProbabilities) {
@@ -187,11 +184,15 @@ TEST(Serve, RefusesByName) {
   const TestServer server;
   const std::string ask = R"("messages":[{"role":"user","content":"x"}])";
   const char* talk = "/v1/chat/completions";
+  std::string many_fields = "{\"0\":0";
+  for (int i = 1; i <= 1024; ++i) many_fields += fmt::format(",\"{}\":0", i);
+  many_fields += "}";
   const std::vector<std::tuple<const char*, std::string, int, const char*, const char*>> all = {
       {talk, "{", 400, "invalid_json", ""},
       {talk, "[]", 400, "invalid_json", ""},
       {talk, std::string(100000, '['), 400, "invalid_json", ""},
       {talk, R"({"a":1e999})", 400, "invalid_json", ""},
+      {talk, "{" + ask + R"(,"a":)" + many_fields + "}", 400, "invalid_json", ""},
       {talk, "{}", 400, "invalid_value", "messages"},
       {talk, R"({"messages":[{"role":"tool","content":"x"}]})", 400, "invalid_value",
        "messages[0].role"},
@@ -206,6 +207,14 @@ TEST(Serve, RefusesByName) {
       {talk, "{" + ask + R"(,"stop":[1]})", 400, "invalid_value", "stop"},
       {talk, "{" + ask + R"(,"logit_bias":{"1":5}})", 400, "unsupported_parameter", "logit_bias"},
       {talk, "{" + ask + R"(,"tools":[{}]})", 400, "unsupported_parameter", "tools"},
+      {talk, "{" + ask + R"(,"response_format":{"type":"xml"}})", 400, "unsupported_parameter",
+       "response_format.type"},
+      {talk, "{" + ask + R"(,"response_format":{"type":"json_schema"}})", 400, "invalid_value",
+       "response_format.json_schema"},
+      {talk,
+       "{" + ask +
+           R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object","x":1}}}})",
+       400, "unknown_parameter", "response_format.json_schema.schema.x"},
       {talk, "{" + ask + R"(,"frequency_penalty":1})", 400, "unsupported_parameter",
        "frequency_penalty"},
       {talk, "{" + ask + R"(,"temprature":1})", 400, "unknown_parameter", "temprature"},
@@ -480,6 +489,25 @@ TEST_F(ServeContexts, OfAnotherModelAndDamagedOnesAreLeftOut) {
   ASSERT_EQ(server.server().refused().size(), 1u);
   EXPECT_THAT(server.server().refused()[0], HasSubstr(file.filename().string()));
   EXPECT_EQ(server.post("/v1/chat/completions", about(id)).code(), "context_not_found");
+}
+
+TEST_F(ServeContexts, ServersThatShareAFolderLeaveEachOthersFilesAlone) {
+  const std::filesystem::path left = options_.cache_dir / "ctx_left.cache.1.partial";
+  const std::filesystem::path written = options_.cache_dir / "ctx_new.cache.2.partial";
+  std::filesystem::create_directories(options_.cache_dir);
+  write_text(left, "x");
+  {
+    const TestServer first(options_);
+    EXPECT_FALSE(std::filesystem::exists(left));  // its writer is gone
+    write_text(written, "x");                     // as the first server does
+    const std::string id = read(first, {{"text", document(5)}})["id"];
+    const TestServer second(options_);
+    EXPECT_TRUE(std::filesystem::exists(written));
+    EXPECT_EQ(text_of(second.post("/v1/chat/completions", about(id))),
+              text_of(first.post("/v1/chat/completions", about(id))));
+  }
+  const TestServer next(options_);
+  EXPECT_FALSE(std::filesystem::exists(written));
 }
 
 TEST_F(ServeContexts, FormsAndRefusals) {

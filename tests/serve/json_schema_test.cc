@@ -1,0 +1,444 @@
+#include "serve/json_schema.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "ballast/engine/sampler.h"
+#include "serve/api_error.h"
+#include "serve/client.h"
+
+namespace ballast::test {
+namespace {
+
+using serve::compile_schema;
+using serve::JsonGrammar;
+using serve::JsonReader;
+using testing::HasSubstr;
+using Ordered = nlohmann::ordered_json;
+
+// A checker of JSON Schema that shares nothing with the server: by the words of the standard.
+
+bool has_type(const Ordered& value, const std::string& type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (type == "number") return value.is_number();
+  return value.is_number() && std::floor(value.get<double>()) == value.get<double>();
+}
+
+bool valid(const Ordered& schema, const Ordered& value, const Ordered& root) {
+  if (schema.is_boolean()) return schema.get<bool>();
+  if (schema.contains("$ref")) {
+    const std::string pointer = schema["$ref"].get<std::string>().substr(1);
+    if (!valid(root.at(Ordered::json_pointer(pointer)), value, root)) return false;
+  }
+  if (schema.contains("type")) {
+    const Ordered types =
+        schema["type"].is_array() ? schema["type"] : Ordered::array({schema["type"]});
+    bool any = false;
+    for (const Ordered& type : types) any |= has_type(value, type);
+    if (!any) return false;
+  }
+  if (schema.contains("const") && value != schema["const"]) return false;
+  if (schema.contains("enum")) {
+    bool any = false;
+    for (const Ordered& one : schema["enum"]) any |= one == value;
+    if (!any) return false;
+  }
+  if (schema.contains("anyOf")) {
+    bool any = false;
+    for (const Ordered& one : schema["anyOf"]) any |= valid(one, value, root);
+    if (!any) return false;
+  }
+  if (value.is_array()) {
+    if (value.size() < schema.value("minItems", 0u)) return false;
+    if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<std::size_t>())
+      return false;
+    if (schema.contains("items")) {
+      for (const Ordered& item : value) {
+        if (!valid(schema["items"], item, root)) return false;
+      }
+    }
+  }
+  if (value.is_object()) {
+    for (const Ordered& name : schema.value("required", Ordered::array())) {
+      if (!value.contains(name.get<std::string>())) return false;
+    }
+    const Ordered properties = schema.value("properties", Ordered::object());
+    for (const auto& [name, inner] : value.items()) {
+      if (properties.contains(name)) {
+        if (!valid(properties[name], inner, root)) return false;
+      } else if (schema.contains("additionalProperties")) {
+        if (!valid(schema["additionalProperties"], inner, root)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Draws schemas, and values of them in the order of their properties.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  std::size_t below(std::size_t n) { return random_() % n; }
+
+  Ordered schema() {
+    root_ = object(3);
+    Ordered defs = Ordered::object();
+    for (std::size_t i = 0; i < defs_.size(); ++i) {
+      if (defs_[i].is_null()) defs_[i] = {{"type", "string"}};
+      defs[fmt::format("d/{}~", i)] = defs_[i];
+    }
+    root_["$defs"] = std::move(defs);
+    return root_;
+  }
+
+  Ordered value(const Ordered& schema, const Ordered& root) {
+    if (schema.is_boolean() || schema.empty()) return any(2);
+    if (schema.contains("$ref")) {
+      return value(root.at(Ordered::json_pointer(schema["$ref"].get<std::string>().substr(1))),
+                   root);
+    }
+    if (schema.contains("anyOf")) return value(pick(schema["anyOf"]), root);
+    if (schema.contains("const")) return schema["const"];
+    if (schema.contains("enum")) return pick(schema["enum"]);
+    const std::string type =
+        (schema["type"].is_array() ? pick(schema["type"]) : schema["type"]).get<std::string>();
+    if (type == "object") {
+      Ordered out = Ordered::object();
+      if (!schema.contains("properties")) return below(2) != 0 ? Ordered{{"k", any(1)}} : out;
+      const Ordered needed = schema.value("required", Ordered::array());
+      for (const auto& [name, inner] : schema["properties"].items()) {
+        const bool must = std::find(needed.begin(), needed.end(), name) != needed.end();
+        if (must || below(2) != 0) out[name] = value(inner, root);
+      }
+      return out;
+    }
+    if (type == "array") {
+      Ordered out = Ordered::array();
+      const std::size_t least = schema.value("minItems", 0u);
+      const std::size_t count = least + below(schema.value("maxItems", least + 3) - least + 1);
+      for (std::size_t i = 0; i < count; ++i) {
+        out.push_back(schema.contains("items") ? value(schema["items"], root) : any(1));
+      }
+      return out;
+    }
+    return scalar(type);
+  }
+
+ private:
+  Ordered pick(const Ordered& list) { return list[below(list.size())]; }
+
+  Ordered scalar(const std::string& type) {
+    static const Ordered texts = {"", "a", "long text, \"quoted\"\n", "é€😀", "\\"};
+    static const Ordered numbers = {0, -1, 12, 0.5, -1.25e10, 1e-7};
+    if (type == "string") return pick(texts);
+    if (type == "integer") return static_cast<int>(below(2000)) - 1000;
+    if (type == "number") return pick(numbers);
+    if (type == "boolean") return below(2) == 0;
+    return nullptr;
+  }
+
+  Ordered any(int depth) {
+    static const Ordered types = {"string", "number", "boolean", "null"};
+    if (depth > 0 && below(3) == 0) return Ordered{{"x", any(depth - 1)}};
+    if (depth > 0 && below(3) == 0) return Ordered::array({any(depth - 1), 1});
+    return scalar(pick(types).get<std::string>());
+  }
+
+  Ordered object(int depth) {
+    static const Ordered names = {"a", "ab", "a\"b", "é", "name", "namely", "x/y", ""};
+    Ordered properties = Ordered::object(), required = Ordered::array();
+    const std::size_t count = below(5);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string name = pick(names);
+      if (properties.contains(name)) continue;
+      properties[name] = inner(depth - 1);
+      if (below(2) == 0) required.push_back(name);
+    }
+    Ordered out = {{"type", "object"}, {"properties", properties}};
+    if (!required.empty()) out["required"] = required;
+    if (below(2) == 0) out["additionalProperties"] = false;
+    return out;
+  }
+
+  Ordered inner(int depth) {
+    static const Ordered lists = {{1, 12, 123, -1, 0.5},
+                                  {"a", "ab", "b", "\"", "é"},
+                                  {true, nullptr, "x", 1, Ordered::array({1, "2"})},
+                                  {Ordered{{"k", 1}}, Ordered{{"k", 12}}, Ordered::object()}};
+    static const Ordered types = {"string", "number", "integer", "boolean", "null"};
+    switch (below(depth > 0 ? 10 : 5)) {
+      case 0:
+        return {{"enum", pick(lists)}};
+      case 1:
+        return {{"const", pick(pick(lists))}, {"title", "constant"}};
+      case 2:
+        return {{"type", Ordered::array({pick(types), pick(types)})}};
+      case 5:
+      case 6:
+        return object(depth);
+      case 7: {
+        Ordered out = {{"type", "array"}, {"items", inner(depth - 1)}};
+        if (below(2) == 0) out["minItems"] = below(3);
+        if (below(2) == 0) out["maxItems"] = out.value("minItems", 0u) + below(3);
+        return out;
+      }
+      case 8: {
+        Ordered all = Ordered::array();
+        for (std::size_t i = 0; i <= below(3); ++i) all.push_back(inner(depth - 1));
+        return {{"anyOf", all}};
+      }
+      case 9: {
+        if (below(3) == 0) return Ordered::object();
+        const std::size_t i = below(3);
+        if (defs_[i].is_null()) defs_[i] = inner(0);
+        return {{"$ref", fmt::format("#/$defs/d~1{}~0", i)}};
+      }
+      default:
+        return {{"type", pick(types)}};
+    }
+  }
+
+  std::mt19937 random_;
+  Ordered root_;
+  std::vector<Ordered> defs_ = std::vector<Ordered>(3);
+};
+
+/// Bytes of `text` that the reader takes.
+std::size_t taken(const JsonGrammar& grammar, const std::string& text, bool& done) {
+  JsonReader reader(std::make_shared<JsonGrammar>(grammar));
+  std::size_t at = 0;
+  while (at < text.size() && reader.push(text[at])) ++at;
+  done = reader.done();
+  return at;
+}
+
+TEST(JsonSchema, TakesWhatIsValid) {
+  for (unsigned seed = 0; seed < 600; ++seed) {
+    Draw draw(seed);
+    const Ordered schema = draw.schema();
+    const auto grammar = compile_schema(schema, "s");
+    for (int i = 0; i < 5; ++i) {
+      const Ordered value = draw.value(schema, schema);
+      ASSERT_TRUE(valid(schema, value, schema)) << schema << value;
+      // Constants are taken as they are written, without spaces.
+      const std::string text = value.dump();
+      bool done = false;
+      ASSERT_EQ(taken(*grammar, text, done), text.size()) << schema << "\n" << text;
+      ASSERT_TRUE(done) << schema << "\n" << text;
+    }
+  }
+}
+
+TEST(JsonSchema, WhatItTakesIsValid) {
+  int ended = 0;
+  for (unsigned seed = 0; seed < 600; ++seed) {
+    Draw draw(seed);
+    const Ordered schema = draw.schema();
+    const auto grammar = compile_schema(schema, "s");
+    for (int i = 0; i < 5; ++i) {
+      JsonReader reader(grammar);
+      std::string text;
+      while (!reader.done() && text.size() < 400) {
+        std::vector<char> next;
+        for (int c = 0; c < 256; ++c) {
+          JsonReader other = reader;
+          if (other.push(static_cast<char>(c))) next.push_back(static_cast<char>(c));
+        }
+        ASSERT_FALSE(next.empty()) << schema << "\n" << text;  // no dead end
+        char c = next[draw.below(next.size())];
+        for (char end : {'"', ']', '}'}) {
+          if (std::ranges::count(next, end) > 0 && draw.below(2) == 0) c = end;
+        }
+        ASSERT_TRUE(reader.push(c));
+        text += c;
+      }
+      if (!reader.done()) continue;
+      ++ended;
+      const Ordered value = Ordered::parse(text, nullptr, false);
+      ASSERT_FALSE(value.is_discarded()) << text;
+      ASSERT_TRUE(valid(schema, value, schema)) << schema << "\n" << text;
+    }
+  }
+  EXPECT_GT(ended, 2000);
+}
+
+TEST(JsonSchema, PropertiesStandInTheirOrder) {
+  const Ordered schema = Ordered::parse(
+      R"({"type":"object","properties":{"b":{"type":"null"},"a":{"type":"null"},
+          "c":{"type":"null"}},"required":["a"]})");
+  const auto grammar = compile_schema(schema, "s");
+  auto takes = [&](const std::string& text) {
+    bool done = false;
+    return taken(*grammar, text, done) == text.size() && done;
+  };
+  EXPECT_TRUE(takes(R"({"b":null,"a":null,"c":null})"));
+  EXPECT_TRUE(takes(R"({ "a" : null })"));
+  EXPECT_FALSE(takes(R"({"a":null,"b":null})"));
+  EXPECT_FALSE(takes(R"({"b":null})"));
+  EXPECT_FALSE(takes(R"({"b":null,"c":null})"));
+  EXPECT_FALSE(takes(R"({})"));
+  EXPECT_FALSE(takes(R"({"a":null,})"));
+  EXPECT_FALSE(takes(R"({"a":null,"d":null})"));
+}
+
+TEST(JsonSchema, MasksAreThoseOfEachToken) {
+  const TestServer server;
+  const serve::TokenTexts texts(server.tokenizer());
+  const auto grammar = compile_schema(
+      Ordered::parse(R"({"type":"object","properties":{"name":{"enum":["The sky","The","sea"]},
+                         "free":{}},"required":["name","free"]})"),
+      "s");
+  const std::string text = R"({"name":"The sky","free":[{"text é":"\u00e9 x", "n":-12.5e3},true]})";
+  JsonReader reader(grammar);
+  for (char c : text) {
+    std::vector<float> logits(server.tokenizer().size());
+    const std::size_t left = texts.mask(reader, logits);
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      JsonReader next = reader;
+      bool takes = !texts[i].empty();
+      for (std::size_t j = 0; takes && j < texts[i].size(); ++j) takes = next.push(texts[i][j]);
+      taken += takes ? 1 : 0;
+      ASSERT_EQ(logits[i] == 0, takes) << text << " before " << c << ": " << texts[i];
+    }
+    ASSERT_EQ(left, taken);
+    ASSERT_TRUE(reader.push(c));
+  }
+  EXPECT_TRUE(reader.done());
+}
+
+/// A model whose logits are random: what it writes is held together by the masks alone.
+TEST(JsonSchema, RandomTokensMakeValidTexts) {
+  const TestServer server;
+  const serve::TokenTexts texts(server.tokenizer());
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  int ended = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    Draw draw(seed);
+    const Ordered schema = draw.schema();
+    const auto grammar = compile_schema(schema, "s");
+    for (const float temperature : {0.0f, 1.0f}) {
+      Sampler sampler({.temperature = temperature, .seed = seed});
+      JsonReader reader(grammar);
+      std::string text;
+      for (int made = 0; made < 200 && !reader.done(); ++made) {
+        std::vector<float> logits(server.tokenizer().size());
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          logits[i] =
+              normal(random) + (texts[i].find_first_of("\"]}") != std::string::npos ? 3 : 0);
+        }
+        ASSERT_GT(texts.mask(reader, logits), 0u) << schema << "\n" << text;
+        const Token token = sampler.sample(logits, {}).token;
+        for (char c : texts[static_cast<std::size_t>(token)]) {
+          ASSERT_TRUE(reader.push(c)) << schema << "\n" << text;
+          text += c;
+        }
+      }
+      if (!reader.done()) continue;
+      ++ended;
+      const Ordered value = Ordered::parse(text, nullptr, false);
+      ASSERT_TRUE(!value.is_discarded() && valid(schema, value, schema)) << schema << "\n" << text;
+    }
+  }
+  EXPECT_GT(ended, 80);
+}
+
+TEST(JsonSchema, AnswersOfTheServerAreValid) {
+  const TestServer server;
+  int ended = 0;
+  for (unsigned seed = 0; seed < 16; ++seed) {
+    Draw draw(seed);
+    const Ordered schema = draw.schema();
+    Json body = {{"messages", {{{"role", "user"}, {"content", "Write JSON about the sky."}}}},
+                 {"temperature", seed % 2 == 0 ? 0.0 : 1.5},
+                 {"seed", seed},
+                 {"max_tokens", 150}};
+    // Ordered, as clients send it.
+    std::string text = body.dump();
+    text.pop_back();
+    text += R"(,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,)";
+    text += "\"schema\":" + schema.dump() + "}}}";
+    const Reply reply = send(server.port(), "POST", "/v1/chat/completions", text);
+    ASSERT_EQ(reply.status, 200) << reply.body << schema;
+    const Json choice = reply.json()["choices"][0];
+    const std::string content = choice["message"]["content"];
+    const Ordered value = Ordered::parse(content, nullptr, false);
+    if (choice["finish_reason"] == "length") {
+      EXPECT_TRUE(value.is_discarded()) << content;
+      EXPECT_EQ(reply.json()["usage"]["completion_tokens"], 150);
+      continue;
+    }
+    ++ended;
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    EXPECT_TRUE(!value.is_discarded() && valid(schema, value, schema)) << schema << content;
+  }
+  EXPECT_GT(ended, 3);
+}
+
+TEST(JsonSchema, RefusesByName) {
+  Ordered chain = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/69"}}}}}};
+  chain["$defs"]["0"] = {{"type", "object"}};
+  for (int i = 1; i < 70; ++i) {
+    chain["$defs"][std::to_string(i)] = {{"type", "array"},
+                                         {"items", {{"$ref", fmt::format("#/$defs/{}", i - 1)}}}};
+  }
+  Ordered wide = {{"type", "object"}};
+  for (int i = 0; i < 129; ++i) wide["properties"][std::to_string(i)] = true;
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"3", "s"},
+      {R"({"type":"array"})", "s"},
+      {R"({})", "s"},
+      {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
+      {R"({"type":"object","properties":{"a":{"type":"string","pattern":"x"}}})",
+       "s.properties.a.pattern"},
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"date"}}})",
+       "s.properties.a.format"},
+      {R"({"type":"object","properties":{"a":{"type":"number","minimum":1}}})",
+       "s.properties.a.minimum"},
+      {R"({"type":"object","oneOf":[]})", "s.oneOf"},
+      {R"({"type":"object","additionalProperties":{"type":"string"}})", "s.additionalProperties"},
+      {R"({"type":"object","properties":3})", "s.properties"},
+      {R"({"type":"object","required":["a"]})", "s.required"},
+      {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
+      {R"({"type":"object","properties":{"a":{"type":"date"}}})", "s.properties.a.type"},
+      {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})",
+       "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
+      {R"({"type":"object","properties":{"a":{"anyOf":[true],"type":"null"}}})",
+       "s.properties.a.type"},
+      {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
+       "s.properties.a.minItems"},
+      {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
+       "s.properties.a.uniqueItems"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#"}}})", "s.properties.a.$ref"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
+           {"b":{"$ref":"#/$defs/a"}}}}})",
+       "s.$defs.a.properties.b.$ref"},
+      {chain.dump(), "s.$defs.64"},
+      {wide.dump(), "s.properties"},
+  };
+  for (const auto& [text, place] : all) {
+    try {
+      compile_schema(Ordered::parse(text), "s");
+      ADD_FAILURE() << text;
+    } catch (const serve::ApiError& error) {
+      EXPECT_EQ(error.status(), 400);
+      EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
+      EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast::test
