@@ -42,10 +42,10 @@ bool JsonReader::in_free_string() const {
 }
 
 bool JsonReader::push(char c) {
+  if (done()) return whitespace(c) && ++space_ <= kSpace;
   // All ways have read the same JSON, so that they are between two parts together.
-  if (whitespace(c) && std::ranges::any_of(ways_, [](const Way& way) {
-        return !way.empty() && structural(way.back().place);
-      })) {
+  if (whitespace(c) &&
+      std::ranges::any_of(ways_, [](const Way& way) { return structural(way.back().place); })) {
     if (++space_ > (started_ ? kSpace : 1)) return false;
   } else {
     space_ = 0;
@@ -53,7 +53,7 @@ bool JsonReader::push(char c) {
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < ways_.size(); ++i) {
-    if (ways_[i].empty() || !step(ways_[i], c)) continue;
+    if (!step(ways_[i], c)) continue;
     if (kept != i) std::swap(ways_[kept], ways_[i]);
     ++kept;
   }

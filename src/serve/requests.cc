@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/fail.h"
+#include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
 #include "text/question_form.h"
@@ -34,13 +35,16 @@ std::string bytes_of(const Json& value, const std::string& name) {
   if (value.is_number_unsigned() && number > 1)
     return fmt::format("{}B", value.get<std::uint64_t>());
   refuse(name,
-         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text such as \"1/8\"",
+         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text "
+         "such as \"1/8\"",
          name, shown(value));
 }
 
-/// The texts of a message's content.
-std::string content_of(Fields& message, const std::string& where) {
+/// The texts of a message's content; only one that calls functions may have
+/// none.
+std::string content_of(Fields& message, const std::string& where, bool calls) {
   const Json* content = message.find("content");
+  if (content == nullptr && calls) return "";
   if (content == nullptr) refuse(where + "content", "{}content is missing", where);
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
@@ -65,6 +69,62 @@ std::string content_of(Fields& message, const std::string& where) {
   return text;
 }
 
+/// tool_calls of a message for the template. Clients write arguments as text,
+/// templates want them as they are.
+Json calls_of(const Json& calls, const std::string& where) {
+  if (!calls.is_array()) refuse(where, "{}: {} is not an array of calls", where, shown(calls));
+  Json out = Json::array();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Json call = calls[i];
+    const std::string place = fmt::format("{}[{}].", where, i);
+    Fields f(call, place);
+    const Json* function = f.find("function");
+    if (f.text("type").value_or("function") != "function" || function == nullptr) {
+      refuse(place + "function", "{}function: only calls of functions are supported", place);
+    }
+    Fields about(*function, place + "function.");
+    if (!about.text("name")) refuse(place + "function.name", "{}function.name is missing", place);
+    if (const auto text = about.text("arguments")) {
+      try {
+        call["function"]["arguments"] = parse_json_text<Json>(*text, place);
+      } catch (const Error&) {  // a model may have written anything
+      }
+    }
+    out.push_back(std::move(call));
+  }
+  return out;
+}
+
+/// The functions that the model may call, as the template takes them; empty:
+/// none.
+std::string tools_of(Fields& f) {
+  const Json* tools = f.find("tools");
+  const std::string choice = [&]() -> std::string {
+    const Json* value = f.find("tool_choice");
+    if (value == nullptr) return "auto";
+    if (*value == "auto" || *value == "none") return *value;
+    throw ApiError(
+        400, "unsupported_parameter",
+        fmt::format("tool_choice: {} is not supported; known: \"auto\", \"none\"", shown(*value)),
+        "tool_choice");
+  }();
+  if (tools == nullptr) return "";
+  if (!tools->is_array()) refuse("tools", "tools: {} is not an array", shown(*tools));
+  for (std::size_t i = 0; i < tools->size(); ++i) {
+    Fields tool((*tools)[i], fmt::format("tools[{}].", i));
+    const Json* function = tool.find("function");
+    if (tool.text("type").value_or("") != "function" || function == nullptr) {
+      refuse(tool.full("type"), "{}: only tools of type \"function\" are supported",
+             tool.full("type"));
+    }
+    Fields about(*function, tool.full("function."));
+    if (!about.text("name")) {
+      refuse(about.full("name"), "{} is missing", about.full("name"));
+    }
+  }
+  return tools->empty() || choice == "none" ? "" : tools->dump();
+}
+
 std::vector<ChatMessage> messages_of(Fields& fields) {
   const Json* list = fields.find("messages");
   if (list == nullptr || !list->is_array() || list->empty()) {
@@ -76,13 +136,25 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     Fields message((*list)[i], where);
     std::string role = message.text("role").value_or("");
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant") {
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
       refuse(where + "role",
-             "{}role: {} is none of \"system\", \"developer\", \"user\", \"assistant\"", where,
-             shown(Json(role)));
+             "{}role: {} is none of \"system\", \"developer\", \"user\", "
+             "\"assistant\", \"tool\"",
+             where, shown(Json(role)));
     }
-    out.push_back({role, content_of(message, where)});
-    message.only("tool_calls", Json::array());
+    Json more = Json::object();
+    const Json* calls = role == "assistant" ? message.find("tool_calls") : nullptr;
+    if (calls != nullptr && !calls->empty()) {
+      more["tool_calls"] = calls_of(*calls, where + "tool_calls");
+    }
+    if (role == "tool") {
+      for (const char* name : {"tool_call_id", "name"}) {
+        if (const auto text = message.text(name)) more[name] = *text;
+      }
+    }
+    out.push_back({role, content_of(message, where, more.contains("tool_calls")),
+                   more.empty() ? "" : more.dump()});
+    if (role != "assistant") message.only("tool_calls", Json::array());
     message.only("function_call", nullptr);
     message.only("audio", nullptr);
     message.ignore({"refusal", "annotations"});
@@ -206,11 +278,13 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
 
 /// Tokens of a conversation whose first message goes on after a context.
 std::vector<Token> after_context(const Tokenizer& tokenizer, std::vector<ChatMessage> messages) {
-  // The placeholder of the text that was read, a private code point that texts do not use.
+  // The placeholder of the text that was read, a private code point that texts
+  // do not use.
   constexpr std::string_view place = "\uE0B0\uE0A2\uE0B0";
   if (messages[0].role != "user") {
     refuse("messages[0].role",
-           "messages[0].role: the first message after a context must be of the user; the system's "
+           "messages[0].role: the first message after a "
+           "context must be of the user; the system's "
            "belongs into POST /v1/contexts");
   }
   messages[0].content.insert(0, place);
@@ -268,8 +342,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
     out.job.generate.alternatives = *top;
   }
-  f.only("tools", Json::array());
-  f.only("tool_choice", "none");
+  const std::string tools = tools_of(f);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("reasoning_effort", "none");
@@ -277,19 +350,34 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   parse_place(f, limits, contexts, out);
   f.end();
   Job& job = out.job;
+  const auto encode = [&](std::span<const ChatMessage> all) {
+    try {
+      return encode_chat(tokenizer, all, true, tools);
+    } catch (const Error& error) {
+      if (tools.empty() || error.code() != ErrorCode::unsupported) throw;
+      throw ApiError(400, "unsupported_parameter", fmt::format("tools: {}", error.what()), "tools");
+    }
+  };
   naming("messages", [&] {
     if (job.context) {
+      if (!tools.empty()) {
+        throw ApiError(400, "unsupported_parameter",
+                       "tools: they stand before the text of a context, which "
+                       "is read already",
+                       "tools");
+      }
       job.prompt = after_context(tokenizer, std::move(messages));
       return;
     }
-    job.prompt = encode_chat(tokenizer, messages);
+    job.prompt = encode(messages);
     job.compress_at = job.prompt.size();
-    // The first turn is what the method summarizes, so that later turns find it summarized.
+    // The first turn is what the method summarizes, so that later turns find it
+    // summarized.
     std::size_t first = 0;
     while (first < messages.size() && messages[first].role != "user") ++first;
     if (first + 1 < messages.size() && job.cache.protocol == Protocol::prefill &&
         job.cache.policy.info().window_policy != WindowPolicy::all) {
-      const std::vector<Token> turn = encode_chat(tokenizer, std::span(messages).first(first + 1));
+      const std::vector<Token> turn = encode(std::span(messages).first(first + 1));
       if (turn.size() < job.prompt.size() &&
           std::equal(turn.begin(), turn.end(), job.prompt.begin())) {
         job.compress_at = turn.size();
@@ -317,7 +405,8 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
   f.end();
   Job& job = out.job;
-  // An answer begins a text for a client, but goes on after the prompt, its leading space included.
+  // An answer begins a text for a client, but goes on after the prompt, its
+  // leading space included.
   job.generate.text_start = false;
   if (prompt->is_array() && prompt->size() == 1 && (*prompt)[0].is_string()) prompt = &(*prompt)[0];
   if (prompt->is_string()) {
@@ -330,7 +419,8 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
     for (const Json& token : *prompt) {
       if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
         refuse("prompt",
-               "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
+               "prompt: {} is not a token from 0 to {}; one prompt a request "
+               "is supported",
                shown(token), tokenizer.size() - 1);
       }
       job.prompt.push_back(token.get<Token>());

@@ -1,0 +1,78 @@
+#include "serve/requests.h"
+
+#include <gmock/gmock.h>
+
+#include "serve/api_error.h"
+#include "serve/client.h"
+
+namespace ballast::test {
+namespace {
+
+using serve::ApiError;
+using serve::TextRequest;
+using testing::HasSubstr;
+using Ordered = nlohmann::ordered_json;
+
+/// Requests to the shipped model with a chat template that shows what reaches it.
+class ServeTools : public testing::Test {
+ protected:
+  static Vocabulary vocabulary() {
+    Vocabulary out = read_vocabulary(kMini);
+    out.chat_template =
+        "{% if tools %}{{ tools[0].function.name }} {% endif %}"
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments.city }})"
+        "{% endfor %}{{ m.tool_call_id }}{% endfor %}";
+    return out;
+  }
+  std::string prompt(const std::string& body) {
+    const TextRequest request = parse_chat(Ordered::parse(body), limits_, tokenizer_, contexts_);
+    return tokenizer_.decode(request.job.prompt);
+  }
+  std::string param_of(const std::string& body) {
+    try {
+      return "none; " + prompt(body);
+    } catch (const ApiError& error) {
+      return error.to_json()["error"]["param"];
+    }
+  }
+
+  const Tokenizer tokenizer_{vocabulary()};
+  serve::RequestLimits limits_{"mini", 16, 16, {}};
+  serve::Memory memory_{std::size_t{1} << 30};
+  std::vector<std::string> refused_;
+  serve::Contexts contexts_{TestServer::mini(), memory_, {}, refused_};
+};
+
+const std::string kTools = R"("tools":[{"type":"function","function":{"name":"weather",
+    "parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}])";
+const std::string kSaid = R"("messages":[{"role":"user","content":"How is it?"},
+    {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":
+        {"name":"weather","arguments":"{\"city\": \"Oslo\"}"}}]},
+    {"role":"tool","tool_call_id":"1","content":"cold"}])";
+
+TEST_F(ServeTools, ReachTheTemplate) {
+  const std::string text = prompt("{" + kTools + "," + kSaid + "}");
+  EXPECT_THAT(text, testing::StartsWith("weather <user>How is it?"));
+  EXPECT_THAT(text, HasSubstr("<assistant>weather(Oslo)"));
+  EXPECT_THAT(text, HasSubstr("<tool>cold1"));
+  EXPECT_THAT(prompt("{" + kTools + R"(,"tool_choice":"none",)" + kSaid + "}"),
+              testing::StartsWith("<user>"));
+}
+
+TEST_F(ServeTools, AreRefusedByName) {
+  const std::string ask = R"({"messages":[{"role":"user","content":"x"}],)";
+  EXPECT_EQ(param_of(ask + R"("tools":3})"), "tools");
+  EXPECT_EQ(param_of(ask + R"("tools":[{"type":"web_search"}]})"), "tools[0].type");
+  EXPECT_EQ(param_of(ask + R"("tools":[{"type":"function","function":{}}]})"),
+            "tools[0].function.name");
+  EXPECT_EQ(param_of(ask + kTools + R"(,"tool_choice":"required"})"), "tool_choice");
+  EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant"}]})"), "messages[0].content");
+  EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})"),
+            "messages[0].tool_calls[0].function");
+  EXPECT_EQ(param_of(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})"),
+            "messages[0].tool_calls");
+}
+
+}  // namespace
+}  // namespace ballast::test
