@@ -34,19 +34,80 @@ Json request(int number) {
           {"ignore_eos", true}};
 }
 
-/// Streams that ask again and again for `seconds`, one in four leaving early. Every answer must be
+struct Kind {
+  std::string path;
+  Json body;
+};
+
+/// Requests that have beginnings in common or none, caches of several methods, a context, several
+/// choices, and JSON.
+std::vector<Kind> kinds(const TestServer& server) {
+  std::vector<Kind> out;
+  for (int i = 0; i < 4; ++i) out.push_back({"/v1/completions", request(i)});
+  std::string records;
+  for (int i = 0; i < 40; ++i) records += fmt::format("record {}: number {}.\n", i, i * 37 % 101);
+  for (int i = 0; i < 4; ++i) {
+    Json body = request(i);
+    body["prompt"] = records + body["prompt"].get<std::string>();
+    out.push_back({"/v1/completions", body});
+    if (i == 0) body["cache"] = {{"bytes", 0.25}};
+    if (i == 1) body["cache"] = {{"method", "snapkv:rate=0.25"}};
+    if (i == 2) body["n"] = 3;
+    if (i == 3) body["response_format"] = {{"type", "json_object"}};
+    out.push_back({"/v1/completions", body});
+  }
+  const Json context =
+      server.post("/v1/contexts", {{"text", records}, {"cache", {{"bytes", 0.25}}}}).json();
+  for (int i = 0; i < 4; ++i) {
+    Json body = {{"messages", {{{"role", "user"}, {"content", fmt::format("record {}?", i)}}}},
+                 {"temperature", i < 2 ? 0.0 : 1.0},
+                 {"seed", i},
+                 {"max_tokens", 24}};
+    if (i % 2 == 0) body["context"] = context["id"];
+    out.push_back({"/v1/chat/completions", body});
+  }
+  return out;
+}
+
+/// The texts of all choices; a line that says what went wrong otherwise.
+std::string text_of(const Reply& reply, bool stream) {
+  if (reply.status != 200) return fmt::format("status {}: {}", reply.status, reply.body);
+  std::vector<std::string> texts(16);
+  const auto add = [&](const Json& choice) {
+    std::string& text = texts.at(choice["index"]);
+    if (choice.contains("text")) text += choice["text"];
+    if (choice.contains("message")) text += choice["message"]["content"];
+    if (choice.contains("delta")) text += choice["delta"].value("content", "");
+  };
+  if (!stream) {
+    const Json json = reply.json();
+    for (const Json& choice : json["choices"]) add(choice);
+  } else {
+    const std::vector<std::string> events = events_of(reply.body);
+    if (events.empty() || events.back() != "[DONE]") return "no end: " + reply.body;
+    for (const std::string& event : events) {
+      if (event == "[DONE]") continue;
+      const Json json = Json::parse(event);
+      if (!json.contains("choices")) return event;
+      for (const Json& choice : json["choices"]) add(choice);
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, "|"));
+}
+
+/// Clients that ask again and again for `seconds`, one in four leaving early. Every answer must be
 /// the one that its request gets alone.
 void load(std::size_t streams, double seconds) {
   serve::ServerOptions options;
   options.slots = streams;
-  options.queue = streams;
+  options.queue = 8 * streams;  // of clients that left until that is noticed, too
   options.memory = std::size_t{512} << 20;
   const TestServer server(options);
-  constexpr int kKinds = 8;
+  const std::vector<Kind> all = kinds(server);
   std::vector<std::string> expected;
-  for (int i = 0; i < kKinds; ++i) {
-    expected.push_back(server.post("/v1/completions", request(i)).json()["choices"][0]["text"]);
-  }
+  for (const Kind& kind : all)
+    expected.push_back(text_of(server.post(kind.path, kind.body), false));
+  for (const std::string& text : expected) ASSERT_NE(text.find_first_not_of('|'), text.npos);
   std::atomic<int> whole = 0, left = 0, wrong = 0;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   auto clients = [&](auto until) {
@@ -55,30 +116,23 @@ void load(std::size_t streams, double seconds) {
       threads.emplace_back([&, c] {
         std::mt19937 random(static_cast<unsigned>(c));
         while (until()) {
-          const int kind = static_cast<int>(random() % kKinds);
-          Json body = request(kind);
-          body["stream"] = random() % 2 == 0;
+          const std::size_t kind = random() % all.size();
+          Json body = all[kind].body;
+          const bool stream = random() % 2 == 0;
+          body["stream"] = stream;
           if (random() % 4 == 0) {
             const Raw raw(server.port());
-            raw.write(post_text("/v1/completions", body.dump()));
+            raw.write(post_text(all[kind].path, body.dump()));
             if (random() % 2 == 0) raw.read("data: ");
             ++left;
             continue;
           }
-          const Reply reply = server.post("/v1/completions", body);
-          std::string text;
-          if (body["stream"] == true) {
-            for (const std::string& event : events_of(reply.body)) {
-              if (event == "[DONE]") continue;
-              text += Json::parse(event)["choices"][0]["text"].get<std::string>();
-            }
-          } else if (reply.status == 200) {
-            text = reply.json()["choices"][0]["text"];
-          }
+          const std::string text = text_of(server.post(all[kind].path, body), stream);
           ++whole;
-          if (reply.status == 200 && text == expected[static_cast<std::size_t>(kind)]) continue;
+          if (text == expected[kind]) continue;
           ++wrong;
-          ADD_FAILURE() << reply.status << ": " << reply.body.substr(0, 400);
+          ADD_FAILURE() << "kind " << kind << ", stream " << stream << ": " << text.substr(0, 400)
+                        << "\nexpected: " << expected[kind];
         }
       });
     }
@@ -99,8 +153,8 @@ void load(std::size_t streams, double seconds) {
   }
   EXPECT_EQ(server.metric("streams"), 0);
   EXPECT_EQ(server.metric("requests_queued"), 0);
-  fmt::print("{} whole answers, {} clients left, {} MiB before, {} after\n", whole.load(),
-             left.load(), before >> 20, resident() >> 20);
+  fmt::print("{} whole answers, {} wrong, {} clients left, {} MiB before, {} after\n", whole.load(),
+             wrong.load(), left.load(), before >> 20, resident() >> 20);
 }
 
 /// A request that no client library sends.

@@ -95,9 +95,9 @@ TEST(Scheduler, KeptBeginningsMakeRoom) {
   const Tight tight(2000);
   const TestServer& server = *tight.server;
   EXPECT_EQ(server.post("/v1/completions", ask("The sky is", 2000)).status, 200);
-  EXPECT_EQ(server.metric("prefixes"), 1);
+  wait_for([&] { return server.metric("prefixes") == 1; });  // kept once the answer is sent
   EXPECT_EQ(server.post("/v1/completions", ask("Grass is", 2000)).status, 200);
-  EXPECT_EQ(server.metric("prefixes"), 1);
+  wait_for([&] { return server.metric("prefixes") == 1; });
   const Reply never = server.post("/v1/completions", ask("Water is", 4000));
   EXPECT_EQ(never.status, 400);
   EXPECT_EQ(never.code(), "insufficient_memory");
