@@ -54,8 +54,9 @@ bool has_scores(const KvSource& source, const Policy& policy) {
   return source.score_name() == to_string(policy.attention_stats().replay);
 }
 
-/// The scores of the source, or those of self-attention: the text's own queries see all of it.
-void score_layer(const KvSource& source, std::size_t layer, Cache& cache) {
+/// The scores of the source, or those of self-attention: the queries of the first `asked` tokens
+/// see all of the text.
+void score_layer(const KvSource& source, std::size_t layer, std::size_t asked, Cache& cache) {
   const KvShape& s = source.shape();
   if (has_scores(source, cache.options().policy)) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
@@ -65,8 +66,8 @@ void score_layer(const KvSource& source, std::size_t layer, Cache& cache) {
   }
   cache.start_replay(layer, {});
   const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
-  for (std::size_t t = 0; t < s.tokens; t += chunk) {
-    const std::size_t count = std::min(chunk, s.tokens - t);
+  for (std::size_t t = 0; t < asked; t += chunk) {
+    const std::size_t count = std::min(chunk, asked - t);
     Matrix out(count, s.heads * s.value_dim);
     cache.replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
                  read_tokens(source, Part::value, layer, t, count).view(),
@@ -126,7 +127,9 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
       out.scores = has_scores(source, options.policy) ? source.score_name() : "self-attention";
       for (std::size_t l = 0; l < s.layers; ++l) {
         const Stopwatch watch;
-        score_layer(source, l, out.cache);
+        // The queries of the error are not known to it, unless there are no others.
+        const std::size_t asked = s.tokens - out.queries;
+        score_layer(source, l, asked > 0 ? asked : s.tokens, out.cache);
         out.layers[l].seconds += watch.seconds();
       }
     }

@@ -23,7 +23,8 @@ struct Compressed {
   std::vector<CompressedLayer> layers;
   std::size_t queries = 0;  ///< last ones, asked again at the end for the error
   /// Methods with a second reading: what tokens were scored by. score= where the source has such
-  /// scores, else self-attention: the text's own queries see all of it. Empty: nothing was scored.
+  /// scores, else self-attention: the text's own queries, but for those of the error, see all of
+  /// it. Empty: nothing was scored.
   std::string scores;
 };
 
