@@ -117,7 +117,8 @@ GgufEntry read_entry(Cursor& in) {
 struct Placed {
   TensorView tensor;
   std::uint64_t begin;
-  std::size_t bytes;
+  std::size_t bytes = 0;
+  std::string unreadable;  ///< its type, if that is none of ours; then its size is not known
 };
 
 Placed read_tensor(Cursor& in) {
@@ -134,12 +135,12 @@ Placed read_tensor(Cursor& in) {
   std::reverse(tensor.shape.begin(), tensor.shape.end());
   auto number = in.number<std::uint32_t>(what);
   std::optional<TensorType> type = tensor_type_of_gguf(number);
-  require(type.has_value(), ErrorCode::unsupported,
-          "{}: {} has the unsupported type {}; supported are F32, F16, BF16, F64, I8 to I64, Q4_0, "
-          "Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL",
-          in.file(), what, gguf_type_name(number));
-  tensor.type = *type;
   placed.begin = in.number<std::uint64_t>(what);
+  if (!type) {
+    placed.unreadable = gguf_type_name(number);
+    return placed;
+  }
+  tensor.type = *type;
   std::size_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   require(row % block_size(tensor.type) == 0,
           "{}: {} has rows of {} numbers, but blocks of type {} hold {}", in.file(), what, row,
@@ -215,7 +216,18 @@ Gguf::Gguf(const std::filesystem::path& path) try
   require(std::has_single_bit(alignment) && alignment <= (1u << 20),
           "{}: general.alignment is {}, not a power of two up to 2^20", file, alignment);
   std::vector<Placed> placed;
-  for (std::uint64_t i = 0; i < tensor_count; ++i) placed.push_back(read_tensor(in));
+  for (std::uint64_t i = 0; i < tensor_count; ++i) {
+    Placed tensor = read_tensor(in);
+    if (tensor.unreadable.empty()) {
+      placed.push_back(std::move(tensor));
+    } else {
+      require(unreadable_.emplace(tensor.tensor.name, tensor.unreadable).second,
+              "{}: the tensor '{}' appears twice", file, printable(tensor.tensor.name));
+    }
+  }
+  if (placed.empty() && !unreadable_.empty()) {
+    fail_unreadable(unreadable_.begin()->first, unreadable_.begin()->second);
+  }
   std::size_t begin = (in.position() + alignment - 1) / alignment * alignment;
   std::span<const std::byte> all = file_->bytes();
   place(placed, all.subspan(std::min(begin, all.size())), alignment, file);
@@ -229,8 +241,9 @@ Gguf::Gguf(Gguf&&) noexcept = default;
 Gguf& Gguf::operator=(Gguf&&) noexcept = default;
 
 void Gguf::add_tensor(TensorView tensor) {
-  require(by_name_.emplace(tensor.name, tensors_.size()).second,
-          "{}: the tensor '{}' appears twice", path_.string(), printable(tensor.name));
+  require(
+      !unreadable_.contains(tensor.name) && by_name_.emplace(tensor.name, tensors_.size()).second,
+      "{}: the tensor '{}' appears twice", path_.string(), printable(tensor.name));
   tensors_.push_back(std::move(tensor));
 }
 
@@ -243,7 +256,16 @@ void Gguf::fail_missing(std::string_view key) const {
   fail("{}: the key '{}' is missing", path_.string(), printable(key));
 }
 
+void Gguf::fail_unreadable(const std::string& name, const std::string& type) const {
+  fail(ErrorCode::unsupported,
+       "{}: the tensor '{}' has the unsupported type {}; supported are F32, F16, BF16, F64, I8 to "
+       "I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL",
+       path_.string(), printable(name), type);
+}
+
 const TensorView* Gguf::find_tensor(std::string_view name) const {
+  const auto unreadable = unreadable_.find(std::string(name));
+  if (unreadable != unreadable_.end()) fail_unreadable(unreadable->first, unreadable->second);
   auto found = by_name_.find(std::string(name));
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }

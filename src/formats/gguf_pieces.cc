@@ -3,6 +3,7 @@
 #include "ballast/engine/gguf.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
+#include "base/printable.h"
 
 namespace ballast {
 namespace {
@@ -30,12 +31,17 @@ void Gguf::join_pieces() try {
     require(piece.find<std::uint64_t>("split.no") == i &&
                 piece.find<std::uint64_t>("split.count") == count,
             "{}: not piece {} of {}, as its name says", piece.path_.string(), i + 1, count);
+    for (auto& [name, type] : piece.unreadable_) {
+      require(!by_name_.contains(name) && unreadable_.emplace(name, type).second,
+              "{}: the tensor '{}' appears twice", piece.path_.string(), printable(name));
+    }
     for (TensorView& tensor : piece.tensors_) add_tensor(std::move(tensor));
     pieces_.push_back(std::move(piece.file_));
   }
-  const auto tensors = find<std::uint64_t>("split.tensors.count").value_or(tensors_.size());
-  require(tensors == tensors_.size(), "{}: the model has {} tensors, its {} pieces hold {}",
-          path_.string(), tensors, count, tensors_.size());
+  const std::size_t held = tensors_.size() + unreadable_.size();
+  const auto tensors = find<std::uint64_t>("split.tensors.count").value_or(held);
+  require(tensors == held, "{}: the model has {} tensors, its {} pieces hold {}", path_.string(),
+          tensors, count, held);
 } catch (const Error& error) {
   rethrow_from_file(error);
 }

@@ -210,6 +210,29 @@ TEST_F(GgufTest, RefusesBadTensors) {
   EXPECT_THAT(refusal(twice), HasSubstr("'a' appears twice"));
 }
 
+// A model may have tensors that it does not need, of types that are not known.
+TEST_F(GgufTest, ATypeThatCannotBeReadMattersWhenItIsAskedFor) {
+  Bytes b;
+  b.head(3, 3, 0).tensor("a", {2}, 0, 0).tensor("odd", {256}, 16, 32).tensor("b", {1}, 0, 128);
+  b.align().raw(std::string(160, 'x'));
+  const Gguf file(put(b));
+  EXPECT_EQ(file.tensors().size(), 2u);
+  EXPECT_NE(file.find_tensor("b"), nullptr);
+  EXPECT_EQ(file.find_tensor("c"), nullptr);
+  for (const auto& ask : {+[](const Gguf& f) { (void)f.find_tensor("odd"); },
+                          +[](const Gguf& f) { (void)f.tensor("odd"); }}) {
+    EXPECT_THAT(error_of([&] { ask(file); }),
+                HasSubstr("t.gguf: the tensor 'odd' has the unsupported type IQ2_XXS"));
+  }
+  Bytes twice;
+  twice.head(3, 3, 0)
+      .tensor("a", {2}, 0, 0)
+      .tensor("odd", {256}, 16, 32)
+      .tensor("odd", {1}, 0, 128);
+  twice.align().raw(std::string(160, 'x'));
+  EXPECT_THAT(refusal(twice), HasSubstr("'odd' appears twice"));
+}
+
 TEST_F(GgufTest, WritesWhatItReads) {
   auto path = dir_ / "w.gguf";
   std::vector<std::string> tokens = {"<s>", "", "\xff\n"};

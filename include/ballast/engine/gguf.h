@@ -91,15 +91,16 @@ class Gguf {
   }
 
   /// In the order of their bytes, piece by piece. Shapes are outermost first: the reverse of the
-  /// file's.
+  /// file's. Tensors of types that cannot be read are left out: a model may not need them.
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  /// Null if there is none of that name.
+  /// Null if there is none of that name. Throws Error if its type cannot be read.
   const TensorView* find_tensor(std::string_view name) const;
   /// Throws Error if there is none of that name.
   const TensorView& tensor(std::string_view name) const;
 
  private:
   [[noreturn]] void fail_missing(std::string_view key) const;
+  [[noreturn]] void fail_unreadable(const std::string& name, const std::string& type) const;
   void add_tensor(TensorView tensor);
 
   std::filesystem::path path_;
@@ -110,6 +111,7 @@ class Gguf {
   std::unordered_map<std::string_view, std::size_t> by_key_;
   std::vector<TensorView> tensors_;
   std::unordered_map<std::string, std::size_t> by_name_;
+  std::unordered_map<std::string, std::string> unreadable_;  ///< tensors' names and types
 };
 
 /// Writes a GGUF file, version 3: first all keys and declarations, then the tensors' numbers in the
