@@ -96,7 +96,8 @@ std::vector<Parameter> snapkv_parameters() {
   using Kind = Parameter::Kind;
   std::vector<Parameter> all = {
       {"observe", Kind::integer, "32", 1, 65536, "", "last tokens whose queries choose"},
-      {"kernel", Kind::integer, "5", 1, 65, "", "tokens pooled, the middle one being scored"},
+      {"kernel", Kind::integer, "5", 1, 65, "",
+       "tokens pooled, the middle one scored; even: as the next odd one"},
       {"pooling", Kind::choice, "average", 0, 0, "average|max", "how neighbours are pooled"}};
   const std::vector<Parameter> heads = adaptive_parameters("uniform");
   all.insert(all.end(), heads.begin(), heads.end());

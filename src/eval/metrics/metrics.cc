@@ -135,7 +135,7 @@ double code_similarity(std::string_view prediction, std::string_view truth) {
 std::optional<std::string> last_number(std::string_view answer) {
   const auto numbers = find_numbers(answer);
   if (numbers.empty()) return std::nullopt;
-  const std::string& last = numbers.back();
+  const std::string last = ascii_digits(numbers.back());
   return last.substr(std::min(last.find_first_not_of('0'), last.size() - 1));
 }
 

@@ -111,10 +111,20 @@ std::vector<std::string> find_numbers(std::string_view text) {
     const auto code = static_cast<UChar32>(c.code);
     const bool digit = u_charType(code) == U_DECIMAL_DIGIT_NUMBER;
     if (digit && !within) numbers.emplace_back();
-    if (digit) numbers.back() += static_cast<char>('0' + u_charDigitValue(code));
+    if (digit) numbers.back() += text.substr(i - c.length, c.length);
     within = digit;
   }
   return numbers;
+}
+
+std::string ascii_digits(std::string_view number) {
+  std::string out;
+  for (std::size_t i = 0; i < number.size();) {
+    const Utf8Char c = next_utf8(number, i);
+    i += c.length;
+    out += static_cast<char>('0' + u_charDigitValue(static_cast<UChar32>(c.code)));
+  }
+  return out;
 }
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {

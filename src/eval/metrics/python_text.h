@@ -30,8 +30,10 @@ std::vector<std::string> split_at(std::string_view text, char separator);
 std::string strip(std::string_view text);
 /// text.lstrip("\n").split("\n")[0]
 std::string first_line(std::string_view text);
-/// re.findall(r"\d+", text), each with ASCII digits.
+/// re.findall(r"\d+", text): digits of every script, as they stand.
 std::vector<std::string> find_numbers(std::string_view text);
+/// Such a number in ASCII digits, as int() reads it.
+std::string ascii_digits(std::string_view number);
 /// text.replace(from, to); `from` is not empty.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 

@@ -23,7 +23,7 @@ TEST(PythonText, WhitespaceDigitsAndCaseAreUnicode) {
   EXPECT_EQ(strip("\xe2\x80\x83 a b \n"), "a b");
   EXPECT_EQ(strip(" \n"), "");
   EXPECT_EQ(to_lower("ΟΔΟΣ É"), "οδος é");
-  EXPECT_EQ(find_numbers("a12b٣٤,007"), (Texts{"12", "34", "007"}));
+  EXPECT_EQ(find_numbers("a12b٣٤,007"), (Texts{"12", "٣٤", "007"}));
   EXPECT_EQ(first_line("\n\nab\ncd"), "ab");
   EXPECT_EQ(first_line(""), "");
   EXPECT_EQ(count_code_points("né\xff"), 3u);
@@ -81,6 +81,7 @@ TEST(CountScore, IsTheShareOfRightNumbers) {
   EXPECT_DOUBLE_EQ(count_score("There are 8.", "8"), 1.0);
   EXPECT_DOUBLE_EQ(count_score("8 of 10", "8"), 0.5);
   EXPECT_DOUBLE_EQ(count_score("eight", "8"), 0.0);
+  EXPECT_DOUBLE_EQ(count_score("8 or ٨", "8"), 0.5);  // compared as texts
 }
 
 TEST(CodeSimilarity, TakesTheFirstLineThatLooksLikeCode) {
@@ -111,6 +112,7 @@ TEST(LineNumber, IsTheLastInTheAnswer) {
   EXPECT_EQ(last_number("The number is 12, not 7."), "7");
   EXPECT_EQ(last_number("<0042>"), "42");
   EXPECT_EQ(last_number("000"), "0");
+  EXPECT_EQ(last_number("٠٣٤"), "34");  // read as numbers
   EXPECT_EQ(last_number("none"), std::nullopt);
   EXPECT_TRUE(line_is_right("line 3: <2416>", "2416"));
   EXPECT_TRUE(line_is_right("02416.", "2416"));
