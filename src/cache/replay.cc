@@ -252,6 +252,7 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
       add_before(mine.segments, std::min(kFirst, begin), mine.scored);
       mine.scored.push_back(slice(window, chunk->first, chunk->count));
       mine.scored.push_back(segment);
+      for (Segment& one : mine.scored) one.role = Role::normaliser;  // answers are not wanted
     }
     mine.segments.push_back(segment);
   });

@@ -98,20 +98,6 @@ void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& chea
   for (ScoredRun& run : runs) run.floor = floor;
 }
 
-/// Half of the part of all scores that the allocation evicts: the part of the budget for a sample
-/// where none is given. Where attention is sharp, little of it is evicted.
-double chosen_part(const Allocation& allocation, std::span<const ScoredRun> runs,
-                   std::size_t tiers) {
-  double all = 0, evicted = 0;
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    for (std::size_t i = 0; i < runs[r].scores.size(); ++i) {
-      all += double{runs[r].scores[i]};
-      if (allocation.runs[r][i] == tiers) evicted += double{runs[r].scores[i]};
-    }
-  }
-  return all > 0 ? evicted / all / 2 : 0;
-}
-
 /// Entries of each head's sample within the bytes that the allocation leaves: equal ones, or all
 /// that a head evicts where that is less.
 std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSample& rest,
@@ -194,11 +180,7 @@ Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t>
               tiers.back(), (budget - std::min(budget, fixed)) / heads);
   }
   const RestSample rest = rest_of(options().policy, tiers);
-  if (rest.kind == Rest::none) return allocate(runs, tiers, budget, fixed);
-  const double part = rest.part > 0
-                          ? rest.part
-                          : chosen_part(allocate(runs, tiers, budget, fixed), runs, tiers.size());
-  const auto sample = static_cast<std::size_t>(part * static_cast<double>(budget));
+  const auto sample = static_cast<std::size_t>(rest.part * static_cast<double>(budget));
   return allocate(runs, tiers, budget - sample, fixed);
 }
 

@@ -367,8 +367,7 @@ const MethodInfo& replay_method() {
     all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
                    "a weighted sample of what is evicted, drawn or balanced (prefill)"});
     all.push_back(
-        {"sample", Parameter::Kind::real, "0.5", 0, 1, "",
-         "part of the bytes that rest= takes; 0: half of the part of the scores that is evicted"});
+        {"sample", Parameter::Kind::real, "0.5", 0, 1, "", "part of the bytes that rest= takes"});
     return all;
   }();
   static const MethodInfo info = {

@@ -22,7 +22,7 @@ enum class Rest : std::uint8_t { none, uniform, balance };
 /// A sample of what is evicted, with weights. It takes part of the budget.
 struct RestSample {
   Rest kind = Rest::none;
-  double part = 0;  ///< of the budget, from 0 to 1; 0: chosen by the scores
+  double part = 0;  ///< of the budget, from 0 to 1
   Tier tier;        ///< of its entries; bytes: with the weight
 };
 
