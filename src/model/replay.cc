@@ -47,6 +47,9 @@ std::size_t chunk_of(const CacheOptions& options) {
              : options.recording.replay_chunk;
 }
 
+/// The caller of a second reading wants it to end.
+struct Stopped {};
+
 }  // namespace
 
 ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
@@ -71,7 +74,7 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   return !sequence.cache().needs_replay() || read_again(sequence, options);
 }
 
-bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
+bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
   Cache& cache = sequence.cache();
   const ModelConfig& config = model().config();
   const bool streams = cache.options().protocol == Protocol::stream;
@@ -80,17 +83,23 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
   require(text.size() >= due,
           "a second reading needs all {} tokens of the text, of which {} are known", due,
           text.size());
+  const std::size_t chunk = chunk_of(cache.options());
+  const bool tells = options.progress && (!streams || due > chunk);
+  std::size_t done = text.size() - due;
+  const Forward::OnAttention tell = [&](const AttentionStep&) {
+    if (tells && !options.progress(done, text.size())) throw Stopped{};
+  };
   std::vector<Matrix>& kept = forward_->output_grams;
   for (std::size_t l = 0; l < config.layers; ++l) {
     const LayerWeights& weights = model().weights().layers[l];
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
     cache.start_replay(l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
+    tell({});
   }
   const ReplayWording& wording =
       options.wording.empty() ? forward_->replay_wording : options.wording;
-  const std::size_t chunk = chunk_of(cache.options());
   std::vector<Token> tokens;
-  for (std::size_t done = text.size() - due; done < text.size(); done += chunk) {
+  while (done < text.size()) {
     const std::size_t end = std::min(done + chunk, text.size());
     const std::span<const Token> before =
         text.subspan(done - std::min(done, Cache::kOverlap), std::min(done, Cache::kOverlap));
@@ -106,14 +115,15 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) {
     // Behind the text, or as far behind its start as the model's positions allow.
     const Run run{&sequence, tokens,
                   std::min(sequence.tokens(), config.max_positions - tokens.size())};
-    forward_->run({&run, 1}, 0);
-    if ((!streams || due > chunk) && options.progress && !options.progress(end, text.size())) {
-      cache.forget_replay();
-      return false;
-    }
+    forward_->run({&run, 1}, 0, tell);
+    done = end;
+    tell({});
   }
   if (streams) cache.end_chunk();
   return true;
+} catch (const Stopped&) {
+  sequence.cache().forget_replay();
+  return false;
 }
 
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {

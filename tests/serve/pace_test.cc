@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <utility>
+
+#include "ballast/engine/chat.h"
+#include "ballast/engine/generate.h"
+#include "serve/client.h"
 
 namespace ballast::test {
 namespace {
@@ -53,6 +58,47 @@ TEST(ChunkPace, AChunkTakesAsLongAsOthersMayWait) {
   EXPECT_EQ(pace.next(true), ChunkPace::kLeast);
   pace.took(256, 0);
   EXPECT_EQ(pace.next(true), ChunkPace::kMost);
+}
+
+TEST(Replay, TellsAndStopsBetweenLayers) {
+  const TestServer server;  // for its tokenizer
+  const Model& model = TestServer::mini();
+  std::string text;
+  for (int i = 0; i < 80; ++i) text += fmt::format("record {} is {}.\n", i, i * 7919 % 9973);
+  CacheOptions cache;
+  cache.policy = Policy::parse("replay:bytes=1/4");
+  Sequence sequence(model, cache);
+  Engine engine(model);
+  const std::vector<Token> tokens = server.tokenizer().encode(text, {});
+  engine.prefill(sequence, tokens, {.finish_prompt = false});
+  std::map<std::size_t, std::size_t> calls;  // by the tokens read again
+  ReplayOptions options{replay_wording(server.tokenizer(), false)};
+  options.progress = [&](std::size_t done, std::size_t) { return ++calls[done] > 0; };
+  ASSERT_TRUE(engine.replay(sequence, options));
+  const std::size_t layers = model.config().layers, chunks = calls.size() - 1;
+  EXPECT_GT(chunks, 1u);
+  EXPECT_EQ(calls[0], 2 * layers);  // what it prepares for each, and the first chunk
+  for (const auto& [done, count] : calls) {
+    if (done > 0) {
+      EXPECT_EQ(count, done == tokens.size() ? 1 : 1 + layers) << done;
+    }
+  }
+
+  // Stopped between two layers, it can be begun anew, with the same result.
+  const auto scores = [](const Sequence& s) {
+    const std::span<const float> all = s.cache().replay_scores(0, 0);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  const std::vector<float> expected = scores(sequence);
+  Sequence again(model, cache);
+  engine.prefill(again, tokens, {.finish_prompt = false});
+  std::size_t left = 3 * layers + 1;
+  options.progress = [&](std::size_t, std::size_t) { return --left > 0; };
+  EXPECT_FALSE(engine.replay(again, options));
+  EXPECT_EQ(left, 0u);
+  options.progress = {};
+  ASSERT_TRUE(engine.replay(again, options));
+  EXPECT_EQ(scores(again), expected);
 }
 
 }  // namespace

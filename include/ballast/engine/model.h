@@ -135,8 +135,8 @@ struct AttentionStep {
 /// A second reading before a prompt ends.
 struct ReplayOptions {
   ReplayWording wording;  ///< empty: that of the engine
-  /// Called after each chunk with the tokens read again and the total; false stops there, and the
-  /// reading must begin anew.
+  /// Called after each layer of each chunk, which takes seconds in large models, with the tokens
+  /// read again and the total; false stops there, and the reading must begin anew.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
   /// Questions that are known, as they will follow the text: for methods that take them into
   /// account (see Cache::replay_question), others ignore them.
