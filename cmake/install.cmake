@@ -1,12 +1,15 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ballast)
-# Targets of a component, known to others as ballast::<EXPORT_NAME>.
-function(ballast_install component)
-  install(TARGETS ${ARGN} EXPORT ballast-${component}-targets
+# COMPONENT names the Debian package that a file is in: cmake/packages.cmake.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME libballast-dev)
+# Targets of a part of find_package(), known to others as ballast::<EXPORT_NAME>.
+function(ballast_install part)
+  install(TARGETS ${ARGN} EXPORT ballast-${part}-targets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT ballast-${component}-targets NAMESPACE ballast:: DESTINATION ${package_dir})
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            COMPONENT libballast0 NAMELINK_COMPONENT libballast-dev)
+  install(EXPORT ballast-${part}-targets NAMESPACE ballast:: DESTINATION ${package_dir})
 endfunction()
 
 ballast_install(core ballast_core)
@@ -28,7 +31,7 @@ ballast_install(testing ballast_testing)
 
 if(BALLAST_ENGINE)
   ballast_install(engine ballast_engine)
-  install(TARGETS ballast_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ballast_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ballast)
   install(DIRECTORY include/ballast/engine DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ballast)
 endif()
 if(BALLAST_PYTHON)
@@ -39,8 +42,8 @@ if(BALLAST_PYTHON)
     set(python_dir lib/python3/dist-packages)
   endif()
   set(BALLAST_PYTHON_DIR ${python_dir} CACHE STRING "Where the Python package is installed")
-  install(TARGETS ballast_python DESTINATION ${BALLAST_PYTHON_DIR}/ballast)
-  install(DIRECTORY python/ballast DESTINATION ${BALLAST_PYTHON_DIR}
+  install(TARGETS ballast_python DESTINATION ${BALLAST_PYTHON_DIR}/ballast COMPONENT python3-ballast)
+  install(DIRECTORY python/ballast DESTINATION ${BALLAST_PYTHON_DIR} COMPONENT python3-ballast
           FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
           PATTERN "__pycache__" EXCLUDE)
 endif()
@@ -50,5 +53,5 @@ write_basic_package_version_file(ballast-config-version.cmake COMPATIBILITY Same
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ballast-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/ballast-config-version.cmake
         DESTINATION ${package_dir})
-install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ballast)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT ballast)

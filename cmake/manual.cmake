@@ -8,8 +8,9 @@ if(BALLAST_ENGINE AND Python3_FOUND)
             $<TARGET_FILE:ballast_program> ${manual}
     DEPENDS ballast_program ${CMAKE_CURRENT_SOURCE_DIR}/cmake/manual.py)
   add_custom_target(ballast_manual ALL DEPENDS ${manual}/ballast.bash ${manual}/_ballast)
-  install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT ballast)
   install(FILES ${manual}/ballast.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-          RENAME ballast)
-  install(FILES ${manual}/_ballast DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+          RENAME ballast COMPONENT ballast)
+  install(FILES ${manual}/_ballast DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions
+          COMPONENT ballast)
 endif()
