@@ -195,6 +195,8 @@ class Workspace {
   float* max;
   float* factors;  // rescale older sums when the maximum grows
 
+  std::optional<StorageType> packed_for;  // the type of keys whose order `packed` is in
+
   // Queries whose weights are updated together. Their logit rules are kept from block to block:
   // rebuilding them costs as much as part of the exponentials.
   static constexpr std::size_t kTogether = 8;
@@ -286,8 +288,12 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
                     Workspace& work, Use use) {
   const std::size_t m = queries.rows.rows;
   const std::size_t stride = packed_size(segment.keys.dim);
-  for (std::size_t q = 0; q < m; ++q) {
-    pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
+  // Segments of one type, as tiers have them, share the packed queries.
+  if (work.packed_for != segment.keys.type) {
+    for (std::size_t q = 0; q < m; ++q) {
+      pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
+    }
+    work.packed_for = segment.keys.type;
   }
   float mean_products[kQueryBlock];
   for (std::size_t q = 0; segment.keys.mean != nullptr && q < m; ++q) {
@@ -439,6 +445,7 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
                     std::span<const Segment> segments, const Logits& logits, Workspace& work,
                     PartialAttention& partial) {
   const Queries part = slice(queries, first, count);
+  work.packed_for.reset();  // other queries
   std::size_t entries = 0;
   for (const Segment& segment : segments) {
     const std::size_t n = segment.keys.rows;
