@@ -108,7 +108,7 @@ class Chat {
               "--cache 256M",
               o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache);
       // Exact until the bytes are passed, and bounded from then on.
-      if (!o.cache.protocol_given && !policy.info().whole_cache) {
+      if (!o.cache.protocol_given && can_stream(policy)) {
         cache_options_.protocol = Protocol::stream;
       }
     }

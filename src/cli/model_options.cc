@@ -128,6 +128,12 @@ void CacheFlags::refuse_overridden(std::string_view with) const {
   }
 }
 
+bool can_stream(const Policy& policy) {
+  if (!policy.info().whole_cache) return true;
+  const ReplayScore score = policy.attention_stats().replay;
+  return score == ReplayScore::max || score == ReplayScore::plain;
+}
+
 CacheOptions CacheFlags::parse() const {
   CacheOptions options;
   const bool sized = !cache.empty() || !memory.empty();
@@ -167,7 +173,12 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
   const std::size_t given =
       memory.empty() ? most : static_cast<std::size_t>(MemorySize::parse(memory).amount);
   most = std::min(most, given);
-  if (prompt * token > most && !protocol_given && !policy.info().whole_cache &&
+  // Beside its budget a second reading holds a chunk.
+  std::size_t chunk = 0;
+  if (policy.info().whole_cache) {
+    chunk = std::min(prompt + after, static_cast<std::size_t>(policy.integer("chunk"))) * token;
+  }
+  if (prompt * token > most && chunk < most && !protocol_given && can_stream(policy) &&
       options.protocol == Protocol::prefill) {
     options.protocol = Protocol::stream;
     options.expected_tokens = prompt;
@@ -181,9 +192,11 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
   }
   if (memory.empty()) return;
   const bool grows = options.protocol == Protocol::prefill && policy.keeps_generated();
-  const std::size_t later = grows ? after * token : 0;
+  const std::size_t later = grows                                  ? after * token
+                            : options.protocol == Protocol::stream ? chunk
+                                                                   : 0;
   require(given > later, "--memory {}: questions and answers of {} tokens take {} bytes alone",
-          memory, after, later);
+          memory, grows ? after : chunk / token, later);
   options.policy = policy.with("bytes", fmt::format("{}B", (given - later) / copies));
 }
 

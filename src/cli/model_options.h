@@ -29,6 +29,10 @@ struct LoadedModel {
   Engine engine;
 };
 
+/// Whether the method works in protocol stream: scores of a second reading that add up over the
+/// whole text do not.
+bool can_stream(const Policy& policy);
+
 void add_model_option(CLI::App& app, std::string& path);
 
 /// --method, --cache, --protocol, --cache-type, …
@@ -53,8 +57,7 @@ struct CacheFlags {
   /// Divides --memory between a text of `prompt` tokens and `after` tokens more: the method gets
   /// what these leave. `copies`: caches of the text that are held at once. Then makes options of
   /// prefill those of stream if the exact cache of the whole text, which prefill reads into,
-  /// exceeds
-  /// --memory or what is free, and says so on standard error unless `quiet`.
+  /// exceeds --memory or what is free, and says so on standard error unless `quiet`.
   void fit(CacheOptions& options, const Model& model, std::size_t prompt, std::size_t after,
            std::size_t copies, bool quiet) const;
   /// Throws Error if a flag was given that a saved cache overrides: `with`, "--load-cache".

@@ -10,6 +10,7 @@ namespace {
 using test::run_with;
 using test::Said;
 using test::Words;
+using test::operator+;
 
 const std::string kSource = BALLAST_SOURCE_DIR;
 
@@ -61,6 +62,44 @@ TEST(ShippedModel, FindsTheLinesOfARecordAndStops) { EXPECT_GE(count(right("reco
 
 TEST(ShippedModel, FindsThemInAQuarterOfTheCache) {
   EXPECT_GE(count(right("record", {"--cache", "1/4"})), 7u);
+}
+
+TEST(ShippedModel, FindsThemWhereTheExactCacheHasNoRoom) {
+  // The record's exact cache takes 2 MiB; with --memory the second reading goes chunk by chunk.
+  const Words ask = {"run",
+                     "-m",
+                     kSource + "/models/ballast-mini.gguf",
+                     "--context",
+                     kSource + "/examples/record.txt",
+                     "--questions",
+                     kSource + "/examples/record-questions.txt",
+                     "--memory",
+                     "1536K",
+                     "--json"};
+  const Said said = run_with(ask);
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.err, testing::HasSubstr("more than the 1.50 MiB given"));
+  for (const nlohmann::json& answer : said.json().at("answers")) {
+    EXPECT_LE(answer.at("cache").at("bytes").at("total"), 1536 * 1024);
+  }
+  EXPECT_GE(count(right("record", {"--memory", "1536K", "-q"})), 7u);
+  // Scores that add up over the whole text are of prefill.
+  const Said sums = run_with(ask + Words{"--method", "replay:score=rms", "-q"});
+  EXPECT_EQ(sums.exit_code, 0) << sums.err;
+}
+
+TEST(ShippedModel, AConversationForgetsByTheSecondReading) {
+  const std::string context = kSource + "/examples/record.txt";
+  const Words chat = {"chat",      "-m",    kSource + "/models/ballast-mini.gguf",
+                      "--context", context, "--stats",
+                      "-n",        "12"};
+  const std::string question = "What is the number in line digital-crystal?\n";
+  const Said exact = run_with(chat, question);
+  const Said small = run_with(chat + Words{"--cache", "512K"}, question);
+  ASSERT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_EQ(small.out, exact.out);
+  EXPECT_THAT(small.err, testing::HasSubstr(" KiB"));
+  EXPECT_THAT(exact.err, testing::HasSubstr(" MiB"));
 }
 
 TEST(ShippedModel, SaysWhatItIsToAGreeting) {
