@@ -32,10 +32,10 @@ longeval=../shared/data/longeval/200_lines.jsonl
 
 echo
 "$ballast" eval lines -m "$model" "${lines[@]}" --question-later --methods "$methods" \
-  --shares 0.25,0.0625 --show-kept --json=results/lines.json
+  --cache 1/4,1/16 --show-kept --json=results/lines.json
 echo
 "$ballast" eval needle -m "$model" --lengths 2048,3072,4000 --depth-count "$depths" --repeat 2 \
-  --question-later --methods "$methods" --shares 0.125 --show-kept --json=results/needle.json
+  --question-later --methods "$methods" --cache 1/8 --show-kept --json=results/needle.json
 echo
 "$ballast" report results/lines.json results/needle.json -o results/demo.html \
   --title 'What is still found when most of the cache is gone'

@@ -82,24 +82,24 @@ heavy() { # H2O, figure 2
 
 needle() { # BalanceKV, figure 4
   run needle needle -m "$model" --lengths 1024,2048,3072,4000 --depth-count "$(size 5 2)" \
-    --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes;snapkv:kernel=21" --shares 0.25
+    --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes;snapkv:kernel=21" --cache 0.25
 }
 passkey() {
   run passkey needle --passkey -m "$model" --lengths 2048,4000 --depth-count "$(size 5 2)" \
-    --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes" --shares 0.25
+    --repeat "$(size 3 1)" --methods "$most;balancekv:outliers=yes" --cache 0.25
 }
 lines() { # ClusterGen, table 1
   need lines longeval/200_lines.jsonl || return 0
   run lines lines -m "$model" --data "$data/longeval/200_lines.jsonl" --limit "$(size 50 2)" \
-    --shares 0.25 --methods "$all"
+    --cache 0.25 --methods "$all"
 }
 lines-65() { # what the paper keeps, and its windows (2,048 or 3,072 of 5,000 tokens) in proportion
   need lines-65 longeval/200_lines.jsonl || return 0
   run lines-65 lines -m "$model" --data "$data/longeval/200_lines.jsonl" --limit "$(size 50 2)" \
-    --shares 0.65 --methods "$most;kcenter:window=1350;kcenter:window=2020"
+    --cache 0.65 --methods "$most;kcenter:window=1350;kcenter:window=2020"
 }
 lines-short() { # the same where the model is surer: 60 and 120 lines
-  run lines-short lines -m "$model" --lines 60,120 --repeat "$(size 50 2)" --shares 0.5 \
+  run lines-short lines -m "$model" --lines 60,120 --repeat "$(size 50 2)" --cache 0.5 \
     --methods "$most"
 }
 light() { # BalanceKV, table 5: on lines, which the model can find, and as the paper, on LongBench
@@ -113,7 +113,7 @@ light() { # BalanceKV, table 5: on lines, which the model can find, and as the p
 ruler() {
   need ruler ruler/niah_multikey_3_4096.jsonl || return 0
   run ruler ruler -m "$model" --data "$data/ruler/niah_multikey_3_4096.jsonl" \
-    --limit "$(size 25 1)" --max-tokens 64 --shares 0.5 \
+    --limit "$(size 25 1)" --max-tokens 64 --cache 0.5 \
     --methods 'exact;balancekv;kcenter;h2o;snapkv;pyramidkv;streaming-llm;uniform'
 }
 longbench() { # BalanceKV, tables 1 and 6; ClusterGen, table 2

@@ -44,6 +44,7 @@ void add_eval_throughput(CLI::App& parent, std::function<void()>& task);
 void add_eval_needle(CLI::App& parent, std::function<void()>& task);
 void add_eval_quantized(CLI::App& parent, std::function<void()>& task);
 void add_eval_stream(CLI::App& parent, std::function<void()>& task);
+void add_eval_records(CLI::App& parent, std::function<void()>& task);
 void add_eval_lines(CLI::App& parent, std::function<void()>& task);
 void add_eval_longbench(CLI::App& parent, std::function<void()>& task);
 void add_eval_light(CLI::App& parent, std::function<void()>& task);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ballast/method.h"
+#include "base/fail.h"
 #include "cli/command.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -154,21 +155,64 @@ void show_method(const MethodInfo& info, TableOutput& out) {
   out.finish(to_json(info));
 }
 
+/// What to use when. docs/choosing.md has the same with figures.
+struct Choice {
+  const char* when;
+  const char* options;
+  const char* reads;
+};
+
+constexpr Choice kChoices[] = {
+    {"questions come after the text, answers must stay right", "--cache 1/8",
+     "twice; holds the exact cache while it reads"},
+    {"the same, and the exact cache has no room", "--cache 1/8 --protocol stream",
+     "twice, chunk by chunk; holds the budget and a chunk"},
+    {"one reading must do", "--method exact:type=q4/q2", "once; a fifth of the exact bytes"},
+    {"the questions are known beforehand", "--method replay:question=known,bytes=1/16",
+     "twice; what the questions look at counts, too"},
+    {"a conversation, or a text of unknown length", "--cache 256M",
+     "exact until that is full, then as in stream"},
+    {"a text longer than the model's positions",
+     "--method streaming-llm --cache 256M --protocol stream --positions rolling",
+     "once; only the last tokens are known"},
+    {"attention must stay close in every head", "--method replay:score=rms,bytes=1/8",
+     "twice; least error of attention, fewer answers right"},
+    {"attention is spread over the whole text", "--method balancekv --cache 1/4",
+     "once; an unbiased sample of what is dropped"},
+};
+
+void choose(TableOutput& out) {
+  Table table({{"when"}, {"give"}, {"reads the text"}});
+  Json all = Json::array();
+  for (const Choice& choice : kChoices) {
+    table.add({choice.when, choice.options, choice.reads});
+    all.push_back({{"when", choice.when}, {"options", choice.options}, {"reads", choice.reads}});
+  }
+  out.show(table);
+  out.finish({{"choices", std::move(all)}});
+}
+
 }  // namespace
 
 void add_methods(CLI::App& parent, std::function<void()>& task) {
   struct Options {
     std::string name;
+    bool choose = false;
     TableOutput output;
   };
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand("methods", "List the cache methods, or describe one");
   app->add_option("NAME", options->name, "The method to describe")->type_name("");
+  app->add_flag("--choose", options->choose, "Say which method is for which use");
   options->output.add_to(*app);
-  app->footer("Example:\n  ballast methods balancekv");
+  app->footer("Example:\n  ballast methods balancekv\n  ballast methods --choose");
   app->callback([options, &task] {
     task = [options] {
       options->output.open();
+      if (options->choose) {
+        require(options->name.empty(), "methods: give a name or --choose, not both");
+        return choose(options->output);
+      }
       if (options->name.empty()) return list_methods(options->output);
       show_method(find_method(options->name), options->output);
     };

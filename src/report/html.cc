@@ -382,8 +382,10 @@ std::string verdict_html(const Result& result) {
   std::size_t exacts = 0;
   std::string of;
   for (const Json& row : result.rows) {
-    if ((overall && !is_overall(row)) || !row.contains("method") || !row.contains("score"))
+    if ((overall && !is_overall(row)) || !row.contains("method") || !row.contains("score") ||
+        row["score"].is_null()) {
       continue;
+    }
     bool sized = false;
     for (const char* key : {"share", "rate", "budget"}) {
       if (!row.contains(key) || !row[key].is_number()) continue;

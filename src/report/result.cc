@@ -108,15 +108,18 @@ Json column_json(const ResultColumn& column) {
 }  // namespace
 
 std::string format_cell(const Json& row, const ResultColumn& column) {
-  std::string text = format_value(member(row, column.key), column.unit);
-  if (text.empty()) return text;
+  const Json& value = member(row, column.key);
+  std::string text = format_value(value, column.unit);
+  if (text.empty()) return value.is_null() && member(row, "fits") == false ? "–" : text;
   const Json &low = member(row, column.key + "_low"), &high = member(row, column.key + "_high");
   if (low.is_number() && high.is_number()) {
+    // A dash beside a minus would be read as two.
+    const char* to = low.get<double>() < 0 ? " to " : "–";
     if (column.unit == Unit::percent) {
-      return fmt::format("{} ({:.0f}–{:.0f})", text, 100 * low.get<double>(),
+      return fmt::format("{} ({:.0f}{}{:.0f})", text, 100 * low.get<double>(), to,
                          100 * high.get<double>());
     }
-    return fmt::format("{} ({}–{})", text, format_value(low, column.unit),
+    return fmt::format("{} ({}{}{})", text, format_value(low, column.unit), to,
                        format_value(high, column.unit));
   }
   if (column.error_key.empty()) return text;
@@ -138,8 +141,10 @@ bool is_right_aligned(const Result& result, const ResultColumn& column) {
 }
 
 bool gap_before(const Result& result, std::size_t row) {
-  return row > 0 && !result.gap_key.empty() &&
-         member(result.rows[row - 1], result.gap_key) != member(result.rows[row], result.gap_key);
+  if (row == 0 || result.gap_key.empty()) return false;
+  const Json &before = result.rows[row - 1], &here = result.rows[row];
+  return member(before, result.gap_key) != member(here, result.gap_key) ||
+         member(before, "storage_only") != member(here, "storage_only");
 }
 
 namespace {

@@ -33,8 +33,10 @@ struct Result {
   std::string command;     ///< as typed, quoted for a shell
   Json settings = Json::object();
   std::vector<ResultColumn> columns;
-  std::string gap_key;     ///< a blank line in the table where this column changes; empty: none
-  std::vector<Json> rows;  ///< objects
+  /// A blank line in the table where this column changes, and around rows with "storage_only":
+  /// true, which have a size of their own and are compared with no other; empty: none.
+  std::string gap_key;
+  std::vector<Json> rows;  ///< objects; nulls of rows with "fits": false are shown as –
   std::vector<Plot> plots;
   /// One question and what each method kept of its text; null: not recorded. "question",
   /// "expected" (texts), "pieces" (a token each), "layers", "kv_heads", and "methods": "name",

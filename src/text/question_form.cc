@@ -73,6 +73,15 @@ std::vector<Token> QuestionForm::whole(const Tokenizer& tokenizer, std::string_v
                           {.add_special = !chat, .parse_special = chat});
 }
 
+std::size_t template_tokens(const Tokenizer& tokenizer) {
+  if (tokenizer.vocabulary().chat_template.empty()) return 0;
+  const QuestionForm form = QuestionForm::from_template(tokenizer, "", "a");
+  const std::size_t whole = form.begin(tokenizer).size() + form.question(tokenizer, "b").size();
+  const std::size_t text =
+      encode_more(tokenizer, "a", false).size() + encode_more(tokenizer, "b", false).size();
+  return whole - std::min(whole, text);
+}
+
 Conversation::Conversation(const Tokenizer& tokenizer, std::string system, std::string tools)
     : template_(ChatTemplate::of(tokenizer)), options_(chat_options(tokenizer, true)) {
   options_.tools = std::move(tools);

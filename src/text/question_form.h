@@ -41,6 +41,10 @@ struct QuestionForm {
   std::vector<Token> whole(const Tokenizer& tokenizer, std::string_view text) const;
 };
 
+/// Tokens that the chat template puts around a context and a question. A model without one has 0,
+/// but for the token that begins a text.
+std::size_t template_tokens(const Tokenizer& tokenizer);
+
 /// The text that each turn adds to a conversation.
 class Conversation {
  public:

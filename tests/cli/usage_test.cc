@@ -136,6 +136,67 @@ TEST_F(Usage, SharesHaveWilsonsInterval) {
   EXPECT_THAT(run(lines({"--methods", "exact"})).out, HasSubstr("Wilson's 95% interval"));
 }
 
+TEST_F(Usage, MemoryIsBytesByDefault) {
+  const auto ask = [](std::vector<std::string> more) {
+    std::vector<std::string> all = {"eval", "lines",    "-m", kModel, "--lines",
+                                    "20",   "--repeat", "2",  "-q",   "--question-later"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  // Storage-only rows stand apart, at their own bytes; what cannot be so small has no score.
+  const ProgramResult made =
+      ask({"--cache", "1/4,1/128", "--methods", "exact;exact:type=q2;replay", "--json"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto rows = made.json().at("results");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1].at("storage_only"), true);
+  EXPECT_NEAR(rows[1].at("ratio").get<double>(), 1 / 0.1406, 0.2);
+  EXPECT_EQ(rows[2].at("share"), 0.25);
+  EXPECT_GE(rows[2].at("ratio").get<double>(), 4);
+  for (const auto& row : {rows[1], rows[2]}) {
+    EXPECT_LE(row.at("loss_low").get<double>(), row.at("loss").get<double>());
+    EXPECT_GE(row.at("loss_high").get<double>(), row.at("loss").get<double>());
+  }
+  EXPECT_EQ(rows[3].at("fits"), false);
+  EXPECT_TRUE(rows[3].at("score").is_null());
+  const ProgramResult table = ask({"--cache", "1/128", "--methods", "exact;replay"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("replay 1/128 of bytes does not fit in 2 of 2 samples"));
+  EXPECT_THAT(table.out, HasSubstr("–"));
+  const auto standard = ask({"--json"}).json().at("results");
+  std::vector<std::string> stored;
+  for (const auto& row : standard) {
+    if (row.contains("storage_only")) stored.push_back(row.at("cache_type"));
+  }
+  EXPECT_EQ(stored, (std::vector<std::string>{"int8", "int4", "q4/q2", "q2"}));
+  EXPECT_THAT(standard.dump(), HasSubstr("\"share\":0.0625"));
+  const std::string header = ask({"--csv", "--methods", "exact;h2o"}).out;
+  EXPECT_THAT(header.substr(0, header.find('\n')), testing::EndsWith(",loss,loss_low,loss_high"));
+  expect_refusal(ask({"--cache", "1"}), "'1' could be a share or bytes");
+  expect_refusal(ask({"--cache", "1/4", "--rates", "0.5"}), "exclude each other");
+}
+
+TEST_F(Usage, LengthsCountTheChatTemplate) {
+  const auto exact = [](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"eval",  "",       "-m",        kModel, "-q",       "--methods",
+                                    "exact", "--json", "--lengths", "600",  "--repeat", "1"};
+    all[1] = words[0];
+    all.insert(all.end(), words.begin() + 1, words.end());
+    const ProgramResult made = run(all);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return made.json().at("results").at(0).at("entries").get<double>();
+  };
+  for (const char* raw : {"-q", "--raw"}) {
+    for (const auto& words : {std::vector<std::string>{"needle", "--depths", "0.5"},
+                              std::vector<std::string>{"records", "--questions", "1"}}) {
+      auto all = words;
+      all.push_back(raw);
+      EXPECT_LE(exact(all), 600 - 8) << words[0];
+      EXPECT_GT(exact(all), 540) << words[0];
+    }
+  }
+}
+
 TEST_F(Usage, SeedsThatCannotDifferAreNamed) {
   const ProgramResult table =
       run({"eval",     "attention", "--synth",   "--tokens",  "300",

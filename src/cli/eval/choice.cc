@@ -12,7 +12,7 @@ namespace {
 /// tokens it is heavy hitters alone. SpAtten has no recent tokens either; our default of 32 would
 /// be most of a short question.
 constexpr const char* kMethods =
-    "exact;local;h2o;h2o:window=0;strided;strided:heavy=0.5;fixed;fixed:heavy=0.5;topk;"
+    "local;h2o;h2o:window=0;strided;strided:heavy=0.5;fixed;fixed:heavy=0.5;topk;"
     "topk:heavy=0.5;spatten:window=0";
 
 std::vector<Sample> read_samples(ChoiceFlags& o) {
@@ -78,10 +78,9 @@ void run_choice(ChoiceFlags& o, const std::string& name, const std::string& titl
   run.finish(std::move(result));
 }
 
-void ChoiceFlags::add_to(CLI::App& app, const std::string& methods,
-                         const std::vector<double>& rates) {
+void ChoiceFlags::add_to(CLI::App& app, const std::string& methods, const Memory& sizes) {
   flags.protocol = "stream";
-  flags.add_to(app, methods, rates);
+  flags.add_to(app, methods, sizes);
   app.add_option("--data", data,
                  "Files of questions, one JSON object a line, with the data sets' own fields")
       ->required()
@@ -104,7 +103,7 @@ void add_eval_choice(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<ChoiceFlags>();
   CLI::App* app = parent.add_subcommand(
       "choice", "Multiple choice: COPA, MathQA, OpenBookQA, PiQA, RTE, Winogrande");
-  options->add_to(*app, kMethods, {0.2});
+  options->add_to(*app, with_storage_only(kMethods), {.caches = {"0.2"}});
   app->footer(
       "Example:\n  ballast eval choice -m model.gguf --data openbookqa.jsonl --shots 5 "
       "--methods 'exact;local;h2o' --rates 0.6,0.2,0.1,0.04 --json=choice.json");

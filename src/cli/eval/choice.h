@@ -15,7 +15,7 @@ struct ChoiceFlags {
   std::string shots_file;
   ChoiceOptions choice;
 
-  void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
+  void add_to(CLI::App& app, const std::string& methods, const Memory& sizes);
 };
 
 void run_choice(ChoiceFlags& flags, const std::string& name, const std::string& title);

@@ -24,12 +24,6 @@ double score_texts(const std::vector<std::vector<Answered>>& answers, std::size_
   return self_bleu(texts);
 }
 
-/// Whether the row contains the variant; all seeds of a method share a row.
-bool is_of_row(const Variant& v, const Json& row) {
-  return row.at("method") == v.method && row.value("rate", 0.0) == v.rate &&
-         row.value("budget", std::size_t{0}) == v.budget && row.value("share", 0.0) == v.share;
-}
-
 void run(Options& o) {
   std::vector<Sample> samples = read_summaries(o.data);
   require(o.tokens > 0, "--tokens must be at least 1");
@@ -48,6 +42,7 @@ void run(Options& o) {
   experiment.score_title = "Self-BLEU";
   experiment.score_unit = Unit::number;
   experiment.settings = {{"data", o.data}, {"tokens", o.tokens}};
+  experiment.loss = false;
   experiment.group = {{"data", "data", Unit::text, ""}};
   experiment.notes = {
       "Self-BLEU  mean BLEU-4 of each text against all others: lower is more diverse; ± the "
@@ -57,9 +52,11 @@ void run(Options& o) {
   Result result =
       run.run(experiment, std::move(samples), [](const Sample&, const Answered&) { return 0.0; });
   for (Json& row : result.rows) {
+    for (const char* key : {"loss", "loss_low", "loss_high"}) row.erase(key);
+    if (!row.value("fits", true)) continue;
     std::vector<double> scores;
     for (std::size_t v = 0; v < run.variants().size(); ++v) {
-      if (is_of_row(run.variants()[v], row)) scores.push_back(score_texts(run.answers(), v));
+      if (run.variants()[v].is_of_row(row)) scores.push_back(score_texts(run.answers(), v));
     }
     double mean = 0, squares = 0;
     for (double s : scores) mean += s / static_cast<double>(scores.size());
@@ -78,7 +75,7 @@ void add_eval_diversity(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand("diversity", "Self-BLEU of texts that go on from articles");
-  o.flags.add_to(*app, "exact;h2o;local", {0.2});
+  o.flags.add_to(*app, with_storage_only("h2o;local"), {.caches = {"0.2"}});
   app->add_option("--data", o.data, "A file of articles, as eval summarise takes it")
       ->required()
       ->type_name("FILE");
@@ -87,7 +84,7 @@ void add_eval_diversity(CLI::App& parent, std::function<void()>& task) {
       ->type_name("N");
   app->footer(
       "Example:\n  ballast eval diversity -m model.gguf --data xsum_0shot.jsonl "
-      "--methods 'exact;h2o;local' --rates 0.2 --json=diversity.json\n"
+      "--methods 'exact;h2o;local' --cache 1/5 --json=diversity.json\n"
       "The first 100 articles are taken unless --limit says another number.");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }

@@ -75,8 +75,8 @@ Result describe(const Options& o, const Machine& machine, std::vector<Json> rows
 
 void run(Options& o) {
   require(o.repeat > 0, "--repeat must be at least 1");
-  require(o.variants.memory.shares.empty(),
-          "eval efficiency: --shares depend on the text; give --rates or --budgets");
+  require(o.variants.memory.caches.empty(),
+          "eval efficiency: --cache depends on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();
   o.output.open();
   const BenchModel file(o.model);
@@ -109,7 +109,7 @@ void add_eval_efficiency(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "efficiency", "Time of prompt and generation with each method (BalanceKV, Table 2)");
   o.model.add_to(*app);
-  o.variants.add_to(*app, "exact;snapkv;pyramidkv;streaming-llm;balancekv", {0.25});
+  o.variants.add_to(*app, "exact;snapkv;pyramidkv;streaming-llm;balancekv", {.rates = {0.25}});
   app->add_option("--prompt", o.speed.prompts[0], "Tokens of the prompt")
       ->capture_default_str()
       ->type_name("N");

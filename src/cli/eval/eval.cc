@@ -15,6 +15,7 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_heavy,       //
       &add_eval_needle,      //
       &add_eval_lines,       //
+      &add_eval_records,     //
       &add_eval_longbench,   //
       &add_eval_light,       //
       &add_eval_ruler,       //

@@ -41,7 +41,7 @@ namespace {
 /// What stands behind the scores: Wilson's interval, a standard error, or nothing where every seed
 /// gives the same.
 void explain_errors(Result& result) {
-  bool interval = false, standard_error = false;
+  bool interval = false, standard_error = false, loss = false;
   std::vector<std::string> fixed;
   for (const ResultColumn& column : result.columns) {
     const bool of_questions = column.error_key == column.key + "_error";
@@ -52,10 +52,10 @@ void explain_errors(Result& result) {
     std::map<std::string, bool> varies;
     for (const Json& row : result.rows) {
       const bool has_interval = row.contains(column.key + "_low");
-      interval |= has_interval;
+      (column.key == "loss" ? loss : interval) |= has_interval;
       if (error_key.empty() || !row.contains(error_key)) continue;
       const Json& error = row[error_key];
-      const bool zero = error.is_number() && error.get<double>() == 0;
+      const bool zero = error.is_null() || error == 0.0;
       standard_error |= of_questions && !has_interval && !zero;
       if (of_seeds && row.contains("method")) varies[row["method"].dump()] |= !zero;
     }
@@ -69,6 +69,11 @@ void explain_errors(Result& result) {
     }
   }
   if (interval) result.notes.push_back("(a–b)     Wilson's 95% interval over questions");
+  if (loss) {
+    result.notes.push_back(
+        "loss      what the exact cache scores more on the same questions, with the 95% interval "
+        "of the paired difference (Tango's where scores are 0 or 1)");
+  }
   if (standard_error) result.notes.push_back("±         the standard error over questions");
   if (!fixed.empty()) {
     result.notes.push_back(
@@ -109,10 +114,13 @@ void ResultOutput::note(std::string_view text) const {
   if (!quiet_) tell(fmt::format("note: {}", text));
 }
 
-void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
-                          const std::vector<double>& standard_rates) {
+std::string with_storage_only(std::string_view methods) {
+  return fmt::format("exact;{};{}", kStorageOnly, methods);
+}
+
+void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods, const Memory& sizes) {
   standard_methods_ = standard_methods;
-  standard_rates_ = standard_rates;
+  standard_sizes_ = sizes;
   auto list = [&](const char* name, auto& value, const std::string& help) {
     app.add_option(name, value, help)
         ->delimiter(',')
@@ -126,14 +134,16 @@ void VariantFlags::add_to(CLI::App& app, const std::string& standard_methods,
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group("Methods");
-  const std::string rates =
-      standard_rates.empty() ? "" : fmt::format(" [{:g}]", fmt::join(standard_rates, ","));
-  list("--rates", memory.rates, "Entries kept, as fractions of those read" + rates);
-  list("--budgets", memory.budgets, "Entries kept, as numbers, instead");
-  list(
-      "--shares", memory.shares,
-      "Bytes kept, as fractions of an exact cache's, instead: each method at the largest rate that "
-      "fits");
+  const auto standard = [](const auto& values) {
+    return values.empty() ? "" : fmt::format(" [{}]", fmt::join(values, ","));
+  };
+  list("--cache,--shares", memory.caches,
+       "Memory of the whole cache: 1/8, 0.125 or 12% of the exact bf16 cache of the tokens read, "
+       "256M, 40K/token; each method keeps as much as fits" +
+           standard(sizes.caches));
+  list("--rates", memory.rates,
+       "Entries kept instead, as fractions of those read" + standard(sizes.rates));
+  list("--budgets", memory.budgets, "Entries kept instead, as numbers" + standard(sizes.budgets));
   auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     app.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Methods");
   };
@@ -151,9 +161,7 @@ std::vector<Variant> VariantFlags::parse() {
   const std::vector<std::string> names = split_methods(methods);
   const bool own = std::ranges::any_of(
       names, [](const std::string& name) { return Policy::parse(name).has_memory(); });
-  if (memory.rates.empty() && memory.budgets.empty() && memory.shares.empty() && !own) {
-    memory.rates = standard_rates_;
-  }
+  if (memory.empty() && !own) memory = standard_sizes_;
   if (types.empty()) types = {"bf16"};
   require(types.size() == 1 || (key_type.empty() && value_type.empty()),
           "--key-type and --value-type need a single --cache-type");
@@ -162,15 +170,19 @@ std::vector<Variant> VariantFlags::parse() {
     const auto made = make_variants(names, memory, seeds, seed,
                                     parse_storage_type(key_type.empty() ? type : key_type),
                                     parse_storage_type(value_type.empty() ? type : value_type));
-    all.insert(all.end(), made.begin(), made.end());
+    // A type in the method string goes before these.
+    std::ranges::copy_if(made, std::back_inserter(all), [&](const Variant& variant) {
+      return std::ranges::none_of(all, [&](const Variant& a) {
+        return a.same_types(variant) && a.name() == variant.name() && a.seed == variant.seed;
+      });
+    });
   }
   return all;
 }
 
-void SampleFlags::add_to(CLI::App& app, const std::string& methods,
-                         const std::vector<double>& rates) {
+void SampleFlags::add_to(CLI::App& app, const std::string& methods, const Memory& sizes) {
   add_model_option(app, model);
-  variants.add_to(app, methods, rates);
+  variants.add_to(app, methods, sizes);
   app.add_option("--protocol", protocol,
                  "prefill: summarise once, when the prompt has been read; stream: as tokens come")
       ->capture_default_str()
@@ -268,8 +280,10 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
       if (!flags_.output.quiet()) progress.update(done);
     });
   }
+  const bool loss =
+      experiment.loss && variants_.size() > 1 && std::ranges::any_of(variants_, is_baseline);
   result.columns = score_columns(experiment.group, flags_.variants.memory, experiment.score_title,
-                                 experiment.score_unit);
+                                 experiment.score_unit, loss);
   if (flags_.variants.many_types()) {
     const auto method = std::ranges::find(result.columns, "method", &ResultColumn::key);
     result.columns.insert(method + 1, {"cache_type", "storage", Unit::text, ""});
@@ -279,12 +293,19 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   result.notes = experiment.notes;
   if (flags_.show_kept) result.kept = kept_of(shown, scorer);
   for (std::size_t v = 0; v < variants_.size(); ++v) {
-    std::size_t failures = 0;
-    std::string why;
+    std::size_t failures = 0, unfit = 0;
+    std::string why, why_unfit;
     for (const std::vector<Answered>& of_sample : answers_) {
-      if (of_sample[v].failure.empty()) continue;
-      ++failures;
-      why = of_sample[v].failure;
+      const Answered& answer = of_sample[v];
+      if (answer.failure.empty()) continue;
+      ++(answer.fits ? failures : unfit);
+      (answer.fits ? why : why_unfit) = answer.failure;
+    }
+    if (unfit > 0) {
+      result.notes.push_back(
+          fmt::format("–         {} does not fit in {} of {} samples, which count as wrong where "
+                      "others of the row fit: {}",
+                      variants_[v].name(), unfit, answers_.size(), why_unfit));
     }
     if (failures == 0) continue;
     result.notes.push_back(fmt::format("{}: no value for {} of {} samples, counted as wrong: {}",

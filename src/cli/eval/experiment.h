@@ -39,7 +39,15 @@ class ResultOutput {
   bool quiet_ = false;
 };
 
-/// --methods with --rates, --budgets or --shares, --seeds, --cache-type.
+/// Everything in fewer bits, at the bytes that takes: without these rows, methods that evict look
+/// better than they are.
+inline constexpr std::string_view kStorageOnly =
+    "exact:type=int8;exact:type=int4;exact:type=q4/q2;exact:type=q2";
+
+/// "exact", kStorageOnly and `methods`: what experiments compare by default.
+std::string with_storage_only(std::string_view methods);
+
+/// --methods with --cache, --rates or --budgets, --seeds, --cache-type.
 struct VariantFlags {
   std::vector<std::string> methods;
   Memory memory;
@@ -49,15 +57,15 @@ struct VariantFlags {
   std::string value_type;
   std::vector<std::string> types;  ///< empty: f16
 
-  /// `methods`, `rates`: the defaults, from the paper's table.
-  void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
+  /// `methods`, `sizes`: the defaults.
+  void add_to(CLI::App& app, const std::string& methods, const Memory& sizes);
   std::vector<Variant> parse();
   /// Whether one table compares several types of storage.
   bool many_types() const { return types.size() > 1; }
 
  private:
   std::string standard_methods_;
-  std::vector<double> standard_rates_;
+  Memory standard_sizes_;
 };
 
 /// All flags of an experiment that asks a model questions.
@@ -71,7 +79,7 @@ struct SampleFlags {
   bool show_kept = false;
   ResultOutput output;
 
-  void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
+  void add_to(CLI::App& app, const std::string& methods, const Memory& sizes);
 };
 
 /// The description of an experiment on samples.
@@ -82,6 +90,7 @@ struct SampleExperiment {
   std::string score_title = "score";
   Unit score_unit = Unit::percent;
   bool overall = false;            ///< see score_rows
+  bool loss = true;                ///< whether the table shows what is lost against exact
   Json settings = Json::object();  ///< beside those of the flags
   std::size_t shown = 0;           ///< the sample that --show-kept shows
   std::vector<std::string> notes;

@@ -6,7 +6,8 @@ namespace ballast::cli {
 void add_eval_light(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<LongBenchFlags>();
   CLI::App* app = parent.add_subcommand("light", "LongBench with 5 to 20 per cent removed");
-  options->add_to(*app, "exact;balancekv;uniform:from=oldest;uniform", {0.8, 0.9, 0.95});
+  options->add_to(*app, with_storage_only("balancekv;uniform:from=oldest;uniform"),
+                  {.rates = {0.8, 0.9, 0.95}});
   app->footer(
       "Example:\n  ballast eval light -m model.gguf --data longbench/data "
       "--tasks hotpotqa,triviaqa,multifieldqa_en,qasper,lcc,passage_count --json=light.json");

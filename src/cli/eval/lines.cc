@@ -13,19 +13,23 @@ struct Options {
   std::string data;
   std::vector<std::size_t> lines = {200, 300, 400};
   std::size_t repeat = 50;
+  std::size_t questions = 1;
   std::size_t max_tokens = 0;
 };
 
 std::vector<Sample> make_samples(const Options& o) {
   if (!o.data.empty()) return read_lines(o.data);
-  require(o.repeat > 0, "--repeat must be at least 1");
+  require(o.repeat > 0 && o.questions > 0, "--repeat and --questions must be at least 1");
   std::vector<Sample> samples;
   for (std::size_t lines : o.lines) {
     for (std::size_t i = 0; i < o.repeat; ++i) {
-      // Each question has its own record, as in the benchmark's files.
-      samples.push_back(lines_sample(lines, o.flags.variants.seed * 1000003 + lines * 1009 + i));
-      samples.back().max_tokens = 100;
-      samples.back().stop.clear();
+      // Each question has its own record, as in the benchmark's files, unless --questions says so.
+      const std::uint64_t seed = o.flags.variants.seed * 1000003 + lines * 1009 + i;
+      for (Sample& sample : lines_samples(lines, o.questions, seed)) {
+        sample.max_tokens = 100;
+        sample.stop.clear();
+        samples.push_back(std::move(sample));
+      }
     }
   }
   return samples;
@@ -48,7 +52,9 @@ void run(Options& o) {
   experiment.title = "LongEval: line retrieval";
   experiment.group = {{"lines", "lines", Unit::count, ""}};
   experiment.score_title = "accuracy";
-  experiment.settings = {{"data", o.data}, {"repeat", o.data.empty() ? o.repeat : 0}};
+  experiment.settings = {{"data", o.data},
+                         {"repeat", o.data.empty() ? o.repeat : 0},
+                         {"questions", o.data.empty() ? o.questions : 0}};
   experiment.notes = {
       "accuracy  answers whose last number is that of the line asked for",
       "entries   kept per KV head when the text is summarised; cache: the bytes of all layers "
@@ -64,7 +70,8 @@ void add_eval_lines(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand("lines", "LongEval: find a line in a long record");
-  o.flags.add_to(*app, "exact;kcenter;h2o;streaming-llm;balancekv;uniform", {0.65, 0.5});
+  o.flags.add_to(*app, with_storage_only("replay;kcenter;h2o;streaming-llm;balancekv;uniform"),
+                 {.caches = {"1/4", "1/8", "1/16"}});
   app->add_option(
          "--data", o.data,
          "LongEval's file of test cases, or a folder of them; made-up records if not given")
@@ -77,11 +84,15 @@ void add_eval_lines(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--repeat", o.repeat, "Made-up records of each number of lines")
       ->capture_default_str()
       ->type_name("N");
+  app->add_option("--questions", o.questions,
+                  "Questions on each of them; with --question-later all on one compressed cache")
+      ->capture_default_str()
+      ->type_name("N");
   app->add_option("--max-tokens", o.max_tokens, "Of an answer, if not the benchmark's 100")
       ->type_name("N");
   app->footer(
       "Example:\n  ballast eval lines -m model.gguf --data longeval/200_lines.jsonl "
-      "--methods 'exact;kcenter;h2o;streaming-llm' --rates 0.65 --json=lines.json");
+      "--methods 'exact;kcenter;h2o;streaming-llm' --cache 1/4,1/8 --json=lines.json");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 

@@ -6,9 +6,8 @@
 
 namespace ballast::cli {
 
-void LongBenchFlags::add_to(CLI::App& app, const std::string& methods,
-                            const std::vector<double>& rates) {
-  flags.add_to(app, methods, rates);
+void LongBenchFlags::add_to(CLI::App& app, const std::string& methods, const Memory& sizes) {
+  flags.add_to(app, methods, sizes);
   app.add_option("--data", data,
                  "LongBench's .jsonl files, or the folder that holds them by their tasks' names")
       ->required()
@@ -52,11 +51,13 @@ void add_eval_longbench(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<LongBenchFlags>();
   CLI::App* app = parent.add_subcommand(
       "longbench", "LongBench: questions, summaries, examples, retrieval, counting, code");
-  options->add_to(*app, "exact;balancekv;uniform;snapkv;pyramidkv;streaming-llm;clustergen;kcenter",
-                  {0.25});
+  options->add_to(*app,
+                  with_storage_only(
+                      "replay;balancekv;uniform;snapkv;pyramidkv;streaming-llm;clustergen;kcenter"),
+                  {.caches = {"1/4"}});
   app->footer(
       "Example:\n  ballast eval longbench -m model.gguf --data longbench/data --e "
-      "--methods 'exact;balancekv;uniform;snapkv;pyramidkv;streaming-llm' --rates 0.25 "
+      "--methods 'exact;balancekv;uniform;snapkv;pyramidkv;streaming-llm' --cache 1/4 "
       "--json=longbench.json");
   app->callback([options, &task] {
     task = [options] {

@@ -15,7 +15,7 @@ struct LongBenchFlags {
   LongBenchOptions read;
 
   /// Adds all flags. `read.tasks` holds the default tasks.
-  void add_to(CLI::App& app, const std::string& methods, const std::vector<double>& rates);
+  void add_to(CLI::App& app, const std::string& methods, const Memory& sizes);
 };
 
 /// `name` and `title`: of the experiment.

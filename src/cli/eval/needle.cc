@@ -9,6 +9,7 @@
 #include "cli/help.h"
 #include "eval/tasks/needles.h"
 #include "report/units.h"
+#include "text/question_form.h"
 
 namespace ballast::cli {
 namespace {
@@ -76,10 +77,7 @@ std::vector<Plot> make_maps(const std::string& title, const std::vector<Json>& r
     Plot::Map map{"", {}};
     map.cells.assign(depths.size(), std::vector<double>(lengths.size(), std::nan("")));
     for (const Json& row : rows) {
-      const bool mine = row["method"] == variant.method && row.value("rate", 0.0) == variant.rate &&
-                        row.value("budget", std::size_t{0}) == variant.budget &&
-                        row.value("share", 0.0) == variant.share;
-      if (!mine) continue;
+      if (!variant.is_of_row(row) || row["score"].is_null()) continue;
       const auto x = std::ranges::find(lengths, row["length"].get<std::size_t>());
       const auto y = std::ranges::find(depths, row["depth"].get<double>());
       map.cells[static_cast<std::size_t>(y - depths.begin())]
@@ -105,16 +103,16 @@ void run(Options& o) {
       o.haystack.empty() ? Haystack(tokenizer) : Haystack(tokenizer, o.haystack);
   std::vector<Sample> samples;
   std::vector<Json> places;
+  // Lengths include the answer and the chat template.
+  const std::size_t beside = 16 + (o.flags.ask.raw ? 0 : template_tokens(tokenizer));
   for (std::size_t length : lengths) {
     for (double depth : depths) {
       for (std::size_t i = 0; i < o.repeat; ++i) {
-        // The length includes the answer. Each question hides its own needle.
+        // Each question hides its own needle.
         const std::uint64_t seed = o.flags.variants.seed * 1000003 + samples.size();
-        samples.push_back(
-            o.passkey
-                ? passkey_sample(haystack, length - std::min<std::size_t>(length, 16), depth, seed)
-                : needle_sample(haystack, length - std::min<std::size_t>(length, 16), depth,
-                                o.needles, seed));
+        const std::size_t room = length - std::min(length, beside);
+        samples.push_back(o.passkey ? passkey_sample(haystack, room, depth, seed)
+                                    : needle_sample(haystack, room, depth, o.needles, seed));
         samples.back().group = {{"length", length}};
         places.push_back({{"length", length}, {"depth", depth}});
       }
@@ -134,7 +132,7 @@ void run(Options& o) {
                          {"haystack", o.haystack.empty() ? "noise" : o.haystack}};
   experiment.notes = {
       "found    answers that hold the number asked for; "
-      "lengths include the question and its answer",
+      "lengths include the chat template, the question and its answer",
       "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then"};
   Result result = run.run(experiment, std::move(samples), found);
   std::vector<Sample> placed = run.samples();
@@ -151,9 +149,11 @@ void add_eval_needle(CLI::App& parent, std::function<void()>& task) {
   Options& o = *options;
   CLI::App* app =
       parent.add_subcommand("needle", "Find a sentence in a long text: depth against length");
-  o.flags.add_to(*app,
-                 "exact;balancekv;balancekv:outliers=yes;snapkv;pyramidkv;streaming-llm;uniform",
-                 {0.25});
+  o.flags.add_to(
+      *app,
+      with_storage_only(
+          "replay;balancekv;balancekv:outliers=yes;snapkv;pyramidkv;streaming-llm;uniform"),
+      {.caches = {"1/4"}});
   auto list = [&](const char* name, auto& value, const char* help) {
     app->add_option(name, value, help)->delimiter(',')->allow_extra_args(false)->type_name("LIST");
   };
@@ -177,7 +177,7 @@ void add_eval_needle(CLI::App& parent, std::function<void()>& task) {
       ->type_name("PATH");
   app->footer(
       "Example:\n  ballast eval needle -m model.gguf --lengths 4096,16384,65536 --haystack essays/ "
-      "--methods 'exact;balancekv;streaming-llm' --rates 0.25 --plot needle.svg "
+      "--methods 'exact;balancekv;streaming-llm' --cache 1/4 --plot needle.svg "
       "--json=needle.json");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }

@@ -7,7 +7,7 @@ void add_eval_quantized(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<ChoiceFlags>();
   CLI::App* app =
       parent.add_subcommand("quantised", "Multiple choice with caches of 16 bits and of 4");
-  options->add_to(*app, "exact;h2o", {0.2});
+  options->add_to(*app, "exact;h2o", {.rates = {0.2}});
   app->footer(
       "Example:\n  ballast eval quantised -m model.gguf --data copa.jsonl --data piqa.jsonl "
       "--shots 0 --methods 'exact;h2o' --rates 0.2 --cache-types bf16,int4 --json=quantised.json");

@@ -44,7 +44,8 @@ void add_eval_ruler(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand("ruler", "RULER: needles, tracing, counting, questions");
-  o.flags.add_to(*app, "exact;balancekv;h2o;snapkv;streaming-llm;uniform", {0.5, 0.25});
+  o.flags.add_to(*app, with_storage_only("replay;balancekv;h2o;snapkv;streaming-llm;uniform"),
+                 {.caches = {"1/2", "1/4"}});
   app->add_option("--data", o.data,
                   "RULER's .jsonl files or folders of them; a file's name (or, for "
                   "validation.jsonl, its folder's) tells the task")
@@ -55,7 +56,7 @@ void add_eval_ruler(CLI::App& parent, std::function<void()>& task) {
       ->type_name("N");
   app->footer(
       "Example:\n  ballast eval ruler -m model.gguf --data niah_multikey_3_4096.jsonl "
-      "--methods 'exact;snapkv;balancekv' --rates 0.5,0.25 --json=ruler.json");
+      "--methods 'exact;snapkv;balancekv' --cache 1/2,1/4 --json=ruler.json");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 

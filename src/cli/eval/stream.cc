@@ -65,7 +65,7 @@ void run(Options& o) {
   if (o.variants.methods.empty() && memory.rates.empty()) {
     if (memory.budgets.empty()) memory.budgets = {512};
   }
-  require(memory.shares.empty(), "eval stream: give --budgets or --rates, not --shares");
+  require(memory.caches.empty(), "eval stream: give --budgets or --rates, not --cache");
   const std::vector<Variant> variants = o.variants.parse();
   const Positions positions = parse_positions(o.positions);
   LoadedModel m(o.model);

@@ -59,7 +59,8 @@ void add_eval_summarise(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand("summarise", "XSUM and CNN/DailyMail: ROUGE of summaries");
-  o.flags.add_to(*app, "exact;h2o;local;streaming-llm", {0.6, 0.2, 0.1, 0.04});
+  o.flags.add_to(*app, with_storage_only("h2o;local;streaming-llm"),
+                 {.caches = {"0.6", "0.2", "0.1", "0.04"}});
   app->add_option("--data", o.data,
                   "Files of articles as H2O ships them: article, summary_gt, max_tokens, stop")
       ->required()
@@ -68,7 +69,7 @@ void add_eval_summarise(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("--helm", o.helm, "ROUGE as HELM computes it, with stemming");
   app->footer(
       "Example:\n  ballast eval summarise -m model.gguf --data xsum_0shot.jsonl "
-      "--methods 'exact;h2o;local' --rates 0.6,0.2,0.1,0.04 --json=xsum.json");
+      "--methods 'exact;h2o;local' --cache 0.6,0.2,0.1,0.04 --json=xsum.json");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 

@@ -91,8 +91,8 @@ Result describe(const Options& o, std::vector<Json> rows) {
 }
 
 void run(Options& o) {
-  require(o.variants.memory.shares.empty(),
-          "eval throughput: --shares depend on the text; give --rates or --budgets");
+  require(o.variants.memory.caches.empty(),
+          "eval throughput: --cache depends on the text; give --rates or --budgets");
   const std::vector<Variant> variants = o.variants.parse();
   o.throughput.memory = {parse_amount(o.memory, "--memory")};
   o.output.open();
@@ -127,7 +127,7 @@ void add_eval_throughput(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "throughput", "Tokens a second in a given memory with each method (H2O, Tables 3 to 5)");
   o.model.add_to(*app);
-  o.variants.add_to(*app, "exact;h2o:rate=0.2;balancekv:rate=0.25", {0.25});
+  o.variants.add_to(*app, "exact;h2o:rate=0.2;balancekv:rate=0.25", {.rates = {0.25}});
   app->add_option("--memory", o.memory, "For weights, caches and scratch, such as 256M or 4G")
       ->required()
       ->type_name("SIZE");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,22 +40,33 @@ struct Variant {
   std::string method;      ///< as given, without memory
   double rate = 0;         ///< entries kept / entries read; 0: not set
   std::size_t budget = 0;  ///< entries kept; 0: not set
-  double share = 0;        ///< bytes kept / bytes of an exact cache; 0: not set
+  std::string cache;       ///< memory of the whole cache, as given: "1/8"; empty: not set
+  double share = 0;        ///< the same, where it is a share of the exact bf16 cache
   std::uint64_t seed = 0;
-  Policy policy;  ///< with rate or budget; --shares sets the rate for each length
+  Policy policy;  ///< with its memory
   StorageType key_type = StorageType::bf16;
   StorageType value_type = StorageType::bf16;
 
   /// Whether the method keeps everything, so that no memory size applies.
   bool exact() const { return policy.info().window_policy == WindowPolicy::all; }
+  /// Whether it keeps everything in a type of its own: smaller than the exact cache, at whatever
+  /// size that gives.
+  bool storage_only() const { return exact() && policy.has("type"); }
+  bool same_types(const Variant& other) const {
+    return key_type == other.key_type && value_type == other.value_type;
+  }
   std::string name() const;  ///< "balancekv 0.25"
+  /// Whether `row`, one of score_rows(), is of this variant; seeds share a row.
+  bool is_of_row(const Json& row) const;
 };
 
 /// The memory sizes of the methods: at most one list is not empty.
 struct Memory {
   std::vector<double> rates = {};
   std::vector<std::size_t> budgets = {};
-  std::vector<double> shares = {};
+  std::vector<std::string> caches = {};  ///< see MemorySize
+
+  bool empty() const { return rates.empty() && budgets.empty() && caches.empty(); }
 };
 
 /// Every method at every memory size and seed; exact once. Throws Error if both or neither of a
@@ -95,6 +107,7 @@ struct Answered {
   double compress_seconds = 0;  ///< to summarise it
   double answer_seconds = 0;    ///< to make the answer
   std::string failure;          ///< why there is no answer, which scores 0; empty: there is one
+  bool fits = true;             ///< false: the method cannot be as small as it was to be
   /// Where AskOptions::show is the sample: the pieces of text whose tokens were summarized, and for
   /// each layer and KV head which of them are kept, four tokens a hexadecimal digit, the first one
   /// the highest bit.
@@ -116,12 +129,18 @@ class PromptRunner {
   /// One answer a variant. Throws Error that names the sample.
   std::vector<Answered> ask(const Sample& sample, const std::vector<Variant>& variants,
                             const Advance& advance = {});
+  /// The same for several samples: [sample][variant]. Where they have one context and the question
+  /// comes later, each method reads and summarises it once.
+  std::vector<std::vector<Answered>> ask(std::span<const Sample> samples,
+                                         const std::vector<Variant>& variants,
+                                         const Advance& advance = {});
+  /// Whether ask() reads the context of these two once.
+  bool share_context(const Sample& a, const Sample& b) const;
   /// The cost of a sample beside others, from the length of its text.
   double cost(const Sample& sample) const;
 
  private:
   struct Work;
-  Policy fit_share(const Variant& variant);
   Engine& engine_;
   const Tokenizer& tokenizer_;
   AskOptions options_;
@@ -137,22 +156,28 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
                                            const std::vector<Variant>& variants, ResultLog& log,
                                            const Advance& advance = {});
 
+/// Whether losses are against it, if it is the first: it keeps everything as it is.
+bool is_baseline(const Variant& variant);
+
 /// Result rows, one a group and variant (seeds merged), in the order of samples, then of variants.
-/// Keys: the group's columns, method, rate or budget or share, samples, score and its standard
-/// error over samples (seeds averaged first, missing answers score 0), Wilson's 95% interval
-/// score_low and score_high where every answer scores 0 or 1, failures if any, entries,
+/// Keys: the group's columns, method, rate or budget or share or cache, samples, score and its
+/// standard error over samples (seeds averaged first, missing answers score 0), Wilson's 95%
+/// interval score_low and score_high where every answer scores 0 or 1, failures if any, entries,
 /// cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
-/// seconds_per_token. `overall` adds a group "all", whose score is the mean of the groups' means,
-/// as benchmarks average tasks.
+/// seconds_per_token; of methods beside an exact one loss, what the first baseline scores more
+/// on the same samples, and its 95% interval loss_low and loss_high: tango() where every score is 0
+/// or 1, else the mean ± 1.96 standard errors of the differences. storage_only if so. Where no
+/// sample fits, fits is false and the numbers are null. `overall` adds a group "all", whose score
+/// is the mean of the groups' means, as benchmarks average tasks.
 std::vector<Json> score_rows(const std::vector<Sample>& samples,
                              const std::vector<Variant>& variants,
                              const std::vector<std::vector<Answered>>& answers,
                              const Scorer& scorer, bool overall = false);
 
-/// The columns of these rows; those of the group come first.
+/// The columns of these rows; those of the group come first. `loss`: with that column.
 std::vector<ResultColumn> score_columns(const std::vector<ResultColumn>& group,
                                         const Memory& memory, std::string_view score_title,
-                                        Unit score_unit);
+                                        Unit score_unit, bool loss);
 
 /// A fingerprint of the samples, for ResultLog's identity.
 std::string fingerprint(const std::vector<Sample>& samples);

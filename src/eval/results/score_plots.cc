@@ -8,6 +8,8 @@
 namespace ballast {
 namespace {
 
+bool is_storage_only(const Json& row) { return row.value("storage_only", false); }
+
 /// The memory size of a row; none for methods that keep everything.
 std::optional<double> memory_of(const Json& row) {
   for (const char* key : {"rate", "budget", "share"}) {
@@ -57,8 +59,17 @@ Plot plot_lines(const std::vector<Json>& rows, const std::vector<double>& memori
                 const std::string& key) {
   Plot plot;
   plot.x_title = memory_title(rows);
+  const bool by_bytes =
+      std::ranges::any_of(rows, [](const Json& row) { return row.contains("share"); });
   for (const Json& row : rows) {
+    if (!row.value("fits", true)) continue;
+    // Types of storage are points at their own bytes; other axes have no place for them.
+    if (is_storage_only(row) && !by_bytes) continue;
     Plot::Line& line = line_of(plot, row.at("method").get<std::string>());
+    if (is_storage_only(row)) {
+      line.points = {point_of(row, 1 / row.at("ratio").get<double>(), key)};
+      continue;
+    }
     if (const std::optional<double> memory = memory_of(row)) {
       line.points.push_back(point_of(row, *memory, key));
     } else {
@@ -116,6 +127,7 @@ std::vector<Plot> score_plots(const std::string& title, const std::vector<Json>&
     plot.kind = Plot::Kind::bars;
     plot.title = title;
     for (const Json& row : rows) {
+      if (!row.value("fits", true) || is_storage_only(row)) continue;
       const std::string name = group_name(row, group);
       auto at = std::ranges::find(plot.x_labels, name);
       if (at == plot.x_labels.end()) at = plot.x_labels.insert(at, name);

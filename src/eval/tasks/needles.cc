@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <set>
 
 #include "base/fail.h"
 #include "base/read_file.h"
+#include "eval/tasks/draws.h"
 
 namespace ballast {
 namespace {
@@ -16,65 +16,6 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 5> kNoise = {"The grass is green.", "The sky is blue.",
                                                     "The sun is yellow.", "Here we go.",
                                                     "There and back again."};
-
-constexpr std::array<std::string_view, 64> kAdjectives = {
-    "amber",   "ancient", "bitter", "blank",   "bold",    "brave",  "brisk",  "calm",
-    "chilly",  "clever",  "cloudy", "copper",  "cosmic",  "crisp",  "curly",  "damp",
-    "distant", "dusty",   "eager",  "elegant", "faint",   "famous", "fierce", "floral",
-    "frosty",  "gentle",  "giant",  "glossy",  "golden",  "grumpy", "hidden", "hollow",
-    "humble",  "icy",     "ivory",  "jolly",   "lively",  "lonely", "lunar",  "mellow",
-    "misty",   "narrow",  "noble",  "odd",     "patient", "plain",  "quick",  "quiet",
-    "rapid",   "rusty",   "salty",  "shiny",   "silent",  "solar",  "spicy",  "steep",
-    "sturdy",  "sunny",   "tall",   "tender",  "velvet",  "vivid",  "wooden", "zesty"};
-constexpr std::array<std::string_view, 64> kNouns = {
-    "anchor", "apple",    "badge",  "basket",  "beacon",  "bottle", "bridge",  "button",
-    "cabin",  "candle",   "canyon", "carpet",  "castle",  "clock",  "comet",   "cradle",
-    "dagger", "desert",   "dragon", "drum",    "eagle",   "engine", "falcon",  "feather",
-    "forest", "fountain", "garden", "glacier", "guitar",  "hammer", "harbor",  "hedge",
-    "island", "jacket",   "kettle", "ladder",  "lantern", "lemon",  "library", "lizard",
-    "magnet", "marble",   "meadow", "mirror",  "needle",  "ocean",  "orchard", "palace",
-    "parrot", "pebble",   "pillow", "planet",  "puzzle",  "ribbon", "river",   "saddle",
-    "shadow", "spoon",    "temple", "thunder", "tower",   "tunnel", "violin",  "window"};
-
-/// Random numbers that are equal on every machine, unlike the standard's distributions.
-class Draws {
- public:
-  Draws(std::string_view what, std::uint64_t seed) {
-    std::uint64_t mixed = 0xcbf29ce484222325u;
-    for (char c : what) mixed = (mixed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    engine_.seed(mixed ^ (seed * 0x9e3779b97f4a7c15u));
-  }
-  std::size_t below(std::size_t n) { return engine_() % n; }
-  double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
-  std::string digits(std::size_t count) {
-    std::string out(1, static_cast<char>('1' + below(9)));
-    while (out.size() < count) out += static_cast<char>('0' + below(10));
-    return out;
-  }
-  /// Draws from many combinations, because LongEval's words hardly repeat within a record.
-  std::string rare_word() {
-    constexpr std::string_view consonants = "bcdfghjklmnprstvwz", vowels = "aeiou";
-    std::string out;
-    for (std::size_t syllables = 2 + below(2); syllables > 0; --syllables) {
-      out += consonants[below(consonants.size())];
-      out += vowels[below(vowels.size())];
-    }
-    return out + consonants[below(consonants.size())];
-  }
-  std::string rare_key() {
-    const bool first = below(4) == 0, second = below(4) == 0;
-    std::string out = first ? std::string(kAdjectives[below(kAdjectives.size())]) : rare_word();
-    out += '-';
-    return out + (second ? std::string(kNouns[below(kNouns.size())]) : rare_word());
-  }
-  std::string key(std::string_view between) {
-    std::string out(kAdjectives[below(kAdjectives.size())]);
-    return out.append(between).append(kNouns[below(kNouns.size())]);
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 Json place(std::size_t tokens, double depth) { return {{"length", tokens}, {"depth", depth}}; }
 
@@ -219,12 +160,12 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
   return sample;
 }
 
-Sample lines_sample(std::size_t lines, std::uint64_t seed) {
+std::vector<Sample> lines_samples(std::size_t lines, std::size_t questions, std::uint64_t seed) {
   constexpr std::size_t most = 100000;
   require(lines >= 1 && lines <= most, "{} lines; expected 1 to {}", lines, most);
+  require(questions <= lines, "{} questions about {} lines; at most one a line", questions, lines);
   Draws draws("lines", seed);
   Sample sample;
-  sample.id = fmt::format("lines/{}/{}", lines, seed);
   sample.group = {{"lines", lines}};
   sample.context =
       "Below is a record of lines I want you to remember. Each line begins with 'line <line "
@@ -240,14 +181,27 @@ Sample lines_sample(std::size_t lines, std::uint64_t seed) {
     record.emplace_back(key, 1 + draws.below(50000));
     sample.context += fmt::format("line {}: REGISTER_CONTENT is <{}>\n", key, record.back().second);
   }
-  const auto& [key, value] = record[draws.below(lines)];
   sample.context += "\nNow the record is over.";
-  sample.question =
-      " Tell me what is the <REGISTER_CONTENT> in line " + key + "? I need the number. ";
-  sample.expected = value;
   sample.max_tokens = 12;
   sample.stop = {"\n"};
-  return sample;
+  std::vector<Sample> out;
+  std::set<std::size_t> asked;
+  while (out.size() < questions) {
+    const std::size_t line = draws.below(lines);
+    if (!asked.insert(line).second) continue;
+    const auto& [key, value] = record[line];
+    sample.id = fmt::format("lines/{}/{}", lines, seed);
+    if (!out.empty()) sample.id += fmt::format("/{}", out.size() + 1);
+    sample.question =
+        " Tell me what is the <REGISTER_CONTENT> in line " + key + "? I need the number. ";
+    sample.expected = value;
+    out.push_back(sample);
+  }
+  return out;
+}
+
+Sample lines_sample(std::size_t lines, std::uint64_t seed) {
+  return std::move(lines_samples(lines, 1, seed)[0]);
 }
 
 std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens) {

@@ -51,6 +51,9 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
                       std::uint64_t seed);
 /// A record of `lines` lines. group: lines. expected: the number.
 Sample lines_sample(std::size_t lines, std::uint64_t seed);
+/// `questions` of them about one record, each of another line; the first is that of lines_sample().
+/// Throws Error if there are more questions than lines.
+std::vector<Sample> lines_samples(std::size_t lines, std::size_t questions, std::uint64_t seed);
 /// The most lines whose prompt has at most `tokens` tokens.
 std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens);
 

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "ballast/engine/sampler.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
+#include "cache/byte_budget.h"
 #include "eval/data/samples.h"
 #include "eval/single_layer/head_attention.h"
 #include "eval/single_layer/mean_entries.h"
@@ -32,12 +32,6 @@ double attention_error(const Cache& exact, const Cache& cache) {
     }
   }
   return sum / static_cast<double>(shape.layers * shape.kv_heads);
-}
-
-/// The bytes that --shares refer to: keys and values of all tokens read, in bfloat16.
-std::size_t exact_bf16_bytes(const Cache& cache) {
-  const CacheShape& s = cache.shape();
-  return cache.tokens() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * sizeof(std::uint16_t);
 }
 
 /// The tokens of a prompt, before and after the point where it is summarized.
@@ -71,8 +65,6 @@ struct PromptRunner::Work {
     double replay_seconds = 0;  ///< of the second reading, where a method asks for one
   };
   std::optional<Reading> reading;
-  /// The rates found for --shares, by method, storage, share and length.
-  std::map<std::string, double> rates;
 };
 
 PromptRunner::PromptRunner(Engine& engine, const Tokenizer& tokenizer, const AskOptions& options)
@@ -106,7 +98,7 @@ class Question {
   }
 
   ReplayOptions replay_options() const {
-    return {replay_wording(tokenizer_, prompt_.chat), {}, {prompt_.after}};
+    return {replay_wording(tokenizer_, prompt_.chat), {}, {}};
   }
 
   std::vector<float> read(Sequence& sequence, std::span<const Token> tokens) const {
@@ -115,27 +107,44 @@ class Question {
     return engine_.prefill(sequence, tokens, options);
   }
 
-  /// Answers from a sequence that has read `before`, given the logits of its last token. `exact`:
-  /// an exact cache of the same tokens for comparison, or null.
-  Answered answer(Sequence& sequence, std::vector<float> logits, double read_seconds,
-                  const Cache* exact = nullptr) const {
+  /// Ends the prompt of a sequence that has read `before`: all of Answered that the answer has no
+  /// part in. `exact`: an exact cache of the same tokens for comparison, or null.
+  static Answered summarise(Engine& engine, Sequence& sequence, const ReplayOptions& replay,
+                            double read_seconds, const Cache* exact = nullptr) {
     Answered out;
-    out.tokens = prompt_.size();
-    out.cut = prompt_.cut;
+    out.read_seconds = read_seconds;
     const Stopwatch compressing;
-    engine_.finish_prompt(sequence, replay_options());
+    if (!attempt_to_fit(out, [&] { engine.finish_prompt(sequence, replay); })) {
+      return out;
+    }
     out.compress_seconds = compressing.seconds();
-    out.entries = mean_entries(sequence.cache());
-    out.bytes = sequence.cache().bytes().used();
-    out.exact_bytes = exact_bf16_bytes(sequence.cache());
+    const Cache& cache = sequence.cache();
+    out.entries = mean_entries(cache);
+    out.bytes = cache.bytes().used();
+    out.exact_bytes = exact_bf16_bytes(cache.shape(), cache.tokens());
     if (exact != nullptr) {
       Answered unused;  // NaN where attention has no value
-      attempt(unused, [&] { out.attention_error = attention_error(*exact, sequence.cache()); });
+      attempt(unused, [&] { out.attention_error = attention_error(*exact, cache); });
     }
+    return out;
+  }
+
+  /// In place of an answer, for a method that cannot be so small.
+  Answered unfit(Answered out) const {
+    out.tokens = prompt_.size();
+    out.cut = prompt_.cut;
+    out.choices.assign(sample_.choices.size(), -1e300);
+    return out;
+  }
+
+  /// Answers from a sequence whose prompt has ended, given the logits of its last token.
+  Answered answer(Sequence& sequence, std::vector<float> logits, Answered out) const {
+    out.tokens = prompt_.size();
+    out.cut = prompt_.cut;
     if (!options_.show.empty() && options_.show == sample_.id) show(sequence.cache(), out);
     const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
-    out.read_seconds = read_seconds + reading.seconds();
+    out.read_seconds += reading.seconds();
     const Stopwatch answering;
     attempt(out, [&] {
       if (sample_.choices.empty()) {
@@ -150,6 +159,19 @@ class Question {
       out.choices.assign(sample_.choices.size(), -1e300);
     }
     return out;
+  }
+
+  /// Whether the work is done; if not, `out` says that the method cannot be so small. Only what
+  /// divides a budget may run here.
+  static bool attempt_to_fit(Answered& out, const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      out.failure = error.what();
+      out.fits = false;
+    }
+    return out.fits;
   }
 
  private:
@@ -282,66 +304,126 @@ void Question::choose(const Sequence& sequence, std::span<const float> logits,
 
 }  // namespace
 
+bool PromptRunner::share_context(const Sample& a, const Sample& b) const {
+  return options_.question_later && !a.context.empty() && a.context == b.context && a.raw == b.raw;
+}
+
 std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<Variant>& variants,
                                         const Advance& advance) {
-  const Question question(engine_, tokenizer_, options_, sample);
-  const Prompt& prompt = question.prompt();
-  std::vector<Answered> out(variants.size());
-  std::size_t done = 0;
-  const auto step = [&] {
-    if (advance) advance(static_cast<double>(++done) / static_cast<double>(variants.size()));
-  };
-  if (options_.protocol == Protocol::stream) {
-    for (const Variant& variant : variants) {
-      require(variant.share == 0 || variant.exact() || variant.policy.info().whole_cache,
-              "--shares needs --protocol prefill: a share is found by trying several rates");
-    }
-    for (std::size_t v = 0; v < variants.size(); ++v) {
-      CacheOptions options = question.cache_options(variants[v]);
-      if (options.policy.info().whole_cache) {
-        // The share is of what is read before the cache is asked.
-        options.expected_tokens = prompt.before.size();
-        if (variants[v].share > 0) options.policy = fit_share(variants[v]);
-      }
-      Sequence sequence(engine_.model(), options);
-      engine_.set_replay_wording(question.replay_options().wording);
-      const Stopwatch watch;
-      std::vector<float> logits = question.read(sequence, prompt.before);
-      const double seconds = watch.seconds();
-      out[v] = question.answer(sequence, std::move(logits), seconds);
-      step();
+  return std::move(ask(std::span(&sample, 1), variants, advance)[0]);
+}
+
+std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> samples,
+                                                     const std::vector<Variant>& variants,
+                                                     const Advance& advance) {
+  std::vector<Question> questions;
+  questions.reserve(samples.size());
+  std::size_t expected = 0;
+  for (const Sample& sample : samples) {
+    questions.emplace_back(engine_, tokenizer_, options_, sample);
+    expected = std::max(expected, questions.back().expected());
+  }
+  std::vector<std::vector<Answered>> out(samples.size());
+  const std::vector<Token>& before = questions.at(0).prompt().before;
+  const auto reads_alike = [&](const Question& q) { return q.prompt().before == before; };
+  if (!std::ranges::all_of(questions, reads_alike)) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      out[i] = std::move(ask(samples.subspan(i, 1), variants, advance)[0]);
     }
     return out;
   }
-  // What all methods want from one reading. Scores of a second reading are of one kind each.
-  Recording common;
-  common.queries = kCompared;
-  for (const Variant& variant : variants) {
-    if (variant.policy.attention_stats().replay == ReplayScore::none)
-      common.include(variant.policy);
+  for (auto& of_sample : out) of_sample.resize(variants.size());
+  ReplayOptions replay = questions[0].replay_options();
+  for (const Question& question : questions) replay.questions.push_back(question.prompt().after);
+  std::size_t done = 0;
+  // Every question of a sequence that has read the context; null where the method does not fit.
+  const auto answer = [&](std::size_t v, Sequence* sequence, const std::vector<float>& logits,
+                          const Answered& summarised) {
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      if (!summarised.fits) {
+        out[i][v] = questions[i].unfit(summarised);
+      } else if (i + 1 == questions.size()) {
+        out[i][v] = questions[i].answer(*sequence, logits, summarised);
+      } else {
+        Sequence copy(engine_.model(), sequence->cache().clone());
+        out[i][v] = questions[i].answer(copy, logits, summarised);
+      }
+    }
+    if (advance) advance(static_cast<double>(++done) / static_cast<double>(variants.size()));
+  };
+  if (options_.protocol == Protocol::stream) {
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      CacheOptions options = questions[0].cache_options(variants[v]);
+      // A share is of what is read before the cache is asked.
+      if (options.policy.has("bytes")) options.expected_tokens = before.size();
+      Answered summarised;
+      std::vector<float> logits;
+      std::optional<Sequence> sequence;
+      const CacheShape shape = engine_.model().cache_shape(expected);
+      Question::attempt_to_fit(summarised,
+                               [&] { fit_bytes(shape, options, options.expected_tokens); });
+      if (summarised.fits) {
+        sequence.emplace(engine_.model(), options);
+        engine_.set_replay_wording(replay.wording);
+        const Stopwatch watch;
+        const auto work = [&] { logits = questions[0].read(*sequence, before); };
+        if (options.policy.info().whole_cache) {
+          Question::attempt_to_fit(summarised, work);
+        } else {
+          work();
+        }
+        if (summarised.fits) {
+          summarised = Question::summarise(engine_, *sequence, replay, watch.seconds());
+        }
+      }
+      answer(v, sequence ? &*sequence : nullptr, logits, summarised);
+    }
+    return out;
   }
+  // Variants of the same storage one after another, since they share a reading.
+  std::vector<std::size_t> order;
   for (std::size_t v = 0; v < variants.size(); ++v) {
+    for (std::size_t u = v; u < variants.size(); ++u) {
+      if (variants[u].same_types(variants[v]) && std::ranges::find(order, u) == order.end()) {
+        order.push_back(u);
+      }
+    }
+  }
+  for (std::size_t v : order) {
     const Variant& variant = variants[v];
-    Recording recording = common;
-    recording.include(variant.policy);
+    // What all methods of this storage want from one reading. Scores of a second reading are of one
+    // kind each: its own, or those of the first method that has some.
+    const auto reads_again = [](const Variant& x) {
+      return x.policy.attention_stats().replay != ReplayScore::none;
+    };
+    const bool replays = reads_again(variant);
+    Recording recording;
+    recording.queries = kCompared;
+    if (replays) recording.include(variant.policy);
+    for (const Variant& other : variants) {
+      const bool first = recording.replay == ReplayScore::none;
+      if (other.same_types(variant) && (first || !reads_again(other))) {
+        recording.include(other.policy);
+      }
+    }
     std::optional<Work::Reading>& reading = work_->reading;
     if (!reading || reading->key_type != variant.key_type ||
-        reading->value_type != variant.value_type || reading->tokens != prompt.before ||
-        reading->expected < question.expected() ||
+        reading->value_type != variant.value_type || reading->tokens != before ||
+        reading->expected < expected ||
         (recording.attention_sum && !reading->recording.attention_sum) ||
         recording.queries > reading->recording.queries ||
         (recording.query_moments && !reading->recording.query_moments) ||
-        (recording.replay != ReplayScore::none &&
-         (recording.replay != reading->recording.replay ||
-          recording.replay_chunk != reading->recording.replay_chunk ||
-          recording.replay_own != reading->recording.replay_own))) {
-      CacheOptions options = question.cache_options(variant);
+        (replays && (recording.replay != reading->recording.replay ||
+                     recording.replay_chunk != reading->recording.replay_chunk ||
+                     recording.replay_own != reading->recording.replay_own))) {
+      CacheOptions options = questions[0].cache_options(variant);
       options.policy = Policy();
       options.recording = recording;
+      options.expected_tokens = expected;
       reading.reset();  // frees its memory first
       reading.emplace(Work::Reading{variant.key_type,
                                     variant.value_type,
-                                    prompt.before,
+                                    before,
                                     options.expected_tokens,
                                     recording,
                                     Sequence(engine_.model(), options),
@@ -349,22 +431,18 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
                                     0,
                                     0});
       const Stopwatch watch;
-      reading->logits = question.read(reading->sequence, prompt.before);
+      reading->logits = questions[0].read(reading->sequence, before);
       reading->seconds = watch.seconds();
       const Stopwatch replaying;
-      engine_.replay(reading->sequence, question.replay_options());
+      engine_.replay(reading->sequence, replay);
       reading->replay_seconds = replaying.seconds();
     }
-    Policy policy = variant.policy;
-    if (variant.share > 0 && !variant.exact()) {
-      policy = fit_share(variant);
-    }
-    Sequence fork = reading->sequence.fork(policy, variant.seed);
-    out[v] = question.answer(fork, reading->logits, reading->seconds, &reading->sequence.cache());
-    if (policy.attention_stats().replay != ReplayScore::none) {
-      out[v].compress_seconds += reading->replay_seconds;
-    }
-    step();
+    Sequence fork = reading->sequence.fork(variant.policy, variant.seed);
+    // The reading in bf16 has other queries than one in fewer bits.
+    const Cache* exact = variant.storage_only() ? nullptr : &reading->sequence.cache();
+    Answered summarised = Question::summarise(engine_, fork, replay, reading->seconds, exact);
+    if (replays) summarised.compress_seconds += reading->replay_seconds;
+    answer(v, &fork, reading->logits, summarised);
   }
   return out;
 }
@@ -374,53 +452,6 @@ double PromptRunner::cost(const Sample& sample) const {
   const double tokens =
       static_cast<double>(sample.context.size() + sample.question.size()) / kBytesPerToken;
   return prefill_cost(engine_.model().config(), tokens + 1);
-}
-
-/// The policy at the largest rate whose bytes are within the share of an exact cache. Texts of
-/// similar length use the same rate.
-Policy PromptRunner::fit_share(const Variant& variant) {
-  if (variant.policy.info().whole_cache) {
-    return variant.policy.with("bytes", fmt::format("{:.6f}", variant.share));
-  }
-  const Work::Reading& reading = *work_->reading;
-  const std::string key = fmt::format(
-      "{}/{}/{}/{}/{}", variant.method, static_cast<int>(variant.key_type),
-      static_cast<int>(variant.value_type), variant.share, (reading.tokens.size() + 128) / 256);
-  const auto at_rate = [&](double rate) {
-    return variant.policy.with("rate", fmt::format("{:.6f}", rate));
-  };
-  const auto found = work_->rates.find(key);
-  if (found != work_->rates.end()) return at_rate(found->second);
-  const double allowed =
-      variant.share * static_cast<double>(exact_bf16_bytes(reading.sequence.cache()));
-  const auto used_at = [&](double rate) {
-    Sequence fork = reading.sequence.fork(at_rate(rate), variant.seed);
-    fork.finish_prompt();
-    return static_cast<double>(fork.cache().bytes().used()) / allowed;
-  };
-  // Bytes are nearly linear in the rate, with steps. The secant method ends at a rate below the
-  // target.
-  double rate = variant.share, best = 0, least = HUGE_VAL, last_rate = 0, last_used = 0;
-  for (int i = 0; i < 10; ++i) {
-    const double used = used_at(rate);
-    least = std::min(least, used * variant.share);
-    if (used <= 1) best = std::max(best, rate);
-    if (used <= 1 && used > 0.985) break;
-    const double slope =
-        i == 0 || used == last_used ? used / rate : (used - last_used) / (rate - last_rate);
-    last_rate = rate;
-    last_used = used;
-    const double next = rate + (0.993 - used) / slope;
-    rate = std::clamp(std::isfinite(next) ? next : rate / 2, 1e-6, 1.0);
-    if (rate == last_rate) break;
-  }
-  require(
-      best > 0,
-      "method {}: of {} tokens it keeps {:.2f} of an exact cache's bytes at least, more than the "
-      "share of {}; ask for a larger share or longer texts",
-      variant.method, reading.tokens.size(), least, variant.share);
-  work_->rates[key] = best;
-  return at_rate(best);
 }
 
 Json Answered::to_json() const {
@@ -437,6 +468,7 @@ Json Answered::to_json() const {
                {"answer_seconds", answer_seconds}};
   if (!choices.empty()) json["choices"] = choices;
   if (!failure.empty()) json["failure"] = failure;
+  if (!fits) json["fits"] = false;
   if (!kept.empty()) {
     json["pieces"] = pieces;
     json["kept"] = kept;
@@ -461,6 +493,7 @@ Answered Answered::from_json(const Json& json) {
   json.at("answer_seconds").get_to(out.answer_seconds);
   if (json.contains("choices")) json["choices"].get_to(out.choices);
   if (json.contains("failure")) json["failure"].get_to(out.failure);
+  out.fits = json.value("fits", true);
   if (json.contains("pieces")) json["pieces"].get_to(out.pieces);
   if (json.contains("kept")) json["kept"].get_to(out.kept);
   return out;

@@ -58,6 +58,9 @@ std::vector<Case> every_case() {
       {"heavy", join({model, {"--text", "{}/text", "--length", "200"}, kStream})},
       {"needle", join({asked, {"--lengths", "500,620", "--depth-count", "2", "--repeat", "1"}})},
       {"lines", join({asked, {"--data", "{}/lines.jsonl", "--max-tokens", "4"}}), {"lines.jsonl"}},
+      {"records",
+       join(
+           {asked, {"--lengths", "600", "--repeat", "2", "--questions", "3", "--question-later"}})},
       {"longbench",
        join({asked, {"--data", "{}/hotpotqa.jsonl", "--data", "{}/trec.jsonl"}}),
        {"hotpotqa.jsonl", "trec.jsonl"}},

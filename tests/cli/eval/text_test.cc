@@ -192,7 +192,7 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
 TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
   const json all =
       result("choice", {"--data", file("copa.jsonl", copa(4)), "--shots", "1", "--rates", "0.5"});
-  ASSERT_EQ(all["results"].size(), 11u);
+  ASSERT_EQ(all["results"].size(), 15u);
   for (const json& row : all["results"]) {
     EXPECT_EQ(row["samples"], 4);
     EXPECT_FALSE(row.contains("acc_norm"));
@@ -203,7 +203,7 @@ TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
   EXPECT_EQ(result("choice", {"--data", file("copa.jsonl", copa(2)), "--shots", "0", "--rates",
                               "0.01"})["results"]
                 .size(),
-            11u);
+            15u);
 }
 
 TEST_F(EvalText, ChoiceUnitesWinograndesHalves) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/interval.h"
 #include "model/reference_case.h"
 #include "temp_dir.h"
 #include "text/question_form.h"
@@ -28,7 +29,15 @@ TEST(Variants, EveryMethodAtEveryMemoryAndSeedExactOnce) {
   EXPECT_EQ(made[12].policy.to_string(), Policy::parse("h2o:sink=2,rate=0.25").to_string());
   EXPECT_EQ(variants({"uniform:budget=100"}, {})[0].name(), "uniform:budget=100");
   EXPECT_EQ(variants({"uniform"}, {.budgets = {100}})[0].name(), "uniform 100");
-  EXPECT_EQ(variants({"uniform"}, {.shares = {0.5}})[0].name(), "uniform 0.5 of bytes");
+  EXPECT_EQ(variants({"uniform"}, {.caches = {"0.5"}})[0].name(), "uniform 0.5 of bytes");
+  EXPECT_EQ(variants({"uniform"}, {.caches = {"1/8"}})[0].share, 0.125);
+  EXPECT_EQ(variants({"uniform"}, {.caches = {"1/8"}})[0].policy.to_string(), "uniform:bytes=1/8");
+  EXPECT_EQ(variants({"uniform"}, {.caches = {"40K/token"}})[0].name(), "uniform 40K/token");
+  const Variant stored = variants({"exact:type=q4/q2"}, {.caches = {"1/8"}})[0];
+  EXPECT_TRUE(stored.storage_only());
+  EXPECT_EQ(stored.key_type, StorageType::q4);
+  EXPECT_EQ(stored.value_type, StorageType::q2);
+  EXPECT_EQ(stored.cache, "");
 }
 
 TEST(Variants, RefuseUnequalOrUnsaidMemory) {
@@ -36,11 +45,13 @@ TEST(Variants, RefuseUnequalOrUnsaidMemory) {
                           std::size_t seeds = 1) {
     return error_of([&] { variants(methods, memory, seeds); });
   };
-  EXPECT_THAT(refused({"h2o:rate=0.5"}, {.rates = {0.25}}), HasSubstr("remove its rate or budget"));
-  EXPECT_THAT(refused({"h2o"}, {}), HasSubstr("needs a rate or budget"));
+  EXPECT_THAT(refused({"h2o:rate=0.5"}, {.rates = {0.25}}),
+              HasSubstr("remove its rate, budget or bytes"));
+  EXPECT_THAT(refused({"h2o"}, {}), HasSubstr("needs a size"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}, .budgets = {7}}), HasSubstr("exclude each other"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {1.5}}), HasSubstr("--rates 1.5"));
-  EXPECT_THAT(refused({"h2o"}, {.shares = {1}}), HasSubstr("--shares 1"));
+  EXPECT_THAT(refused({"h2o"}, {.caches = {"1"}}), HasSubstr("'1' could be a share or bytes"));
+  EXPECT_THAT(refused({"h2o"}, {.budgets = {7}, .caches = {"1/8"}}), HasSubstr("exclude"));
   EXPECT_THAT(refused({"h2o"}, {.budgets = {0}}), HasSubstr("--budgets must be at least 1"));
   EXPECT_THAT(refused({}, {.rates = {0.5}}), HasSubstr("no method"));
   EXPECT_THAT(refused({"h2o"}, {.rates = {0.5}}, 0), HasSubstr("--seeds must be at least 1"));
@@ -108,6 +119,62 @@ TEST(Scores, WhatHasNoAnswerIsWrongAndCounted) {
   EXPECT_EQ(rows[1]["score"], 0.0);
   EXPECT_EQ(rows[1]["failures"], 2);
   EXPECT_TRUE(rows[1]["attention_error"].is_null());
+}
+
+/// Sums over pairs by hand; the intervals' own tests are in interval_test.cc.
+TEST(Scores, LossIsOfTheSameQuestions) {
+  const auto cases = variants({"exact", "exact:type=q4", "uniform"}, {.rates = {0.5}});
+  constexpr std::size_t kCount = 12;
+  std::vector<Sample> samples(kCount);
+  std::vector<std::vector<Answered>> answers(kCount, std::vector<Answered>(3));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    samples[i].id = std::to_string(i);
+    samples[i].group = {{"task", i < 6 ? "a" : "b"}};
+    answers[i][0].text = i < 9 ? "1" : "0";
+    answers[i][1].text = i == 0 || i == 11 ? "1" : "0";
+    answers[i][2].text = i % 2 == 0 ? "1" : "0.5";
+  }
+  const auto score = [](const Sample&, const Answered& a) { return std::stod(a.text); };
+  const auto rows = score_rows(samples, cases, answers, score, true);
+  ASSERT_EQ(rows.size(), 9u);
+  EXPECT_FALSE(rows[6].contains("loss"));  // of the exact cache
+  EXPECT_EQ(rows[7]["storage_only"], true);
+  EXPECT_FALSE(rows[8].contains("storage_only"));
+  // Exact has 9 right, the other 2, of which one is right with both.
+  EXPECT_NEAR(rows[7]["loss"].get<double>(), 7.0 / 12, 1e-12);
+  const Interval pairs = tango(8, 1, 12);
+  EXPECT_EQ(rows[7]["loss_low"], pairs.low);
+  EXPECT_EQ(rows[7]["loss_high"], pairs.high);
+  // Group a: 0, 0.5, 0, 0.5, 0, 0.5 lost.
+  EXPECT_NEAR(rows[2]["loss"].get<double>(), 0.25, 1e-12);
+  const double error = std::sqrt(6 * 0.0625 / 5 / 6);
+  EXPECT_NEAR(rows[2]["loss_low"].get<double>(), 0.25 - 1.959963984540054 * error, 1e-12);
+  EXPECT_NEAR(rows[2]["loss_high"].get<double>(), 0.25 + 1.959963984540054 * error, 1e-12);
+}
+
+TEST(Scores, WhatDoesNotFitHasNoScore) {
+  const auto cases = variants({"exact", "uniform"}, {.caches = {"1/64"}});
+  std::vector<Sample> samples(2);
+  std::vector<std::vector<Answered>> answers(2, std::vector<Answered>(2));
+  for (std::size_t i = 0; i < 2; ++i) {
+    samples[i].id = std::to_string(i);
+    samples[i].group = {{"task", i == 0 ? "a" : "b"}};
+  }
+  answers[0][1].fits = false;
+  answers[0][1].failure = "too small";
+  const auto rows = score_rows(
+      samples, cases, answers, [](const Sample&, const Answered&) { return 1.0; }, true);
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[1]["fits"], false);
+  EXPECT_TRUE(rows[1]["score"].is_null());
+  EXPECT_TRUE(rows[1]["cache_bytes"].is_null());
+  EXPECT_EQ(rows[1]["share"], 1.0 / 64);
+  EXPECT_EQ(rows[3]["score"], 1.0);
+  EXPECT_FALSE(rows[3].contains("fits"));
+  EXPECT_TRUE(rows[5]["score"].is_null());  // a mean of what is not there
+  const Answered back = Answered::from_json(answers[0][1].to_json());
+  EXPECT_FALSE(back.fits);
+  EXPECT_TRUE(Answered::from_json(answers[0][0].to_json()).fits);
 }
 
 TEST(Answers, ComeBackFromJsonWithTheirFailures) {
@@ -217,15 +284,65 @@ TEST_F(AskModel, SharesOfBytesAreKept) {
   Engine engine(*model_);
   PromptRunner runner(engine, *tokenizer_, {});
   auto cases =
-      variants({"uniform:sink=1,window=2", "streaming-llm:sink=1", "replay"}, {.shares = {0.8}});
+      variants({"uniform:sink=1,window=2", "streaming-llm:sink=1", "replay"}, {.caches = {"0.8"}});
   for (Variant& variant : cases) variant.key_type = variant.value_type = StorageType::bf16;
   const auto answers = runner.ask(sample(90), cases);
   for (const Answered& answer : answers) {
     EXPECT_LE(static_cast<double>(answer.bytes), 0.8 * static_cast<double>(answer.exact_bytes));
     EXPECT_GT(static_cast<double>(answer.bytes), 0.7 * static_cast<double>(answer.exact_bytes));
   }
-  const auto tiny = variants({"uniform"}, {.shares = {0.01}});
-  EXPECT_THAT(error_of([&] { runner.ask(sample(90), tiny); }), HasSubstr("larger share"));
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    PromptRunner small(engine, *tokenizer_, {.protocol = protocol});
+    const auto tiny = small.ask(sample(90), variants({"uniform", "replay"}, {.caches = {"0.01"}}));
+    for (const Answered& answer : tiny) {
+      EXPECT_FALSE(answer.fits);
+      EXPECT_THAT(answer.failure, HasSubstr("bytes"));
+      EXPECT_EQ(answer.text, "");
+    }
+  }
+}
+
+TEST_F(AskModel, SharesAreKeptInStreamToo) {
+  Engine engine(*model_);
+  PromptRunner runner(engine, *tokenizer_, {.protocol = Protocol::stream});
+  auto cases = variants({"streaming-llm:sink=1", "local"}, {.caches = {"0.5"}});
+  for (Variant& variant : cases) variant.key_type = variant.value_type = StorageType::bf16;
+  for (const Answered& answer : runner.ask(sample(90), cases)) {
+    EXPECT_LE(static_cast<double>(answer.bytes), 0.5 * static_cast<double>(answer.exact_bytes));
+    EXPECT_GT(static_cast<double>(answer.bytes), 0.4 * static_cast<double>(answer.exact_bytes));
+  }
+}
+
+/// Questions that share a summary get the answers that they get alone.
+TEST_F(AskModel, QuestionsOnOneContextGetTheirOwnAnswers) {
+  Engine engine(*model_);
+  std::vector<Sample> samples = {sample(), sample(), sample()};
+  const char* questions[] = {" why?", " who was it?", " x"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    samples[i].id = std::to_string(i);
+    samples[i].question = questions[i];
+  }
+  auto cases = variants({"exact", "exact:type=int8", "uniform:budget=20,sink=2,window=4",
+                         "h2o:budget=16", "replay:bytes=0.6", "streaming-llm:budget=12"},
+                        {});
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    const AskOptions options{.protocol = protocol, .question_later = true};
+    PromptRunner runner(engine, *tokenizer_, options);
+    EXPECT_TRUE(runner.share_context(samples[0], samples[1]));
+    EXPECT_FALSE(runner.share_context(samples[0], sample(50)));
+    const auto together = runner.ask(std::span<const Sample>(samples), cases);
+    for (std::size_t i = 0; i < 3; ++i) {
+      PromptRunner alone(engine, *tokenizer_, options);
+      const auto expected = alone.ask(samples[i], cases);
+      for (std::size_t v = 0; v < cases.size(); ++v) {
+        EXPECT_EQ(together[i][v].text, expected[v].text) << cases[v].name();
+        EXPECT_EQ(together[i][v].bytes, expected[v].bytes);
+        EXPECT_EQ(together[i][v].entries, expected[v].entries);
+      }
+    }
+  }
+  PromptRunner runner(engine, *tokenizer_, {});
+  EXPECT_FALSE(runner.share_context(samples[0], samples[1]));  // the question is summarised, too
 }
 
 TEST_F(AskModel, ChoicesAreScoredByTheLogProbabilityOfTheirTokens) {

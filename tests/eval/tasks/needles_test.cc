@@ -50,6 +50,29 @@ TEST(Needles, AreTheSameForTheSameSeedAndOthersForAnother) {
   EXPECT_GE(answers.size(), 148u);
 }
 
+TEST(Lines, SeveralQuestionsShareARecord) {
+  const std::vector<Sample> asked = lines_samples(5, 5, 3);
+  ASSERT_EQ(asked.size(), 5u);
+  const Sample one = lines_sample(5, 3);
+  EXPECT_EQ(asked[0].id, one.id);
+  EXPECT_EQ(asked[0].question, one.question);
+  EXPECT_EQ(asked[0].expected, one.expected);
+  std::set<std::string> ids, questions;
+  for (const Sample& sample : asked) {
+    EXPECT_EQ(sample.context, one.context);
+    ids.insert(sample.id);
+    questions.insert(sample.question);
+    const std::string key =
+        sample.question.substr(sample.question.find("line ") + 5,
+                               sample.question.find('?') - sample.question.find("line ") - 5);
+    EXPECT_THAT(one.context, HasSubstr("line " + key + ": REGISTER_CONTENT is <" +
+                                       sample.expected.dump() + ">"));
+  }
+  EXPECT_EQ(ids.size(), 5u);
+  EXPECT_EQ(questions.size(), 5u);
+  EXPECT_THAT(error_of([&] { lines_samples(5, 6, 3); }), HasSubstr("6 questions about 5 lines"));
+}
+
 TEST(Needles, SeveralHaveDifferentKeys) {
   const Sample s = needle_sample(Haystack(tokenizer()), 3000, 0.5, 12, 3);
   std::set<std::string> keys;

@@ -1,0 +1,100 @@
+#include "eval/tasks/records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/fail.h"
+#include "eval/tasks/draws.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::string_view kHeader =
+    "Extract the value corresponding to the specified key in the JSON object below.\n{";
+constexpr std::string_view kEnd = "}";
+constexpr std::string_view kAnswer = "Corresponding value: \"";
+constexpr std::size_t kKinds = 4;
+
+std::string draw(Draws& draws, std::size_t kind) {
+  switch (kind) {
+    case 0:
+      return draws.digits(4 + draws.below(5));
+    case 1:
+      return draws.hexadecimal(8);
+    case 2:
+      return draws.rare_word();
+    default:
+      return draws.rare_key();
+  }
+}
+
+std::string question_of(const std::string& key, bool chat, bool later) {
+  // The chat template puts an empty line before a question that comes alone.
+  const std::string asked = fmt::format("Key: \"{}\"", key);
+  if (!chat) return fmt::format("\n{}\n{}", asked, kAnswer);
+  return later ? asked : "\n\n" + asked;
+}
+
+}  // namespace
+
+std::vector<Sample> records_samples(const Tokenizer& tokenizer, std::size_t tokens,
+                                    std::size_t questions, std::uint64_t seed, bool chat,
+                                    bool later) {
+  Draws draws("records", seed);
+  const std::size_t key_kind = draws.below(kKinds), value_kind = draws.below(kKinds);
+  const auto size = [&](std::string_view text) {
+    return tokenizer.encode(text, {.add_special = false, .parse_special = false}).size();
+  };
+  std::set<std::string> seen;
+  std::vector<std::pair<std::string, std::string>> fields;
+  std::string text(kHeader);
+  std::size_t used = size(kHeader) + size(kEnd), most_asked = 0;
+  while (true) {
+    std::string key = draw(draws, key_kind), value = draw(draws, value_kind);
+    if (!seen.insert(key).second) continue;
+    const std::string line = fmt::format("\"{}\": \"{}\",\n", key, value);
+    const std::size_t asked =
+        std::max(most_asked, size(question_of(key, chat, later)) + size(value) + 1);
+    if (used + size(line) + asked > tokens) break;
+    used += size(line);
+    most_asked = asked;
+    text += line;
+    fields.emplace_back(std::move(key), std::move(value));
+  }
+  require(questions > 0 && fields.size() >= questions,
+          "{} tokens hold {} fields, fewer than {} questions", tokens, fields.size(), questions);
+  text += kEnd;
+  std::vector<Sample> out;
+  std::set<std::size_t> asked;
+  while (out.size() < questions) {
+    const std::size_t field = draws.below(fields.size());
+    if (!asked.insert(field).second) continue;
+    Sample sample;
+    sample.id = fmt::format("records/{}/{}/{}", tokens, seed, out.size() + 1);
+    sample.group = {{"length", tokens}};
+    sample.context = text;
+    sample.question = question_of(fields[field].first, chat, later);
+    sample.expected = fields[field].second;
+    sample.max_tokens = size(fields[field].second) + 8;
+    sample.stop = {"\n"};
+    out.push_back(std::move(sample));
+  }
+  return out;
+}
+
+double score_record(const Sample& sample, const Answered& answer) {
+  constexpr std::string_view kAround = " \"\n";
+  std::string_view text = answer.text;
+  const std::size_t first = text.find_first_not_of(kAround);
+  if (first == std::string_view::npos) return 0;
+  text = text.substr(first);
+  text = text.substr(0, text.find('"'));
+  text = text.substr(0, text.find_last_not_of(kAround) + 1);
+  return text == sample.expected.get<std::string>() ? 1 : 0;
+}
+
+}  // namespace ballast
