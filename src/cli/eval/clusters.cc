@@ -11,6 +11,7 @@
 #include "cli/kv_options.h"
 #include "eval/single_layer/clusters.h"
 #include "eval/single_layer/norms.h"
+#include "eval/single_layer/tsne.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -24,6 +25,8 @@ struct Options {
   std::vector<std::size_t> centres = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   std::size_t marked = 16;
   std::size_t sample = 2048;
+  std::size_t maps = 1;
+  bool tsne = false;
   ResultOutput output;
 };
 
@@ -105,25 +108,47 @@ Plot radius_plot(const Result& result) {
   return plot;
 }
 
-/// Plots the first layer and head on its two principal components, with centres on top.
-Plot map_plot(const Options& o, const KvSource& source, Part part, std::size_t layer,
-              std::size_t head) {
-  const Matrix rows = read_rows(o, source, part, layer, head);
-  const PlaneMap map = principal_plane(rows);
-  const GreedyCentres found = greedy_centres(rows, o.marked);
+/// The rows of a map, with centres on top.
+Plot map_of(std::span<const MapPoint> points, const GreedyCentres& found, Part part,
+            std::string title) {
   Plot plot;
   plot.kind = Plot::Kind::points;
-  plot.title = fmt::format("{} of layer {}, KV head {}", part == Part::key ? "Keys" : "Values",
-                           source.layer_number(layer), head);
-  plot.x_title =
-      fmt::format("first principal component, {:.0f}% of the variance", 100 * map.variance[0]);
-  plot.y_title = fmt::format("second, {:.0f}%", 100 * map.variance[1]);
+  plot.title = std::move(title);
   plot.lines = {{plural(part), {}}, {fmt::format("{} centres", found.centres.size()), {}}};
-  for (const auto& [x, y] : map.points) plot.lines[0].points.push_back({x, y});
+  for (const auto& [x, y] : points) plot.lines[0].points.push_back({x, y});
   for (std::size_t c : found.centres) {
-    plot.lines[1].points.push_back({map.points[c][0], map.points[c][1]});
+    plot.lines[1].points.push_back({points[c][0], points[c][1]});
   }
   return plot;
+}
+
+/// One head on the plane of its two principal components, and on that of t-SNE.
+void add_maps(const Options& o, const KvSource& source, Part part, std::size_t layer,
+              std::size_t head, std::vector<Plot>& plots) {
+  constexpr std::size_t kMostTsne = 1000;  // its time grows with the square
+  const std::string title =
+      fmt::format("{} of layer {}, KV head {}", part == Part::key ? "Keys" : "Values",
+                  source.layer_number(layer), head);
+  const Matrix rows = read_rows(o, source, part, layer, head);
+  const PlaneMap plane = principal_plane(rows);
+  plots.push_back(map_of(plane.points, greedy_centres(rows, o.marked), part, title));
+  plots.back().x_title =
+      fmt::format("first principal component, {:.0f}% of the variance", 100 * plane.variance[0]);
+  plots.back().y_title = fmt::format("second, {:.0f}%", 100 * plane.variance[1]);
+  if (!o.tsne) return;
+  const Matrix fewer = evenly_spaced(rows, kMostTsne);
+  plots.push_back(
+      map_of(tsne_map(fewer), greedy_centres(fewer, o.marked), part, title + ", t-SNE"));
+}
+
+/// At most `count` of the items, evenly spaced, with the first and the last.
+std::vector<std::size_t> some_of(const std::vector<std::size_t>& items, std::size_t count) {
+  std::vector<std::size_t> out;
+  count = std::min(count, items.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    out.push_back(items[count == 1 ? 0 : i * (items.size() - 1) / (count - 1)]);
+  }
+  return out;
 }
 
 void run(Options& o) {
@@ -161,8 +186,10 @@ void run(Options& o) {
                     {"radius", "radius", Unit::number},
                     {"relative_radius", "relative", Unit::number, "relative_radius_sd"}};
   result.gap_key = "part";
-  for (Part part : kParts) {
-    result.plots.push_back(map_plot(o, *source, part, layers[0], kv_heads[0]));
+  for (std::size_t layer : some_of(layers, o.maps)) {
+    for (std::size_t head : some_of(kv_heads, std::min<std::size_t>(o.maps, 2))) {
+      for (Part part : kParts) add_maps(o, *source, part, layer, head, result.plots);
+    }
   }
   result.plots.push_back(radius_plot(result));
   result.notes = {
@@ -170,9 +197,9 @@ void run(Options& o) {
       "relative   over the mean distance of the head's rows from their mean; ±: deviation over "
       "heads. Falling fast means clusters",
       fmt::format("up to {} tokens of a head, evenly spaced", o.sample),
-      fmt::format("The maps show principal components of layer {}, KV head {}; the paper's are "
-                  "made by t-SNE.",
-                  source->layer_number(layers[0]), kv_heads[0])};
+      o.tsne ? "maps       principal components, and t-SNE (perplexity 30) of up to 1,000 tokens, "
+               "with greedy centres"
+             : "maps       principal components, with greedy centres; --tsne adds the paper's"};
   o.output.write(std::move(result), log);
 }
 
@@ -182,7 +209,7 @@ void add_eval_clusters(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand(
-      "clusters", "How well keys and values cluster, with a map (ClusterGen, Figure 1)");
+      "clusters", "How well keys and values cluster, with maps (ClusterGen, Figure 1)");
   o.source.add_to(*app);
   app->add_option("--centres", o.centres, "Numbers of centres to give the radius of")
       ->delimiter(',')
@@ -190,6 +217,11 @@ void add_eval_clusters(CLI::App& parent, std::function<void()>& task) {
       ->default_str("1,2,4,8,16,32,64,128,256")
       ->type_name("LIST");
   app->add_option("--marked", o.marked, "Centres on the map")->capture_default_str();
+  app->add_option("--maps", o.maps,
+                  "Layers to draw maps of, evenly spaced; from 2, of two KV heads each")
+      ->check(whole_number(1, 64))
+      ->capture_default_str();
+  app->add_flag("--tsne", o.tsne, "Draw maps by t-SNE beside those of principal components");
   app->add_option("--sample", o.sample, "Most tokens of a head, evenly spaced")
       ->capture_default_str();
   o.output.add_to(*app);
