@@ -6,11 +6,22 @@ import {getLlama, LlamaLogLevel} from "node-llama-cpp";
 
 const {values} = parseArgs({options: {
   model: {type: "string"}, prompt: {type: "string"}, generate: {type: "string"},
-  threads: {type: "string"}
+  threads: {type: "string"}, streams: {type: "string"}
 }});
 const threads = Number(values.threads), generate = Number(values.generate);
 const {version} = JSON.parse(
   readFileSync(new URL("node_modules/node-llama-cpp/package.json", import.meta.url)));
+
+if (values.streams) {
+  const {measureStreams} = await import("./node-llama-cpp-streams.mjs");
+  const numbers = (list) => list.split(",").map(Number);
+  const results = await measureStreams({
+    model: values.model, prompts: numbers(values.prompt), streams: numbers(values.streams),
+    generate, threads
+  });
+  console.log(JSON.stringify({name: `llama.cpp (node-llama-cpp ${version})`, results}, null, 2));
+  process.exit(0);
+}
 
 const llama = await getLlama({
   gpu: false, build: "never", maxThreads: threads, logLevel: LlamaLogLevel.error

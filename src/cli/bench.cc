@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
+#include "cli/bench_serve.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "report/progress.h"
@@ -26,6 +27,8 @@ struct Options {
   CacheFlags cache;
   std::vector<std::string> memory;
   std::string scale;
+  bool serve = false;
+  std::vector<std::size_t> streams;
   double limit = 0;
   std::string against;
   std::string plot;
@@ -170,7 +173,37 @@ void run_scale(const Task& t) {
   t.o.output.say(fmt::format("plots: {}, {}\n", plot.string(), memory.string()));
 }
 
+void run_serve(const Task& t) {
+  ServeBench s;
+  s.prompts = t.prompts(s.prompts);
+  if (!t.o.streams.empty()) s.streams = t.o.streams;
+  for (std::size_t streams : s.streams) {
+    require(streams >= 1 && streams <= 1024, "--streams {}: expected 1 to 1024", streams);
+  }
+  s.generate = t.o.generate.value_or(s.generate);
+  s.policies = t.policies;
+  s.cache = t.cache;
+  const std::vector<ServeRow> rows = measure_serve(t.model, s);
+  t.print_model();
+  t.o.output.say("\n");
+  t.o.output.show(serve_table(rows));
+  t.o.output.say(
+      fmt::format("\nfirst token  from the request on, median and 95th percentile of the streams\n"
+                  "a token      median of the time between two of one stream\n"
+                  "tokens/s     of all streams, {} each, reading of the prompts included\n"
+                  "caches       of all streams, after their prompts\n"
+                  "memory       the most that the process held: weights, caches, clients\n",
+                  s.generate));
+  Json json = t.head("serve");
+  json["results"] = to_json(std::span<const ServeRow>(rows));
+  t.o.output.finish(json);
+}
+
 void run(Options& o) {
+  require(!o.serve || (o.memory.empty() && o.scale.empty() && o.against.empty() && o.batch == 1 &&
+                       o.repeat == 1),
+          "bench: --serve goes with none of --memory, --scale, --against, --batch and --repeat");
+  require(o.streams.empty() || o.serve, "bench: --streams needs --serve");
   require(o.memory.empty() || o.scale.empty(), "bench: --memory or --scale, not both");
   require(o.against.empty() || (o.memory.empty() && o.scale.empty()),
           "bench: --against goes with neither --memory nor --scale");
@@ -182,7 +215,8 @@ void run(Options& o) {
   if (!o.scale.empty()) cache.protocol = Protocol::stream;
   const bool by_budget = !o.scale.empty();
   if (o.methods.empty()) {
-    o.methods = {by_budget           ? "balancekv:budget=1024;streaming-llm:budget=1024"
+    o.methods = {o.serve             ? "exact"
+                 : by_budget         ? "balancekv:budget=1024;streaming-llm:budget=1024"
                  : !o.memory.empty() ? "exact;h2o:rate=0.2;balancekv:rate=0.25"
                                      : "exact;balancekv:rate=0.25"};
   }
@@ -200,6 +234,7 @@ void run(Options& o) {
   const Task task{o, model, cache, std::move(policies)};
   if (!o.memory.empty()) return run_throughput(task);
   if (!o.scale.empty()) return run_scale(task);
+  if (o.serve) return run_serve(task);
   run_speed(task);
 }
 
@@ -235,6 +270,14 @@ void add_measurements(CLI::App& app, Options& o) {
   app.add_option("--scale", o.scale,
                  "Instead: time and memory against length in the stream protocol, such as 1k..1M")
       ->type_name("RANGE");
+  app.add_flag("--serve", o.serve,
+               "Instead: a server under clients that ask by HTTP at once, each with a prompt of "
+               "512, then 4096 tokens: time to the first token, tokens a second, memory");
+  app.add_option("--streams", o.streams, "With --serve: numbers of clients")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("1,4,16")
+      ->type_name("LIST");
   app.add_option("--limit", o.limit, "With --scale: a method that took this long reads no further")
       ->type_name("SECONDS");
   app.add_option("--target", o.target,

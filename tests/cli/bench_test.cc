@@ -54,6 +54,29 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   EXPECT_EQ(all.at("results").at(0).at("entries"), 44);
 }
 
+TEST(Bench, ServesClientsAtOnce) {
+  const Said said = bench({"--serve", "--prompt", "40,64", "--streams", "1,3", "--generate", "4",
+                           "--methods", "exact;replay:bytes=1/2", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json all = said.json();
+  EXPECT_EQ(all.at("benchmark"), "serve");
+  ASSERT_EQ(all.at("results").size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i) {
+    const json& row = all.at("results").at(i);
+    EXPECT_EQ(row.at("prompt"), i / 2 % 2 == 0 ? 40 : 64);
+    EXPECT_EQ(row.at("streams"), i % 2 == 0 ? 1 : 3);
+    expect_positive(row, {"first_token_median", "first_token_p95", "token_median", "seconds",
+                          "tokens_per_second", "cache_bytes", "peak_memory"});
+  }
+  // Prompts that begin alike would be read once.
+  EXPECT_EQ(all.at("results").at(1).at("cache_bytes"),
+            3 * all.at("results").at(0).at("cache_bytes").get<std::size_t>());
+  EXPECT_THAT(bench({"--serve", "--prompt", "40", "--streams", "2", "--generate", "2"}).out,
+              HasSubstr("tokens/s"));
+  expect_refusal(bench({"--serve", "--scale", "1k..2k"}), "--serve goes with none of");
+  expect_refusal(bench({"--streams", "2"}), "--streams needs --serve");
+}
+
 TEST(Bench, TakesMethodsBetweenCommasAndSemicolons) {
   const auto names = [](const Words& methods) {
     const Said said = bench(Words{"--prompt", "40", "--generate", "1", "--json"} + methods);

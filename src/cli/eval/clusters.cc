@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
+#include "cli/help.h"
 #include "cli/kv_options.h"
 #include "eval/single_layer/clusters.h"
 #include "eval/single_layer/norms.h"
@@ -221,7 +222,8 @@ void add_eval_clusters(CLI::App& parent, std::function<void()>& task) {
                   "Layers to draw maps of, evenly spaced; from 2, of two KV heads each")
       ->check(whole_number(1, 64))
       ->capture_default_str();
-  app->add_flag("--tsne", o.tsne, "Draw maps by t-SNE beside those of principal components");
+  app->add_flag("--tsne", o.tsne,
+                "Draw maps by t-SNE beside those of principal components, some seconds each");
   app->add_option("--sample", o.sample, "Most tokens of a head, evenly spaced")
       ->capture_default_str();
   o.output.add_to(*app);
