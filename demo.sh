@@ -3,7 +3,7 @@
 # the exact cache and with every method at a part of its bytes: lines of a long record (LongEval) at a
 # quarter and a sixteenth, needles in a haystack at an eighth. No method knows the questions when it
 # compresses. Ends with a page that shows what was found and what was kept.
-#   ./demo.sh            about three minutes once it is built
+#   ./demo.sh            about two minutes once it is built
 #   ./demo.sh --quick    fewer questions
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -24,7 +24,8 @@ mkdir -p results
 
 ballast=build/ballast
 model=models/ballast-mini.gguf
-methods='exact;replay;balancekv;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
+# Types of storage stand beside them, at the bytes that they take.
+methods='exact;exact:type=int4;exact:type=q4/q2;exact:type=q2;replay;kvzip;balancekv;balancekv:outliers=yes;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
 lines=(--lines 200 --repeat "$questions")
 # LongEval's own questions where they are; ours are worded alike.
 longeval=../shared/data/longeval/200_lines.jsonl
