@@ -342,7 +342,7 @@ std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_vie
           {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
           {"chunk", Kind::integer, chunk, 16, 65536, "", "tokens that are read again at once"},
           {"reading", Kind::choice, "all", 0, 0, "all|own",
-           "own: a chunk that is read again scores its own tokens only, which takes less time"},
+           "own: a chunk that is read again scores its own tokens only"},
           {"floor", Kind::real, "0", 0, 1, "",
            "each head keeps its best entries in any case, in this part of an equal share"},
           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
