@@ -24,7 +24,8 @@ class Records(list):  # type: ignore[type-arg]
 
 def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = None,
              methods: Union[None, str, Sequence[str]] = None,
-             bytes: Union[None, float, Sequence[float]] = None, json: Optional[Path] = None,
+             bytes: Union[None, float, str, Sequence[Union[float, str]]] = None,
+             json: Optional[Path] = None,
              progress: Optional[Callable[[float], object]] = None, **options: Any) -> Records:
     """Runs an experiment in this process and returns its rows.
 
@@ -33,9 +34,9 @@ def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = No
 
     experiment: a command of `ballast eval`. files: what it reads, such as captured keys and values
     for "attention". methods: method strings; those of register_method() count. bytes: shares of the
-    exact bf16 cache's bytes, over 0 to 1 (--shares). json: also writes the result there, for
-    `ballast report`; after an interruption the same call goes on. progress: gets the fraction that
-    is done, 0 to 1, from any thread.
+    exact bf16 cache's bytes, over 0 to 1, or amounts such as "256M" (--cache). json: also writes the
+    result there, for `ballast report`; after an interruption the same call goes on. progress: gets
+    the fraction that is done, 0 to 1, from any thread.
     options: those that `ballast eval EXPERIMENT --help` lists. rates=[0.25, 0.5] is
     --rates 0.25,0.5, question_later=True is --question-later, None and False are left out.
 
@@ -48,7 +49,7 @@ def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = No
         raise TypeError("evaluate prints nothing: it has no option 'quiet'")
     words = [experiment, *(os.fspath(file) for file in files)]
     given = {"model": model.path if isinstance(model, Model) else model, "methods": methods,
-             "shares": _shares(bytes, options.pop("shares", None)), **options}
+             "cache": _cache(bytes, options.pop("cache", None)), **options}
     for name, value in given.items():
         words += _words(name, value)
     words.append("--json" if json is None else f"--json={os.fspath(json)}")
@@ -59,16 +60,22 @@ def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = No
     return Records(_json.loads(text))
 
 
-def _shares(bytes: Any, shares: Any) -> Any:
+def _cache(bytes: Any, cache: Any) -> Any:
+    """The sizes that --cache takes."""
     if bytes is None:
-        return shares
-    if shares is not None:
-        raise TypeError("evaluate: give bytes or shares, which are the same")
-    for share in bytes if isinstance(bytes, (list, tuple)) else [bytes]:
-        if not 0 < share <= 1:
-            raise ValueError(f"bytes {share}: expected shares of the exact cache's bytes, such as "
-                             "1/8")
-    return bytes
+        return cache
+    if cache is not None:
+        raise TypeError("evaluate: give bytes or cache, which are the same")
+    sizes = []
+    for size in bytes if isinstance(bytes, (list, tuple)) else [bytes]:
+        if isinstance(size, str):
+            sizes.append(size)
+        elif 0 < size <= 1:
+            sizes.append("100%" if size == 1 else repr(float(size)))
+        else:
+            raise ValueError(f"bytes {size}: expected shares of the exact cache's bytes, such as "
+                             "1/8, or amounts, such as '256M'")
+    return sizes
 
 
 def _words(name: str, value: Any) -> list[str]:

@@ -55,6 +55,14 @@ class Evaluate(unittest.TestCase):
         self.assertEqual(settings, dict(result["settings"], model=""))
         self.assertTrue(records[0]["command"].startswith("ballast eval lines "))
 
+    def test_bytes_are_amounts_too(self):
+        rows = ballast.evaluate("lines", model=MODEL, methods=["streaming-llm"], bytes=["256K", 1 / 2],
+                                **SMALL)
+        self.assertEqual([row.get("cache", row.get("share")) for row in rows], ["256K", 0.5])
+        self.assertLessEqual(rows[0]["cache_bytes"], 256 << 10)
+        with self.assertRaisesRegex(ValueError, "such as '256M'"):
+            ballast.evaluate("lines", model=MODEL, bytes=1 << 20, **SMALL)
+
     def test_attention_of_a_made_up_stream(self):
         given = {"tokens": 300, "sink": 8, "window": 64, "queries": 64, "methods": "uniform;h2o", "rates": 0.5}
         words = [f"--{key}={value}" for key, value in given.items()]
