@@ -145,8 +145,12 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
       require(more.is_object(), "a message's fields are {}; expected a JSON object",
               more.type_name());
       for (const auto& [name, value] : more.items()) {
-        if (name == "content") fields.items.pop_back();  // which the fields replace
-        fields.items.emplace_back(name, jinja::from_json(value));
+        if (name == "role") continue;
+        if (name == "content") {
+          fields.items[1].second = jinja::from_json(value);
+        } else {
+          fields.items.emplace_back(name, jinja::from_json(value));
+        }
       }
     }
     list.push_back(std::move(fields));

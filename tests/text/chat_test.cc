@@ -188,6 +188,10 @@ TEST(ChatTemplate, ToolsReachTheTemplateOrAreRefused) {
                          "{{ m.n | tojson }}{% endfor %}")
                 .format(std::span(call).last(1), {true, "", "", R"([{"name": "f"}])"}),
             R"(f|True{"b": 1, "a": [2]})");
+  // Wherever the content stands, it alone is replaced.
+  const Messages order = {{"user", "a", R"({"n": 7, "content": "b", "role": "x"})"}};
+  EXPECT_EQ(ChatTemplate("{{ messages[0] }}").format(order, {}),
+            "{'role': 'user', 'content': 'b', 'n': 7}");
   const auto said = [&](const std::string& tools, const std::string& more) {
     const Messages messages = {{"user", "a", more}};
     return error_of([&] {

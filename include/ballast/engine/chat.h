@@ -15,7 +15,7 @@ struct ChatMessage {
   std::string role;  ///< "system", "user" or "assistant"; some templates know more
   std::string content;
   /// A JSON object of further fields that the template may ask for, such as tool_calls or
-  /// tool_call_id; it may also replace the content. Empty: none.
+  /// tool_call_id; it may also replace the content, not the role. Empty: none.
   std::string more = {};
 };
 
