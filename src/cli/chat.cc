@@ -13,6 +13,7 @@
 #include "base/nearest.h"
 #include "base/partial_files.h"
 #include "base/peak_memory.h"
+#include "base/read_file.h"
 #include "cli/command.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
@@ -68,7 +69,7 @@ class Interruptible {
 /// The text of --tools.
 std::string tools_of(const Options& o) {
   if (o.tools.empty()) return "";
-  std::string text = read_input(o.tools);
+  std::string text = read_file(o.tools);
   const nlohmann::json tools = parse_json_text(text, o.tools);  // an error names the file
   require(tools.is_array() && !tools.empty(), "{}: expected a JSON array of functions", o.tools);
   return text;
@@ -97,7 +98,8 @@ class Chat {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model),
-        conversation_(m_.tokenizer, o.system, tools_of(o)) {
+        tools_(tools_of(o)),
+        conversation_(m_.tokenizer, o.system, tools_) {
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
@@ -184,7 +186,7 @@ class Chat {
   void clear() {
     sequence_.reset();  // frees its memory first
     sequence_.emplace(m_.model, cache_options_);
-    conversation_ = Conversation(m_.tokenizer, o_.system, tools_of(o_));
+    conversation_ = Conversation(m_.tokenizer, o_.system, tools_);
     unread_.clear();
     history_.clear();
     form_.reset();
@@ -335,6 +337,7 @@ class Chat {
   CacheOptions cache_options_;
   GenerateOptions generate_;
   LoadedModel m_;
+  std::string tools_;
   Conversation conversation_;
   LineEditor editor_;
   std::optional<Sequence> sequence_;

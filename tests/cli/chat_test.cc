@@ -186,13 +186,28 @@ TEST(ChatTerminal, CommandsThatFailDoNotEndIt) {
   EXPECT_EQ(terminal.wait(), 130);
 }
 
-TEST(ChatTerminal, ShowsWhatATemplateSaysWithoutObeyingIt) {
-  // A string of the model's file reaches the message; the terminal must not see its escape.
+TEST(ChatTerminal, ErrorsDoNotObeyWhatTheyQuote) {
   Terminal terminal({"chat", "-m", "/no/such\033]0;title\007\xe2\x80\xaemodel"});
   const std::string shown = terminal.until("\n");
   EXPECT_THAT(shown, HasSubstr("/no/such\\x1b]0;title\\x07\\u{202e}model"));
   EXPECT_EQ(shown.find('\033'), std::string::npos) << shown;
   EXPECT_EQ(terminal.wait(), 1);
+}
+
+// Strings of a model's file, on standard output: a terminal gets them escaped, a pipe as they are.
+TEST(ChatTerminal, TablesDoNotObeyAFile) {
+  TempDir dir;
+  const std::string path = (dir / "model.gguf").string();
+  std::string file = read_text(kShipped);
+  const std::size_t at = file.find("ballast-mini");
+  ASSERT_NE(at, std::string::npos);
+  file.replace(at, 12, "bal\033[31mmini");
+  write_text(path, file);
+  EXPECT_THAT(run({"inspect", path}).out, HasSubstr("bal\033[31mmini"));
+  Terminal terminal({"inspect", path});
+  const std::string shown = terminal.until("architecture");
+  EXPECT_THAT(shown, HasSubstr("bal\\x1b[31mmini"));
+  EXPECT_EQ(shown.find('\033'), std::string::npos) << shown;
 }
 
 /// Without line ends: chat ends each answer with one, run only those that have none.
