@@ -179,12 +179,16 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Allocation, AModelIsReadRunAndReplayed) {
-  TempDir dir;
+void write_tiny_model(const std::filesystem::path& path) {
   RandomModel tiny;
   tiny.layers = 2, tiny.width = 32, tiny.heads = 2, tiny.kv = 1, tiny.head = 16, tiny.hidden = 32;
   tiny.vocabulary = 300, tiny.positions = 512;
-  write_random_model(tiny, dir / "m.gguf");
+  write_random_model(tiny, path);
+}
+
+TEST(Allocation, AModelIsReadRunAndReplayed) {
+  TempDir dir;
+  write_tiny_model(dir / "m.gguf");
   const auto pool = std::make_shared<ThreadPool>(1);
   refuse_each([&] {
     const Model model(dir / "m.gguf");
@@ -202,10 +206,7 @@ TEST(Allocation, AModelIsReadRunAndReplayed) {
 
 TEST(Allocation, ATokenizerAndATemplate) {
   TempDir dir;
-  RandomModel tiny;
-  tiny.layers = 1, tiny.width = 32, tiny.heads = 2, tiny.kv = 1, tiny.head = 16, tiny.hidden = 32;
-  tiny.vocabulary = 300, tiny.positions = 512;
-  write_random_model(tiny, dir / "m.gguf");
+  write_tiny_model(dir / "m.gguf");
   refuse_each([&] {
     const Tokenizer tokenizer(read_vocabulary(dir / "m.gguf"));
     const std::vector<Token> ids = tokenizer.encode("Some text, 12345.\n\n And more of it.");
