@@ -35,13 +35,11 @@ std::string bytes_of(const Json& value, const std::string& name) {
   if (value.is_number_unsigned() && number > 1)
     return fmt::format("{}B", value.get<std::uint64_t>());
   refuse(name,
-         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text "
-         "such as \"1/8\"",
+         "{}: {} is neither a share above 0 and up to 1, nor bytes, nor a text such as \"1/8\"",
          name, shown(value));
 }
 
-/// The texts of a message's content; only one that calls functions may have
-/// none.
+/// The texts of a message's content; only one that calls functions may have none.
 std::string content_of(Fields& message, const std::string& where, bool calls) {
   const Json* content = message.find("content");
   if (content == nullptr && calls) return "";
@@ -69,8 +67,8 @@ std::string content_of(Fields& message, const std::string& where, bool calls) {
   return text;
 }
 
-/// tool_calls of a message for the template. Clients write arguments as text,
-/// templates want them as they are.
+/// tool_calls of a message for the template. Clients write arguments as text, templates want them
+/// as they are.
 Json calls_of(const Json& calls, const std::string& where) {
   if (!calls.is_array()) refuse(where, "{}: {} is not an array of calls", where, shown(calls));
   Json out = Json::array();
@@ -95,8 +93,7 @@ Json calls_of(const Json& calls, const std::string& where) {
   return out;
 }
 
-/// The functions that the model may call, as the template takes them; empty:
-/// none.
+/// The functions that the model may call, as the template takes them; empty: none.
 std::string tools_of(Fields& f) {
   const Json* tools = f.find("tools");
   const std::string choice = [&]() -> std::string {
@@ -138,8 +135,7 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
       refuse(where + "role",
-             "{}role: {} is none of \"system\", \"developer\", \"user\", "
-             "\"assistant\", \"tool\"",
+             "{}role: {} is none of \"system\", \"developer\", \"user\", \"assistant\", \"tool\"",
              where, shown(Json(role)));
     }
     Json more = Json::object();
@@ -278,13 +274,11 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
 
 /// Tokens of a conversation whose first message goes on after a context.
 std::vector<Token> after_context(const Tokenizer& tokenizer, std::vector<ChatMessage> messages) {
-  // The placeholder of the text that was read, a private code point that texts
-  // do not use.
+  // The placeholder of the text that was read, a private code point that texts do not use.
   constexpr std::string_view place = "\uE0B0\uE0A2\uE0B0";
   if (messages[0].role != "user") {
     refuse("messages[0].role",
-           "messages[0].role: the first message after a "
-           "context must be of the user; the system's "
+           "messages[0].role: the first message after a context must be of the user; the system's "
            "belongs into POST /v1/contexts");
   }
   messages[0].content.insert(0, place);
@@ -371,8 +365,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
     job.prompt = encode(messages);
     job.compress_at = job.prompt.size();
-    // The first turn is what the method summarizes, so that later turns find it
-    // summarized.
+    // The first turn is what the method summarizes, so that later turns find it summarized.
     std::size_t first = 0;
     while (first < messages.size() && messages[first].role != "user") ++first;
     if (first + 1 < messages.size() && job.cache.protocol == Protocol::prefill &&
@@ -405,8 +398,7 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
   f.end();
   Job& job = out.job;
-  // An answer begins a text for a client, but goes on after the prompt, its
-  // leading space included.
+  // An answer begins a text for a client, but goes on after the prompt, its leading space included.
   job.generate.text_start = false;
   if (prompt->is_array() && prompt->size() == 1 && (*prompt)[0].is_string()) prompt = &(*prompt)[0];
   if (prompt->is_string()) {
@@ -419,8 +411,7 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
     for (const Json& token : *prompt) {
       if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
         refuse("prompt",
-               "prompt: {} is not a token from 0 to {}; one prompt a request "
-               "is supported",
+               "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
                shown(token), tokenizer.size() - 1);
       }
       job.prompt.push_back(token.get<Token>());
