@@ -158,6 +158,17 @@ std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, s
   return busy_threads(c) * bytes;
 }
 
+/// Scratch of a second reading: W_O^T W_O of each query head, which a stream keeps for all layers,
+/// and what dividing the budget among `entries` of a head takes (see allocate()).
+std::size_t replay_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t entries) {
+  const ReplayScore score = options.policy.attention_stats().replay;
+  if (score == ReplayScore::none) return 0;
+  const std::size_t layers = options.protocol == Protocol::stream ? c.layers : 1;
+  const std::size_t grams =
+      score == ReplayScore::max ? layers * c.heads * c.value_dim * c.value_dim * sizeof(float) : 0;
+  return grams + (std::size_t{1} << 20) + c.layers * c.kv_heads * entries;
+}
+
 /// Scratch of the matrix products: that of the largest one.
 std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
   std::size_t most = 0;
@@ -199,7 +210,8 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +
                      attention_bytes(c, options, rows, largest.entries) +
-                     largest.summarising / c.kv_heads * busy_threads(c);
+                     largest.summarising / c.kv_heads * busy_threads(c) +
+                     replay_bytes(c, options, largest.entries);
   if (options.positions == Positions::rolling) {
     const std::size_t table = RotaryTable::bytes_for(largest.entries + 1, c.rope.dimension / 2);
     estimate.cache += table;

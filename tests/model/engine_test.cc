@@ -351,6 +351,26 @@ TEST(Memory, IsEstimatedByMethod) {
             std::filesystem::file_size(f.reference.hf() / "model.safetensors") * 9 / 10);
 }
 
+// A stream keeps the projections' products of all layers, a prompt those of one at a time.
+TEST(Memory, OfASecondReadingIsEstimated) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const ModelConfig& c = f.model->config();
+  const std::size_t grams = c.heads * c.value_dim * c.value_dim * sizeof(float);
+  CacheOptions options;
+  options.expected_tokens = 1000;
+  const auto scratch = [&](const char* method) {
+    options.policy = Policy::parse(method);
+    return f.model->estimate(options, 1000).scratch;
+  };
+  const std::size_t exact = scratch("exact");
+  EXPECT_GE(scratch("kvzip:bytes=1/8"), exact + (std::size_t{1} << 20));
+  EXPECT_EQ(scratch("replay:bytes=1/8"), scratch("replay:bytes=1/8,score=plain") + grams);
+  options.protocol = Protocol::stream;
+  EXPECT_GE(scratch("replay:bytes=1/8"),
+            scratch("replay:bytes=1/8,score=plain") + c.layers * grams);
+}
+
 TEST(Memory, IsRefusedWithTheFigures) {
   EXPECT_GT(available_memory(), std::size_t{1} << 20);
   require_memory({.weights = 5, .cache = 3, .scratch = 2}, 10, "this");
