@@ -173,7 +173,7 @@ constexpr Choice kChoices[] = {
     {"a conversation, or a text of unknown length", "--cache 256M",
      "exact until that is full, then as in stream"},
     {"a text longer than the model's positions",
-     "--method streaming-llm --cache 256M --protocol stream --positions rolling",
+     "--method streaming-llm:budget=2048 --protocol stream --positions rolling",
      "once; only the last tokens are known"},
     {"attention must stay close in every head", "--method replay:score=rms,bytes=1/8",
      "twice; least error of attention, fewer answers right"},

@@ -125,6 +125,52 @@ TEST_F(Usage, EveryTableHasCsvAndMarkdown) {
   expect_refusal(run({"methods", "--csv", "--json"}), "standard output takes one", 2);
 }
 
+// What `methods --choose` recommends stands in docs/choosing.md, and runs as it stands there.
+TEST_F(Usage, EveryChoiceIsDocumentedAndRuns) {
+  const std::string source = BALLAST_SOURCE_DIR;
+  const std::string page = read_text(source + "/docs/choosing.md");
+  const auto choices = run({"methods", "--choose", "--json"}).json().at("choices");
+  EXPECT_GE(choices.size(), 6u);
+  for (const auto& choice : choices) {
+    const std::string options = choice.at("options");
+    EXPECT_THAT(page, HasSubstr("| " + choice.at("when").get<std::string>() + " | `" + options +
+                                "` | " + choice.at("reads").get<std::string>() + " |"));
+    std::vector<std::string> words = {"run",
+                                      "-m",
+                                      kModel,
+                                      "--context",
+                                      source + "/examples/record.txt",
+                                      "--question",
+                                      "What is the number in line 7?",
+                                      "-n",
+                                      "1",
+                                      "-q"};
+    for (std::size_t begin = 0; begin < options.size();) {
+      const std::size_t end = std::min(options.find(' ', begin), options.size());
+      words.push_back(options.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    const ProgramResult said = run(words);
+    EXPECT_EQ(said.exit_code, 0) << options << ": " << said.err;
+  }
+  expect_refusal(run({"methods", "h2o", "--choose"}), "a name or --choose, not both", 2);
+}
+
+TEST_F(Usage, CapturedScoresServeReplay) {
+  const std::string text = std::string(BALLAST_SOURCE_DIR) + "/examples/record.txt";
+  const std::string file = (dir_ / "kv.safetensors").string();
+  for (const char* score : {"max", "none"}) {
+    const ProgramResult captured = run({"capture", "-m", kModel, "--file", text, "--tokens", "300",
+                                        "--scores", score, "-o", file, "-q"});
+    ASSERT_EQ(captured.exit_code, 0) << captured.err;
+    const ProgramResult made = run({"compress", file, "--method", "replay:bytes=1/4", "--json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(made.json().at("scores"), score == std::string("max") ? "max" : "self-attention");
+  }
+  expect_refusal(run({"capture", "-m", kModel, "--file", text, "-o", file, "--scores", "best"}),
+                 "best", 2);
+}
+
 TEST_F(Usage, SharesHaveWilsonsInterval) {
   const auto rows = run(lines({"--methods", "exact;local", "--json"})).json().at("results");
   for (const auto& row : rows) {
