@@ -88,7 +88,7 @@ void add_threads(CLI::App& app, int& threads) {
 }
 
 int run(int argc, char** argv) {
-  set_command_line(std::vector<std::string>(argv + 1, argv + argc));
+  set_command_line(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
