@@ -176,7 +176,7 @@ constexpr Choice kChoices[] = {
      "--method streaming-llm:budget=2048 --protocol stream --positions rolling",
      "once; only the last tokens are known"},
     {"attention must stay close in every head", "--method replay:score=rms,bytes=1/8",
-     "twice; least error of attention, fewer answers right"},
+     "twice; a lower error of attention"},
     {"attention is spread over the whole text", "--method balancekv --cache 1/4",
      "once; an unbiased sample of what is dropped"},
 };
