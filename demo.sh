@@ -3,7 +3,7 @@
 # the exact cache and with every method at a part of its bytes: lines of a long record (LongEval) at a
 # quarter and a sixteenth, needles in a haystack at an eighth. No method knows the questions when it
 # compresses. Ends with a page that shows what was found and what was kept.
-#   ./demo.sh            about two minutes once it is built
+#   ./demo.sh            under three minutes once it is built
 #   ./demo.sh --quick    fewer questions
 set -euo pipefail
 cd "$(dirname "$0")"
