@@ -149,6 +149,8 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
   }
   State& s = *state_;
   s.prompt = prompt;
+  // el_gets() may draw the prompt first; the terminal would drop keys typed in between.
+  ::el_set(s.el, EL_PREP_TERM, 1);
   control(kBracketed);
   flush_output();
   struct sigaction action = {};

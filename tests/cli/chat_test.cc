@@ -81,7 +81,12 @@ class Terminal {
     return out;
   }
   int wait() {
-    while (!closed_) read_some(1000);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!closed_ && std::chrono::steady_clock::now() < end) read_some(1000);
+    if (!closed_) {
+      ADD_FAILURE() << "the program did not end; it showed: " << shown_;
+      ::kill(child_, SIGKILL);
+    }
     int status = 0;
     ::waitpid(child_, &status, 0);
     child_ = -1;
@@ -108,8 +113,8 @@ class Terminal {
   std::string shown_;
 };
 
-/// What was shown before the program waits for a line. It asks for bracketed pastes; then libedit
-/// takes the terminal, which until then would gather and drop keys, and draws the prompt.
+/// What was shown before the program waits for a line. It takes the terminal, which until then
+/// would gather and drop keys, asks for bracketed pastes and draws the prompt.
 std::string at_prompt(Terminal& terminal) {
   std::string shown = terminal.until("\033[?2004h");
   terminal.until("> ");
