@@ -27,6 +27,7 @@ class ExpectedAttention : public ScoredSummary {
  protected:
   void score(const Candidates& all, std::span<float> scores) override {
     const std::size_t n = all.size();
+    if (n == 0) return;
     const QueryMoments* known = setup().query_moments;
     const std::size_t heads = known == nullptr ? 0 : known->query_heads();
     std::vector<double> expected(n, heads == 0 ? 1.0 / static_cast<double>(n) : 0.0), logits(n);
