@@ -68,7 +68,8 @@ class Sizes {
       bytes += shape_.kv_heads * head;
     }
     if (bounded_ != nullptr)
-      bytes += bounded_->most_bytes(shape_.layers, shape_.kv_heads, summarised, middle);
+      bytes += bounded_->most_bytes(options_.protocol, shape_.layers, shape_.kv_heads, summarised,
+                                    middle);
     if (options_.positions == Positions::rolling) {
       // In prefill the whole text had places.
       if (options_.protocol == Protocol::prefill) most = std::max(most, tokens_);
@@ -80,7 +81,9 @@ class Sizes {
  private:
   /// Of one head. Summaries take their memory when they are made, so one is made.
   std::size_t summary_bytes(const Budget& budget, int layer) {
-    const auto known = summaries_.find(budget.summary);
+    // Layers that share state may hold different things in as many entries.
+    const std::pair key{budget.summary, shared_ == nullptr ? 0 : layer};
+    const auto known = summaries_.find(key);
     if (known != summaries_.end()) return known->second;
     SummarySetup setup;
     setup.policy = options_.policy;
@@ -101,7 +104,7 @@ class Sizes {
     setup.shared = shared_.get();
     const std::unique_ptr<Summary> summary = make_summary(setup);
     const std::size_t bytes = summary ? summary->bytes() : 0;
-    summaries_[budget.summary] = bytes;
+    summaries_[key] = bytes;
     return bytes;
   }
 
@@ -114,7 +117,7 @@ class Sizes {
   std::size_t moments_ = 0;  ///< of queries, as long as something may be chosen by them
   std::unique_ptr<SharedState> shared_;
   const BoundedState* bounded_ = nullptr;
-  std::map<std::size_t, std::size_t> summaries_;  ///< bytes, by capacity
+  std::map<std::pair<std::size_t, int>, std::size_t> summaries_;  ///< bytes, by capacity and layer
 };
 
 }  // namespace

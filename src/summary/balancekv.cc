@@ -5,42 +5,56 @@
 // the budget exactly. To evict m tokens it halves the 2m oldest and leaves the rest as they are:
 // late tokens weigh more in what follows. So rates need not be powers of two, and may be light
 // (0.8, 0.9, 0.95).
-// stream, and tokens after a prompt: MergeAndReduce, see merge_and_reduce.h.
+// stream, and tokens after a prompt: MergeAndReduce, see merge_and_reduce.h. With outliers=yes a
+// stream first goes through OutlierStream, which keeps its tokens beside these levels.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "summary/balance_parameters.h"
+#include "summary/outlier_stream.h"
 #include "summary/outliers.h"
 #include "summary/registry.h"
 
 namespace ballast {
 namespace {
 
+/// Rooms of a stream's outliers and of those that wait; none where outliers are not kept.
+struct OutlierRooms {
+  explicit OutlierRooms(const SummarySetup& setup) {
+    if (setup.policy.choice("outliers") != "yes" || setup.protocol != Protocol::stream) return;
+    const std::int64_t first =
+        std::min<std::int64_t>(setup.policy.integer("outlier-layer"), setup.layers - 1);
+    if (static_cast<std::int64_t>(setup.random.layer) < first) return;
+    most = static_cast<std::size_t>(setup.policy.real("outlier-share") *
+                                    static_cast<double>(setup.capacity));
+    if (most == 0) return;
+    // Half of the rest at most, so that what is no outlier has room even in tiny budgets.
+    waiting = std::min(static_cast<std::size_t>(setup.policy.integer("dilate")),
+                       (setup.capacity - most) / 2);
+  }
+  std::size_t total() const { return most + waiting; }
+  std::size_t most = 0;
+  std::size_t waiting = 0;
+};
+
 class BalanceKv : public Summary {
  public:
-  explicit BalanceKv(const SummarySetup& setup)
-      : setup_(setup),
-        rule_(balance_options(setup)),
-        levels_(EntryStore(setup, setup.capacity), balance_schedule(setup, setup.capacity)) {
-    if (setup.policy.choice("outliers") == "yes") {
-      require(setup.protocol == Protocol::prefill,
-              "method balancekv: outliers=yes keeps tokens for ever, which no stream has room for; "
-              "use the prefill protocol");
-      outliers_ = static_cast<OutlierMemory*>(setup.shared);
-    }
-  }
+  explicit BalanceKv(const SummarySetup& setup) : BalanceKv(setup, OutlierRooms(setup)) {}
 
   void absorb(const Block& block) override {
     // The prompt's middle, all at once.
     const bool prompt = setup_.protocol == Protocol::prefill && levels_.tokens() == 0;
     if (prompt && block.size() > setup_.capacity) return absorb_prompt(block);
+    if (stream_.has_value()) return stream_->absorb(block, release());
     for (std::size_t i = 0; i < block.size(); ++i) levels_.push(block, i, rule_);
   }
 
   void segments(std::vector<Segment>& out) const override {
+    if (stream_.has_value()) stream_->segments(out);
     if (rule_.options().weights == BalanceOptions::Weights::authors) {
       out.push_back(levels_.numerator(Role::numerator));
       out.push_back(levels_.normaliser());
@@ -55,10 +69,15 @@ class BalanceKv : public Summary {
             "method balancekv: only summaries made with the same setup unite");
     levels_.merge(same->levels_, rule_);
     rule_.add_counts(same->rule_);
+    if (stream_.has_value()) stream_->merge(*same->stream_, release());
   }
 
-  std::size_t entries() const override { return levels_.size(); }
-  std::size_t bytes() const override { return levels_.bytes(); }
+  std::size_t entries() const override {
+    return levels_.size() + (stream_.has_value() ? stream_->size() : 0);
+  }
+  std::size_t bytes() const override {
+    return levels_.bytes() + (stream_.has_value() ? stream_->bytes() : 0);
+  }
 
   std::vector<KeptEntry> kept() const override {
     std::vector<KeptEntry> out(levels_.size());
@@ -66,6 +85,7 @@ class BalanceKv : public Summary {
       out[i] = {levels_.store().position(i), std::exp(levels_.store().log_weight(i)),
                 std::exp(levels_.log_normaliser(i))};
     }
+    if (stream_.has_value()) stream_->kept(out);
     return out;
   }
 
@@ -77,13 +97,33 @@ class BalanceKv : public Summary {
   void save(ByteWriter& out) const override {
     levels_.save(out);
     rule_.save(out);
+    if (stream_.has_value()) stream_->save(out);
   }
   void load(ByteReader& in) override {
     levels_.load(in);
     rule_.load(in);
+    if (stream_.has_value()) stream_->load(in);
   }
 
  private:
+  BalanceKv(const SummarySetup& setup, const OutlierRooms& rooms)
+      : setup_(setup),
+        rule_(balance_options(setup)),
+        levels_(EntryStore(setup, setup.capacity - rooms.total()),
+                balance_schedule(setup, setup.capacity - rooms.total())) {
+    if (setup.policy.choice("outliers") != "yes") return;
+    if (setup.protocol == Protocol::stream) {
+      stream_.emplace(setup, rooms.most, rooms.waiting,
+                      static_cast<std::size_t>(setup.policy.integer("block")));
+    } else {
+      outliers_ = static_cast<OutlierMemory*>(setup.shared);
+    }
+  }
+
+  OutlierStream::Release release() {
+    return [this](const Block& block, std::size_t i) { levels_.push(block, i, rule_); };
+  }
+
   void absorb_prompt(const Block& block) {
     std::vector<std::uint8_t> exact(block.size(), 0);
     if (outliers_ != nullptr) {
@@ -123,16 +163,18 @@ class BalanceKv : public Summary {
   SummarySetup setup_;
   SoftmaxBalance rule_;
   MergeAndReduce levels_;
-  OutlierMemory* outliers_ = nullptr;
+  OutlierMemory* outliers_ = nullptr;    // prefill
+  std::optional<OutlierStream> stream_;  // stream
 };
 
 std::vector<Parameter> parameters() {
   using Kind = Parameter::Kind;
   auto all = balance_parameters();
   all.push_back({"outliers", Kind::choice, "no", 0, 0, "no|yes",
-                 "keep tokens exactly whose keys point away from the others (prefill)"});
+                 "keep tokens exactly whose keys point away from the others"});
   all.push_back({"outlier-layer", Kind::integer, "1", 0, 1e6, "",
-                 "layer on which outliers are found, for the layers after it too"});
+                 "layer on which outliers are found, for the layers after it too; in a stream the "
+                 "first that finds its own"});
   all.push_back(
       {"outlier-share", Kind::real, "0.5", 0, 1, "",
        "outliers and neighbours, at most this share of the budget; 1: the authors' rule"});

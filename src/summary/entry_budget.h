@@ -32,8 +32,8 @@ class BoundedState : public SharedState {
  public:
   /// The most that bytes() will be. `entries`: of the summaries of one head, summed over the
   /// layers; `tokens`: those that its summaries take in.
-  virtual std::size_t most_bytes(std::size_t layers, std::size_t heads, std::size_t entries,
-                                 std::size_t tokens) const = 0;
+  virtual std::size_t most_bytes(Protocol protocol, std::size_t layers, std::size_t heads,
+                                 std::size_t entries, std::size_t tokens) const = 0;
 };
 
 }  // namespace ballast

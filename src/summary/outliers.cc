@@ -84,9 +84,10 @@ std::size_t OutlierMemory::bytes() const {
   return total;
 }
 
-std::size_t OutlierMemory::most_bytes(std::size_t, std::size_t heads, std::size_t,
-                                      std::size_t tokens) const {
-  return heads * tokens * sizeof(Position);
+std::size_t OutlierMemory::most_bytes(Protocol protocol, std::size_t, std::size_t heads,
+                                      std::size_t, std::size_t tokens) const {
+  // Streams have theirs in the summaries.
+  return protocol == Protocol::stream ? 0 : heads * tokens * sizeof(Position);
 }
 
 void OutlierMemory::save(ByteWriter& out) const {

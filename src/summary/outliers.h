@@ -26,8 +26,8 @@ class OutlierMemory : public BoundedState {
             std::span<std::uint8_t> marks);
 
   std::size_t bytes() const override;
-  std::size_t most_bytes(std::size_t layers, std::size_t heads, std::size_t entries,
-                         std::size_t tokens) const override;
+  std::size_t most_bytes(Protocol protocol, std::size_t layers, std::size_t heads,
+                         std::size_t entries, std::size_t tokens) const override;
   void save(ByteWriter& out) const override;
   void load(ByteReader& in) override;
 

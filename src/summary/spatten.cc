@@ -61,7 +61,7 @@ class Cascade : public BoundedState {
     return bytes;
   }
 
-  std::size_t most_bytes(std::size_t layers, std::size_t, std::size_t entries,
+  std::size_t most_bytes(Protocol, std::size_t layers, std::size_t, std::size_t entries,
                          std::size_t) const override {
     return layers * sizeof(Survivors) + entries * sizeof(Importance);
   }

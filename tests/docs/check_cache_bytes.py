@@ -22,6 +22,7 @@ CACHES = [
     ("kcenter:rate=0.25", "int4", "stream"),
     ("balancekv:rate=0.25", "int8", "stream"),
     ("balancekv:rate=0.25,outliers=yes", "bf16", "prefill"),
+    ("balancekv:rate=0.25,outliers=yes", "int8", "stream"),
     ("balancekv-stream:rate=0.5", "bf16", "stream"),
     ("clustergen:budget=300,s=64", "int8", "stream"),
     ("h2o:rate=0.25", "q4", "stream"),
@@ -79,7 +80,7 @@ def read_cache(data, value_samples):
         r.skip(types)
     r.get("fB")
     method = r.text()
-    _, _, key_type, value_type = r.get("4B")
+    stream, _, key_type, value_type = r.get("4B")
     r.get("QQ")
     r.text()
     name = method.partition(":")[0]
@@ -110,6 +111,13 @@ def read_cache(data, value_samples):
         r.skip("f", entries(values))
         r.skip("I", slots)
 
+    def outliers():
+        r.get("Q")
+        r.skip("d", key_dim)
+        r.skip("f", entries())
+        entries()
+        r.skip("if")
+
     def summary():
         if name in SELECTIONS:
             count = entries()
@@ -132,6 +140,8 @@ def read_cache(data, value_samples):
         elif name == "balancekv":
             levels()
             r.get("QQ")
+            if "outliers=yes" in method and stream == 1:
+                outliers()
         elif name == "balancekv-stream":
             levels()
             levels(values=False)
