@@ -1,12 +1,14 @@
 // ballast capture: queries, keys and values of a running model, for experiments on attention.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <numeric>
 
 #include "ballast/engine/generate.h"
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "eval/data/benchmarks.h"
 #include "eval/data/kv_capture.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
@@ -18,6 +20,8 @@ namespace {
 struct Options {
   std::string model;
   std::string file;
+  std::string data;
+  std::size_t limit = 0;
   std::string out;
   std::string layers;
   std::size_t tokens = 0;
@@ -27,13 +31,11 @@ struct Options {
   JsonOption json;
 };
 
-void run(Options& o) {
+/// Reads a text and writes what its attention was given to `out`; returns what to say of it.
+Json capture_text(const Options& o, LoadedModel& m, const std::string& text,
+                  const std::string& out) {
   const TensorType type = parse_float_type(o.type);
-  o.json.open();
-  LoadedModel m(o.model);
   const ModelConfig& config = m.model.config();
-  const std::string text = read_input(o.file);
-  require(!text.empty(), "{}: there is no text in it", o.file);
   std::vector<Token> tokens = m.tokenizer.encode(text);
   if (o.tokens > 0 && o.tokens < tokens.size()) tokens.resize(o.tokens);
   std::vector<std::size_t> layers = parse_selection(o.layers, "--layers");
@@ -42,7 +44,7 @@ void run(Options& o) {
     std::iota(layers.begin(), layers.end(), std::size_t{0});
   }
   check_capturable(config, o.model, layers, tokens.size());
-  KvCapture capture(o.out, config, layers, type);
+  KvCapture capture(out, config, layers, type);
 
   CacheOptions cache;
   cache.key_type = cache.value_type = StorageType::f16;
@@ -86,22 +88,52 @@ void run(Options& o) {
   capture.write(metadata);
   if (o.json.text()) {
     print(fmt::format("{}: {} layer{} of {} query and {} KV heads, {} tokens of dimension {}, {}\n",
-                      o.out, layers.size(), layers.size() == 1 ? "" : "s", config.heads,
+                      out, layers.size(), layers.size() == 1 ? "" : "s", config.heads,
                       config.kv_heads, format_count(tokens.size()), config.key_dim,
-                      format_bytes(static_cast<double>(std::filesystem::file_size(o.out)))));
+                      format_bytes(static_cast<double>(std::filesystem::file_size(out)))));
   }
-  o.json.write({{"file", o.out},
-                {"model", o.model},
-                {"command", command_line()},
-                {"type", o.type},
-                {"score", scored ? Json(o.score) : Json()},
-                {"layers", layers},
-                {"heads", config.heads},
-                {"kv_heads", config.kv_heads},
-                {"tokens", tokens.size()},
-                {"key_dim", config.key_dim},
-                {"value_dim", config.value_dim},
-                {"bytes", std::filesystem::file_size(o.out)}});
+  return {{"file", out},
+          {"model", o.model},
+          {"command", command_line()},
+          {"type", o.type},
+          {"score", scored ? Json(o.score) : Json()},
+          {"layers", layers},
+          {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
+          {"tokens", tokens.size()},
+          {"key_dim", config.key_dim},
+          {"value_dim", config.value_dim},
+          {"bytes", std::filesystem::file_size(out)}};
+}
+
+/// The prompts of a benchmark's file, without a chat template.
+std::vector<Sample> read_prompts(const std::string& path) {
+  std::vector<Sample> samples =
+      path.ends_with("_lines.jsonl") ? read_lines(path) : read_longbench(path, {});
+  join_prompts(samples);
+  return samples;
+}
+
+void run(Options& o) {
+  require(o.file.empty() != o.data.empty(), "capture: give one of --file and --data");
+  parse_float_type(o.type);
+  o.json.open();
+  LoadedModel m(o.model);
+  if (!o.file.empty()) {
+    const std::string text = read_input(o.file);
+    require(!text.empty(), "{}: there is no text in it", o.file);
+    o.json.write(capture_text(o, m, text, o.out));
+    return;
+  }
+  const std::vector<Sample> samples = read_prompts(o.data);
+  std::filesystem::create_directories(o.out);
+  const std::size_t count = o.limit > 0 ? std::min(o.limit, samples.size()) : samples.size();
+  Json files = Json::array();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto file = std::filesystem::path(o.out) / fmt::format("{:04}.safetensors", i + 1);
+    files.push_back(capture_text(o, m, samples[i].question, file.string()));
+  }
+  o.json.write({{"folder", o.out}, {"data", o.data}, {"files", files}});
 }
 
 }  // namespace
@@ -112,10 +144,12 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "capture", "Write the queries, keys and values of a model that reads a text");
   add_model_option(*app, o.model);
-  app->add_option("-f,--file", o.file, "The text; -: standard input")
-      ->required()
+  app->add_option("-f,--file", o.file, "The text; -: standard input")->type_name("FILE");
+  app->add_option("--data", o.data,
+                  "Instead: a file of LongBench or of LongEval's lines, each prompt a text")
       ->type_name("FILE");
-  app->add_option("-o,--out", o.out, "The safetensors file to write")
+  app->add_option("--limit", o.limit, "With --data: the first N prompts")->type_name("N");
+  app->add_option("-o,--out", o.out, "The safetensors file to write; with --data a folder of them")
       ->required()
       ->type_name("FILE");
   app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7");
@@ -130,7 +164,9 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   o.json.add_to(*app);
   app->footer(
       "Example:\n  ballast capture -m model.gguf -f book.txt -o qkv.safetensors --layers 0,2\n"
-      "  ballast eval attention qkv.safetensors --methods 'balancekv;uniform'");
+      "  ballast eval attention qkv.safetensors --methods 'balancekv;uniform'\n"
+      "  ballast capture -m model.gguf --data triviaqa.jsonl --limit 20 -o prompts\n"
+      "  ballast eval attention prompts --methods 'balancekv;uniform'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 

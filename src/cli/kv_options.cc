@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
@@ -12,9 +13,10 @@
 
 namespace ballast::cli {
 
-void KvOptions::add_to(CLI::App& app, const char* seed_help) {
-  app.add_option("FILE", file, "Tensors layer.{i}.q|k|v of [heads, tokens, dim] (safetensors)")
-      ->type_name("");
+void KvOptions::add_to(CLI::App& app, const char* seed_help, bool folders) {
+  std::string help = "Tensors layer.{i}.q|k|v of [heads, tokens, dim] (safetensors)";
+  if (folders) help += "; or a folder of such files: means over them";
+  app.add_option("FILE", file, help)->type_name("");
   app.add_flag("--synth", synth, "Use a made-up stream instead of a file");
   app.add_option("--seed", synth_options.seed, seed_help)->capture_default_str();
   app.add_option("--select-layers", layers, "Only these layers, such as 0,2,5-7");
@@ -27,6 +29,20 @@ std::unique_ptr<KvSource> KvOptions::open(const std::string& command) const {
           synth ? "not both" : "one of the two");
   if (synth) return std::make_unique<Synth>(synth_options);
   return std::make_unique<KvFile>(file);
+}
+
+std::vector<KvOptions> KvOptions::each() const {
+  if (synth || !std::filesystem::is_directory(file)) return {*this};
+  std::vector<KvOptions> out;
+  for (const auto& entry : std::filesystem::directory_iterator(file)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    out.push_back(*this);
+    out.back().file = entry.path().string();
+  }
+  require(!out.empty(), "{}: a folder without safetensors files; ballast capture --data makes them",
+          file);
+  std::ranges::sort(out, {}, &KvOptions::file);
+  return out;
 }
 
 std::vector<std::size_t> KvOptions::selected_layers(const KvSource& source) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,10 +21,14 @@ struct KvOptions {
   std::string layers;
   std::string kv_heads;
 
-  /// `seed_help`: help text of --seed.
-  void add_to(CLI::App& app, const char* seed_help = "Seed of the made-up stream");
+  /// `seed_help`: help text of --seed. `folders`: whether the command takes a folder of files.
+  void add_to(CLI::App& app, const char* seed_help = "Seed of the made-up stream",
+              bool folders = false);
   /// Throws Error unless exactly one of FILE and --synth was given. Messages begin with `command`.
   std::unique_ptr<KvSource> open(const std::string& command) const;
+  /// The options once for each file of a folder, by name; themselves where FILE is no folder.
+  /// Throws Error if a folder has no safetensors file.
+  std::vector<KvOptions> each() const;
   /// Layers as the source counts them; all if none were named.
   std::vector<std::size_t> selected_layers(const KvSource& source) const;
   std::vector<std::size_t> selected_kv_heads(const KvSource& source) const;

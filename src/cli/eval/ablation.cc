@@ -4,9 +4,9 @@
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
+#include "cli/eval/over_files.h"
 #include "cli/kv_options.h"
 #include "eval/single_layer/attention_error.h"
-#include "report/progress.h"
 
 namespace ballast::cli {
 namespace {
@@ -87,6 +87,24 @@ Result make_result(const Options& o, const KvSource& source, std::size_t layers)
   return out;
 }
 
+/// Of one file or stream.
+Result measure(Options& o, const KvSource& source, ResultLog* log, const Advance& advance) {
+  o.experiment.kv_heads = o.source.selected_kv_heads(source);
+  const std::vector<std::size_t> layers = o.source.selected_layers(source);
+  Result result = make_result(o, source, layers.size());
+  const auto count = static_cast<double>(layers.size());
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    o.experiment.layers = {layers[l]};
+    const AttentionErrors found = measure_attention_errors(
+        source, o.experiment,
+        [&](double done) { advance((static_cast<double>(l) + done) / count); }, log);
+    add_layer(o, source.layer_number(layers[l]), found, result);
+  }
+  result.plots = {make_plot(result, "error", "error_sd_seeds", "relative error"),
+                  make_plot(result, "compress_seconds", nullptr, "seconds per KV head")};
+  return result;
+}
+
 void run(Options& o) {
   require(!o.blocks.empty(), "eval ablation: --blocks is empty");
   for (std::size_t block : o.blocks) {
@@ -95,34 +113,23 @@ void run(Options& o) {
                       fmt::format("block={}", block)));
   }
   o.experiment.first_seed = o.source.synth_options.seed;
-  const auto source = o.source.open("eval ablation");
-  o.experiment.kv_heads = o.source.selected_kv_heads(*source);
-  const std::vector<std::size_t> layers = o.source.selected_layers(*source);
-  o.output.open();
-  Result result = make_result(o, *source, layers.size());
-  const AttentionErrorOptions& e = o.experiment;
-  ResultLog log = o.output.log({{"experiment", "ablation"},
-                                {"source", o.source.identity(*source)},
-                                {"method", o.method},
-                                {"blocks", o.blocks},
-                                {"rates", e.rates},
-                                {"seeds", {e.seeds, e.first_seed}},
-                                {"ends", {e.sink, e.window, e.queries}}});
-  {
-    Progress progress("eval ablation");
-    for (std::size_t l = 0; l < layers.size(); ++l) {
-      const auto advance = [&](double done) {
-        const auto count = static_cast<double>(layers.size());
-        if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
-      };
-      o.experiment.layers = {layers[l]};
-      const AttentionErrors found = measure_attention_errors(*source, o.experiment, advance, &log);
-      add_layer(o, source->layer_number(layers[l]), found, result);
-    }
-  }
-  result.plots = {make_plot(result, "error", "error_sd_seeds", "relative error"),
-                  make_plot(result, "compress_seconds", nullptr, "seconds per KV head")};
-  o.output.write(std::move(result), log);
+  FileExperiment experiment;
+  experiment.command = "eval ablation";
+  experiment.keys = {"error", "compress_seconds"};
+  experiment.identity = [&](const KvSource& source) {
+    const AttentionErrorOptions& e = o.experiment;
+    return Json{{"experiment", "ablation"},
+                {"source", o.source.identity(source)},
+                {"method", o.method},
+                {"blocks", o.blocks},
+                {"rates", e.rates},
+                {"seeds", {e.seeds, e.first_seed}},
+                {"ends", {e.sink, e.window, e.queries}}};
+  };
+  experiment.measure = [&](const KvSource& source, ResultLog* log, const Advance& advance) {
+    return measure(o, source, log, advance);
+  };
+  over_files(o.source, o.output, experiment);
 }
 
 }  // namespace
@@ -134,7 +141,7 @@ void add_eval_ablation(CLI::App& parent, std::function<void()>& task) {
   e.rates = {0.5, 0.25, 0.125};
   CLI::App* app = parent.add_subcommand(
       "ablation", "Error and time of BalanceKV by block size and rate (BalanceKV, Figure 3)");
-  o.source.add_to(*app, "First seed, and that of the made-up stream");
+  o.source.add_to(*app, "First seed, and that of the made-up stream", true);
   app->add_option("--method", o.method, "A method with a block size, and its other parameters")
       ->capture_default_str()
       ->type_name("METHOD");

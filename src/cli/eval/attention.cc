@@ -3,9 +3,9 @@
 
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
+#include "cli/eval/over_files.h"
 #include "cli/kv_options.h"
 #include "eval/single_layer/attention_error.h"
-#include "report/progress.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -128,20 +128,16 @@ void run(Options& o) {
   o.experiment.key_type = parse_storage_type(o.key_type);
   o.experiment.value_type = parse_storage_type(o.value_type);
   o.experiment.first_seed = o.source.synth_options.seed;
-  const auto source = o.source.open("eval attention");
-  o.experiment.layers = o.source.selected_layers(*source);
-  o.experiment.kv_heads = o.source.selected_kv_heads(*source);
-  o.output.open();
-  ResultLog log = o.output.log(identity(o, *source));
-  AttentionErrors result;
-  {
-    Progress progress("eval attention");
-    const auto advance = [&](double done) {
-      if (!o.output.quiet()) progress.update(done);
-    };
-    result = measure_attention_errors(*source, o.experiment, advance, &log);
-  }
-  o.output.write(make_result(o, *source, result), log);
+  FileExperiment experiment;
+  experiment.command = "eval attention";
+  experiment.keys = {"error"};
+  experiment.identity = [&](const KvSource& source) { return identity(o, source); };
+  experiment.measure = [&](const KvSource& source, ResultLog* log, const Advance& advance) {
+    o.experiment.layers = o.source.selected_layers(source);
+    o.experiment.kv_heads = o.source.selected_kv_heads(source);
+    return make_result(o, source, measure_attention_errors(source, o.experiment, advance, log));
+  };
+  over_files(o.source, o.output, experiment);
 }
 
 }  // namespace
@@ -152,7 +148,7 @@ void add_eval_attention(CLI::App& parent, std::function<void()>& task) {
   AttentionErrorOptions& e = o.experiment;
   CLI::App* app = parent.add_subcommand(
       "attention", "Error of compressed attention in single layers, method by method");
-  o.source.add_to(*app, "First seed, and that of the made-up stream");
+  o.source.add_to(*app, "First seed, and that of the made-up stream", true);
   app->add_option("--methods", o.methods,
                   "Method strings, separated by ',' or ';' or given repeatedly")
       ->required()

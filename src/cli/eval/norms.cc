@@ -3,9 +3,9 @@
 
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
+#include "cli/eval/over_files.h"
 #include "cli/kv_options.h"
 #include "eval/single_layer/norms.h"
-#include "report/progress.h"
 
 namespace ballast::cli {
 namespace {
@@ -66,34 +66,29 @@ Plot make_plot(const std::vector<Json>& rows) {
   return plot;
 }
 
-void run(Options& o) {
-  const auto source = o.source.open("eval norms");
-  const std::vector<std::size_t> layers = o.source.selected_layers(*source);
-  const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(*source);
-  o.output.open();
-  ResultLog log = o.output.log({{"experiment", "norms"}, {"source", o.source.identity(*source)}});
+/// Of one file or stream.
+Result measure(Options& o, const KvSource& source, ResultLog* log, const Advance& advance) {
+  const std::vector<std::size_t> layers = o.source.selected_layers(source);
+  const std::vector<std::size_t> kv_heads = o.source.selected_kv_heads(source);
   Result result;
   result.experiment = "norms";
-  result.title = "Norms, " + describe(*source, layers.size(), kv_heads.size());
-  result.settings = o.source.settings(*source);
-  const std::size_t tokens = source->shape().tokens;
-  {
-    Progress progress("eval norms");
-    KvNorms all;
-    for (std::size_t l = 0; l < layers.size(); ++l) {
-      const auto advance = [&](double done) {
-        const auto count = static_cast<double>(layers.size());
-        if (!o.output.quiet()) progress.update((static_cast<double>(l) + done) / count);
-      };
-      const std::size_t number = source->layer_number(layers[l]);
-      const KvNorms norms = norms_from(log.find_or_make(fmt::format("layer {}", number), [&] {
-        return to_json(measure_norms(*source, layers[l], kv_heads, advance));
-      }));
-      all.add(norms);
-      result.rows.push_back(row_of(number, tokens, norms));
-    }
-    if (layers.size() > 1) result.rows.push_back(row_of("all", tokens, all));
+  result.title = "Norms, " + describe(source, layers.size(), kv_heads.size());
+  result.settings = o.source.settings(source);
+  const std::size_t tokens = source.shape().tokens;
+  KvNorms all;
+  ResultLog none;
+  ResultLog& kept = log == nullptr ? none : *log;
+  const auto count = static_cast<double>(layers.size());
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const std::size_t number = source.layer_number(layers[l]);
+    const auto part = [&](double done) { advance((static_cast<double>(l) + done) / count); };
+    const KvNorms norms = norms_from(kept.find_or_make(fmt::format("layer {}", number), [&] {
+      return to_json(measure_norms(source, layers[l], kv_heads, part));
+    }));
+    all.add(norms);
+    result.rows.push_back(row_of(number, tokens, norms));
   }
+  if (layers.size() > 1) result.rows.push_back(row_of("all", tokens, all));
   result.columns = {{"layer", "layer"},
                     {"tokens", "tokens", Unit::count},
                     {"query", "query", Unit::number, "query_ci"},
@@ -109,7 +104,20 @@ void run(Options& o) {
       "heads, taken as independent",
       "key, shifted   less the mean of the head's keys, which attention does not notice",
       "bars in the plot: one deviation"};
-  o.output.write(std::move(result), log);
+  return result;
+}
+
+void run(Options& o) {
+  FileExperiment experiment;
+  experiment.command = "eval norms";
+  experiment.keys = {"query", "key_shifted", "value", "key"};
+  experiment.identity = [&](const KvSource& source) {
+    return Json{{"experiment", "norms"}, {"source", o.source.identity(source)}};
+  };
+  experiment.measure = [&](const KvSource& source, ResultLog* log, const Advance& advance) {
+    return measure(o, source, log, advance);
+  };
+  over_files(o.source, o.output, experiment);
 }
 
 }  // namespace
@@ -118,7 +126,7 @@ void add_eval_norms(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand(
       "norms", "Norms of queries, keys and values, with confidence (BalanceKV, Table 3)");
-  options->source.add_to(*app);
+  options->source.add_to(*app, "Seed of the made-up stream", true);
   options->output.add_to(*app);
   app->footer(
       "Example:\n  ballast eval norms qkv.safetensors --select-layers 0,2 --json=norms.json");

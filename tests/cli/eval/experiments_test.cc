@@ -134,6 +134,46 @@ TEST_F(Capture, FeedsTheExperiments) {
   EXPECT_GT(rows[1]["perplexity"], 1);
 }
 
+TEST_F(Capture, OfManyPromptsGivesMeansAndIntervals) {
+  std::string prompts;
+  for (int i = 0; i < 3; ++i) {
+    prompts +=
+        json{{"prompt", "line " + std::to_string(i) + ": <7>\nIt was dark. What is in line?\n"},
+             {"expected_number", i}}
+            .dump() +
+        "\n";
+  }
+  write_text(dir_ / "x_lines.jsonl", prompts);
+  const Words many = {"capture", "-m", case_->gguf().string(), "--data", path("x_lines.jsonl")};
+  const json made = run_with(many + Words{"--limit", "2", "-o", path("prompts"), "--json"}).json();
+  ASSERT_EQ(made["files"].size(), 2u);
+  const json both = result_of({"eval", "norms", path("prompts")});
+  EXPECT_EQ(both["settings"]["prompts"], 2);
+  EXPECT_THAT(both["title"], HasSubstr("2 texts"));
+  double mean = 0;
+  for (const char* name : {"prompts/0001.safetensors", "prompts/0002.safetensors"}) {
+    mean += result_of({"eval", "norms", path(name)})["results"][0]["query"].get<double>() / 2;
+  }
+  const json row = both["results"][0];
+  EXPECT_NEAR(row["query"].get<double>(), mean, 1e-9);
+  EXPECT_EQ(row["prompts"], 2);
+  EXPECT_LT(row["query_low"], row["query"]);
+  EXPECT_GT(row["query_high"], row["query"]);
+  const Words ends = {"--sink", "2", "--window", "4", "--queries", "4"};
+  const json errors = result_of(
+      Words{"eval", "attention", path("prompts"), "--methods", "uniform", "--rates", "0.5"} + ends);
+  EXPECT_EQ(errors["results"][0]["prompts"], 2);
+  EXPECT_TRUE(errors["results"][0].contains("error_low"));
+  EXPECT_EQ(
+      result_of(Words{"eval", "ablation", path("prompts"), "--blocks", "4", "--rates", "0.5"} +
+                ends)["results"]
+          .size(),
+      3u);
+  std::filesystem::create_directories(dir_ / "none");
+  expect_refusal(run_with({"eval", "norms", path("none")}), "without safetensors files");
+  expect_refusal(run_with(many + Words{"-f", path("text"), "-o", path("x")}), "--file and --data");
+}
+
 TEST_F(Capture, TakesTheFirstTokens) {
   const json whole = run_with(capture({"-o", path("a"), "--json"})).json();
   EXPECT_EQ(whole["layers"].size(), 3u);
