@@ -7,6 +7,7 @@
 #include "text/jinja/builtins.h"
 #include "text/jinja/format.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/sequence_filters.h"
 #include "text/jinja/strings.h"
 
 namespace ballast::jinja {
@@ -25,191 +26,6 @@ std::int64_t length_of(const Value& value) {
   if (value.dict()) return static_cast<std::int64_t>(value.dict()->items.size());
   require(value.is_undefined(), "{} has no length", value.type_name());
   return 0;
-}
-
-List pairs_of(const Value& value, Budget& budget) {
-  List out;
-  if (value.is_undefined()) return out;
-  require(value.dict() != nullptr, "items needs a dict, not {}", value.type_name());
-  for (const auto& [key, item] : value.dict()->items) {
-    budget.spend(32);
-    out.push_back(Value::tuple({key, item}));
-  }
-  return out;
-}
-
-// An attribute as filters name it: "a.0.b" reaches into items of items, an integer is an index.
-Value attribute_path(Value value, const Value& attribute, const char* who, Budget& budget) {
-  if (attribute.integer()) return item_at(value, attribute, budget);
-  std::string_view path = expect_text(attribute, who);
-  while (true) {
-    const std::size_t dot = path.find('.');
-    const std::string part(path.substr(0, dot));
-    const bool is_index = is_kind(part, "isdigit").value_or(false);
-    const auto index = is_index ? parse_integer(part, 10) : std::nullopt;
-    value = item_at(value, index.value_or(Value(part)), budget);
-    if (dot == std::string_view::npos || value.is_undefined()) return value;
-    path.remove_prefix(dot + 1);
-  }
-}
-
-// What sort, min, max and unique compare: without case, unless it is asked for.
-Value comparable(const Value& value, bool by_case, Budget& budget) {
-  return value.string() && !by_case ? Value(to_lower(made(*value.string(), budget))) : value;
-}
-
-Arguments behind(const Arguments& arguments, std::size_t used) {
-  Arguments rest;
-  for (std::size_t i = used; i < arguments.positional.size(); ++i) {
-    rest.positional.push_back(arguments.positional[i]);
-  }
-  rest.named = arguments.named;
-  return rest;
-}
-
-// select, reject, selectattr, rejectattr: (attribute,) test, arguments of the test.
-Value choose(const Value& input, const Arguments& arguments, bool keep, bool by_attribute,
-             Budget& budget) {
-  if (!input.truth()) return List{};
-  const Value attribute = by_attribute ? arguments.get(0, "attribute") : Value();
-  const Value test = arguments.get(by_attribute ? 1 : 0, "test");
-  const Arguments rest = behind(arguments, by_attribute ? 2 : 1);
-  List out;
-  for (const Value& item : items_of(input, budget)) {
-    const Value subject =
-        by_attribute ? attribute_path(item, attribute, "selectattr", budget) : item;
-    const bool holds = test.is_undefined() ? subject.truth()
-                                           : apply_test(std::string(expect_text(test, "select")),
-                                                        subject, rest, budget);
-    if (holds == keep) out.push_back(item);
-  }
-  return out;
-}
-
-Value map_items(const Value& input, const Arguments& arguments, Budget& budget) {
-  if (!input.truth()) return List{};
-  Value attribute, otherwise;
-  for (const auto& [name, value] : arguments.named) {
-    if (name == "attribute") attribute = value;
-    if (name == "default") otherwise = value;
-  }
-  List out;
-  for (const Value& item : items_of(input, budget)) {
-    if (arguments.positional.empty() && !attribute.is_undefined()) {
-      const Value found = attribute_path(item, attribute, "map", budget);
-      out.push_back(found.is_undefined() ? otherwise : found);
-    } else {
-      const Value filter = arguments.get(0, "filter");
-      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item,
-                                 behind(arguments, 1), budget));
-    }
-  }
-  return out;
-}
-
-Value join(const Value& input, const Arguments& arguments, Budget& budget) {
-  const std::string between = to_text(arguments.get(0, "d", ""), budget);
-  const Value attribute = arguments.get(1, "attribute", None{});
-  std::string out;
-  bool first = true;
-  for (const Value& item : items_of(input, budget)) {
-    if (!std::exchange(first, false)) out += made(between, budget);
-    out += to_text(attribute.is_none() ? item : attribute_path(item, attribute, "join", budget),
-                   budget);
-  }
-  return out;
-}
-
-// Items by their keys, in ascending order or in descending.
-List sorted(std::vector<std::pair<Value, Value>> keyed, bool reverse, Budget& budget) {
-  // Comparing may fail, so it must do so before the sort relies on an order.
-  for (const auto& [key, item] : keyed) less(keyed[0].first, key, budget);
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return reverse ? less(b.first, a.first, budget) : less(a.first, b.first, budget);
-  });
-  List items;
-  for (auto& [key, item] : keyed) items.push_back(std::move(item));
-  return items;
-}
-
-Value sort_items(const Value& input, const Arguments& arguments, Budget& budget) {
-  const bool by_case = arguments.get(1, "case_sensitive", false).truth();
-  const Value attribute = arguments.get(2, "attribute", None{});
-  List attributes;  // "a,b" sorts by a, then by b
-  if (attribute.string()) attributes = split(*attribute.string(), ",", -1, budget);
-  if (attribute.integer()) attributes = {attribute};
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : items_of(input, budget)) {
-    List key;
-    for (const Value& each : attributes) {
-      key.push_back(comparable(attribute_path(item, each, "sort", budget), by_case, budget));
-    }
-    keyed.emplace_back(
-        attribute.is_none() ? comparable(item, by_case, budget) : Value(std::move(key)), item);
-  }
-  return sorted(std::move(keyed), arguments.get(0, "reverse", false).truth(), budget);
-}
-
-Value sort_dict(const Value& input, const Arguments& arguments, Budget& budget) {
-  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
-  const Value by = arguments.get(1, "by", "key");
-  require(by.string() && (*by.string() == "key" || *by.string() == "value"),
-          "dictsort: 'by' is neither 'key' nor 'value'");
-  require(!input.is_undefined(), "dictsort of an undefined value");
-  const std::size_t place = *by.string() == "key" ? 0 : 1;
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& pair : pairs_of(input, budget)) {
-    keyed.emplace_back(comparable((*pair.list())[place], by_case, budget), pair);
-  }
-  return sorted(std::move(keyed), arguments.get(2, "reverse", false).truth(), budget);
-}
-
-Value unique(const Value& input, const Arguments& arguments, Budget& budget) {
-  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
-  const Value attribute = arguments.get(1, "attribute", None{});
-  List seen, out;
-  for (const Value& item : items_of(input, budget)) {
-    const Value subject =
-        attribute.is_none() ? item : attribute_path(item, attribute, "unique", budget);
-    const Value key = comparable(subject, by_case, budget);
-    require(is_key(key), "unique: {} cannot be told apart", key.type_name());
-    if (std::ranges::any_of(seen, [&](const Value& old) { return equal(old, key, budget); })) {
-      continue;
-    }
-    seen.push_back(key);
-    out.push_back(item);
-  }
-  return out;
-}
-
-template <bool greatest>
-Value extreme(const Value& input, const Arguments& arguments, Budget& budget) {
-  const bool by_case = arguments.get(0, "case_sensitive", false).truth();
-  const Value attribute = arguments.get(1, "attribute", None{});
-  Value best, best_key;
-  bool first = true;
-  for (const Value& item : items_of(input, budget)) {
-    const Value subject =
-        attribute.is_none() ? item : attribute_path(item, attribute, "min and max", budget);
-    const Value key = comparable(subject, by_case, budget);
-    if (!std::exchange(first, false) &&
-        !(greatest ? less(best_key, key, budget) : less(key, best_key, budget))) {
-      continue;
-    }
-    best = item;
-    best_key = key;
-  }
-  return best;
-}
-
-Value sum(const Value& input, const Arguments& arguments, Budget& budget) {
-  const Value attribute = arguments.get(0, "attribute", None{});
-  Value total = arguments.get(1, "start", 0);
-  for (const Value& item : items_of(input, budget)) {
-    const Value part = attribute.is_none() ? item : attribute_path(item, attribute, "sum", budget);
-    total = apply_operator("+", total, part, budget);
-  }
-  return total;
 }
 
 // The nearest integer towards zero; undefined if Integer cannot hold it.
@@ -310,6 +126,37 @@ Value default_filter(const Value& input, const Arguments& arguments, Budget&) {
              : input;
 }
 
+// As Python's urllib.parse.quote; `query`: of a form, where "/" is not safe and a space is "+".
+std::string url_quoted(const Value& value, bool query, Budget& budget) {
+  std::string out;
+  for (const char c : made(to_text(value, budget), budget)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool safe = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      std::string_view("_.-~").find(c) != std::string_view::npos;
+    if (safe || (c == '/' && !query)) {
+      out += c;
+    } else if (c == ' ' && query) {
+      out += '+';
+    } else {
+      out += fmt::format("%{:02X}", byte);
+    }
+  }
+  return made(std::move(out), budget);
+}
+
+Value url_encode(const Value& input, const Arguments&, Budget& budget) {
+  const bool parts = input.dict() || input.list() || input.is_undefined();
+  if (!parts) return url_quoted(input, false, budget);
+  std::string out;
+  for (const Value& each : input.dict() ? pairs_of(input, budget) : items_of(input, budget)) {
+    const List pair = items_of(each, budget);
+    require(pair.size() == 2, "urlencode needs pairs, not {}", each.type_name());
+    if (!out.empty()) out += '&';
+    out += url_quoted(pair[0], true, budget) + "=" + url_quoted(pair[1], true, budget);
+  }
+  return made(std::move(out), budget);
+}
+
 Value escape(const Value& input, const Arguments&, Budget& budget) {
   return made(escape_html(to_text(input, budget)), budget);
 }
@@ -357,6 +204,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
          if (v.dict() && !v.name_space() && !is_dict_method(name)) return {};
          return attribute_of(v, name, b);
        }},
+      {"batch", batch},
       {"capitalize",
        [](const Value& v, const Arguments&, Budget& b) -> Value {
          return made(capitalize(to_text(v, b)), b);
@@ -390,6 +238,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
          return percent_format(to_text(v, b),
                                a.named.empty() ? Value::tuple(a.positional) : Value(named), b);
        }},
+      {"groupby", group_by},
       {"indent", indent_filter},
       {"int", to_integer},
       {"items",
@@ -407,8 +256,8 @@ const std::map<std::string, Filter, std::less<>>& filters() {
          return made(to_lower(to_text(v, b)), b);
        }},
       {"map", map_items},
-      {"max", extreme<true>},
-      {"min", extreme<false>},
+      {"max", greatest},
+      {"min", least},
       {"reject",
        [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, false, false, b); }},
       {"rejectattr",
@@ -434,6 +283,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
        [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, false, b); }},
       {"selectattr",
        [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, true, b); }},
+      {"slice", slices},
       {"sort", sort_items},
       {"string",
        [](const Value& v, const Arguments&, Budget& b) -> Value { return to_text(v, b); }},
@@ -457,6 +307,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
        [](const Value& v, const Arguments&, Budget& b) -> Value {
          return made(to_upper(to_text(v, b)), b);
        }},
+      {"urlencode", url_encode},
   };
   return table;
 }

@@ -303,6 +303,8 @@ Value attribute_of(const Value& object, const std::string& name, Budget& budget)
     });
   }
   if (is_plain_dict && std::ranges::count(kDictChanges, std::string_view(name)) > 0) return {};
+  if (object.is_group() && name == "grouper") return (*object.list())[0];
+  if (object.is_group() && name == "list") return (*object.list())[1];
   const Value* found = object.dict() ? object.dict()->find(name) : nullptr;
   return found ? *found : Value();
 }

@@ -233,6 +233,12 @@ Value Value::tuple(List value) {
   return out;
 }
 
+Value Value::group(Value key, List items) {
+  Value out = tuple({std::move(key), std::move(items)});
+  out.is_group_ = true;
+  return out;
+}
+
 Value::Value(Dict value) {
   int deepest = 0;
   for (const auto& [key, item] : value.items) deepest = std::max(deepest, depth_within(item));

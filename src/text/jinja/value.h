@@ -58,6 +58,8 @@ class Value {
   Value(Dict value);
   Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value tuple(List value);
+  /// A tuple whose items are also named `grouper` and `list`, as groupby makes.
+  static Value group(Value key, List items);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -68,6 +70,7 @@ class Value {
   /// The items of a list or tuple.
   const List* list() const { return pointer<const List>(); }
   bool is_tuple() const { return is_tuple_; }
+  bool is_group() const { return is_group_; }
   const Dict* dict() const { return pointer<Dict>(); }
   Dict* name_space() const;
   /// Null if the value cannot be called.
@@ -94,6 +97,7 @@ class Value {
       data_;
   int depth_ = 0;
   bool is_tuple_ = false;
+  bool is_group_ = false;
 };
 
 /// Whether a dict may have this key.
