@@ -100,6 +100,8 @@ struct AttentionStats {
   bool replay_own = false;
   /// Questions that are known before the prompt ends score entries, too: Cache::replay_question.
   bool question = false;
+  /// A second reading notes some of its queries, which values are fitted to: Block::outside_logits.
+  bool refit = false;
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:

@@ -187,6 +187,16 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
             "method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
             options.policy.choice("rest"));
   }
+  if (options.policy.attention_stats().refit) {
+    require(!stream && shape.alibi_slopes.empty(),
+            "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
+            info.name);
+    require(rest_of(options.policy,
+                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
+                    .kind == Rest::none,
+            "method {}: refit=values and rest={} exclude each other", info.name,
+            options.policy.choice("rest"));
+  }
   if (options.policy.attention_stats().question) {
     const ReplayScore score = options.policy.attention_stats().replay;
     require(!stream && (score == ReplayScore::max || score == ReplayScore::plain),
@@ -367,6 +377,8 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
     require(
         wanted == recording.replay && policy.attention_stats().replay_own == recording.replay_own,
         "{} needs another second reading than the cache has had", policy.info().name);
+    require(!policy.attention_stats().refit || recording.replay_queries,
+            "{} needs queries that the second reading did not note", policy.to_string());
     out.scores_ = scores_;
   }
   return out;

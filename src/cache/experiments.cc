@@ -17,6 +17,7 @@ void Recording::include(const Policy& policy) {
   query_moments = query_moments || policy.attention_stats().query_moments;
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted == ReplayScore::none) return;
+  replay_queries = replay_queries || policy.attention_stats().refit;
   const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
   const bool own = policy.attention_stats().replay_own;
   require(replay == ReplayScore::none ||

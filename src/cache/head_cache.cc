@@ -5,6 +5,7 @@
 
 #include "ballast/serialize.h"
 #include "base/fail.h"
+#include "cache/replay_scores.h"
 #include "storage/rows_bytes.h"
 #include "summary/replay.h"
 
@@ -265,8 +266,8 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
 }
 
-void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample, std::size_t room,
-                          Position now) {
+void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
+                          const ReplayQueries* queries, std::size_t room, Position now) {
   Window everything = std::move(window);
   const std::size_t count =
       replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim).size();
@@ -275,6 +276,11 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sampl
   summary = make_summary(setup);
   for (Block& block : everything.blocks(0, everything.size(), now)) {
     block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());
+    if (queries != nullptr) {
+      block.queries = queries->view(setup.key_dim);
+      block.query_positions = queries->positions;
+      block.outside_logits = queries->outside_logits;
+    }
     summary->absorb(block);
   }
   window = Window(setup, room, false);

@@ -12,6 +12,8 @@
 
 namespace ballast {
 
+struct ReplayQueries;
+
 /// Rows of the tokens in the window, oldest first from slot begin; a ring once its capacity is
 /// fixed.
 class Window {
@@ -105,9 +107,10 @@ struct HeadCache {
   void summarize(const Budget& budget, std::size_t room, Position now,
                  std::span<const float> latest, const AskedQueries& asked);
   /// Hands the window, which holds everything, to the summary with the tier of every token and the
-  /// entries that may stand for those evicted. A window with room for `room` rows remains.
-  void summarize(std::span<const std::uint8_t> tiers, std::size_t sample, std::size_t room,
-                 Position now);
+  /// entries that may stand for those evicted. `queries`: values are fitted to them; null: they
+  /// stay. A window with room for `room` rows remains.
+  void summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
+                 const ReplayQueries* queries, std::size_t room, Position now);
   /// Hands the window to the summary, with the tier of every entry held there and of every token.
   void end_chunk(std::span<const std::uint8_t> tiers, Position now);
   /// The oldest `count` tokens leave the window.

@@ -11,6 +11,7 @@
 namespace ballast {
 
 struct ReplayHead;
+struct ReplayQueries;
 
 /// Tokens that a cache with one budget holds exactly in stream before it is compressed: what the
 /// budget holds, in chunks of the method, and a chunk at least.
@@ -41,10 +42,15 @@ class LayerCache {
   void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
               std::optional<OwnChunk> own, std::span<ReplayHead> heads) const;
+  /// Notes some queries of tokens that read again, and their attention to `keys`, their own.
+  void note_queries(std::size_t h, ConstMatrix queries, const RowsView& keys,
+                    ReplayQueries& noted) const;
   /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
-  /// `samples`: entries of each head that stand for what is evicted.
+  /// `samples`: entries of each head that stand for what is evicted. `queries`: those noted, null
+  /// unless values are fitted.
   void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
-                     std::span<const std::size_t> samples);
+                     std::span<const std::size_t> samples,
+                     std::span<const std::shared_ptr<ReplayQueries>> queries);
   /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
   std::size_t chunk_tokens() const { return heads_[0].window.size(); }
   std::size_t chunk_room() const;

@@ -9,6 +9,7 @@
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "simd/vector_math.h"
+#include "summary/refit.h"
 
 namespace ballast {
 namespace {
@@ -86,6 +87,26 @@ std::size_t rows_of(const std::vector<Segment>& segments) {
 
 }  // namespace
 
+/// Whether a second reading notes queries.
+bool notes_queries(const CacheOptions& options) {
+  return options.policy.attention_stats().refit || options.recording.replay_queries;
+}
+
+/// log Σ e^logit of a query over the first `count` keys, the last of which is its own token's.
+float log_sum(std::span<const float> query, const RowsView& keys, std::size_t count,
+              const Logits& logits) {
+  const auto window = static_cast<std::size_t>(logits.sliding_window);
+  std::vector<float> key(keys.dim), all;
+  for (std::size_t i = window > 0 ? count - std::min(window, count) : 0; i < count; ++i) {
+    keys.decode(i, key);
+    all.push_back(logit_of(kernels::dot(query, key), logits));
+  }
+  const float most = *std::ranges::max_element(all);
+  float sum = 0;
+  for (float x : all) sum += std::exp(x - most);
+  return most + std::log(sum);
+}
+
 void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   const CacheShape& s = shape();
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
@@ -118,6 +139,7 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
     head.scores.resize(held);
     head.scores.reserve(held + chunk);
     head.scores.resize(held + chunk, 0.0f);
+    if (notes_queries(options())) head.queries = std::make_shared<ReplayQueries>();
     if (score != ReplayScore::max) return;
     Matrix norms(group, chunk);
     const ConstMatrix grams =
@@ -281,6 +303,9 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
                        seen[q]);
   });
   parallel_for(heads_.size(), [&](std::size_t h) {
+    if (heads[h].queries) note_queries(h, queries, own[h].keys.view(0, tokens), *heads[h].queries);
+  });
+  parallel_for(heads_.size(), [&](std::size_t h) {
     std::vector<float>& scores = heads[h].scores;
     // Where the entries scored stand: the tokens that read again come last, the chunk before them.
     const std::size_t before = chunk ? scores.size() - chunk_tokens() + chunk->first : 0;
@@ -302,6 +327,25 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
       }
     }
   });
+}
+
+void LayerCache::note_queries(std::size_t h, ConstMatrix queries, const RowsView& keys,
+                              ReplayQueries& noted) const {
+  constexpr std::size_t kMost = 1536;
+  const std::size_t group = shape_.queries_per_kv_head, dim = shape_.key_dim;
+  // A little less than would fill it, since wordings are read between the chunks of the text.
+  const double part = 0.9 * static_cast<double>(kMost / group) / static_cast<double>(tokens_);
+  for (std::size_t t = 0; t < queries.rows; ++t) {
+    if (random_unit(heads_[h].setup.random, noted.read++) >= part ||
+        noted.positions.size() + group > kMost)
+      continue;
+    for (std::size_t g = 0; g < group; ++g) {
+      const std::span<const float> query = queries[t].subspan((h * group + g) * dim, dim);
+      noted.rows.insert(noted.rows.end(), query.begin(), query.end());
+      noted.positions.push_back(now() + static_cast<Position>(t));
+      noted.outside_logits.push_back(log_sum(query, keys, t + 1, logits()));
+    }
+  }
 }
 
 void Cache::forget_replay() {

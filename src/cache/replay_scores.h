@@ -12,12 +12,29 @@
 
 namespace ballast {
 
+/// Some queries of a second reading, for refit=values. Forks share them.
+struct ReplayQueries {
+  std::size_t read = 0;               ///< tokens that it has taken its pick of
+  std::vector<float> rows;            ///< queries × key_dim
+  std::vector<Position> positions;    ///< of each
+  std::vector<float> outside_logits;  ///< log Σ e^logit over the tokens that read again
+
+  ConstMatrix view(std::size_t key_dim) const {
+    return {rows.data(), positions.size(), key_dim, key_dim};
+  }
+  std::size_t bytes() const {
+    return (rows.capacity() + outside_logits.capacity()) * sizeof(float) +
+           positions.capacity() * sizeof(Position);
+  }
+};
+
 /// One KV head.
 struct ReplayHead {
   std::vector<float> scores;  ///< of every token of the text; rms and mean: sums, until finished
   /// Query heads × tokens: |W_O^T v|, for ReplayScore::max.
   std::shared_ptr<const Matrix> value_norms;
   std::vector<float> norms;  ///< in stream: of each entry, the largest of the query heads'
+  std::shared_ptr<ReplayQueries> queries;  ///< null: none are wanted
 
   /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,
   /// in the order of the text. `given`: the tier of each entry of `runs`, `tiers` if it is evicted.
@@ -56,6 +73,7 @@ class ReplayScores {
         const Matrix* values = head.value_norms.get();
         const std::size_t norms = values == nullptr ? 0 : values->rows() * values->cols();
         bytes += (head.scores.capacity() + head.norms.capacity() + norms) * sizeof(float);
+        if (head.queries) bytes += head.queries->bytes();
       }
     }
     return bytes;

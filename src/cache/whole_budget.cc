@@ -286,7 +286,8 @@ void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
 }
 
 void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
-                               std::span<const std::size_t> samples) {
+                               std::span<const std::size_t> samples,
+                               std::span<const std::shared_ptr<ReplayQueries>> queries) {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
@@ -295,8 +296,9 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
   const std::size_t later =
       options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
   budget_ = {};
-  parallel_for(heads_.size(),
-               [&](std::size_t h) { heads_[h].summarize(tiers[h], samples[h], later, now()); });
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now());
+  });
   for (const HeadCache& head : heads_) {
     budget_.summary = std::max(budget_.summary, head.summary->entries());
   }
@@ -323,12 +325,12 @@ void Cache::finish_whole_prompt() {
   if (works_in_chunks()) {
     require(!needs_replay(), "method {} needs a second reading before the prompt ends",
             policy.info().name);
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {});
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
     return;
   }
   if (fits_exactly()) {
     scores_.reset();
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {});
+    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
     return;
   }
   require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
@@ -353,13 +355,20 @@ void Cache::finish_whole_prompt() {
   }
   const std::vector<Tier> tiers = replay_tiers(policy, Protocol::prefill, s.key_dim, s.value_dim);
   const Allocation allocation = divide(runs, first_run, tiers);
+  std::vector<std::shared_ptr<ReplayQueries>> queries;
+  for (std::size_t l = 0; l < s.layers; ++l) {
+    for (const ReplayHead& head : scores_->layer(l)) {
+      queries.push_back(policy.attention_stats().refit ? head.queries : nullptr);
+    }
+  }
   scores_.reset();
   const std::vector<std::size_t> samples =
       samples_of(allocation, rest_of(policy, tiers), tiers.size(),
                  whole_budget() - s.layers * s.kv_heads * mean_bytes(tiers, s) - allocation.bytes);
   for (std::size_t l = 0; l < s.layers; ++l) {
     layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads),
-                              std::span(samples).subspan(l * s.kv_heads, s.kv_heads));
+                              std::span(samples).subspan(l * s.kv_heads, s.kv_heads),
+                              std::span(queries).subspan(l * s.kv_heads, s.kv_heads));
   }
 }
 

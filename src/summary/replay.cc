@@ -15,6 +15,7 @@
 #include "base/checks.h"
 #include "base/fail.h"
 #include "storage/rows_bytes.h"
+#include "summary/refit.h"
 #include "summary/registry.h"
 #include "summary/softmax_balance.h"
 
@@ -62,6 +63,7 @@ class TieredSummary : public Summary {
     if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
       sample_rest(block, setup_.capacity - entries(), key_mean, value_mean);
     }
+    if (!block.outside_logits.empty()) refit(block);
     share_means();
   }
 
@@ -170,6 +172,27 @@ class TieredSummary : public Summary {
     load_rows(in, run.keys, 0, run.positions.size());
     load_rows(in, run.values, 0, run.positions.size());
     return run;
+  }
+
+  /// refit=values; the block is the whole text.
+  void refit(const Block& block) {
+    const std::size_t count = entries();
+    Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
+    std::vector<Position> positions;
+    for (const Run& run : runs_) {
+      const std::size_t all = run.positions.size();
+      const RowsView run_keys = run.keys.view(0, all), run_values = run.values.view(0, all);
+      for (std::size_t i = 0; i < all; ++i) {
+        run_keys.decode(i, keys[positions.size()]);
+        run_values.decode(i, values[positions.size()]);
+        positions.push_back(run.positions[i]);
+      }
+    }
+    const Matrix fitted = fit_values(block, keys.view(), values.view(), positions, setup_.logits);
+    std::size_t at = 0;
+    for (Run& run : runs_) {
+      for (std::size_t i = 0; i < run.positions.size(); ++i) run.values.set(i, fitted[at++]);
+    }
   }
 
   /// Lets `count` of the block's evicted tokens stand for all of those.
@@ -309,7 +332,8 @@ ReplayScore score_of(const Policy& policy) {
 AttentionStats stats_of(const Policy& policy) {
   return {.replay = score_of(policy),
           .replay_own = reads_own(policy),
-          .question = policy.choice("question") == "known"};
+          .question = policy.choice("question") == "known",
+          .refit = policy.choice("refit") == "values"};
 }
 
 }  // namespace
@@ -364,6 +388,8 @@ const MethodInfo& replay_method() {
                 "what the second reading makes of attention; max weighs values and residuals"});
     all.push_back({"question", Parameter::Kind::choice, "later", 0, 0, "later|known",
                    "known: what the question looks at counts, too (run --question)"});
+    all.push_back({"refit", Parameter::Kind::choice, "no", 0, 0, "no|values",
+                   "values: those kept answer the second reading as all did (prefill, slow)"});
     all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
                    "a weighted sample of what is evicted, drawn or balanced (prefill)"});
     all.push_back(

@@ -415,6 +415,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
         (recording.query_moments && !reading->recording.query_moments) ||
         (replays && (recording.replay != reading->recording.replay ||
                      recording.replay_chunk != reading->recording.replay_chunk ||
+                     (recording.replay_queries && !reading->recording.replay_queries) ||
                      recording.replay_own != reading->recording.replay_own))) {
       CacheOptions options = questions[0].cache_options(variant);
       options.policy = Policy();
