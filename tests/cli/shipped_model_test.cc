@@ -79,7 +79,8 @@ TEST(ShippedModel, FindsThemWhereTheExactCacheHasNoRoom) {
   const Said said = run_with(ask);
   ASSERT_EQ(said.exit_code, 0) << said.err;
   EXPECT_THAT(said.err, testing::HasSubstr("more than the 1.50 MiB given"));
-  for (const nlohmann::json& answer : said.json().at("answers")) {
+  const nlohmann::json report = said.json();
+  for (const nlohmann::json& answer : report.at("answers")) {
     EXPECT_LE(answer.at("cache").at("bytes").at("total"), 1536 * 1024);
   }
   EXPECT_GE(count(right("record", {"--memory", "1536K", "-q"})), 7u);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,11 +32,14 @@ static_assert(BALLAST_STORE_BF16 == static_cast<int>(StorageType::bf16) &&
 static_assert(BALLAST_STREAM == static_cast<int>(Protocol::stream) &&
               BALLAST_ROLLING == static_cast<int>(Positions::rolling));
 
-/// The enum of the library with the value of one of C's, whose order is the same.
+/// The enum of the library with the value of one of C's, whose order is the same. C may have stored
+/// any number there, which C++ may not read as an enum.
 template <typename To, typename From>
-To convert(From value, To last, const char* name) {
-  const auto number = static_cast<long long>(value);
-  require(number >= 0 && number <= static_cast<long long>(last), "{} {}: expected 0 to {}", name,
+To convert(const From& value, To last, const char* name) {
+  std::int32_t number = 0;
+  static_assert(sizeof number == sizeof value);
+  std::memcpy(&number, &value, sizeof number);
+  require(number >= 0 && number <= static_cast<std::int32_t>(last), "{} {}: expected 0 to {}", name,
           number, static_cast<int>(last));
   return static_cast<To>(number);
 }
