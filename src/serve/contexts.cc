@@ -131,18 +131,33 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
   return info;
 }
 
-std::vector<ContextInfo> Contexts::list() const {
+bool Contexts::there(const std::string& id) const {
+  if (folder_.empty()) return true;
+  std::error_code unknown;  // a folder that cannot be read now says nothing
+  return std::filesystem::exists(file(id), unknown) || unknown;
+}
+
+Contexts::Slot* Contexts::find(const std::string& id) {
+  const auto at = slots_.find(id);
+  if (at == slots_.end()) return nullptr;
+  if (there(id)) return &at->second;
+  slots_.erase(at);
+  return nullptr;
+}
+
+std::vector<ContextInfo> Contexts::list() {
   const std::scoped_lock lock(mutex_);
+  std::erase_if(slots_, [&](const auto& slot) { return !there(slot.first); });
   std::vector<ContextInfo> out;
   for (const auto& [id, slot] : slots_) out.push_back(slot.info);
   return out;
 }
 
-std::optional<ContextInfo> Contexts::info(const std::string& id) const {
+std::optional<ContextInfo> Contexts::info(const std::string& id) {
   const std::scoped_lock lock(mutex_);
-  const auto at = slots_.find(id);
-  if (at == slots_.end()) return std::nullopt;
-  return at->second.info;
+  const Slot* slot = find(id);
+  if (slot == nullptr) return std::nullopt;
+  return slot->info;
 }
 
 std::shared_ptr<const Context> Contexts::load(const ContextInfo& info) {
@@ -162,17 +177,22 @@ std::shared_ptr<const Context> Contexts::load(const ContextInfo& info) {
 
 std::shared_ptr<const Context> Contexts::get(const std::string& id) {
   const std::scoped_lock lock(mutex_);
-  const auto at = slots_.find(id);
-  if (at == slots_.end()) return nullptr;
-  Slot& slot = at->second;
-  slot.used = ++uses_;
-  if (!slot.loaded) slot.loaded = load(slot.info);
-  return slot.loaded;
+  Slot* slot = find(id);
+  if (slot == nullptr) return nullptr;
+  slot->used = ++uses_;
+  try {
+    if (!slot->loaded) slot->loaded = load(slot->info);
+  } catch (const Error&) {
+    if (find(id) != nullptr) throw;
+    return nullptr;  // removed while it was read
+  }
+  return slot->loaded;
 }
 
 bool Contexts::remove(const std::string& id) {
   const std::scoped_lock lock(mutex_);
-  if (slots_.erase(id) == 0) return false;
+  if (find(id) == nullptr) return false;
+  slots_.erase(id);
   if (!folder_.empty()) {
     std::filesystem::remove(file(id));
     std::filesystem::remove(notes(id));

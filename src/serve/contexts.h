@@ -62,14 +62,15 @@ class Contexts {
  public:
   /// `folder`: where they survive the process; empty: nowhere. Reads those that are there; files
   /// of another model and damaged ones stay where they are, and `refused` has a line for each.
-  /// Several servers may use one folder; each sees what was there when it started.
+  /// Several servers may use one folder; each sees what was there when it started, without what
+  /// another has removed.
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused);
 
   /// Adds a context under a new id; saves it whole first where there is a folder.
   ContextInfo add(ContextInfo info, Cache cache, Lease lease);
-  std::vector<ContextInfo> list() const;
-  std::optional<ContextInfo> info(const std::string& id) const;
+  std::vector<ContextInfo> list();
+  std::optional<ContextInfo> info(const std::string& id);
   /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory
   /// for it, Error if its file is damaged.
   std::shared_ptr<const Context> get(const std::string& id);
@@ -88,6 +89,10 @@ class Contexts {
   };
   std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
   std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
+  /// Whether its file is there, where contexts have files.
+  bool there(const std::string& id) const;
+  /// nullptr: there is none, or its file is gone; it is then forgotten.
+  Slot* find(const std::string& id);
   bool evict_locked();
   std::shared_ptr<const Context> load(const ContextInfo& info);
 

@@ -514,6 +514,28 @@ TEST_F(ServeContexts, ServersThatShareAFolderLeaveEachOthersFilesAlone) {
   EXPECT_FALSE(std::filesystem::exists(written));
 }
 
+TEST_F(ServeContexts, WhatAnotherServerRemovedIsGone) {
+  const TestServer first(options_);
+  const std::string loaded = read(first, {{"text", document(5)}})["id"];
+  const std::string unread = read(first, {{"text", document(6)}})["id"];
+  const TestServer second(options_);
+  EXPECT_EQ(second.post("/v1/chat/completions", about(loaded)).status, 200);
+  for (const std::string& id : {loaded, unread}) {
+    EXPECT_EQ(send(first.port(), "DELETE", "/v1/contexts/" + id).status, 200);
+    const Reply reply = second.post("/v1/chat/completions", about(id));
+    EXPECT_EQ(reply.status, 404) << reply.body;
+    EXPECT_EQ(reply.code(), "context_not_found");
+    EXPECT_EQ(second.get("/v1/contexts/" + id + "/kept").code(), "context_not_found");
+    EXPECT_EQ(second.get("/v1/contexts/" + id).status, 404);
+    EXPECT_EQ(send(second.port(), "DELETE", "/v1/contexts/" + id).status, 404);
+  }
+  const std::string last = read(first, {{"text", document(5)}})["id"];
+  const TestServer third(options_);
+  EXPECT_EQ(third.get("/v1/contexts").json()["data"].size(), 1u);
+  EXPECT_EQ(send(first.port(), "DELETE", "/v1/contexts/" + last).status, 200);
+  EXPECT_THAT(third.get("/v1/contexts").json()["data"], IsEmpty());
+}
+
 TEST_F(ServeContexts, FormsAndRefusals) {
   const TestServer server;
   const std::string raw = read(server, {{"text", document(20)}, {"form", "raw"}})["id"];
