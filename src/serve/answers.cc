@@ -1,30 +1,73 @@
 #include "serve/answers.h"
 
 namespace ballast::serve {
-namespace {
-
-const char* reason(Finish finish) {
-  return finish == Finish::length || finish == Finish::positions ? "length" : "stop";
-}
-
-}  // namespace
 
 AnswerWriter::AnswerWriter(const TextRequest& request, std::string model,
                            const Tokenizer& tokenizer)
     : chat_(request.chat),
+      stream_(request.stream),
       logprobs_(request.logprobs),
       include_usage_(request.include_usage),
+      several_calls_(request.several_calls),
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
       tokenizer_(tokenizer),
-      choices_(request.job.choices) {}
+      choices_(request.job.choices) {
+  for (Choice& choice : choices_) {
+    if (!request.functions.empty()) choice.reader.emplace(request.functions);
+  }
+}
 
-void AnswerWriter::add(const Piece& piece) {
+const char* AnswerWriter::reason(const Choice& choice) {
+  if (choice.finish == Finish::length || choice.finish == Finish::positions) return "length";
+  return choice.calls.empty() ? "stop" : "tool_calls";
+}
+
+std::string AnswerWriter::take_calls(Choice& choice, const Piece& piece) const {
+  if (!choice.reader) return piece.text;
+  std::vector<ToolCall> calls;
+  std::string text = choice.reader->push(piece.text, calls);
+  if (piece.finish) text += choice.reader->finish(calls);
+  for (ToolCall& call : calls) {
+    if (!several_calls_ && !choice.calls.empty()) break;
+    choice.calls.push_back(
+        {{"id", new_id("call_")},
+         {"type", "function"},
+         {"function", {{"name", std::move(call.name)}, {"arguments", std::move(call.arguments)}}}});
+  }
+  return text;
+}
+
+Json AnswerWriter::add(const Piece& piece) {
   Choice& choice = choices_.at(piece.choice);
-  choice.text += piece.text;
+  const std::size_t calls_before = choice.calls.size();
+  const std::string text = take_calls(choice, piece);
+  choice.text += text;
   choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
   if (piece.finish) choice.finish = *piece.finish;
+  if (!stream_) return nullptr;
+
+  const bool chances = logprobs_ && !piece.tokens.empty();
+  const bool calls = choice.calls.size() > calls_before;
+  if (text.empty() && !calls && !chances && !piece.finish) return nullptr;
+  Json one = {{"index", piece.choice}};
+  if (chat_) {
+    Json& delta = one["delta"] = Json::object();
+    if (!text.empty()) delta["content"] = text;
+    for (std::size_t i = calls_before; i < choice.calls.size(); ++i) {
+      Json call = {{"index", i}};
+      call.update(choice.calls[i]);
+      delta["tool_calls"].push_back(std::move(call));
+    }
+  } else {
+    one["text"] = text;
+  }
+  one["logprobs"] = chances ? logprobs(piece.tokens, choice.offset) : Json();
+  one["finish_reason"] = piece.finish ? Json(reason(choice)) : Json();
+  Json out = frame(Json::array({std::move(one)}), true);
+  if (include_usage_) out["usage"] = nullptr;
+  return out;
 }
 
 std::string AnswerWriter::token_text(Token token) const {
@@ -98,12 +141,16 @@ Json AnswerWriter::whole() const {
     std::size_t offset = 0;
     Json one = {{"index", i}};
     if (chat_) {
-      one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      const bool silent = choice.text.empty() && !choice.calls.empty();
+      one["message"] = {{"role", "assistant"},
+                        {"content", silent ? Json() : Json(choice.text)},
+                        {"refusal", nullptr}};
+      if (!choice.calls.empty()) one["message"]["tool_calls"] = choice.calls;
     } else {
       one["text"] = choice.text;
     }
     one["logprobs"] = logprobs_ ? logprobs(choice.tokens, offset) : Json();
-    one["finish_reason"] = reason(choice.finish);
+    one["finish_reason"] = reason(choice);
     list.push_back(std::move(one));
   }
   Json out = frame(std::move(list), false);
@@ -116,22 +163,6 @@ Json AnswerWriter::opening(std::size_t choice) const {
               {"delta", {{"role", "assistant"}, {"content", ""}}},
               {"logprobs", nullptr},
               {"finish_reason", nullptr}};
-  Json out = frame(Json::array({std::move(one)}), true);
-  if (include_usage_) out["usage"] = nullptr;
-  return out;
-}
-
-Json AnswerWriter::chunk(const Piece& piece) {
-  Json one = {{"index", piece.choice}};
-  if (chat_) {
-    one["delta"] = piece.text.empty() ? Json::object() : Json{{"content", piece.text}};
-  } else {
-    one["text"] = piece.text;
-  }
-  one["logprobs"] = logprobs_ && !piece.tokens.empty()
-                        ? logprobs(piece.tokens, choices_.at(piece.choice).offset)
-                        : Json();
-  one["finish_reason"] = piece.finish ? Json(reason(*piece.finish)) : Json();
   Json out = frame(Json::array({std::move(one)}), true);
   if (include_usage_) out["usage"] = nullptr;
   return out;

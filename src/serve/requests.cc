@@ -93,8 +93,8 @@ Json calls_of(const Json& calls, const std::string& where) {
   return out;
 }
 
-/// The functions that the model may call, as the template takes them; empty: none.
-std::string tools_of(Fields& f) {
+/// The functions that the model may call, as the template takes them, and their names; empty: none.
+std::string tools_of(Fields& f, std::vector<std::string>& names) {
   const Json* tools = f.find("tools");
   const std::string choice = [&]() -> std::string {
     const Json* value = f.find("tool_choice");
@@ -115,11 +115,11 @@ std::string tools_of(Fields& f) {
              tool.full("type"));
     }
     Fields about(*function, tool.full("function."));
-    if (!about.text("name")) {
-      refuse(about.full("name"), "{} is missing", about.full("name"));
-    }
+    const auto name = about.text("name");
+    if (!name) refuse(about.full("name"), "{} is missing", about.full("name"));
+    if (choice != "none") names.push_back(*name);
   }
-  return tools->empty() || choice == "none" ? "" : tools->dump();
+  return names.empty() ? "" : tools->dump();
 }
 
 std::vector<ChatMessage> messages_of(Fields& fields) {
@@ -336,11 +336,11 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
     out.job.generate.alternatives = *top;
   }
-  const std::string tools = tools_of(f);
+  const std::string tools = tools_of(f, out.functions);
+  out.several_calls = f.flag("parallel_tool_calls", true);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("reasoning_effort", "none");
-  f.ignore({"parallel_tool_calls"});
   parse_place(f, limits, contexts, out);
   f.end();
   Job& job = out.job;

@@ -29,6 +29,8 @@ struct TextRequest {
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;
+  std::vector<std::string> functions;  ///< that the model may call
+  bool several_calls = true;           ///< in one answer
   Job job;
 };
 

@@ -213,10 +213,8 @@ void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<
           return true;
         }
         if (const auto* piece = std::get_if<Piece>(&*event)) {
-          state->answer.add(*piece);
-          const bool silent = piece->text.empty() && !piece->finish &&
-                              (!request->logprobs || piece->tokens.empty());
-          return silent || send(line(state->answer.chunk(*piece)));
+          const Json chunk = state->answer.add(*piece);
+          return chunk.is_null() || send(line(chunk));
         }
         if (const auto* error = std::get_if<ApiError>(&*event)) {
           send(line(error->to_json()));

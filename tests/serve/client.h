@@ -108,7 +108,9 @@ class TestServer {
  public:
   explicit TestServer(serve::ServerOptions options = {}) : TestServer(mini(), std::move(options)) {}
   TestServer(const Model& model, serve::ServerOptions options)
-      : tokenizer_(read_vocabulary(*model.file().gguf())) {
+      : TestServer(model, std::move(options), Tokenizer(read_vocabulary(*model.file().gguf()))) {}
+  TestServer(const Model& model, serve::ServerOptions options, Tokenizer tokenizer)
+      : tokenizer_(std::move(tokenizer)) {
     options.port = 0;
     options.cache.key_type = options.cache.value_type = StorageType::bf16;  // as the program
     if (options.memory == 0) options.memory = std::size_t{1} << 30;

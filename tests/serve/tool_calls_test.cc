@@ -1,0 +1,207 @@
+// Calls of functions in answers: which text is one, and how clients get it.
+#include "serve/tool_calls.h"
+
+#include <gmock/gmock.h>
+
+#include "ballast/engine/chat.h"
+#include "serve/answers.h"
+#include "serve/client.h"
+
+namespace ballast::test {
+namespace {
+
+using serve::ToolCall;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Ordered = nlohmann::ordered_json;
+
+const std::string kOslo = R"({"name": "weather", "arguments": {"city": "Oslo"}})";
+const std::string kRome = R"({"name": "weather", "parameters": {"city": "Rome"}})";
+std::string tagged(const std::string& json) { return "<tool_call>\n" + json + "\n</tool_call>"; }
+
+struct Said {
+  std::string text;
+  std::vector<std::string> calls;
+};
+/// What comes of a text in pieces of so many characters.
+Said read(const std::string& all, std::size_t size) {
+  serve::ToolCallReader reader({"time", "weather"});
+  std::vector<ToolCall> calls;
+  Said out;
+  for (std::size_t at = 0; at < all.size(); at += size) {
+    out.text += reader.push(all.substr(at, size), calls);
+  }
+  out.text += reader.finish(calls);
+  for (const ToolCall& call : calls) out.calls.push_back(call.name + call.arguments);
+  return out;
+}
+
+TEST(ToolCalls, HaveTwoForms) {
+  const std::string oslo = R"(weather{"city":"Oslo"})", rome = R"(weather{"city":"Rome"})";
+  for (std::size_t size : {1, 2, 7, 1000}) {
+    for (const std::string& json : {kOslo, "\n " + kOslo + "\n"}) {
+      EXPECT_THAT(read(json, size).calls, ElementsAre(oslo)) << size;
+      EXPECT_EQ(read(json, size).text, "") << size;
+    }
+    EXPECT_THAT(read(kRome, size).calls, ElementsAre(rome));
+    EXPECT_THAT(read(tagged(kOslo), size).calls, ElementsAre(oslo)) << size;
+    EXPECT_EQ(read(tagged(kOslo) + "\n", size).text, "") << size;
+    const Said both = read("I look.\n" + tagged(kOslo) + "\n" + tagged(kRome), size);
+    EXPECT_EQ(both.text, "I look.") << size;
+    EXPECT_THAT(both.calls, ElementsAre(oslo, rome)) << size;
+    EXPECT_THAT(read("<tool_call>" + kOslo, size).calls, ElementsAre(oslo));  // not closed
+  }
+  EXPECT_THAT(read(R"({"name": "time"})", 1).calls, ElementsAre("time{}"));
+  EXPECT_THAT(read(R"({"name": "time", "arguments": "{}"})", 1).calls, ElementsAre("time{}"));
+}
+
+TEST(ToolCalls, EverythingElseIsText) {
+  const std::vector<std::string> all = {
+      "",
+      " ",
+      "The sky is blue.\n\n",
+      "1 < 2 and <tool> and <tool_call",
+      kOslo.substr(0, kOslo.size() - 1),
+      kOslo + " is a call.",
+      "A call is " + kOslo,
+      R"({"name": "none", "arguments": {}})",
+      R"({"name": "time", "arguments": [1]})",
+      R"({"name": 3})",
+      R"({"city": "Oslo"})",
+      "{" + std::string(100, '['),
+      tagged("x"),
+      "Text\n\n" + tagged(R"({"name": "none"})") + " and more\n",
+      "Text <tool_call>" + kOslo.substr(1),
+  };
+  for (const std::string& text : all) {
+    for (std::size_t size : {1, 3, 1000}) {
+      const Said said = read(text, size);
+      EXPECT_EQ(said.text, text) << size;
+      EXPECT_THAT(said.calls, IsEmpty()) << text;
+    }
+  }
+}
+
+TEST(ToolCalls, TextIsNotHeldUp) {
+  serve::ToolCallReader reader({"time"});
+  std::vector<ToolCall> calls;
+  EXPECT_EQ(reader.push("Hello,", calls), "Hello,");
+  EXPECT_EQ(reader.push(" you <to", calls), " you");
+  EXPECT_EQ(reader.push("p> of ", calls), " <top> of");
+}
+
+/// What clients get of a text in pieces of three characters, whole and as a stream.
+struct Answer {
+  Answer(serve::TextRequest request, const std::string& text, Finish finish = Finish::end) {
+    const TestServer server;  // for its tokenizer
+    request.chat = true;
+    for (bool stream : {false, true}) {
+      request.stream = stream;
+      serve::AnswerWriter writer(request, "model", server.tokenizer());
+      writer.add(serve::PromptRead{});
+      for (std::size_t at = 0; at <= text.size(); at += 3) {
+        serve::Piece piece{0, text.substr(at, 3), {}, {}};
+        if (at + 3 > text.size()) piece.finish = finish;
+        const Ordered chunk = writer.add(piece);
+        EXPECT_TRUE(stream || chunk.is_null());
+        if (!chunk.is_null()) chunks.push_back(chunk["choices"][0]);
+      }
+      writer.add(serve::Ended{});
+      if (!stream) whole = writer.whole()["choices"][0];
+    }
+  }
+  Ordered whole;
+  std::vector<Ordered> chunks;
+};
+serve::TextRequest with_functions() {
+  serve::TextRequest request;
+  request.functions = {"weather"};
+  return request;
+}
+
+TEST(ToolCalls, ReachClientsInOpenAiShape) {
+  const Answer answer(with_functions(), "I look.\n" + tagged(kOslo) + tagged(kRome));
+  EXPECT_EQ(answer.whole["finish_reason"], "tool_calls");
+  const Ordered& message = answer.whole["message"];
+  EXPECT_EQ(message["content"], "I look.");
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  const Ordered& call = message["tool_calls"][1];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "weather");
+  EXPECT_EQ(call["function"]["arguments"], R"({"city":"Rome"})");
+  EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
+  EXPECT_NE(call["id"], message["tool_calls"][0]["id"]);
+
+  std::string content;
+  Ordered calls = Ordered::array();
+  for (const Ordered& chunk : answer.chunks) {
+    content += chunk["delta"].value("content", "");
+    for (const Ordered& one : chunk["delta"].value("tool_calls", Ordered::array())) {
+      EXPECT_EQ(one["index"], calls.size());
+      calls.push_back(one["function"]);
+    }
+  }
+  EXPECT_EQ(content, "I look.");
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[1], call["function"]);
+  EXPECT_EQ(answer.chunks.back()["finish_reason"], "tool_calls");
+}
+
+TEST(ToolCalls, OneAtMostAndNoneWhereTheRequestSaysSo) {
+  serve::TextRequest request = with_functions();
+  request.several_calls = false;
+  const Answer one(request, tagged(kOslo) + tagged(kRome));
+  EXPECT_EQ(one.whole["message"]["tool_calls"].size(), 1u);
+  EXPECT_TRUE(one.whole["message"]["content"].is_null());
+  request.functions.clear();
+  const Answer none(request, kOslo);
+  EXPECT_EQ(none.whole["message"]["content"], kOslo);
+  EXPECT_FALSE(none.whole["message"].contains("tool_calls"));
+  EXPECT_EQ(none.whole["finish_reason"], "stop");
+  EXPECT_EQ(Answer(with_functions(), kOslo.substr(0, 20), Finish::length).whole["finish_reason"],
+            "length");
+}
+
+/// The shipped model under a template that has learned tools; a schema makes it call one.
+TEST(ToolCalls, OfAServer) {
+  Vocabulary vocabulary = read_vocabulary(kMini);
+  vocabulary.chat_template =
+      "{% if tools %}{{ tools }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}";
+  const TestServer server(TestServer::mini(), {}, Tokenizer(vocabulary));
+  const Json schema = {{"type", "object"},
+                       {"required", {"name", "parameters"}},
+                       {"properties",
+                        {{"name", {{"const", "weather"}}},
+                         {"parameters",
+                          {{"type", "object"},
+                           {"required", {"city"}},
+                           {"properties", {{"city", {{"enum", {"Oslo", "Rome"}}}}}}}}}}};
+  Json body = {
+      {"messages", {{{"role", "user"}, {"content", "How is the weather?"}}}},
+      {"temperature", 0},
+      {"tools", {{{"type", "function"}, {"function", {{"name", "weather"}}}}}},
+      {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}};
+  const Reply reply = server.post("/v1/chat/completions", body);
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json choice = reply.json()["choices"][0];
+  ASSERT_EQ(choice["finish_reason"], "tool_calls") << reply.body;
+  const Json call = choice["message"]["tool_calls"][0]["function"];
+  EXPECT_EQ(call["name"], "weather");
+  EXPECT_TRUE(Json::parse(call["arguments"].get<std::string>()).contains("city"));
+
+  body["stream"] = true;
+  const std::vector<std::string> events = events_of(server.post("/v1/chat/completions", body).body);
+  ASSERT_GE(events.size(), 3u);
+  const Json last = Json::parse(events[events.size() - 2])["choices"][0];
+  EXPECT_EQ(last["delta"]["tool_calls"][0]["function"], call);
+  EXPECT_EQ(last["finish_reason"], "tool_calls");
+
+  body["stream"] = false;
+  body["tool_choice"] = "none";
+  const Json text = server.post("/v1/chat/completions", body).json()["choices"][0];
+  EXPECT_EQ(text["finish_reason"], "stop");
+  EXPECT_FALSE(text["message"].contains("tool_calls"));
+}
+
+}  // namespace
+}  // namespace ballast::test
