@@ -71,7 +71,9 @@ void Engine::set_replay_wording(ReplayWording wording) {
 
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
-  return !sequence.cache().needs_replay() || read_again(sequence, options);
+  const Cache& cache = sequence.cache();
+  const bool due = cache.needs_replay() || cache.chunk_room() == 0;
+  return !due || read_again(sequence, options);
 }
 
 bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
@@ -84,10 +86,9 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
           "a second reading needs all {} tokens of the text, of which {} are known", due,
           text.size());
   const std::size_t chunk = chunk_of(cache.options());
-  const bool tells = options.progress && (!streams || due > chunk);
   std::size_t done = text.size() - due;
   const Forward::OnAttention tell = [&](const AttentionStep&) {
-    if (tells && !options.progress(done, text.size())) throw Stopped{};
+    if (options.progress && !options.progress(done, text.size())) throw Stopped{};
   };
   std::vector<Matrix>& kept = forward_->output_grams;
   for (std::size_t l = 0; l < config.layers; ++l) {
@@ -128,8 +129,8 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
 
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
-  if (!replay(sequence, options)) return false;
   const Cache& cache = sequence.cache();
+  if (cache.needs_replay() && !replay(sequence, options)) return false;
   const bool scored = !cache.replay_scores(0, 0).empty();
   for (const std::vector<Token>& question : options.questions) {
     if (!scored || !cache.options().policy.attention_stats().question || question.empty()) break;

@@ -30,26 +30,26 @@ class ChunkPace {
   double tokens_per_second_ = 0;  ///< of the last chunk
 };
 
-/// Divides work in small pieces into turns of kPatience at most, or of one piece if that takes
+/// Divides work in small pieces into turns of `most` seconds at most, or of one piece if that takes
 /// longer.
 class TurnPace {
  public:
   /// `now`: seconds of any clock. The first turn begins.
-  explicit TurnPace(std::function<double()> now)
-      : now_(std::move(now)), begin_(now_()), last_(begin_) {}
+  explicit TurnPace(std::function<double()> now, double most = kPatience)
+      : now_(std::move(now)), most_(most), begin_(now_()), last_(begin_) {}
 
   /// A piece is done. Whether the turn ends here, as one more like it would take too long.
   bool over() {
     const double time = now_();
     const double piece = time - last_;
     last_ = time;
-    return time - begin_ + piece > kPatience;
+    return time - begin_ + piece > most_;
   }
   void begin() { begin_ = last_ = now_(); }
 
  private:
   std::function<double()> now_;
-  double begin_, last_;
+  double most_, begin_, last_;
 };
 
 }  // namespace ballast::serve

@@ -22,6 +22,18 @@ ApiError to_api(const Error& error) {
           error.what()};
 }
 
+bool reads_again(const CacheOptions& cache) {
+  return cache.policy.attention_stats().replay != ReplayScore::none;
+}
+bool reads_chunks_again(const CacheOptions& cache) {
+  return reads_again(cache) && cache.protocol == Protocol::stream;
+}
+
+/// Of caches that are equal for equal tokens. Chats are read again with other words.
+std::string kind_of(const Job& job) {
+  return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "");
+}
+
 }  // namespace
 
 std::optional<Event> Ticket::wait(std::chrono::milliseconds most) {
@@ -74,14 +86,20 @@ struct Scheduler::Running {
   std::size_t cached = 0;
   std::vector<float> logits;      ///< of the last token read, where needed
   std::vector<float> compressed;  ///< of the last token that was summarized
-  std::unique_ptr<Turns> compressing;
   std::vector<std::unique_ptr<Stream>> streams;
+  std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
   Stopwatch since_request, since_admitted;
   bool ended = false;
+  const Sequence* again = nullptr;  ///< that `turns` work on
+  std::unique_ptr<Turns> turns;     ///< of a second reading; last, as it uses the rest
 
   bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
-  bool reading() const { return !ended && streams.empty(); }
+  bool reading() const { return !ended && (streams.empty() || turns); }
+  /// Whether every chunk of the text is read again.
+  bool streams_again() const {
+    return reads_chunks_again(job.context ? job.context->cache.options() : job.cache);
+  }
   std::size_t places() const { return std::max<std::size_t>(1, job.choices); }
 };
 
@@ -118,15 +136,16 @@ std::size_t Scheduler::memory_for(const Job& job) const {
   const std::size_t most = job.choices == 0 ? 0 : job.generate.max_tokens;
   if (job.context) {
     const std::size_t context = job.context->info.tokens;
+    const CacheOptions& options = job.context->cache.options();
     const MemoryEstimate estimate =
-        model_.estimate(job.context->cache.options(), context, job.prompt.size() + most, kChunk);
-    return std::max<std::size_t>(1, job.choices) * estimate.kept;
+        model_.estimate(options, context, job.prompt.size() + most, kChunk);
+    return std::max<std::size_t>(1, job.choices) * estimate.kept +
+           (reads_chunks_again(options) ? estimate.scratch : 0);
   }
   const std::size_t later = job.prompt.size() - job.compress_at;
   const MemoryEstimate estimate = model_.estimate(job.cache, job.compress_at, later + most, kChunk);
-  const bool again = job.cache.policy.attention_stats().replay != ReplayScore::none;
   return estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
-         (again ? estimate.scratch : 0);
+         (reads_again(job.cache) ? estimate.scratch : 0);
 }
 
 std::shared_ptr<Ticket> Scheduler::submit(Job job) {
@@ -290,8 +309,7 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
       r.sequence = std::make_unique<Sequence>(model_, r.job.context->cache.clone());
       r.before = r.cached = r.job.context->info.tokens;
     } else if (shares(r.job)) {
-      auto found = prefixes_.find(describe_cache(r.job.cache), r.job.prompt,
-                                  r.exact() ? 0 : r.job.compress_at);
+      auto found = prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at);
       if (found) {
         r.sequence = std::make_unique<Sequence>(model_, std::move(found->cache));
         r.read = r.cached = found->tokens;
@@ -326,16 +344,18 @@ bool Scheduler::read_some() {
     }
     bool worked = true;
     guard(job, [&] {
-      if (!job.compressing) return read_chunk(job);
-      if (!job.compressing->over()) {
+      if (!job.turns) return read_chunk(job);
+      if (!job.turns->over()) {
         const Stopwatch watch;
-        job.compressing->run();
+        job.turns->run();
         worked = watch.seconds() > 1e-4;  // else it runs beside
-        if (!job.compressing->over()) return;
+        if (!job.turns->over()) return;
       }
-      job.compressing.reset();
+      job.turns.reset();
+      job.again = nullptr;
+      if (!job.streams_again()) job.reader.reset();
       worked = true;
-      if (job.read == job.job.prompt.size()) prompt_read(job);
+      if (job.streams.empty() && job.read == job.job.prompt.size()) prompt_read(job);
     });
     if (!worked) continue;
     // The next turn is another's.
@@ -346,6 +366,7 @@ bool Scheduler::read_some() {
 }
 
 void Scheduler::read_chunk(Running& r) {
+  if (r.sequence->cache().chunk_room() == 0) return read_again(r, *r.sequence, false);
   const std::vector<Token>& prompt = r.job.prompt;
   const bool later = r.sequence->prompt_finished();
   const std::size_t end = later ? prompt.size() : r.job.compress_at;
@@ -381,27 +402,34 @@ void Scheduler::begin_compressing(Running& r) {
     if (r.read == r.job.prompt.size()) prompt_read(r);
     return;
   }
+  read_again(r, *r.sequence, true);
+}
+
+void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
   const bool has_template = !tokenizer_.vocabulary().chat_template.empty();
-  r.compressing = std::make_unique<Turns>(
-      [this, &r, wording = replay_wording(tokenizer_, r.job.chat && has_template)](Turns& turns) {
+  r.again = &sequence;
+  r.turns = std::make_unique<Turns>(
+      [this, &r, &sequence, ends,
+       wording = replay_wording(tokenizer_, r.job.chat && has_template)](Turns& turns) {
         const Stopwatch watch;
-        TurnPace pace([&] { return watch.seconds(); });
-        const auto yield = [&] {
-          if (!pace.over()) return;
-          turns.pause();
-          pace.begin();
+        TurnPace pace([&] { return watch.seconds(); }, options_.patience);
+        const auto yield = [&](std::size_t done, std::size_t total) {
+          if (done == total) {
+            turns.leave();  // the budget is divided beside the others
+          } else if (pace.over()) {
+            ++metrics_.replay_pauses;
+            turns.pause();
+            pace.begin();
+          }
+          return !turns.cancelled();
         };
-        const ReplayOptions options{wording, [&](std::size_t, std::size_t) {
-                                      yield();
-                                      return !turns.cancelled();
-                                    }};
-        if (r.sequence->cache().needs_replay()) {
-          Engine engine(model_);
-          if (!engine.replay(*r.sequence, options)) return;
+        if (!ends || sequence.cache().needs_replay()) {
+          if (!r.reader) r.reader = std::make_unique<Engine>(model_);
+          if (!r.reader->replay(sequence, {wording, yield})) return;
         }
         turns.leave();
-        r.sequence->finish_prompt();
-        r.compress_seconds = watch.seconds();
+        if (ends) sequence.finish_prompt();
+        r.compress_seconds += watch.seconds();
       },
       [this] {
         {
@@ -499,6 +527,7 @@ bool Scheduler::decode() {
   std::vector<Stream*> streams;
   std::vector<Sequence*> sequences;
   std::vector<Token> tokens;
+  bool began = false;
   for (auto& job : running_) {
     if (job->ended || job->streams.empty()) continue;
     if (job->ticket->cancelled()) {
@@ -507,7 +536,15 @@ bool Scheduler::decode() {
       continue;
     }
     for (auto& stream : job->streams) {
-      if (stream->next == kNoToken) continue;
+      if (stream->next == kNoToken || stream->sequence == job->again) continue;
+      if (stream->sequence->cache().chunk_room() == 0) {
+        // One after the other: choices share the engine that reads again.
+        if (job->turns) continue;
+        guard(*job, [&] { read_again(*job, *stream->sequence, false); });
+        began = true;
+        if (job->ended) break;
+        continue;
+      }
       jobs.push_back(job.get());
       streams.push_back(stream.get());
       sequences.push_back(stream->sequence);
@@ -516,7 +553,7 @@ bool Scheduler::decode() {
   }
   if (streams.empty()) {
     stepped_ = false;
-    return false;
+    return began;
   }
   Matrix logits(streams.size(), engine_.vocabulary());
   try {
@@ -548,7 +585,7 @@ void Scheduler::finish(Running& r) {
   if (!shares(r.job)) return;
   std::vector<Token> tokens = r.streams[0]->past;
   tokens.resize(r.sequence->tokens());
-  prefixes_.keep({describe_cache(r.job.cache), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
+  prefixes_.keep({kind_of(r.job), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
                   std::move(r.compressed), std::move(r.sequence->cache()), std::move(r.lease)});
 }
 
@@ -560,12 +597,12 @@ void Scheduler::fail(Running& r, const ApiError& error) {
 
 void Scheduler::drop_ended() {
   std::erase_if(running_, [](const auto& job) {
-    if (!job->ended || !job->compressing) return job->ended;
+    if (!job->ended || !job->turns) return job->ended;
     // Its thread ends by itself, and no stream waits for it.
-    job->compressing->cancel();
-    job->compressing->run();
+    job->turns->cancel();
+    job->turns->run();
     try {
-      return job->compressing->over();
+      return job->turns->over();
     } catch (const std::exception&) {
       return true;
     }

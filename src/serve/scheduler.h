@@ -92,6 +92,8 @@ class Ticket {
 struct SchedulerOptions {
   std::size_t slots = 16;   ///< choices that are read or generated at once
   std::size_t queue = 256;  ///< jobs that wait
+  /// Seconds of a second reading at a time, or one layer if that takes longer.
+  double patience = kPatience;
 };
 
 /// Runs jobs on a thread of its own.
@@ -119,6 +121,9 @@ class Scheduler {
   bool read_some();
   void read_chunk(Running& job);
   void begin_compressing(Running& job);
+  /// Begins a second reading of a sequence of the job, in turns. `ends`: if one is due, and the
+  /// prompt ends then.
+  void read_again(Running& job, Sequence& sequence, bool ends);
   void prompt_read(Running& job);
   bool decode();
   /// The logits of a choice's last token: it makes the next one, or ends.

@@ -86,7 +86,8 @@ struct Server::Impl {
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
         limits{options.name, options.slots, options.max_tokens, options.cache},
-        scheduler(model, tokenizer, {options.slots, options.queue}, memory, contexts, metrics) {}
+        scheduler(model, tokenizer, {options.slots, options.queue, options.patience}, memory,
+                  contexts, metrics) {}
 
   Memory& memory_for_contexts() {
     const std::size_t own = Scheduler::own_memory(model, o.slots);

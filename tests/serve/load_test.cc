@@ -56,6 +56,10 @@ std::vector<Kind> kinds(const TestServer& server) {
     if (i == 3) body["response_format"] = {{"type", "json_object"}};
     out.push_back({"/v1/completions", body});
   }
+  Json read_again = request(4);
+  read_again["prompt"] = records + read_again["prompt"].get<std::string>();
+  read_again["cache"] = {{"bytes", "64K"}, {"method", "replay:chunk=32"}, {"protocol", "stream"}};
+  out.push_back({"/v1/completions", read_again});
   const Json context =
       server.post("/v1/contexts", {{"text", records}, {"cache", {{"bytes", 0.25}}}}).json();
   for (int i = 0; i < 4; ++i) {

@@ -101,5 +101,42 @@ TEST(Replay, TellsAndStopsBetweenLayers) {
   EXPECT_EQ(scores(again), expected);
 }
 
+TEST(Replay, OfAStreamTellsAndStopsBetweenLayers) {
+  const TestServer server;  // for its tokenizer
+  const Model& model = TestServer::mini();
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += fmt::format("record {} is {}.\n", i, i * 7919 % 9973);
+  std::vector<Token> tokens = server.tokenizer().encode(text, {});
+  constexpr std::size_t kChunk = 32;
+  tokens.resize(5 * kChunk);
+  CacheOptions cache;
+  cache.policy = Policy::parse("replay:bytes=64K,chunk=32");
+  cache.protocol = Protocol::stream;
+  Engine engine(model);
+  const ReplayWording wording = replay_wording(server.tokenizer(), false);
+  engine.set_replay_wording(wording);
+  Sequence whole(model, cache), parts(model, cache);
+  engine.prefill(whole, tokens, {.finish_prompt = false});
+
+  for (std::size_t begin = 0; begin < tokens.size(); begin += kChunk) {
+    engine.prefill(parts, std::span(tokens).subspan(begin, kChunk), {.finish_prompt = false});
+    ASSERT_EQ(parts.cache().chunk_room(), 0u);
+    if (begin + kChunk == tokens.size()) break;  // as `whole`, whose next token would come first
+    std::size_t left = 6;
+    ReplayOptions options{wording, [&](std::size_t, std::size_t) { return --left > 0; }};
+    EXPECT_FALSE(engine.replay(parts, options));  // it begins anew
+    std::size_t calls = 0, ends = 0;
+    options.progress = [&](std::size_t done, std::size_t total) {
+      ends += done == total;
+      return ++calls > 0;
+    };
+    ASSERT_TRUE(engine.replay(parts, options));
+    EXPECT_EQ(calls, 2 * model.config().layers + 1);
+    EXPECT_EQ(ends, 1u);
+    EXPECT_EQ(parts.cache().chunk_room(), kChunk);
+  }
+  EXPECT_EQ(parts.cache().to_bytes(), whole.cache().to_bytes());
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -104,5 +104,40 @@ TEST(Scheduler, KeptBeginningsMakeRoom) {
   EXPECT_EQ(never.code(), "insufficient_memory");
 }
 
+TEST(Scheduler, SecondReadingsOfAStreamYieldBetweenLayers) {
+  serve::ServerOptions options;
+  options.patience = 0;  // a turn ends with each layer
+  const TestServer server(options);
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += fmt::format("record {}: number {}.\n", i, i * 7919 % 9973);
+  Json body = ask(text, 100);
+  body["cache"] = {{"bytes", "64K"}, {"method", "replay:chunk=32"}, {"protocol", "stream"}};
+  const Reply alone = server.post("/v1/completions", body);
+  ASSERT_EQ(alone.status, 200) << alone.body;
+  const std::size_t prompt = alone.json()["usage"]["prompt_tokens"];
+  ASSERT_GT(prompt, 200u);
+
+  auto other = endless(server, "");
+  const double steps = server.metric("decode_steps_total");
+  const double pauses = server.metric("replay_pauses_total");
+  const Reply reply = server.post("/v1/completions", body);
+  // Full chunks of the prompt are read again, its rest, and full chunks of the answer. Each layer
+  // is prepared and then read.
+  const std::size_t readings = prompt / 32 + 1 + 99 / 32;
+  ASSERT_NE(prompt % 32, 0u);
+  const double paused = server.metric("replay_pauses_total") - pauses;
+  EXPECT_EQ(paused, static_cast<double>(readings * 2 * TestServer::mini().config().layers));
+  EXPECT_GE(server.metric("decode_steps_total") - steps, paused);  // of the other stream
+  EXPECT_EQ(reply.json()["choices"], alone.json()["choices"]);
+
+  // Choices have sequences of their own, which are read again one after the other.
+  body["n"] = 2;
+  const Json choices = server.post("/v1/completions", body).json()["choices"];
+  ASSERT_EQ(choices.size(), 2u);
+  for (const Json& choice : choices) {
+    EXPECT_EQ(choice["text"], alone.json()["choices"][0]["text"]);
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test

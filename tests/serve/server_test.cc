@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "ballast/engine/chat.h"
 #include "ballast/engine/context_file.h"
 #include "cli/program.h"
 #include "serve/client.h"
@@ -67,6 +68,13 @@ TEST(Serve, AnswersAreThoseOfRun) {
   small["cache"] = {{"bytes", 0.25}, {"method", "replay"}};
   EXPECT_EQ(text_of(server.post("/v1/completions", small)),
             run_text({"--raw", "--cache", "1/4", kPrompt}));
+
+  const std::string text = document(12);
+  Json streamed = completion(text);
+  streamed["cache"] = {{"bytes", "64K"}, {"method", "replay:chunk=32"}, {"protocol", "stream"}};
+  EXPECT_EQ(
+      text_of(server.post("/v1/completions", streamed)),
+      run_text({"--raw", "--method", "replay:bytes=64K,chunk=32", "--protocol", "stream", text}));
 }
 
 TEST(Serve, SixteenAtOnceAnswerAsOneAlone) {
@@ -383,6 +391,27 @@ TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {
     const Reply same = server.post("/v1/chat/completions", body);
     EXPECT_EQ(text_of(same), text_of(miss)) << cache;
   }
+}
+
+TEST(Serve, BeginningsOfChatsAreNotThoseOfTexts) {
+  // Replay reads a chat again with other words than a plain text, so that other entries are kept.
+  const TestServer server, fresh;
+  Json talk = chat(document(20));
+  talk["cache"] = {{"bytes", 0.125}};
+  EXPECT_EQ(server.post("/v1/chat/completions", talk).status, 200);
+  const std::vector<ChatMessage> messages = {{"user", document(20), ""}};
+  Json plain = {{"prompt", encode_chat(server.tokenizer(), messages, true)},
+                {"temperature", 0},
+                {"max_tokens", 8},
+                {"logprobs", 2},
+                {"ignore_eos", true},
+                {"cache", {{"bytes", 0.125}}}};
+  const Json hit = server.post("/v1/completions", plain).json();
+  const Json miss = fresh.post("/v1/completions", plain).json();
+  EXPECT_EQ(hit["choices"], miss["choices"]);
+  EXPECT_EQ(hit["usage"]["cached_tokens"], 0);
+  EXPECT_EQ(hit["usage"]["prompt_tokens"],
+            fresh.post("/v1/chat/completions", talk).json()["usage"]["prompt_tokens"]);
 }
 
 TEST(Serve, ABudgetHoldsAndIsReported) {

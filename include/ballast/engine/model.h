@@ -136,7 +136,8 @@ struct AttentionStep {
 struct ReplayOptions {
   ReplayWording wording;  ///< empty: that of the engine
   /// Called after each layer of each chunk, which takes seconds in large models, with the tokens
-  /// read again and the total; false stops there, and the reading must begin anew.
+  /// read again and the total; false stops there, and the reading must begin anew. The total comes
+  /// once, after the last token; in stream the budget is divided after that.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
   /// Questions that are known, as they will follow the text: for methods that take them into
   /// account (see Cache::replay_question), others ignore them.
@@ -192,8 +193,8 @@ class Engine {
   /// Reads a sequence's text a second time, chunk= tokens at a time, so that its cache scores the
   /// entries: see Cache::replay. Does nothing where no second reading is due. Chunks are cut from
   /// the start of the text, however it was read. In stream it reads what Cache::end_chunk() waits
-  /// for and calls that; prefill() and decode() do so whenever a chunk is full. Returns false if
-  /// `progress` stopped it.
+  /// for and calls that; prefill() and decode() do so whenever a chunk is full, unless the caller
+  /// was sooner (Cache::chunk_room() is 0). Returns false if `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
   /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
   /// false, with the prompt not ended, if the reading was stopped.
