@@ -119,6 +119,12 @@ struct alignas(64) ActivationPanel {
 /// Quantizes and packs up to kM rows of x into superblocks(x.cols) panels, `stride` panels apart.
 void pack_activations(ConstMatrix x, ActivationPanel* out, std::size_t stride);
 
+/// The rows of the panel that is packed next: `bytes` of each.
+struct NextRows {
+  const std::byte* begin = nullptr;
+  std::size_t row_bytes = 0, bytes = 0;
+};
+
 /// Packed panel of kN weight rows, one super-block deep, in two halves of kN / 2 rows. A line holds
 /// one pair of int16 of each row of a half, as `pairs` of ActivationPanel has them; behind them lie
 /// float32 scales of the folds, then of the minima.
@@ -126,12 +132,7 @@ struct alignas(64) WeightPanel {
   static constexpr std::size_t kN = 32;
   static constexpr std::size_t kLines = kSuperblock / 2 + 24;
   std::int32_t lines[2][kLines][kN / 2];
-
-  /// The panel that is packed next: `bytes` of each of kN rows.
-  struct PrefetchRange {
-    const std::byte* begin = nullptr;
-    std::size_t row_bytes = 0, bytes = 0;
-  } next;
+  NextRows next;
 };
 
 /// Packs super-block `superblock` of n weight rows of k elements, the first at w; if n < kN, the
