@@ -9,7 +9,7 @@
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
 #   ./bench.sh models      whole models alone; options after -- go to ballast bench
 #   BALLAST_TARGET=avx2 ./bench.sh attention matmul models
-#                          our kernels as on a processor without AVX-512
+#                          our kernels as on a processor with no more than that: amx, avx512, avx2
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,4 +1,4 @@
-// The environment variable BALLAST_TARGET=avx2 disables the AVX-512 kernels.
+// The environment variable BALLAST_TARGET limits the kernels: amx, avx512 or avx2.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "ballast/error.h"
 #include "simd/cpu.h"
 
 namespace ballast {
@@ -15,12 +16,13 @@ inline const bool forced_target = [] {
   const char* name = std::getenv("BALLAST_TARGET");
   const std::string_view target = name == nullptr ? "" : name;
   if (target.empty() || target == "native") return false;
-  if (target != "avx2" || !has_avx2()) {
-    std::fprintf(stderr, "BALLAST_TARGET=%s: unknown or unsupported here; known: native, avx2\n", name);
+  try {
+    use_target("BALLAST_TARGET", target);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
     std::exit(2);
   }
   benchmark::AddCustomContext("target", name);
-  forbid_avx512();
   return true;
 }();
 

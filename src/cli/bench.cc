@@ -208,9 +208,7 @@ void run(Options& o) {
   require(o.against.empty() || (o.memory.empty() && o.scale.empty()),
           "bench: --against goes with neither --memory nor --scale");
   require(o.plot.empty() || !o.scale.empty(), "bench: --plot needs --scale");
-  require(o.target == "native" || o.target == "avx2", "--target {}: unknown; known: native, avx2",
-          o.target);
-  if (o.target == "avx2") forbid_avx512();
+  use_target("--target", o.target);
   CacheOptions cache = o.cache.parse();
   if (!o.scale.empty()) cache.protocol = Protocol::stream;
   const bool by_budget = !o.scale.empty();
@@ -281,7 +279,7 @@ void add_measurements(CLI::App& app, Options& o) {
   app.add_option("--limit", o.limit, "With --scale: a method that took this long reads no further")
       ->type_name("SECONDS");
   app.add_option("--target", o.target,
-                 "avx2: kernels as on a processor without AVX-512; native: all that this one has")
+                 "native: all that this processor has; amx, avx512, avx2: no more than that")
       ->capture_default_str()
       ->type_name("NAME");
   app.add_option("--plot", o.plot, "With --scale: draw it, a .svg, .png or .pdf file")

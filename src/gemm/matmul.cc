@@ -6,6 +6,8 @@
 #include "base/thread_pool.h"
 #include "gemm/float_dot.h"
 #include "gemm/int_gemm.h"
+#include "gemm/tile_gemm.h"
+#include "simd/cpu.h"
 
 namespace ballast {
 namespace {
@@ -18,6 +20,9 @@ constexpr std::size_t kDequantizedElements = 64 * 1024;
 constexpr std::size_t kPrefetchAhead = 24 * 1024;
 /// Weight panels that share each read of an activation panel: x need not fit a core's caches.
 constexpr std::size_t kPanelsAtOnce = 2;
+/// The same for tiles, which take activations from the caches faster. One panel is packed at a
+/// time.
+constexpr std::size_t kTilePanelsAtOnce = 4;
 /// Multiplications that are worth a task.
 constexpr std::size_t kTaskWork = 32 * 1024;
 
@@ -39,10 +44,11 @@ class Scratch {
 };
 
 /// The integer kernel that serves a type and m; docs/gemm.md draws who serves what.
-enum class Path { gemv, gemv_f16, small_batch, gemm };
+enum class Path { gemv, gemv_f16, small_batch, gemm, tile_gemm };
 Path path_of(TensorType type, std::size_t m) {
   if (m <= gemv_max_m(type)) return is_quantized(type) ? Path::gemv : Path::gemv_f16;
-  return m <= small_batch_max_m(type) ? Path::small_batch : Path::gemm;
+  if (m <= small_batch_max_m(type)) return Path::small_batch;
+  return m >= kTileGemmMinM && has_amx_int8() ? Path::tile_gemm : Path::gemm;
 }
 
 std::size_t activation_panels(std::size_t m) {
@@ -116,6 +122,7 @@ struct QuantizedMatrix {
   const QuantizedActivationsI16* gemv_f16 = nullptr;   ///< likewise
   const SmallBatchActivations* small_batch = nullptr;  ///< super-block 0 of all activations, 1, …
   const ActivationPanel* gemm = nullptr;               ///< super-block 0 of all panels, 1, …
+  const TileActivations* tiles = nullptr;              ///< super-block 0 of all tiles, 1, …
 };
 
 void add_bias(const Task& task, std::size_t m) {
@@ -161,6 +168,40 @@ void run_gemm(const Task& task, const QuantizedMatrix& x) {
   }
 }
 
+/// Path::tile_gemm: packs a panel of weights and multiplies it with every tile of activations.
+void run_tile_gemm(const Task& task, const QuantizedMatrix& x) {
+  constexpr std::size_t kN = TileWeights::kN, kM = TileActivations::kM;
+  const Linear& w = *task.product->linear;
+  const MutableMatrix& out = task.product->out;
+  thread_local Scratch<TileWeights> panel_scratch;
+  thread_local Scratch<float> scratch;
+  const TileRows over(x.m);
+  TileWeights& panel = *panel_scratch.at_least(1);
+  auto* totals = reinterpret_cast<float(*)[kM][kN]>(
+      scratch.at_least(kTilePanelsAtOnce * over.tiles * kM * kN));
+  const TileScope<AmxTiles> scope(tile_config(w.type, over.rows));
+  for (std::size_t begin = task.begin; begin < task.end; begin += kTilePanelsAtOnce * kN) {
+    const std::size_t n = std::min(kTilePanelsAtOnce * kN, task.end - begin);
+    const std::size_t used = (n + kN - 1) / kN;
+    auto rows_of = [&](std::size_t p) { return std::min(kN, n - p * kN); };
+    std::fill_n(totals[0][0], used * over.tiles * kM * kN, 0.0f);
+    for (std::size_t s = 0; s < superblocks(w.cols); ++s) {
+      for (std::size_t p = 0; p < used; ++p) {
+        pack_weights(w.type, w.row(begin + p * kN), w.row_bytes, rows_of(p), w.cols, s,
+                     kTilePanelsAtOnce * kN, panel);
+        tile_microkernel(w.type, panel, x.tiles + s * over.tiles, over.tiles, over.rows,
+                         totals + p * over.tiles);
+      }
+    }
+    for (std::size_t p = 0; p < used; ++p) {
+      for (std::size_t j = 0; j < x.m; ++j) {
+        std::copy_n(totals[p * over.tiles + j / over.rows][j % over.rows], rows_of(p),
+                    out.row(j) + begin + p * kN);
+      }
+    }
+  }
+}
+
 void run_int(const Task& task, const QuantizedMatrix& x) {
   const Linear& w = *task.product->linear;
   const std::size_t n = task.end - task.begin, stride = task.product->out.stride;
@@ -179,6 +220,9 @@ void run_int(const Task& task, const QuantizedMatrix& x) {
     case Path::gemm:
       run_gemm(task, x);
       break;
+    case Path::tile_gemm:
+      run_tile_gemm(task, x);
+      break;
   }
   add_bias(task, x.m);
 }
@@ -189,6 +233,7 @@ QuantizedMatrix quantize_activations(ConstMatrix x, std::span<const Product> pro
   thread_local Scratch<QuantizedActivationsI16> gemv_f16_scratch;
   thread_local Scratch<SmallBatchActivations> small_batch_scratch;
   thread_local Scratch<ActivationPanel> gemm_scratch;
+  thread_local Scratch<TileActivations> tile_scratch;
   auto needed = [&](Path path) {
     return std::ranges::any_of(products, [&](const Product& p) {
       return has_int_gemm(p.linear->type) && path_of(p.linear->type, x.rows) == path;
@@ -225,6 +270,18 @@ QuantizedMatrix quantize_activations(ConstMatrix x, std::span<const Product> pro
     out.gemm = to;
     out.panels = panels;
   }
+  if (needed(Path::tile_gemm)) {
+    const TileRows over(x.rows);
+    TileActivations* to = tile_scratch.at_least(blocks * over.tiles);
+    parallel_for(
+        over.tiles,
+        [&](std::size_t t) {
+          const std::size_t first = t * over.rows;
+          pack_activations(x.slice(first, std::min(over.rows, x.rows - first)), to + t, over.tiles);
+        },
+        x.rows * x.cols >= kTaskWork);
+    out.tiles = to;
+  }
   return out;
 }
 
@@ -237,6 +294,8 @@ std::size_t rows_at_once(TensorType type, std::size_t m) {
       return kTileN;
     case Path::small_batch:
       return 2 * kSmallBatchN;
+    case Path::tile_gemm:
+      return TileWeights::kN;
     default:
       return kPanelsAtOnce * WeightPanel::kN;
   }
@@ -270,6 +329,13 @@ std::size_t multiply_scratch(TensorType type, std::size_t k, std::size_t m) {
         return blocks * sizeof(QuantizedActivationsI16);
       case Path::small_batch:
         return blocks * sizeof(SmallBatchActivations);
+      case Path::tile_gemm: {
+        const std::size_t tiles = TileRows(m).tiles;
+        constexpr std::size_t kTotals =
+            kTilePanelsAtOnce * TileActivations::kM * TileWeights::kN * sizeof(float);
+        return tiles * (superblocks(k) * sizeof(TileActivations) + workers * kTotals) +
+               workers * sizeof(TileWeights);
+      }
       case Path::gemm:
         break;
     }

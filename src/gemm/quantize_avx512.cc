@@ -1,5 +1,6 @@
 // Quantization and packing of activations with AVX-512.
 #include "gemm/kernels.h"
+#include "gemm/tile_gemm.h"
 
 #if defined(__x86_64__)
 
@@ -142,6 +143,22 @@ void quantize_superblock(const float* x, std::size_t k, SmallBatchActivations& o
   _mm512_storeu_si512(out.sums16, sums16);
 }
 
+/// Writes the sums of 32 and of 16 elements as pairs of high and low.
+BALLAST_INLINE void store_sum_pairs(const QuantizedSuperblock& quantized, void* of_32,
+                                    void* of_16) {
+  const __m512i sums16 = sums_of_16(quantized.v);
+  auto pair = [](__m512i sums, __m512i& out) BALLAST_INLINE_LAMBDA {
+    const SplitSums split = split_sums(sums);
+    out = _mm512_or_si512(_mm512_and_si512(split.high, _mm512_set1_epi32(0xffff)),
+                          _mm512_slli_epi32(split.low, 16));
+  };
+  __m512i pairs32, pairs16;
+  pair(_mm512_castsi256_si512(sums_of_32(sums16)), pairs32);
+  pair(sums16, pairs16);
+  store_256(of_32, _mm512_castsi512_si256(pairs32));
+  _mm512_storeu_si512(of_16, pairs16);
+}
+
 /// Writes the pairs of one activation; returns its scale.
 float pack_row(const float* x, std::size_t k, std::int32_t* pairs) {
   const QuantizedSuperblock quantized = quantize_superblock(x, k);
@@ -152,17 +169,7 @@ float pack_row(const float* x, std::size_t k, std::int32_t* pairs) {
     const __m512i odd = _mm512_slli_epi64(_mm512_srli_epi64(swapped, 32), 16);
     store_256(pairs + 8 * i, _mm512_cvtepi64_epi32(_mm512_or_si512(even, odd)));
   }
-  const __m512i sums16 = sums_of_16(quantized.v);
-  auto pair = [](__m512i sums, __m512i& out) BALLAST_INLINE_LAMBDA {
-    const SplitSums split = split_sums(sums);
-    out = _mm512_or_si512(_mm512_and_si512(split.high, _mm512_set1_epi32(0xffff)),
-                          _mm512_slli_epi32(split.low, 16));
-  };
-  __m512i pairs32, pairs16;
-  pair(_mm512_castsi256_si512(sums_of_32(sums16)), pairs32);
-  pair(sums16, pairs16);
-  store_256(pairs + ActivationPanel::kSums32, _mm512_castsi512_si256(pairs32));
-  _mm512_storeu_si512(pairs + ActivationPanel::kSums16, pairs16);
+  store_sum_pairs(quantized, pairs + ActivationPanel::kSums32, pairs + ActivationPanel::kSums16);
   return quantized.scale;
 }
 
@@ -207,6 +214,18 @@ void pack_panel(ConstMatrix x, std::size_t begin, ActivationPanel& out) {
   }
 }
 
+/// Packs activation j of a panel for tiles.
+void pack_row(const float* x, std::size_t k, std::size_t j, TileActivations& out) {
+  const QuantizedSuperblock quantized = quantize_superblock(x, k);
+  for (std::size_t i = 0; i < 16; ++i) {
+    const HiLo parts = split_hi_lo(quantized.v[i]);
+    store_128(out.high[i / 4][j] + i % 4 * 16, parts.high);
+    store_128(out.low[i / 4][j] + i % 4 * 16, parts.low);
+  }
+  store_sum_pairs(quantized, out.sums[j][0], out.sums[j][8]);
+  out.scale[j] = quantized.scale;
+}
+
 }  // namespace
 
 void quantize(const float* x, std::size_t k, QuantizedActivations* out) {
@@ -234,6 +253,19 @@ void pack_activations(ConstMatrix x, ActivationPanel* out, std::size_t stride) {
 }
 
 }  // namespace ballast::gemm::avx512
+
+namespace ballast {
+
+void pack_activations(ConstMatrix x, TileActivations* out, std::size_t stride) {
+  for (std::size_t i = 0; i < x.cols; i += kSuperblock, out += stride) {
+    if (x.rows < TileActivations::kM) *out = {};
+    for (std::size_t j = 0; j < x.rows; ++j) {
+      gemm::avx512::pack_row(x.row(j) + i, std::min(kSuperblock, x.cols - i), j, *out);
+    }
+  }
+}
+
+}  // namespace ballast
 HWY_POP_ATTRIBUTES
 
 #endif

@@ -16,6 +16,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <unistd.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 #include "base/fail.h"
 
@@ -26,6 +30,27 @@ HWY_EXPORT(IsAvx2);
 
 std::atomic<bool> beyond_highway = true;
 std::optional<bool> forced_prefetch_to_l1;
+
+std::optional<bool> forced_amx;
+
+// The processor has int8 tiles, the system saves them, and it grants them to this process.
+bool tiles_are_granted() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr unsigned kOsSavesState = 1u << 27;                 // leaf 1, ecx: OSXSAVE
+  constexpr unsigned kTileInstructions = 1u << 24 | 1u << 25;  // leaf 7, edx: tiles, int8
+  constexpr unsigned kTileStates = 1u << 17 | 1u << 18;        // XCR0: configuration, data
+  constexpr long kAskForState = 0x1023, kTileData = 18;        // ARCH_REQ_XCOMP_PERM
+  unsigned a, b, c, d;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsSavesState) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kTileInstructions) != kTileInstructions) return false;
+  asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  if ((a & kTileStates) != kTileStates) return false;
+  return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 // False where the system does not tell.
 bool has_large_l1() {
@@ -52,6 +77,18 @@ unsigned detail::look() {
   return found;
 }
 
+int detail::ask_for_tiles() {
+  const bool granted = forced_amx ? *forced_amx : tiles_are_granted();
+  const int found = granted ? kTiles : kNoTiles;
+  tiles.store(found, std::memory_order_relaxed);
+  return found;
+}
+
+void force_amx(std::optional<bool> forced) {
+  forced_amx = forced;
+  detail::tiles = 0;
+}
+
 void use_targets(std::int64_t targets, bool beyond) {
   hwy::SetSupportedTargetsForTest(targets);
   beyond_highway = beyond;
@@ -63,11 +100,19 @@ void force_prefetch_to_l1(std::optional<bool> forced) {
   detail::features = 0;
 }
 
-void forbid_avx512() {
+void use_target(std::string_view option, std::string_view name) {
+  const bool known = name == "native" || name == "amx" || name == "avx512" || name == "avx2";
+  require(known, "{} {}: unknown; known: {}", option, name, kTargetNames);
+  const bool has = name == "amx"      ? has_amx_int8()
+                   : name == "avx512" ? has_avx512_vnni()
+                   : name == "avx2"   ? has_avx2()
+                                      : true;
+  require(has, "{} {}: this processor, or the system, does not have it; known: {}", option, name,
+          kTargetNames);
+  if (name == "avx512") force_amx(false);
 #if HWY_ARCH_X86
-  if (has_avx2()) return use_targets(HWY_AVX2, false);
+  if (name == "avx2") use_targets(HWY_AVX2, false);
 #endif
-  fail("target avx2: this processor has no AVX2");
 }
 
 }  // namespace ballast

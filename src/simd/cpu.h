@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace ballast {
 
@@ -20,6 +21,11 @@ inline bool has(unsigned wanted) {
     found = look();
   return (found & wanted) == wanted;
 }
+
+/// 0 until ask_for_tiles().
+inline std::atomic<int> tiles = 0;
+enum Tiles : int { kNoTiles = 1, kTiles = 2 };
+int ask_for_tiles();
 }  // namespace detail
 
 /// Whether bfloat16 dot products (vdpbf16ps) may be used: the processor has them beside the common
@@ -30,6 +36,18 @@ inline bool has_avx512_bf16() { return detail::has(detail::kBf16); }
 /// Whether dot products of bytes and of words (vpdpbusd, vpdpwssd) may be used, with the same parts
 /// of AVX-512.
 inline bool has_avx512_vnni() { return detail::has(detail::kVnni); }
+
+/// Whether int8 products of tiles (AMX) may be used, beside has_avx512_vnni(): the processor and
+/// the system have them, and the system lets this process use them. The first call asks it to, once
+/// for all threads; from then on it refuses alternate signal stacks that cannot hold 8 KiB of
+/// tiles.
+inline bool has_amx_int8() {
+  if (!has_avx512_vnni()) return false;
+  int found = detail::tiles.load(std::memory_order_relaxed);
+  if (found == 0) [[unlikely]]
+    found = detail::ask_for_tiles();
+  return found == detail::kTiles;
+}
 
 /// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and neither
 /// the build nor use_targets() excludes AVX2.
@@ -48,7 +66,15 @@ void force_prefetch_to_l1(std::optional<bool> forced);
 /// know. To be called before models and caches are made, and while nothing computes.
 void use_targets(std::int64_t targets, bool beyond);
 
-/// use_targets() for a processor without AVX-512. Throws Error if this one has no AVX2.
-void forbid_avx512();
+/// For tests and measurements: sets the result of has_amx_int8() where there is AVX-512; none: the
+/// processor's own. Call it when use_targets() may be called.
+void force_amx(std::optional<bool> forced);
+
+/// What of the processor a measurement uses.
+inline constexpr std::string_view kTargetNames = "native, amx, avx512, avx2";
+/// Makes all kernels run as on a processor that has no more than the target, by name: native (what
+/// there is), amx, avx512 (without tiles) or avx2. Throws Error, which begins with `option`, if the
+/// name is unknown or this processor has less. Call it when use_targets() may be called.
+void use_target(std::string_view option, std::string_view name);
 
 }  // namespace ballast

@@ -1,0 +1,67 @@
+// Tiles of AMX: eight registers of up to 16 rows of 64 bytes, and products of int8.
+//
+// Assembly: GCC 12's intrinsics do not tell the compiler which memory they read, so that stores may
+// move behind them.
+//
+// A thread's tiles are its own: the system saves them when it switches threads or delivers a
+// signal, a handler begins without any, and fork() copies them. Others in a process may use tiles,
+// too, so a kernel configures them when it begins and releases them when it ends (TileScope).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "simd/inline.h"
+
+namespace ballast {
+
+/// What ldtilecfg loads.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};  ///< of tiles 0 to 7
+  std::uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+/// The instructions. Needs has_amx_int8(). Tests have the same functions in C++.
+struct AmxTiles {
+#if defined(__x86_64__)
+  static BALLAST_INLINE void configure(const TileConfig& config) {
+    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  }
+  static BALLAST_INLINE void release() { asm volatile("tilerelease" : : : "memory"); }
+  template <int tile>
+  static BALLAST_INLINE void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+  }
+  /// Loads the tile's rows, `stride` bytes apart.
+  template <int tile>
+  static BALLAST_INLINE void load(const void* p, std::size_t stride) {
+    asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(tile), "r"(p), "r"(stride) : "memory");
+  }
+  template <int tile>
+  static BALLAST_INLINE void store(void* p, std::size_t stride) {
+    asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(tile), "r"(p), "r"(stride) : "memory");
+  }
+  /// sum[m][n] += Σ a[m][4q + i] · b[q][4n + i] over q and i < 4: int8 products, sums in int32.
+  template <int sum, int a, int b>
+  static BALLAST_INLINE void dot_add() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
+#else
+  static void configure(const TileConfig&) {}
+  static void release() {}
+#endif
+};
+
+/// Configures this thread's tiles, and releases them at its end.
+template <typename Tiles>
+class TileScope {
+ public:
+  explicit TileScope(const TileConfig& config) { Tiles::configure(config); }
+  ~TileScope() { Tiles::release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+}  // namespace ballast
