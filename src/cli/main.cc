@@ -1,5 +1,6 @@
 // The program `ballast`: runs the subcommand and reports an error as one line on standard error.
 // Exit codes: 1 failure, 2 wrong usage, 128 + n signal n.
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -144,6 +145,11 @@ int run_safely(int argc, char** argv) {
 }  // namespace ballast::cli
 
 int main(int argc, char** argv) {
+#ifdef __GLIBC__
+  // Larger arrays return to the system when they are freed. Left alone, glibc raises this bound
+  // until the holes that chunks of a stream leave in its heap stay.
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#endif
   ballast::cli::handle_signals();
   return ballast::cli::run_safely(argc, argv);
 }

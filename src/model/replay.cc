@@ -1,4 +1,6 @@
 // Reading a text a second time, so that its cache knows which entries are looked at.
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "ballast/engine/generate.h"
@@ -120,7 +122,13 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
     done = end;
     tell({});
   }
-  if (streams) cache.end_chunk();
+  if (streams) {
+    cache.end_chunk();
+#ifdef __GLIBC__
+    // Each chunk leaves holes in the heap where smaller arrays were.
+    ::malloc_trim(0);
+#endif
+  }
   return true;
 } catch (const Stopped&) {
   sequence.cache().forget_replay();
