@@ -2,9 +2,11 @@
 // that once broke something.
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -84,6 +86,56 @@ void write_model(const fs::path& path) {
   std::vector<std::byte> zeros(count * 2);
   w.write(std::span<const std::byte>(zeros));
   w.commit();
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The same model in two pieces; see gguf_pieces_fuzz.cc.
+void write_pieces(const fs::path& folder) {
+  fs::create_directories(folder);
+  write_model(folder / "whole");
+  const Gguf whole(folder / "whole");
+  const std::size_t all = whole.tensors().size();
+  for (const bool none_in_first : {false, true}) {
+    std::string pieces[2];
+    std::size_t next = 0;
+    for (std::uint16_t i = 0; i < 2; ++i) {
+      const fs::path path = folder / "piece";
+      GgufWriter w(path, 8);
+      w.add("split.no", i);
+      w.add("split.count", std::uint16_t{2});
+      w.add("split.tensors.count", static_cast<std::int32_t>(all));
+      if (i == 0) {
+        for (const GgufEntry& entry : whole.metadata()) {
+          if (entry.key == "general.alignment") continue;
+          if (entry.type == GgufType::string) {
+            w.add(entry.key, whole.get<std::string_view>(entry.key));
+          } else if (entry.type == GgufType::f32) {
+            w.add(entry.key, whole.get<float>(entry.key));
+          } else {
+            w.add(entry.key, static_cast<std::uint32_t>(whole.get<std::uint64_t>(entry.key)));
+          }
+        }
+      }
+      const std::size_t end = i == 1 ? all : none_in_first ? 0 : all / 2;
+      for (std::size_t t = next; t < end; ++t) {
+        w.declare(whole.tensors()[t].name, whole.tensors()[t].type, whole.tensors()[t].shape);
+      }
+      for (; next < end; ++next) w.write(whole.tensors()[next].data);
+      w.commit();
+      pieces[i] = read(path);
+      fs::remove(path);
+    }
+    const auto size = static_cast<std::uint32_t>(pieces[0].size());
+    std::string out(sizeof size, '\0');
+    std::memcpy(out.data(), &size, sizeof size);
+    std::ofstream(folder / (none_in_first ? "none-in-first" : "halves"), std::ios::binary)
+        << out << pieces[0] << pieces[1];
+  }
+  fs::remove(folder / "whole");
 }
 
 void write(const fs::path& path, std::string_view text) {
@@ -305,6 +357,7 @@ int main(int argc, char** argv) {
     fs::create_directories(fs::path(argv[1]) / "gguf");
     write_types(fs::path(argv[1]) / "gguf" / "types");
     write_model(fs::path(argv[1]) / "gguf" / "model");
+    write_pieces(fs::path(argv[1]) / "gguf_pieces");
     write_caches(fs::path(argv[1]) / "saved_cache");
     write_texts(argv[1]);
     write_sentencepiece(fs::path(argv[1]) / "sentencepiece");
