@@ -122,8 +122,14 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
                        {"created", info.created},
                        {"read_seconds", info.read_seconds},
                        {"compress_seconds", info.compress_seconds}};
-    write_file(notes(info.id), to_text(json));
-    save_context(file(info.id), model_, cache, info.form);
+    try {
+      write_file(notes(info.id), to_text(json));
+      save_context(file(info.id), model_, cache, info.form);
+    } catch (const Error& error) {
+      std::error_code none;
+      std::filesystem::remove(notes(info.id), none);
+      throw ApiError(500, "internal_error", error.what());
+    }
   }
   auto context = std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
   const std::scoped_lock lock(mutex_);
@@ -200,10 +206,14 @@ bool Contexts::remove(const std::string& id) {
   return true;
 }
 
-bool Contexts::evict() {
-  // The scheduler asks, which must not wait for a context that is being loaded.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && evict_locked();
+bool Contexts::evict(bool wait) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (wait) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return false;
+  }
+  return evict_locked();
 }
 
 bool Contexts::evict_locked() {

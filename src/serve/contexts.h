@@ -67,7 +67,8 @@ class Contexts {
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused);
 
-  /// Adds a context under a new id; saves it whole first where there is a folder.
+  /// Adds a context under a new id; saves it whole first where there is a folder. Throws ApiError
+  /// if that fails.
   ContextInfo add(ContextInfo info, Cache cache, Lease lease);
   std::vector<ContextInfo> list();
   std::optional<ContextInfo> info(const std::string& id);
@@ -76,8 +77,9 @@ class Contexts {
   std::shared_ptr<const Context> get(const std::string& id);
   /// Whether there was one.
   bool remove(const std::string& id);
-  /// Drops the cache used longest ago of those that are on disk and not in use. False: none.
-  bool evict();
+  /// Drops the cache used longest ago of those that are on disk and not in use. False: none, or,
+  /// unless it may wait, a context is being loaded.
+  bool evict(bool wait);
   std::size_t loaded_bytes() const;
   std::size_t size() const;
 

@@ -37,11 +37,10 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
   Lease lease;  // of the copy, until the request's own lease covers it
   if (!memory_.take(best->bytes(), lease)) return std::nullopt;
   try {
-    Found found{best->cache.clone(), most, {}};
+    Found found{best->cache.clone(), most, best->logits};
     found.cache.truncate(most);
     // A long text was copied for a short beginning.
     if (most < best->tokens.size() / 2) found.cache = found.cache.clone();
-    if (most == prompt.size()) found.logits = best->logits;
     kept_.splice(kept_.begin(), kept_, best);
     return found;
   } catch (const Error&) {

@@ -37,7 +37,7 @@ class Prefixes {
   struct Found {
     Cache cache;
     std::size_t tokens = 0;     ///< of the prompt that it has read
-    std::vector<float> logits;  ///< of the last of these; empty: at least one token is to be read
+    std::vector<float> logits;  ///< of the last token that was compressed; empty: not known
   };
   /// The longest beginning of `prompt` in a cache of this kind that was compressed at the same
   /// token. At least one token of the prompt is left to read, or its logits are known.

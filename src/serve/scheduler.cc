@@ -241,7 +241,7 @@ void Scheduler::loop() {
 
 bool Scheduler::take_memory(std::size_t bytes, Lease& lease) {
   while (!memory_.take(bytes, lease)) {
-    if (!prefixes_.evict() && !contexts_.evict()) return false;
+    if (!prefixes_.evict() && !contexts_.evict(running_.empty())) return false;
   }
   return true;
 }
@@ -313,8 +313,8 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
       if (found) {
         r.sequence = std::make_unique<Sequence>(model_, std::move(found->cache));
         r.read = r.cached = found->tokens;
-        r.logits = found->logits;
         r.compressed = std::move(found->logits);
+        if (r.read == r.job.prompt.size()) r.logits = r.compressed;
       }
     }
     if (!r.sequence) {

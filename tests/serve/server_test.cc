@@ -9,6 +9,7 @@
 #include "ballast/engine/context_file.h"
 #include "cli/program.h"
 #include "serve/client.h"
+#include "serve/contexts.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -377,6 +378,7 @@ TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {
         Json({{"method", "uniform:rate=0.5"}}), Json({{"method", "h2o:rate=0.5"}})}) {
     Json body = chat(document(20));
     body["cache"] = cache;
+    const Json begin = body;
     const Reply first = server.post("/v1/chat/completions", body);
     const std::string answer = text_of(first);
     body["messages"].push_back({{"role", "assistant"}, {"content", answer}});
@@ -390,6 +392,10 @@ TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {
     EXPECT_GT(hit.json()["usage"]["cached_tokens"], 100) << cache;
     const Reply same = server.post("/v1/chat/completions", body);
     EXPECT_EQ(text_of(same), text_of(miss)) << cache;
+    const Reply first_again = server.post("/v1/chat/completions", begin);
+    EXPECT_EQ(text_of(first_again), answer) << cache;
+    const Json usage = first_again.json()["usage"];
+    EXPECT_GE(usage["cached_tokens"], usage["prompt_tokens"].get<int>() - 1) << cache;
   }
 }
 
@@ -563,6 +569,35 @@ TEST_F(ServeContexts, WhatAnotherServerRemovedIsGone) {
   EXPECT_EQ(third.get("/v1/contexts").json()["data"].size(), 1u);
   EXPECT_EQ(send(first.port(), "DELETE", "/v1/contexts/" + last).status, 200);
   EXPECT_THAT(third.get("/v1/contexts").json()["data"], IsEmpty());
+}
+
+TEST_F(ServeContexts, AFolderThatCannotBeWrittenIsTheServersFault) {
+  const TestServer server(options_);
+  std::filesystem::remove_all(options_.cache_dir);
+  const Reply reply = server.post("/v1/contexts", {{"text", document(5)}});
+  EXPECT_EQ(reply.status, 500);
+  EXPECT_EQ(reply.code(), "internal_error");
+  EXPECT_THAT(server.get("/v1/contexts").json()["data"], IsEmpty());
+}
+
+TEST_F(ServeContexts, OneIsEvictedWhileOthersLookAtThem) {
+  const Model& model = TestServer::mini();
+  serve::Memory memory(std::size_t{1} << 30);
+  std::vector<std::string> refused;
+  serve::Contexts contexts(model, memory, options_.cache_dir, refused);
+  Sequence sequence(model, CacheOptions{});
+  Engine(model).prefill(sequence, std::vector<Token>{1, 2, 3});
+  const std::string id = contexts.add({}, std::move(sequence.cache()), {}).id;
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends) contexts.list();
+  });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_NE(contexts.get(id), nullptr);
+    EXPECT_TRUE(contexts.evict(true)) << i;
+  }
+  ends = true;
+  other.join();
 }
 
 TEST_F(ServeContexts, FormsAndRefusals) {
