@@ -4,7 +4,7 @@
 #include <new>
 
 #include "ballast/matrix.h"
-#include "model/stop_filter.h"
+#include "serve/choice.h"
 #include "serve/turns.h"
 
 namespace ballast::serve {
@@ -36,46 +36,6 @@ std::string kind_of(const Job& job) {
 
 }  // namespace
 
-std::optional<Event> Ticket::wait(std::chrono::milliseconds most) {
-  std::unique_lock lock(mutex_);
-  if (!ready_.wait_for(lock, most, [&] { return !events_.empty(); })) return std::nullopt;
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
-}
-
-void Ticket::push(Event event) {
-  {
-    const std::scoped_lock lock(mutex_);
-    events_.push_back(std::move(event));
-  }
-  ready_.notify_one();
-}
-
-/// One choice.
-struct Scheduler::Stream {
-  Stream(const Tokenizer& tokenizer, const GenerateOptions& options, std::vector<Token> history,
-         std::shared_ptr<const JsonGrammar> grammar, std::size_t number)
-      : number(number),
-        sampler(options.sampling),
-        text(tokenizer, {.text_start = options.text_start}),
-        stop(options.stop),
-        past(std::move(history)) {
-    if (grammar) json.emplace(std::move(grammar));
-  }
-
-  std::size_t number;
-  Sampler sampler;
-  TokenStream text;
-  StopFilter stop;
-  std::optional<JsonReader> json;  ///< what was made, where it is to be JSON
-  std::vector<Token> past;
-  std::size_t made = 0;
-  Token next = kNoToken;  ///< to be read next; kNoToken: ended
-  Sequence* sequence = nullptr;
-  std::unique_ptr<Sequence> own;  ///< of all choices but the first
-};
-
 struct Scheduler::Running {
   Job job;
   std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
@@ -86,7 +46,7 @@ struct Scheduler::Running {
   std::size_t cached = 0;
   std::vector<float> logits;      ///< of the last token read, where needed
   std::vector<float> compressed;  ///< of the last token that was summarized
-  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
   Stopwatch since_request, since_admitted;
@@ -452,17 +412,15 @@ void Scheduler::prompt_read(Running& r) {
     return;
   }
   cache.reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
+  const std::size_t positions = model_.config().max_positions;
   for (std::size_t i = 0; i < r.job.choices; ++i) {
-    GenerateOptions options = r.job.generate;
-    options.sampling.seed += i;
-    auto stream = std::make_unique<Stream>(tokenizer_, options, r.job.prompt, r.job.json, i);
-    stream->sequence = r.sequence.get();
+    std::unique_ptr<Sequence> copy;  // of all choices but the first
     if (i > 0) {
-      stream->own = std::make_unique<Sequence>(model_, cache.clone());
-      stream->own->cache().reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
-      stream->sequence = stream->own.get();
+      copy = std::make_unique<Sequence>(model_, cache.clone());
+      copy->cache().reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
     }
-    r.streams.push_back(std::move(stream));
+    r.streams.push_back(
+        std::make_unique<Choice>(tokenizer_, r.job, i, positions, *r.sequence, std::move(copy)));
   }
   metrics_.first_token.add(r.since_request.seconds());
   const std::vector<float> logits = std::move(r.logits);
@@ -470,61 +428,16 @@ void Scheduler::prompt_read(Running& r) {
   finish(r);
 }
 
-void Scheduler::advance(Running& r, Stream& s, std::span<const float> logits) {
-  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
-  std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
-  std::vector<float> masked;
-  if (s.json) {
-    if (!texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
-    masked.assign(chances.begin(), chances.end());
-    if (texts_->mask(*s.json, masked) == 0) {
-      throw ApiError(500, "no_json", "the vocabulary has no token that the JSON could go on with");
-    }
-    chances = masked;
-  }
-  const TokenChance chosen = s.sampler.sample(chances, s.past);
-  Piece piece;
-  piece.choice = s.number;
-  if (tokenizer_.is_end(chosen.token) && !r.job.generate.ignore_end) {
-    piece.finish = Finish::end;
-  } else {
-    ++s.made;
-    ++metrics_.generated_tokens;
-    GeneratedToken token{chosen, {}};
-    if (r.job.generate.alternatives > 0) {
-      token.likeliest = likeliest(chances, r.job.generate.alternatives);
-    }
-    piece.tokens.push_back(std::move(token));
-    s.past.push_back(chosen.token);
-    piece.text = s.stop.push(s.text.push(chosen.token));
-    if (s.json) {
-      for (char c : (*texts_)[static_cast<std::size_t>(chosen.token)]) s.json->push(c);
-    }
-    if (s.stop.found()) {
-      piece.finish = Finish::stop;
-    } else if (s.json && s.json->done()) {
-      piece.finish = Finish::end;
-    } else if (s.made == r.job.generate.max_tokens) {
-      piece.finish = Finish::length;
-    } else if (s.sequence->positions_after(1) > model_.config().max_positions) {
-      piece.finish = Finish::positions;
-    }
-  }
-  if (piece.finish && *piece.finish != Finish::stop) {
-    piece.text += s.stop.push(s.text.flush());
-    if (s.stop.found()) {
-      piece.finish = Finish::stop;
-    } else {
-      piece.text += s.stop.flush();
-    }
-  }
-  s.next = piece.finish ? kNoToken : chosen.token;
+void Scheduler::advance(Running& r, Choice& choice, std::span<const float> logits) {
+  if (r.job.json && !texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
+  Piece piece = choice.advance(logits, texts_.get());
+  metrics_.generated_tokens += piece.tokens.size();
   r.ticket->push(std::move(piece));
 }
 
 bool Scheduler::decode() {
   std::vector<Running*> jobs;
-  std::vector<Stream*> streams;
+  std::vector<Choice*> streams;
   std::vector<Sequence*> sequences;
   std::vector<Token> tokens;
   bool began = false;
@@ -536,19 +449,20 @@ bool Scheduler::decode() {
       continue;
     }
     for (auto& stream : job->streams) {
-      if (stream->next == kNoToken || stream->sequence == job->again) continue;
-      if (stream->sequence->cache().chunk_room() == 0) {
+      Sequence& sequence = stream->sequence();
+      if (stream->ended() || &sequence == job->again) continue;
+      if (sequence.cache().chunk_room() == 0) {
         // One after the other: choices share the engine that reads again.
         if (job->turns) continue;
-        guard(*job, [&] { read_again(*job, *stream->sequence, false); });
+        guard(*job, [&] { read_again(*job, sequence, false); });
         began = true;
         if (job->ended) break;
         continue;
       }
       jobs.push_back(job.get());
       streams.push_back(stream.get());
-      sequences.push_back(stream->sequence);
-      tokens.push_back(stream->next);
+      sequences.push_back(&sequence);
+      tokens.push_back(stream->next());
     }
   }
   if (streams.empty()) {
@@ -578,12 +492,12 @@ bool Scheduler::decode() {
 
 void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
-    if (stream->next != kNoToken) return;
+    if (!stream->ended()) return;
   }
   r.ticket->push(Ended{r.sequence->cache().bytes().used()});
   r.ended = true;
   if (!shares(r.job)) return;
-  std::vector<Token> tokens = r.streams[0]->past;
+  std::vector<Token> tokens = r.streams[0]->tokens();
   tokens.resize(r.sequence->tokens());
   prefixes_.keep({kind_of(r.job), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
                   std::move(r.compressed), std::move(r.sequence->cache()), std::move(r.lease)});

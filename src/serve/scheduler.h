@@ -1,8 +1,6 @@
 // Continuous batching: many texts are read and continued by one model, a step at a time.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -10,17 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
-#include "ballast/engine/generate.h"
 #include "ballast/engine/model.h"
 #include "base/stopwatch.h"
-#include "serve/api_error.h"
 #include "serve/contexts.h"
+#include "serve/job.h"
 #include "serve/json_grammar.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
@@ -29,72 +24,14 @@
 
 namespace ballast::serve {
 
-/// What a request wants from the model.
-struct Job {
-  std::string client;         ///< whose turn it is is decided among clients
-  std::vector<Token> prompt;  ///< not empty
-  /// The method summarizes the cache when it has read so many tokens of the prompt; the rest is
-  /// read like generated tokens. Follows from the request alone. Not used with a context.
-  std::size_t compress_at = 0;
-  CacheOptions cache;
-  bool chat = false;                        ///< the prompt stands in a chat template
-  std::shared_ptr<const Context> context;   ///< the prompt follows this text
-  std::shared_ptr<const JsonGrammar> json;  ///< answers are of this grammar
-  std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
-  GenerateOptions generate;                 ///< choice i has the seed `sampling.seed` + i
-};
-
-/// The prompt has been read.
-struct PromptRead {
-  std::size_t tokens = 0;       ///< of the prompt, with its context
-  std::size_t cached = 0;       ///< of these, found in a cache
-  std::size_t cache_bytes = 0;  ///< then
-  double read_seconds = 0;
-  double compress_seconds = 0;
-};
-/// A choice has gone on.
-struct Piece {
-  std::size_t choice = 0;
-  std::string text;  ///< may be empty
-  std::vector<GeneratedToken> tokens;
-  std::optional<Finish> finish;
-};
-/// All choices have ended.
-struct Ended {
-  std::size_t cache_bytes = 0;  ///< of the first choice
-};
-/// The cache of a job without choices.
-struct ContextRead {
-  std::unique_ptr<Cache> cache;
-  Lease lease;
-};
-using Event = std::variant<PromptRead, Piece, Ended, ContextRead, ApiError>;
-
-/// What a job has to say, from the scheduler to the thread that answers.
-class Ticket {
- public:
-  /// The next event, or none within that time. ApiError, Ended and ContextRead are the last.
-  std::optional<Event> wait(std::chrono::milliseconds most);
-  /// No one wants the rest. The job ends before its next step.
-  void cancel() { cancelled_ = true; }
-  bool cancelled() const { return cancelled_; }
-
- private:
-  friend class Scheduler;
-  void push(Event event);
-
-  std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<Event> events_;
-  std::atomic<bool> cancelled_ = false;
-};
-
 struct SchedulerOptions {
   std::size_t slots = 16;   ///< choices that are read or generated at once
   std::size_t queue = 256;  ///< jobs that wait
   /// Seconds of a second reading at a time, or one layer if that takes longer.
   double patience = kPatience;
 };
+
+class Choice;
 
 /// Runs jobs on a thread of its own.
 class Scheduler {
@@ -110,7 +47,6 @@ class Scheduler {
   static std::size_t own_memory(const Model& model, std::size_t slots);
 
  private:
-  struct Stream;
   struct Running;
 
   void loop();
@@ -127,7 +63,7 @@ class Scheduler {
   void prompt_read(Running& job);
   bool decode();
   /// The logits of a choice's last token: it makes the next one, or ends.
-  void advance(Running& job, Stream& stream, std::span<const float> logits);
+  void advance(Running& job, Choice& choice, std::span<const float> logits);
   void finish(Running& job);
   void fail(Running& job, const ApiError& error);
   /// Runs `work` for a job; what it throws ends the job.

@@ -1,0 +1,79 @@
+#include "serve/choice.h"
+
+#include <algorithm>
+
+namespace ballast::serve {
+namespace {
+
+SamplingOptions sampling_of(const Job& job, std::size_t number) {
+  SamplingOptions out = job.generate.sampling;
+  out.seed += number;
+  return out;
+}
+
+}  // namespace
+
+Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
+               std::size_t positions, Sequence& sequence, std::unique_ptr<Sequence> copy)
+    : tokenizer_(tokenizer),
+      options_(job.generate),
+      number_(number),
+      positions_(positions),
+      sampler_(sampling_of(job, number)),
+      text_(tokenizer, {.text_start = options_.text_start}),
+      stop_(options_.stop),
+      past_(job.prompt),
+      own_(std::move(copy)),
+      sequence_(own_ ? own_.get() : &sequence) {
+  if (job.json) json_.emplace(job.json);
+}
+
+Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
+  // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
+  std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
+  std::vector<float> masked;
+  if (json_) {
+    masked.assign(chances.begin(), chances.end());
+    if (texts->mask(*json_, masked) == 0) {
+      throw ApiError(500, "no_json", "the vocabulary has no token that the JSON could go on with");
+    }
+    chances = masked;
+  }
+  const TokenChance chosen = sampler_.sample(chances, past_);
+  Piece piece;
+  piece.choice = number_;
+  if (tokenizer_.is_end(chosen.token) && !options_.ignore_end) {
+    piece.finish = Finish::end;
+  } else {
+    ++made_;
+    GeneratedToken token{chosen, {}};
+    if (options_.alternatives > 0) token.likeliest = likeliest(chances, options_.alternatives);
+    piece.tokens.push_back(std::move(token));
+    past_.push_back(chosen.token);
+    piece.text = stop_.push(text_.push(chosen.token));
+    if (json_) {
+      for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) json_->push(c);
+    }
+    if (stop_.found()) {
+      piece.finish = Finish::stop;
+    } else if (json_ && json_->done()) {
+      piece.finish = Finish::end;
+    } else if (made_ == options_.max_tokens) {
+      piece.finish = Finish::length;
+    } else if (sequence_->positions_after(1) > positions_) {
+      piece.finish = Finish::positions;
+    }
+  }
+  if (piece.finish && *piece.finish != Finish::stop) {
+    piece.text += stop_.push(text_.flush());
+    if (stop_.found()) {
+      piece.finish = Finish::stop;
+    } else {
+      piece.text += stop_.flush();
+    }
+  }
+  next_ = piece.finish ? kNoToken : chosen.token;
+  return piece;
+}
+
+}  // namespace ballast::serve

@@ -1,0 +1,51 @@
+// One of the answers to a request, as it is generated.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "ballast/engine/sampler.h"
+#include "model/stop_filter.h"
+#include "serve/job.h"
+
+namespace ballast::serve {
+
+/// Draws tokens from logits, and turns them into text, until the answer ends.
+class Choice {
+ public:
+  /// `positions`: of the model. `sequence`: that has read the job's prompt; `copy` is gone on with
+  /// in its place, unless null. Job and sequence must outlive the choice.
+  Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number, std::size_t positions,
+         Sequence& sequence, std::unique_ptr<Sequence> copy);
+
+  /// The next token, from the logits after the last one. `texts`: of the vocabulary, where the
+  /// answer is JSON. Throws ApiError if no token can follow.
+  Piece advance(std::span<const float> logits, const TokenTexts* texts);
+  bool ended() const { return next_ == kNoToken; }
+  /// To be read next, unless ended.
+  Token next() const { return next_; }
+  Sequence& sequence() { return *sequence_; }
+  /// The prompt and what was made.
+  const std::vector<Token>& tokens() const { return past_; }
+
+ private:
+  const Tokenizer& tokenizer_;
+  const GenerateOptions& options_;
+  std::size_t number_;
+  std::size_t positions_;
+  Sampler sampler_;
+  TokenStream text_;
+  StopFilter stop_;
+  std::optional<JsonReader> json_;  ///< what was made, where it is to be JSON
+  std::vector<Token> past_;
+  std::size_t made_ = 0;
+  Token next_ = kNoToken;
+  std::unique_ptr<Sequence> own_;
+  Sequence* sequence_;
+};
+
+}  // namespace ballast::serve
