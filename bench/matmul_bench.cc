@@ -3,9 +3,9 @@
 // Decoding (m = 1, or a batch of 4) reads each weight once: the bound is a plain read of the same
 // bytes by the same threads. Copies of the matrix exceed the caches and are visited in turn, so
 // that every byte comes from memory; a plain read follows each pass. A prompt (m = 256) is bound by
-// arithmetic: the bound is the rate of bfloat16 dot products where the processor has them, else of
-// int16 dot products, else of fused multiply-adds. The best visit of each counts, which keeps other
-// programs on the machine out of the ratios.
+// arithmetic: the bound is the rate of int8 products by tiles over those that the type takes, else
+// of bfloat16 dot products where the processor has them, else of int16 ones, else of multiply-adds.
+// The best visit of each counts, which keeps other programs on the machine out of the ratios.
 //
 // k × n: 768 × 2,048 and 4,096 × 4,096.
 #include <benchmark/benchmark.h>
@@ -25,6 +25,7 @@
 #include "ballast/threads.h"
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
+#include "gemm/tile_gemm.h"
 #include "simd/cpu.h"
 #include "simd/roofline.h"
 #include "target.h"
@@ -121,17 +122,20 @@ void decode(benchmark::State& state, TensorType type) {
   state.counters["of_read"] = floor / best;
 }
 
-/// Peak floating-point or integer operations per second of all threads.
-double peak_flops() {
+/// Peak floating-point or integer operations per second of all threads. By tiles, a type takes
+/// several int8 products for one of its own.
+double peak_flops(TensorType type) {
   constexpr std::size_t kRounds = 1 << 16;
-  const auto loop = has_avx512_bf16() ? kernels::bf16_multiply_adds
-                    : has_avx2()      ? kernels::int16_multiply_adds
-                                      : kernels::f32_multiply_adds;
+  const int by_tiles = has_amx_int8() ? tile_products(type) : 0;
+  const auto loop = by_tiles > 0        ? kernels::int8_tile_multiply_adds
+                    : has_avx512_bf16() ? kernels::bf16_multiply_adds
+                    : has_avx2()        ? kernels::int16_multiply_adds
+                                        : kernels::f32_multiply_adds;
   const auto count = static_cast<std::size_t>(threads());
   std::atomic<double> work = 0.0;
   const double s =
       seconds([&] { parallel_for(count, [&](std::size_t) { work = loop(kRounds); }); });
-  return 2.0 * work * static_cast<double>(count) / s;
+  return 2.0 * work * static_cast<double>(count) / s / std::max(1, by_tiles);
 }
 
 void prompt(benchmark::State& state, TensorType type) {
@@ -147,7 +151,7 @@ void prompt(benchmark::State& state, TensorType type) {
     const double s = seconds([&] { multiply(x.view(), weights.linears[0], out.view()); });
     state.SetIterationTime(s);
     best = std::min(best, s);
-    peak = std::max(peak, peak_flops());
+    peak = std::max(peak, peak_flops(type));
   }
   const double flops = 2.0 * static_cast<double>(m * rows * cols);
   state.counters["Gflop/s"] = flops / best * 1e-9;

@@ -1,9 +1,9 @@
 // GEMM by tiles, for AMX or what stands in for it in tests. Included after avx512-inl.h, inside a
 // region of that target.
 //
-// A stage is a fold of a tile of activations: four tiles of int32 sums, stored to L1 and scaled
-// there by vectors. The stage behind it is multiplied before the vectors work, because what a tile
-// stores takes a while until vectors can load it.
+// A stage is one or two folds of a tile of activations: four tiles of int32 sums for each, stored
+// to L1 and scaled there by vectors. The stage behind it is multiplied before the vectors work,
+// because what a tile stores takes a while until vectors can load it.
 #pragma once
 
 #include "gemm/pack-inl.h"
@@ -138,22 +138,28 @@ BALLAST_INLINE void add_minima(const TilePlan& plan, const TileWeights& w, int h
 }
 
 /// Scales the sums of a stage; with the last fold adds its super-block to the totals. `partial`
-/// keeps t of docs/gemm.md between folds.
-template <bool kTwoDigits>
+/// keeps t of docs/gemm.md between stages.
+template <bool kTwoDigits, int kFolds>
 BALLAST_INLINE void scale_sums(const TilePlan& plan, const TileWeights& w, const TileStage& stage,
-                               const TileSums& sums, std::size_t rows,
+                               const TileSums (&sums)[kFolds], std::size_t rows,
                                float (&partial)[2][kTileM][16]) {
   constexpr int kTogether = 4;
-  const int f = stage.fold;
-  const bool last = f + 1 == plan.folds;
+  const bool first = stage.fold == 0, last = stage.fold + kFolds == plan.folds;
   const int begin = kTwoDigits ? stage.half : 0, end = kTwoDigits ? begin + 1 : 2;
   for (int half = begin; half < end; ++half) {
-    const Floats scale = load_f32(w.scales[half][f]);
+    Floats scales[kFolds];
+    unroll<kFolds>([&](auto f) BALLAST_INLINE_LAMBDA {
+      scales[f] = load_f32(w.scales[half][stage.fold + static_cast<int>(f)]);
+    });
     for (std::size_t j = 0; j < rows; j += kTogether) {
       Floats t[kTogether];
       unroll<kTogether>([&](auto c) BALLAST_INLINE_LAMBDA {
-        const Floats sum = to_f32(whole_sum<kTwoDigits>(sums, half, j + c));
-        t[c] = f == 0 ? mul(sum, scale) : mul_add(sum, scale, load_f32(partial[half][j + c]));
+        const Floats sum = to_f32(whole_sum<kTwoDigits>(sums[0], half, j + c));
+        t[c] =
+            first ? mul(sum, scales[0]) : mul_add(sum, scales[0], load_f32(partial[half][j + c]));
+        if constexpr (kFolds == 2) {
+          t[c] = mul_add(to_f32(whole_sum<kTwoDigits>(sums[1], half, j + c)), scales[1], t[c]);
+        }
       });
       if (!last) {
         unroll<kTogether>([&](auto c)
@@ -170,12 +176,12 @@ BALLAST_INLINE void scale_sums(const TilePlan& plan, const TileWeights& w, const
   }
 }
 
-template <typename Tiles, bool kTwoDigits>
+template <typename Tiles, bool kTwoDigits, int kFolds>
 void tile_microkernel_of(const TilePlan& plan, const TileWeights& w, const TileActivations* x,
                          std::size_t tiles, std::size_t rows,
                          float (*totals)[kTileM][TileWeights::kN]) {
   alignas(64) float partial[2][kTileM][16];
-  TileSums sums[2];
+  TileSums sums[2][kFolds];
   TileStage waiting{};
   int buffer = 0;
   const std::size_t prefetched = (TileWeights::kN + tiles - 1) / tiles;  // rows each time
@@ -185,16 +191,17 @@ void tile_microkernel_of(const TilePlan& plan, const TileWeights& w, const TileA
       prefetch_row(w.next, r);
     }
     for (int half = 0; half < (kTwoDigits ? 2 : 1); ++half) {
-      for (int f = 0; f < plan.folds; ++f) {
-        const int element = f * plan.depth, column = element % 64;
-        const std::int8_t(*first)[16][4] = w.quads[half][0] + element / 4;
-        const auto* second =
-            kTwoDigits ? w.quads[half][1] + element / 4 : w.quads[1][0] + element / 4;
-        multiply_tiles<Tiles>(x[t].high[element / 64][0] + column,
-                              x[t].low[element / 64][0] + column, first[0][0], second[0][0], steps,
-                              sums[buffer]);
+      const auto* first = w.quads[half][0];
+      const auto* second = kTwoDigits ? w.quads[half][1] : w.quads[1][0];
+      for (int f = 0; f < plan.folds; f += kFolds) {
+        for (int i = 0; i < kFolds; ++i) {
+          const int element = (f + i) * plan.depth, step = element / 64, column = element % 64;
+          multiply_tiles<Tiles>(x[t].high[step][0] + column, x[t].low[step][0] + column,
+                                first[element / 4][0], second[element / 4][0], steps,
+                                sums[buffer][i]);
+        }
         if (waiting.x != nullptr) {
-          scale_sums<kTwoDigits>(plan, w, waiting, sums[1 - buffer], rows, partial);
+          scale_sums<kTwoDigits, kFolds>(plan, w, waiting, sums[1 - buffer], rows, partial);
         }
         waiting = {x + t, totals[t], half, f};
         buffer = 1 - buffer;
@@ -202,7 +209,7 @@ void tile_microkernel_of(const TilePlan& plan, const TileWeights& w, const TileA
     }
   }
   if (waiting.x != nullptr) {
-    scale_sums<kTwoDigits>(plan, w, waiting, sums[1 - buffer], rows, partial);
+    scale_sums<kTwoDigits, kFolds>(plan, w, waiting, sums[1 - buffer], rows, partial);
   }
 }
 
@@ -211,8 +218,11 @@ void tile_microkernel_of_type(TensorType type, const TileWeights& w, const TileA
                               std::size_t tiles, std::size_t rows,
                               float (*totals)[kTileM][TileWeights::kN]) {
   const TilePlan plan = with_any_type(type, [](auto t) { return tile_plan<decltype(t)>(); });
-  const auto kernel =
-      plan.two_digits ? tile_microkernel_of<Tiles, true> : tile_microkernel_of<Tiles, false>;
+  const bool by_two = plan.folds > 1;
+  const auto kernel = plan.two_digits ? by_two ? tile_microkernel_of<Tiles, true, 2>
+                                               : tile_microkernel_of<Tiles, true, 1>
+                      : by_two ? tile_microkernel_of<Tiles, false, 2>
+                                      : tile_microkernel_of<Tiles, false, 1>;
   kernel(plan, w, x, tiles, rows, totals);
 }
 

@@ -55,6 +55,10 @@ struct alignas(64) TileWeights {
 void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n,
                   std::size_t k, std::size_t superblock, std::size_t ahead, TileWeights& out);
 
+/// int8 products by tiles that a product of an activation and a weight takes: 2 or 4. 0 if the type
+/// is not one of has_int_gemm().
+int tile_products(TensorType type);
+
 /// Tiles for products of `rows` activations with weights of a type.
 TileConfig tile_config(TensorType type, std::size_t rows);
 

@@ -23,6 +23,12 @@ void pack_weights(TensorType type, const std::byte* w, std::size_t row_bytes, st
   });
 }
 
+int tile_products(TensorType type) {
+  if (!has_int_gemm(type)) return 0;
+  const TilePlan plan = with_any_type(type, [](auto t) { return tile_plan<decltype(t)>(); });
+  return (plan.two_digits ? 4 : 2) * (plan.depth < 64 ? 2 : 1);
+}
+
 TileConfig tile_config(TensorType type, std::size_t rows) {
   const TilePlan plan = with_any_type(type, [](auto t) { return tile_plan<decltype(t)>(); });
   const int depth = std::min(plan.depth, 64);  // a fold of 32 fills half of a tile
@@ -57,6 +63,7 @@ void pack_weights(TensorType, const std::byte*, std::size_t, std::size_t, std::s
                   std::size_t, TileWeights&) {
   no_tiles();
 }
+int tile_products(TensorType) { no_tiles(); }
 TileConfig tile_config(TensorType, std::size_t) { no_tiles(); }
 void tile_microkernel(TensorType, const TileWeights&, const TileActivations*, std::size_t,
                       std::size_t, float (*)[TileActivations::kM][TileWeights::kN]) {

@@ -4,8 +4,9 @@
 // move behind them.
 //
 // A thread's tiles are its own: the system saves them when it switches threads or delivers a
-// signal, a handler begins without any, and fork() copies them. Others in a process may use tiles,
-// too, so a kernel configures them when it begins and releases them when it ends (TileScope).
+// signal, whose handler begins without any. A child of fork() has the permission but not the data.
+// Others in a process may use tiles, too, so a kernel configures them when it begins and releases
+// them when it ends (TileScope).
 #pragma once
 
 #include <cstddef>

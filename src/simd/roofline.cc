@@ -47,6 +47,7 @@ double F32MultiplyAdds(std::size_t rounds) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "simd/amx_tiles.h"
 #include "simd/cpu.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -116,9 +117,27 @@ __attribute__((target("avx2"))) double int16_avx2(std::size_t rounds) {
 double int16_multiply_adds(std::size_t rounds) {
   return has_avx512_vnni() ? int16_avx512(rounds) : int16_avx2(rounds);
 }
+
+double int8_tile_multiply_adds(std::size_t rounds) {
+  constexpr std::size_t kSums = 4, kProducts = 16 * 16 * 64;
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.row_bytes[tile] = 64;
+    config.rows[tile] = 16;
+  }
+  const TileScope<AmxTiles> scope(config);  // all tiles become zeros
+  for (std::size_t i = 0; i < rounds; ++i) {
+    AmxTiles::dot_add<0, 4, 6>();
+    AmxTiles::dot_add<1, 4, 7>();
+    AmxTiles::dot_add<2, 5, 6>();
+    AmxTiles::dot_add<3, 5, 7>();
+  }
+  return static_cast<double>(rounds * kSums * kProducts);
+}
 #else
 double bf16_multiply_adds(std::size_t) { return 0; }
 double int16_multiply_adds(std::size_t) { return 0; }
+double int8_tile_multiply_adds(std::size_t) { return 0; }
 #endif
 
 }  // namespace ballast::kernels

@@ -21,4 +21,7 @@ double bf16_multiply_adds(std::size_t rounds);
 /// has_avx2().
 double int16_multiply_adds(std::size_t rounds);
 
+/// The same for products of tiles of int8. Requires has_amx_int8().
+double int8_tile_multiply_adds(std::size_t rounds);
+
 }  // namespace ballast::kernels

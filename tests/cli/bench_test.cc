@@ -38,6 +38,7 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   EXPECT_EQ(all.at("machine").at("threads"), 1);
   expect_positive(all.at("machine"), {"read_bytes_per_second", "f32_flops"});
   EXPECT_TRUE(all.at("machine").contains("int16_flops"));
+  EXPECT_EQ(all.at("machine").at("int8_tile_flops").is_null(), !has_amx_int8());
   ASSERT_EQ(all.at("results").size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     const json& row = all.at("results").at(i);
@@ -113,7 +114,7 @@ TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
 TEST(Bench, RunsAsOnAProcessorWithoutAvx512) {
   const Words words = {"--prompt", "16", "--generate", "1", "--methods", "exact"};
   const Said said = bench(words + Words{"--target", "avx2", "--json"});
-  if (!has_avx2()) return expect_refusal(said, "this processor has no AVX2");
+  if (!has_avx2()) return expect_refusal(said, "--target avx2: this processor");
   ASSERT_EQ(said.exit_code, 0) << said.err;
   EXPECT_EQ(said.json().at("target"), "avx2");
   EXPECT_TRUE(said.json().at("machine").at("bf16_flops").is_null());
@@ -121,6 +122,15 @@ TEST(Bench, RunsAsOnAProcessorWithoutAvx512) {
   EXPECT_EQ(bench(words + Words{"--json"}).json().at("target"), "native");
   EXPECT_THAT(bench(words + Words{"--target", "avx2"}).out, HasSubstr("target avx2"));
   expect_refusal(bench(words + Words{"--target", "sse9"}), "--target sse9");
+  const Said tiles = bench(words + Words{"--target", "amx"});
+  if (has_amx_int8()) {
+    EXPECT_THAT(tiles.out, HasSubstr("int8 by tiles"));
+  } else {
+    expect_refusal(tiles, "--target amx: this processor");
+  }
+  if (has_avx512_vnni()) {
+    EXPECT_THAT(bench(words + Words{"--target", "avx512"}).out, Not(HasSubstr("tiles")));
+  }
 }
 
 TEST(Bench, KeepsTheModelThatItIsToldToKeep) {

@@ -306,7 +306,7 @@ TEST_F(TileGemm, SignalsAndForksLeaveTilesAsTheyAre) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(agrees());
   ::setitimer(ITIMER_REAL, &never, nullptr);
   ::sigaction(SIGALRM, &before, nullptr);
-  // A child has one thread, its parent's tiles and permission. Alone it takes no other.
+  // A child has one thread, the permission, and tiles without data.
   const int threads_before = threads();
   set_threads(1);
   const TileScope<AmxTiles> of_parent(tile_config(TensorType::q8_0, 16));

@@ -81,6 +81,7 @@ Machine measure_machine() {
   m.f32_flops = flops(kernels::f32_multiply_adds);
   if (has_avx512_bf16()) m.bf16_flops = flops(kernels::bf16_multiply_adds);
   if (has_avx2()) m.int16_flops = flops(kernels::int16_multiply_adds);
+  if (has_amx_int8()) m.int8_tile_flops = flops(kernels::int8_tile_multiply_adds);
   return m;
 }
 

@@ -8,10 +8,12 @@ namespace ballast {
 
 struct Machine {
   std::size_t threads = 1;
-  double read_bandwidth = 0;  ///< bytes a second, from memory, all threads reading
-  double f32_flops = 0;       ///< float32 multiply-adds count as two
-  double bf16_flops = 0;      ///< bfloat16 pairs, summed in float32; 0: the machine has none
-  double int16_flops = 0;     ///< int16 pairs, summed in int32; 0: the machine has none
+  double read_bandwidth = 0;   ///< bytes a second, from memory, all threads reading
+  double f32_flops = 0;        ///< float32 multiply-adds count as two
+  double bf16_flops = 0;       ///< bfloat16 pairs, summed in float32; 0: the machine has none
+  double int16_flops = 0;      ///< int16 pairs, summed in int32; 0: the machine has none
+  double int8_tile_flops = 0;  ///< int8, by tiles; 0: the machine has none, or they are not used
+  /// Of vectors; GEMM by tiles has more.
   double flops() const { return std::max({f32_flops, bf16_flops, int16_flops}); }
 };
 

@@ -6,11 +6,21 @@
 #include "base/peak_memory.h"
 #include "eval/single_layer/mean_entries.h"
 #include "eval/speed/timed_batch.h"
+#include "gemm/tile_gemm.h"
+#include "simd/cpu.h"
 
 namespace ballast {
+
 double ModelCost::prompt_flops(std::size_t tokens) const {
   const auto n = static_cast<double>(tokens);
   return n * layer_flops + output_flops + n * (n + 1) / 2 * pair_flops;
+}
+
+double ModelCost::prompt_floor(std::size_t tokens, const Machine& machine) const {
+  const double all = prompt_flops(tokens);
+  if (machine.int8_tile_flops == 0) return all / machine.flops();
+  const auto n = static_cast<double>(tokens);
+  return (all - n * tile_flops) / machine.flops() + n * int8_flops / machine.int8_tile_flops;
 }
 
 ModelCost cost_of(const Model& model) {
@@ -29,7 +39,11 @@ ModelCost cost_of(const Model& model) {
                           Weight::ffn_gate, Weight::ffn_up, Weight::ffn_down}) {
       const TensorView* tensor = model.file().find(weight, l);
       if (tensor != nullptr) {
-        cost.layer_flops += 2.0 * static_cast<double>(element_count(tensor->shape));
+        const double flops = 2.0 * static_cast<double>(element_count(tensor->shape));
+        const int by_tiles = has_amx_int8() ? tile_products(tensor->type) : 0;
+        cost.layer_flops += flops;
+        if (by_tiles > 0) cost.tile_flops += flops;
+        cost.int8_flops += by_tiles * flops;
       }
     }
   }
@@ -84,7 +98,7 @@ SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& p
   const double before = attended_bytes(batch.cache());
   row.decode_seconds = batch.generate(o.generate);
   const double attended = (before + attended_bytes(batch.cache())) / 2;
-  row.prompt_floor = cost.prompt_flops(prompt) / machine.flops();
+  row.prompt_floor = cost.prompt_floor(prompt, machine);
   row.decode_floor = static_cast<double>(o.generate) * step_floor(cost, machine, o.batch, attended);
   row.entries = mean_entries(batch.cache());
   row.cache_bytes = batch.cache().bytes().total();

@@ -19,10 +19,14 @@ namespace ballast {
 struct ModelCost {
   double weight_bytes = 0;  ///< read for a token, or for a batch of tokens
   double layer_flops = 0;   ///< of a token in the layers' matrices
+  double tile_flops = 0;    ///< of these, those in matrices that tiles can multiply
+  double int8_flops = 0;    ///< by tiles, in place of tile_flops
   double output_flops = 0;  ///< of a token's logits
   double pair_flops = 0;    ///< of a query seeing an entry, over all layers and heads
   /// Operations of a causal prefill of `tokens` tokens with the logits of the last.
   double prompt_flops(std::size_t tokens) const;
+  /// Seconds of these at the machine's peaks: of tiles for the weights that they multiply.
+  double prompt_floor(std::size_t tokens, const Machine& machine) const;
 };
 
 ModelCost cost_of(const Model& model);

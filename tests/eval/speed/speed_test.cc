@@ -67,6 +67,16 @@ TEST_F(Speed, CostsAreThoseOfTheSizes) {
   EXPECT_EQ(cost.prompt_flops(3), 3 * cost.layer_flops + cost.output_flops + 6 * cost.pair_flops);
 }
 
+TEST_F(Speed, TilesHaveAFloorOfTheirOwn) {
+  ModelCost cost{.layer_flops = 100, .output_flops = 7, .pair_flops = 2};
+  cost.tile_flops = 80;
+  cost.int8_flops = 320;
+  Machine machine = kMachine;
+  EXPECT_DOUBLE_EQ(cost.prompt_floor(3, machine), (300.0 + 7 + 12) / 2e9);
+  machine.int8_tile_flops = 32e9;
+  EXPECT_DOUBLE_EQ(cost.prompt_floor(3, machine), (60.0 + 7 + 12) / 2e9 + 960 / 32e9);
+}
+
 TEST_F(Speed, AttendedBytesAreThoseOfTheEntries) {
   CacheOptions options;
   options.key_type = StorageType::f16;
