@@ -16,7 +16,8 @@ inline double student_t(double degrees) {
   if (degrees < 5) return least[static_cast<std::size_t>(std::max(0.0, degrees))];
   const double z = 1.959963984540054, z2 = z * z, v = degrees;
   return z * (1 + (z2 + 1) / (4 * v) + ((5 * z2 + 16) * z2 + 3) / (96 * v * v) +
-              (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * v * v * v));
+              (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * v * v * v) +
+              ((((79 * z2 + 776) * z2 + 1482) * z2 - 1920) * z2 - 945) / (92160 * v * v * v * v));
 }
 
 struct Interval {
