@@ -288,6 +288,13 @@ TEST_F(TileGemm, MultiplyHasTheSameBitsByTheInstructions) {
   expect_multiply_takes_tiles(34, 300, 256, TensorType::q8_0);
 }
 
+TEST_F(TileGemm, ScratchHoldsActivationsAndAPanel) {
+  force_amx(true);
+  const std::size_t scratch = multiply_scratch(TensorType::q8_0, 512, 40);
+  force_amx({});
+  EXPECT_GE(scratch, 3 * 2 * sizeof(TileActivations) + sizeof(TileWeights));
+}
+
 TEST_F(TileGemm, SignalsAndForksLeaveTilesAsTheyAre) {
   const Weights w = Weights::random(TensorType::q8_0, 64, 512, 3);
   const Matrix x = test::random_matrix(40, 512, 4), by_others = by_vectors(w, x.view());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ballast/error.h"
 #include "simd/cpu.h"
 #include "simd/roofline.h"
 #include "simd/trapped_tiles.h"
@@ -18,6 +19,22 @@ TEST(AmxTiles, ForcingAmxNeedsAvx512) {
   EXPECT_FALSE(has_amx_int8());
   force_amx({});
   EXPECT_EQ(has_amx_int8(), own);
+}
+
+TEST(AmxTiles, TargetsAreWhatKernelsAreToldOf) {
+  if (has_avx512_vnni()) {
+    use_target("--target", "avx512");
+    EXPECT_TRUE(has_avx512_vnni());
+    EXPECT_FALSE(has_amx_int8());
+    EXPECT_THROW(use_target("--target", "amx"), Error);
+    force_amx({});
+  }
+  try {
+    use_target("--target", "mmx");
+    FAIL() << "mmx is unknown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "--target mmx: unknown; known: native, amx, avx512, avx2");
+  }
 }
 
 #if defined(__x86_64__) && defined(__linux__)
