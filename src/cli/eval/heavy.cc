@@ -25,6 +25,7 @@ struct Options {
   std::string model;
   std::string text;
   double removed = 0.1;
+  double kept = 0.2;
   std::size_t length = 0;
   ResultOutput output;
 };
@@ -37,7 +38,11 @@ void add_layer(std::size_t number, const HeavyStats& found, Result& out) {
                       {"share_5", found.top[1]},
                       {"share_10", found.top[2]},
                       {"share_20", found.top[3]},
-                      {"slope", found.slope}});
+                      {"slope", found.slope},
+                      {"kept_local", found.local},
+                      {"kept_h2o", found.h2o},
+                      {"kept_global", found.global},
+                      {"kept_ratio", found.global > 0 ? found.h2o / found.global : 1}});
   Plot& sparsity = out.plots[0];
   sparsity.x_labels.push_back(std::to_string(number));
   sparsity.lines[0].points.push_back({0, found.sparsity, found.sparsity_deviation});
@@ -53,7 +58,9 @@ Json to_json(const HeavyStats& s) {
           {"shares", s.top},
           {"ranks", s.ranks},
           {"scores", s.scores},
-          {"slope", s.slope}};
+          {"slope", s.slope},
+          {"of_token", s.of_token},
+          {"kept", {s.local, s.h2o, s.global}}};
 }
 
 HeavyStats stats_from(const Json& json) {
@@ -66,6 +73,10 @@ HeavyStats stats_from(const Json& json) {
   json.at("ranks").get_to(s.ranks);
   for (const Json& score : json.at("scores")) s.scores.push_back(number_of(score));
   s.slope = number_of(json.at("slope"));
+  for (const Json& x : json.at("of_token")) s.of_token.push_back(number_of(x));
+  s.local = number_of(json.at("kept").at(0));
+  s.h2o = number_of(json.at("kept").at(1));
+  s.global = number_of(json.at("kept").at(2));
   return s;
 }
 
@@ -133,6 +144,7 @@ void add_model(const Options& o, Reader& reader, ResultLog& log, Result& out) {
                         {"perplexity", std::exp(mean)},
                         {"nats_per_token", mean},
                         {"nats_standard_error", losses.error()},
+                        {"nats_per_token_error", losses.error()},
                         {"tokens_scored", losses.count}});
     plot.x_labels.push_back(name);
     plot.lines[0].points.push_back({0, std::exp(mean)});
@@ -151,6 +163,22 @@ void add_model(const Options& o, Reader& reader, ResultLog& log, Result& out) {
       100 * o.removed));
 }
 
+/// Accumulated attention by word, the captured text being the one that the model reads.
+void add_words(const Reader& reader, std::span<const double> of_token, Result& out) {
+  const std::span<const Token> text(reader.tokens);
+  const WordHeaviness found = word_heaviness(text.first(of_token.size()), of_token);
+  out.rows.push_back({{"of", "words"},
+                      {"words", found.words},
+                      {"slope", found.slope},
+                      {"correlation", found.correlation}});
+  out.columns.push_back({"correlation", "co-occurrence", Unit::number});
+  out.notes.push_back(fmt::format(
+      "words      the same sums by word of the vocabulary ({} in the text), over all layers; "
+      "co-occurrence: Spearman's correlation with the times that the word stands within 10 tokens "
+      "of another. The captured text must be the one of --text.",
+      found.words));
+}
+
 Result empty_result(const Options& o, const KvSource& source, std::size_t layers,
                     std::size_t kv_heads) {
   Result out;
@@ -165,7 +193,10 @@ Result empty_result(const Options& o, const KvSource& source, std::size_t layers
                  {"share_5", "top 5%", Unit::percent},
                  {"share_10", "top 10%", Unit::percent},
                  {"share_20", "top 20%", Unit::percent},
-                 {"slope", "slope", Unit::number}};
+                 {"slope", "slope", Unit::number},
+                 {"kept_local", "local", Unit::percent},
+                 {"kept_h2o", "H2O", Unit::percent},
+                 {"kept_global", "global", Unit::percent}};
   out.plots.resize(2);
   out.plots[0].kind = Plot::Kind::bars;
   out.plots[0].title = "Attention sparsity by layer";
@@ -182,7 +213,11 @@ Result empty_result(const Options& o, const KvSource& source, std::size_t layers
                   o.queries),
       "top 1%     share of all attention, accumulated over every query, that the 1% of tokens with "
       "the most get; mean over KV heads",
-      "slope      of ln(accumulated attention) against ln(rank): a power law is a straight line"};
+      "slope      of ln(accumulated attention) against ln(rank): a power law is a straight line",
+      fmt::format("local, H2O, global   share of exact attention that {:g}% of the first 1,024 "
+                  "tokens keep: the last; half by the sums so far; half by the sums over all "
+                  "queries, later ones too",
+                  100 * o.kept)};
   return out;
 }
 
@@ -196,8 +231,11 @@ void run(Options& o) {
   std::optional<Reader> reader;
   if (!o.model.empty()) reader.emplace(o);
   o.output.open();
-  Json identity = {
-      {"experiment", "heavy"}, {"source", o.source.identity(*source)}, {"queries", o.queries}};
+  std::vector<double> of_token;
+  Json identity = {{"experiment", "heavy"},
+                   {"source", o.source.identity(*source)},
+                   {"queries", o.queries},
+                   {"kept", o.kept}};
   if (reader) {
     identity["model_file"] = model_identity(reader->loaded.model);
     identity["text"] = {o.text, fingerprint(reader->tokens)};
@@ -214,11 +252,15 @@ void run(Options& o) {
       };
       const std::size_t number = source->layer_number(layers[l]);
       const Json found = log.find_or_make(fmt::format("layer {}", number), [&] {
-        return to_json(measure_heavy(*source, layers[l], kv_heads, o.queries, advance));
+        return to_json(measure_heavy(*source, layers[l], kv_heads, o.queries, advance, o.kept));
       });
-      add_layer(number, stats_from(found), result);
+      const HeavyStats stats = stats_from(found);
+      add_layer(number, stats, result);
+      of_token.resize(stats.of_token.size(), 0.0);
+      for (std::size_t t = 0; t < of_token.size(); ++t) of_token[t] += stats.of_token[t];
     }
   }
+  if (reader && reader->tokens.size() >= of_token.size()) add_words(*reader, of_token, result);
   if (reader) add_model(o, *reader, log, result);
   o.output.write(std::move(result), log);
 }
@@ -236,6 +278,10 @@ void add_eval_heavy(CLI::App& parent, std::function<void()>& task) {
   app->add_option("-m,--model", o.model, "With --text: a model to remove heavy hitters from")
       ->type_name("PATH");
   app->add_option("--text", o.text, "A text that the model reads")->type_name("FILE");
+  app->add_option("--kept", o.kept,
+                  "Fraction of the tokens that local, H2O and H2O with global sums keep")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app->add_option("--removed", o.removed, "Fraction of the tokens removed")->capture_default_str();
   app->add_option("--length", o.length,
                   "Tokens of the text that are read; all of the model's positions if not given")

@@ -118,5 +118,70 @@ TEST_F(SmallFile, NormsAgreeWithTheNaiveSums) {
   EXPECT_EQ(MomentSums().confidence(), 0);
 }
 
+/// What H2O keeps, one set of tokens after another, from the definition.
+double naive_h2o(const std::vector<std::vector<double>>& rows, std::size_t keep, bool global) {
+  std::vector<double> total(rows.size(), 0.0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) total[i] += row[i];
+  }
+  std::vector<std::pair<std::size_t, double>> cache;  // token, score
+  double share = 0, queries = 0;
+  for (std::size_t t = 0; t < rows.size(); ++t) {
+    cache.emplace_back(t, 0.0);
+    double mass = 0;
+    for (const auto& entry : cache) mass += rows[t][entry.first];
+    for (auto& entry : cache) {
+      entry.second = global ? total[entry.first] : entry.second + rows[t][entry.first] / mass;
+    }
+    if (t >= keep) {
+      share += mass;
+      ++queries;
+    }
+    if (cache.size() > keep) {
+      // The newest keep / 2 stay.
+      auto least = cache.begin();
+      for (auto it = cache.begin(); it != cache.end() && it->first + keep / 2 <= t; ++it) {
+        if (it->second < least->second) least = it;
+      }
+      cache.erase(least);
+    }
+  }
+  return share / queries;
+}
+
+TEST_F(SmallFile, KeptAttentionIsThatOfTheNaiveCaches) {
+  for (std::size_t keep : {1, 2, 7, 12}) {
+    const auto rows = weights(1);
+    const KeptAttention found = kept_attention(rows, keep);
+    double local = 0;
+    for (std::size_t t = keep; t < kTokens; ++t) {
+      for (std::size_t i = t - keep; i <= t; ++i) local += rows[t][i] / double(kTokens - keep);
+    }
+    EXPECT_NEAR(found.local, local, 1e-12);
+    EXPECT_NEAR(found.h2o, naive_h2o(rows, keep, false), 1e-12);
+    EXPECT_NEAR(found.global, naive_h2o(rows, keep, true), 1e-12);
+  }
+  EXPECT_EQ(kept_attention(weights(0), kTokens).h2o, 1);
+  EXPECT_EQ(kept_attention({}, 3).local, 1);
+  const std::size_t one[] = {1};
+  const HeavyStats stats = measure_heavy(*file_, 0, one, 10, {}, 0.25);
+  EXPECT_GT(stats.local, 0);
+  EXPECT_LE(stats.global, 1);
+}
+
+TEST(WordHeaviness, IsThatOfAHandCountedText) {
+  // Word 5 stands between all others.
+  const std::vector<std::int32_t> words = {5, 1, 5, 2, 5, 3, 5, 4};
+  const std::vector<double> attention = {0.2, 0.05, 0.2, 0.04, 0.2, 0.03, 0.2, 0.02};
+  const WordHeaviness found = word_heaviness(words, attention, 1);
+  EXPECT_EQ(found.words, 5u);
+  // Co-occurrences 7, 2, 2, 2, 1 and attention 0.8, 0.05, 0.04, 0.03, 0.02: ranks 4, 2, 2, 2, 0
+  // and 4, 3, 2, 1, 0.
+  EXPECT_NEAR(found.correlation, 8 / std::sqrt(8.0 * 10.0), 1e-12);
+  EXPECT_LT(found.slope, 0);
+  EXPECT_EQ(word_heaviness({}, {}).words, 0u);
+  EXPECT_EQ(word_heaviness(std::vector<std::int32_t>{1}, std::vector<double>{1}).correlation, 0);
+}
+
 }  // namespace
 }  // namespace ballast
