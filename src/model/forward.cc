@@ -168,7 +168,8 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
-void Forward::feed_forward(const LayerWeights& w) {
+void Forward::feed_forward(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
   if (config_.gated_ffn) {
     const Product products[] = {{&w.ffn_gate, rows(scratch_.gate)}, {&w.ffn_up, rows(scratch_.up)}};
     multiply(rows(scratch_.normed), products);
@@ -179,6 +180,7 @@ void Forward::feed_forward(const LayerWeights& w) {
     const std::span<float> gate = config_.gated_ffn ? scratch_.gate[i] : std::span<float>{};
     activate(config_.activation, gate, scratch_.up[i]);
   });
+  if (on_neurons) on_neurons(layer, rows(scratch_.up));
   multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
 }
 
@@ -217,7 +219,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
       add_block();
       normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
     }
-    feed_forward(w);
+    feed_forward(l);
     if (config_.post_norms) normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
     add_block();
   }

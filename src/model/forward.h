@@ -54,6 +54,10 @@ class Forward {
   /// Called after each layer's attention, all runs together, with rows counted from 0.
   using OnAttention = std::function<void(const AttentionStep& step)>;
 
+  /// When set, is given the neurons of each layer's feed-forward block, tokens × ffn_width, after
+  /// their activation, and may change them. For experiments.
+  std::function<void(std::size_t layer, MutableMatrix neurons)> on_neurons;
+
   /// Moves the runs forward, each of another sequence. The state after the last layer stays until
   /// the next call, for logits(). With a single run, the state may be wanted for its last `wanted`
   /// tokens only; for the others the last layer then only stores keys and values.
@@ -70,7 +74,7 @@ class Forward {
   /// with tokens from `first`.
   void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
   void attend(std::size_t layer, std::span<const Run> runs);
-  void feed_forward(const LayerWeights& weights);
+  void feed_forward(std::size_t layer);
   /// Norms and rotations of the query and key heads.
   void place_heads(const LayerWeights& weights);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;

@@ -13,6 +13,8 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_norms,       //
       &add_eval_clusters,    //
       &add_eval_heavy,       //
+      &add_eval_submodular,  //
+      &add_eval_neurons,     //
       &add_eval_needle,      //
       &add_eval_lines,       //
       &add_eval_records,     //
@@ -23,6 +25,7 @@ void add_eval(CLI::App& parent, std::function<void()>& task) {
       &add_eval_choice,      //
       &add_eval_quantized,   //
       &add_eval_diversity,   //
+      &add_eval_answers,     //
       &add_eval_stream,      //
       &add_eval_efficiency,  //
       &add_eval_throughput,  //

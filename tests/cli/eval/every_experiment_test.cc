@@ -56,6 +56,8 @@ std::vector<Case> every_case() {
       {"norms", kStream},
       {"clusters", join({{"--centres", "1,4,64"}, kStream})},
       {"heavy", join({model, {"--text", "{}/text", "--length", "200"}, kStream})},
+      {"submodular", join({{"--ground", "6", "--keep", "2", "--sets", "3"}, kStream})},
+      {"neurons", join({model, {"{}/text", "{}/lines.jsonl", "--length", "60"}})},
       {"needle", join({asked, {"--lengths", "500,620", "--depth-count", "2", "--repeat", "1"}})},
       {"lines", join({asked, {"--data", "{}/lines.jsonl", "--max-tokens", "4"}}), {"lines.jsonl"}},
       {"records",
@@ -74,6 +76,9 @@ std::vector<Case> every_case() {
        {"copa.jsonl", "piqa.jsonl"}},
       {"quantised", join({asked, {"--data", "{}/copa.jsonl", "--shots", "0"}}), {"copa.jsonl"}},
       {"diversity", join({asked, {"--data", "{}/xsum.jsonl", "--tokens", "8"}}), {"xsum.jsonl"}},
+      {"answers", join({model,
+                        {"--data", "{}/questions.jsonl", "-o", "{}/answers", "--max-tokens", "4",
+                         "--methods", "exact;h2o", "--rates", "0.5"}})},
       {"stream", join({model,
                        {"{}/text", "--methods", "h2o;streaming-llm;uniform:sink=2,window=4",
                         "--budgets", "24", "--tokens", "300"}})},
@@ -132,6 +137,9 @@ void write_files() {
     piqa +=
         json{{"goal", "go " + n}, {"sol1", "left"}, {"sol2", "right"}, {"label", 1}}.dump() + "\n";
   }
+  write_text(path("questions.jsonl"),
+             "{\"question_id\": 1, \"turns\": [\"Where?\", \"Why was it dark?\"]}\n"
+             "{\"question_id\": 2, \"turns\": [\"Who?\"]}\n");
   write_text(path("lines.jsonl"), lines);
   write_text(path("niah_single_1.jsonl"), ruler);
   write_text(path("xsum.jsonl"), articles);
@@ -218,7 +226,8 @@ void check_rows(const Case& c) {
   ASSERT_FALSE(all["results"].empty());
   for (const json& row : all["results"]) {
     EXPECT_THAT(row["command"].get<std::string>(), HasSubstr("ballast eval "));
-    const std::set<std::string> measures_no_cache = {"norms", "clusters", "heavy"};
+    const std::set<std::string> measures_no_cache = {"norms", "clusters", "heavy", "submodular",
+                                                     "neurons"};
     if (measures_no_cache.contains(c.name)) continue;
     const auto has = [&](std::initializer_list<const char*> keys) {
       return std::ranges::any_of(keys, [&](const char* key) { return row.contains(key); });
@@ -311,7 +320,8 @@ void check_bad_data(const Case& c) {
 }
 
 void check_methods(const Case& c) {
-  const std::set<std::string> lists_none = {"ablation", "norms", "clusters", "heavy"};
+  const std::set<std::string> lists_none = {"ablation", "norms",      "clusters",
+                                            "heavy",    "submodular", "neurons"};
   if (lists_none.contains(c.name)) return;
   expect_refusal(run_with(join({command(c, {"-q"}), {"--methods", "magic"}})), "unknown method");
 }

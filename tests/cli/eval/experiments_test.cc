@@ -127,11 +127,12 @@ TEST_F(Capture, FeedsTheExperiments) {
   const Words heavy = {"eval",   "heavy",      path("qkv"), "-m",  case_->gguf().string(),
                        "--text", path("text"), "--removed", "0.25"};
   const json rows = result_of(heavy)["results"];
-  ASSERT_EQ(rows.size(), 5u);
-  EXPECT_EQ(rows[1]["of"], "everything");
-  EXPECT_EQ(rows[2]["method"], "h2o:rate=0.75,keep=light");
-  EXPECT_NE(rows[1]["perplexity"], rows[2]["perplexity"]);
-  EXPECT_GT(rows[1]["perplexity"], 1);
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[1]["of"], "words");
+  EXPECT_EQ(rows[2]["of"], "everything");
+  EXPECT_EQ(rows[3]["method"], "h2o:rate=0.75,keep=light");
+  EXPECT_NE(rows[2]["perplexity"], rows[3]["perplexity"]);
+  EXPECT_GT(rows[2]["perplexity"], 1);
 }
 
 TEST_F(Capture, OfManyPromptsGivesMeansAndIntervals) {
