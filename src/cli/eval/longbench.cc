@@ -43,6 +43,7 @@ void run_longbench(LongBenchFlags& o, const std::string& name, const std::string
       "entries  kept per KV head when the text is summarised; cache: the bytes of all layers then"};
   experiment.notes.insert(experiment.notes.end(), notes.begin(), notes.end());
   Result result = run.run(experiment, std::move(samples), score_longbench);
+  add_category_rows(result.rows);
   result.plots = score_plots(title, result.rows, experiment.group, "score", "score");
   run.finish(std::move(result));
 }

@@ -26,6 +26,10 @@ struct LongBenchOptions {
 /// length when wanted.
 std::vector<Sample> read_longbench(const std::filesystem::path& path,
                                    const LongBenchOptions& options);
+/// Adds a row for each of LongBench's six categories of which two tasks or more are there, behind
+/// the tasks' rows of the same method and size: the mean of the tasks' scores, entries and bytes.
+/// BalanceKV's first version and ClusterGen's Table 2 report these.
+void add_category_rows(std::vector<Json>& rows);
 /// 0 to 1: the task's metric, the best over the reference answers.
 double score_longbench(const Sample& sample, const Answered& answer);
 

@@ -143,6 +143,56 @@ std::vector<Sample> read_longbench(const fs::path& path, const LongBenchOptions&
   return samples;
 }
 
+void add_category_rows(std::vector<Json>& rows) {
+  static const std::pair<const char*, std::vector<std::string>> categories[] = {
+      {"single-document QA", {"narrativeqa", "qasper", "multifieldqa_en"}},
+      {"multi-document QA", {"hotpotqa", "2wikimqa", "musique"}},
+      {"summaries", {"gov_report", "qmsum", "multi_news"}},
+      {"few-shot", {"trec", "triviaqa", "samsum"}},
+      {"synthetic", {"passage_count", "passage_retrieval_en"}},
+      {"code", {"lcc", "repobench-p"}}};
+  // What rows of one category must share.
+  const auto setting = [](const Json& row) {
+    Json out = Json::object();
+    for (const char* key :
+         {"method", "rate", "budget", "cache", "share", "key_type", "value_type", "length"}) {
+      if (row.contains(key)) out[key] = row[key];
+    }
+    return out.dump();
+  };
+  for (const auto& [name, tasks] : categories) {
+    std::vector<std::pair<std::string, std::vector<const Json*>>> found;
+    for (const Json& row : rows) {
+      const Json& task = row.at("task");
+      if (!task.is_string() || !row.contains("score") || !row["score"].is_number()) continue;
+      if (std::ranges::find(tasks, task.get<std::string>()) == tasks.end()) continue;
+      auto at = std::ranges::find(found, setting(row), [](const auto& f) { return f.first; });
+      if (at == found.end()) at = found.insert(found.end(), {setting(row), {}});
+      at->second.push_back(&row);
+    }
+    std::vector<Json> made;
+    for (const auto& [key, members] : found) {
+      if (members.size() < 2) continue;
+      Json row = *members[0];
+      row["task"] = name;
+      for (const char* gone :
+           {"score_error", "score_low", "score_high", "loss", "loss_low", "loss_high", "samples"}) {
+        row.erase(gone);
+      }
+      for (const char* mean : {"score", "entries", "cache_bytes"}) {
+        double sum = 0;
+        for (const Json* member : members) sum += member->value(mean, 0.0);
+        row[mean] = sum / static_cast<double>(members.size());
+      }
+      made.push_back(std::move(row));
+    }
+    // Before the mean of all tasks, which comes last.
+    const auto all =
+        std::ranges::find_if(rows, [](const Json& row) { return row.at("task") == "all"; });
+    rows.insert(all, made.begin(), made.end());
+  }
+}
+
 double score_longbench(const Sample& sample, const Answered& answer) {
   const LongBenchTask& task = find_task(sample.group.at("task").get<std::string>(), sample.id);
   const std::string text = task.first_line ? first_line(answer.text) : answer.text;

@@ -239,5 +239,33 @@ TEST(BenchmarkFiles, RealOnesLoadUnchanged) {
   EXPECT_THAT(ruler[0].question, StartsWith("\nWhat is the special magic uuid for"));
 }
 
+TEST(LongBenchCategories, AreMeansOfTheirTasks) {
+  std::vector<Json> rows;
+  for (const char* method : {"a", "b"}) {
+    for (const auto& [task, score] :
+         {std::pair{"qasper", 0.2}, {"narrativeqa", 0.4}, {"lcc", 0.7}}) {
+      rows.push_back({{"task", task},
+                      {"method", method},
+                      {"rate", 0.25},
+                      {"score", *method == 'a' ? score : score / 2},
+                      {"score_error", 0.01},
+                      {"entries", 10}});
+    }
+  }
+  rows.push_back({{"task", "all"}, {"method", "a"}, {"score", 0.5}});
+  add_category_rows(rows);
+  ASSERT_EQ(rows.size(), 9u);
+  EXPECT_EQ(rows[6]["task"], "single-document QA");
+  EXPECT_NEAR(rows[6]["score"].get<double>(), 0.3, 1e-12);
+  EXPECT_NEAR(rows[7]["score"].get<double>(), 0.15, 1e-12);
+  EXPECT_EQ(rows[7]["method"], "b");
+  EXPECT_EQ(rows[6]["entries"], 10.0);
+  EXPECT_FALSE(rows[6].contains("score_error"));
+  EXPECT_EQ(rows[8]["task"], "all") << "one task is no category";
+  std::vector<Json> none;
+  add_category_rows(none);
+  EXPECT_TRUE(none.empty());
+}
+
 }  // namespace
 }  // namespace ballast
