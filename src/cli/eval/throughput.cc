@@ -1,10 +1,15 @@
 // ballast eval throughput: tokens a second within a given memory (H2O, tables 3 to 5).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "base/fail.h"
 #include "cli/bench_model.h"
 #include "cli/bench_report.h"
 #include "cli/eval/experiment.h"
+#include "cli/model_options.h"
+#include "eval/data/benchmarks.h"
 #include "report/progress.h"
 #include "report/units.h"
 
@@ -16,8 +21,21 @@ struct Options {
   VariantFlags variants;
   ThroughputOptions throughput;
   std::string memory;
+  std::string data;
   ResultOutput output;
 };
+
+/// Tokens of the longest prompt of H2O's file of articles: shorter ones are padded to it.
+std::size_t longest_prompt(const std::filesystem::path& model, const std::string& data) {
+  const LoadedModel m(model.string());
+  std::vector<Sample> samples = read_summaries(data);
+  join_prompts(samples);
+  std::size_t longest = 0;
+  for (const Sample& sample : samples) {
+    longest = std::max(longest, m.tokenizer.encode(sample.question).size());
+  }
+  return longest;
+}
 
 Json measure(const Options& o, const Model& model, const Variant& variant, std::size_t prompt,
              ResultLog& log) {
@@ -61,6 +79,7 @@ Result describe(const Options& o, std::vector<Json> rows) {
     row["limit"] = row["capped"].get<bool>() ? "--batch" : row["batch"] == 0 ? "" : "memory";
   }
   r.settings = {{"model", o.model.name()},
+                {"data", o.data},
                 {"memory", o.throughput.memory[0]},
                 {"generate", o.throughput.generate},
                 {"most_batch", o.throughput.most_batch},
@@ -98,10 +117,15 @@ void run(Options& o) {
   o.output.open();
   const BenchModel file(o.model);
   const Model model(file.path());
+  if (!o.data.empty()) {
+    require(o.model.shape.empty(), "eval throughput: --data needs a model with a tokenizer, -m");
+    o.throughput.prompts = {longest_prompt(file.path(), o.data)};
+  }
   ResultLog log =
       o.output.log({{"experiment", "throughput"},
                     {"model", o.model.shape.empty() ? model_identity(model) : Json(o.model.shape)},
                     {"memory", o.throughput.memory[0]},
+                    {"prompts", o.throughput.prompts},
                     {"generate", o.throughput.generate},
                     {"most_batch", o.throughput.most_batch},
                     {"read_once", o.throughput.read_once}});
@@ -136,6 +160,10 @@ void add_eval_throughput(CLI::App& parent, std::function<void()>& task) {
       ->allow_extra_args(false)
       ->default_str("512,2048")
       ->type_name("LIST");
+  app->add_option("--data", o.data,
+                  "Instead of --prompt: a file of articles as H2O ships them, prompts as long as "
+                  "its longest (H2O, Table 4)")
+      ->type_name("FILE");
   app->add_option("--generate", o.throughput.generate, "Tokens made after each prompt")
       ->capture_default_str()
       ->type_name("N");
