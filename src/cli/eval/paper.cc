@@ -47,10 +47,11 @@ const Paper& find_paper(const std::string& name) {
   fail("eval paper: there is no paper '{}'; known: {}", name, known);
 }
 
-/// Runs this program; its table goes nowhere, its errors to standard error.
+/// Runs this program with as many threads; its table goes nowhere, its errors to standard error.
 int run_self(const std::vector<std::string>& words) {
   std::vector<std::string> all = {"ballast"};
   all.insert(all.end(), words.begin(), words.end());
+  all.insert(all.end(), {"--threads", fmt::format("{}", threads())});
   std::vector<char*> argv;
   for (std::string& word : all) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -68,11 +69,14 @@ int run_self(const std::vector<std::string>& words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// The words of a command as typed, without quotes.
+/// The words of a command as typed, without quotes and without the number of threads.
 std::string plain(std::string text) {
   std::erase(text, '\'');
-  return text;
+  return text.substr(0, text.find(" --threads "));
 }
+
+/// Prompts that experiments on single layers take means over.
+constexpr std::size_t kPrompts = 10;
 
 class PaperRun {
  public:
@@ -178,6 +182,27 @@ class PaperRun {
     return {file.string()};
   }
 
+  /// The folder of captured prompts of a benchmark, made once; without the benchmark one text.
+  std::vector<std::string> prompts() {
+    for (const char* name : {"longbench/triviaqa.jsonl", "longeval/200_lines.jsonl"}) {
+      const fs::path data = fs::path(o_.data) / name;
+      if (o_.data.empty() || !fs::exists(data)) continue;
+      const fs::path folder = out_ / "prompts";
+      const fs::path last = folder / fmt::format("{:04}.safetensors", kPrompts);
+      if (fs::exists(last) && fs::last_write_time(last) >= fs::last_write_time(o_.model)) {
+        return {folder.string()};
+      }
+      const int status =
+          run_self({"capture", "-m", o_.model, "--data", data.string(), "--limit",
+                    fmt::format("{}", kPrompts), "-o", folder.string(), "--scores", "none", "-q",
+                    "--tokens", fmt::format("{}", std::max<std::size_t>(positions_, 1))});
+      require(status == 0, "eval paper: ballast capture --data {} failed with status {}",
+              data.string(), status);
+      return {folder.string()};
+    }
+    return keys_and_values();
+  }
+
   std::vector<std::string> words_of(const PaperRow& row) {
     std::vector<std::string> out = {"eval"};
     bool files = false;
@@ -186,8 +211,17 @@ class PaperRun {
         out.push_back(o_.model);
       } else if (word == "{text}") {
         out.push_back(o_.text);
+      } else if (word == "{texts}") {
+        out.push_back(o_.text);
+        // Contents of other kinds, as the files have them.
+        for (const char* name : {"longbench/multi_news.jsonl", "longeval/200_lines.jsonl"}) {
+          const fs::path file = fs::path(o_.data) / name;
+          if (!o_.data.empty() && fs::exists(file)) out.push_back(file.string());
+        }
       } else if (word == "{kv}") {
         for (const std::string& w : keys_and_values()) out.push_back(w);
+      } else if (word == "{prompts}") {
+        for (const std::string& w : prompts()) out.push_back(w);
       } else if (word == "{index}") {
         const std::string file = (out_ / "index.safetensors").string();
         const int status = run_self(
@@ -197,6 +231,12 @@ class PaperRun {
       } else if (word == "{files}") {
         files = true;
         for (const std::string& file : found(row)) out.insert(out.end(), {"--data", file});
+      } else if (word == "{prompt}") {  // BalanceKV's 16,384 tokens, where there is room
+        out.push_back(positions_ >= 17408
+                          ? "16384"
+                          : fmt::format("{}", static_cast<int>(positions_ * 3 / 4)));
+      } else if (word == "{length}") {
+        out.push_back(fmt::format("{}", static_cast<int>(static_cast<double>(positions_) * 0.9)));
       } else if (word == "{lengths}") {
         // Short of the positions by what the answer and a template take.
         const auto longest = static_cast<double>(positions_) * 0.97;
@@ -214,7 +254,7 @@ class PaperRun {
       }
     }
     const bool limited = std::ranges::find(row.arguments, "--limit") != row.arguments.end();
-    if (o_.limit > 0 && (files || wants(row, "{lengths}"))) {
+    if (o_.limit > 0 && (files || wants(row, "{lengths}")) && row.arguments[0] != "throughput") {
       if (limited)
         out.erase(std::ranges::find(out, "--limit"), std::ranges::find(out, "--limit") + 2);
       out.insert(out.end(), {"--limit", fmt::format("{}", o_.limit)});
@@ -225,7 +265,8 @@ class PaperRun {
   std::optional<Result> measure(const PaperRow& row, std::string& command, std::string& state) {
     if (!row.left_out.empty()) return state = "left out: " + row.left_out, std::nullopt;
     if (missing(row)) return state = "needs " + needs(row), std::nullopt;
-    if (wants(row, "{text}") && o_.text.empty()) return state = "needs --text", std::nullopt;
+    if ((wants(row, "{text}") || wants(row, "{texts}")) && o_.text.empty())
+      return state = "needs --text", std::nullopt;
     std::vector<std::string> words = words_of(row);
     const fs::path file = out_ / (row.name + ".json");
     words.insert(words.end(), {"-q", "--json=" + file.string()});
@@ -271,18 +312,30 @@ class PaperRun {
                        {"command", command}});
       return;
     }
+    std::string ranked;  // the last claim's column that was ranked: claims may share one
     for (const PaperClaim& claim : row.claims) {
       const ClaimVerdict verdict = judge(claim, result->rows);
+      // Papers write scores in percent.
+      const double scale = claim.metric == "score" && claim.paper_better > 1 ? 100 : 1;
       table.push_back({{"row", row.label},
                        {"claim", claim.text},
                        {"paper", numbers(claim.paper_better, claim.paper_worse)},
-                       {"here", numbers(verdict.better, verdict.worse)},
+                       {"here", numbers(scale * verdict.better, scale * verdict.worse)},
                        {"verdict", verdict.text()},
                        {"name", row.name},
                        {"pairs", verdict.pairs},
                        {"holds", verdict.holds},
                        {"level", verdict.level},
                        {"command", command}});
+      const std::string column = claim.metric + " " + claim.by;
+      if (column == ranked) continue;
+      ranked = column;
+      Json all = Json::array();
+      for (const RankedName& name : ranking(claim, result->rows)) {
+        all.push_back({{"name", name.name}, {"mean", name.mean}, {"settings", name.settings}});
+      }
+      table.back()["metric"] = claim.metric;
+      table.back()["ranking"] = std::move(all);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -44,6 +45,8 @@ std::string setting_of(const Json& row, const std::string& by) {
     if (by == key || !row.contains(key)) continue;
     out += fmt::format("{}={};", key, text_of(row[key]));
   }
+  // A method's name may have the parameter in it that `by` names, except types of storage.
+  if (by == "key_type" && row.contains("method")) out += text_of(row["method"]);
   return out;
 }
 
@@ -70,16 +73,23 @@ std::string ClaimVerdict::text() const {
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
   std::map<std::string, Pair> pairs;
   std::size_t number = 0;
+  const bool bounded = std::isfinite(claim.bound);
+  const std::optional<Measured> bound = Measured{claim.bound, 0};
   for (const Json& row : rows) {
     if (claim.by.empty()) {
       Pair& pair = pairs[fmt::format("{}", number++)];
       pair.better = measured(row, claim.better);
-      pair.worse = measured(row, claim.worse);
+      pair.worse = bounded ? bound : measured(row, claim.worse);
       continue;
     }
     const auto found = measured(row, claim.metric);
     if (!found || !row.contains(claim.by)) continue;
     const std::string name = text_of(row[claim.by]);
+    if (bounded) {
+      if (!matches(name, claim.better)) continue;
+      pairs[fmt::format("{}", number++)] = {found, bound};
+      continue;
+    }
     Pair& pair = pairs[setting_of(row, claim.by)];
     if (matches(name, claim.better)) keep_best(pair.better, *found, claim.lower);
     if (matches(name, claim.worse)) keep_best(pair.worse, *found, claim.lower);
@@ -94,7 +104,9 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
     const double gain = claim.lower ? pair.worse->value - pair.better->value
                                     : pair.better->value - pair.worse->value;
     const double error = std::hypot(pair.better->error, pair.worse->error);
-    if (std::abs(gain) <= error) {
+    if (claim.level) {
+      out.holds += std::abs(gain) <= 1.96 * error ? 1 : 0;
+    } else if (std::abs(gain) <= error) {
       ++out.level;
     } else if (gain > 0) {
       ++out.holds;
@@ -104,6 +116,24 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
     out.better = better / static_cast<double>(out.pairs);
     out.worse = worse / static_cast<double>(out.pairs);
   }
+  return out;
+}
+
+std::vector<RankedName> ranking(const PaperClaim& claim, std::span<const Json> rows) {
+  std::vector<RankedName> out;
+  for (const Json& row : rows) {
+    const auto found = measured(row, claim.metric);
+    if (!found || claim.by.empty() || !row.contains(claim.by)) continue;
+    const std::string name = text_of(row[claim.by]);
+    auto at = std::ranges::find(out, name, &RankedName::name);
+    if (at == out.end()) at = out.insert(out.end(), {name, 0, 0});
+    at->mean += found->value;
+    ++at->settings;
+  }
+  for (RankedName& name : out) name.mean /= static_cast<double>(name.settings);
+  std::ranges::stable_sort(out, [&](const RankedName& a, const RankedName& b) {
+    return claim.lower ? a.mean < b.mean : a.mean > b.mean;
+  });
   return out;
 }
 

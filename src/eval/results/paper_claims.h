@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "report/json.h"
 
@@ -20,6 +21,11 @@ struct PaperClaim {
   std::string worse;
   double paper_better = std::numeric_limits<double>::quiet_NaN();  ///< the paper's numbers, if any
   double paper_worse = std::numeric_limits<double>::quiet_NaN();
+  /// A number in place of `worse`; not finite: none.
+  double bound = std::numeric_limits<double>::quiet_NaN();
+  /// Whether the claim is that the two are level instead: by no more than 1.96 standard errors of
+  /// the difference apart, as independent numbers.
+  bool level = false;
 };
 
 struct ClaimVerdict {
@@ -35,5 +41,15 @@ struct ClaimVerdict {
 
 /// Numbers without a standard error (`METRIC_error`) differ whenever they are not equal.
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows);
+
+struct RankedName {
+  std::string name;
+  double mean = 0;           ///< over its rows with a number
+  std::size_t settings = 0;  ///< how many these are
+};
+
+/// All names of column `claim.by` by column `claim.metric`, the best first; equal ones as in the
+/// rows. Empty where `claim.by` is.
+std::vector<RankedName> ranking(const PaperClaim& claim, std::span<const Json> rows);
 
 }  // namespace ballast

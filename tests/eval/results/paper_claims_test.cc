@@ -76,5 +76,51 @@ TEST(PaperClaims, NothingMeasuredIsSaid) {
   EXPECT_TRUE(std::isnan(judge(claim("a", "b"), odd).better));
 }
 
+TEST(PaperClaims, ANumberMayStandInPlaceOfAName) {
+  const std::vector<Json> rows = {row("a", 0.5, 0.97), row("a", 0.25, 0.9), row("b", 0.5, 0.1)};
+  PaperClaim above = claim("a", "");
+  above.bound = 0.95;
+  EXPECT_EQ(judge(above, rows).text(), "agrees in 1 of 2");
+  EXPECT_DOUBLE_EQ(judge(above, rows).worse, 0.95);
+  above.by = "";
+  above.better = "score";
+  EXPECT_EQ(judge(above, rows).pairs, 3u);
+  EXPECT_EQ(judge(above, rows).holds, 1u);
+}
+
+TEST(PaperClaims, LevelIsWithinTwoErrors) {
+  // The error of the difference is 0.05, of which 1.96 are 0.098.
+  const std::vector<Json> rows = {row("a", 0.5, 0.89, 0.03), row("b", 0.5, 0.8, 0.04)};
+  PaperClaim level = claim("a", "b");
+  level.level = true;
+  EXPECT_EQ(judge(level, rows).text(), "agrees");
+  const std::vector<Json> apart = {row("a", 0.5, 0.7, 0.03), row("b", 0.5, 0.8, 0.04)};
+  EXPECT_EQ(judge(level, apart).text(), "disagrees");
+}
+
+TEST(PaperClaims, TypesOfStorageAreComparedMethodByMethod) {
+  std::vector<Json> rows = {row("a", 0.5, 0.9), row("a", 0.5, 0.8), row("b", 0.5, 0.1),
+                            row("b", 0.5, 0.3)};
+  for (std::size_t i = 0; i < 4; ++i) rows[i]["key_type"] = i % 2 == 0 ? "bf16" : "int4";
+  PaperClaim types = claim("int4", "bf16");
+  types.by = "key_type";
+  EXPECT_EQ(judge(types, rows).pairs, 2u);
+  EXPECT_EQ(judge(types, rows).holds, 1u);
+}
+
+TEST(PaperClaims, RanksAllNamesByTheirMean) {
+  std::vector<Json> rows = {row("a", 0.5, 0.4), row("b", 0.5, 0.5), row("a", 0.25, 0.8),
+                            row("b", 0.25, 0.5), row("c", 0.5, 0.1)};
+  rows.push_back({{"method", "c"}, {"score", nullptr}});
+  const std::vector<RankedName> best = ranking(claim("a", "b"), rows);
+  ASSERT_EQ(best.size(), 3u);
+  EXPECT_EQ(best[0].name, "a");
+  EXPECT_DOUBLE_EQ(best[0].mean, 0.6);
+  EXPECT_EQ(best[0].settings, 2u);
+  EXPECT_EQ(best[2].name, "c");
+  EXPECT_EQ(best[2].settings, 1u);
+  EXPECT_EQ(ranking(claim("a", "b", true), rows)[0].name, "c");
+}
+
 }  // namespace
 }  // namespace ballast
