@@ -1,7 +1,11 @@
 // OpenAI's client and the AI SDK against a running server.
 //   node api.mjs PROGRAM MODEL
+import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+
 import {createOpenAICompatible} from '@ai-sdk/openai-compatible';
-import {generateText, streamText} from 'ai';
+import {generateText, jsonSchema, streamText, tool} from 'ai';
 import OpenAI from 'openai';
 
 import {check, records, result, serve} from './server.mjs';
@@ -70,5 +74,54 @@ try {
   check('ai: usage', (await pieces.usage).outputTokens === made.usage.outputTokens, await pieces.usage);
 } finally {
   server.stop();
+}
+
+// The shipped model has not learned tools: another template shows them to it, and a schema makes it
+// call one.
+const folder = mkdtempSync(join(tmpdir(), 'ballast-'));
+const taught = join(folder, 'taught.gguf');
+const bytes = readFileSync(model);
+const begin = bytes.indexOf('{{ bos_token }}{% for m in messages %}');
+const last = "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+const length = bytes.indexOf(last, begin) + last.length - begin;
+const template = `{{ bos_token }}{{ tools }}{% for m in messages %}{{ '<|' + m.role + '|>' }}` +
+    `{{ m.content }}{{ m.tool_calls }}{% endfor %}{{ '<|assistant|>' }}`;
+bytes.write(template + '{#' + ' '.repeat(length - template.length - 4) + '#}', begin);
+writeFileSync(taught, bytes);
+const other = await serve(program, taught, '--name', 'taught');
+try {
+  const client = new OpenAI({baseURL: other.url + '/v1', apiKey: 'none', maxRetries: 0});
+  const parameters = {type: 'object', properties: {city: {enum: ['Oslo', 'Rome']}}, required: ['city']};
+  const schema = {type: 'object', required: ['name', 'parameters'],
+                  properties: {name: {const: 'weather'}, parameters}};
+  const response_format = {type: 'json_schema', json_schema: {name: 'call', schema}};
+  const messages = [{role: 'user', content: 'How is the weather?'}];
+  const ask = {model: 'taught', temperature: 0, messages, response_format,
+               tools: [{type: 'function', function: {name: 'weather', parameters}}]};
+  const {message, finish_reason} = (await client.chat.completions.create(ask)).choices[0];
+  const city = JSON.parse(message.tool_calls?.[0].function.arguments ?? '{}').city;
+  check('tool call', finish_reason === 'tool_calls' && message.content === null && city, message);
+  const runner = client.chat.completions.stream(ask);
+  const streamed = (await runner.finalChatCompletion()).choices[0];
+  check('tool call in a stream', streamed.finish_reason === 'tool_calls' &&
+        JSON.parse(streamed.message.tool_calls[0].function.arguments).city === city, streamed);
+  const after = await client.chat.completions.create(
+      {...ask, response_format: undefined, tool_choice: 'none', max_tokens: 4,
+       messages: [...messages, message, {role: 'tool', tool_call_id: message.tool_calls[0].id, content: 'cold'}]});
+  check('answer after a call', after.choices[0].message.content !== null, after);
+
+  const provider = createOpenAICompatible({name: 'ballast', baseURL: other.url + '/v1'});
+  const weather = tool({inputSchema: jsonSchema(parameters), execute: ({city}) => city + ' is cold'});
+  const asked = {model: provider('taught'), prompt: 'How is the weather?', temperature: 0,
+                 tools: {weather}, providerOptions: {ballast: {response_format}}};
+  const called = await generateText(asked);
+  check('ai: tool call', called.toolResults[0]?.output === city + ' is cold', called.content);
+  const calls = streamText(asked);
+  await calls.consumeStream();
+  check('ai: tool call in a stream', (await calls.toolResults)[0]?.output === city + ' is cold',
+        await calls.content);
+} finally {
+  other.stop();
+  rmSync(folder, {recursive: true});
 }
 process.exit(result());
