@@ -231,6 +231,10 @@ class PaperRun {
       } else if (word == "{files}") {
         files = true;
         for (const std::string& file : found(row)) out.insert(out.end(), {"--data", file});
+      } else if (word == "{memory}") {  // as much again as the weights, and 64 MB at least
+        const std::uintmax_t weights =
+            fs::is_directory(o_.model) ? std::uintmax_t{16} << 30 : fs::file_size(o_.model);
+        out.push_back(fmt::format("{}M", std::max<std::uintmax_t>(64, 2 * weights >> 20)));
       } else if (word == "{prompt}") {  // BalanceKV's 16,384 tokens, where there is room
         out.push_back(positions_ >= 17408
                           ? "16384"
@@ -253,12 +257,15 @@ class PaperRun {
         }
       }
     }
-    const bool limited = std::ranges::find(row.arguments, "--limit") != row.arguments.end();
-    if (o_.limit > 0 && (files || wants(row, "{lengths}")) && row.arguments[0] != "throughput") {
-      if (limited)
-        out.erase(std::ranges::find(out, "--limit"), std::ranges::find(out, "--limit") + 2);
-      out.insert(out.end(), {"--limit", fmt::format("{}", o_.limit)});
-    }
+    if (o_.limit == 0 || row.arguments[0] == "throughput") return out;
+    const auto set = [&](const char* flag, std::size_t value) {
+      const auto at = std::ranges::find(out, flag);
+      if (at != out.end()) out.erase(at, at + 2);
+      out.insert(out.end(), {flag, fmt::format("{}", value)});
+    };
+    if (files) set("--limit", o_.limit);
+    // Needles of four lengths at five depths.
+    if (wants(row, "{lengths}")) set("--repeat", std::max<std::size_t>(1, o_.limit / 5));
     return out;
   }
 
@@ -309,7 +316,7 @@ class PaperRun {
                        {"here", ""},
                        {"verdict", result ? "see its table" : state},
                        {"name", row.name},
-                       {"command", command}});
+                       {"row_command", command}});
       return;
     }
     std::string ranked;  // the last claim's column that was ranked: claims may share one
@@ -326,7 +333,7 @@ class PaperRun {
                        {"pairs", verdict.pairs},
                        {"holds", verdict.holds},
                        {"level", verdict.level},
-                       {"command", command}});
+                       {"row_command", command}});
       const std::string column = claim.metric + " " + claim.by;
       if (column == ranked) continue;
       ranked = column;

@@ -16,7 +16,8 @@ struct PaperRow {
   /// After `ballast eval`. A word {model} is the model's file, {kv} the captured file or a made-up
   /// stream, {prompts} a folder of them, {index} the stream of theorem 3.2, {text} the text,
   /// {texts} it and texts of other kinds, {files} one --data for each file that is there, {lengths}
-  /// four lengths up to the model's positions, {length} one, {prompt} one that leaves room.
+  /// four lengths up to the model's positions, {length} one, {prompt} one that leaves room,
+  /// {memory} what throughput may take.
   std::vector<std::string> arguments;
   std::vector<std::string> files;  ///< under --data; one of them is enough
   std::vector<PaperClaim> claims;

@@ -46,7 +46,8 @@ std::string setting_of(const Json& row, const std::string& by) {
     out += fmt::format("{}={};", key, text_of(row[key]));
   }
   // A method's name may have the parameter in it that `by` names, except types of storage.
-  if (by == "key_type" && row.contains("method")) out += text_of(row["method"]);
+  if ((by == "key_type" || by == "cache_type") && row.contains("method"))
+    out += text_of(row["method"]);
   return out;
 }
 
@@ -103,7 +104,9 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
     worse += pair.worse->value;
     const double gain = claim.lower ? pair.worse->value - pair.better->value
                                     : pair.better->value - pair.worse->value;
-    const double error = std::hypot(pair.better->error, pair.worse->error);
+    const double larger = std::max(std::abs(pair.better->value), std::abs(pair.worse->value));
+    const double error =
+        std::max(std::hypot(pair.better->error, pair.worse->error), claim.tolerance * larger);
     if (claim.level) {
       out.holds += std::abs(gain) <= 1.96 * error ? 1 : 0;
     } else if (std::abs(gain) <= error) {
@@ -132,7 +135,7 @@ std::vector<RankedName> ranking(const PaperClaim& claim, std::span<const Json> r
   }
   for (RankedName& name : out) name.mean /= static_cast<double>(name.settings);
   std::ranges::stable_sort(out, [&](const RankedName& a, const RankedName& b) {
-    return claim.lower ? a.mean < b.mean : a.mean > b.mean;
+    return claim.lower || claim.least_first ? a.mean < b.mean : a.mean > b.mean;
   });
   return out;
 }

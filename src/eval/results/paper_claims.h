@@ -26,6 +26,9 @@ struct PaperClaim {
   /// Whether the claim is that the two are level instead: by no more than 1.96 standard errors of
   /// the difference apart, as independent numbers.
   bool level = false;
+  /// Numbers that differ by less than this fraction of the larger one are level, too: for times.
+  double tolerance = 0;
+  bool least_first = false;  ///< whether ranking() begins with the least, as where `lower` is set
 };
 
 struct ClaimVerdict {

@@ -101,11 +101,21 @@ TEST(PaperClaims, LevelIsWithinTwoErrors) {
 TEST(PaperClaims, TypesOfStorageAreComparedMethodByMethod) {
   std::vector<Json> rows = {row("a", 0.5, 0.9), row("a", 0.5, 0.8), row("b", 0.5, 0.1),
                             row("b", 0.5, 0.3)};
-  for (std::size_t i = 0; i < 4; ++i) rows[i]["key_type"] = i % 2 == 0 ? "bf16" : "int4";
+  for (std::size_t i = 0; i < 4; ++i) rows[i]["cache_type"] = i % 2 == 0 ? "bf16" : "int4";
   PaperClaim types = claim("int4", "bf16");
-  types.by = "key_type";
+  types.by = "cache_type";
   EXPECT_EQ(judge(types, rows).pairs, 2u);
   EXPECT_EQ(judge(types, rows).holds, 1u);
+}
+
+TEST(PaperClaims, TimesThatDifferByLittleAreLevel) {
+  const std::vector<Json> rows = {row("a", 0.5, 1.05), row("b", 0.5, 1.0)};
+  PaperClaim times = claim("a", "b");
+  EXPECT_EQ(judge(times, rows).text(), "agrees");
+  times.tolerance = 0.1;
+  EXPECT_EQ(judge(times, rows).text(), "level");
+  EXPECT_EQ(judge(times, std::vector<Json>{row("a", 0.5, 1.2), row("b", 0.5, 1.0)}).text(),
+            "agrees");
 }
 
 TEST(PaperClaims, RanksAllNamesByTheirMean) {
@@ -120,6 +130,9 @@ TEST(PaperClaims, RanksAllNamesByTheirMean) {
   EXPECT_EQ(best[2].name, "c");
   EXPECT_EQ(best[2].settings, 1u);
   EXPECT_EQ(ranking(claim("a", "b", true), rows)[0].name, "c");
+  PaperClaim least = claim("a", "b");
+  least.least_first = true;
+  EXPECT_EQ(ranking(least, rows)[0].name, "c");
 }
 
 }  // namespace
