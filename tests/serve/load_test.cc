@@ -145,7 +145,7 @@ void load(std::size_t streams, double seconds) {
   // Threads have their memory, and caches theirs, after a first round.
   std::atomic<std::size_t> rounds = 0;
   clients([&] { return rounds++ < 4 * streams; });
-  const std::size_t before = resident();
+  [[maybe_unused]] const std::size_t before = resident();
   clients([&] { return std::chrono::steady_clock::now() < end; });
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(whole, static_cast<int>(streams));
