@@ -164,7 +164,6 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   o.json.add_to(*app);
   app->footer(
       "Example:\n  ballast capture -m model.gguf -f book.txt -o qkv.safetensors --layers 0,2\n"
-      "  ballast eval attention qkv.safetensors --methods 'balancekv;uniform'\n"
       "  ballast capture -m model.gguf --data triviaqa.jsonl --limit 20 -o prompts\n"
       "  ballast eval attention prompts --methods 'balancekv;uniform'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
