@@ -587,6 +587,18 @@ TEST_P(AttentionOf, PartsMergeToTheWhole) {
   }
 }
 
+TEST(PartialAttention, AnEmptyNormaliserStaysEmpty) {
+  PartialAttention a(1, 2), b(1, 2);
+  for (PartialAttention* part : {&a, &b}) {  // entries of the numerator only
+    part->max_logit[0] = 1;
+    part->numerator[0][0] = 1;
+  }
+  a.merge(b);
+  EXPECT_EQ(a.normaliser[0], 0.0f);
+  Matrix out(1, 2);
+  EXPECT_THROW(a.finish(out.view()), Error);
+}
+
 TEST_P(AttentionOf, MassIsTheShareOfEachEntry) {
   Cache cache;
   for (std::size_t n : {33, 140, 70}) cache.parts.push_back(part(n));

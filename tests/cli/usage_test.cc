@@ -268,6 +268,7 @@ TEST_F(Usage, SaysWhatWasMeant) {
   expect_refusal(run({"run", "-m", kModel, "--method", "h2o:budgets=9", "x"}),
                  "unknown key 'budgets'; did you mean budget?", 2);
   EXPECT_EQ(run({"methods", "BalanceKV"}).out, run({"methods", "balancekv"}).out);
+  EXPECT_EQ(run({"methods", "Attention Matching"}).out, run({"methods", "attention-matching"}).out);
   EXPECT_EQ(run({"methods", "StreamingLLM"}).out, run({"methods", "streaming-llm"}).out);
   const auto stored = [&](const char* type) {
     return run({"run", "-m", kModel, "x", "-n", "1", "--json", "--cache-type", type})
