@@ -36,6 +36,9 @@ void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
               cache.options().protocol == Protocol::prefill,
           "method {} in {} has no use for scores", cache.options().policy.info().name,
           to_string(cache.options().protocol));
+  require(!cache.options().policy.attention_stats().refit,
+          "method {}: refit=values needs the queries of a second reading, not its scores alone",
+          cache.options().policy.info().name);
   require(scores.size() == cache.tokens(layer), "{} scores for {} tokens", scores.size(),
           cache.tokens(layer));
   require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),

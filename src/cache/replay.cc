@@ -85,8 +85,6 @@ std::size_t rows_of(const std::vector<Segment>& segments) {
   return rows;
 }
 
-}  // namespace
-
 /// Whether a second reading notes queries.
 bool notes_queries(const CacheOptions& options) {
   return options.policy.attention_stats().refit || options.recording.replay_queries;
@@ -106,6 +104,8 @@ float log_sum(std::span<const float> query, const RowsView& keys, std::size_t co
   for (float x : all) sum += std::exp(x - most);
   return most + std::log(sum);
 }
+
+}  // namespace
 
 void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   const CacheShape& s = shape();

@@ -8,6 +8,7 @@
 #include "ballast/threads.h"
 #include "cache/streams.h"
 #include "summary/allocation.h"
+#include "summary/refit.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -459,6 +460,18 @@ TEST(Replay, FittedValuesFollowTheFormula) {
     EXPECT_THAT(error_of([&] { Cache(r.text.shape, options); }),
                 testing::HasSubstr("refit=values"));
   }
+}
+
+TEST(Replay, LogitsOfFittedValuesHaveTheSoftCap) {
+  EXPECT_FLOAT_EQ(logit_of(3.0f, {.scale = 0.5f}), 1.5f);
+  EXPECT_NEAR(logit_of(3.0f, {.scale = 0.5f, .softcap = 2.0f}), 2 * std::tanh(0.75), 1e-6);
+}
+
+// Scores that come from a file bring no queries.
+TEST(Replay, FittedValuesNeedAReading) {
+  Cache cache = Reading().read("replay:bytes=0.2,refit=values");
+  EXPECT_THAT(error_of([&] { set_replay_scores(cache, 0, 0, std::vector<float>(kText)); }),
+              testing::HasSubstr("refit=values needs the queries of a second reading"));
 }
 
 // The sample stands for everything that is evicted, within the budget.

@@ -427,22 +427,16 @@ TEST(BalanceKvStreamTheory, CachesOfTheOldSchedulesAreRefusedByName) {
       setup_of("balancekv-stream:mode=theory", Protocol::stream, 100, tokens, 300);
   auto summary = make_summary(setup);
   summary->absorb(tokens.block(0, 300));
-  struct Bytes : ByteWriter {
-    void write(const void* data, std::size_t size) override {
-      const auto* from = static_cast<const std::byte*>(data);
-      all.insert(all.end(), from, from + size);
-    }
-    std::vector<std::byte> all;
-  } out;
+  MemoryWriter out;
   summary->save(out);
   auto again = make_summary(setup);
   {
-    ByteReader in(out.all, "cache");
+    ByteReader in(out.bytes, "cache");
     again->load(in);
   }
   EXPECT_TRUE(same(again->kept(), summary->kept()));
   // Files from before had no mark and no counts.
-  ByteReader old(std::span(out.all).subspan(8), "old.cache");
+  ByteReader old(std::span(out.bytes).subspan(8), "old.cache");
   EXPECT_THAT(error_of([&] { again->load(old); }), testing::HasSubstr("older mode=theory"));
 }
 

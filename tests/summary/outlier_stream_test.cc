@@ -139,16 +139,10 @@ TEST(OutlierStream, GoesOnToTheBitAfterSavingAndUnites) {
       setup_of("balancekv:outliers=yes,outlier-layer=0,dilate=5", Protocol::stream, 120, tokens);
   auto whole = make_summary(setup), first = make_summary(setup), second = make_summary(setup);
   whole->absorb(tokens.block(0, 700));
-  struct Bytes : ByteWriter {
-    void write(const void* data, std::size_t size) override {
-      const auto* from = static_cast<const std::byte*>(data);
-      all.insert(all.end(), from, from + size);
-    }
-    std::vector<std::byte> all;
-  } out;
+  MemoryWriter out;
   whole->save(out);
   {
-    ByteReader in(out.all, "cache");
+    ByteReader in(out.bytes, "cache");
     first->load(in);
   }
   for (Summary* summary : {whole.get(), first.get()}) summary->absorb(tokens.block(700, 300));
