@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "base/fail.h"
+#include "text/tokenizer/wire_format.h"
 
 namespace ballast {
 namespace {
@@ -32,6 +32,12 @@ class Trie {
         leaves_(size_, kUnknown) {}
 
   void check() { walk(0, offset(u32_at(units_, 0)), 0); }
+
+  /// See keeps_words_apart(). The trie was checked.
+  bool keeps_words_apart() {
+    visited_.assign(size_, 0);
+    return visit(0, offset(u32_at(units_, 0)), nothing, false);
+  }
 
  private:
   static constexpr std::int16_t kUnknown = -1, kOpen = -2;
@@ -67,56 +73,44 @@ class Trie {
     return most;
   }
 
+  enum Before : std::uint8_t { nothing, a_word, the_first_space, another };
+
+  /// Every text to replace below the node. `before`: what stands before the next byte; `word`: a
+  /// letter or a digit is on the way.
+  bool visit(std::size_t node, std::size_t base, Before before, bool word) {
+    const auto bit = static_cast<std::uint8_t>(1u << (2 * before + (word ? 1 : 0)));
+    if ((visited_[node] & bit) != 0) return true;
+    visited_[node] |= bit;
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::size_t child = base ^ byte;
+      const std::uint32_t unit = u32_at(units_, child);
+      if ((unit & (1u << 31 | 0xffu)) != byte) continue;
+      const bool is_leaf = (unit >> 8 & 1) != 0;
+      const bool in_word = is_word(static_cast<char>(byte));
+      if (byte == ' ' && (before == a_word || (before == nothing && is_leaf))) return false;
+      if (in_word && before == the_first_space) return false;
+      const std::size_t next = child ^ offset(unit);
+      if ((word || in_word) && is_leaf) {
+        std::string_view text = texts_.substr(u32_at(units_, next) & 0x7fffffffu);
+        text = text.substr(0, text.find('\0'));
+        if (text.empty() || text.find_first_of(" \xe2") != std::string_view::npos) return false;
+      }
+      const Before now = in_word                            ? a_word
+                         : byte == ' ' && before == nothing ? the_first_space
+                                                            : another;
+      if (!visit(child, next, now, word || in_word)) return false;
+    }
+    return true;
+  }
+
   std::string_view units_, texts_;
   const std::string& source_;
   std::size_t size_;
-  std::vector<std::int16_t> leaves_;  ///< of each unit: most matches on a way down from it
+  std::vector<std::int16_t> leaves_;   ///< of each unit: most matches on a way down from it
+  std::vector<std::uint8_t> visited_;  ///< of each unit: bits of visit()
 };
 
-/// A protocol buffer: calls `field(number, content)` for every field of bytes; false at damage.
-template <typename Field>
-bool read_fields(std::string_view bytes, Field&& field) {
-  std::size_t at = 0;
-  const auto integer = [&]() -> std::optional<std::uint64_t> {
-    std::uint64_t value = 0;
-    for (int shift = 0; shift < 64 && at < bytes.size(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(bytes[at++]);
-      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  };
-  while (at < bytes.size()) {
-    const auto key = integer();
-    if (!key) return false;
-    std::optional<std::uint64_t> size;
-    switch (*key & 7) {
-      case 0:
-        if (!integer()) return false;
-        continue;
-      case 1:
-        size = 8;
-        break;
-      case 2:
-        size = integer();
-        break;
-      case 5:
-        size = 4;
-        break;
-      default:
-        return false;
-    }
-    if (!size || *size > bytes.size() - at) return false;
-    if ((*key & 7) == 2) field(*key >> 3, bytes.substr(at, *size));
-    at += *size;
-  }
-  return true;
-}
-
-}  // namespace
-
-void check_character_map(std::string_view map, const std::string& source) {
-  if (map.empty()) return;
+Trie read_trie(std::string_view map, const std::string& source) {
   const std::size_t size = map.size() < sizeof(std::uint32_t) ? 0 : u32_at(map, 0);
   require(size >= sizeof(std::uint32_t) && size % sizeof(std::uint32_t) == 0 &&
               size < map.size() - sizeof(std::uint32_t) && map.back() == '\0',
@@ -124,16 +118,26 @@ void check_character_map(std::string_view map, const std::string& source) {
           "{}: precompiled_charsmap: {} bytes are no compiled rules; write the tokenizer again",
           source, map.size());
   map.remove_prefix(sizeof(std::uint32_t));
-  Trie(map.substr(0, size), map.substr(size), source).check();
+  return {map.substr(0, size), map.substr(size), source};
+}
+
+}  // namespace
+
+void check_character_map(std::string_view map, const std::string& source) {
+  if (!map.empty()) read_trie(map, source).check();
+}
+
+bool keeps_words_apart(std::string_view map) {
+  return map.empty() || read_trie(map, "").keeps_words_apart();
 }
 
 void check_character_maps(std::string_view model, const std::string& source) {
   // ModelProto: normalizer_spec = 3, denormalizer_spec = 5; NormalizerSpec: the map = 2.
   bool whole = true;
-  whole &= read_fields(model, [&](std::uint64_t number, std::string_view spec) {
-    if (number != 3 && number != 5) return;
-    whole &= read_fields(spec, [&](std::uint64_t field, std::string_view map) {
-      if (field == 2) check_character_map(map, source);
+  whole &= read_fields(model, [&](const WireField& spec) {
+    if (spec.number != 3 && spec.number != 5) return;
+    whole &= read_fields(spec.bytes, [&](const WireField& field) {
+      if (field.number == 2) check_character_map(field.bytes, source);
     });
   });
   require(whole, ErrorCode::bad_file, "{}: not a SentencePiece model (no protocol buffer)", source);

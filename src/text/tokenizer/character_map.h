@@ -15,4 +15,15 @@ void check_character_map(std::string_view map, const std::string& source);
 /// protocol buffer.
 void check_character_maps(std::string_view model, const std::string& source);
 
+/// A letter or a digit of ASCII.
+inline bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// Whether the rules of a map that was checked leave "a b" in two words, for any a and b that
+/// is_word() and whatever is around them: no text to replace is the space, begins with it and such
+/// a b, or holds such an a before a space; and what replaces a text with such a letter or digit is
+/// not empty and has no space and no U+2581 (nor any character whose first byte is the same).
+bool keeps_words_apart(std::string_view map);
+
 }  // namespace ballast

@@ -2,15 +2,19 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <exception>
 
 #include "base/fail.h"
 #include "text/tokenizer/character_map.h"
+#include "text/tokenizer/wire_format.h"
 
 namespace ballast {
 namespace {
+
+constexpr std::string_view kSpace = "\u2581";
 
 // Protocol buffers' wire format, as far as a ModelProto needs it (developers.google.com,
 // protocol-buffers, encoding; field numbers from sentencepiece_model.proto).
@@ -59,6 +63,7 @@ SentencePieceModel::SentencePieceModel(const std::string& serialized, const std:
   }
   require(problem.empty(), ErrorCode::bad_file, "{}: not a SentencePiece model ({})", source,
           one_line(problem));
+  cuts_ = find_cuts(serialized);
 }
 
 SentencePieceModel::~SentencePieceModel() = default;
@@ -91,11 +96,54 @@ Vocabulary SentencePieceModel::vocabulary() const {
   return vocabulary;
 }
 
-void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) const {
+SentencePieceModel::Cuts SentencePieceModel::find_cuts(std::string_view serialized) const {
+  // Every space of a normalised text then begins a piece that is known, so that no run of unknown
+  // ones, which the library joins, crosses it.
+  const int space = processor_->PieceToId(kSpace);
+  if (processor_->IdToPiece(space) != kSpace || processor_->IsUnknown(space) ||
+      processor_->IsControl(space) || processor_->IsUnused(space))
+    return Cuts::none;
+  for (int i = 0; i < processor_->GetPieceSize(); ++i) {
+    std::string_view piece = processor_->IdToPiece(i);
+    while (piece.starts_with(kSpace)) piece.remove_prefix(kSpace.size());
+    if (piece.find(kSpace) != std::string_view::npos || piece.find(' ') != std::string_view::npos)
+      return Cuts::none;
+  }
+  // ModelProto: trainer_spec = 2, normalizer_spec = 3. What a file leaves out has its default.
+  std::uint64_t kind = 1, prefix = 1, remove_extra = 1, escape = 1, suffix = 0;
+  bool apart = true;
+  read_fields(serialized, [&](const WireField& spec) {
+    if (spec.number != 2 && spec.number != 3) return;
+    read_fields(spec.bytes, [&](const WireField& field) {
+      if (spec.number == 2 && field.number == 3) kind = field.integer.value_or(0);
+      if (spec.number == 2 && field.number == 24) suffix = field.integer.value_or(1);
+      if (spec.number == 3 && field.number == 2) apart &= keeps_words_apart(field.bytes);
+      if (spec.number == 3 && field.number == 3) prefix = field.integer.value_or(0);
+      if (spec.number == 3 && field.number == 4) remove_extra = field.integer.value_or(0);
+      if (spec.number == 3 && field.number == 5) escape = field.integer.value_or(0);
+    });
+  });
+  const bool by_pieces = kind == 1 || kind == 2;  // unigram or byte-pair encoding
+  if (!apart || !by_pieces || suffix != 0 || escape == 0) return Cuts::none;
+  if (prefix != 0) return Cuts::drop_space;
+  return remove_extra != 0 ? Cuts::none : Cuts::keep_space;
+}
+
+void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out,
+                                std::size_t part) const {
   std::vector<int> ids;
-  const auto status = processor_->Encode(text, &ids);
-  require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
-  out.insert(out.end(), ids.begin(), ids.end());
+  while (true) {
+    std::size_t end = cuts_ == Cuts::none ? text.size() : std::max<std::size_t>(part, 1);
+    while (end + 1 < text.size() &&
+           !(text[end] == ' ' && is_word(text[end - 1]) && is_word(text[end + 1])))
+      ++end;
+    if (end + 1 >= text.size()) end = text.size();
+    const auto status = processor_->Encode(text.substr(0, end), &ids);
+    require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (end == text.size()) return;
+    text.remove_prefix(cuts_ == Cuts::drop_space ? end + 1 : end);
+  }
 }
 
 std::string serialize(const SentencePieceParts& parts) {

@@ -98,5 +98,50 @@ TEST(CharacterMap, EveryReaderOfModelsChecksIt) {
   EXPECT_THAT(load("\x1b"), HasSubstr("a.model: not a SentencePiece model"));
 }
 
+TEST(CharacterMap, RulesThatCrossWordsAreSeen) {
+  struct Rule {
+    std::string from, to;
+  };
+  const auto apart = [](const Rule& rule) {
+    std::size_t at = 0, base = 256;  // the node, and its children
+    std::vector<std::uint32_t> units(256 * (rule.from.size() + 2), 1u << 31);
+    units[0] = to(base);
+    for (std::size_t i = 0; i < rule.from.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(rule.from[i]);
+      at = base ^ byte;
+      const std::size_t next = 256 * (i + 2);
+      units[at] = byte | to(at ^ next);
+      if (i + 1 == rule.from.size()) units[at] |= kLeaf, units[next] = 1u << 31 | 0;
+      base = next;
+    }
+    const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+    std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
+    bytes.append(reinterpret_cast<const char*>(units.data()), size) += rule.to + '\0';
+    EXPECT_EQ(error_of(bytes), "") << rule.from;
+    return keeps_words_apart(bytes);
+  };
+  EXPECT_TRUE(keeps_words_apart(""));
+  for (const Rule& rule : {Rule{"A", "a"},
+                           {"ab", "c"},
+                           {"\xc2\xa0", " "},
+                           {"\xc2\xa8", " x"},
+                           {" \xcc\x88", "y"},
+                           {"-", ""},
+                           {"- b", "c"},
+                           {"\t", " "}})
+    EXPECT_TRUE(apart(rule)) << rule.from;
+  for (const Rule& rule : {Rule{" ", "x"},
+                           {"a ", "x"},
+                           {"-a ", "x"},
+                           {" a", "x"},
+                           {" 1x", "x"},
+                           {"A", ""},
+                           {"A", "a "},
+                           {"A", " "},
+                           {"a-", " "},
+                           {"a", "\u2581"}})
+    EXPECT_FALSE(apart(rule)) << rule.from;
+}
+
 }  // namespace
 }  // namespace ballast
