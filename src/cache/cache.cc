@@ -177,15 +177,18 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
                 options.policy.memory("bytes").unit != MemorySize::Unit::share,
             "method {}: a stream of unknown length has no share: bytes=256M or bytes=40K/token",
             info.name);
+    // Methods that never fail here may have no such keys to name.
     const ReplayScore score = options.policy.attention_stats().replay;
-    require(score == ReplayScore::max || score == ReplayScore::plain,
-            "method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
-            info.name, options.policy.choice("score"));
-    require(rest_of(options.policy,
-                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
-                    .kind == Rest::none,
-            "method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
-            options.policy.choice("rest"));
+    if (score != ReplayScore::max && score != ReplayScore::plain) {
+      fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
+           info.name, options.policy.choice("score"));
+    }
+    if (rest_of(options.policy,
+                replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
+            .kind != Rest::none) {
+      fail("method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
+           options.policy.choice("rest"));
+    }
   }
   if (options.policy.attention_stats().refit) {
     require(!stream && shape.alibi_slopes.empty(),

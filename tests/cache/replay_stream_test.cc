@@ -93,6 +93,21 @@ TEST(ReplayStream, HoldsItsBudgetAfterEveryChunk) {
   }
 }
 
+TEST(ReplayStream, EveryMethodThatReadsTwiceHoldsItsBudget) {
+  const Chunks c;
+  const auto most = static_cast<std::size_t>(0.25 * static_cast<double>(c.exact()));
+  for (const char* method : {"kvzip", "kvzip-plus", "replay"}) {
+    Cache cache(c.text.shape, options_of(fmt::format("{}:bytes=1/4,chunk=16,sink=1", method),
+                                         Protocol::stream, kTokens));
+    std::size_t chunks = 0;
+    c.read(cache, kTokens, 7, [&] {
+      ++chunks;
+      EXPECT_LE(cache.bytes().total(), most) << method << " at " << cache.tokens();
+    });
+    EXPECT_GT(chunks, 5u) << method;
+  }
+}
+
 /// The entries of one head as they lie, decoded.
 struct Entries {
   std::vector<std::vector<double>> keys, values;

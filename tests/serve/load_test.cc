@@ -9,6 +9,7 @@
 
 #include "cli/program.h"
 #include "process_threads.h"
+#include "resident_memory.h"
 #include "serve/client.h"
 #include "temp_dir.h"
 
@@ -17,14 +18,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
-
-/// Resident bytes of this process.
-std::size_t resident() {
-  std::ifstream in("/proc/self/statm");
-  std::size_t size = 0, pages = 0;
-  in >> size >> pages;
-  return pages * 4096;
-}
 
 Json request(int number) {
   return {{"prompt", fmt::format("record {}: the number is {}.\nrecord {}: the number is", number,
@@ -145,13 +138,13 @@ void load(std::size_t streams, double seconds) {
   // Threads have their memory, and caches theirs, after a first round.
   std::atomic<std::size_t> rounds = 0;
   clients([&] { return rounds++ < 4 * streams; });
-  [[maybe_unused]] const std::size_t before = resident();
+  [[maybe_unused]] const std::size_t before = resident_memory();
   clients([&] { return std::chrono::steady_clock::now() < end; });
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(whole, static_cast<int>(streams));
   EXPECT_GT(left, 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which note what is accessed
-  EXPECT_LT(resident(), before + (std::size_t{64} << 20));
+  EXPECT_LT(resident_memory(), before + (std::size_t{64} << 20));
 #endif
   EXPECT_LE(server.metric("memory_taken_bytes"), static_cast<double>(options.memory));
   for (int i = 0; i < 200 && server.metric("streams") > 0; ++i) {
@@ -160,7 +153,7 @@ void load(std::size_t streams, double seconds) {
   EXPECT_EQ(server.metric("streams"), 0);
   EXPECT_EQ(server.metric("requests_queued"), 0);
   fmt::print("{} whole answers, {} wrong, {} clients left, {} MiB before, {} after\n", whole.load(),
-             wrong.load(), left.load(), before >> 20, resident() >> 20);
+             wrong.load(), left.load(), before >> 20, resident_memory() >> 20);
 }
 
 /// A request that no client library sends.
@@ -208,7 +201,7 @@ void malformed(int count) {
   std::mt19937 random(5);
   std::size_t before = 0;
   for (int i = 0; i < count; ++i) {
-    if (i == count / 10) before = resident();
+    if (i == count / 10) before = resident_memory();
     const std::string text = broken(random);
     const Raw raw(server.port());
     ASSERT_TRUE(raw.connected()) << i;
@@ -216,7 +209,7 @@ void malformed(int count) {
     raw.end();
     ASSERT_THAT(raw.read(), StartsWith("HTTP/1.1 4")) << i << ": " << text.substr(0, 300);
   }
-  EXPECT_LT(resident(), before + (std::size_t{64} << 20));
+  EXPECT_LT(resident_memory(), before + (std::size_t{64} << 20));
   EXPECT_EQ(server.post("/v1/completions", request(1)).status, 200);
 }
 
