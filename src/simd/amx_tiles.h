@@ -1,4 +1,4 @@
-// Tiles of AMX: eight registers of up to 16 rows of 64 bytes, and products of int8.
+// Tiles of AMX: eight registers of up to 16 rows of 64 bytes, and products of int8 and of bfloat16.
 //
 // Assembly: GCC 12's intrinsics do not tell the compiler which memory they read, so that stores may
 // move behind them.
@@ -24,7 +24,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-/// The instructions. Needs has_amx_int8(). Tests have the same functions in C++.
+/// The instructions. Needs has_amx_int8(), bfloat16 has_amx_bf16(). Tests have the same functions
+/// in C++.
 struct AmxTiles {
 #if defined(__x86_64__)
   static BALLAST_INLINE void configure(const TileConfig& config) {
@@ -48,6 +49,18 @@ struct AmxTiles {
   template <int sum, int a, int b>
   static BALLAST_INLINE void dot_add() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
+  /// The same for unsigned a.
+  template <int sum, int a, int b>
+  static BALLAST_INLINE void dot_add_unsigned() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
+  /// The same for pairs of bfloat16: of a[m][2q + i] · b[q][2n + i] the sum over all q is made for
+  /// each i alone, from 0 on, each product added with one rounding; then both are added, and that
+  /// to sum[m][n]. Subnormal results become zeros.
+  template <int sum, int a, int b>
+  static BALLAST_INLINE void dot_add_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
   }
 #else
   static void configure(const TileConfig&) {}

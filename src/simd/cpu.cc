@@ -22,6 +22,7 @@ HWY_AFTER_NAMESPACE();
 #endif
 
 #include "base/fail.h"
+#include "simd/bf16_tiles.h"
 
 namespace ballast {
 namespace {
@@ -33,20 +34,35 @@ std::optional<bool> forced_prefetch_to_l1;
 
 std::optional<bool> forced_amx;
 
+#if defined(__x86_64__) && defined(__linux__)
+// Of tiles: leaf 7, edx. False where cpuid has no such leaf.
+bool has_instructions(unsigned wanted) {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & wanted) == wanted;
+}
+#endif
+
 // The processor has int8 tiles, the system saves them, and it grants them to this process.
 bool tiles_are_granted() {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned kOsSavesState = 1u << 27;                 // leaf 1, ecx: OSXSAVE
-  constexpr unsigned kTileInstructions = 1u << 24 | 1u << 25;  // leaf 7, edx: tiles, int8
+  constexpr unsigned kTileInstructions = 1u << 24 | 1u << 25;  // tiles, int8
   constexpr unsigned kTileStates = 1u << 17 | 1u << 18;        // XCR0: configuration, data
   constexpr long kAskForState = 0x1023, kTileData = 18;        // ARCH_REQ_XCOMP_PERM
   unsigned a, b, c, d;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsSavesState) == 0) return false;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  if ((d & kTileInstructions) != kTileInstructions) return false;
+  if (!has_instructions(kTileInstructions)) return false;
   asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
   if ((a & kTileStates) != kTileStates) return false;
   return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+bool processor_has_bf16_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  return has_instructions(1u << 22);
 #else
   return false;
 #endif
@@ -84,9 +100,17 @@ int detail::ask_for_tiles() {
   return found;
 }
 
+int detail::try_bf16_tiles() {
+  const bool there = forced_amx ? *forced_amx : processor_has_bf16_tiles();
+  const int found = there && bf16_tiles_add_as_vectors() ? kTiles : kNoTiles;
+  bf16_tiles.store(found, std::memory_order_relaxed);
+  return found;
+}
+
 void force_amx(std::optional<bool> forced) {
   forced_amx = forced;
   detail::tiles = 0;
+  detail::bf16_tiles = 0;
 }
 
 void use_targets(std::int64_t targets, bool beyond) {

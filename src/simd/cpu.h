@@ -22,10 +22,11 @@ inline bool has(unsigned wanted) {
   return (found & wanted) == wanted;
 }
 
-/// 0 until ask_for_tiles().
-inline std::atomic<int> tiles = 0;
+/// 0 until ask_for_tiles() or try_bf16_tiles().
+inline std::atomic<int> tiles = 0, bf16_tiles = 0;
 enum Tiles : int { kNoTiles = 1, kTiles = 2 };
 int ask_for_tiles();
+int try_bf16_tiles();
 }  // namespace detail
 
 /// Whether bfloat16 dot products (vdpbf16ps) may be used: the processor has them beside the common
@@ -49,6 +50,17 @@ inline bool has_amx_int8() {
   return found == detail::kTiles;
 }
 
+/// Whether bfloat16 products of tiles may be used beside vectors, with the same bits: there are
+/// has_amx_int8() and has_avx512_bf16(), the processor has these products, too, and they add up as
+/// simd/bf16_tiles-inl.h says. The first call tries.
+inline bool has_amx_bf16() {
+  if (!has_avx512_bf16() || !has_amx_int8()) return false;
+  int found = detail::bf16_tiles.load(std::memory_order_relaxed);
+  if (found == 0) [[unlikely]]
+    found = detail::try_bf16_tiles();
+  return found == detail::kTiles;
+}
+
 /// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and neither
 /// the build nor use_targets() excludes AVX2.
 inline bool has_avx2() { return detail::has(detail::kAvx2); }
@@ -66,8 +78,9 @@ void force_prefetch_to_l1(std::optional<bool> forced);
 /// know. To be called before models and caches are made, and while nothing computes.
 void use_targets(std::int64_t targets, bool beyond);
 
-/// For tests and measurements: sets the result of has_amx_int8() where there is AVX-512; none: the
-/// processor's own. Call it when use_targets() may be called.
+/// For tests and measurements: sets the result of has_amx_int8() where there is AVX-512, and that
+/// of has_amx_bf16(), but for its trial; none: the processor's own. Call it when use_targets() may
+/// be called.
 void force_amx(std::optional<bool> forced);
 
 /// What of the processor a measurement uses.

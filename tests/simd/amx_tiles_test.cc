@@ -38,6 +38,24 @@ TEST(AmxTiles, TargetsAreWhatKernelsAreToldOf) {
 }
 
 #if defined(__x86_64__) && defined(__linux__)
+TEST(AmxTiles, Bf16IsUsedWhereItAddsUpAsVectorsDo) {
+  if (!has_avx512_vnni() || !has_avx512_bf16()) GTEST_SKIP() << "needs AVX512_BF16 beside tiles";
+  {
+    const test::TrappedTiles tiles;
+    EXPECT_TRUE(tiles.real() || has_amx_bf16());
+  }
+  force_amx(false);
+  EXPECT_FALSE(has_amx_bf16());
+  force_amx({});
+  const test::TrappedTiles tiles;
+  if (tiles.real()) return;
+  test::bf16_one_by_one = true;
+  force_amx(true);
+  EXPECT_FALSE(has_amx_bf16());
+  EXPECT_TRUE(has_amx_int8());
+  test::bf16_one_by_one = false;
+}
+
 TEST(AmxTiles, TheRooflineCountsItsProducts) {
   if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI beside the emulated tiles";
   const test::TrappedTiles tiles;

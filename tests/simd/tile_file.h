@@ -2,6 +2,7 @@
 // the kernels' packing and loops do is checked where no processor has them.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,10 @@
 #include "simd/amx_tiles.h"
 
 namespace ballast::test {
+
+/// For tests of what becomes of a processor with another order: a step's products of
+/// bfloat16 are added one by one.
+inline bool bf16_one_by_one = false;
 
 /// The tile registers of a thread. What faults on a processor throws.
 class TileFile {
@@ -54,22 +59,18 @@ class TileFile {
       std::memcpy(row, bytes_[tile][r], config_.row_bytes[tile]);
     }
   }
-  /// tdpbssd
-  void dot_add(int sum, int a, int b) {
-    for (int tile : {sum, a, b}) check_tile(tile);
-    check(sum != a && sum != b && a != b, "tiles of a product are the same");
-    const int rows = config_.rows[sum], bytes = config_.row_bytes[sum],
-              depth = config_.row_bytes[a];
-    check(config_.rows[a] == rows && config_.row_bytes[b] == bytes && bytes % 4 == 0 &&
-              depth % 4 == 0 && config_.rows[b] == depth / 4,
-          "shapes of a product");
-    for (int m = 0; m < rows; ++m) {
-      for (int n = 0; n < bytes / 4; ++n) {
+  /// tdpbssd, or tdpbusd, where a is unsigned.
+  void dot_add(int sum, int a, int b, bool is_unsigned = false) {
+    check_product(sum, a, b);
+    const int depth = config_.row_bytes[a];
+    for (int m = 0; m < config_.rows[sum]; ++m) {
+      for (int n = 0; n < config_.row_bytes[sum] / 4; ++n) {
         std::int32_t total;
         std::memcpy(&total, bytes_[sum][m] + 4 * n, 4);
         for (int q = 0; q < depth / 4; ++q) {
           for (int i = 0; i < 4; ++i) {
-            const auto x = static_cast<std::int8_t>(bytes_[a][m][4 * q + i]);
+            const std::uint8_t byte = bytes_[a][m][4 * q + i];
+            const int x = is_unsigned ? byte : static_cast<std::int8_t>(byte);
             const auto y = static_cast<std::int8_t>(bytes_[b][q][4 * n + i]);
             total = static_cast<std::int32_t>(static_cast<std::uint32_t>(total) +
                                               static_cast<std::uint32_t>(x * y));
@@ -79,8 +80,47 @@ class TileFile {
       }
     }
   }
+  /// tdpbf16ps
+  void dot_add_bf16(int sum, int a, int b) {
+    check_product(sum, a, b);
+    const int depth = config_.row_bytes[a];
+    for (int m = 0; m < config_.rows[sum]; ++m) {
+      for (int n = 0; n < config_.row_bytes[sum] / 4; ++n) {
+        float parts[2] = {};
+        for (int q = 0; q < depth / 4; ++q) {
+          for (int i = 0; i < 2; ++i) {
+            const float x = bf16(bytes_[a][m] + 4 * q + 2 * i);
+            const float y = bf16(bytes_[b][q] + 4 * n + 2 * i);
+            float& part = parts[bf16_one_by_one ? 0 : i];
+            part = flushed(std::fma(x, y, part));
+          }
+        }
+        float total;
+        std::memcpy(&total, bytes_[sum][m] + 4 * n, 4);
+        total = flushed(flushed(total) + flushed(parts[0] + parts[1]));
+        std::memcpy(bytes_[sum][m] + 4 * n, &total, 4);
+      }
+    }
+  }
 
  private:
+  static float flushed(float x) {
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+  }
+  static float bf16(const std::uint8_t* at) {
+    const std::uint32_t bits = std::uint32_t{at[1]} << 24 | std::uint32_t{at[0]} << 16;
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return flushed(x);
+  }
+  void check_product(int sum, int a, int b) const {
+    for (int tile : {sum, a, b}) check_tile(tile);
+    check(sum != a && sum != b && a != b, "tiles of a product are the same");
+    const int depth = config_.row_bytes[a];
+    check(config_.rows[a] == config_.rows[sum] && config_.row_bytes[b] == config_.row_bytes[sum] &&
+              config_.row_bytes[sum] % 4 == 0 && depth % 4 == 0 && config_.rows[b] == depth / 4,
+          "shapes of a product");
+  }
   static void check(bool right, const char* what) {
     if (!right) throw std::logic_error(std::string("tiles: wrong ") + what);
   }

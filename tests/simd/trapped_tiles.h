@@ -19,8 +19,9 @@
 
 namespace ballast::test {
 
-/// While it lives, has_amx_int8() is true where has_avx512_vnni() is, and tile instructions of all
-/// threads work. Where the processor has tiles, it does the work.
+/// While it lives, has_amx_int8() is true where has_avx512_vnni() is, has_amx_bf16() where
+/// has_avx512_bf16() is, and tile instructions of all threads work. Where the processor has tiles,
+/// it does the work.
 class TrappedTiles {
  public:
   TrappedTiles() : real_(has_amx_int8()) {
@@ -46,7 +47,7 @@ class TrappedTiles {
   bool real() const { return real_; }
 
  private:
-  /// A decoded instruction: three-byte VEX, map 0F38, opcodes 49, 4B and 5E.
+  /// A decoded instruction: three-byte VEX, map 0F38, opcodes 49, 4B, 5C and 5E.
   struct Instruction {
     std::uint8_t prefix = 0;  ///< pp: none, 66, F3, F2
     std::uint8_t opcode = 0;
@@ -126,7 +127,12 @@ class TrappedTiles {
         file.store(i.reg, reinterpret_cast<void*>(i.address), i.index);
         return true;
       case 0x5e << 2 | kF2:
-        file.dot_add(i.reg, i.rm, i.v);
+      case 0x5e << 2 | k66:
+        file.dot_add(i.reg, i.rm, i.v, i.prefix == k66);
+        products_.fetch_add(1, std::memory_order_relaxed);
+        return true;
+      case 0x5c << 2 | kF3:
+        file.dot_add_bf16(i.reg, i.rm, i.v);
         products_.fetch_add(1, std::memory_order_relaxed);
         return true;
       default:
