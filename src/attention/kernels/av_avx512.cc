@@ -2,48 +2,19 @@
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
+#include "attention/kernels/amx.h"
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
 
 #if HWY_ARCH_X86 && defined(__GNUC__)
-#include "attention/kernels/av_avx512-inl.h"
+#include "attention/kernels/av_pairs_avx512-inl.h"
 
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+#include "simd/bf16_tiles-inl.h"
 namespace ballast::kernels::avx512 {
 namespace {
 
 constexpr std::size_t kMostQueries = 128;  // whose weights are rounded to bf16 at a time
-
-// The values of a block, two entries interleaved: a vector holds 16 columns of both.
-class Pairs : public Steps<2> {
- public:
-  explicit Pairs(const RowsView& values)
-      : Steps(values), rest_(static_cast<__mmask16>((1u << (values.dim % kWide)) - 1)) {}
-
-  std::size_t columns() const { return up(dim(), kWide) / kWide; }  // vectors
-  std::size_t whole_columns() const { return dim() / kWide; }
-  // Loads a column of two rows; all 16 elements exist unless kMaybeRest.
-  template <bool kMaybeRest>
-  BALLAST_INLINE __m512i load(const RowSet& rows, std::size_t column) const {
-    const std::byte* at = opaque(rows.data) + column * 2 * kWide;
-    const bool rest = kMaybeRest && (column + 1) * kWide > dim();
-    const auto row = [&](const std::byte* data) BALLAST_INLINE_LAMBDA {
-      if (rest) return _mm256_maskz_loadu_epi16(rest_, data);
-      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
-    };
-    return _mm512_inserti64x4(_mm512_castsi256_si512(row(at)), row(at + rows.stride), 1);
-  }
-  // Interleaves the two loaded rows.
-  BALLAST_INLINE static __m512i interleave(__m512i rows) {
-    const auto word = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const auto order = _mm512_add_epi16(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x00010001)),
-                                        _mm512_set1_epi32(0x00100000));
-    return _mm512_permutexvar_epi16(order, rows);
-  }
-
- private:
-  __mmask16 rest_;
-};
 
 constexpr std::size_t kPairs = kEntryBlock / 2;
 
@@ -143,6 +114,55 @@ BALLAST_INLINE void add_tile(Columns& columns, const std::uint32_t* weights, std
   });
 }
 
+// The same in the order of tiles (simd/bf16_tiles-inl.h).
+template <std::size_t Q, std::size_t C, typename Columns>
+BALLAST_INLINE void add_tile_in_order(Columns& columns, const std::uint32_t* weights,
+                                      std::size_t steps, std::size_t first, const Sums& sums) {
+  __m512i part[Q][C];
+  // In memory, from where they are needed every eighth step only.
+  alignas(64) float half[Q][C][kWide], sum[Q][C][kWide];
+  const auto all = [&](const auto& action) BALLAST_INLINE_LAMBDA {
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA { action(q, c); });
+    });
+  };
+  const auto clear = [&](auto q, auto c)
+                         BALLAST_INLINE_LAMBDA { part[q][c] = _mm512_setzero_si512(); };
+  all(clear);
+  all([&](auto q, auto c) BALLAST_INLINE_LAMBDA { _mm512_store_si512(sum[q][c], part[q][c]); });
+  constexpr std::size_t kHalf = kTileStepWords / 2;
+  for (std::size_t begin = 0; begin < steps; begin += kHalf) {
+    const std::size_t end = std::min(begin + kHalf, steps);
+    for (std::size_t s = begin; s < end; ++s) {
+      columns.step(s);
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        const auto w = broadcast(weights + q * kPairs + s);
+        unroll<C>([&](auto c) BALLAST_INLINE_LAMBDA {
+          if constexpr (q == 0) columns.before(c);
+          part[q][c] = (__m512i)_mm512_dpbf16_ps((__m512)part[q][c], (__m512bh)columns.column(c),
+                                                 (__m512bh)w);
+          in_order(part[q][c]);
+          if constexpr (q == 0) columns.after(c);
+        });
+      });
+    }
+    if (begin % kTileStepWords == 0) {
+      all([&](auto q, auto c)
+              BALLAST_INLINE_LAMBDA { _mm512_store_si512(half[q][c], part[q][c]); });
+      all(clear);
+      if (end < steps) continue;
+    }
+    all([&](auto q, auto c) BALLAST_INLINE_LAMBDA {
+      _mm512_store_ps(sum[q][c], add_tile_step(_mm512_load_ps(sum[q][c]),
+                                               _mm512_load_ps(half[q][c]), (__m512)part[q][c]));
+    });
+    all(clear);
+  }
+  all([&](auto q, auto c)
+          BALLAST_INLINE_LAMBDA { sums.add(q, first + c, _mm512_load_ps(sum[q][c])); });
+}
+
+template <bool kAsTiles>
 void add_pairs(const Pairs& values, const float* weights, std::size_t count, const Sums& sums,
                const PrefetchRange* range) {
   alignas(64) std::uint32_t rounded[kMostQueries * kPairs];
@@ -159,7 +179,11 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
         for (; first + C <= (C > 1 ? whole : values.columns()); first += C) {
           for_cache_level([&]<CacheLevel kLevel>() {
             FreshPairs<C, kLevel> columns(values, first, prefetcher);
-            add_tile<Q, C>(columns, rounded, values.count(), first, sums);
+            if constexpr (kAsTiles) {
+              add_tile_in_order<Q, C>(columns, rounded, values.count(), first, sums);
+            } else {
+              add_tile<Q, C>(columns, rounded, values.count(), first, sums);
+            }
           });
         }
       };
@@ -168,6 +192,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
     });
     return;
   }
+  if constexpr (kAsTiles) return;  // tiles multiply more
   __m512i kept[kPairs * kMaxDim / kWide];
   Prefetcher prefetcher(values.view(), range, values.columns() * values.count());
   for (std::size_t s = 0; s < values.count(); ++s) {
@@ -191,19 +216,31 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
   of_columns.template operator()<1>();
 }
 
+// A function of its own, so that its stack is none of av_block()'s.
+__attribute__((noinline)) void add_as_tiles(const Pairs& values, const float* weights,
+                                            std::size_t count, const Sums& sums,
+                                            const PrefetchRange* range) {
+  const FlushedSubnormals flushed;
+  add_pairs<true>(values, weights, count, sums, range);
+}
+
 }  // namespace
 
 void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
               float* sums, const PrefetchRange* range) {
   if (values.rows == 0) return;
+  if (amx::multiplies(values.type, count)) {
+    return amx::av_block(values, weights, count, factors, sums, range);
+  }
   if (values.type != StorageType::bf16) {
     return av_integers(values, weights, count, factors, sums, range);
   }
   const Pairs pairs(values);
   const Sums all{factors, sums, packed_size(values.dim)};
+  if (has_amx_bf16()) return add_as_tiles(pairs, weights, count, all, range);
   for (std::size_t q = 0; q < count; q += kMostQueries) {
-    add_pairs(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q), all.from(q),
-              range);
+    add_pairs<false>(pairs, weights + q * kEntryBlock, std::min(kMostQueries, count - q),
+                     all.from(q), range);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "attention/kernels/packed_query_avx512-inl.h"
 
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+#include "simd/bf16_tiles-inl.h"
 namespace ballast::kernels::avx512 {
 namespace {
 
@@ -32,13 +33,18 @@ inline __m256i bf16_words(__m512 x) {
       _mm512_mask_mov_epi32(_mm512_or_si512(sign, finite), nan, _mm512_set1_epi32(0x7FC0)));
 }
 
+// Behind the row stands a copy in the order of tiles, where they are used, else zeros.
 void pack_bf16(std::span<const float> row, float* out) {
+  const std::size_t size = packed_size(row.size());
   auto* words = reinterpret_cast<std::uint16_t*>(out);
-  for (std::size_t i = 0; i < packed_size(row.size()); i += kWide) {
+  for (std::size_t i = 0; i < size; i += kWide) {
     const auto numbers = _mm512_maskz_loadu_ps(lanes_of(row, i), row.data() + i);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + i), bf16_words(numbers));
   }
-  std::fill(words + packed_size(row.size()), words + 2 * packed_size(row.size()), std::uint16_t{0});
+  if (!has_amx_bf16()) return std::fill(words + size, words + 2 * size, std::uint16_t{0});
+  for (std::size_t i = 0; i < size; i += 2 * kWide) {
+    _mm512_storeu_si512(words + size + i, tile_order(_mm512_loadu_si512(words + i)));
+  }
 }
 
 // The largest magnitude; NaN if any element is not finite.

@@ -2,6 +2,7 @@
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
 
+#include "attention/kernels/amx.h"
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
 
@@ -9,6 +10,7 @@
 #include "attention/kernels/qk_int16_avx512-inl.h"
 
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
+#include "simd/bf16_tiles-inl.h"
 namespace ballast::kernels::avx512 {
 namespace {
 
@@ -66,6 +68,58 @@ struct Tile<StorageType::bf16, Q, G> {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
         _mm512_storeu_ps(input.logit(q, g), (__m512)sums[q][g]);
       });
+    });
+  }
+};
+
+// The same in the order of tiles (simd/bf16_tiles-inl.h), a step of which is two pieces.
+template <std::size_t Q, std::size_t G>
+struct OrderedTile {
+  template <typename Words>
+  BALLAST_INLINE static void run(Words& words, const TileInput& input) {
+    __m512i part[Q][G];
+    // In memory, from where they are needed once a piece.
+    alignas(64) float half[Q][G][kWide], sum[Q][G][kWide];
+    const auto all = [&](const auto& action) BALLAST_INLINE_LAMBDA {
+      unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { action(q, g); });
+      });
+    };
+    const auto clear = [&](auto q, auto g)
+                           BALLAST_INLINE_LAMBDA { part[q][g] = _mm512_setzero_si512(); };
+    all(clear);
+    all([&](auto q, auto g) BALLAST_INLINE_LAMBDA { _mm512_store_si512(sum[q][g], part[q][g]); });
+    const auto* queries = reinterpret_cast<const std::uint32_t*>(input.queries);
+    for (std::size_t p = 0; p < input.pieces; ++p) {
+      words.piece(p);
+      const std::uint32_t* at = opaque(queries + p * 8);
+      unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
+        const std::size_t stride = opaque(input.stride);
+        __m512i word[G];
+        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
+        unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+          const auto query = broadcast(at + q * stride + i);
+          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+            part[q][g] =
+                (__m512i)_mm512_dpbf16_ps((__m512)part[q][g], (__m512bh)word[g], (__m512bh)query);
+          });
+        });
+        words.after(i, part);
+      });
+      if (p % 2 == 0) {
+        all([&](auto q, auto g)
+                BALLAST_INLINE_LAMBDA { _mm512_store_si512(half[q][g], part[q][g]); });
+        all(clear);
+        if (p + 1 < input.pieces) continue;
+      }
+      all([&](auto q, auto g) BALLAST_INLINE_LAMBDA {
+        _mm512_store_ps(sum[q][g], add_tile_step(_mm512_load_ps(sum[q][g]),
+                                                 _mm512_load_ps(half[q][g]), (__m512)part[q][g]));
+      });
+      all(clear);
+    }
+    all([&](auto q, auto g) BALLAST_INLINE_LAMBDA {
+      _mm512_storeu_ps(input.logit(q, g), _mm512_load_ps(sum[q][g]));
     });
   }
 };
@@ -363,8 +417,8 @@ template <StorageType type>
 constexpr std::size_t kMostGroups = type == StorageType::bf16 ? 4 : 2;
 
 // Keys are transposed where they are used. Tiles span two groups, so that sums do not wait for each
-// other.
-template <StorageType type>
+// other. kAsTiles, for bf16: in the order of tiles.
+template <StorageType type, bool kAsTiles>
 void qk_few(const Keys<type>& keys, TileInput input, std::size_t count,
             const PrefetchRange* range) {
   Prefetcher prefetcher(keys.view(), range, keys.groups() * keys.pieces() * kPieceLines);
@@ -376,7 +430,7 @@ void qk_few(const Keys<type>& keys, TileInput input, std::size_t count,
         if constexpr (type == StorageType::int8 && Q > 2 && G == 2) {
           FewInt8<Q>::run(words, input);
         } else {
-          Tile<type, Q, G>::run(words, input);
+          std::conditional_t<kAsTiles, OrderedTile<Q, G>, Tile<type, Q, G>>::run(words, input);
         }
       }
     });
@@ -388,8 +442,8 @@ void qk_few(const Keys<type>& keys, TileInput input, std::size_t count,
 }
 
 template <>
-void qk_few(const Keys<StorageType::int4>& keys, TileInput input, std::size_t count,
-            const PrefetchRange* range) {
+void qk_few<StorageType::int4, false>(const Keys<StorageType::int4>& keys, TileInput input,
+                                      std::size_t count, const PrefetchRange* range) {
   Prefetcher prefetcher(keys.view(), range, keys.groups() * keys.pieces() * kPieceLines);
   in_tiles<kFewQueries>(count, [&]<std::size_t Q>(std::size_t) {
     for (std::size_t p = 0; p < keys.pieces(); ++p) {
@@ -434,14 +488,21 @@ void qk_many(const Keys<type>& keys, TileInput input, std::size_t count,
   of_groups.template operator()<1>();
 }
 
-template <StorageType type>
+template <StorageType type, bool kAsTiles = false>
 void qk(const RowsView& rows, const float* queries, std::size_t count, float* logits,
         const PrefetchRange* range) {
   const Keys<type> keys(rows);
   const Scales<> scales(rows);
   const TileInput input{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
-  if (count <= kFewQueries) return qk_few(keys, input, count, range);
-  qk_many(keys, input, count, range);
+  if (count <= kFewQueries) return qk_few<type, kAsTiles>(keys, input, count, range);
+  // Tiles multiply more.
+  if constexpr (!kAsTiles) qk_many(keys, input, count, range);
+}
+
+void qk_as_tiles(const RowsView& rows, const float* queries, std::size_t count, float* logits,
+                 const PrefetchRange* range) {
+  const FlushedSubnormals flushed;
+  qk<StorageType::bf16, true>(rows, queries, count, logits, range);
 }
 
 }  // namespace
@@ -449,9 +510,13 @@ void qk(const RowsView& rows, const float* queries, std::size_t count, float* lo
 void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
               const PrefetchRange* range) {
   if (keys.rows == 0) return;
-  const auto run = keys.type == StorageType::bf16   ? qk<StorageType::bf16>
-                   : keys.type == StorageType::int8 ? qk<StorageType::int8>
-                                                    : qk<StorageType::int4>;
+  if (amx::multiplies(keys.type, count)) {
+    return amx::qk_block(keys, queries, count, logits, range);
+  }
+  const auto run = keys.type == StorageType::int8   ? qk<StorageType::int8>
+                   : keys.type == StorageType::int4 ? qk<StorageType::int4>
+                   : has_amx_bf16()                 ? qk_as_tiles
+                                                    : qk<StorageType::bf16>;
   run(keys, queries, count, logits, range);
 }
 

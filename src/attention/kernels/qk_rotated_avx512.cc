@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "attention/kernels/amx.h"
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/rotated_avx512.h"
 
@@ -105,12 +106,7 @@ struct Keys {
           __m512i word[4];
           unroll<4>([&](auto r) BALLAST_INLINE_LAMBDA {
             __mmask64 third = 0;
-            if constexpr (type == StorageType::q3) {
-              const auto bit =
-                  _mm512_mask_blend_epi8(upper, _mm512_set1_epi8(1 << (2 * f)),
-                                         _mm512_set1_epi8(static_cast<char>(2 << (2 * f))));
-              third = _mm512_test_epi8_mask(high[r], bit);
-            }
+            if constexpr (type == StorageType::q3) third = third_bits<f>(high[r], upper);
             word[r] = tables.template words<f>(chunk[r], third);
           });
           unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
@@ -168,6 +164,9 @@ void pack_rotated(StorageType type, std::span<const float> row, float* out) {
 
 void qk_rotated(const RowsView& keys, const float* queries, std::size_t count, float* logits,
                 const PrefetchRange* range) {
+  if (amx::multiplies(keys.type, count)) {
+    return amx::qk_block(keys, queries, count, logits, range);
+  }
   const auto run = keys.type == StorageType::q4   ? qk<StorageType::q4>
                    : keys.type == StorageType::q3 ? qk<StorageType::q3>
                                                   : qk<StorageType::q2>;

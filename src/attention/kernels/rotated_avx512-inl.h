@@ -85,6 +85,15 @@ class CodeTables {
   __m512i tables_[kTables];
 };
 
+// Of q3: where the third bit of field f of each byte is set, from the high bits of the row. Bytes
+// in `upper` have it in the upper bit of two.
+template <std::size_t f>
+BALLAST_INLINE __mmask64 third_bits(__m512i high, __mmask64 upper) {
+  return _mm512_test_epi8_mask(
+      high, _mm512_mask_blend_epi8(upper, _mm512_set1_epi8(1 << (2 * f)),
+                                   _mm512_set1_epi8(static_cast<char>(2 << (2 * f)))));
+}
+
 // The rows of a block, sixteen at a time.
 template <StorageType type>
 class CodeRows {
