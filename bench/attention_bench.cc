@@ -11,10 +11,11 @@
 // Cached: the same over 512 entries again and again, on one thread: what arithmetic alone allows;
 // the best pass counts.
 //
-// Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing;
+// Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing, and
+// where tiles multiply the type beside their rate over the products that it takes (`of_tiles`);
 // `attention_sum` is what observing the attention of every entry adds.
 //
-// BALLAST_TARGET=avx2 in the environment: as on a processor without AVX-512.
+// BALLAST_TARGET=avx2 in the environment: as on a processor without AVX-512; avx512: without AMX.
 #include <benchmark/benchmark.h>
 
 #include <time.h>
@@ -26,6 +27,7 @@
 #include <random>
 #include <vector>
 
+#include "attention/kernels/amx.h"
 #include "ballast/attention.h"
 #include "ballast/threads.h"
 #include "base/thread_pool.h"
@@ -234,6 +236,12 @@ void prompt(benchmark::State& state, StorageType type) {
   state.counters["mass"] = best_with_mass / best - 1.0;
   state.counters["of_f32"] = flops / best / f32_peak();
   if (const double peak = bf16_peak(); peak > 0) state.counters["of_bf16"] = flops / best / peak;
+  const double products =
+      0.5 * (kernels::amx::tile_products(type, true) + kernels::amx::tile_products(type, false));
+  const double tiles = products == 0               ? 0.0
+                       : type == StorageType::bf16 ? bf16_tile_peak()
+                                                   : int8_tile_peak();
+  if (tiles > 0) state.counters["of_tiles"] = flops * products / best / tiles;
 }
 
 void decode_arguments(benchmark::internal::Benchmark* bench) {

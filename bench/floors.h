@@ -30,6 +30,14 @@ inline double peak_flops(double (*multiply_adds)(std::size_t)) {
   return best;
 }
 
+/// Of tiles, in bfloat16 and in int8; 0 where tiles are not used.
+inline double bf16_tile_peak() {
+  return has_amx_bf16() ? peak_flops(kernels::bf16_tile_multiply_adds) : 0.0;
+}
+inline double int8_tile_peak() {
+  return has_amx_int8() ? peak_flops(kernels::int8_tile_multiply_adds) : 0.0;
+}
+
 /// For float32, and for bfloat16; 0 where the processor has no bfloat16 instructions.
 inline double f32_peak() { return peak_flops(kernels::f32_multiply_adds); }
 inline double bf16_peak() {

@@ -125,12 +125,19 @@ void gemv(Lines& lines, const std::vector<Run>& runs) {
 
 void prefill(Lines& lines, const std::vector<Run>& attention, const std::vector<Run>& matmul) {
   lines.part("Prompts");
-  Target& attending = lines.at_least(0.5, "attention, of the bf16 peak", Kind::percent);
-  for (const Run& run : attention) {
-    if (run.kind() != "prompt" || !run.has("of_bf16")) continue;
-    attending.measured.push_back(
-        {fmt::format("{}, d = {}", run.type(), run.argument("dim")), run.counter("of_bf16")});
-  }
+  const auto attending = [&](double bound, const char* what, const char* counter,
+                             const auto& counts) {
+    Target& target = lines.at_least(bound, what, Kind::percent);
+    for (const Run& run : attention) {
+      if (run.kind() != "prompt" || !run.has(counter) || !counts(run)) continue;
+      target.measured.push_back(
+          {fmt::format("{}, d = {}", run.type(), run.argument("dim")), run.counter(counter)});
+    }
+  };
+  attending(0.5, "attention, of the bf16 peak", "of_bf16",
+            [](const Run& run) { return !run.has("of_tiles"); });
+  attending(0.35, "attention by tiles, of their peak", "of_tiles",
+            [](const Run& run) { return run.type() == "bf16" || run.type() == "int8"; });
   Target& gemm = lines.at_least(0.5, "GEMM, of the peak", Kind::percent);
   Target& threads = lines.at_least(1.8, "two threads beside one", Kind::times);
   for (const Run& run : matmul) {

@@ -46,6 +46,8 @@ std::string to_text(const Machine& m) {
   if (m.int16_flops > 0) others += fmt::format(", {:.0f} in 16-bit integers", m.int16_flops * 1e-9);
   if (m.int8_tile_flops > 0)
     others += fmt::format(", {:.0f} in int8 by tiles", m.int8_tile_flops * 1e-9);
+  if (m.bf16_tile_flops > 0)
+    others += fmt::format(", {:.0f} in bfloat16 by tiles", m.bf16_tile_flops * 1e-9);
   return fmt::format("{} thread{}: {:.1f} GB/s read, {:.0f} GFLOP/s in float32{}", m.threads,
                      m.threads == 1 ? "" : "s", m.read_bandwidth * 1e-9, m.f32_flops * 1e-9,
                      others);
@@ -57,7 +59,8 @@ Json to_json(const Machine& m) {
           {"f32_flops", m.f32_flops},
           {"bf16_flops", m.bf16_flops > 0 ? Json(m.bf16_flops) : Json()},
           {"int16_flops", m.int16_flops > 0 ? Json(m.int16_flops) : Json()},
-          {"int8_tile_flops", m.int8_tile_flops > 0 ? Json(m.int8_tile_flops) : Json()}};
+          {"int8_tile_flops", m.int8_tile_flops > 0 ? Json(m.int8_tile_flops) : Json()},
+          {"bf16_tile_flops", m.bf16_tile_flops > 0 ? Json(m.bf16_tile_flops) : Json()}};
 }
 
 Table speed_table(std::span<const SpeedRow> rows, const Peer* peer) {

@@ -118,26 +118,44 @@ double int16_multiply_adds(std::size_t rounds) {
   return has_avx512_vnni() ? int16_avx512(rounds) : int16_avx2(rounds);
 }
 
-double int8_tile_multiply_adds(std::size_t rounds) {
-  constexpr std::size_t kSums = 4, kProducts = 16 * 16 * 64;
+namespace {
+// product() multiplies four tiles, to sums of their own, which hides the latency. Returns the
+// number of tiles multiplied.
+template <typename Product>
+double tile_products(std::size_t rounds, const Product& product) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
     config.row_bytes[tile] = 64;
     config.rows[tile] = 16;
   }
   const TileScope<AmxTiles> scope(config);  // all tiles become zeros
-  for (std::size_t i = 0; i < rounds; ++i) {
-    AmxTiles::dot_add<0, 4, 6>();
-    AmxTiles::dot_add<1, 4, 7>();
-    AmxTiles::dot_add<2, 5, 6>();
-    AmxTiles::dot_add<3, 5, 7>();
-  }
-  return static_cast<double>(rounds * kSums * kProducts);
+  for (std::size_t i = 0; i < rounds; ++i) product();
+  return static_cast<double>(4 * rounds);
+}
+}  // namespace
+
+double int8_tile_multiply_adds(std::size_t rounds) {
+  return 16 * 16 * 64 * tile_products(rounds, [] {
+           AmxTiles::dot_add<0, 4, 6>();
+           AmxTiles::dot_add<1, 4, 7>();
+           AmxTiles::dot_add<2, 5, 6>();
+           AmxTiles::dot_add<3, 5, 7>();
+         });
+}
+
+double bf16_tile_multiply_adds(std::size_t rounds) {
+  return 16 * 16 * 32 * tile_products(rounds, [] {
+           AmxTiles::dot_add_bf16<0, 4, 6>();
+           AmxTiles::dot_add_bf16<1, 4, 7>();
+           AmxTiles::dot_add_bf16<2, 5, 6>();
+           AmxTiles::dot_add_bf16<3, 5, 7>();
+         });
 }
 #else
 double bf16_multiply_adds(std::size_t) { return 0; }
 double int16_multiply_adds(std::size_t) { return 0; }
 double int8_tile_multiply_adds(std::size_t) { return 0; }
+double bf16_tile_multiply_adds(std::size_t) { return 0; }
 #endif
 
 }  // namespace ballast::kernels

@@ -24,4 +24,7 @@ double int16_multiply_adds(std::size_t rounds);
 /// The same for products of tiles of int8. Requires has_amx_int8().
 double int8_tile_multiply_adds(std::size_t rounds);
 
+/// The same in bf16. Requires has_amx_bf16().
+double bf16_tile_multiply_adds(std::size_t rounds);
+
 }  // namespace ballast::kernels

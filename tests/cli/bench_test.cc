@@ -39,6 +39,7 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   expect_positive(all.at("machine"), {"read_bytes_per_second", "f32_flops"});
   EXPECT_TRUE(all.at("machine").contains("int16_flops"));
   EXPECT_EQ(all.at("machine").at("int8_tile_flops").is_null(), !has_amx_int8());
+  EXPECT_EQ(all.at("machine").at("bf16_tile_flops").is_null(), !has_amx_bf16());
   ASSERT_EQ(all.at("results").size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     const json& row = all.at("results").at(i);

@@ -26,6 +26,14 @@ inline bool multiplies(StorageType type, std::size_t queries) {
   return (type == StorageType::int8 || is_rotated(type)) && has_amx_int8() && has_avx512_bf16();
 }
 
+/// Products of tiles that a product of a query and a key takes, or of a weight and a value: of bf16
+/// for bf16, else of int8. 0 where tiles do not multiply the type. For int8 both are two digits,
+/// and 32 elements of keys, which have a scale, fill half of a tile.
+constexpr int tile_products(StorageType type, bool is_keys) {
+  if (type == StorageType::int8) return is_keys ? 4 : 2;
+  return type == StorageType::bf16 || is_rotated(type) ? 1 : 0;
+}
+
 /// qk_block() and av_block() of attention_kernels.h for least_queries() or more, with sums in the
 /// order of the row, or of the codes for rotated types. range: for bf16; integers prefetch nothing.
 void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,

@@ -13,7 +13,8 @@ struct Machine {
   double bf16_flops = 0;       ///< bfloat16 pairs, summed in float32; 0: the machine has none
   double int16_flops = 0;      ///< int16 pairs, summed in int32; 0: the machine has none
   double int8_tile_flops = 0;  ///< int8, by tiles; 0: the machine has none, or they are not used
-  /// Of vectors; GEMM by tiles has more.
+  double bf16_tile_flops = 0;  ///< bfloat16, by tiles, likewise
+  /// Of vectors; GEMM and attention by tiles have more.
   double flops() const { return std::max({f32_flops, bf16_flops, int16_flops}); }
 };
 

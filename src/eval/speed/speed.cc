@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/kernels/amx.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "eval/single_layer/mean_entries.h"
@@ -11,16 +12,37 @@
 
 namespace ballast {
 
-double ModelCost::prompt_flops(std::size_t tokens) const {
+namespace {
+
+double pairs_of(std::size_t tokens) {
   const auto n = static_cast<double>(tokens);
-  return n * layer_flops + output_flops + n * (n + 1) / 2 * pair_flops;
+  return n * (n + 1) / 2;
 }
 
-double ModelCost::prompt_floor(std::size_t tokens, const Machine& machine) const {
-  const double all = prompt_flops(tokens);
-  if (machine.int8_tile_flops == 0) return all / machine.flops();
+/// Seconds of an operation of attention.
+double pair_seconds(const Machine& machine, StorageType type, bool is_keys) {
+  const double tiles =
+      type == StorageType::bf16 ? machine.bf16_tile_flops : machine.int8_tile_flops;
+  const int products = kernels::amx::tile_products(type, is_keys);
+  return products > 0 && tiles > 0 ? products / tiles : 1 / machine.flops();
+}
+
+}  // namespace
+
+double ModelCost::prompt_flops(std::size_t tokens) const {
+  return static_cast<double>(tokens) * layer_flops + output_flops +
+         pairs_of(tokens) * (key_flops + value_flops);
+}
+
+double ModelCost::prompt_floor(std::size_t tokens, const Machine& machine, StorageType keys,
+                               StorageType values) const {
   const auto n = static_cast<double>(tokens);
-  return (all - n * tile_flops) / machine.flops() + n * int8_flops / machine.int8_tile_flops;
+  const double pairs = pairs_of(tokens) * (key_flops * pair_seconds(machine, keys, true) +
+                                           value_flops * pair_seconds(machine, values, false));
+  const bool tiles = machine.int8_tile_flops > 0;
+  const double by_vectors = n * (layer_flops - (tiles ? tile_flops : 0.0)) + output_flops;
+  const double by_tiles = tiles ? n * int8_flops / machine.int8_tile_flops : 0.0;
+  return by_vectors / machine.flops() + by_tiles + pairs;
 }
 
 ModelCost cost_of(const Model& model) {
@@ -48,7 +70,8 @@ ModelCost cost_of(const Model& model) {
     }
   }
   cost.output_flops = 2.0 * static_cast<double>(c.vocabulary * c.width);
-  cost.pair_flops = 2.0 * static_cast<double>(c.layers * c.heads * (c.key_dim + c.value_dim));
+  cost.key_flops = 2.0 * static_cast<double>(c.layers * c.heads * c.key_dim);
+  cost.value_flops = 2.0 * static_cast<double>(c.layers * c.heads * c.value_dim);
   return cost;
 }
 
@@ -98,7 +121,7 @@ SpeedRow measure_once(const Model& model, const SpeedOptions& o, const Policy& p
   const double before = attended_bytes(batch.cache());
   row.decode_seconds = batch.generate(o.generate);
   const double attended = (before + attended_bytes(batch.cache())) / 2;
-  row.prompt_floor = cost.prompt_floor(prompt, machine);
+  row.prompt_floor = cost.prompt_floor(prompt, machine, options.key_type, options.value_type);
   row.decode_floor = static_cast<double>(o.generate) * step_floor(cost, machine, o.batch, attended);
   row.entries = mean_entries(batch.cache());
   row.cache_bytes = batch.cache().bytes().total();

@@ -22,11 +22,14 @@ struct ModelCost {
   double tile_flops = 0;    ///< of these, those in matrices that tiles can multiply
   double int8_flops = 0;    ///< by tiles, in place of tile_flops
   double output_flops = 0;  ///< of a token's logits
-  double pair_flops = 0;    ///< of a query seeing an entry, over all layers and heads
+  double key_flops = 0;     ///< of a query and a key, over all layers and heads
+  double value_flops = 0;   ///< of a weight and a value, likewise
   /// Operations of a causal prefill of `tokens` tokens with the logits of the last.
   double prompt_flops(std::size_t tokens) const;
-  /// Seconds of these at the machine's peaks: of tiles for the weights that they multiply.
-  double prompt_floor(std::size_t tokens, const Machine& machine) const;
+  /// Seconds of these at the machine's peaks: of tiles for the weights, and for the keys and values
+  /// of these types, that they multiply.
+  double prompt_floor(std::size_t tokens, const Machine& machine, StorageType keys,
+                      StorageType values) const;
 };
 
 ModelCost cost_of(const Model& model);

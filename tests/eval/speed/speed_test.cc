@@ -61,20 +61,30 @@ TEST_F(Speed, CostsAreThoseOfTheSizes) {
   const double matrices = 2.0 * (2 * 128 * 64 + 2 * 64 * 64 + 3 * 96 * 64);
   EXPECT_EQ(cost.layer_flops, 2 * matrices);
   EXPECT_EQ(cost.output_flops, 2.0 * 300 * 64);
-  EXPECT_EQ(cost.pair_flops, 2.0 * 2 * 4 * 64);
+  EXPECT_EQ(cost.key_flops, 2.0 * 2 * 4 * 32);
+  EXPECT_EQ(cost.value_flops, 2.0 * 2 * 4 * 32);
   const double norms = 4.0 * 64 * 5;
   EXPECT_EQ(cost.weight_bytes, 2 * matrices + 2.0 * 300 * 64 + norms);
-  EXPECT_EQ(cost.prompt_flops(3), 3 * cost.layer_flops + cost.output_flops + 6 * cost.pair_flops);
+  EXPECT_EQ(cost.prompt_flops(3), 3 * cost.layer_flops + cost.output_flops + 6 * 2.0 * 2 * 4 * 64);
 }
 
 TEST_F(Speed, TilesHaveAFloorOfTheirOwn) {
-  ModelCost cost{.layer_flops = 100, .output_flops = 7, .pair_flops = 2};
+  ModelCost cost{.layer_flops = 100, .output_flops = 7, .key_flops = 1, .value_flops = 1};
   cost.tile_flops = 80;
   cost.int8_flops = 320;
   Machine machine = kMachine;
-  EXPECT_DOUBLE_EQ(cost.prompt_floor(3, machine), (300.0 + 7 + 12) / 2e9);
+  const auto floor = [&](StorageType keys, StorageType values) {
+    return cost.prompt_floor(3, machine, keys, values);
+  };
+  constexpr auto kF32 = StorageType::f32, kBf16 = StorageType::bf16;
+  EXPECT_DOUBLE_EQ(floor(kBf16, kBf16), (300.0 + 7 + 12) / 2e9);
   machine.int8_tile_flops = 32e9;
-  EXPECT_DOUBLE_EQ(cost.prompt_floor(3, machine), (60.0 + 7 + 12) / 2e9 + 960 / 32e9);
+  EXPECT_DOUBLE_EQ(floor(kF32, kBf16), (60.0 + 7 + 12) / 2e9 + 960 / 32e9);
+  machine.bf16_tile_flops = 16e9;
+  EXPECT_DOUBLE_EQ(floor(kF32, kBf16), (60.0 + 7 + 6) / 2e9 + 960 / 32e9 + 6 / 16e9);
+  EXPECT_DOUBLE_EQ(floor(StorageType::int8, StorageType::int8),
+                   67.0 / 2e9 + (960 + 6 * 4 + 6 * 2) / 32e9);
+  EXPECT_DOUBLE_EQ(floor(StorageType::q4, StorageType::int4), 73.0 / 2e9 + (960 + 6) / 32e9);
 }
 
 TEST_F(Speed, AttendedBytesAreThoseOfTheEntries) {
