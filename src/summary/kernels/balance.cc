@@ -102,6 +102,12 @@ struct Packed {
 void panel(const Packed& packed, std::size_t row, std::size_t groups, float* out,
            std::size_t stride, Prefetcher* prefetcher) {
   const auto [numbers, dim, pairs] = packed;
+  if constexpr (kTile == 3) {
+    if (pairs && avx512::gram_by_tiles(dim)) {
+      for (std::size_t g = 0; prefetcher != nullptr && g < groups; g += kTile) prefetcher->fetch();
+      return avx512::gram_panel(numbers, dim, row, groups, out, stride);
+    }
+  }
   for (std::size_t g = 0; g < groups; g += kTile) {
     if (prefetcher != nullptr) prefetcher->fetch();
     const std::size_t count = std::min(kTile, groups - g);

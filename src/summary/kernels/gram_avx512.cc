@@ -64,6 +64,9 @@ void pair_up(float* packed, std::size_t groups, std::size_t dim) {
       const auto high = c + 1 < dim ? bf16_words(at + (c + 1) * kWide) : _mm512_setzero_si512();
       _mm512_store_si512(at + c / 2 * kWide, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
     }
+    if (!gram_by_tiles(dim)) continue;
+    const std::size_t lines = (dim + 1) / 2;
+    std::fill(at + lines * kWide, at + up(lines, kWide) * kWide, 0.0f);
   }
 }
 

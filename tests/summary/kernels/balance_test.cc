@@ -6,6 +6,7 @@
 #include "attention/kernels/avx512.h"
 #include "ballast/random.h"
 #include "simd/forced_target.h"
+#include "simd/trapped_tiles.h"
 #include "support.h"
 
 namespace ballast {
@@ -110,12 +111,7 @@ Verdict judge(const Case& c, const SignRule& rule, std::span<const float> signs,
   return verdict;
 }
 
-class BalanceKernel : public testing::TestWithParam<std::int64_t> {
- protected:
-  test::ForcedTarget target_{GetParam()};
-};
-
-TEST_P(BalanceKernel, SignsFollowTheFormula) {
+void check_signs() {
   BalanceBlock block;
   std::uint64_t seed = 1;
   for (std::size_t tokens : {1, 2, 3, 7, 8, 9, 16, 17, 47, 48, 49, 100, 255, 256, 300}) {
@@ -141,6 +137,25 @@ TEST_P(BalanceKernel, SignsFollowTheFormula) {
     }
   }
 }
+
+class BalanceKernel : public testing::TestWithParam<std::int64_t> {
+ protected:
+  test::ForcedTarget target_{GetParam()};
+};
+
+TEST_P(BalanceKernel, SignsFollowTheFormula) { check_signs(); }
+
+#if defined(__x86_64__) && defined(__linux__)
+TEST(BalanceByTiles, SignsFollowTheFormula) {
+  if (!has_avx512_bf16() || !has_avx512_vnni()) {
+    GTEST_SKIP() << "needs AVX512_BF16 beside the emulated tiles";
+  }
+  const test::TrappedTiles tiles;
+  const std::size_t before = has_amx_bf16() ? tiles.products() : 0;
+  check_signs();
+  EXPECT_TRUE(tiles.real() || tiles.products() > before);
+}
+#endif
 
 TEST_P(BalanceKernel, HugeNormsDecideAsTheFormulaDoes) {
   BalanceBlock block;
