@@ -92,9 +92,11 @@ struct RowsView {
 /// A view of float32 rows that someone else holds.
 RowsView view_f32(ConstMatrix rows);
 
-/// Gives the memory of Rows back to where it is from.
+/// Gives the memory of rows back to where it is from.
 struct FreeRows {
-  bool in_large_pages = false;
+  enum class From : std::uint8_t { heap, large_pages, own_pages, elsewhere };
+  From from = From::heap;
+  std::size_t bytes = 0;  ///< own_pages: those allocated
   void operator()(std::byte* rows) const;
 };
 
@@ -108,6 +110,12 @@ class Rows {
  public:
   Rows() = default;
   Rows(StorageType type, std::size_t dim, std::size_t capacity);
+  /// In memory of memory_for() bytes, aligned to kAlignment, that someone else holds and keeps as
+  /// long as these rows. Rows that grow leave it.
+  Rows(StorageType type, std::size_t dim, std::size_t capacity, std::byte* memory);
+  /// Bytes of the payloads, up to a multiple of kAlignment, and of the scales. Throws Error if they
+  /// are too many.
+  static std::size_t memory_for(StorageType type, std::size_t dim, std::size_t capacity);
 
   StorageType type() const { return type_; }
   std::size_t dim() const { return dim_; }

@@ -24,8 +24,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kQueryBlock = 128;
 // From this many queries on, a block's rows are decoded once rather than once per register tile.
 constexpr std::size_t kUnpackFrom = 12;
-// Weights kept for accumulating the attention sum: 16 MiB.
-constexpr std::size_t kRecorded = std::size_t{1} << 22;
+// Weights kept for the scores of entries: 512 KiB, about what a core's caches hold, but at least
+// those of kRecordedQueries. More is slower, and a stream would take it beside its budget.
+constexpr std::size_t kRecorded = std::size_t{1} << 17;
+constexpr std::size_t kRecordedQueries = 16;
 
 void check(const Queries& queries, std::span<const Segment> segments, const Logits& logits) {
   const std::size_t m = queries.rows.rows;
@@ -550,8 +552,8 @@ namespace {
 
 // Queries processed together while the weights for all blocks are kept.
 std::size_t recorded_together(std::size_t blocks) {
-  return std::clamp<std::size_t>(kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock), 1,
-                                 kQueryBlock);
+  return std::clamp<std::size_t>(kRecorded / (std::max<std::size_t>(blocks, 1) * kEntryBlock),
+                                 kRecordedQueries, kQueryBlock);
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ void Cache::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix val
                          asked);
   constexpr std::size_t kSide = 3;
   for (std::size_t h = 0; h < heads.size(); ++h) {
-    const std::vector<float>& from = asked[h].scores;
+    const VectorInOwnPages<float>& from = asked[h].scores;
     for (std::size_t j = 0; j < from.size(); ++j) {
       const std::size_t end = std::min(j + kSide + 1, from.size());
       for (std::size_t i = j - std::min(j, kSide); i < end; ++i) {
@@ -306,7 +306,7 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     if (heads[h].queries) note_queries(h, queries, own[h].keys.view(0, tokens), *heads[h].queries);
   });
   parallel_for(heads_.size(), [&](std::size_t h) {
-    std::vector<float>& scores = heads[h].scores;
+    const std::span<float> scores = heads[h].scores;
     // Where the entries scored stand: the tokens that read again come last, the chunk before them.
     const std::size_t before = chunk ? scores.size() - chunk_tokens() + chunk->first : 0;
     const std::size_t count = chunk ? chunk->count : scores.size();

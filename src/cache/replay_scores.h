@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ballast/matrix.h"
+#include "base/own_pages.h"
 #include "summary/allocation.h"
 
 namespace ballast {
@@ -30,10 +31,11 @@ struct ReplayQueries {
 
 /// One KV head.
 struct ReplayHead {
-  std::vector<float> scores;  ///< of every token of the text; rms and mean: sums, until finished
+  VectorInOwnPages<float>
+      scores;  ///< of every token of the text; rms and mean: sums, until finished
   /// Query heads × tokens: |W_O^T v|, for ReplayScore::max.
   std::shared_ptr<const Matrix> value_norms;
-  std::vector<float> norms;  ///< in stream: of each entry, the largest of the query heads'
+  VectorInOwnPages<float> norms;  ///< in stream: of each entry, the largest of the query heads'
   std::shared_ptr<ReplayQueries> queries;  ///< null: none are wanted
 
   /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,

@@ -264,7 +264,7 @@ void Cache::load_chunk(ByteReader& in) {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     for (std::size_t h = 0; h < shape().kv_heads; ++h) {
       ReplayHead& head = scores_->layer(l)[h];
-      for (std::vector<float>* part : {&head.scores, &head.norms}) {
+      for (VectorInOwnPages<float>* part : {&head.scores, &head.norms}) {
         if (part == &head.norms && !weighs) continue;
         part->resize(layers_[l]->head(h).entries() - chunk_tokens());
         in.get_all<float>(*part);

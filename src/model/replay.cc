@@ -125,7 +125,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
   if (streams) {
     cache.end_chunk();
 #ifdef __GLIBC__
-    // Each chunk leaves holes in the heap where smaller arrays were.
+    // What a chunk was read with leaves holes in the heap.
     ::malloc_trim(0);
 #endif
   }

@@ -11,9 +11,9 @@
 
 #include "base/checks.h"
 #include "base/fail.h"
-#include "base/large_pages.h"
 #include "storage/rotated.h"
 #include "storage/round.h"
+#include "storage/row_memory.h"
 
 namespace ballast {
 namespace {
@@ -160,21 +160,16 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
   }
 }
 
-// The TLB covers smaller arrays, or nearly, without huge pages. They would notice the last huge
-// page, half empty on average.
-constexpr std::size_t kLeastInLargePages = std::size_t{256} << 10;
-
-std::unique_ptr<std::byte[], FreeRows> allocate_rows(std::size_t bytes) {
-  if (bytes < kLeastInLargePages) {
-    return {allocate_aligned<std::byte>(bytes).release(), FreeRows{false}};
-  }
-  return {static_cast<std::byte*>(LargePages::shared().allocate(bytes)), FreeRows{true}};
-}
-
 std::size_t checked_product(std::size_t a, std::size_t b) {
   require(b == 0 || a <= std::numeric_limits<std::size_t>::max() / 2 / b,
           "a store of {} rows of {} bytes is too large", a, b);
   return a * b;
+}
+
+// Where the scales of `capacity` rows begin.
+std::size_t scales_after(std::size_t capacity, std::size_t stride) {
+  const std::size_t numbers = checked_product(capacity, stride);
+  return numbers + (kAlignment - numbers % kAlignment) % kAlignment;
 }
 
 }  // namespace
@@ -220,6 +215,22 @@ Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity)
       stride_(row_bytes(type, dim)),
       scales_per_row_(row_scales(type, dim)) {
   grow(capacity, 0);
+}
+
+Rows::Rows(StorageType type, std::size_t dim, std::size_t capacity, std::byte* memory)
+    : type_(type),
+      dim_(dim),
+      capacity_(capacity),
+      stride_(row_bytes(type, dim)),
+      scales_per_row_(row_scales(type, dim)),
+      scales_begin_(scales_after(capacity, stride_)),
+      data_(memory, FreeRows{FreeRows::From::elsewhere}) {
+  std::memset(memory, 0, capacity * stride_);  // as in grow()
+}
+
+std::size_t Rows::memory_for(StorageType type, std::size_t dim, std::size_t capacity) {
+  return scales_after(capacity, row_bytes(type, dim)) +
+         checked_product(capacity, row_scales(type, dim) * sizeof(std::uint16_t));
 }
 
 std::size_t Rows::bytes() const {
@@ -275,19 +286,10 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
   set(i, {row, dim_});
 }
 
-void FreeRows::operator()(std::byte* rows) const {
-  if (in_large_pages) {
-    LargePages::shared().free(rows);
-  } else {
-    std::free(rows);
-  }
-}
-
 void Rows::grow(std::size_t capacity, std::size_t used) {
-  const std::size_t numbers = checked_product(capacity, stride_);
-  const std::size_t begin = numbers + (kAlignment - numbers % kAlignment) % kAlignment;
+  const std::size_t begin = scales_after(capacity, stride_);
   const std::size_t row_of_scales = scales_per_row_ * sizeof(std::uint16_t);
-  Data data = allocate_rows(begin + checked_product(capacity, row_of_scales));
+  Data data = allocate_rows(memory_for(type_, dim_, capacity));
   if (used > 0) {
     std::memcpy(data.get(), data_.get(), used * stride_);
     std::memcpy(data.get() + begin, data_.get() + scales_begin_, used * row_of_scales);

@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <numeric>
+#include <utility>
 
 #include "ballast/random.h"
 #include "ballast/serialize.h"
 #include "ballast/summary.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "storage/row_memory.h"
 #include "storage/rows_bytes.h"
 #include "summary/refit.h"
 #include "summary/registry.h"
@@ -37,9 +40,13 @@ class TieredSummary : public Summary {
     const std::vector<Tier> tiers = this->tiers();
     const std::vector<float> key_mean = mean_for(&Run::keys, block.keys),
                              value_mean = mean_for(&Run::values, block.values);
-    std::vector<Run> runs(runs_.size());
+    std::vector<std::size_t> counts(tiers.size());
     for (std::size_t t = 0; t < tiers.size(); ++t) {
-      Run run(tiers[t], setup_, static_cast<std::size_t>(std::ranges::count(block.tiers, t)));
+      counts[t] = static_cast<std::size_t>(std::ranges::count(block.tiers, t));
+    }
+    std::vector<Run> runs = make_runs(tiers, counts);
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      Run& run = runs[t];
       if (run.positions.empty()) continue;
       if (is_rotated(tiers[t].key_type)) run.keys.set_mean(key_mean);
       if (is_rotated(tiers[t].value_type)) run.values.set_mean(value_mean);
@@ -57,7 +64,6 @@ class TieredSummary : public Summary {
         run.values.copy(at, block.values, i);
         run.positions[at++] = block.first + static_cast<Position>(i);
       }
-      runs[t] = std::move(run);
     }
     runs_ = std::move(runs);
     if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
@@ -96,7 +102,7 @@ class TieredSummary : public Summary {
     // Runs share their means.
     std::size_t key_means = 0, value_means = 0;
     const auto add = [&](const Run& run) {
-      bytes += run.keys.bytes() + run.values.bytes() + run.positions.capacity() * sizeof(Position);
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size() * sizeof(Position);
       key_means += !run.keys.mean().empty();
       value_means += !run.values.mean().empty();
     };
@@ -144,15 +150,50 @@ class TieredSummary : public Summary {
 
  private:
   struct Run {
-    Run() = default;
-    Run(const Tier& tier, const SummarySetup& setup, std::size_t count)
-        : keys(tier.key_type, setup.key_dim, count),
-          values(tier.value_type, setup.value_dim, count),
-          positions(count) {}
+    std::shared_ptr<const RowMemory> memory;  ///< that of all runs made with this one
     Rows keys;
     Rows values;
-    std::vector<Position> positions;
+    std::span<Position> positions;
   };
+
+  /// A run of `counts[t]` entries for each tier. All lie in one piece of memory: a stream makes
+  /// them anew after every chunk.
+  std::vector<Run> make_runs(std::span<const Tier> tiers,
+                             std::span<const std::size_t> counts) const {
+    const auto up = [](std::size_t bytes) {
+      return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    const auto key_bytes = [&](std::size_t t) {
+      return up(Rows::memory_for(tiers[t].key_type, setup_.key_dim, counts[t]));
+    };
+    const auto value_bytes = [&](std::size_t t) {
+      return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, counts[t]));
+    };
+    std::size_t bytes = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      bytes += key_bytes(t) + value_bytes(t) + up(counts[t] * sizeof(Position));
+    }
+    std::vector<Run> runs(counts.size());
+    if (bytes == 0) return runs;
+    const auto memory = std::make_shared<RowMemory>(setup_.protocol == Protocol::stream
+                                                        ? allocate_rows_in_own_pages(bytes)
+                                                        : allocate_rows(bytes));
+    std::byte* at = memory->get();
+    const auto take = [&](std::size_t size) { return std::exchange(at, at + size); };
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      const std::size_t count = counts[t];
+      if (count == 0) continue;
+      runs[t].memory = memory;
+      runs[t].keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
+      runs[t].values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
+      runs[t].positions = {new (take(up(count * sizeof(Position)))) Position[count], count};
+    }
+    return runs;
+  }
+
+  Run make_run(const Tier& tier, std::size_t count) const {
+    return std::move(make_runs({&tier, 1}, {&count, 1})[0]);
+  }
 
   static void save(ByteWriter& out, const Run& run) {
     out.put<std::uint64_t>(run.positions.size());
@@ -162,7 +203,7 @@ class TieredSummary : public Summary {
   }
 
   Run load(ByteReader& in, const Tier& tier) const {
-    Run run(tier, setup_, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
+    Run run = make_run(tier, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
     in.get_all<Position>(run.positions);
     for (std::size_t i = 0; i < run.positions.size(); ++i) {
       const Position before = i == 0 ? -1 : run.positions[i - 1];
@@ -209,7 +250,7 @@ class TieredSummary : public Summary {
     if (count == 0) return;
     rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
     const Tier& tier = rest_sample_.tier;
-    rest_ = Run(tier, setup_, count);
+    rest_ = make_run(tier, count);
     if (is_rotated(tier.key_type)) rest_.keys.set_mean(key_mean);
     if (is_rotated(tier.value_type)) rest_.values.set_mean(value_mean);
     log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
