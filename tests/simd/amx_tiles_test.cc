@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <random>
+#include <vector>
+
 #include "ballast/error.h"
 #include "simd/cpu.h"
 #include "simd/roofline.h"
@@ -54,6 +58,49 @@ TEST(AmxTiles, Bf16IsUsedWhereItAddsUpAsVectorsDo) {
   EXPECT_FALSE(has_amx_bf16());
   EXPECT_TRUE(has_amx_int8());
   test::bf16_one_by_one = false;
+}
+
+/// Two products of random bytes of each kind, added to random sums. 13 rows of 52 bytes.
+template <typename Tiles>
+std::vector<std::byte> products_of_each_kind(std::uint32_t seed) {
+  constexpr std::size_t kTile = 16 * 64;
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(6 * kTile);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random() & 0xFF);
+  // Of bfloat16 no exponent that overflows, so that no NaN has a sign or a payload.
+  for (std::size_t i = 2 * kTile + 1; i < bytes.size(); i += 2) bytes[i] &= std::byte{0xBF};
+  TileConfig config;
+  for (int tile = 0; tile < 5; ++tile) {
+    config.row_bytes[tile] = static_cast<std::uint16_t>(tile == 3 ? 52 : 64);
+    config.rows[tile] = 13;
+  }
+  const TileScope<Tiles> scope(config);
+  std::byte* at = bytes.data();
+  Tiles::template load<0>(at, 64);
+  Tiles::template load<1>(at + kTile, 64);
+  Tiles::template load<2>(at + 2 * kTile, 64);
+  for (int i = 0; i < 2; ++i) {
+    Tiles::template load<3>(at + 3 * kTile + 52 * i, 64);
+    Tiles::template load<4>(at + 4 * kTile + 64 * i, 64);
+    Tiles::template dot_add<0, 3, 4>();
+    Tiles::template dot_add_unsigned<1, 3, 4>();
+    Tiles::template dot_add_bf16<2, 3, 4>();
+  }
+  Tiles::template store<0>(at, 64);
+  Tiles::template store<1>(at + kTile, 64);
+  Tiles::template store<2>(at + 2 * kTile, 64);
+  return bytes;
+}
+
+// All tests on the emulation rely on it.
+TEST(AmxTiles, TheProcessorAgreesWithTheEmulation) {
+  if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI beside the emulated tiles";
+  const test::TrappedTiles tiles;
+  for (std::uint32_t seed = 0; seed < 5; ++seed) {
+    EXPECT_EQ(products_of_each_kind<AmxTiles>(seed),
+              products_of_each_kind<test::EmulatedTiles>(seed));
+  }
+  if (!tiles.real()) GTEST_SKIP() << "this processor has no tiles: only decoding was tested";
 }
 
 TEST(AmxTiles, TheRooflineCountsItsProducts) {

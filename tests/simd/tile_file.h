@@ -159,6 +159,14 @@ struct EmulatedTiles {
   static void dot_add() {
     tile_file().dot_add(sum, a, b);
   }
+  template <int sum, int a, int b>
+  static void dot_add_unsigned() {
+    tile_file().dot_add(sum, a, b, true);
+  }
+  template <int sum, int a, int b>
+  static void dot_add_bf16() {
+    tile_file().dot_add_bf16(sum, a, b);
+  }
 };
 
 }  // namespace ballast::test
