@@ -41,7 +41,9 @@ void Window::reserve_exactly(std::size_t count) {
   const std::size_t wanted = size_ + count;
   keys_.grow(wanted, size_);
   values_.grow(wanted, size_);
-  if (has_attention_sums_) attention_sum_.resize(wanted);
+  if (!has_attention_sums_) return;
+  attention_sum_.reserve(wanted);  // resize() would take up to twice as much
+  attention_sum_.resize(wanted);
 }
 
 void Window::push(std::span<const float> key, std::span<const float> value) {
@@ -100,8 +102,9 @@ void Window::copy(const SummarySetup& setup, const Window& other, bool ring) {
   for (std::size_t i = 0; i < other.size_; ++i) push(other, i);
 }
 
-void Window::save(ByteWriter& out, bool attention_sums) const {
-  out.put<std::uint64_t>(capacity());
+void Window::save(ByteWriter& out, bool attention_sums, bool ring) const {
+  // Spare room depends on how the text came, and is not kept.
+  out.put<std::uint64_t>(ring ? capacity() : size_);
   out.put<std::uint64_t>(begin_);
   out.put<std::uint64_t>(size_);
   for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
@@ -113,7 +116,7 @@ void Window::save(ByteWriter& out, bool attention_sums) const {
 
 std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ring,
                          std::size_t most, ByteReader& in) {
-  // A window that is no ring is saved with its spare room, which it does not get again.
+  // A window that is no ring was once saved with its spare room, which it does not get again.
   const std::size_t saved = in.get_count(ring ? most : std::numeric_limits<std::size_t>::max(),
                                          "the capacity of a window");
   const std::size_t begin = in.get_count(saved, "the begin of a window");

@@ -58,8 +58,9 @@ class Window {
 
   /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
   void copy(const SummarySetup& setup, const Window& other, bool ring);
-  /// `attention_sums`: they are written too, if there are any.
-  void save(ByteWriter& out, bool attention_sums) const;
+  /// `attention_sums`: they are written too, if there are any. `ring`: as for copy(); the spare room
+  /// of another window is not written.
+  void save(ByteWriter& out, bool attention_sums, bool ring) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
   /// Returns its capacity, at most `most`.
   std::size_t load(const SummarySetup& setup, bool attention_sums, bool ring, std::size_t most,

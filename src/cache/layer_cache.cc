@@ -568,7 +568,7 @@ void LayerCache::save(ByteWriter& out) const {
     if (head.summary) head.summary->save(out);
     // What is recorded for forks stays out: the loaded cache does not record.
     const bool recorded = options_.recording.any();
-    head.window.save(out, !recorded);
+    head.window.save(out, !recorded, state_ == State::sliding);
     if (recorded) continue;
     out.put_all<float>(
         {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});

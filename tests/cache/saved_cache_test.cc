@@ -109,5 +109,28 @@ TEST(SavedCache, RemembersNoMoreQueriesThanTheFileHolds) {
   EXPECT_THAT(error_of_observing(most), Not(HasSubstr("remembered queries")));
 }
 
+// Spare room is no part of what a cache holds.
+TEST(SavedCache, TheFileOfACacheDoesNotDependOnHowTheTextCame) {
+  const Stream text = make_stream(90, 3);
+  for (const char* method : {"exact", "h2o:budget=200"}) {
+    for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      std::vector<std::byte> first;
+      for (const std::size_t expected : {std::size_t{0}, std::size_t{90}, std::size_t{500}}) {
+        for (const std::size_t call : {std::size_t{1}, std::size_t{7}, std::size_t{90}}) {
+          CacheOptions options = options_of(method, protocol);
+          Cache cache(text.shape, options);
+          if (expected > 0) cache.reserve(expected);
+          feed(cache, text, 0, 90, call);
+          EXPECT_EQ(cache.bytes().used(), cache.clone().bytes().used()) << method;
+          const std::vector<std::byte> bytes = cache.to_bytes();
+          if (first.empty()) first = bytes;
+          EXPECT_EQ(bytes, first) << method << ", calls of " << call;
+          EXPECT_EQ(Cache::parse(bytes, "read").to_bytes(), first) << method;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test

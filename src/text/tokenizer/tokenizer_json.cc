@@ -346,9 +346,12 @@ void add_token(Vocabulary& vocabulary, Token id, const json& token) {
   if (token.value("rstrip", false)) vocabulary.strip_right.push_back(id);
 }
 
-Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source) {
-  const json root = parse_json(text, source);
+Vocabulary read_tokenizer_json(const json& root, const std::string& source) {
   return Reader(root, source).read();
+}
+
+Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source) {
+  return read_tokenizer_json(parse_json(text, source), source);
 }
 
 }  // namespace ballast

@@ -52,7 +52,7 @@ Vocabulary read_vocab_and_merges(const fs::path& folder) {
                       {"vocab", parse_json(read_limited(path), path.string())},
                       {"merges", std::move(merges)}};
   const json pre = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  return parse_tokenizer_json(json{{"model", model}, {"pre_tokenizer", pre}}.dump(), path.string());
+  return read_tokenizer_json(json{{"model", model}, {"pre_tokenizer", pre}}, path.string());
 }
 
 Vocabulary read_folder(const fs::path& folder) {

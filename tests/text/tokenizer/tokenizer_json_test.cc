@@ -210,6 +210,13 @@ TEST_F(HuggingFaceFolder, VocabAndMerges) {
   EXPECT_TRUE(t.is_end(1));
 }
 
+// They once went through a writer of JSON, whose exception is no Error.
+TEST_F(HuggingFaceFolder, MergesThatAreNotUtf8AreAnError) {
+  test::write_text(folder_ / "vocab.json", R"({"h": 0, "e": 1, "he": 2})");
+  test::write_text(folder_ / "merges.txt", "h e\n\xb1 \xff\n");
+  EXPECT_THROW(Tokenizer(read_vocabulary(folder_)), Error);
+}
+
 TEST_F(HuggingFaceFolder, SaysWhatIsMissing) {
   EXPECT_THROW(read_vocabulary(folder_), Error);
   std::filesystem::create_directories(folder_);
