@@ -1,5 +1,7 @@
 // Writes fuzz/corpus: for each target small valid files to start from, and files with each defect
 // that once broke something.
+#include <array>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +16,8 @@
 #include "ballast/cache.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/safetensors.h"
+#include "formats/families.h"
+#include "parts.h"
 #include "text/tokenizer/sentencepiece_model.h"
 
 namespace {
@@ -58,34 +62,108 @@ void write_types(const fs::path& path) {
   w.commit();
 }
 
+/// Rows of a tensor in a model whose sizes are all 4, with one head and one layer.
+std::vector<std::size_t> shape_of(const TensorRule& rule, bool gguf, bool bias,
+                                  std::size_t positions) {
+  std::size_t rows = 4;
+  const Fusion fusion = gguf ? rule.gguf_fusion : rule.hf_fusion;
+  if (fusion != Fusion::none) rows = rule.first == Weight::query ? 12 : 8;
+  if (rule.first == Weight::position_embedding) rows = positions;
+  const bool norm = rule.first == Weight::output_norm || rule.first == Weight::attention_norm ||
+                    rule.first == Weight::query_norm || rule.first == Weight::key_norm ||
+                    rule.first == Weight::post_attention_norm || rule.first == Weight::ffn_norm ||
+                    rule.first == Weight::post_ffn_norm;
+  if (bias || norm) return {rows};
+  return {rows, 4};
+}
+
+std::string stem_of(std::string_view pattern) {
+  std::string name(pattern);
+  if (const std::size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, "0");
+  return name;
+}
+
+/// All tensors that the family may have, or only those that it must.
+std::vector<SafetensorsWriter::Declaration> tensors_of(const FamilyFacts& family, bool gguf,
+                                                       bool all) {
+  std::vector<SafetensorsWriter::Declaration> out;
+  const std::size_t positions = family.family == Family::opt ? 6 : 4;
+  for (const TensorRule& rule : family.rules) {
+    for (const bool bias : {false, true}) {
+      const Presence presence = bias ? rule.bias : rule.weight;
+      const bool extra = rule.first == Weight::output ||
+                         (rule.first == Weight::position_embedding && family.family == Family::mpt);
+      if (presence == Presence::never || (!all && (presence == Presence::optional || extra)))
+        continue;
+      out.push_back({stem_of(gguf ? rule.gguf : rule.hf) + (bias ? ".bias" : ".weight"),
+                     TensorType::f16, shape_of(rule, gguf, bias, positions)});
+    }
+  }
+  return out;
+}
+
+void add_vocabulary(GgufWriter& w, bool bytes) {
+  w.add("tokenizer.ggml.model", bytes ? "gpt2" : "llama");
+  w.add_array("tokenizer.ggml.tokens",
+              bytes ? std::vector<std::string>{"a", "b", "ab", "<s>"}
+                    : std::vector<std::string>{"<unk>", "<s>", "\u2581", "a"});
+  w.add_array("tokenizer.ggml.token_type",
+              std::span<const std::int32_t>(bytes ? std::vector<std::int32_t>{1, 1, 1, 3}
+                                                  : std::vector<std::int32_t>{2, 3, 1, 1}));
+  if (bytes) {
+    w.add("tokenizer.ggml.pre", "llama-bpe");
+    w.add_array("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+    w.add("tokenizer.ggml.bos_token_id", std::uint32_t{3});
+    w.add("tokenizer.chat_template",
+          "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}");
+  } else {
+    w.add_array("tokenizer.ggml.scores", std::span<const float>(std::vector<float>{0, 0, -1, -2}));
+    w.add("tokenizer.ggml.add_space_prefix", true);
+  }
+}
+
 /// A whole model of one layer.
-void write_model(const fs::path& path) {
+void write_model(const fs::path& path, const FamilyFacts& family, bool all) {
   GgufWriter w(path, 8);
-  w.add("general.architecture", "llama");
-  for (std::string key : {"block_count", "attention.head_count"}) {
-    w.add("llama." + key, std::uint32_t{1});
+  const std::string name(family.gguf);
+  w.add("general.architecture", name);
+  w.add("general.name", name);
+  for (std::string key : {"block_count", "attention.head_count"})
+    w.add(name + "." + key, std::uint32_t{1});
+  for (std::string key : {"embedding_length", "feed_forward_length", "context_length"})
+    w.add(name + "." + key, std::uint32_t{4});
+  w.add(name + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  w.add(name + ".attention.layer_norm_epsilon", 1e-5f);
+  if (all) {
+    w.add_array(name + ".attention.head_count_kv",
+                std::span<const std::int32_t>(std::vector<std::int32_t>{1}));
+    w.add(name + ".attention.sliding_window", std::uint32_t{2});
+    w.add(name + ".attention.max_alibi_bias", 8.0f);
+    w.add(name + ".attention.clamp_kqv", 6.0f);
+    w.add(name + ".rope.dimension_count", std::uint32_t{4});
+    w.add(name + ".rope.scaling.type", family.family == Family::qwen2 ? "linear" : "yarn");
+    w.add(name + ".rope.scaling.factor", 2.0f);
+    add_vocabulary(w, family.family != Family::llama);
   }
-  for (std::string key : {"embedding_length", "feed_forward_length", "context_length"}) {
-    w.add("llama." + key, std::uint32_t{4});
-  }
-  w.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  w.add("llama.rope.scaling.type", "yarn");
-  w.add("llama.rope.scaling.factor", 2.0f);
-  std::vector<std::size_t> square = {4, 4}, line = {4};
   std::size_t count = 0;
-  for (std::string name :
-       {"token_embd", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v", "blk.0.attn_output",
-        "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"}) {
-    w.declare(name + ".weight", TensorType::f16, square);
-    count += 16;
+  const auto tensors = tensors_of(family, true, all);
+  for (const auto& tensor : tensors) {
+    w.declare(tensor.name, tensor.type, tensor.shape);
+    count += element_count(tensor.shape);
   }
-  for (std::string name : {"output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"}) {
-    w.declare(name + ".weight", TensorType::f16, line);
-    count += 4;
-  }
+  if (all) w.declare("rope_freqs.weight", TensorType::f32, std::vector<std::size_t>{2});
   std::vector<std::byte> zeros(count * 2);
   w.write(std::span<const std::byte>(zeros));
+  if (all) w.write(std::vector<float>{1, 2});
   w.commit();
+}
+
+void write_models(const fs::path& folder) {
+  for (const FamilyFacts& family : families()) {
+    if (family.gguf.empty()) continue;
+    for (const bool all : {false, true})
+      write_model(folder / (std::string(family.gguf) + (all ? "-all" : "-least")), family, all);
+  }
 }
 
 std::string read(const fs::path& path) {
@@ -96,7 +174,7 @@ std::string read(const fs::path& path) {
 /// The same model in two pieces; see gguf_pieces_fuzz.cc.
 void write_pieces(const fs::path& folder) {
   fs::create_directories(folder);
-  write_model(folder / "whole");
+  write_model(folder / "whole", *family_of_gguf("llama"), false);
   const Gguf whole(folder / "whole");
   const std::size_t all = whole.tensors().size();
   for (const bool none_in_first : {false, true}) {
@@ -246,10 +324,106 @@ void write_caches(const fs::path& folder) {
         input_of(make_cache("h2o:budget=16,sink=2,window=4", Protocol::prefill, 5, 0)));
   write(folder / "types", input_of(make_cache("uniform:budget=16,sink=2,window=4", Protocol::stream,
                                               40, 0, StorageType::q3, StorageType::int4)));
+  for (const char* method : {"replay", "kvzip", "kvzip-plus"}) {
+    const std::string name = std::string(method) + ":bytes=1200B,chunk=16,sink=1";
+    write(folder / (std::string(method) + "-stream"),
+          input_of(make_cache(name, Protocol::stream, 12, 0)));
+    write(folder / (std::string(method) + "-prefill"),
+          input_of(make_cache(std::string(method) + ":bytes=1/2", Protocol::prefill, 40, 0)));
+  }
   write_broken_caches(folder);
 }
 
+/// Options that cache_fuzz.cc chooses from, and each method.
+void write_methods(const fs::path& folder) {
+  const auto seed = [&](const std::string& name, const std::string& method,
+                        std::array<unsigned char, 8> choices) {
+    write(folder / name, std::string(choices.begin(), choices.end()) + method);
+  };
+  unsigned char n = 0;
+  for (const MethodInfo* info : methods()) {
+    const std::string name(info->name);
+    const bool exact = info->window_policy == WindowPolicy::all;
+    const std::string method = name + (exact               ? ""
+                                       : info->whole_cache ? ":bytes=2K,chunk=16"
+                                                           : ":budget=24,sink=2,window=8");
+    seed(name + "-prefill", method, {static_cast<unsigned char>(n * 37), 0, 0, 0, 60, 20, 1, n});
+    seed(name + "-stream", method, {7, static_cast<unsigned char>(n % 8), n, 1, 60, 7, 1, 0});
+    if (!exact) {
+      seed(name + "-bytes", name + ":bytes=1/2,type=q4", {5, 0, 0, 0, 70, 30, 1, 1});
+      seed(name + "-rolling", method, {6, 0, 0, 1 + 6 + 8, 60, 5, 1, 1});
+      seed(name + "-pyramid", method + ",layers=pyramid", {5, 0, 0, 0, 70, 30, 1, 1});
+      seed(name + "-adaptive", method + ",heads=adaptive", {7, 0, 0, 0, 70, 30, 1, 1});
+    }
+    ++n;
+  }
+  int number = 0;
+  for (const char* method :
+       {"replay:bytes=1/2,refit=values", "replay:bytes=1/2,rest=balance",
+        "replay:bytes=1/4,rest=uniform", "replay:bytes=1/2,score=rms",
+        "replay:bytes=1/2,score=mean,reading=own,chunk=16", "replay:bytes=1/2,question=known",
+        "replay:bytes=3/4,floor=0.5", "replay:bytes=1/2,tiers=f32+int4+q2",
+        "balancekv:budget=24,outliers=yes", "balancekv-stream:mode=theory,t=8,T=64,r=4",
+        "snapkv:budget=24,window=8,kernel=3", "exact:type=q4/q2",
+        "attention-matching:budget=24,keys=omp,observe=8",
+        "h2o:budget=24,score=mean,generated=evict", "uniform:rate=0.5,generated=keep"})
+    for (unsigned char protocol : {0, 1})
+      seed("other-" + std::to_string(number++), method, {7, 0, 0, protocol, 70, 16, 1, 4});
+}
+
 // Texts --------------------------------------------------------------------------------------
+
+/// A config.json with all keys of all families; `more` before them.
+std::string config_of(const FamilyFacts& family, const std::string& more) {
+  return "{" + more + R"("model_type": ")" + std::string(family.hf) + R"(", "architectures": [")" +
+         std::string(family.hf_class) + R"("], "hidden_size": 4, "num_hidden_layers": 1,
+ "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 4,
+ "vocab_size": 4, "max_position_embeddings": 4, "rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5,
+ "sliding_window": 2, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+ "query_pre_attn_scalar": 4, "rotary_pct": 1.0, "ffn_dim": 4, "do_layer_norm_before": true,
+ "activation_function": "gelu_new", "tie_word_embeddings": false, "d_model": 4, "n_heads": 1,
+ "n_layers": 1, "expansion_ratio": 1, "max_seq_len": 4, "logit_scale": 0.5,
+ "attn_config": {"alibi": true, "alibi_bias_max": 8, "clip_qkv": 6}})";
+}
+
+constexpr std::string_view kBytes =
+    R"({"version": "1.0", "added_tokens": [{"id": 5, "content": "<s>", "special": true}],
+ "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+ "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3}, "merges": ["a b"]}})";
+
+/// Folders in Hugging Face's layout; see folder_fuzz.cc.
+void write_folders(const fs::path& folder) {
+  fs::create_directories(folder);
+  const std::string config =
+      R"({"bos_token": "<s>", "eos_token": {"content": "<s>"}, "add_bos_token": true,
+ "chat_template": [{"name": "default", "template": "{{ bos_token }}{{ messages[0].content }}"}],
+ "added_tokens_decoder": {"6": {"content": "<|x|>", "special": true}}})";
+  for (const FamilyFacts& family : families()) {
+    const fs::path path = folder / "part";
+    const auto tensors = tensors_of(family, false, true);
+    SafetensorsWriter w(path, tensors);
+    std::size_t count = 0;
+    std::string map;
+    for (const auto& tensor : tensors) {
+      count += element_count(tensor.shape);
+      map += (map.empty() ? "\"" : ", \"") + tensor.name + R"(": "model.safetensors")";
+    }
+    w.write(std::vector<std::byte>(count * 2));
+    w.commit();
+    const bool index = family.family == Family::qwen2, old = family.family == Family::opt;
+    write(folder / std::string(family.hf),
+          fuzz::join_parts<std::string>(
+              {config_of(family, ""), read(path), index ? R"({"weight_map": {)" + map + "}}" : "",
+               old ? "" : std::string(kBytes), "",
+               old ? R"({"a": 0, "b": 1, "ab": 2, "</s>": 3})" : "",
+               old ? "#version: 0.2\na b\n" : "", index ? "{{ messages[0].role }}" : "", config}));
+    fs::remove(path);
+  }
+  // Once thrown as the exception of a writer of JSON.
+  write(folder / "merges-not-utf8",
+        fuzz::join_parts<std::string>(
+            {"{}", "", "", "", "", R"({"a": 0, "b": 1, "ab": 2})", "a b\n\xb1 \xff\n", "", ""}));
+}
 
 void write_texts(const fs::path& out) {
   const fs::path json = out / "tokenizer_json";
@@ -268,6 +442,41 @@ void write_texts(const fs::path& out) {
  "vocab": [["<unk>", 0], ["▁", -1], ["a", -2.5], ["b", -2.5], ["ab", -3]]}})";
   write(json / "bpe", bpe);
   write(json / "unigram", unigram);
+  write(json / "bytes", kBytes);
+  write(json / "sentencepiece", R"({"added_tokens": [{"id": 0, "content": "<unk>", "special": true,
+ "lstrip": true, "rstrip": true}, {"id": 1, "content": "<s>", "special": true},
+ {"id": 9, "content": "xx"}], "normalizer": {"type": "Sequence", "normalizers": [
+ {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+ "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>",
+ "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+ "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+ "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "ignore_merges": false,
+ "vocab": {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "<0xC3>": 3, "▁": 4, "a": 5, "b": 6, "▁a": 7, "ab": 8},
+ "merges": [["▁", "a"], ["a", "b"]]}})");
+  write(json / "splits", R"({"normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence",
+ "pretokenizers": [{"type": "Split", "pattern": {"Regex": " ?[a-z]+|\\s+"}, "behavior": "Isolated",
+ "invert": false}, {"type": "Digits", "individual_digits": true}, {"type": "ByteLevel",
+ "add_prefix_space": false, "use_regex": false}]}, "post_processor": {"type": "Sequence",
+ "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": [
+ {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}],
+ "special_tokens": {"</s>": {"ids": [4]}}}]}, "model": {"vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3,
+ "</s>": 4}, "merges": ["a b"]}})");
+  write(json / "prefix", R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true},
+ "model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ġa": 2}, "merges": ["Ġ a"]}})");
+  write(json / "unigram-bytes", R"({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"},
+ "content": " "}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"},
+ {"type": "Metaspace", "replacement": "▁", "add_prefix_space": true}]},
+ "added_tokens": [{"id": 1, "content": "<s>", "special": true}, {"id": 2, "content": "</s>",
+ "special": true}], "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false,
+ "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0], ["▁", -1], ["a", -2], ["▁a", -1.5]]}})");
+  for (const char* mark :
+       {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|end|>", "[INST]"}) {
+    std::string chat(kBytes);
+    chat.replace(chat.find("<s>"), 3, mark);
+    std::string name;
+    for (const char* c = mark; *c != 0; ++c) name += std::isalpha(*c) != 0 ? *c : '-';
+    write(json / ("chat" + name), chat);
+  }
   std::string charsmap = unigram;
   charsmap.replace(
       charsmap.find("\"normalizer\""), std::string("\"normalizer\"").size(),
@@ -277,19 +486,25 @@ void write_texts(const fs::path& out) {
   ids.replace(ids.find("\"id\": 5"), 7, "\"id\": 4000000000");
   write(json / "id-out-of-range", ids);
 
-  write(out / "config_json/llama", R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
- "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
- "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
- "rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
- "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})");
-  write(out / "config_json/gemma2", R"({"model_type": "gemma2", "hidden_size": 8,
- "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
- "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
- "sliding_window": 8, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
- "query_pre_attn_scalar": 4})");
-  write(out / "config_json/mpt", R"({"model_type": "mpt", "d_model": 8, "n_heads": 2, "n_layers": 2,
- "expansion_ratio": 4, "max_seq_len": 64, "vocab_size": 32,
- "attn_config": {"alibi": true, "alibi_bias_max": 8, "clip_qkv": 6}})");
+  for (const FamilyFacts& family : families())
+    write(out / "config_json" / std::string(family.hf), config_of(family, ""));
+  const char* scalings[] = {
+      R"({"type": "linear", "factor": 2.0})",
+      R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+ "original_max_position_embeddings": 32})",
+      R"({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2, "beta_fast": 32})",
+      R"({"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0],
+ "original_max_position_embeddings": 2})",
+      R"({"type": "su", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0], "factor": 2.0})"};
+  int scaling = 0;
+  for (const char* each : scalings) {
+    write(out / "config_json" / ("scaling-" + std::to_string(scaling++)),
+          config_of(*family_of_hf("llama"), std::string(R"("rope_scaling": )") + each + ","));
+  }
+  write(out / "config_json/parameters",
+        config_of(*family_of_hf("qwen3"), R"("rope_parameters": {"rope_type": "default",
+ "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, "layer_types": ["full_attention"],
+ "use_sliding_window": true, "sliding_window": 2, "max_window_layers": 0,)"));
 
   write(out / "benchmarks/longbench",
         R"({"input": "Who?", "context": "A text.", "answers": ["a", "b"],
@@ -356,9 +571,11 @@ int main(int argc, char** argv) {
     write_safetensors(fs::path(argv[1]) / "safetensors");
     fs::create_directories(fs::path(argv[1]) / "gguf");
     write_types(fs::path(argv[1]) / "gguf" / "types");
-    write_model(fs::path(argv[1]) / "gguf" / "model");
+    write_models(fs::path(argv[1]) / "gguf");
     write_pieces(fs::path(argv[1]) / "gguf_pieces");
     write_caches(fs::path(argv[1]) / "saved_cache");
+    write_methods(fs::path(argv[1]) / "cache");
+    write_folders(fs::path(argv[1]) / "folder");
     write_texts(argv[1]);
     write_sentencepiece(fs::path(argv[1]) / "sentencepiece");
   } catch (const std::exception& e) {

@@ -1,14 +1,13 @@
-// A saved cache, and going on from it: it is asked, fed, summarised, saved and loaded again. The
-// magic number and the checksum are set right, the rest is hostile.
+// A saved cache, and going on from it (use_cache.h). The magic number and the checksum are set
+// right, the rest is hostile.
 #include <zlib.h>
 
-#include <cmath>
-#include <new>
 #include <span>
 
 #include "ballast/cache.h"
 #include "ballast/error.h"
 #include "target.h"
+#include "use_cache.h"
 
 namespace {
 
@@ -24,54 +23,11 @@ std::string with_checksum(std::string_view body) {
   return file.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
 }
 
-Matrix numbers(std::size_t rows, std::size_t cols, std::size_t seed) {
-  Matrix m(rows, cols);
-  for (std::size_t i = 0; i < rows * cols; ++i)
-    m.data()[i] = static_cast<float>((i * 7 + seed * 3 + i / 5) % 11) / 4 - 1;
-  return m;
-}
-
-void feed(Cache& cache, std::size_t tokens, std::size_t seed) {
-  const CacheShape& s = cache.shape();
-  const std::size_t heads = s.kv_heads * s.queries_per_kv_head;
-  const Matrix keys = numbers(tokens, s.kv_heads * s.key_dim, seed);
-  const Matrix values = numbers(tokens, s.kv_heads * s.value_dim, seed + 1);
-  const Matrix queries = numbers(tokens, heads * s.key_dim, seed + 2);
-  Matrix out(tokens, heads * s.value_dim);
-  for (std::size_t l = 0; l < s.layers; ++l)
-    cache.forward(l, keys.view(), values.view(), queries.view(), out.view());
-}
-
-void look_at(const Cache& cache) {
-  for (std::size_t l = 0; l < cache.shape().layers; ++l) {
-    for (std::size_t h = 0; h < cache.shape().kv_heads; ++h) {
-      (void)cache.kept(l, h);
-      (void)cache.segments(l, h);
-    }
-  }
-  (void)cache.reports();
-  BALLAST_FUZZ_CHECK(cache.bytes().used() <= cache.bytes().total());
-}
-
-void go_on(std::string_view body) {
+void load(std::string_view body) {
   const std::string file = with_checksum(body);
   try {
     Cache cache = Cache::parse(std::as_bytes(std::span(file)), "fuzz");
-    look_at(cache);
-    // What can be written can be read, and is the same.
-    const std::vector<std::byte> bytes = cache.to_bytes("note");
-    BALLAST_FUZZ_CHECK(Cache::parse(bytes, "again").to_bytes("note") == bytes);
-    const CacheShape& s = cache.shape();
-    if (s.layers * s.kv_heads * s.queries_per_kv_head > 64 || s.key_dim + s.value_dim > 512) return;
-    if (cache.entries() > 10'000) return;  // seconds, which no limit is broken by
-    for (std::size_t step = 0; step < 6; ++step) feed(cache, step % 3 == 2 ? 40 : 1, step);
-    look_at(cache);
-    if (!cache.needs_replay()) {
-      cache.finish_prompt();
-      feed(cache, 3, 9);
-    }
-    look_at(cache);
-    (void)Cache::parse(cache.to_bytes(), "what went on");
+    fuzz::go_on(cache);
   } catch (const Error&) {
   }
 }
@@ -118,4 +74,4 @@ std::string change_fields(const std::string& input, std::uint32_t seed) {
 
 }  // namespace
 
-BALLAST_FUZZ_TARGET(saved_cache, go_on, change_fields)
+BALLAST_FUZZ_TARGET(saved_cache, load, change_fields)

@@ -6,8 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/engine/chat.h"
 #include "ballast/engine/tokenizer.h"
 #include "target.h"
+#include "text/question_form.h"
 
 namespace ballast::fuzz {
 
@@ -27,6 +29,16 @@ inline void use(const Tokenizer& tokenizer, std::string_view text) {
   }
   const std::string always = " ab\n\xff\xc3\xa9 <s>12";
   (void)tokenizer.decode(tokenizer.encode(always, {.parse_special = true}), {.special = true});
+  (void)template_tokens(tokenizer);
+  const std::vector<ChatMessage> messages = {{"system", "Be brief."}, {"user", "Hi <s>"}};
+  (void)encode_chat(tokenizer, messages, true, "");
+  Conversation conversation(tokenizer, "Be brief.");
+  (void)conversation.say("Hi");
+  conversation.answered("Ho");
+  const QuestionForm form = conversation.next();
+  (void)form.begin(tokenizer);
+  (void)form.question(tokenizer, "Why? \n");
+  (void)form.whole(tokenizer, "Why?");
 }
 
 }  // namespace ballast::fuzz
