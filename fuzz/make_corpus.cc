@@ -306,6 +306,11 @@ void write_broken_caches(const fs::path& folder) {
   for (std::size_t at = 0; (at = huge.find(capacity, at)) != std::string::npos; at += 8)
     huge.replace(at, 8, u64(std::uint64_t{2} << 20));
   write(folder / "summary-of-two-million", huge);
+  // Behind the method: four enumerators, the seed, and the tokens that are expected.
+  const std::string twice = "kvzip:bytes=1/2";
+  std::string expects = input_of(make_cache(twice, Protocol::prefill, 20, 0));
+  expects.replace(place(expects, twice, 0) + twice.size() + 12, 8, u64(0x7fffffff));
+  write(folder / "expects-two-billion", expects);
 }
 
 void write_caches(const fs::path& folder) {
@@ -313,7 +318,8 @@ void write_caches(const fs::path& folder) {
     const std::string name(info->name);
     if (info->whole_cache) continue;
     const bool exact = info->window_policy == WindowPolicy::all;
-    const std::string method = exact ? name : name + ":budget=96";
+    std::string method = exact ? name : name + ":budget=96";
+    if (info->attention_stats.queries) method = name + ":budget=24,observe=4,window=8,step=16";
     const std::size_t tokens = exact ? 6 : 110;
     write(folder / (name + "-stream"), input_of(make_cache(method, Protocol::stream, tokens, 0)));
   }
@@ -344,9 +350,11 @@ void write_methods(const fs::path& folder) {
   for (const MethodInfo* info : methods()) {
     const std::string name(info->name);
     const bool exact = info->window_policy == WindowPolicy::all;
-    const std::string method = name + (exact               ? ""
-                                       : info->whole_cache ? ":bytes=2K,chunk=16"
-                                                           : ":budget=24,sink=2,window=8");
+    const std::string method = name +
+                               (exact               ? ""
+                                : info->whole_cache ? ":bytes=2K,chunk=16"
+                                                    : ":budget=24,sink=2,window=8") +
+                               (info->attention_stats.queries ? ",observe=4,step=16" : "");
     seed(name + "-prefill", method, {static_cast<unsigned char>(n * 37), 0, 0, 0, 60, 20, 1, n});
     seed(name + "-stream", method, {7, static_cast<unsigned char>(n % 8), n, 1, 60, 7, 1, 0});
     if (!exact) {

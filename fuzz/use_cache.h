@@ -148,8 +148,11 @@ inline void go_on(Cache& cache) {
   if (s.layers * s.kv_heads * s.queries_per_kv_head > 64 || s.key_dim + s.value_dim > 512) return;
   if (cache.entries() > 10'000) return;  // seconds, which no limit is broken by
   copy_and_cut(cache);
+  // Fitting values takes milliseconds at every step: few tokens then.
+  const MethodInfo& info = cache.options().policy.info();
+  const std::size_t many = info.attention_stats.queries ? 3 : 40;
   for (std::size_t step = 0; step < 6; ++step) {
-    attempt([&] { feed(cache, step % 3 == 2 ? 40 : 1, step); });
+    attempt([&] { feed(cache, step % 3 == 2 ? many : 1, step); });
     if (cache.chunk_room() == 0) attempt([&] { read_again(cache); });
   }
   look_at(cache);

@@ -58,8 +58,8 @@ class Window {
 
   /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
   void copy(const SummarySetup& setup, const Window& other, bool ring);
-  /// `attention_sums`: they are written too, if there are any. `ring`: as for copy(); the spare room
-  /// of another window is not written.
+  /// `attention_sums`: they are written too, if there are any. `ring`: as for copy(); the spare
+  /// room of another window is not written.
   void save(ByteWriter& out, bool attention_sums, bool ring) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
   /// Returns its capacity, at most `most`.

@@ -199,6 +199,7 @@ void LayerCache::copy_prompt(const LayerCache& other) {
           "layer {}: {} watches queries that the cache has not noted", layer_,
           options_.policy.info().name);
   tokens_ = other.tokens();
+  loaded_ = other.loaded_;
   const std::size_t group = shape_.queries_per_kv_head;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     const HeadCache& from = other.heads_[h];
@@ -219,6 +220,7 @@ void LayerCache::copy(const LayerCache& other) {
   prompt_ended_ = other.prompt_ended_;
   prompt_tokens_ = other.prompt_tokens_.load();
   tokens_ = other.tokens();
+  loaded_ = other.loaded_;
   budget_ = other.budget_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
     heads_[h].copy(other.heads_[h], state_ == State::sliding);
@@ -231,12 +233,15 @@ void LayerCache::reserve(std::size_t count) {
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 
+std::size_t LayerCache::later_room() const {
+  const std::size_t expected = options_.expected_tokens;
+  const std::size_t later = expected > tokens() ? expected - tokens() : 0;
+  return loaded_ ? std::min(later, tokens()) : later;
+}
+
 void LayerCache::summarize() {
   const bool slides = budget_.step > 0;
-  std::size_t later = options_.expected_tokens > tokens() ? options_.expected_tokens - tokens() : 0;
-  // What a file says of tokens to come is not worth more memory than what has come.
-  if (loaded_) later = std::min(later, tokens());
-  const std::size_t room = budget_.window + (slides ? budget_.step : later);
+  const std::size_t room = budget_.window + (slides ? budget_.step : later_room());
   if (accumulates() && watch_.whole_layer) {
     std::vector<std::vector<float>> attention_sums;
     for (HeadCache& head : heads_) {

@@ -104,6 +104,9 @@ class LayerCache {
   }
   /// Tokens that may come in before something must leave.
   std::size_t room() const;
+  /// Rows that a window gets at once for the tokens expected later: what a file says of them is not
+  /// worth more memory than what has come.
+  std::size_t later_room() const;
   void make_room();
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
@@ -152,7 +155,7 @@ class LayerCache {
   RotaryTable* rotations_;
   State state_ = State::whole;
   bool prompt_ended_ = false;
-  bool loaded_ = false;
+  bool loaded_ = false;  ///< from a file, or copied from such a cache
   std::atomic<std::size_t> tokens_ = 0;
   std::atomic<std::size_t> prompt_tokens_ = 0;
   Budget budget_;

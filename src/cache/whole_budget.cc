@@ -293,8 +293,7 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
   prompt_ended_ = true;
   prompt_tokens_ = tokens();
   if (tiers.empty()) return;
-  const std::size_t later =
-      options_.expected_tokens > tokens_ ? options_.expected_tokens - tokens_ : 0;
+  const std::size_t later = later_room();
   budget_ = {};
   parallel_for(heads_.size(), [&](std::size_t h) {
     heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now());

@@ -1,4 +1,5 @@
 // Saved caches with a right checksum and one field that cannot be.
+#include "ballast/experiments.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -129,6 +130,34 @@ TEST(SavedCache, TheFileOfACacheDoesNotDependOnHowTheTextCame) {
         }
       }
     }
+  }
+}
+
+// A length of 2^31 in a file is no reason to take memory for it, in a copy neither.
+TEST(SavedCache, TokensThatAFileExpectsAreWorthNoMemory) {
+  const Stream text = make_stream(40, 3);
+  for (const char* method :
+       {"replay:bytes=1/2", "kvzip:bytes=1/2", "uniform:budget=16,sink=2,window=4"}) {
+    CacheOptions options = options_of(method, Protocol::prefill);
+    Cache cache(text.shape, options);
+    feed(cache, text, 0, 40, 40);
+    std::string bytes = saved(cache);
+    // Behind the seed, 7.
+    const std::size_t at = bytes.find(std::string("\7\0\0\0\0\0\0\0", 8)) + 8;
+    const std::uint64_t expected = 0x7fffffff;
+    std::memcpy(bytes.data() + at, &expected, sizeof(expected));
+    seal_saved_cache(bytes);
+    const Cache loaded = Cache::parse(std::as_bytes(std::span(bytes)), "a file");
+    ASSERT_EQ(loaded.options().expected_tokens, expected);
+    Cache copy = loaded.clone();
+    if (copy.needs_replay()) {
+      const std::vector<float> scores(40, 0.5f);
+      for (std::size_t l = 0; l < 2; ++l) {
+        for (std::size_t h = 0; h < 2; ++h) set_replay_scores(copy, l, h, scores);
+      }
+    }
+    copy.finish_prompt();
+    EXPECT_LE(copy.bytes().room, 2 * 2 * 40 * (16 + 24 + 1) * sizeof(float)) << method;
   }
 }
 
