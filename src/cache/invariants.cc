@@ -26,19 +26,13 @@ void check_numbers(const CacheShape& shape, std::string_view what) {
 
 void check_positions(const HeadCache& head, std::size_t tokens, std::string_view what,
                      std::size_t layer) {
-  std::vector<Segment> segments;
-  if (head.summary) head.summary->segments(segments);
+  if (!head.summary) return;
   const auto first = static_cast<Position>(head.sink);
   const auto end = static_cast<Position>(tokens - head.window.size());
-  for (const Segment& segment : segments) {
-    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
-      const Position position = segment.positions != nullptr
-                                    ? segment.positions[i]
-                                    : segment.first_position + static_cast<Position>(i);
-      require(position >= first && position < end,
-              "{}: layer {}: a summary of the tokens from {} to {} has an entry of position {}",
-              what, layer, first, end, position);
-    }
+  for (const KeptEntry& entry : head.summary->kept()) {
+    require(entry.position >= first && entry.position < end,
+            "{}: layer {}: a summary of the tokens from {} to {} has an entry of position {}", what,
+            layer, first, end, entry.position);
   }
 }
 

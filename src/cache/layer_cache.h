@@ -17,6 +17,9 @@ struct ReplayQueries;
 /// budget holds, in chunks of the method, and a chunk at least.
 std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options);
 
+/// Whether attention asks where entries stand: with ALiBi, or a sliding window in any layer.
+bool asks_positions(const CacheShape& shape);
+
 /// A layer's cache passes through up to three states: `whole` (everything is exact, in the
 /// window), then, once the prompt has ended or the budget is reached, either `growing` (the window
 /// takes every generated token) or `sliding` (the window is a ring, its oldest tokens leave for

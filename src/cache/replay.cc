@@ -52,17 +52,18 @@ std::size_t own_chunk(const CacheOptions& options) {
   return options.recording.replay_own ? options.recording.replay_chunk : 0;
 }
 
-/// The entries at positions before `end` of segments in which positions ascend, and where they
-/// stand among all entries.
-void add_before(const std::vector<Segment>& segments, Position end, std::vector<Segment>& out) {
+/// The entries at positions before `end` of segments in which positions ascend. `held`: the
+/// positions of the first entries.
+void add_before(const std::vector<Segment>& segments, std::span<const Position> held, Position end,
+                std::vector<Segment>& out) {
   for (const Segment& segment : segments) {
     std::size_t count = 0;
     while (count < segment.keys.rows &&
-           (segment.positions != nullptr
-                ? segment.positions[count]
-                : segment.first_position + static_cast<Position>(count)) < end) {
+           (!held.empty() ? held[count] : segment.first_position + static_cast<Position>(count)) <
+               end) {
       ++count;
     }
+    if (!held.empty()) held = held.subspan(segment.keys.rows);
     if (count == 0) continue;
     out.push_back(segment);
     out.back().keys = segment.keys.slice(0, count);
@@ -271,7 +272,8 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
       constexpr Position kFirst = 4;
       const Segment window = mine.segments.back();
       const auto begin = static_cast<Position>(chunk->first) + window.first_position;
-      add_before(mine.segments, std::min(kFirst, begin), mine.scored);
+      add_before(mine.segments, heads_[h].summary_positions(), std::min(kFirst, begin),
+                 mine.scored);
       mine.scored.push_back(slice(window, chunk->first, chunk->count));
       mine.scored.push_back(segment);
       for (Segment& one : mine.scored) one.role = Role::normaliser;  // answers are not wanted

@@ -12,6 +12,7 @@
 #include "cache/byte_budget.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
+#include "summary/gap_code.h"
 #include "summary/replay.h"
 
 namespace ballast {
@@ -29,6 +30,13 @@ std::size_t token_bytes(const CacheShape& s, const CacheOptions& options) {
           stored_row_bytes(options.value_type, s.value_dim));
 }
 
+/// The tiers with the bytes that their entries take in this cache.
+std::vector<Tier> counted_tiers(const CacheShape& s, const CacheOptions& options) {
+  std::vector<Tier> tiers = replay_tiers(options.policy, options.protocol, s.key_dim, s.value_dim);
+  for (Tier& tier : tiers) tier.bytes -= asks_positions(s) ? 0 : sizeof(Position) - 1;
+  return tiers;
+}
+
 /// Of a head's means of rotated rows.
 std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
   const auto rotated = [&](StorageType Tier::*type) {
@@ -38,21 +46,30 @@ std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
          (rotated(&Tier::value_type) ? s.value_dim * sizeof(float) : 0);
 }
 
+/// Most bytes of a head that are not counted with its entries, after so many tokens: means, and
+/// what the codes of positions take beside a byte an entry.
+std::size_t fixed_bytes(std::span<const Tier> tiers, const CacheShape& s,
+                        const CacheOptions& options, std::size_t tokens) {
+  const bool samples = rest_of(options.policy, tiers).kind != Rest::none;
+  const std::size_t codes = asks_positions(s) ? 0 : tiers.size() + (samples ? 1 : 0);
+  return mean_bytes(tiers, s) + codes * more_gap_bytes(tokens);
+}
+
 /// The entries of one head for the allocation, a run for each of its segments; `scores`: in their
-/// order. The first `held` entries have a tier already.
-void add_runs(const std::vector<Segment>& segments, std::span<const float> scores, std::size_t held,
-              std::span<const Tier> tiers, ScoredRun run, std::vector<ScoredRun>& out) {
+/// order. The first entries, at the positions `held`, have a tier already.
+void add_runs(const std::vector<Segment>& segments, std::span<const float> scores,
+              std::span<const Position> held, std::span<const Tier> tiers, ScoredRun run,
+              std::vector<ScoredRun>& out) {
   std::size_t at = 0;
   for (const Segment& segment : segments) {
     const std::size_t count = segment.keys.rows;
     run.best = 0;
-    while (at < held && (tiers[run.best].key_type != segment.keys.type ||
-                         tiers[run.best].value_type != segment.values.type)) {
+    while (at < held.size() && (tiers[run.best].key_type != segment.keys.type ||
+                                tiers[run.best].value_type != segment.values.type)) {
       ++run.best;
     }
     run.scores = scores.subspan(at, count);
-    run.positions = {};
-    if (segment.positions != nullptr) run.positions = {segment.positions, count};
+    run.positions = at < held.size() ? held.subspan(at, count) : std::span<const Position>();
     run.first_position = segment.first_position;
     out.push_back(run);
     at += count;
@@ -145,6 +162,11 @@ ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std
   return out;
 }
 
+bool asks_positions(const CacheShape& shape) {
+  return !shape.alibi_slopes.empty() || shape.logits.sliding_window > 0 ||
+         std::ranges::any_of(shape.sliding_windows, [](Position window) { return window > 0; });
+}
+
 std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
   const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
   const MemorySize size = options.policy.memory("bytes");
@@ -173,7 +195,8 @@ void Cache::note_text(std::span<const std::int32_t> tokens) {
 
 Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
                          std::span<const Tier> tiers) const {
-  const std::size_t heads = first_run.size() - 1, fixed = heads * mean_bytes(tiers, shape());
+  const std::size_t heads = first_run.size() - 1,
+                    fixed = heads * fixed_bytes(tiers, shape(), options(), tokens());
   const std::size_t budget = whole_budget();
   for (std::size_t h = 0; h < heads; ++h) {
     set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options().policy,
@@ -190,11 +213,12 @@ void Cache::end_chunk() {
   const CacheShape& s = shape();
   const Policy& policy = options().policy;
   const std::size_t chunk = chunk_tokens();
-  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::stream, s.key_dim, s.value_dim);
+  const std::vector<Tier> tiers = counted_tiers(s, options());
   // A clone made since the second reading keeps its scores.
   if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
   std::vector<ScoredRun> runs;
   std::vector<std::size_t> first_run;  // of each head
+  std::vector<VectorInOwnPages<Position>> held(s.layers * s.kv_heads);
   for (std::size_t l = 0; l < s.layers; ++l) {
     require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
             "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
@@ -203,8 +227,10 @@ void Cache::end_chunk() {
       require(scores_ != nullptr && replay_scores(l, h).size() == entries,
               "layer {}: start_replay() and replay() come before end_chunk()", l);
       first_run.push_back(runs.size());
-      add_runs(segments(l, h), replay_scores(l, h), entries - chunk, tiers,
-               protected_run(policy, tokens(), l * s.kv_heads + h), runs);
+      const std::size_t head = l * s.kv_heads + h;
+      held[head] = layers_[l]->head(h).summary_positions();
+      add_runs(segments(l, h), replay_scores(l, h), held[head], tiers,
+               protected_run(policy, tokens(), head), runs);
     }
   }
   first_run.push_back(runs.size());
@@ -352,7 +378,7 @@ void Cache::finish_whole_prompt() {
               "layer {}: tokens came after the second reading began", l);
     }
   }
-  const std::vector<Tier> tiers = replay_tiers(policy, Protocol::prefill, s.key_dim, s.value_dim);
+  const std::vector<Tier> tiers = counted_tiers(s, options());
   const Allocation allocation = divide(runs, first_run, tiers);
   std::vector<std::shared_ptr<ReplayQueries>> queries;
   for (std::size_t l = 0; l < s.layers; ++l) {
@@ -363,7 +389,8 @@ void Cache::finish_whole_prompt() {
   scores_.reset();
   const std::vector<std::size_t> samples =
       samples_of(allocation, rest_of(policy, tiers), tiers.size(),
-                 whole_budget() - s.layers * s.kv_heads * mean_bytes(tiers, s) - allocation.bytes);
+                 whole_budget() - s.layers * s.kv_heads * fixed_bytes(tiers, s, options(), n) -
+                     allocation.bytes);
   for (std::size_t l = 0; l < s.layers; ++l) {
     layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads),
                               std::span(samples).subspan(l * s.kv_heads, s.kv_heads),

@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "storage/row_memory.h"
 #include "storage/rows_bytes.h"
+#include "summary/gap_code.h"
 #include "summary/refit.h"
 #include "summary/registry.h"
 #include "summary/softmax_balance.h"
@@ -40,29 +41,31 @@ class TieredSummary : public Summary {
     const std::vector<Tier> tiers = this->tiers();
     const std::vector<float> key_mean = mean_for(&Run::keys, block.keys),
                              value_mean = mean_for(&Run::values, block.values);
-    std::vector<std::size_t> counts(tiers.size());
+    std::vector<std::vector<Source>> sources = sources_of(block.tiers);
+    std::vector<std::vector<Position>> positions(tiers.size());
     for (std::size_t t = 0; t < tiers.size(); ++t) {
-      counts[t] = static_cast<std::size_t>(std::ranges::count(block.tiers, t));
+      for (const Source& source : sources[t]) positions[t].push_back(source.position);
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        if (block.tiers[held + i] == t)
+          positions[t].push_back(block.first + static_cast<Position>(i));
+      }
     }
-    std::vector<Run> runs = make_runs(tiers, counts);
+    std::vector<Run> runs = make_runs(tiers, positions);
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run& run = runs[t];
-      if (run.positions.empty()) continue;
+      if (run.count == 0) continue;
       if (is_rotated(tiers[t].key_type)) run.keys.set_mean(key_mean);
       if (is_rotated(tiers[t].value_type)) run.values.set_mean(value_mean);
       std::size_t at = 0;
-      for (const Source& source : sources_of(block.tiers, t)) {
+      for (const Source& source : sources[t]) {
         const Run& from = runs_[source.run];
-        const std::size_t all = from.positions.size();
-        run.keys.copy(at, from.keys.view(0, all), source.entry);
-        run.values.copy(at, from.values.view(0, all), source.entry);
-        run.positions[at++] = source.position;
+        run.keys.copy(at, from.keys.view(0, from.count), source.entry);
+        run.values.copy(at++, from.values.view(0, from.count), source.entry);
       }
       for (std::size_t i = 0; i < block.size(); ++i) {
         if (block.tiers[held + i] != t) continue;
         run.keys.copy(at, block.keys, i);
-        run.values.copy(at, block.values, i);
-        run.positions[at++] = block.first + static_cast<Position>(i);
+        run.values.copy(at++, block.values, i);
       }
     }
     runs_ = std::move(runs);
@@ -74,26 +77,22 @@ class TieredSummary : public Summary {
   }
 
   void segments(std::vector<Segment>& out) const override {
-    for (const Run& run : runs_) {
-      if (run.positions.empty()) continue;
+    const auto add = [&](const Run& run, const float* log_weights) {
+      if (run.count == 0) return;
       Segment segment;
-      segment.keys = run.keys.view(0, run.positions.size());
-      segment.values = run.values.view(0, run.positions.size());
-      segment.positions = run.positions.data();
+      segment.keys = run.keys.view(0, run.count);
+      segment.values = run.values.view(0, run.count);
+      if (!run.positions.empty()) segment.positions = run.positions.data();
+      segment.log_weights = log_weights;
       out.push_back(segment);
-    }
-    if (rest_.positions.empty()) return;
-    Segment segment;
-    segment.keys = rest_.keys.view(0, rest_.positions.size());
-    segment.values = rest_.values.view(0, rest_.positions.size());
-    segment.positions = rest_.positions.data();
-    segment.log_weights = log_weights_.data();
-    out.push_back(segment);
+    };
+    for (const Run& run : runs_) add(run, nullptr);
+    add(rest_, log_weights_.data());
   }
 
   std::size_t entries() const override {
-    std::size_t count = rest_.positions.size();
-    for (const Run& run : runs_) count += run.positions.size();
+    std::size_t count = rest_.count;
+    for (const Run& run : runs_) count += run.count;
     return count;
   }
 
@@ -102,7 +101,8 @@ class TieredSummary : public Summary {
     // Runs share their means.
     std::size_t key_means = 0, value_means = 0;
     const auto add = [&](const Run& run) {
-      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size() * sizeof(Position);
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() +
+               run.gaps.size_bytes();
       key_means += !run.keys.mean().empty();
       value_means += !run.values.mean().empty();
     };
@@ -117,11 +117,12 @@ class TieredSummary : public Summary {
   std::vector<KeptEntry> kept() const override {
     std::vector<KeptEntry> out;
     for (const Run& run : runs_) {
-      for (Position position : run.positions) out.push_back({position, 1, 1});
+      for (Position position : run.all_positions()) out.push_back({position, 1, 1});
     }
-    for (std::size_t i = 0; i < rest_.positions.size(); ++i) {
+    const std::vector<Position> positions = rest_.all_positions();
+    for (std::size_t i = 0; i < rest_.count; ++i) {
       const float weight = std::exp(log_weights_[i]);
-      out.push_back({rest_.positions[i], weight, weight});
+      out.push_back({positions[i], weight, weight});
     }
     return out;
   }
@@ -140,7 +141,7 @@ class TieredSummary : public Summary {
     }
     if (rest_sample_.kind != Rest::none) {
       rest_ = load(in, rest_sample_.tier);
-      log_weights_.resize(rest_.positions.size());
+      log_weights_.resize(rest_.count);
       in.get_all<float>(log_weights_);
       require(std::ranges::all_of(log_weights_, [](float x) { return x >= 0 && x < 40; }),
               "{}: a weight of a sample is below 1 or not finite", in.what());
@@ -148,70 +149,97 @@ class TieredSummary : public Summary {
     share_means();
   }
 
+  void keep_positions() { keeps_positions_ = true; }
+
  private:
   struct Run {
     std::shared_ptr<const RowMemory> memory;  ///< that of all runs made with this one
+    std::size_t count = 0;
     Rows keys;
     Rows values;
-    std::span<Position> positions;
+    std::span<Position> positions;  ///< where attention asks for them; else empty
+    std::span<std::uint8_t> gaps;   ///< else their code
+
+    std::vector<Position> all_positions() const {
+      std::vector<Position> out(positions.begin(), positions.end());
+      if (!gaps.empty()) {
+        out.resize(count);
+        decode_gaps(gaps.data(), out);
+      }
+      return out;
+    }
   };
 
-  /// A run of `counts[t]` entries for each tier. All lie in one piece of memory: a stream makes
+  /// A run of entries at positions[t] for each tier. All lie in one piece of memory: a stream makes
   /// them anew after every chunk.
   std::vector<Run> make_runs(std::span<const Tier> tiers,
-                             std::span<const std::size_t> counts) const {
+                             std::span<const std::vector<Position>> positions) const {
     const auto up = [](std::size_t bytes) {
       return (bytes + kAlignment - 1) / kAlignment * kAlignment;
     };
     const auto key_bytes = [&](std::size_t t) {
-      return up(Rows::memory_for(tiers[t].key_type, setup_.key_dim, counts[t]));
+      return up(Rows::memory_for(tiers[t].key_type, setup_.key_dim, positions[t].size()));
     };
     const auto value_bytes = [&](std::size_t t) {
-      return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, counts[t]));
+      return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, positions[t].size()));
+    };
+    const auto position_bytes = [&](std::size_t t) {
+      return keeps_positions_ ? positions[t].size() * sizeof(Position) : gap_bytes(positions[t]);
     };
     std::size_t bytes = 0;
-    for (std::size_t t = 0; t < counts.size(); ++t) {
-      bytes += key_bytes(t) + value_bytes(t) + up(counts[t] * sizeof(Position));
+    for (std::size_t t = 0; t < positions.size(); ++t) {
+      bytes += key_bytes(t) + value_bytes(t) + up(position_bytes(t));
     }
-    std::vector<Run> runs(counts.size());
+    std::vector<Run> runs(positions.size());
     if (bytes == 0) return runs;
     const auto memory = std::make_shared<RowMemory>(setup_.protocol == Protocol::stream
                                                         ? allocate_rows_in_own_pages(bytes)
                                                         : allocate_rows(bytes));
     std::byte* at = memory->get();
     const auto take = [&](std::size_t size) { return std::exchange(at, at + size); };
-    for (std::size_t t = 0; t < counts.size(); ++t) {
-      const std::size_t count = counts[t];
+    for (std::size_t t = 0; t < positions.size(); ++t) {
+      const std::size_t count = positions[t].size();
       if (count == 0) continue;
-      runs[t].memory = memory;
-      runs[t].keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
-      runs[t].values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
-      runs[t].positions = {new (take(up(count * sizeof(Position)))) Position[count], count};
+      Run& run = runs[t];
+      run.memory = memory;
+      run.count = count;
+      run.keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
+      run.values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
+      std::byte* const rest = take(up(position_bytes(t)));
+      if (keeps_positions_) {
+        run.positions = {new (rest) Position[count], count};
+        std::ranges::copy(positions[t], run.positions.begin());
+      } else {
+        run.gaps = {reinterpret_cast<std::uint8_t*>(rest), position_bytes(t)};
+        encode_gaps(positions[t], run.gaps.data());
+      }
     }
     return runs;
   }
 
-  Run make_run(const Tier& tier, std::size_t count) const {
-    return std::move(make_runs({&tier, 1}, {&count, 1})[0]);
+  Run make_run(const Tier& tier, const std::vector<Position>& positions) const {
+    return std::move(make_runs({&tier, 1}, {&positions, 1})[0]);
   }
 
   static void save(ByteWriter& out, const Run& run) {
-    out.put<std::uint64_t>(run.positions.size());
-    out.put_all<Position>(run.positions);
-    save_rows(out, run.keys.view(0, run.positions.size()));
-    save_rows(out, run.values.view(0, run.positions.size()));
+    out.put<std::uint64_t>(run.count);
+    out.put_all<Position>(run.all_positions());
+    save_rows(out, run.keys.view(0, run.count));
+    save_rows(out, run.values.view(0, run.count));
   }
 
   Run load(ByteReader& in, const Tier& tier) const {
-    Run run = make_run(tier, in.get_count(in.left() / sizeof(Position), "entries of a tier"));
-    in.get_all<Position>(run.positions);
-    for (std::size_t i = 0; i < run.positions.size(); ++i) {
-      const Position before = i == 0 ? -1 : run.positions[i - 1];
-      require(run.positions[i] > before, "{}: position {} comes after {}", in.what(),
-              run.positions[i], before);
+    std::vector<Position> positions(
+        in.get_count(in.left() / sizeof(Position), "entries of a tier"));
+    in.get_all<Position>(positions);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const Position before = i == 0 ? -1 : positions[i - 1];
+      require(positions[i] > before, "{}: position {} comes after {}", in.what(), positions[i],
+              before);
     }
-    load_rows(in, run.keys, 0, run.positions.size());
-    load_rows(in, run.values, 0, run.positions.size());
+    Run run = make_run(tier, positions);
+    load_rows(in, run.keys, 0, run.count);
+    load_rows(in, run.values, 0, run.count);
     return run;
   }
 
@@ -221,18 +249,19 @@ class TieredSummary : public Summary {
     Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
     std::vector<Position> positions;
     for (const Run& run : runs_) {
-      const std::size_t all = run.positions.size();
-      const RowsView run_keys = run.keys.view(0, all), run_values = run.values.view(0, all);
-      for (std::size_t i = 0; i < all; ++i) {
+      const RowsView run_keys = run.keys.view(0, run.count);
+      const RowsView run_values = run.values.view(0, run.count);
+      std::size_t i = 0;
+      for (Position position : run.all_positions()) {
         run_keys.decode(i, keys[positions.size()]);
-        run_values.decode(i, values[positions.size()]);
-        positions.push_back(run.positions[i]);
+        run_values.decode(i++, values[positions.size()]);
+        positions.push_back(position);
       }
     }
     const Matrix fitted = fit_values(block, keys.view(), values.view(), positions, setup_.logits);
     std::size_t at = 0;
     for (Run& run : runs_) {
-      for (std::size_t i = 0; i < run.positions.size(); ++i) run.values.set(i, fitted[at++]);
+      for (std::size_t i = 0; i < run.count; ++i) run.values.set(i, fitted[at++]);
     }
   }
 
@@ -250,14 +279,13 @@ class TieredSummary : public Summary {
     if (count == 0) return;
     rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
     const Tier& tier = rest_sample_.tier;
-    rest_ = make_run(tier, count);
+    rest_ = make_run(tier, {tokens.positions.begin(), tokens.positions.end()});
     if (is_rotated(tier.key_type)) rest_.keys.set_mean(key_mean);
     if (is_rotated(tier.value_type)) rest_.values.set_mean(value_mean);
     log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
     for (std::size_t i = 0; i < count; ++i) {
       rest_.keys.copy(i, block.keys, tokens.rows[i]);
       rest_.values.copy(i, block.values, tokens.rows[i]);
-      rest_.positions[i] = tokens.positions[i];
     }
   }
 
@@ -297,20 +325,24 @@ class TieredSummary : public Summary {
   /// An entry held.
   struct Source {
     Position position;
-    std::size_t run;
-    std::size_t entry;  ///< of the run
+    std::uint32_t run;
+    std::uint32_t entry;  ///< of the run
   };
 
-  /// Entries held that go to tier t, in the order of the text.
-  std::vector<Source> sources_of(std::span<const std::uint8_t> tiers, std::size_t t) const {
-    std::vector<Source> out;
+  /// Entries held that go to each tier, in the order of the text.
+  std::vector<std::vector<Source>> sources_of(std::span<const std::uint8_t> tiers) const {
+    std::vector<std::vector<Source>> out(runs_.size());
     std::size_t at = 0;
-    for (std::size_t r = 0; r < runs_.size(); ++r) {
-      for (std::size_t i = 0; i < runs_[r].positions.size(); ++i) {
-        if (tiers[at++] == t) out.push_back({runs_[r].positions[i], r, i});
+    for (std::uint32_t r = 0; r < runs_.size(); ++r) {
+      std::uint32_t entry = 0;
+      for (Position position : runs_[r].all_positions()) {
+        if (const std::size_t t = tiers[at++]; t < out.size()) {
+          out[t].push_back({position, r, entry});
+        }
+        ++entry;
       }
     }
-    std::ranges::sort(out, {}, &Source::position);
+    for (std::vector<Source>& sources : out) std::ranges::sort(sources, {}, &Source::position);
     return out;
   }
 
@@ -361,6 +393,7 @@ class TieredSummary : public Summary {
   RestSample rest_sample_;
   Run rest_;
   std::vector<float> log_weights_;  ///< of the entries of rest_
+  bool keeps_positions_ = false;
 };
 
 ReplayScore score_of(const Policy& policy) {
@@ -399,6 +432,8 @@ bool reads_own(const Policy& policy) { return policy.choice("reading") == "own";
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
   return std::make_unique<TieredSummary>(setup);
 }
+
+void keep_positions(Summary& tiered) { static_cast<TieredSummary&>(tiered).keep_positions(); }
 
 std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
                                          std::string_view window) {

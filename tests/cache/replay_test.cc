@@ -224,7 +224,8 @@ TEST(Replay, AFloorIsKeptInEveryHead) {
   for (std::size_t i = 0; i < 4 * 24; ++i) {
     for (float& x : r.grams[1][i]) x *= 1e-12f;
   }
-  const std::size_t share = kText * (16 + 24) * 2 / 4, entry = parse_tiers("int8", 16, 24)[0].bytes;
+  const std::size_t share = kText * (16 + 24) * 2 / 4,
+                    entry = parse_tiers("int8", 16, 24)[0].bytes - 3;  // positions take a byte
   for (double floor : {0.0, 0.3, 1.0}) {
     Cache cache =
         r.read(fmt::format("replay:bytes=0.25,sink=1,window=2,tiers=int8,floor={}", floor));
@@ -273,9 +274,10 @@ TEST(Replay, RmsIsARoot) {
     EXPECT_GT(a.size(), 1u);
     for (std::size_t s = 0; s < a.size(); ++s) {
       EXPECT_EQ(a[s].keys.type, b[s].keys.type);
-      EXPECT_TRUE(std::ranges::equal(std::span(a[s].positions, a[s].keys.rows),
-                                     std::span(b[s].positions, b[s].keys.rows)));
+      EXPECT_EQ(a[s].keys.rows, b[s].keys.rows);
     }
+    EXPECT_TRUE(std::ranges::equal(squares.kept(h / 2, h % 2), roots.kept(h / 2, h % 2), {},
+                                   &KeptEntry::position, &KeptEntry::position));
   }
   EXPECT_THAT(error_of([&] { set_replay_scores(roots, 0, 0, std::vector<float>(3)); }),
               testing::HasSubstr("3 scores for 90 tokens"));
@@ -370,6 +372,7 @@ TEST(Replay, FittedValuesFollowTheFormula) {
     for (std::size_t l = 0; l < 2; ++l) {
       for (std::size_t h = 0; h < 2; ++h) {
         const Segment before = plain.segments(l, h)[0], after = fitted.segments(l, h)[0];
+        const std::vector<KeptEntry> entries = plain.kept(l, h);
         const std::size_t kept = before.keys.rows;
         ASSERT_EQ(after.keys.rows, kept);
         std::vector<std::vector<double>> x, y;
@@ -389,12 +392,12 @@ TEST(Replay, FittedValuesFollowTheFormula) {
               text += e.emplace_back(logit(r.text.keys[l], j));
             for (std::size_t j = i / kAgain * kAgain; j <= i; ++j) own += logit(r.again.keys[l], j);
             for (std::size_t a = 0; a < kept; ++a) {
-              some += e[static_cast<std::size_t>(before.positions[a])];
+              some += e[static_cast<std::size_t>(entries[a].position)];
             }
             const double w = text / (text + own);
             std::vector<double> row, answer(24, 0.0);
             for (std::size_t a = 0; a < kept; ++a) {
-              row.push_back(w * e[static_cast<std::size_t>(before.positions[a])] / some);
+              row.push_back(w * e[static_cast<std::size_t>(entries[a].position)] / some);
             }
             for (std::size_t j = 0; j < kText; ++j) {
               for (std::size_t c = 0; c < 24; ++c) {
@@ -587,8 +590,8 @@ TEST(Replay, KeepsTheBestScores) {
 TEST(KvZip, OneThresholdOverAllHeads) {
   const Reading r;
   for (const std::string method : {"kvzip", "kvzip-plus"}) {
-    for (std::size_t entries : {16u, 17u, 61u, 200u}) {  // of 2 layers × 2 heads × 90
-      const std::size_t bytes = entries * (2 * (16 + 24) + 4);
+    for (std::size_t entries : {16u, 17u, 61u, 200u}) {         // of 2 layers × 2 heads × 90
+      const std::size_t bytes = entries * (2 * (16 + 24) + 1);  // and where it stands
       Cache cache = r.read(fmt::format("{}:bytes={}B", method, bytes));
       r.replay(cache);
       std::vector<std::pair<double, std::size_t>> ranked;

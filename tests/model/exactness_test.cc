@@ -81,17 +81,20 @@ TEST_P(Exactness, ASecondReadingGivesTheSameBitsForAnyChunkingAndThreads) {
 TEST_P(Exactness, AQuestionThatIsKnownIsReadForItsScoresOnly) {
   const auto kept = [&](const char* question, std::vector<std::vector<Token>> questions) {
     options_.policy =
-        Policy::parse("replay:bytes=1/3,chunk=16,sink=1,window=1").with("question", question);
+        Policy::parse("replay:bytes=1/5,chunk=16,sink=1,window=1").with("question", question);
     Sequence sequence(*model_, options_);
     ReplayOptions again{{{tokens()[2]}, {tokens()[3]}, {tokens()[4]}}, {}};
     again.questions = std::move(questions);
     const std::size_t text = tokens().size() - 6;
     engine_->prefill(sequence, tokens().first(text), {.replay = again});
     EXPECT_EQ(sequence.tokens(), text);
-    std::vector<std::vector<Position>> out;
+    std::vector<std::size_t> out;  // of every head: where its entries stand, how many are in a tier
     for (std::size_t h = 0; h < sequence.cache().shape().kv_heads; ++h) {
+      for (const KeptEntry& entry : sequence.cache().kept(0, h)) {
+        out.push_back(static_cast<std::size_t>(entry.position));
+      }
       for (const Segment& segment : sequence.cache().segments(0, h)) {
-        out.emplace_back(segment.positions, segment.positions + segment.keys.rows);
+        out.push_back(segment.keys.rows);
       }
     }
     return out;

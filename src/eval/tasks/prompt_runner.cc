@@ -249,16 +249,9 @@ void Question::show(const Cache& cache, Answered& out) const {
   for (std::size_t l = 0; l < shape.layers; ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       std::vector<bool> held((prompt_.before.size() + 3) / 4 * 4);
-      for (const Segment& segment : cache.segments(l, h)) {
-        for (std::size_t i = 0; i < segment.keys.rows; ++i) {
-          const Position position = segment.positions != nullptr ? segment.positions[i]
-                                    : segment.first_position >= 0
-                                        ? segment.first_position + static_cast<Position>(i)
-                                        : -1;
-          if (position >= 0 && static_cast<std::size_t>(position) < prompt_.before.size()) {
-            held[static_cast<std::size_t>(position)] = true;
-          }
-        }
+      for (const KeptEntry& entry : cache.kept(l, h)) {
+        const auto position = static_cast<std::size_t>(entry.position);
+        if (position < prompt_.before.size()) held[position] = true;
       }
       std::string digits;
       for (std::size_t i = 0; i < held.size(); i += 4) {
