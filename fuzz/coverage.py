@@ -8,7 +8,7 @@ import sys
 source = pathlib.Path(sys.argv[1])
 folders = collections.defaultdict(lambda: [0, 0])
 for file in json.load(sys.stdin)["data"][0]["files"]:
-    path = pathlib.Path(file["filename"])
+    path = pathlib.Path(file["filename"]).resolve()  # ccache leaves ".." in it
     if source in path.parents:
         lines = file["summary"]["lines"]
         counts = folders[str(path.parent.relative_to(source))]

@@ -365,6 +365,9 @@ void write_methods(const fs::path& folder) {
     }
     ++n;
   }
+  for (unsigned char recording = 1; recording < 8; ++recording)
+    seed("exact-recording-" + std::to_string(recording), "exact",
+         {5, 0, 0, 0, static_cast<unsigned char>(60 + recording), 20, 1, recording});
   int number = 0;
   for (const char* method :
        {"replay:bytes=1/2,refit=values", "replay:bytes=1/2,rest=balance",
@@ -376,7 +379,7 @@ void write_methods(const fs::path& folder) {
         "attention-matching:budget=24,keys=omp,observe=8",
         "h2o:budget=24,score=mean,generated=evict", "uniform:rate=0.5,generated=keep"})
     for (unsigned char protocol : {0, 1})
-      seed("other-" + std::to_string(number++), method, {7, 0, 0, protocol, 70, 16, 1, 4});
+      seed("other-" + std::to_string(number++), method, {7, 0, 0, protocol, 70, 16, 1, 0});
 }
 
 // Texts --------------------------------------------------------------------------------------
