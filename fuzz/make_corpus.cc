@@ -567,6 +567,16 @@ void write_sentencepiece(const fs::path& folder) {
   parts.unigram = true;
   write(folder / "empty-piece", serialize(parts));
   parts.pieces[4] = "a";
+  // The rule "A" -> "b": the root's children begin at unit 256, and what ends "A" is unit 320.
+  std::vector<std::uint32_t> units(512, 1u << 31);
+  units[0] = 256 << 10;
+  units[256 + 'A'] = 'A' | 1u << 8 | 1 << 10;
+  units[(256 + 'A') ^ 1] = 1u << 31;
+  const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+  parts.character_map = std::string(reinterpret_cast<const char*>(&size), sizeof(size)) +
+                        std::string(reinterpret_cast<const char*>(units.data()), size) +
+                        std::string("b\0", 2);
+  write(folder / "character-map", serialize(parts));
   parts.character_map = std::string("\x08\0\0\0\xff\xff\xff\xff\0\0\0\0aaa", 15);
   write(folder / "damaged-character-map", serialize(parts));
 }
