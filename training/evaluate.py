@@ -76,19 +76,24 @@ def from_file(model, processor, path, device="cpu"):
 
 
 @torch.no_grad()
-def greedy(model, prompt, count, device="cpu"):
+def greedy(model, prompt, count, end, device="cpu"):
+    """Up to `count` tokens, without the token `end` and what follows it."""
     ids = list(prompt)
     for _ in range(count):
         wanted = torch.zeros(1, len(ids), dtype=torch.bool, device=device)
         wanted[0, -1] = True
         positions = torch.arange(len(ids), device=device)[None]
-        ids.append(int(model(torch.tensor([ids], device=device), positions, wanted)[0].argmax()))
+        token = int(model(torch.tensor([ids], device=device), positions, wanted)[0].argmax())
+        if token == end:
+            break
+        ids.append(token)
     return ids[len(prompt):]
 
 
 def write_cases(model, processor, encoder, path, rooms=(128, 512), count=2):
     """Prompts with their tokens and greedy answers, for check_peer.mjs."""
     cases = []
+    end = processor.piece_to_id(data.END)
     for task in data.TASKS:
         for room in rooms:
             for number in range(count):
@@ -96,7 +101,7 @@ def write_cases(model, processor, encoder, path, rooms=(128, 512), count=2):
                 ids = [processor.bos_id()] + processor.encode(text)
                 if max(ids) >= model.shape.vocabulary:
                     continue  # a wording that the model lacks pieces of
-                cases.append({"prompt": text, "ids": ids, "greedy": greedy(model, ids, 6)})
+                cases.append({"prompt": text, "ids": ids, "greedy": greedy(model, ids, 6, end)})
     with open(path, "w", encoding="utf-8") as file:
         json.dump(cases, file)
 

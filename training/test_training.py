@@ -29,6 +29,7 @@ import export
 import finding
 import fused
 import model as models
+import ruler_files
 import train
 import vocabulary
 
@@ -403,6 +404,19 @@ class Scores(unittest.TestCase):
         self.assertEqual((score.questions, score.tokens), (2, sum(map(len, digits))))
         self.assertIsNone(evaluate.generated(model, ENCODER, "lines", 128, 2, chat=True))
         self.assertIsNone(evaluate.generated(model, ENCODER, "variables", 300, 1))
+
+
+class RulerFiles(unittest.TestCase):
+    def test_references_are_the_values_of_the_context(self):
+        for task in ruler_files.FILES:
+            for record in ruler_files.records(ENCODER, task, 512, 3):
+                self.assertTrue(record["outputs"], task)
+                for value in record["outputs"]:
+                    self.assertRegex(value, r"^[\w-]+$", task)
+                    self.assertIn(value, record["input"], task)
+                self.assertEqual(len(set(record["outputs"])), len(record["outputs"]), task)
+        self.assertEqual(ruler_files.references("common", "1. a 2. b 10. c"), ["a", "b", "c"])
+        self.assertEqual(ruler_files.references("multivalue", " 1, 2, and 3"), ["1", "2", "3"])
 
 
 class Steps(unittest.TestCase):

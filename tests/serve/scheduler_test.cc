@@ -77,12 +77,13 @@ struct Tight {
 };
 
 TEST(Scheduler, ARequestWaitsForMemory) {
-  const Tight tight(4000);
+  const int positions = static_cast<int>(TestServer::mini().config().max_positions);
+  const Tight tight(positions);
   const TestServer& server = *tight.server;
   auto first = endless(server, "");  // up to all positions
   int status = 0;
-  Json body = ask("Grass is", 3000);
-  body["stop"] = {" ", "e", "\n"};  // memory is taken for 3,000 tokens; a few will do
+  Json body = ask("Grass is", positions * 3 / 4);
+  body["stop"] = {" ", "e", "\n"};  // memory is taken for all those tokens; a few will do
   std::thread second([&] { status = server.post("/v1/completions", body).status; });
   wait_for([&] { return server.metric("requests_queued") == 1; });
   EXPECT_EQ(server.metric("streams"), 1);  // of 16 places
