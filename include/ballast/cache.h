@@ -210,7 +210,8 @@ class Cache {
   CacheBytes bytes() const;
 
   /// The parts of one head, for a caller who runs attention: sink, summary, window. Keys are as
-  /// they were given, positions those in the text.
+  /// they were given, positions those in the text. Summaries of methods with one budget for the
+  /// whole cache have positions only where SummarySetup::asks_positions; kept() always has them.
   std::vector<Segment> segments(std::size_t layer, std::size_t head) const;
   /// Every kept entry of one head, in order of position.
   std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;

@@ -45,6 +45,9 @@ struct SummarySetup {
   StorageType key_type = StorageType::f32;
   StorageType value_type = StorageType::f32;
   Logits logits;
+  /// Attention asks where entries stand: with ALiBi, or a sliding window in any layer. Else methods
+  /// with one budget for the whole cache need not give positions with their segments.
+  bool asks_positions = false;
   RandomKey random;
   int layers = 1;                 ///< of the model; random.layer is this one
   SharedState* shared = nullptr;  ///< of the sequence; null unless the method has make_shared

@@ -159,18 +159,12 @@ void HeadCache::copy(const HeadCache& other, bool ring) {
     sink_values.copy(i, other.sink_values.view(0, sink), i);
   }
   if (other.summary) {
-    summary = new_summary();
+    summary = make_summary(setup);
     copy_saved(*other.summary, *summary);
   }
   window.copy(setup, other.window, ring);
   std::copy_n(other.recent_queries.data(),
               other.recent_queries.rows() * other.recent_queries.cols(), recent_queries.data());
-}
-
-std::unique_ptr<Summary> HeadCache::new_summary() const {
-  std::unique_ptr<Summary> out = make_summary(setup);
-  if (keeps_positions && setup.policy.info().whole_cache) ballast::keep_positions(*out);
-  return out;
 }
 
 VectorInOwnPages<Position> HeadCache::summary_positions() const {
@@ -274,7 +268,7 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   setup.capacity = budget.summary;
   setup.sink = first;
   if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
-  summary = new_summary();
+  summary = make_summary(setup);
   if (summary && middle > 0) {
     absorb_blocks(*summary, setup.policy.attention_stats(), everything.blocks(first, middle, now),
                   latest.empty() ? latest : latest.subspan(first), asked);
@@ -290,7 +284,7 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sampl
       replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim).size();
   setup.capacity = sample + static_cast<std::size_t>(std::ranges::count_if(
                                 tiers, [&](std::uint8_t t) { return t < count; }));
-  summary = new_summary();
+  summary = make_summary(setup);
   for (Block& block : everything.blocks(0, everything.size(), now)) {
     block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());
     if (queries != nullptr) {
@@ -304,7 +298,7 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sampl
 }
 
 void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now) {
-  if (!summary) summary = new_summary();
+  if (!summary) summary = make_summary(setup);
   {
     const Window chunk = std::move(window);
     Block block = chunk.run(0, chunk.size(), now);

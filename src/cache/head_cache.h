@@ -93,13 +93,10 @@ struct HeadCache {
   /// Queries of the last `observed` tokens, queries_per_kv_head rows a token. Token t is in slot
   /// t mod observed.
   Matrix recent_queries;
-  QueryMoments query_moments;    ///< of no query heads unless they are watched
-  bool keeps_positions = false;  ///< attention asks where the entries of tiers stand
+  QueryMoments query_moments;  ///< of no query heads unless they are watched
   /// Entries held.
   std::size_t entries() const;
   CacheBytes bytes() const;
-  /// An empty summary, of setup; null: the method has none.
-  std::unique_ptr<Summary> new_summary() const;
   /// Methods in tiers: of the summary's entries, in the order of its segments.
   VectorInOwnPages<Position> summary_positions() const;
   /// Appends sink, summary and window; `now`: tokens seen.

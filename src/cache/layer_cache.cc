@@ -100,7 +100,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
     setup.layers = static_cast<int>(shape.layers);
     setup.shared = shared;
     setup.queries_per_kv_head = shape.queries_per_kv_head;
-    heads_[h].keeps_positions = asks_positions(shape);
+    setup.asks_positions = asks_positions(shape);
     setup.value_norms = &options.value_norms;
     if (query_moments_) {
       // With rolling positions queries come as they were before rotation.
@@ -615,7 +615,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
   load_rows(in, head.sink_values, 0, head.sink);
   if (in.get<std::uint8_t>() != 0) {
     take(summary_bytes(head.setup, head.setup.capacity), "a summary");
-    head.summary = head.new_summary();
+    head.summary = make_summary(head.setup);
     require(head.summary != nullptr, "{}: layer {} holds a summary, method {} has none", in.what(),
             layer_, options_.policy.info().name);
     head.summary->load(in);

@@ -149,8 +149,6 @@ class TieredSummary : public Summary {
     share_means();
   }
 
-  void keep_positions() { keeps_positions_ = true; }
-
  private:
   struct Run {
     std::shared_ptr<const RowMemory> memory;  ///< that of all runs made with this one
@@ -184,7 +182,8 @@ class TieredSummary : public Summary {
       return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, positions[t].size()));
     };
     const auto position_bytes = [&](std::size_t t) {
-      return keeps_positions_ ? positions[t].size() * sizeof(Position) : gap_bytes(positions[t]);
+      return setup_.asks_positions ? positions[t].size() * sizeof(Position)
+                                   : gap_bytes(positions[t]);
     };
     std::size_t bytes = 0;
     for (std::size_t t = 0; t < positions.size(); ++t) {
@@ -206,7 +205,7 @@ class TieredSummary : public Summary {
       run.keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
       run.values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
       std::byte* const rest = take(up(position_bytes(t)));
-      if (keeps_positions_) {
+      if (setup_.asks_positions) {
         run.positions = {new (rest) Position[count], count};
         std::ranges::copy(positions[t], run.positions.begin());
       } else {
@@ -393,7 +392,6 @@ class TieredSummary : public Summary {
   RestSample rest_sample_;
   Run rest_;
   std::vector<float> log_weights_;  ///< of the entries of rest_
-  bool keeps_positions_ = false;
 };
 
 ReplayScore score_of(const Policy& policy) {
@@ -432,8 +430,6 @@ bool reads_own(const Policy& policy) { return policy.choice("reading") == "own";
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
   return std::make_unique<TieredSummary>(setup);
 }
-
-void keep_positions(Summary& tiered) { static_cast<TieredSummary&>(tiered).keep_positions(); }
 
 std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
                                          std::string_view window) {

@@ -34,11 +34,6 @@ RestSample rest_of(const Policy& policy, std::span<const Tier> tiers);
 /// will hold; those beyond what the tiers keep are the sample.
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);
 
-/// Makes such a summary, which is empty, keep an i32 for the position of each entry, as segments()
-/// gives them to attention: for ALiBi and sliding windows. Else positions are a code of about a
-/// byte each (summary/gap_code.h), and segments have none: whoever asks comes later in the text.
-void keep_positions(Summary& tiered);
-
 /// Whether a chunk that is read again scores its own entries alone (reading=own).
 bool reads_own(const Policy& policy);
 
