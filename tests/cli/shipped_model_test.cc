@@ -60,6 +60,8 @@ std::size_t count(const std::vector<bool>& x) {
 
 TEST(ShippedModel, FindsTheLinesOfARecordAndStops) { EXPECT_GE(count(right("record", {})), 7u); }
 
+TEST(ShippedModel, FindsNeedlesAndFactsInAStory) { EXPECT_GE(count(right("story", {})), 6u); }
+
 TEST(ShippedModel, FindsThemInAQuarterOfTheCache) {
   EXPECT_GE(count(right("record", {"--cache", "1/4"})), 7u);
 }
