@@ -12,6 +12,10 @@ cd "$(dirname "$0")/.."
 model=${MODEL:-models/ballast-mini.gguf}
 ballast=${BALLAST:-build/ballast}
 [ -x "$ballast" ] || { echo "choosing.sh: $ballast is not built; ./test.sh builds it" >&2; exit 1; }
+for group in "$@"; do
+  [[ $group =~ ^(exact|replay|others|stream)$ ]] ||
+    { echo "choosing.sh: no group '$group'; there are exact, replay, others and stream" >&2; exit 2; }
+done
 mkdir -p results/choosing
 
 declare -A tasks=(

@@ -13,10 +13,10 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from experiments_page import MADE, ROOT
+
 PAGE = ROOT / "docs/choosing.md"
 DATA = ROOT / "docs/results/choosing.json"
-MADE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 TASKS = {"lines": "lines", "records": "records", "needle": "needles"}
 SIZES = {"lines": "lines", "records": "length", "needle": "length"}
 SHARES = {0.25: "1/4", 0.125: "1/8", 0.0625: "1/16", 0.03125: "1/32"}
@@ -114,7 +114,10 @@ def losses(data):
     columns = [("replay", s) for s in SHARES.values()] + [("replay, stream", "1/8")]
     titles = list(SHARES.values()) + ["stream, 1/8"]
     out = ["| | exact | " + " | ".join(titles) + " |", "|---" * (len(titles) + 2) + "|"]
-    share = lambda cell: cell["right"] / cell["asked"]
+
+    def share(cell):
+        return cell["right"] / cell["asked"]
+
     for task, title in TASKS.items():
         exact = share(by["exact", "own"][task])
         lost = [f"{exact - share(by[c][task]):.2f}".replace("-0.00", "0.00") if c in by else "" for c in columns]
