@@ -15,7 +15,7 @@ import sentencepiece
 
 import data
 
-# Our task: RULER's name, and how many questions RULER's answer has.
+# Our task: RULER's name of it.
 FILES = {"needles": "niah_single_2", "multivalue": "niah_multivalue", "multiquery": "niah_multiquery",
          "variables": "vt", "common": "cwe", "frequent": "fwe", "facts": "qa_1"}
 

@@ -406,6 +406,18 @@ class Scores(unittest.TestCase):
         self.assertIsNone(evaluate.generated(model, ENCODER, "variables", 300, 1))
 
 
+class Greedy(unittest.TestCase):
+    def test_an_answer_stands_without_its_end_and_what_follows(self):
+        said = iter([7, 8, 3, 9])
+
+        def network(ids, positions, wanted):
+            return torch.nn.functional.one_hot(torch.tensor([next(said)]), 10)
+
+        self.assertEqual(evaluate.greedy(network, [1, 2], 6, end=3), [7, 8])
+        said = iter([7, 8, 9])
+        self.assertEqual(evaluate.greedy(network, [1, 2], 2, end=3), [7, 8])
+
+
 class RulerFiles(unittest.TestCase):
     def test_references_are_the_values_of_the_context(self):
         for task in ruler_files.FILES:
