@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Accuracy against bytes of the model that is shipped (or another: MODEL=model.gguf), for docs/choosing.md:
 #
-#   ./bench/choosing.sh                  all of it, in about half an hour of one core
+#   ./bench/choosing.sh                  all of it, in about seven minutes of one core
 #   ./bench/choosing.sh replay stream    these groups of methods again (exact, replay, others, stream)
 #
 # Each of results/choosing/TASK-GROUP.json is what one command printed; bench/choosing_page.py makes
