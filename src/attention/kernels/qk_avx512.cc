@@ -38,6 +38,25 @@ struct Tile;
 
 // ---- bf16
 
+// Adds the products of one piece: its 8 words of Q queries at `queries` with those of G groups.
+template <std::size_t Q, std::size_t G, typename Words>
+BALLAST_INLINE void add_bf16_piece(Words& words, const TileInput& input,
+                                   const std::uint32_t* queries, __m512i (&sums)[Q][G]) {
+  unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
+    const std::size_t stride = opaque(input.stride);
+    __m512i word[G];
+    unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
+    unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
+      const auto query = broadcast(queries + q * stride + i);
+      unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
+        sums[q][g] =
+            (__m512i)_mm512_dpbf16_ps((__m512)sums[q][g], (__m512bh)word[g], (__m512bh)query);
+      });
+    });
+    words.after(i, sums);
+  });
+}
+
 template <std::size_t Q, std::size_t G>
 struct Tile<StorageType::bf16, Q, G> {
   template <typename Words>
@@ -49,20 +68,7 @@ struct Tile<StorageType::bf16, Q, G> {
     const auto* queries = reinterpret_cast<const std::uint32_t*>(input.queries);
     for (std::size_t p = 0; p < input.pieces; ++p) {
       words.piece(p);
-      const std::uint32_t* at = opaque(queries + p * 8);
-      unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
-        const std::size_t stride = opaque(input.stride);
-        __m512i word[G];
-        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
-        unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-          const auto query = broadcast(at + q * stride + i);
-          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
-            sums[q][g] =
-                (__m512i)_mm512_dpbf16_ps((__m512)sums[q][g], (__m512bh)word[g], (__m512bh)query);
-          });
-        });
-        words.after(i, sums);
-      });
+      add_bf16_piece(words, input, opaque(queries + p * 8), sums);
     }
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
       unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
@@ -92,20 +98,7 @@ struct OrderedTile {
     const auto* queries = reinterpret_cast<const std::uint32_t*>(input.queries);
     for (std::size_t p = 0; p < input.pieces; ++p) {
       words.piece(p);
-      const std::uint32_t* at = opaque(queries + p * 8);
-      unroll<8>([&](auto i) BALLAST_INLINE_LAMBDA {
-        const std::size_t stride = opaque(input.stride);
-        __m512i word[G];
-        unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA { word[g] = words.word(g, i); });
-        unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA {
-          const auto query = broadcast(at + q * stride + i);
-          unroll<G>([&](auto g) BALLAST_INLINE_LAMBDA {
-            part[q][g] =
-                (__m512i)_mm512_dpbf16_ps((__m512)part[q][g], (__m512bh)word[g], (__m512bh)query);
-          });
-        });
-        words.after(i, part);
-      });
+      add_bf16_piece(words, input, opaque(queries + p * 8), part);
       if (p % 2 == 0) {
         all([&](auto q, auto g)
                 BALLAST_INLINE_LAMBDA { _mm512_store_si512(half[q][g], part[q][g]); });
