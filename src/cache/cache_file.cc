@@ -1,15 +1,18 @@
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
 #include "ballast/cache.h"
 #include "ballast/serialize.h"
+#include "base/checks.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "cache/cache_parts.h"
 #include "cache/invariants.h"
+#include "storage/rows_bytes.h"
 
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
 // u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
@@ -133,6 +136,87 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
 }
 
 }  // namespace
+
+void LayerCache::save(ByteWriter& out) const {
+  out.put(state_);
+  out.put(prompt_ended_);
+  out.put<std::uint64_t>(tokens());
+  for (std::size_t part : {budget_.sink, budget_.summary, budget_.window, budget_.step}) {
+    out.put<std::uint64_t>(part);
+  }
+  for (const HeadCache& head : heads_) {
+    out.put<std::uint64_t>(head.setup.capacity);
+    out.put<std::uint64_t>(head.setup.tokens);
+    out.put<std::uint64_t>(head.sink);
+    save_rows(out, head.sink_keys.view(0, head.sink));
+    save_rows(out, head.sink_values.view(0, head.sink));
+    out.put<std::uint8_t>(head.summary != nullptr);
+    if (head.summary) head.summary->save(out);
+    // What is recorded for forks stays out: the loaded cache does not record.
+    const bool recorded = options_.recording.any();
+    head.window.save(out, !recorded, state_ == State::sliding);
+    if (recorded) continue;
+    out.put_all<float>(
+        {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});
+    head.query_moments.save(out);
+  }
+}
+
+void LayerCache::load(ByteReader& in, std::size_t& room) {
+  loaded_ = true;
+  const auto state = in.get<std::uint8_t>();
+  require(state <= static_cast<std::uint8_t>(State::sliding), "{}: layer {} has state {}",
+          in.what(), layer_, state);
+  state_ = static_cast<State>(state);
+  prompt_ended_ = in.get<std::uint8_t>() != 0;
+  constexpr std::size_t most = std::numeric_limits<Position>::max();
+  tokens_ = in.get_count(most, "the number of tokens");
+  for (std::size_t* part : {&budget_.sink, &budget_.summary, &budget_.window, &budget_.step}) {
+    *part = in.get_count(most, "a share of the budget");
+  }
+  for (HeadCache& head : heads_) load_head(head, in, room);
+}
+
+void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
+  const auto take = [&](std::size_t bytes, const char* part) {
+    require(bytes <= room,
+            "{}: layer {}: {} would take {} bytes, far more than the file holds for it", in.what(),
+            layer_, part, bytes);
+    room -= bytes;
+  };
+  head.setup.capacity =
+      in.get_count(budget_.summary * (adapts() ? heads_.size() : 1), "the capacity of a summary");
+  head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
+  head.sink = in.get_count(std::min(budget_.sink, in.left()), "the size of a sink");
+  head.setup.sink = head.sink;
+  head.sink_keys = Rows(options_.key_type, shape_.key_dim, head.sink);
+  head.sink_values = Rows(options_.value_type, shape_.value_dim, head.sink);
+  load_rows(in, head.sink_keys, 0, head.sink);
+  load_rows(in, head.sink_values, 0, head.sink);
+  if (in.get<std::uint8_t>() != 0) {
+    take(summary_bytes(head.setup, head.setup.capacity), "a summary");
+    head.summary = make_summary(head.setup);
+    require(head.summary != nullptr, "{}: layer {} holds a summary, method {} has none", in.what(),
+            layer_, options_.policy.info().name);
+    head.summary->load(in);
+  } else if (state_ != State::whole) {
+    take(summary_bytes(head.setup, head.setup.capacity), "a summary");  // that may be missing
+  }
+  const std::size_t row = stored_row_bytes(options_.key_type, shape_.key_dim) +
+                          stored_row_bytes(options_.value_type, shape_.value_dim) + sizeof(float);
+  const std::size_t rows =
+      head.window.load(head.setup, accumulates(), state_ == State::sliding, room / row, in);
+  take(rows * row, "a window");
+  std::span<float> recent(head.recent_queries.data(),
+                          head.recent_queries.rows() * head.recent_queries.cols());
+  in.get_all(recent);
+  require(first_not_finite(recent) == recent.size(), "{}: a query is not finite", in.what());
+  if (state_ == State::growing) {
+    head.query_moments = {};
+    head.setup.query_moments = nullptr;
+  }
+  head.query_moments.load(in);
+}
 
 void Cache::write(ByteWriter& out, std::string_view note) const {
   for (const auto& layer : layers_) {
