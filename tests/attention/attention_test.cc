@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "attention/attention_scratch.h"
 #include "attention/cases.h"
 #include "ballast/error.h"
 #include "simd/forced_target.h"
@@ -18,6 +19,21 @@ namespace ballast {
 namespace {
 
 using namespace test;
+
+// What is kept until the normalisers are known: a weight for each entry of whole blocks, one block
+// more, and a maximum for each block.
+TEST(AttentionScratch, SumsNeedTheWeightsOfEveryBlockAndOneMore) {
+  constexpr std::size_t kBlock = 128;
+  for (std::size_t queries : {1, 4}) {
+    for (std::size_t entries : {0, 1, 128, 129, 1000}) {
+      const std::size_t blocks = (entries + kBlock - 1) / kBlock;
+      EXPECT_EQ(attention_scratch(queries, entries, 64, 64, true) -
+                    attention_scratch(queries, entries, 64, 64, false),
+                (blocks + 1) * queries * (kBlock + 1) * sizeof(float))
+          << queries << " queries, " << entries << " entries";
+    }
+  }
+}
 
 // ---- every feature on every target, at f32
 

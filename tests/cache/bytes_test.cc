@@ -84,5 +84,25 @@ INSTANTIATE_TEST_SUITE_P(All, BytesOf, testing::ValuesIn(bounded_methods()), [](
   return name;
 });
 
+// As a vector's: a prompt of unknown length is moved a few times, and holds half as much more at
+// most, or the room of 16 tokens.
+TEST(BytesOfAGrowingPrompt, RoomIsHalfOfWhatIsUsedAtMost) {
+  CacheShape shape;
+  shape.kv_heads = 1;
+  shape.key_dim = shape.value_dim = 64;
+  shape.logits.scale = 0.125f;
+  const Matrix rows = random_matrix(1, 64, 1);
+  Matrix out(1, 64);
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    Cache cache(shape, options_of("replay:bytes=256K", protocol));
+    for (std::size_t t = 1; t <= 400; ++t) {
+      ASSERT_GT(cache.chunk_room(), 0u);
+      cache.forward(0, rows.view(), rows.view(), rows.view(), out.view());
+      const CacheBytes bytes = cache.bytes();
+      EXPECT_LE(bytes.room, std::max(bytes.used() / 2, bytes.used() / t * 16)) << t << " tokens";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -452,6 +452,36 @@ TEST(Replay, GoesOnFromAFile) {
   EXPECT_EQ(cache.entries(0), loaded.entries(0));
 }
 
+TEST(Replay, AFileWhoseEntriesBeginBeforeTheTextIsRefused) {
+  const Reading r;
+  const Cache cache = r.compressed("replay:bytes=0.3");
+  std::string bytes = [&] {
+    const std::vector<std::byte> all = cache.to_bytes();
+    return std::string(reinterpret_cast<const char*>(all.data()), all.size());
+  }();
+  // The positions of the tier with the head's first entry: their number, and rising from that one.
+  const auto kept = cache.kept(0, 0);
+  const Position first = std::ranges::min(kept, {}, &KeptEntry::position).position;
+  const auto is_tier = [&](std::size_t at) {
+    std::uint64_t count = 0;
+    std::memcpy(&count, bytes.data() + at, sizeof(count));
+    if (count < 2 || count > kept.size() || at + 8 + 4 * count > bytes.size()) return false;
+    std::vector<Position> positions(count);
+    std::memcpy(positions.data(), bytes.data() + at + 8, 4 * count);
+    return positions[0] == first && std::ranges::is_sorted(positions);
+  };
+  std::size_t at = 0;
+  while (at + 16 < bytes.size() && !is_tier(at)) ++at;
+  ASSERT_LT(at + 16, bytes.size());
+  const Position before_the_text = -1;
+  std::memcpy(bytes.data() + at + 8, &before_the_text, sizeof(before_the_text));
+  seal_saved_cache(bytes);
+  const TempDir dir;
+  std::ofstream(dir / "bad.cache", std::ios::binary) << bytes;
+  EXPECT_THAT(error_of([&] { Cache::load(dir / "bad.cache"); }),
+              testing::HasSubstr("position -1 comes after -1"));
+}
+
 TEST(Replay, ABudgetOfTheExactCacheIsExact) {
   const Reading r;
   CacheOptions options = replaying("replay:bytes=1.0");

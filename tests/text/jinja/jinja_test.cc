@@ -69,6 +69,7 @@ TEST(Jinja, MembersAndSlices) {
          {"{{ l[1:] }} {{ l[::-1] }} {{ l[-2:] }} {{ l[5:] }} {{ l[::-2] }}",
           "[1, 2] [2, 1, 3] [1, 2] [] [2, 3]"},
          {"{{ s[:5] }} {{ s[-1] }} {{ u[2:5] }} {{ s[::-1][:3] }}", "Hello d ünï dlr"},
+         {"{{ s[12] }}|{{ s[-13] }}|{{ s[-12] }}|{{ l[3] }}|{{ l[-4] }}|{{ l[-3] }}", "||H|||3"},
          {"{{ {'k': 1, 'v': [none]} }} {{ (1, 'a')[1] }} {{ {'a': {'b': 2}}.a.b }}",
           "{'k': 1, 'v': [None]} a 2"}});
 }
@@ -190,6 +191,8 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
               HasSubstr("a namespace cannot be nested in a list"));
   EXPECT_THAT(error_of("{% macro m(x) %}{% endmacro %}{{ m(y=1) }}"),
               HasSubstr("macro 'm' takes no argument 'y'"));
+  EXPECT_THAT(error_of("{% macro m(x) %}{% endmacro %}{{ m(" + std::string(99, 'y') + "=1) }}"),
+              HasSubstr("takes no argument '" + std::string(60, 'y') + "'"));
   EXPECT_THAT(error_of("{{ '%d' % 'x' }}"), HasSubstr("'%d' needs a number, not a string"));
   EXPECT_THAT(error_of("{{ 1 | round(0, 'up') }}"), HasSubstr("known: common, ceil, floor"));
   EXPECT_THAT(error_of("{{ l | tojson(default=1) }}"), HasSubstr("'default' is not supported"));

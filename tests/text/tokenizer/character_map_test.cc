@@ -143,5 +143,29 @@ TEST(CharacterMap, RulesThatCrossWordsAreSeen) {
     EXPECT_FALSE(apart(rule)) << rule.from;
 }
 
+// What follows "!" and "A" is the same part of the trie, which is seen without a letter first.
+TEST(CharacterMap, WhatLettersShareWithOthersIsSeenForBoth) {
+  std::vector<std::uint32_t> units(256 * 5, 1u << 31);
+  const auto child = [&](std::size_t base, char byte, std::size_t next) {
+    const std::size_t at = base ^ static_cast<unsigned char>(byte);
+    units[at] = static_cast<unsigned char>(byte) | to(at ^ next);
+    return at;
+  };
+  units[0] = to(256);
+  child(256, '!', 512);
+  child(256, 'A', 512);
+  child(512, '-', 768);
+  units[child(768, '.', 1024)] |= kLeaf;  // "!-." and "A-." become "b c"
+  units[1024] = 1u << 31 | 0;
+  const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+  std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
+  bytes.append(reinterpret_cast<const char*>(units.data()), size) += std::string("b c\0", 4);
+  EXPECT_EQ(error_of(bytes), "");
+  EXPECT_FALSE(keeps_words_apart(bytes));
+  units[256 ^ 'A'] = 1u << 31;
+  bytes.replace(sizeof(size), size, reinterpret_cast<const char*>(units.data()), size);
+  EXPECT_TRUE(keeps_words_apart(bytes));
+}
+
 }  // namespace
 }  // namespace ballast
