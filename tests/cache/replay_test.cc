@@ -518,6 +518,15 @@ TEST(Replay, ForksShareOneReading) {
               testing::HasSubstr("another second reading"));
 }
 
+TEST(Replay, AReadingThatWasNotCompletedIsForgotten) {
+  const Reading r;
+  Cache cache = r.read("replay:bytes=0.3");
+  r.replay(cache);
+  EXPECT_FALSE(cache.needs_replay());
+  cache.forget_replay();
+  EXPECT_TRUE(cache.needs_replay());
+}
+
 TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
   const Reading r;
   Cache cache = r.read("replay:bytes=0.3");

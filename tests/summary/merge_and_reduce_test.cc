@@ -105,6 +105,26 @@ TEST(MergeAndReduce, StrictLevelsAreTheBinaryNumberOfBatches) {
   }
 }
 
+TEST(MergeAndReduce, StrictLevelsStayTheBinaryNumberAfterAMerge) {
+  const std::size_t t = 10, levels = 6, n = 500;
+  const Tokens data = random_tokens(n, 4, 3, 2);
+  const Block block = data.block(0, n);
+  SoftmaxBalance rule(options_for(data, 1, false));
+  MergeAndReduce a(store_for(data, t * (levels + 1)), {t, levels}),
+      b(store_for(data, t * (levels + 1)), {t, levels});
+  for (std::size_t i = 0; i < 130; ++i) a.push(block, i, rule);
+  for (std::size_t i = 130; i < 220; ++i) b.push(block, i, rule);
+  a.merge(b, rule);
+  for (std::size_t j = 220; j <= n; ++j) {
+    if (j > 220) a.push(block, j - 1, rule);
+    ASSERT_EQ(a.level_size(0), j % t) << j;
+    for (std::size_t i = 1; i < levels; ++i) {
+      const bool bit = ((j / t >> (i - 1)) & 1) != 0;
+      ASSERT_EQ(a.level_size(static_cast<int>(i)), bit ? t / 2 : 0) << j << ", level " << i;
+    }
+  }
+}
+
 // The recursion of Theorem 3.4's proof: batches of t are halved each on its own, two outputs make a
 // batch of the next level, and an odd one out stays in its level.
 std::vector<std::vector<Position>> offline(const Tokens& data, std::size_t n, std::size_t t,

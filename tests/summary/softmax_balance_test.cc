@@ -31,6 +31,13 @@ double weight_sum(const WeightedTokens& tokens) {
   return sum;
 }
 
+TEST(WeightedTokens, TheirBytesAreThoseOfFourNumbers) {
+  WeightedTokens tokens;
+  EXPECT_EQ(tokens.bytes(), 0u);
+  tokens.reserve(1000);
+  EXPECT_EQ(tokens.bytes(), 1000 * 4 * sizeof(float));
+}
+
 TEST(SoftmaxBalance, ExactlyHalfSurvivesAndWeightIsKept) {
   for (std::size_t n : {1, 2, 3, 5, 16, 63, 64, 65, 255, 256, 257, 700, 1001}) {
     for (std::size_t block : {2, 64, 256, 4096}) {
