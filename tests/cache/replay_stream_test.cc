@@ -328,6 +328,15 @@ TEST(ReplayStream, AStreamOfUnknownLengthTakesBytes) {
               testing::HasSubstr("unknown length has no share"));
 }
 
+TEST(ReplayStream, BytesForEachTokensExactRowsLeaveItWhole) {
+  const Chunks c;
+  const std::size_t each = 4 * (16 + 24) * sizeof(float);  // layers × heads, keys and values in f32
+  for (std::size_t bytes : {each - 1, each}) {
+    const Cache cache(c.text.shape, Chunks::options(fmt::format("bytes={}B/token", bytes), 0));
+    EXPECT_EQ(cache.chunk_room() > 1'000'000, bytes == each) << bytes;
+  }
+}
+
 TEST(ReplayStream, SaysWhatIsWrong) {
   const Chunks c;
   Cache cache = c.cache("bytes=1/8");

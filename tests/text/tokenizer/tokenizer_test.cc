@@ -117,6 +117,8 @@ TEST(Tokenizer, FindsSpecialTokensWhenAsked) {
   EXPECT_EQ(t.decode(Ids{v.bos, 256, v.eos}, {.special = true}), "<s>he</s>");
   EXPECT_TRUE(t.is_special(v.bos));
   EXPECT_FALSE(t.is_special(256));
+  EXPECT_FALSE(t.is_special(kNoToken));
+  EXPECT_FALSE(t.is_special(static_cast<Token>(t.size())));
   EXPECT_TRUE(t.is_end(v.eos));
   EXPECT_FALSE(t.is_end(v.bos));
   EXPECT_FALSE(t.is_end(kNoToken));
