@@ -25,7 +25,7 @@ Result read_result(const std::string& path) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const SortedJson::exception& error) {
     fail(ErrorCode::bad_file,
          "{}: not a whole JSON file, as ballast eval NAME --json={} writes it: {}", path, path,
          printable(json_reason(error)));

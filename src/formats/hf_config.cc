@@ -1,6 +1,5 @@
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -9,13 +8,14 @@
 #include "base/printable.h"
 #include "formats/check_config.h"
 #include "formats/families.h"
+#include "formats/json.h"
 #include "formats/json_file.h"
 #include "formats/rope_scaling.h"
 
 namespace ballast {
 namespace {
 
-using nlohmann::json;
+using json = SortedJson;
 
 /// The keys of config.json or of a nested object. null counts as absent.
 class Keys {

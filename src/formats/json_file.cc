@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-nlohmann::json read_json(const std::filesystem::path& path) {
+SortedJson read_json(const std::filesystem::path& path) {
   constexpr std::size_t kLargest = std::size_t{32} << 20;  // of a description
   MappedFile file(path);
   return parse_json_text({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+
+#include "formats/json.h"
 
 namespace ballast {
 
 /// Throws Error that names the file and the place of a syntax error. Rejects files over 32 MiB and
 /// nesting deeper than 64, which bounds memory.
-nlohmann::json read_json(const std::filesystem::path& path);
+SortedJson read_json(const std::filesystem::path& path);
 
 }  // namespace ballast

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/fail.h"
+#include "formats/json.h"
 
 namespace ballast {
 
@@ -28,16 +28,16 @@ void check_json(std::string_view text, std::string_view source, const JsonLimits
 
 /// Parses a whole text within the limits of check_json(). Throws Error that begins with `source`
 /// and says at which byte, from 1, the text is not JSON; nothing of the text is in the message.
-/// `Json`: nlohmann::json, or nlohmann::ordered_json to keep the order of keys.
-template <typename Json = nlohmann::json>
-Json parse_json_text(std::string_view text, std::string_view source,
-                     const JsonLimits& limits = {}) {
+/// `Value`: SortedJson, or Json to keep the order of keys.
+template <typename Value = SortedJson>
+Value parse_json_text(std::string_view text, std::string_view source,
+                      const JsonLimits& limits = {}) {
   check_json(text, source, limits);
   try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const nlohmann::json::parse_error& e) {
+    return Value::parse(text.begin(), text.end());
+  } catch (const SortedJson::parse_error& e) {
     fail(ErrorCode::bad_file, "{}: not valid JSON at byte {}", source, e.byte);
-  } catch (const nlohmann::json::exception&) {
+  } catch (const SortedJson::exception&) {
     fail(ErrorCode::bad_file, "{}: a number in this JSON is too large", source);
   }
 }

@@ -130,7 +130,7 @@ void Safetensors::open_file(const fs::path& path) {
 }
 
 void Safetensors::open_index(const fs::path& path) {
-  nlohmann::json index = read_json(path);
+  SortedJson index = read_json(path);
   auto map = index.is_object() ? index.find("weight_map") : index.end();
   require(map != index.end() && map->is_object() && !map->empty(),
           "{}: not an index of safetensors files: it has no object 'weight_map'", path.string());

@@ -1,17 +1,17 @@
 #include "formats/safetensors_header.h"
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
 
 #include "base/fail.h"
 #include "base/printable.h"
+#include "formats/json.h"
 
 namespace ballast {
 namespace {
 
-using nlohmann::json;
+using json = SortedJson;
 
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kMostDimensions = 16;

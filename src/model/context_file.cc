@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "formats/json.h"
 #include "formats/json_text.h"
 
 namespace ballast {
@@ -55,18 +55,18 @@ std::uint64_t fingerprint(const Model& model) {
 
 void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
                   std::string_view form) {
-  const nlohmann::ordered_json note = {{"model", name_of(model)},
-                                       {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
-                                       {"tokens", cache.tokens()},
-                                       {"form", form}};
-  cache.save(path, note.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  const Json note = {{"model", name_of(model)},
+                     {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
+                     {"tokens", cache.tokens()},
+                     {"form", form}};
+  cache.save(path, note.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) try {
   std::string text;
   Cache cache = Cache::load(path, &text);
   check_json(text, path.string());
-  const auto note = nlohmann::json::parse(text, nullptr, false);
+  const auto note = SortedJson::parse(text, nullptr, false);
   const bool ours = note.is_object() && note.contains("model") && note["model"].is_string() &&
                     note.contains("fingerprint") && note["fingerprint"].is_string() &&
                     note.contains("form") && note["form"].is_string();

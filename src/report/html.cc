@@ -311,7 +311,7 @@ std::string kept_html(const Json& kept) {
     for (const Json& m : kept.at("methods")) {
       methods.push_back({m.at("name"), m.at("answer"), m.at("score"), m.at("kept")});
     }
-  } catch (const nlohmann::json::exception&) {
+  } catch (const SortedJson::exception&) {
     return "<p class=\"kind\">What was kept is not as ballast writes it.</p>\n";
   }
   if (pieces.empty() || methods.empty()) return "";

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-namespace ballast {
+#include "formats/json.h"
 
-using Json = nlohmann::ordered_json;
+namespace ballast {
 
 /// Indented text that ends in a newline. Invalid UTF-8 is replaced; NaN and infinity become null.
 inline std::string to_text(const Json& json) {

@@ -46,7 +46,7 @@ struct Plot {
   double low = 0, high = 1;           ///< heat: the colours' range
 
   Json to_json() const;
-  /// Throws nlohmann::json::exception or Error on JSON that to_json() does not produce.
+  /// Throws SortedJson::exception or Error on JSON that to_json() does not produce.
   static Plot from_json(const Json& json);
 };
 

@@ -264,7 +264,7 @@ Result Result::from_json(const Json& json, const std::string& name) {
   const Json& plots = expect(json, "plots", &Json::is_array, "a list", name);
   try {
     for (const Json& plot : plots) out.plots.push_back(Plot::from_json(plot));
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const SortedJson::exception& error) {
     fail("{}: plot {} is not as ballast writes it: {}", name, out.plots.size() + 1,
          json_reason(error));
   } catch (const Error& error) {

@@ -12,8 +12,6 @@
 namespace ballast {
 namespace {
 
-using nlohmann::ordered_json;
-
 // Templates use a few bytes for each byte of the conversation, and some thousand steps.
 constexpr std::uint64_t kBudget = std::uint64_t{32} << 20;
 constexpr std::uint64_t kBudgetPerByte = 64;
@@ -141,7 +139,7 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
     jinja::Dict fields{{{"role", message.role}, {"content", message.content}}};
     if (!message.more.empty()) {
       size += message.more.size();
-      const auto more = parse_json_text<ordered_json>(message.more, "a message's fields");
+      const auto more = parse_json_text<Json>(message.more, "a message's fields");
       require(more.is_object(), "a message's fields are {}; expected a JSON object",
               more.type_name());
       for (const auto& [name, value] : more.items()) {
@@ -158,7 +156,7 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
   jinja::Value tools = jinja::None{};
   if (!options.tools.empty()) {
     size += options.tools.size();
-    const auto given = parse_json_text<ordered_json>(options.tools, "tools");
+    const auto given = parse_json_text<Json>(options.tools, "tools");
     require(given.is_array() && !given.empty(), "tools: expected a JSON array of functions");
     tools = jinja::from_json(given);
   }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
-const nlohmann::json& field(const Record& record, const char* name) {
+const SortedJson& field(const Record& record, const char* name) {
   require(record.has(name), ErrorCode::bad_file, "{}: the field \"{}\" is missing", record.place,
           name);
   return record.fields.at(name);
@@ -45,13 +45,13 @@ bool Record::has(const char* name) const {
 }
 
 const std::string& Record::text(const char* name) const {
-  const nlohmann::json& value = field(*this, name);
+  const SortedJson& value = field(*this, name);
   if (!value.is_string()) fail_type(*this, name, "text");
   return value.get_ref<const std::string&>();
 }
 
 std::string Record::digits(const char* name) const {
-  const nlohmann::json& value = field(*this, name);
+  const SortedJson& value = field(*this, name);
   if (value.is_number_integer()) return value.dump();
   if (!value.is_string()) fail_type(*this, name, "a whole number");
   const std::string& text = value.get_ref<const std::string&>();
@@ -71,11 +71,11 @@ std::int64_t Record::number(const char* name) const {
 }
 
 std::vector<std::string> Record::texts(const char* name) const {
-  const nlohmann::json& value = field(*this, name);
+  const SortedJson& value = field(*this, name);
   if (!value.is_array()) fail_type(*this, name, "a list of texts");
   require(!value.empty(), ErrorCode::bad_file, "{}: the list \"{}\" is empty", place, name);
   std::vector<std::string> out;
-  for (const nlohmann::json& item : value) {
+  for (const SortedJson& item : value) {
     require(item.is_string(), ErrorCode::bad_file, "{}: the list \"{}\" holds {}; expected texts",
             place, name, item.type_name());
     out.push_back(item.get<std::string>());
@@ -84,7 +84,7 @@ std::vector<std::string> Record::texts(const char* name) const {
 }
 
 Record Record::object(const char* name) const {
-  const nlohmann::json& value = field(*this, name);
+  const SortedJson& value = field(*this, name);
   if (!value.is_object()) fail_type(*this, name, "an object");
   return {place, value};
 }

@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "formats/json.h"
 
 namespace ballast {
 
@@ -16,7 +17,7 @@ namespace ballast {
 /// missing or of another type.
 struct Record {
   std::string place;  ///< "file.jsonl:12"
-  nlohmann::json fields;
+  SortedJson fields;
 
   bool has(const char* name) const;  ///< and is not null
   const std::string& text(const char* name) const;

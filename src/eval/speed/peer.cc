@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "formats/json.h"
 #include "formats/json_text.h"
 
 namespace ballast {
@@ -40,7 +40,7 @@ std::string output_of(const std::string& command, const std::string& name) {
   return out;
 }
 
-double seconds_of(const nlohmann::json& row, const char* key) {
+double seconds_of(const SortedJson& row, const char* key) {
   const double seconds = row.at(key).get<double>();
   require(std::isfinite(seconds) && seconds > 0, "{} is {}", key, seconds);
   return seconds;
@@ -70,9 +70,9 @@ Peer run_peer(const std::string& command, const std::filesystem::path& model,
                 command);
   Peer peer;
   try {
-    const nlohmann::json json = parse_json_text(text, command);
+    const SortedJson json = parse_json_text(text, command);
     peer.name = json.at("name").get<std::string>();
-    for (const nlohmann::json& row : json.at("results")) {
+    for (const SortedJson& row : json.at("results")) {
       peer.rows.push_back({row.at("prompt").get<std::size_t>(),
                            row.at("generated").get<std::size_t>(),
                            seconds_of(row, "prompt_seconds"), seconds_of(row, "decode_seconds")});

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "formats/json.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast::jinja {
@@ -371,24 +371,24 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) 
   return std::move(printer.out);
 }
 
-Value from_json(const nlohmann::ordered_json& json) {
+Value from_json(const Json& json) {
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean:
+    case Json::value_t::boolean:
       return json.get<bool>();
-    case nlohmann::ordered_json::value_t::number_integer:
+    case Json::value_t::number_integer:
       return json.get<std::int64_t>();
-    case nlohmann::ordered_json::value_t::number_unsigned:
+    case Json::value_t::number_unsigned:
       return Integer{json.get<std::uint64_t>()};
-    case nlohmann::ordered_json::value_t::number_float:
+    case Json::value_t::number_float:
       return json.get<double>();
-    case nlohmann::ordered_json::value_t::string:
+    case Json::value_t::string:
       return json.get<std::string>();
-    case nlohmann::ordered_json::value_t::array: {
+    case Json::value_t::array: {
       List list;
       for (const auto& item : json) list.push_back(from_json(item));
       return list;
     }
-    case nlohmann::ordered_json::value_t::object: {
+    case Json::value_t::object: {
       Dict dict;
       for (const auto& [key, item] : json.items()) dict.set(key, from_json(item));
       return dict;

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "formats/json_fwd.h"
 
 namespace ballast::jinja {
 
@@ -147,6 +148,6 @@ std::string to_text(const Value& value, Budget& budget);
 std::string to_repr(const Value& value, Budget& budget);
 /// As Python's json.dumps().
 std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
-Value from_json(const nlohmann::ordered_json& json);
+Value from_json(const Json& json);
 
 }  // namespace ballast::jinja

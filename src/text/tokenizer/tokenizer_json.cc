@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "base/json_reason.h"
 #include "base/printable.h"
+#include "formats/json.h"
 #include "formats/json_text.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-using nlohmann::json;
+using json = SortedJson;
 using Kind = Vocabulary::Kind;
 using SpacePrefix = Vocabulary::SpacePrefix;
 

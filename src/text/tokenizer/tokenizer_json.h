@@ -1,11 +1,11 @@
 // Hugging Face's tokenizer.json.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "ballast/engine/tokenizer.h"
+#include "formats/json_fwd.h"
 
 namespace ballast {
 
@@ -15,12 +15,12 @@ namespace ballast {
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source);
 
 /// The same for what was parsed. Texts in it need not be UTF-8.
-Vocabulary read_tokenizer_json(const nlohmann::json& root, const std::string& source);
+Vocabulary read_tokenizer_json(const SortedJson& root, const std::string& source);
 
 /// Adds one token, an object of "added_tokens".
-void add_token(Vocabulary& vocabulary, Token id, const nlohmann::json& token);
+void add_token(Vocabulary& vocabulary, Token id, const SortedJson& token);
 
 /// Parses JSON; throws Error that names `source` and the place.
-nlohmann::json parse_json(std::string_view text, const std::string& source);
+SortedJson parse_json(std::string_view text, const std::string& source);
 
 }  // namespace ballast

@@ -1,5 +1,4 @@
 // Vocabularies of files and of Hugging Face folders.
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <unordered_map>
 
@@ -8,6 +7,7 @@
 #include "base/fail.h"
 #include "base/json_reason.h"
 #include "base/read_file.h"
+#include "formats/json.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/tokenizer_json.h"
@@ -16,7 +16,7 @@ namespace ballast {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = SortedJson;
 
 // Larger than any vocabulary.
 constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 30;

@@ -1,8 +1,7 @@
 // Renders the templates of differential.json, whose expected texts are Jinja2's own
 // (differential.py). A text of null means that both refuse the template.
-#include <nlohmann/json.hpp>
-
 #include "ballast/error.h"
+#include "formats/json.h"
 #include "paths.h"
 #include "temp_dir.h"
 #include "text/jinja/interpreter.h"
@@ -10,15 +9,13 @@
 namespace ballast::jinja {
 namespace {
 
-using nlohmann::ordered_json;
-
 TEST(JinjaDifferential, TemplatesRenderAsJinja2RendersThem) {
-  const ordered_json data =
-      ordered_json::parse(read_text(BALLAST_SOURCE_DIR "/tests/text/jinja/differential.json"));
+  const Json data =
+      Json::parse(read_text(BALLAST_SOURCE_DIR "/tests/text/jinja/differential.json"));
   ASSERT_GE(data["cases"].size(), 150u);
-  for (const ordered_json& each : data["cases"]) {
+  for (const Json& each : data["cases"]) {
     const std::string source = each["template"], name = each["context"];
-    ordered_json text;
+    Json text;
     std::string error;
     try {
       text = render(parse(source), *from_json(data["contexts"][name]).dict(), Budget(10'000'000));

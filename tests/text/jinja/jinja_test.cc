@@ -1,7 +1,6 @@
 // The expected texts follow Jinja 3.1 with Hugging Face's settings.
-#include <nlohmann/json.hpp>
-
 #include "ballast/error.h"
+#include "formats/json.h"
 #include "formats/mutate.h"
 #include "text/jinja/interpreter.h"
 
@@ -11,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string run(const std::string& source, std::uint64_t budget = 10'000'000) {
-  const auto json = nlohmann::ordered_json::parse(R"({
+  const auto json = Json::parse(R"({
     "a": 3, "b": -7, "f": 2.5, "s": "Hello, World", "u": "  ünï ", "l": [3, 1, 2], "e": [],
     "d": {"x": 1, "y": "two", "z": [1, null]}, "n": null, "t": true,
     "m": [{"r": "u", "v": 1}, {"r": "w", "v": 2}, {"r": "u", "v": 3}]})");
