@@ -1,9 +1,11 @@
 // The vocabularies and expected ids that llama.cpp's own tests use.
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "ballast/engine/tokenizer.h"
 #include "paths.h"
+#include "temp_dir.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -84,6 +86,15 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerFiles,
                            std::erase(name, '-');
                            return name;
                          });
+
+TEST(VocabularyFolder, AFileLargerThanAnyVocabularyIsNotRead) {
+  const TempDir dir;
+  const std::filesystem::path file = dir / "tokenizer.json";
+  std::ofstream{file};
+  std::filesystem::resize_file(file, (std::uintmax_t{1} << 30) + 1);  // a hole
+  EXPECT_THAT(error_of([&] { read_vocabulary(file); }),
+              testing::HasSubstr("1073741825 bytes; a vocabulary has at most 1073741824"));
+}
 
 }  // namespace
 }  // namespace ballast
