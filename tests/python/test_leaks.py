@@ -47,7 +47,7 @@ def work():
         context = model.read("one two three " * 30, method="uniform:budget=80")
         "".join(context.ask("why?", max_tokens=3))
         answer = context.generate(max_tokens=3)
-        next(answer)
+        next(answer, None)
         answer.close()
     for wrong in ({}, {"no_such": 1}):
         try:
@@ -60,7 +60,7 @@ def work():
 
 
 def main():
-    if "LSAN_OPTIONS" in os.environ:
+    if "BALLAST_LOOKS_FOR_LEAKS" in os.environ:
         return work()
     try:
         library = subprocess.run(["gcc", "-print-file-name=liblsan.so"], capture_output=True,
@@ -75,7 +75,8 @@ def main():
         allowed.write("leak:keep_text\n")
         allowed.flush()
         # 97: there are leaks, as the interpreter itself always has some.
-        environment = dict(os.environ, LD_PRELOAD=library, PYTHONMALLOC="malloc", LSAN_OPTIONS=(
+        environment = dict(os.environ, BALLAST_LOOKS_FOR_LEAKS="1", LD_PRELOAD=library,
+                           PYTHONMALLOC="malloc", LSAN_OPTIONS=(
             f"exitcode=97:fast_unwind_on_malloc=0:suppressions={allowed.name}"))
         done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True,
                               text=True)
@@ -83,7 +84,7 @@ def main():
         print("LeakSanitizer may not run here: skipped")
         return 77
     found = [leak for leak in done.stderr.split("\n\n") if "leak of" in leak and "_ballast" in leak]
-    if done.returncode not in (0, 97) or found:
+    if done.returncode not in (0, 97) or "Traceback" in done.stderr or found:
         print(done.stderr[-3000:] if not found else "\n\n".join(found))
         return 1
     print(f"no leak of Ballast's, {done.stderr.count('leak of')} of the interpreter's")
