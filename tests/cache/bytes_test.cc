@@ -1,25 +1,11 @@
 // The bytes that a cache reports are those that it holds: compared with what the process's heap has
 // grown by, which no class can forget to count.
-#include <malloc.h>
-
 #include "ballast/threads.h"
-#include "base/large_pages.h"
 #include "cache/streams.h"
+#include "heap_bytes.h"
 
 namespace ballast::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kHeapCanBeAsked = false;
-#else
-constexpr bool kHeapCanBeAsked = true;
-#endif
-
-/// Bytes in use on the heap and in large pages, whichever thread asked for them.
-std::size_t heap_bytes() {
-  const struct mallinfo2 info = mallinfo2();
-  return info.uordblks + info.hblkhd + LargePages::shared().bytes();
-}
 
 class BytesOf : public testing::TestWithParam<std::string> {
  protected:
