@@ -11,7 +11,8 @@
 namespace ballast {
 namespace {
 
-constexpr int kDeepest = 256;    // bytes of a text to replace; published maps have up to 18
+constexpr int kDeepest = 256;  // bytes of a text to replace; published maps have up to 18
+constexpr std::uint32_t kLeaf = 1u << 8;  // in a unit: a text ends behind its byte
 constexpr int kMostLeaves = 32;  // matches that the library has room for at one place of a text
 
 std::uint32_t u32_at(std::string_view bytes, std::size_t i) {
@@ -39,6 +40,12 @@ class Trie {
     return visit(0, offset(u32_at(units_, 0)), nothing, false);
   }
 
+  /// See add_rule_bytes(). The trie was checked.
+  void add_bytes(RuleBytes& found) {
+    visited_.assign(size_, 0);
+    collect(0, offset(u32_at(units_, 0)), 256, found);
+  }
+
  private:
   static constexpr std::int16_t kUnknown = -1, kOpen = -2;
 
@@ -60,7 +67,7 @@ class Trie {
       const std::uint32_t unit = u32_at(units_, child);
       if ((unit & (1u << 31 | 0xffu)) != byte) continue;
       const std::size_t next = child ^ offset(unit);
-      const bool is_leaf = (unit >> 8 & 1) != 0;
+      const bool is_leaf = (unit & kLeaf) != 0;
       require(next < size_ && (!is_leaf || (u32_at(units_, next) & 0x7fffffffu) < texts_.size()),
               ErrorCode::bad_file, "{}: precompiled_charsmap: a replacement lies beyond its end",
               source_);
@@ -85,7 +92,7 @@ class Trie {
       const std::size_t child = base ^ byte;
       const std::uint32_t unit = u32_at(units_, child);
       if ((unit & (1u << 31 | 0xffu)) != byte) continue;
-      const bool is_leaf = (unit >> 8 & 1) != 0;
+      const bool is_leaf = (unit & kLeaf) != 0;
       const bool in_word = is_word(static_cast<char>(byte));
       if (byte == ' ' && (before == a_word || (before == nothing && is_leaf))) return false;
       if (in_word && before == the_first_space) return false;
@@ -101,6 +108,24 @@ class Trie {
       if (!visit(child, next, now, word || in_word)) return false;
     }
     return true;
+  }
+
+  /// Bytes on the ways below the node, to which `last` leads (256: none does). The byte that leads
+  /// to a unit is part of it, so that once is enough.
+  void collect(std::size_t node, std::size_t base, std::size_t last, RuleBytes& found) {
+    if (visited_[node] != 0) return;
+    visited_[node] = 1;
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::size_t child = base ^ byte;
+      const std::uint32_t unit = u32_at(units_, child);
+      if ((unit & (1u << 31 | 0xffu)) != byte) continue;
+      found.bytes.set(byte);
+      if (last < 256) found.pairs.set(256 * last + byte);
+      // A text that ends within a character: whatever goes on from there is not left alone.
+      for (std::size_t next = 0; byte >= 0xc0 && (unit & kLeaf) != 0 && next < 256; ++next)
+        found.pairs.set(256 * byte + next);
+      collect(child, child ^ offset(unit), byte, found);
+    }
   }
 
   std::string_view units_, texts_;
@@ -129,6 +154,10 @@ void check_character_map(std::string_view map, const std::string& source) {
 
 bool keeps_words_apart(std::string_view map) {
   return map.empty() || read_trie(map, "").keeps_words_apart();
+}
+
+void add_rule_bytes(std::string_view map, RuleBytes& found) {
+  if (!map.empty()) read_trie(map, "").add_bytes(found);
 }
 
 void check_character_maps(std::string_view model, const std::string& source) {

@@ -1,6 +1,7 @@
 // SentencePiece's compiled normalisation rules, which the library follows without looking.
 #pragma once
 
+#include <bitset>
 #include <string>
 #include <string_view>
 
@@ -25,5 +26,21 @@ inline bool is_word(char c) {
 /// a b, or holds such an a before a space; and what replaces a text with such a letter or digit is
 /// not empty and has no space and no U+2581 (nor any character whose first byte is the same).
 bool keeps_words_apart(std::string_view map);
+
+/// Which bytes, and which bytes in a row, stand anywhere in the texts to replace.
+struct RuleBytes {
+  std::bitset<256> bytes;
+  std::bitset<65536> pairs;  ///< 256 times the first and the second
+
+  /// Whether a text to replace may hold `character`: one of UTF-8, whole.
+  bool may_hold(std::string_view character) const {
+    const auto first = static_cast<unsigned char>(character[0]);
+    return character.size() == 1 ? bytes[first]
+                                 : pairs[256u * first + static_cast<unsigned char>(character[1])];
+  }
+};
+
+/// Adds those of a map that was checked.
+void add_rule_bytes(std::string_view map, RuleBytes& found);
 
 }  // namespace ballast

@@ -6,9 +6,11 @@
 #include <bit>
 #include <cstring>
 #include <exception>
+#include <optional>
+#include <ranges>
 
 #include "base/fail.h"
-#include "text/tokenizer/character_map.h"
+#include "text/tokenizer/utf8.h"
 #include "text/tokenizer/wire_format.h"
 
 namespace ballast {
@@ -44,6 +46,29 @@ class Message {
   std::string bytes_;
 };
 
+/// The character that ends before `at`; empty where that is none of UTF-8.
+std::string_view character_before(std::string_view text, std::size_t at) {
+  std::size_t begin = at;
+  while (begin > 0 && at - begin < 4) {
+    --begin;
+    if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80) break;
+  }
+  if (begin == at) return {};
+  const Utf8Char character = next_utf8(text.substr(0, at), begin);
+  const bool whole = character.state == Utf8Char::State::valid && begin + character.length == at;
+  return whole ? text.substr(begin, character.length) : std::string_view();
+}
+
+/// The character at `at`; empty where that is none of UTF-8.
+std::string_view character_at(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return {};
+  const Utf8Char character = next_utf8(text, at);
+  return character.state == Utf8Char::State::valid ? text.substr(at, character.length)
+                                                   : std::string_view();
+}
+
+std::uint64_t pair_of(std::uint64_t first, std::uint64_t second) { return first << 32 | second; }
+
 std::string one_line(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return text;
@@ -63,7 +88,7 @@ SentencePieceModel::SentencePieceModel(const std::string& serialized, const std:
   }
   require(problem.empty(), ErrorCode::bad_file, "{}: not a SentencePiece model ({})", source,
           one_line(problem));
-  cuts_ = find_cuts(serialized);
+  find_cuts(serialized);
 }
 
 SentencePieceModel::~SentencePieceModel() = default;
@@ -96,53 +121,131 @@ Vocabulary SentencePieceModel::vocabulary() const {
   return vocabulary;
 }
 
-SentencePieceModel::Cuts SentencePieceModel::find_cuts(std::string_view serialized) const {
-  // Every space of a normalised text then begins a piece that is known, so that no run of unknown
-  // ones, which the library joins, crosses it.
-  const int space = processor_->PieceToId(kSpace);
-  if (processor_->IdToPiece(space) != kSpace || processor_->IsUnknown(space) ||
-      processor_->IsControl(space) || processor_->IsUnused(space))
-    return Cuts::none;
-  for (int i = 0; i < processor_->GetPieceSize(); ++i) {
-    std::string_view piece = processor_->IdToPiece(i);
-    while (piece.starts_with(kSpace)) piece.remove_prefix(kSpace.size());
-    if (piece.find(kSpace) != std::string_view::npos || piece.find(' ') != std::string_view::npos)
-      return Cuts::none;
-  }
+void SentencePieceModel::find_cuts(std::string_view serialized) {
   // ModelProto: trainer_spec = 2, normalizer_spec = 3. What a file leaves out has its default.
-  std::uint64_t kind = 1, prefix = 1, remove_extra = 1, escape = 1, suffix = 0;
+  std::uint64_t kind = 1, prefix = 1, remove_extra = 1, escape = 1, suffix = 0, bytes = 0;
   bool apart = true;
+  rules_ = std::make_unique<RuleBytes>();
   read_fields(serialized, [&](const WireField& spec) {
     if (spec.number != 2 && spec.number != 3) return;
     read_fields(spec.bytes, [&](const WireField& field) {
       if (spec.number == 2 && field.number == 3) kind = field.integer.value_or(0);
       if (spec.number == 2 && field.number == 24) suffix = field.integer.value_or(1);
-      if (spec.number == 3 && field.number == 2) apart &= keeps_words_apart(field.bytes);
+      if (spec.number == 2 && field.number == 35) bytes = field.integer.value_or(0);
+      if (spec.number == 3 && field.number == 2) {
+        apart &= keeps_words_apart(field.bytes);
+        add_rule_bytes(field.bytes, *rules_);
+      }
       if (spec.number == 3 && field.number == 3) prefix = field.integer.value_or(0);
       if (spec.number == 3 && field.number == 4) remove_extra = field.integer.value_or(0);
       if (spec.number == 3 && field.number == 5) escape = field.integer.value_or(0);
     });
   });
   const bool by_pieces = kind == 1 || kind == 2;  // unigram or byte-pair encoding
-  if (!apart || !by_pieces || suffix != 0 || escape == 0) return Cuts::none;
-  if (prefix != 0) return Cuts::drop_space;
-  return remove_extra != 0 ? Cuts::none : Cuts::keep_space;
+  if (!by_pieces || suffix != 0 || escape == 0) return;
+  joins_unknown_ = bytes == 0;
+  if (apart) words_ = find_words(prefix != 0, remove_extra != 0);
+  find_joined();
+}
+
+SentencePieceModel::Words SentencePieceModel::find_words(bool adds_space,
+                                                         bool removes_extra_spaces) const {
+  // Every space of a normalised text then begins a piece that is known, so that no run of unknown
+  // ones, which the library joins, crosses it.
+  const int space = processor_->PieceToId(kSpace);
+  if (processor_->IdToPiece(space) != kSpace || processor_->IsUnknown(space) ||
+      processor_->IsControl(space) || processor_->IsUnused(space))
+    return Words::whole;
+  for (int i = 0; i < processor_->GetPieceSize(); ++i) {
+    std::string_view piece = processor_->IdToPiece(i);
+    while (piece.starts_with(kSpace)) piece.remove_prefix(kSpace.size());
+    if (piece.find(kSpace) != std::string_view::npos || piece.find(' ') != std::string_view::npos)
+      return Words::whole;
+  }
+  if (adds_space) return Words::without_space;
+  return removes_extra_spaces ? Words::whole : Words::with_space;
+}
+
+void SentencePieceModel::find_joined() {
+  for (int i = 0; i < processor_->GetPieceSize(); ++i) {
+    const std::string_view piece = processor_->IdToPiece(i);
+    std::optional<char32_t> before;
+    for (std::size_t at = 0; at < piece.size();) {
+      const Utf8Char character = next_utf8(piece, at);
+      if (character.state != Utf8Char::State::valid) return;
+      if (before) joined_.push_back(pair_of(*before, character.code));
+      before = character.code;
+      at += character.length;
+    }
+  }
+  std::ranges::sort(joined_);
+  joined_.erase(std::ranges::unique(joined_).begin(), joined_.end());
+  joined_.shrink_to_fit();
+  characters_ = true;
+}
+
+/// Whether normalisation leaves the character alone wherever it stands.
+bool SentencePieceModel::is_plain(std::string_view character) const {
+  return !character.empty() && character != " " && character != kSpace && character[0] != '\0' &&
+         !rules_->may_hold(character);
+}
+
+/// Whether a space stands at `at` between two words.
+bool SentencePieceModel::is_between_words(std::string_view text, std::size_t at) const {
+  if (words_ == Words::whole || at == 0 || at + 1 >= text.size() || text[at] != ' ') return false;
+  return (is_word(text[at - 1]) || is_plain(character_before(text, at))) &&
+         (is_word(text[at + 1]) || is_plain(character_at(text, at + 1)));
+}
+
+/// Whether a character ends and another begins at `at` that no piece holds in a row. Where the
+/// library joins unknown ones, the second is a piece of its own, so that no run of them crosses.
+bool SentencePieceModel::is_between_characters(std::string_view text, std::size_t at) const {
+  if (!characters_ || at >= text.size()) return false;
+  const std::string_view before = character_before(text, at), after = character_at(text, at);
+  if (!is_plain(before) || !is_plain(after)) return false;
+  if (std::ranges::binary_search(joined_,
+                                 pair_of(next_utf8(before, 0).code, next_utf8(after, 0).code)))
+    return false;
+  if (!joins_unknown_) return true;
+  const int id = processor_->PieceToId(after);
+  return processor_->IdToPiece(id) == after && !processor_->IsUnknown(id) &&
+         !processor_->IsControl(id) && !processor_->IsUnused(id);
+}
+
+std::size_t SentencePieceModel::next_cut(std::string_view text, std::size_t at) const {
+  if (words_ == Words::whole && !characters_) return text.size();
+  while (at < text.size() && !is_between_words(text, at) && !is_between_characters(text, at)) ++at;
+  return std::min(at, text.size());
 }
 
 void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out,
                                 std::size_t part) const {
-  std::vector<int> ids;
-  while (true) {
-    std::size_t end = cuts_ == Cuts::none ? text.size() : std::max<std::size_t>(part, 1);
-    while (end + 1 < text.size() &&
-           !(text[end] == ' ' && is_word(text[end - 1]) && is_word(text[end + 1])))
-      ++end;
-    if (end + 1 >= text.size()) end = text.size();
-    const auto status = processor_->Encode(text.substr(0, end), &ids);
+  std::vector<int> ids, again;
+  const auto encode_part = [&](std::string_view piece, std::vector<int>& found) {
+    const auto status = processor_->Encode(piece, &found);
     require(status.ok(), ErrorCode::bad_file, "{}: {}", source_, one_line(status.ToString()));
-    out.insert(out.end(), ids.begin(), ids.end());
+  };
+  // A part behind a cut between characters begins with the character before it, to stand where the
+  // library adds a space; its ids are left out.
+  std::size_t begin = 0, repeated = 0;
+  const std::size_t before = out.size();
+  while (true) {
+    const std::size_t end = next_cut(text, begin + std::max<std::size_t>(part, 1));
+    again.clear();
+    if (repeated > 0) encode_part(text.substr(begin - repeated, repeated), again);
+    encode_part(text.substr(begin - repeated, end - begin + repeated), ids);
+    if (!std::ranges::equal(
+            again, ids | std::views::take(again.size()))) {  // scores that are no numbers, say
+      out.resize(before);
+      encode_part(text, ids);
+      out.insert(out.end(), ids.begin(), ids.end());
+      return;
+    }
+    out.insert(out.end(), ids.begin() + static_cast<std::ptrdiff_t>(again.size()), ids.end());
     if (end == text.size()) return;
-    text.remove_prefix(cuts_ == Cuts::drop_space ? end + 1 : end);
+    const bool at_space = is_between_words(text, end);
+    repeated = at_space ? 0 : character_before(text, end).size();
+    begin = at_space && words_ == Words::without_space ? end + 1 : end;
   }
 }
 

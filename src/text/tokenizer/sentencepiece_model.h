@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/engine/tokenizer.h"
+#include "text/tokenizer/character_map.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;
@@ -27,26 +28,36 @@ class SentencePieceModel {
   Vocabulary vocabulary() const;
 
   /// Appends the ids of text in which nothing is special. A text longer than `part` bytes is cut
-  /// between two words of ASCII, where neither a piece nor a rule of normalisation can cross: the
-  /// library takes some fifty times the memory of what it is given. The ids are those of the whole
-  /// text, but that a unigram model's choice between ways of nearly one score may be the better
-  /// one: the library adds up the scores of all pieces before in float32. Where a model has pieces
-  /// or rules that can cross, or a text no such place, the text is not cut.
+  /// between two words or two characters, where neither a piece nor a rule of normalisation can
+  /// cross: the library takes some fifty times the memory of what it is given. The ids are those of
+  /// the whole text, but that a unigram model's choice between ways of nearly one score may be the
+  /// better one: the library adds up the scores of all pieces before in float32. Where a model has
+  /// pieces or rules that can cross, or a text no such place, the text is not cut.
   void encode(std::string_view text, std::vector<Token>& out,
               std::size_t part = std::size_t{1} << 16) const;
 
-  /// Whether texts are cut, as far as the model decides it.
-  bool cuts_texts() const { return cuts_ != Cuts::none; }
+  /// The first place at `at` or behind where a text may be cut; the text's size where there is
+  /// none.
+  std::size_t next_cut(std::string_view text, std::size_t at) const;
 
  private:
-  /// How parts behind the first begin: the space before them is what the library adds itself.
-  enum class Cuts : std::uint8_t { none, keep_space, drop_space };
+  /// How a part that is cut off at a space begins: with it, or without, for the library adds one.
+  enum class Words : std::uint8_t { whole, with_space, without_space };
 
-  Cuts find_cuts(std::string_view serialized) const;
+  void find_cuts(std::string_view serialized);
+  Words find_words(bool adds_space, bool removes_extra_spaces) const;
+  void find_joined();
+  bool is_plain(std::string_view character) const;
+  bool is_between_words(std::string_view text, std::size_t at) const;
+  bool is_between_characters(std::string_view text, std::size_t at) const;
 
   std::string source_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
-  Cuts cuts_ = Cuts::none;
+  Words words_ = Words::whole;
+  bool characters_ = false;
+  bool joins_unknown_ = true;          ///< else they become bytes
+  std::unique_ptr<RuleBytes> rules_;   ///< of the normalisation
+  std::vector<std::uint64_t> joined_;  ///< 2^32 times a character and the next of any piece; sorted
 };
 
 /// What a .model file holds, for models that come in another form.

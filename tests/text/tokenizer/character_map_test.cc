@@ -98,28 +98,31 @@ TEST(CharacterMap, EveryReaderOfModelsChecksIt) {
   EXPECT_THAT(load("\x1b"), HasSubstr("a.model: not a SentencePiece model"));
 }
 
+struct Rule {
+  std::string from, to;
+};
+
+std::string map_of(const Rule& rule) {
+  std::size_t at = 0, base = 256;  // the node, and its children
+  std::vector<std::uint32_t> units(256 * (rule.from.size() + 2), 1u << 31);
+  units[0] = to(base);
+  for (std::size_t i = 0; i < rule.from.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(rule.from[i]);
+    at = base ^ byte;
+    const std::size_t next = 256 * (i + 2);
+    units[at] = byte | to(at ^ next);
+    if (i + 1 == rule.from.size()) units[at] |= kLeaf, units[next] = 1u << 31 | 0;
+    base = next;
+  }
+  const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+  std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
+  bytes.append(reinterpret_cast<const char*>(units.data()), size) += rule.to + '\0';
+  EXPECT_EQ(error_of(bytes), "") << rule.from;
+  return bytes;
+}
+
 TEST(CharacterMap, RulesThatCrossWordsAreSeen) {
-  struct Rule {
-    std::string from, to;
-  };
-  const auto apart = [](const Rule& rule) {
-    std::size_t at = 0, base = 256;  // the node, and its children
-    std::vector<std::uint32_t> units(256 * (rule.from.size() + 2), 1u << 31);
-    units[0] = to(base);
-    for (std::size_t i = 0; i < rule.from.size(); ++i) {
-      const auto byte = static_cast<unsigned char>(rule.from[i]);
-      at = base ^ byte;
-      const std::size_t next = 256 * (i + 2);
-      units[at] = byte | to(at ^ next);
-      if (i + 1 == rule.from.size()) units[at] |= kLeaf, units[next] = 1u << 31 | 0;
-      base = next;
-    }
-    const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
-    std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
-    bytes.append(reinterpret_cast<const char*>(units.data()), size) += rule.to + '\0';
-    EXPECT_EQ(error_of(bytes), "") << rule.from;
-    return keeps_words_apart(bytes);
-  };
+  const auto apart = [](const Rule& rule) { return keeps_words_apart(map_of(rule)); };
   EXPECT_TRUE(keeps_words_apart(""));
   for (const Rule& rule : {Rule{"A", "a"},
                            {"ab", "c"},
@@ -165,6 +168,36 @@ TEST(CharacterMap, WhatLettersShareWithOthersIsSeenForBoth) {
   units[256 ^ 'A'] = 1u << 31;
   bytes.replace(sizeof(size), size, reinterpret_cast<const char*>(units.data()), size);
   EXPECT_TRUE(keeps_words_apart(bytes));
+}
+
+TEST(CharacterMap, CharactersOfTheRulesAreFound) {
+  RuleBytes found;
+  add_rule_bytes("", found);
+  EXPECT_FALSE(found.may_hold("a") || found.may_hold("中"));
+  add_rule_bytes(map_of({"b\u0308ü", "x"}), found);
+  for (const char* held : {"b", "\u0308", "ü"}) EXPECT_TRUE(found.may_hold(held)) << held;
+  for (const char* other : {"a", "x", "é", "\u0408", "中"})
+    EXPECT_FALSE(found.may_hold(other)) << other;
+  add_rule_bytes(map_of({"文字", "x"}), found);
+  EXPECT_TRUE(found.may_hold("文") && found.may_hold("字"));
+  EXPECT_FALSE(found.may_hold("中"));
+  add_rule_bytes(map_of({"!\xe4", "x"}), found);  // ends within a character
+  EXPECT_TRUE(found.may_hold("中"));
+}
+
+// A text of which a rule takes two characters is not cut between them, nor beside.
+TEST(CharacterMap, TextsAreNotCutWhereARuleReaches) {
+  SentencePieceParts parts = parts_with(map_of({"文文", "b"}));
+  parts.pieces = {"<unk>", "文", "中", "b"};
+  parts.scores = {0, -1, -1, -1};
+  parts.types.assign(4, TokenType::normal);
+  parts.types[0] = TokenType::unknown;
+  const SentencePieceModel model(serialize(parts), "file");
+  EXPECT_EQ(model.next_cut("中文文中中", 1), 12u);
+  std::vector<Token> whole, cut;
+  model.encode("中文文中中", whole);
+  model.encode("中文文中中", cut, 1);
+  EXPECT_EQ(cut, whole);
 }
 
 }  // namespace

@@ -161,8 +161,8 @@ SentencePieceParts random_parts(std::mt19937& random, bool unigram, bool byte_fa
     std::string piece;
     for (std::size_t spaces = random() % 3; spaces > 0; --spaces) piece += "\u2581";
     for (std::size_t n = random() % 4 + (piece.empty() ? 1 : 0); n > 0; --n) {
-      static constexpr const char* kCharacters[] = {"a", "b", "1", "\n", "é", "\u2581"};
-      piece += kCharacters[random() % (inner ? 6 : 5)];
+      static constexpr const char* kCharacters[] = {"a", "b", "1", "\n", "é", "中", "文", "\u2581"};
+      piece += kCharacters[random() % (inner ? 8 : 7)];
     }
     constexpr TokenType kTypes[] = {TokenType::user_defined, TokenType::unused, TokenType::control};
     add(piece, random() % 8 == 0 ? kTypes[random() % 3] : TokenType::normal);
@@ -172,16 +172,17 @@ SentencePieceParts random_parts(std::mt19937& random, bool unigram, bool byte_fa
 
 TEST(SentencePiece, ATextInPartsHasTheIdsOfTheWhole) {
   std::mt19937 random(11);
-  int cut = 0, whole = 0;
+  int words = 0, characters_alone = 0;
   for (int round = 0; round < 400; ++round) {
     const auto parts_of_model = random_parts(random, random() % 2 == 0, random() % 4 == 0);
     const SentencePieceModel model(serialize(parts_of_model), "test");
-    (model.cuts_texts() ? cut : whole) += 1;
+    const bool cuts_words = model.next_cut("a a", 0) == 1;
+    (cuts_words ? words : characters_alone) += 1;
     for (int t = 0; t < 12; ++t) {
       std::string text;
       for (std::size_t n = random() % 60; n > 0; --n) {
-        static constexpr const char* kTexts[] = {"a",  "b", "1", " ",  " ",      "  ",  "\n",
-                                                 "\t", "é", "x", "中", "\u2581", "\xc3"};
+        static constexpr const char* kTexts[] = {"a", "b", "1",  " ",  " ",  "  ",     "\n",  "\t",
+                                                 "é", "x", "中", "文", "中", "\u2581", "\xc3"};
         text += kTexts[random() % std::size(kTexts)];
       }
       Ids once, parts;
@@ -194,8 +195,68 @@ TEST(SentencePiece, ATextInPartsHasTheIdsOfTheWhole) {
       ASSERT_EQ(parts, once) << "round " << round << ": " << text;
     }
   }
-  EXPECT_GT(cut, 100);
-  EXPECT_GT(whole, 50);
+  EXPECT_GT(words, 100);
+  EXPECT_GT(characters_alone, 50);
+}
+
+// What stands beside a cut: "文中" is in no piece, the others are; "x" is none of the pieces.
+TEST(SentencePiece, TextsAreCutWhereNoPieceCrosses) {
+  SentencePieceParts parts;
+  parts.pieces = {"<unk>", "\u2581", "中", "文", "中中文文", "a", "é", "\u2581é", "<c>"};
+  parts.scores.assign(parts.pieces.size(), -1);
+  parts.types.assign(parts.pieces.size(), TokenType::normal);
+  parts.types[0] = TokenType::unknown;
+  parts.types[8] = TokenType::control;
+  const auto cut = [&](std::string_view text) {
+    return SentencePieceModel(serialize(parts), "test").next_cut(text, 1);
+  };
+  EXPECT_EQ(cut("中中文文中"), 12u);
+  EXPECT_EQ(cut("中中文文"), 12u);  // the end
+  EXPECT_EQ(cut("文x中"), 4u);      // what begins is a piece, what ends need not be
+  EXPECT_EQ(cut("文x"), 4u);
+  EXPECT_EQ(cut("xa"), 1u);
+  EXPECT_EQ(cut("éé"), 2u);
+  EXPECT_EQ(cut("xé é"), 1u);
+  EXPECT_EQ(cut("中文 文"), 6u);     // a space between two words
+  EXPECT_EQ(cut("\xe4\xb8中"), 5u);  // a character that is damaged
+  EXPECT_EQ(cut("a\u2581a"), 5u);    // as pieces write a space
+  parts.types[3] = TokenType::unused;
+  EXPECT_EQ(cut("文文"), 6u);  // what begins must be a piece that texts can have
+  parts.types[3] = TokenType::control;
+  EXPECT_EQ(cut("文文"), 6u);
+  parts.types[3] = TokenType::normal;
+  parts.pieces[4] = "a\u2581";  // then words are joined
+  EXPECT_EQ(cut("文 文"), 7u);
+  EXPECT_EQ(cut("文文"), 3u);
+  parts.pieces[4] = "a\xff";  // nobody knows what that joins
+  EXPECT_EQ(cut("文文"), 6u);
+}
+
+TEST(SentencePiece, UnknownCharactersAreCutWhereTheyBecomeBytes) {
+  SentencePieceParts parts = parts_of(test::score_vocabulary({{"\u2581", -9}, {"a", -8}}, true));
+  EXPECT_EQ(SentencePieceModel(serialize(parts), "test").next_cut("文文", 1), 3u);
+  parts = parts_of(test::score_vocabulary({{"\u2581", -9}, {"a", -8}}, false));
+  parts.byte_fallback = false;
+  EXPECT_EQ(SentencePieceModel(serialize(parts), "test").next_cut("文文", 1), 6u);
+}
+
+// The kinds of model whose pieces are words or characters join what lies between two spaces.
+TEST(SentencePiece, OnlyModelsOfPiecesAreCut) {
+  SentencePieceParts parts;
+  parts.pieces = {"<unk>", "\u2581", "a", "文"};
+  parts.scores.assign(4, -1);
+  parts.types.assign(4, TokenType::normal);
+  parts.types[0] = TokenType::unknown;
+  std::string serialized = serialize(parts);
+  const std::string kind = {0x18, 1};  // TrainerSpec: model_type = 3
+  const std::size_t at = serialized.rfind(kind, serialized.rfind("ballast"));
+  ASSERT_NE(at, std::string::npos);
+  for (const char type : {1, 2, 3, 4}) {
+    serialized[at + 1] = type;
+    const SentencePieceModel model(serialized, "test");
+    EXPECT_EQ(model.next_cut("a a", 1), type <= 2 ? 1u : 3u);
+    EXPECT_EQ(model.next_cut("文文", 1), type <= 2 ? 3u : 6u);
+  }
 }
 
 // With scores that are not exact, the parts' segmentation is as good as that of the whole.
