@@ -13,11 +13,12 @@ import random
 
 import benchmarks
 import finding
+import stories
 from chunks import ASSISTANT, END, LEAD, QUESTION, SYSTEM, TURNS, USER, fixed
 
 TEST_QUESTIONS = 100  # of every task and length
 
-TASKS = finding.TASKS | benchmarks.TASKS
+TASKS = finding.TASKS | benchmarks.TASKS | {"stories": stories.stories}
 CHAT_SHARE = 0.55  # of the samples that have questions
 
 # What the model file says of turns; `chat` writes the same in chunks. Only answers have an end: so <|assistant|> stands

@@ -30,6 +30,7 @@ import finding
 import fused
 import model as models
 import ruler_files
+import stories
 import train
 import vocabulary
 
@@ -133,6 +134,26 @@ class Data(unittest.TestCase):
                 prompt, answer = data.test_question(task, ENCODER, 400, number)
                 check(self, PROCESSOR.decode(prompt), PROCESSOR.decode(answer).strip(" \n"))
 
+    def test_a_story_holds_facts_of_several_kinds_once(self):
+        most = collections.Counter()
+        for number in range(40):
+            _, asked = data.turns(stories.stories(random.Random(number), ENCODER, 1500, 0.7))
+            questions = [text_of(question) for question, _, _ in asked]
+            self.assertEqual(len(questions), len(set(questions)), questions)
+            most.update({word for question in questions for word in ("pass", "magic", "did", "born", " of the")
+                         if word in question})
+        self.assertTrue(all(count >= 8 for count in most.values()) and len(most) == 5, most)
+
+    def test_examples_are_not_in_the_training_words(self):
+        with open(os.path.join(EXAMPLES, "story.txt"), encoding="utf-8") as file:
+            told = file.read()
+        written = ""
+        for source in ("stories.py", "benchmarks.py", "finding.py", "chunks.py", "data.py", "words.py"):
+            with open(os.path.join(HERE, source), encoding="utf-8") as file:
+                written += file.read()
+        for answer in ("Osterby", "Kessel", "61825", "Tarven", "Halm", "Branick", "4821937", "7305164", "2960483"):
+            self.assertTrue(answer in told and answer not in written, answer)
+
     def test_replay_repeats_what_stands_after_the_tokens_given(self):
         found = collections.Counter()
         for number in range(60):
@@ -151,7 +172,8 @@ class Data(unittest.TestCase):
 
     def test_questions_have_several_wordings(self):
         rng = random.Random(2)
-        for task, least in {"lines": 7, "needles": 5, "passkey": 4, "records": 5, "facts": 6, "variables": 3}.items():
+        for task, least in {"lines": 7, "needles": 5, "passkey": 4, "records": 5, "facts": 6, "variables": 3,
+                            "stories": 20}.items():
             seen = set()
             for _ in range(60):
                 for question, _, _ in data.turns(data.TASKS[task](rng, ENCODER, 400, 0.5))[1]:
@@ -207,9 +229,15 @@ def check_facts(test, text, value):
     test.assertIn(" " + value + ".", text)
 
 
+def check_story(test, text, value):
+    story, question, lead = text.rsplit("\n", 2)
+    test.assertEqual(lead, "Answer:")
+    test.assertIn(value.lower(), story.lower(), question)  # "The" where a sentence begins
+
+
 CHECKS = {"lines": check_line, "multivalue": check_values, "multiquery": check_values, "variables": check_variables,
           "common": check_common, "frequent": check_frequent, "retrieval": check_retrieval, "unique": check_unique,
-          "facts": check_facts}
+          "facts": check_facts, "stories": check_story}
 
 
 class Chat(unittest.TestCase):

@@ -34,10 +34,11 @@ import model as models
 # Shares of the tasks. What does not fit into a short text waits for longer ones.
 SHORT_MIX = {"lines": 0.22, "copying": 0.06, "needles": 0.12, "records": 0.10, "passkey": 0.05, "labelling": 0.05,
              "multivalue": 0.04, "multiquery": 0.04, "variables": 0.07, "common": 0.03, "frequent": 0.03,
-             "facts": 0.11, "retrieval": 0.04, "replay": 0.04}
+             "facts": 0.06, "stories": 0.05, "retrieval": 0.04, "replay": 0.04}
 LONG_MIX = {"lines": 0.23, "needles": 0.12, "records": 0.09, "copying": 0.04, "passkey": 0.04, "labelling": 0.04,
             "counting": 0.02, "multivalue": 0.04, "multiquery": 0.04, "variables": 0.07, "common": 0.04,
-            "frequent": 0.03, "facts": 0.10, "retrieval": 0.04, "unique": 0.02, "replay": 0.04}
+            "frequent": 0.03, "facts": 0.05, "stories": 0.05, "retrieval": 0.04, "unique": 0.02,
+            "replay": 0.04}
 SIZES = ("layers", "width", "hidden", "heads", "kv_heads")
 
 
@@ -265,7 +266,7 @@ def sources():
     """A hash of what the test questions depend on."""
     found = hashlib.blake2b(digest_size=8)
     here = os.path.dirname(os.path.abspath(__file__))
-    for name in ("benchmarks.py", "chunks.py", "data.py", "finding.py", "words.py", "vocabulary.model"):
+    for name in ("benchmarks.py", "chunks.py", "data.py", "finding.py", "stories.py", "words.py", "vocabulary.model"):
         with open(os.path.join(here, name), "rb") as file:
             found.update(file.read())
     return found.hexdigest()
