@@ -573,7 +573,7 @@ class Resuming(unittest.TestCase):
             open(os.path.join(folder, f"held-out-{train.sources()}-4096"), "wb").close()
             running = self.run_train(folder, "--tokens", "1e9")
             curve = os.path.join(folder, "curve.csv")
-            for _ in range(600):
+            for _ in range(3000):
                 if os.path.exists(curve) and os.path.getsize(curve):
                     break
                 time.sleep(0.1)
