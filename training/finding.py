@@ -107,8 +107,12 @@ def lines(rng, encoder, room, share, questions=None):
     record = []
     keys = set()
     tangled = questions is None and rng.random() < 0.6
+    related = rng.choice((0.0, 0.3, 0.7)) if questions is None else 0.0
     while out.size < share * room - 16:
         key = line_key(rng)
+        if record and related and rng.random() < related:  # half of another line's: only both words tell which
+            other = rng.choice(record)[0]
+            key = (key[0], other[1]) if rng.random() < 0.6 else (other[0], key[1])
         if key not in keys:
             keys.add(key)
             value = alike(rng, rng.choice(record)[1]) if tangled and record and rng.random() < 0.7 else register(rng)
