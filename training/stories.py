@@ -19,6 +19,7 @@ pulled/pull pushed/push read/read sent/send served/serve shared/share showed/sho
 touched/touch turned/turn used/use wanted/want watched/watch weighed/weigh wrapped/wrap wrote/write missed/miss
 needed/need loved/love borrowed/borrow brought/bring chose/choose
 """.split()]
+DONE_BY_NOW = [pair for pair in DONE if pair[0].endswith(("ed", "ght", "nt", "ft", "lt", "ound", "eld"))]  # "has ..."
 WENT = """
 laughed slept waited sang stopped smiled shook walked ran slowed stood sat worked talked arrived rested stayed turned
 drank ate cried hurried listened wondered dreamed coughed whistled returned fell climbed danced knocked
@@ -84,6 +85,74 @@ def clause(rng, people=()):
     elif rng.random() < 0.05:
         text += " in " + str(rng.randint(2, 99)) + " " + rng.choice(("days", "steps", "years", "rooms", "boats"))
     return text
+
+# What else is told of a thing or of somebody: a sentence, and questions on it. {n}: the thing; {w}: somebody; {v}: the
+# answer, one of the kinds of simple_value().
+TOLD = (
+    ("{n} {is} {v}", "place", ("Where {is} {n}?",)),
+    ("{n} is called {v}", "name", ("What is {n} called?", "What is the name of {n}?", "How is {n} called?")),
+    ("{n} costs {v}", "cost", ("What does {n} cost?", "How much does {n} cost?", "What is the price of {n}?")),
+    ("{w} is the {r} of {n}", "who", ("Who is the {r} of {n}?",)),
+    ("{w} has {d} {v}", "thing", ("What has {w} {d}?",)),
+    ("{w} wants to {b} {v}", "thing", ("What does {w} want to {b}?",)),
+    ("{w} has {v} {s}", "count", ("How many {s} does {w} have?", "How many {s} has {w}?")),
+    ("{n} {l} {v}", "time", ("When does {n} {L}?",)),
+    ("{w} is {v} years old", "years", ("How old is {w}?", "What is the age of {w}?")),
+    ("{w} went to {v}", "town", ("Where did {w} go?", "To which town did {w} go?")),
+)
+ROLES = "owner mayor teacher chair secretary author king queen captain keeper doctor painter builder head guest".split()
+PLACES_OF = "is/is lies/is stands/is hangs/is was/was".split()
+LEAVES = "begins/begin opens/open leaves/leave arrives/arrive closes/close ends/end starts/start".split()
+MONTHS = "January February March April May June July August September October November December".split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+UNITS = "crowns euros coins dollars pounds pence marks cents".split()
+
+
+def simple_value(rng, kind, people, towns):
+    if kind == "place":
+        return rng.choice(BEHIND) + thing(rng)
+    if kind in ("name", "town"):
+        return rng.choice(towns) if kind == "town" or rng.random() < 0.3 else words.made_up_word(rng).capitalize()
+    if kind == "cost":
+        return digits(rng, 1, 4) + " " + rng.choice(UNITS)
+    if kind == "who":
+        return rng.choice(people)
+    if kind == "count":
+        return rng.choice(COUNTS)
+    if kind == "years":
+        return str(rng.randint(3, 99))
+    if kind == "time":
+        return rng.choice((f"at {rng.randint(1, 12)}", f"on {rng.choice(DAYS)}", f"in {rng.choice(MONTHS)}",
+                           f"on {rng.randint(1, 31)} {rng.choice(MONTHS)}"))
+    described = rng.choice(words.adjectives) + " " if rng.random() < 0.4 else ""
+    return rng.choice(("the ", "his ", "her ", "an " if (described or "x")[0] in "aeiou" else "a ")) + described + noun(
+        rng)
+
+
+def tell_simply(rng, taken, people, towns):
+    """One of TOLD, as tell() does."""
+    text, kind, questions = rng.choice(TOLD)
+    what = "the " + (rng.choice(words.adjectives) + " " if rng.random() < 0.3 else "") + noun(rng)
+    who = rng.choice(people) if rng.random() < 0.6 else "the " + rng.choice(WHO)
+    value = simple_value(rng, kind, people, towns)
+    done, base = rng.choice(DONE_BY_NOW)
+    stands, is_ = rng.choice(PLACES_OF).split("/")
+    leaves, leave = rng.choice(LEAVES).split("/")
+    known = (text, what if "{n}" in text else who, base if "{d}" in text or "{b}" in text else "")
+    if known in taken or (kind == "who" and value == who):
+        return None
+    taken.add(known)
+    fill = {"n": what, "w": value if kind == "who" else who, "v": value, "r": rng.choice(ROLES), "d": done, "b": base,
+            "s": rng.choice(words.nouns) + "s", "l": leaves, "L": leave}
+    ask = " " + rng.choice(questions).format(**fill, **{"is": is_})
+    before, _, after = text.replace("{w}", "{v}" if kind == "who" else "{w}").partition("{v}")
+    before, after = (part.format(**fill, **{"is": stands}) for part in (before, after))
+    start = told(" " + before.rstrip(" ")) if before else []
+    chunks = text_chunks(" " + value)
+    if not start:
+        chunks = [" " + value[0].upper() + value[1:]]  # whoever begins the sentence
+    return (start + fixed(*chunks) + (fixed(after) if after else []) + going_on(rng, people),
+            [(ask, (), answered(value))])
 
 
 def told(text):
@@ -177,6 +246,8 @@ def tell(rng, kind, taken, people, towns):
         ask = ((f" What did {who} {base}?", (), answered(what)) if rng.random() < 0.5 else
                (f" Who {past} the {what.split(' ', 1)[1]}?", (), answered(who)))
         return told(f" {who} {past} {what}") + going_on(rng, people), [ask]
+    if kind == "simple":
+        return tell_simply(rng, taken, people, towns)
     has = rng.choice(HAS) if rng.random() < 0.7 else noun(rng)
     of = rng.choice(people) if rng.random() < 0.2 else "the " + (
         rng.choice(words.adjectives) + " " if rng.random() < 0.3 else "") + noun(rng)
@@ -190,7 +261,7 @@ def tell(rng, kind, taken, people, towns):
             [(wordings[0] if rng.random() < 0.6 else rng.choice(wordings), (), answered(value))])
 
 
-KINDS = {"person": 5, "needle": 2, "passkey": 2, "done": 3, "has": 4}
+KINDS = {"person": 5, "needle": 2, "passkey": 2, "done": 4, "has": 4, "simple": 6}
 
 
 def stories(rng, encoder, room, share, questions=None):
