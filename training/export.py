@@ -77,6 +77,10 @@ def tensors_of(model):
     yield "output_norm.weight", model.norm.weight
 
 
+# Of answers with a token less probable than this most are wrong, of the others few (docs/model-card.md).
+UNSURE_BELOW = 0.5
+
+
 def user_defined(vocabulary):
     """Pieces that stand whole wherever a text holds them. The library has no question for them."""
     turns = vocabulary.piece_to_id(chunks.END) + 1
@@ -95,6 +99,7 @@ def metadata(shape, vocabulary, stored, context):
         "general.license": (STRING, "apache-2.0"),
         "general.file_type": (UINT32, FILE_TYPE[stored]),
         "qwen2.block_count": (UINT32, shape.layers),
+        "ballast.unsure_below": (FLOAT32, UNSURE_BELOW),
         "qwen2.context_length": (UINT32, context),
         "qwen2.embedding_length": (UINT32, shape.width),
         "qwen2.feed_forward_length": (UINT32, shape.hidden),

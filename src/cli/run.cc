@@ -276,6 +276,8 @@ class Runner {
     report_.answer.tokens += answer.generated.tokens.size();
     if (show && line_open) print("\n");
     flush_output();
+    answer.unsure = is_unsure(answer.generated, config());
+    if (show && !o_.quiet) tell_if_unsure(answer.generated, config());
     answer.cache = cache_report(sequence);
     report_.answers.push_back(std::move(answer));
   }
@@ -345,6 +347,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);
   app->footer(
+      "Where a model's file says below which probability of a token its answers are mostly wrong, "
+      "a "
+      "note\nmarks such an answer.\n\n"
       "Example:\n  ballast run -m model.gguf --method balancekv:rate=0.25 --context book.txt "
       "--question 'Who wrote the letter?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "cli/command.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -81,6 +84,8 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
   Json out = {{"question", answer.question},
               {"text", answer.generated.text},
               {"finish", to_string(answer.generated.finish)},
+              {"least_probability", least_probability(answer.generated)},
+              {"unsure", answer.unsure},
               {"ids", std::move(ids)}};
   if (logprobs) out["log_probabilities"] = std::move(chances);
   out["cache"] = to_json(answer.cache);
@@ -88,6 +93,19 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
 }
 
 }  // namespace
+
+bool is_unsure(const Generated& answer, const ModelConfig& config) {
+  return least_probability(answer) < config.unsure_below;
+}
+
+void tell_if_unsure(const Generated& answer, const ModelConfig& config) {
+  if (!is_unsure(answer, config)) return;
+  flush_output();
+  tell(
+      fmt::format("note: this answer may be wrong: a token of it had {:.0f}%, and below {:.0f}% "
+                  "this model mostly is",
+                  std::floor(100.0f * least_probability(answer)), 100.0f * config.unsure_below));
+}
 
 std::string to_text(const RunReport& r) {
   return fmt::format(

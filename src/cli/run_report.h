@@ -31,6 +31,7 @@ struct CacheReport {
 struct Answer {
   std::string question;
   Generated generated;
+  bool unsure = false;
   CacheReport cache;  ///< at its end
 };
 
@@ -48,6 +49,12 @@ struct RunReport {
   std::vector<Answer> answers;
   bool logprobs = false;
 };
+
+/// Whether the model is unsure of an answer, by what its file says; never where it says nothing.
+bool is_unsure(const Generated& answer, const ModelConfig& config);
+
+/// Says so on standard error, in a line.
+void tell_if_unsure(const Generated& answer, const ModelConfig& config);
 
 /// Tables for --stats.
 std::string to_text(const RunReport& report);

@@ -191,6 +191,7 @@ ModelConfig read_config(const Gguf& file) {
   ModelConfig c;
   c.family = facts->family;
   c.name = file.find<std::string_view>("general.name").value_or("");
+  c.unsure_below = file.find<float>("ballast.unsure_below").value_or(0.0f);
   read_sizes(file, keys, c);
   require(c.layers <= 4096, "{}: {} layers", file.path().string(), c.layers);
   c.sliding_windows.assign(c.layers, 0);

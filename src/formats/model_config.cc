@@ -94,6 +94,8 @@ void check_config(const ModelConfig& c, const std::string& file) {
                   c.output_scale, c.clamp_qkv, c.alibi_max_bias, c.rope.magnitude}) {
     require(std::isfinite(x) && x >= 0.0f, "{}: a scale or limit of the model is {}", file, x);
   }
+  require(c.unsure_below >= 0.0f && c.unsure_below <= 1.0f,
+          "{}: ballast.unsure_below is {}, not within 0 to 1", file, c.unsure_below);
   require(c.attention_scale > 0.0f && c.embedding_scale > 0.0f && c.output_scale > 0.0f,
           "{}: a scale of the model is 0", file);
   require(c.sliding_windows.size() == c.layers, "{}: {} sliding windows for {} layers", file,

@@ -1,6 +1,7 @@
 #include "ballast/engine/generate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "model/stop_filter.h"
@@ -21,6 +22,14 @@ std::string_view to_string(Finish finish) {
       return "cancelled";
   }
   return "";
+}
+
+float least_probability(const Generated& made) {
+  float least = 0;
+  for (const GeneratedToken& token : made.tokens) {
+    least = std::min(least, token.chosen.log_probability);
+  }
+  return std::exp(least);
 }
 
 struct Generation::Impl {

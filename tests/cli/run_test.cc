@@ -88,6 +88,9 @@ TEST_F(RunModel, MakesTheTokensThatTheEngineMakes) {
     EXPECT_EQ(chance.at("likeliest").size(), 2u);
     EXPECT_EQ(chance.at("likeliest").at(0).at("id"), ids[i]);
   }
+  EXPECT_NEAR(answer.at("least_probability").get<double>(),
+              std::exp(*std::ranges::min_element(chances)), 1e-4);
+  EXPECT_EQ(answer.at("unsure"), false);
   const Said shown = run({"Hello", "-n", "5", "--cache-type", "f32"});
   EXPECT_EQ(shown.out, answer.at("text").get<std::string>() + "\n");
   EXPECT_THAT(shown.err, IsEmpty());

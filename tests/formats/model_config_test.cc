@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "ballast/engine/gguf.h"
 #include "ballast/error.h"
@@ -288,6 +289,22 @@ TEST_F(GgufConfigTest, Llama) {
   EXPECT_EQ(c.rope.style, RopeStyle::pairs);
   EXPECT_FLOAT_EQ(c.rope.frequencies(1)[7], std::pow(5e5f, -14.0f / 16.0f) / 8.0f);
   EXPECT_TRUE(c.tied_embeddings);
+}
+
+TEST_F(GgufConfigTest, BelowWhichProbabilityTheModelIsUnsure) {
+  const auto unsure_below = [&](std::optional<float> value) {
+    return read([&](GgufWriter& w) {
+             sizes(w, "qwen2", "layer_norm_rms_epsilon");
+             if (value) w.add("ballast.unsure_below", *value);
+           })
+        .unsure_below;
+  };
+  EXPECT_EQ(unsure_below(std::nullopt), 0.0f);
+  EXPECT_EQ(unsure_below(0.5f), 0.5f);
+  for (const float value : {-0.1f, 1.5f, std::nanf("")}) {
+    EXPECT_THAT([&] { unsure_below(value); },
+                testing::ThrowsMessage<Error>(HasSubstr("ballast.unsure_below is")));
+  }
 }
 
 TEST_F(GgufConfigTest, Scaling) {

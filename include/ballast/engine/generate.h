@@ -54,6 +54,9 @@ struct Generated {
   bool last_unread = false;
 };
 
+/// The model's own probability of the least likely token that was chosen; 1 where there is none.
+float least_probability(const Generated& made);
+
 /// Continues `sequence` a token at a time, for callers who draw the text rather than have it sent.
 class Generation {
  public:

@@ -92,6 +92,10 @@ struct ModelConfig {
   float embedding_scale = 1.0f;    ///< Gemma: sqrt(width)
   float output_scale = 1.0f;       ///< of the model's logits
   float clamp_qkv = 0.0f;          ///< c > 0: projections are cut to [-c, c] (MPT)
+
+  /// A short answer with a token less probable than this is likely to be wrong, as the file says of
+  /// its model (GGUF's key "ballast.unsure_below"); within [0, 1], 0: it says nothing.
+  float unsure_below = 0.0f;
 };
 
 /// The slope of each head (Press et al. 2022), also for numbers of heads that are no power of two.
