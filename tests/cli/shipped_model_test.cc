@@ -1,8 +1,12 @@
 // The model that is shipped answers what a newcomer asks it, without a flag, and stops.
+#include <fmt/format.h>
+
+#include <cstring>
 #include <sstream>
 
 #include "cli/model_run.h"
 #include "paths.h"
+#include "temp_dir.h"
 
 namespace ballast {
 namespace {
@@ -109,6 +113,46 @@ TEST(ShippedModel, SaysWhatItIsToAGreeting) {
   const Said said = run_with({"chat", "-m", kSource + "/models/ballast-mini.gguf"}, "Hello\n");
   EXPECT_EQ(said.exit_code, 0) << said.err;
   EXPECT_THAT(said.out, testing::HasSubstr("I find things in texts."));
+}
+
+/// A copy of the model whose file says another probability.
+std::string unsure_below(const TempDir& dir, float value) {
+  std::string bytes = read_text(kSource + "/models/ballast-mini.gguf");
+  const std::string key = "ballast.unsure_below";
+  const std::size_t at = bytes.find(key);
+  EXPECT_NE(at, std::string::npos);
+  std::memcpy(bytes.data() + at + key.size() + sizeof(std::uint32_t), &value, sizeof(value));
+  const auto path = dir / fmt::format("{}.gguf", value);
+  test::write_text(path, bytes);
+  return path.string();
+}
+
+TEST(ShippedModel, AnAnswerThatMayBeWrongIsMarked) {
+  const TempDir dir;
+  const std::string note = "note: this answer may be wrong: a token of it had ";
+  const std::string context = kSource + "/examples/record.txt";
+  const std::string question = "What is the number in line digital-crystal?";
+  for (const float value : {0.0f, 1.0f}) {
+    const std::string model = unsure_below(dir, value);
+    const Words run = {"run", "-m", model, "--context", context, "--question", question};
+    const Said asked = run_with(run);
+    EXPECT_EQ(trimmed(asked.out), "4174");
+    EXPECT_EQ(asked.err.find(note) != std::string::npos, value == 1.0f) << asked.err;
+    EXPECT_THAT(run_with(run + Words{"-q"}).err, testing::IsEmpty());
+    const nlohmann::json answer = run_with(run + Words{"--json"}).json().at("answers").at(0);
+    EXPECT_EQ(answer.at("unsure"), value == 1.0f);
+    EXPECT_GT(answer.at("least_probability"), 0.5);
+    EXPECT_LT(answer.at("least_probability"), 1);
+    const Said talk = run_with({"chat", "-m", model, "--context", context}, question + "\n");
+    EXPECT_EQ(talk.err.find(note) != std::string::npos, value == 1.0f) << talk.err;
+  }
+}
+
+TEST(ShippedModel, WhatTheRecordDoesNotHoldIsMarked) {
+  const Said said =
+      run_with({"run", "-m", kSource + "/models/ballast-mini.gguf", "--context",
+                kSource + "/examples/record.txt", "--question", "Where does Mira Tarven live?"});
+  EXPECT_THAT(said.err, testing::HasSubstr("note: this answer may be wrong"));
 }
 
 TEST(ShippedModel, FindsTheNeedlesOfAStory) {
