@@ -78,7 +78,7 @@ def tensors_of(model):
 
 
 # Of answers with a token less probable than this most are wrong, of the others few (docs/model-card.md).
-UNSURE_BELOW = 0.5
+UNSURE_BELOW = 0.6
 
 
 def user_defined(vocabulary):
