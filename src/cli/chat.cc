@@ -382,7 +382,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->footer(
       "Where a model's file says below which probability of a token its answers are mostly wrong, "
       "a "
-      "note\nmarks such an answer.\n\n"
+      "note marks such an answer.\n\n"
       "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
       "Lines are edited as in a shell; a pasted text is one message.\n\n"
       "Example:\n  ballast chat -m model.gguf --cache 256M --context book.txt");

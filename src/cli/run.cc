@@ -349,7 +349,7 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   app->footer(
       "Where a model's file says below which probability of a token its answers are mostly wrong, "
       "a "
-      "note\nmarks such an answer.\n\n"
+      "note marks such an answer.\n\n"
       "Example:\n  ballast run -m model.gguf --method balancekv:rate=0.25 --context book.txt "
       "--question 'Who wrote the letter?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
