@@ -7,7 +7,6 @@
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <ranges>
 
 #include "base/fail.h"
 #include "text/tokenizer/utf8.h"
@@ -179,7 +178,7 @@ void SentencePieceModel::find_joined() {
     }
   }
   std::ranges::sort(joined_);
-  joined_.erase(std::ranges::unique(joined_).begin(), joined_.end());
+  joined_.erase(std::unique(joined_.begin(), joined_.end()), joined_.end());
   joined_.shrink_to_fit();
   characters_ = true;
 }
@@ -234,8 +233,7 @@ void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out,
     again.clear();
     if (repeated > 0) encode_part(text.substr(begin - repeated, repeated), again);
     encode_part(text.substr(begin - repeated, end - begin + repeated), ids);
-    if (!std::ranges::equal(
-            again, ids | std::views::take(again.size()))) {  // scores that are no numbers, say
+    if (std::ranges::mismatch(again, ids).in1 != again.end()) {  // scores that are no numbers, say
       out.resize(before);
       encode_part(text, ids);
       out.insert(out.end(), ids.begin(), ids.end());
