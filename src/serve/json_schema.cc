@@ -173,8 +173,7 @@ class Compiler {
       refuse(name, "{}: no value is of the type, or among those of enum", name);
     }
     std::ranges::sort(out.literals);
-    const auto rest = std::ranges::unique(out.literals);
-    out.literals.erase(rest.begin(), rest.end());
+    out.literals.erase(std::unique(out.literals.begin(), out.literals.end()), out.literals.end());
     return add(std::move(out), where);
   }
 
