@@ -102,10 +102,11 @@ Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& 
   for (const std::string& pattern : patterns) {
     UErrorCode status = U_ZERO_ERROR;
     UParseError where;
-    patterns_.emplace_back(icu::RegexPattern::compile(
+    std::unique_ptr<icu::RegexPattern> compiled(icu::RegexPattern::compile(
         icu::UnicodeString::fromUTF8(with_sets(pattern)), 0, where, status));
     require(U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' is not valid ({})", source,
             pattern, u_errorName(status));
+    patterns_.push_back(std::move(compiled));
   }
 }
 
