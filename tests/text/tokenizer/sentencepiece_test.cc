@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "base/peak_memory.h"
+#include "heap_bytes.h"
 #include "paths.h"
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
@@ -230,6 +232,21 @@ TEST(SentencePiece, TextsAreCutWhereNoPieceCrosses) {
   EXPECT_EQ(cut("文文"), 3u);
   parts.pieces[4] = "a\xff";  // nobody knows what that joins
   EXPECT_EQ(cut("文文"), 6u);
+}
+
+// Whole, the library takes 140 MB for this text. Run alone, as ctest does, the test sees its
+// own peak.
+TEST(SentencePiece, ALongTextWithoutSpacesTakesLittleMemory) {
+  if (!test::kHeapCanBeAsked) GTEST_SKIP() << "a sanitizer keeps what is freed";
+  const SentencePieceModel model(
+      serialize(parts_of(test::score_vocabulary({{"\u2581", -9}, {"文", -8}}, true))), "test");
+  std::string text;
+  while (text.size() < (std::size_t{1} << 20)) text += "中文";
+  Ids ids;
+  const std::size_t before = peak_memory();
+  model.encode(text, ids);
+  EXPECT_GT(ids.size(), text.size() / 3);
+  EXPECT_LT(peak_memory() - before, std::size_t{64} << 20);
 }
 
 TEST(SentencePiece, UnknownCharactersAreCutWhereTheyBecomeBytes) {
