@@ -313,7 +313,8 @@ class Chat {
                                       return !Interruptible::asked;
                                     });
     print("\n");
-    if (!o_.quiet && made.finish != Finish::cancelled) tell_if_unsure(made, m_.model.config());
+    if (!o_.quiet && made.finish != Finish::cancelled)
+      tell_if_unsure(made, m_.model.config().unsure_below);
     for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
     if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
     last_ = {made.tokens.size(), watch.seconds()};
@@ -380,9 +381,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");
   app->footer(
-      "Where a model's file says below which probability of a token its answers are mostly wrong, "
-      "a "
-      "note marks such an answer.\n\n"
+      std::string(kUnsureHelp) +
       "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
       "Lines are edited as in a shell; a pasted text is one message.\n\n"
       "Example:\n  ballast chat -m model.gguf --cache 256M --context book.txt");

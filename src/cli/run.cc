@@ -85,6 +85,7 @@ class Runner {
   RunReport run() {
     report_.model = o_.model;
     report_.logprobs = o_.logprobs >= 0;
+    report_.unsure_below = config().unsure_below;
     m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
     if (o_.has_context()) {
       answer_from_context();
@@ -276,8 +277,7 @@ class Runner {
     report_.answer.tokens += answer.generated.tokens.size();
     if (show && line_open) print("\n");
     flush_output();
-    answer.unsure = is_unsure(answer.generated, config());
-    if (show && !o_.quiet) tell_if_unsure(answer.generated, config());
+    if (show && !o_.quiet) tell_if_unsure(answer.generated, config().unsure_below);
     answer.cache = cache_report(sequence);
     report_.answers.push_back(std::move(answer));
   }
@@ -347,9 +347,7 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);
   app->footer(
-      "Where a model's file says below which probability of a token its answers are mostly wrong, "
-      "a "
-      "note marks such an answer.\n\n"
+      std::string(kUnsureHelp) +
       "Example:\n  ballast run -m model.gguf --method balancekv:rate=0.25 --context book.txt "
       "--question 'Who wrote the letter?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });

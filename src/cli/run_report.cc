@@ -67,7 +67,9 @@ Json to_json(const TokenChance& chance, const Tokenizer& tokenizer) {
           {"log_probability", chance.log_probability}};
 }
 
-Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
+Json to_json(const Answer& answer, const Tokenizer& tokenizer, const RunReport& report) {
+  const bool logprobs = report.logprobs;
+  const float least = least_probability(answer.generated);
   Json ids = Json::array(), chances = Json::array();
   for (const GeneratedToken& token : answer.generated.tokens) {
     ids.push_back(token.chosen.token);
@@ -84,8 +86,8 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
   Json out = {{"question", answer.question},
               {"text", answer.generated.text},
               {"finish", to_string(answer.generated.finish)},
-              {"least_probability", least_probability(answer.generated)},
-              {"unsure", answer.unsure},
+              {"least_probability", least},
+              {"unsure", least < report.unsure_below},
               {"ids", std::move(ids)}};
   if (logprobs) out["log_probabilities"] = std::move(chances);
   out["cache"] = to_json(answer.cache);
@@ -94,17 +96,14 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, bool logprobs) {
 
 }  // namespace
 
-bool is_unsure(const Generated& answer, const ModelConfig& config) {
-  return least_probability(answer) < config.unsure_below;
-}
-
-void tell_if_unsure(const Generated& answer, const ModelConfig& config) {
-  if (!is_unsure(answer, config)) return;
+void tell_if_unsure(const Generated& answer, float unsure_below) {
+  const float least = least_probability(answer);
+  if (least >= unsure_below) return;
   flush_output();
   tell(
       fmt::format("note: this answer may be wrong: a token of it had {:.0f}%, and below {:.0f}% "
                   "this model mostly is",
-                  std::floor(100.0f * least_probability(answer)), 100.0f * config.unsure_below));
+                  std::floor(100.0f * least), 100.0f * unsure_below));
 }
 
 std::string to_text(const RunReport& r) {
@@ -134,7 +133,7 @@ Json to_json(const CacheBytes& b) {
 Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
   Json answers = Json::array();
   for (const Answer& answer : r.answers) {
-    answers.push_back(to_json(answer, tokenizer, r.logprobs));
+    answers.push_back(to_json(answer, tokenizer, r));
   }
   return {{"model", r.model},
           {"method", r.options.policy.to_string()},

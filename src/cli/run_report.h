@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ballast/engine/generate.h"
@@ -31,7 +32,6 @@ struct CacheReport {
 struct Answer {
   std::string question;
   Generated generated;
-  bool unsure = false;
   CacheReport cache;  ///< at its end
 };
 
@@ -48,13 +48,17 @@ struct RunReport {
   std::size_t peak_memory = 0;
   std::vector<Answer> answers;
   bool logprobs = false;
+  float unsure_below = 0;  ///< of the model (ModelConfig)
 };
 
-/// Whether the model is unsure of an answer, by what its file says; never where it says nothing.
-bool is_unsure(const Generated& answer, const ModelConfig& config);
+/// What the help of commands that answer says of it.
+inline constexpr std::string_view kUnsureHelp =
+    "Where a model's file says below which probability of a token its answers are mostly wrong, a "
+    "note marks such an answer.\n\n";
 
-/// Says so on standard error, in a line.
-void tell_if_unsure(const Generated& answer, const ModelConfig& config);
+/// Says in a line on standard error that an answer may be wrong, where a token of it is less
+/// probable than `unsure_below` (ModelConfig).
+void tell_if_unsure(const Generated& answer, float unsure_below);
 
 /// Tables for --stats.
 std::string to_text(const RunReport& report);
