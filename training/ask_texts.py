@@ -28,7 +28,9 @@ def is_right(answer, expected):
 def ask(binary, model, base):
     """Question, answer, the answer expected and whether the engine was unsure, of every question."""
     said = subprocess.run([binary, "run", "-m", model, "--context", base + ".txt", "--questions",
-                           base + "-questions.txt", "--json", "-q"], check=True, capture_output=True, text=True)
+                           base + "-questions.txt", "--json", "-q"], capture_output=True, text=True)
+    if said.returncode:
+        raise SystemExit(said.stderr.strip())
     with open(base + "-answers.txt", encoding="utf-8") as file:
         expected = file.read().splitlines()
     answers = json.loads(said.stdout)["answers"]
@@ -43,6 +45,8 @@ def main():
     parser.add_argument("--show", action="store_true", help="every answer")
     arguments = parser.parse_args()
     binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
+    if not os.access(binary, os.X_OK):
+        raise SystemExit(f"{binary} is not there; ./test.sh builds it, or BALLAST names another")
     print(f"{'texts':20}{'right':>10}{'unmarked: right':>18}{'marked: right':>16}")
     for group, bases in GROUPS.items():
         asked = [row for base in bases for row in ask(binary, arguments.model, base)]

@@ -20,6 +20,7 @@ import numpy
 import sentencepiece
 import torch
 
+import ask_texts
 import benchmarks
 import checkpoint
 import chunks
@@ -49,6 +50,11 @@ def engine():
     if not os.access(binary, os.X_OK):
         raise unittest.SkipTest(f"{binary} is not there; BALLAST names the engine's binary")
     return binary
+
+
+def open_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def text_of(parts):
@@ -145,14 +151,20 @@ class Data(unittest.TestCase):
         self.assertTrue(all(count >= 8 for count in most.values()) and len(most) == 5, most)
 
     def test_examples_are_not_in_the_training_words(self):
-        with open(os.path.join(EXAMPLES, "story.txt"), encoding="utf-8") as file:
-            told = file.read()
-        written = ""
-        for source in ("stories.py", "benchmarks.py", "finding.py", "chunks.py", "data.py", "words.py"):
-            with open(os.path.join(HERE, source), encoding="utf-8") as file:
-                written += file.read()
+        told = open_text(os.path.join(EXAMPLES, "story.txt"))
+        written = "".join(open_text(os.path.join(HERE, source)) for source in (
+            "stories.py", "benchmarks.py", "finding.py", "chunks.py", "data.py", "words.py"))
         for answer in ("Osterby", "Kessel", "61825", "Tarven", "Halm", "Branick", "4821937", "7305164", "2960483"):
             self.assertTrue(answer in told and answer not in written, answer)
+
+    def test_texts_by_hand_hold_the_answers_to_their_questions(self):
+        for base in sum(ask_texts.GROUPS.values(), []):
+            text, questions, answers = (open_text(base + end) for end in (".txt", "-questions.txt", "-answers.txt"))
+            self.assertEqual(len(questions.splitlines()), len(answers.splitlines()), base)
+            for answer in answers.splitlines():
+                self.assertTrue(ask_texts.is_right(answer, answer) and answer.lower() in text.lower(), (base, answer))
+        self.assertTrue(ask_texts.is_right("It is on 4 March.", "4 march"))
+        self.assertFalse(ask_texts.is_right("4 May", "4 March") or ask_texts.is_right("4 March " + "x" * 40, "4 March"))
 
     def test_replay_repeats_what_stands_after_the_tokens_given(self):
         found = collections.Counter()
