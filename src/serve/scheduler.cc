@@ -469,11 +469,14 @@ bool Scheduler::decode() {
     stepped_ = false;
     return began;
   }
-  Matrix logits(streams.size(), engine_.vocabulary());
+  Matrix logits;
   try {
+    logits = Matrix(streams.size(), engine_.vocabulary());
     engine_.decode(sequences, tokens, logits.view());
-  } catch (const std::exception& error) {
-    for (Running* job : jobs) fail(*job, ApiError(500, "internal_error", error.what()));
+  } catch (...) {
+    // A step that was broken off has reached some layers and not others: no sequence can go on.
+    const std::exception_ptr error = std::current_exception();
+    for (Running* job : jobs) guard(*job, [&] { std::rethrow_exception(error); });
     return true;
   }
   ++metrics_.steps;

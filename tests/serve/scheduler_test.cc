@@ -2,8 +2,22 @@
 #include "serve/scheduler.h"
 
 #include <gmock/gmock.h>
+#include <malloc.h>
+
+#include <atomic>
 
 #include "serve/client.h"
+
+namespace {
+std::atomic<std::size_t> refused_size = 0;  ///< of the next allocation of a matrix that fails
+}
+
+// In place of the C library's, for this program.
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  std::size_t refused = size;
+  if (size > 0 && refused_size.compare_exchange_strong(refused, 0)) return nullptr;
+  return ::memalign(alignment, size);
+}
 
 namespace ballast::test {
 namespace {
@@ -103,6 +117,16 @@ TEST(Scheduler, KeptBeginningsMakeRoom) {
   const Reply never = server.post("/v1/completions", ask("Water is", 4000));
   EXPECT_EQ(never.status, 400);
   EXPECT_EQ(never.code(), "insufficient_memory");
+}
+
+TEST(Scheduler, MemoryThatEndsInAStepEndsItsAnswersAlone) {
+  const TestServer server;
+  auto stream = endless(server, "");
+  const std::size_t logits = TestServer::mini().config().vocabulary * sizeof(float);
+  refused_size = (logits + kAlignment - 1) / kAlignment * kAlignment;  // those of one answer
+  EXPECT_THAT(stream->read("insufficient_memory"), HasSubstr("insufficient_memory"));
+  EXPECT_EQ(refused_size, 0);
+  EXPECT_EQ(server.post("/v1/completions", ask("Grass is")).status, 200);
 }
 
 TEST(Scheduler, SecondReadingsOfAStreamYieldBetweenLayers) {
