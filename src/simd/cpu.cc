@@ -16,13 +16,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <unistd.h>
-#if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#endif
 
 #include "base/fail.h"
 #include "simd/bf16_tiles.h"
+#include "simd/tile_permission.h"
 
 namespace ballast {
 namespace {
@@ -31,41 +28,10 @@ HWY_EXPORT(IsAvx2);
 
 std::atomic<bool> beyond_highway = true;
 std::optional<bool> forced_prefetch_to_l1;
-
 std::optional<bool> forced_amx;
 
-#if defined(__x86_64__) && defined(__linux__)
-// Of tiles: leaf 7, edx. False where cpuid has no such leaf.
-bool has_instructions(unsigned wanted) {
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & wanted) == wanted;
-}
-#endif
-
-// The processor has int8 tiles, the system saves them, and it grants them to this process.
-bool tiles_are_granted() {
-#if defined(__x86_64__) && defined(__linux__)
-  constexpr unsigned kOsSavesState = 1u << 27;                 // leaf 1, ecx: OSXSAVE
-  constexpr unsigned kTileInstructions = 1u << 24 | 1u << 25;  // tiles, int8
-  constexpr unsigned kTileStates = 1u << 17 | 1u << 18;        // XCR0: configuration, data
-  constexpr long kAskForState = 0x1023, kTileData = 18;        // ARCH_REQ_XCOMP_PERM
-  unsigned a, b, c, d;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsSavesState) == 0) return false;
-  if (!has_instructions(kTileInstructions)) return false;
-  asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-  if ((a & kTileStates) != kTileStates) return false;
-  return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
 bool processor_has_bf16_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
-  return has_instructions(1u << 22);
-#else
-  return false;
-#endif
+  return forced_amx ? *forced_amx : has_bf16_tiles(own_tile_queries());
 }
 
 // False where the system does not tell.
@@ -94,15 +60,14 @@ unsigned detail::look() {
 }
 
 int detail::ask_for_tiles() {
-  const bool granted = forced_amx ? *forced_amx : tiles_are_granted();
+  const bool granted = forced_amx ? *forced_amx : tiles_are_granted(own_tile_queries());
   const int found = granted ? kTiles : kNoTiles;
   tiles.store(found, std::memory_order_relaxed);
   return found;
 }
 
 int detail::try_bf16_tiles() {
-  const bool there = forced_amx ? *forced_amx : processor_has_bf16_tiles();
-  const int found = there && bf16_tiles_add_as_vectors() ? kTiles : kNoTiles;
+  const int found = processor_has_bf16_tiles() && bf16_tiles_add_as_vectors() ? kTiles : kNoTiles;
   bf16_tiles.store(found, std::memory_order_relaxed);
   return found;
 }
