@@ -31,17 +31,18 @@ BALLAST_INLINE void tile_rows(__m512i word, __m512i other, __m512i& first, __m51
   second = _mm512_mask_blend_epi16(kUpper, word, _mm512_slli_epi32(other, 16));
 }
 
-/// While it lives, subnormal results of this thread's vectors become zeros, as in the products of
-/// both: vdpbf16ps and tiles do so whatever the thread is set to.
-class FlushedSubnormals {
+/// While it lives, this thread's vectors round as tiles and vdpbf16ps do, whatever the thread is
+/// set to: to the nearest, ties to even; subnormal operands and results become zeros; nothing
+/// traps.
+class RoundingOfTiles {
  public:
-  BALLAST_INLINE FlushedSubnormals() : before_(_mm_getcsr()) {
-    constexpr unsigned kOfOperands = 1u << 6, kOfResults = 1u << 15;
-    set(before_ | kOfOperands | kOfResults);
+  BALLAST_INLINE RoundingOfTiles() : before_(_mm_getcsr()) {
+    constexpr unsigned kTrapsNothing = 0x3Fu << 7, kZeroOperands = 1u << 6, kZeroResults = 1u << 15;
+    set(kTrapsNothing | kZeroOperands | kZeroResults);  // bits 13 and 14, the direction, are clear
   }
-  BALLAST_INLINE ~FlushedSubnormals() { set(before_); }
-  FlushedSubnormals(const FlushedSubnormals&) = delete;
-  FlushedSubnormals& operator=(const FlushedSubnormals&) = delete;
+  BALLAST_INLINE ~RoundingOfTiles() { set(before_); }
+  RoundingOfTiles(const RoundingOfTiles&) = delete;
+  RoundingOfTiles& operator=(const RoundingOfTiles&) = delete;
 
  private:
   // Assembly: the compiler moves stores across the intrinsic.
@@ -51,7 +52,7 @@ class FlushedSubnormals {
   unsigned before_;
 };
 
-/// The sum after a step whose halves are these. Needs FlushedSubnormals.
+/// The sum after a step whose halves are these. Needs RoundingOfTiles.
 BALLAST_INLINE __m512 add_tile_step(__m512 sum, __m512 half, __m512 other) {
   return _mm512_add_ps(sum, _mm512_add_ps(half, other));
 }

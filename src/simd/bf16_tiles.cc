@@ -1,7 +1,10 @@
 #include "simd/bf16_tiles.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "base/fail.h"
 #include "simd/amx_tiles.h"
@@ -29,22 +32,41 @@ struct alignas(64) Operands {
   std::uint16_t b[kSteps][16][kRows][2];  ///< words of rows
 };
 
-/// Elements of all magnitudes up to 2^±limit, of which many are equal but for the sign: sums
-/// cancel, are rounded and become subnormal.
-void fill(Operands& operands, int limit, std::uint32_t seed) {
-  auto* at = reinterpret_cast<std::uint16_t*>(&operands);
-  for (std::size_t i = 0; i < sizeof(operands) / 2; ++i) {
+/// Exponents as they are stored: 127 is that of 1. Elements with 0 are subnormal.
+struct Exponents {
+  std::uint32_t least, most;
+};
+struct Trial {
+  Exponents a, b;
+};
+constexpr Trial kTrials[] = {
+    // Many elements are equal but for the sign: sums cancel and are rounded.
+    {{127, 127}, {127, 127}},
+    {{123, 131}, {123, 131}},
+    {{115, 139}, {115, 139}},
+    {{59, 195}, {59, 195}},
+    {{1, 253}, {1, 253}},
+    // Products around the least normal number, 2⁻¹²⁶: products, their sums, the sum of both halves
+    // and that of the steps are subnormal now and then, and must become zeros.
+    {{61, 67}, {61, 67}},
+    // Subnormal elements, which must count as zeros: the products would be normal.
+    {{0, 2}, {185, 191}},
+    {{185, 191}, {0, 2}},
+};
+
+void fill(std::span<std::uint16_t> elements, Exponents exponents, std::uint32_t& seed) {
+  for (std::uint16_t& element : elements) {
     seed = seed * 1664525u + 1013904223u;
-    const auto span = static_cast<std::uint32_t>(2 * limit + 1);
-    const std::uint32_t exponent = 127u - static_cast<std::uint32_t>(limit) + (seed >> 8) % span;
-    at[i] = static_cast<std::uint16_t>((seed >> 31) << 15 | exponent << 7 | (seed >> 24 & 0x7F));
+    const std::uint32_t exponent =
+        exponents.least + (seed >> 8) % (exponents.most - exponents.least + 1);
+    element = static_cast<std::uint16_t>((seed >> 31) << 15 | exponent << 7 | (seed >> 24 & 0x7F));
   }
 }
 
 __m512i load(const void* at) { return _mm512_load_si512(at); }
 
 void by_vectors(const Operands& x, float (&sums)[kRows][kRows]) {
-  const FlushedSubnormals flushed;
+  const RoundingOfTiles rounding;
   for (int m = 0; m < kRows; ++m) {
     auto sum = _mm512_setzero_ps();
     for (int s = 0; s < kSteps; ++s) {
@@ -88,22 +110,29 @@ void by_tiles(const Operands& x, float (&sums)[kRows][kRows]) {
 
 }  // namespace
 
-bool bf16_tiles_add_as_vectors() {
-  for (const int limit : {0, 4, 12, 68, 126}) {
+std::string bf16_tile_difference() {
+  std::uint32_t seed = 1;
+  for (const Trial& trial : kTrials) {
     Operands operands;
     alignas(64) float vectors[kRows][kRows], tiles[kRows][kRows];
-    fill(operands, limit, static_cast<std::uint32_t>(limit));
+    fill({&operands.a[0][0][0], sizeof(operands.a) / 2}, trial.a, seed);
+    fill({&operands.b[0][0][0][0], sizeof(operands.b) / 2}, trial.b, seed);
     by_vectors(operands, vectors);
     by_tiles(operands, tiles);
     for (int m = 0; m < kRows; ++m) {
       for (int n = 0; n < kRows; ++n) {
-        const bool both_nan = vectors[m][n] != vectors[m][n] && tiles[m][n] != tiles[m][n];
-        if (!both_nan && std::memcmp(&vectors[m][n], &tiles[m][n], sizeof(float)) != 0)
-          return false;
+        const float x = vectors[m][n], y = tiles[m][n];
+        const bool both_nan = x != x && y != y;
+        if (both_nan || std::memcmp(&x, &y, sizeof(float)) == 0) continue;
+        return fmt::format(
+            "elements with stored exponents {} to {} by {} to {}, row {}, column {}: vectors make "
+            "{:a}, "
+            "tiles {:a}",
+            trial.a.least, trial.a.most, trial.b.least, trial.b.most, m, n, x, y);
       }
     }
   }
-  return true;
+  return {};
 }
 
 }  // namespace ballast
@@ -112,7 +141,7 @@ HWY_POP_ATTRIBUTES
 #else
 
 namespace ballast {
-bool bf16_tiles_add_as_vectors() { fail("this processor has no tiles"); }
+std::string bf16_tile_difference() { fail("this processor has no tiles"); }
 }  // namespace ballast
 
 #endif

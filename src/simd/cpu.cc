@@ -67,9 +67,15 @@ int detail::ask_for_tiles() {
 }
 
 int detail::try_bf16_tiles() {
-  const int found = processor_has_bf16_tiles() && bf16_tiles_add_as_vectors() ? kTiles : kNoTiles;
+  const bool used = processor_has_bf16_tiles() && bf16_tile_difference().empty();
+  const int found = used ? kTiles : kNoTiles;
   bf16_tiles.store(found, std::memory_order_relaxed);
   return found;
+}
+
+std::string amx_bf16_refusal() {
+  const bool could = has_avx512_bf16() && has_amx_int8() && processor_has_bf16_tiles();
+  return could ? bf16_tile_difference() : std::string();
 }
 
 void force_amx(std::optional<bool> forced) {
@@ -92,6 +98,8 @@ void force_prefetch_to_l1(std::optional<bool> forced) {
 void use_target(std::string_view option, std::string_view name) {
   const bool known = name == "native" || name == "amx" || name == "avx512" || name == "avx2";
   require(known, "{} {}: unknown; known: {}", option, name, kTargetNames);
+  force_amx({});
+  use_targets(0, true);
   const bool has = name == "amx"      ? has_amx_int8()
                    : name == "avx512" ? has_avx512_vnni()
                    : name == "avx2"   ? has_avx2()

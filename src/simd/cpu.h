@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ballast {
@@ -61,6 +62,11 @@ inline bool has_amx_bf16() {
   return found == detail::kTiles;
 }
 
+/// Where the processor has bfloat16 tiles, and has_amx_bf16() is false although has_amx_int8() and
+/// has_avx512_bf16() are true: a line that says which sum is another one. Otherwise nothing. Tries
+/// again.
+std::string amx_bf16_refusal();
+
 /// Whether AVX2, FMA and conversions of float16 may be used: the processor has them, and neither
 /// the build nor use_targets() excludes AVX2.
 inline bool has_avx2() { return detail::has(detail::kAvx2); }
@@ -86,8 +92,9 @@ void force_amx(std::optional<bool> forced);
 /// What of the processor a measurement uses.
 inline constexpr std::string_view kTargetNames = "native, amx, avx512, avx2";
 /// Makes all kernels run as on a processor that has no more than the target, by name: native (what
-/// there is), amx, avx512 (without tiles) or avx2. Throws Error, which begins with `option`, if the
-/// name is unknown or this processor has less. Call it when use_targets() may be called.
+/// there is), amx, avx512 (without tiles) or avx2; undoes what tests or earlier calls have forced.
+/// Throws Error, which begins with `option`, if the name is unknown, or if this processor has less:
+/// then all that there is is used. Call it when use_targets() may be called.
 void use_target(std::string_view option, std::string_view name);
 
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cmath>
 #include <optional>
 #include <random>
@@ -11,6 +12,7 @@
 
 #include "attention/cases.h"
 #include "attention/kernels/amx.h"
+#include "ballast/threads.h"
 #include "simd/forced_target.h"
 #include "simd/trapped_tiles.h"
 
@@ -29,7 +31,7 @@ std::vector<Kernels> all_kernels() {
   std::vector<Kernels> all;
   for (const std::int64_t target : kernel_targets()) all.push_back({target, false});
 #if defined(__x86_64__) && defined(__linux__)
-  if (has_avx512_bf16() && has_avx512_vnni()) all.push_back({HWY_AVX3_DL, true});
+  all.push_back({HWY_AVX3_DL, true});
 #endif
   return all;
 }
@@ -54,6 +56,11 @@ class Tiles {
 
 class Attention : public testing::TestWithParam<std::tuple<Kernels, StorageType>> {
  protected:
+  void SetUp() override {
+    if (std::get<0>(GetParam()).tiles && !(has_avx512_bf16() && has_avx512_vnni())) {
+      GTEST_SKIP() << "needs AVX512_BF16 beside the emulated tiles";
+    }
+  }
   StorageType type() const { return std::get<1>(GetParam()); }
   double allowed() const {
     switch (type()) {
@@ -404,6 +411,30 @@ TEST(AttentionByTiles, ChangesNoBitOfIntegers) {
       }
     }
   }
+}
+
+// Tiles round to the nearest, whatever the thread is set to.
+TEST(AttentionByTiles, ATokenIsTheSameInAnyCompanyWhereTheThreadRoundsUpwards) {
+  if (!has_avx512_bf16()) GTEST_SKIP() << "needs AVX512_BF16 beside the emulated tiles";
+  const TrappedTiles tiles;
+  if (!has_amx_bf16()) GTEST_SKIP() << "this processor has no tiles of bfloat16";
+  std::mt19937 random(7);
+  const std::size_t d = 64, m = 5;
+  Cache cache;
+  cache.parts.push_back(make_part(random, 200, d, d, StorageType::bf16, StorageType::bf16));
+  const Asked asked = make_queries(random, m, d);
+  const int threads_before = threads();
+  set_threads(1);  // others round as they did before
+  std::fesetround(FE_UPWARD);
+  const Matrix together = answer(cache, asked, usual(d), d);
+  Matrix alone(m, d);
+  const auto segments = cache.segments();
+  for (std::size_t q = 0; q < m; ++q) {
+    attend({asked.rows.view().slice(q, 1), {}, {}}, segments, usual(d), alone.view().slice(q, 1));
+  }
+  std::fesetround(FE_TONEAREST);
+  set_threads(threads_before);
+  for (std::size_t q = 0; q < m; ++q) ASSERT_TRUE(same_bits(alone[q], together[q])) << q;
 }
 #endif
 

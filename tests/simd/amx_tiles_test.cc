@@ -1,9 +1,13 @@
 #include "simd/amx_tiles.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cstddef>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ballast/error.h"
@@ -33,6 +37,16 @@ TEST(AmxTiles, TargetsAreWhatKernelsAreToldOf) {
     EXPECT_THROW(use_target("--target", "amx"), Error);
     force_amx({});
   }
+  if (has_avx2()) {
+    const bool vnni = has_avx512_vnni(), amx = has_amx_int8();
+    use_target("--target", "avx2");
+    EXPECT_FALSE(has_avx512_vnni());
+    use_target("--target", "native");
+    EXPECT_EQ(has_avx512_vnni(), vnni);
+    if (vnni) use_target("--target", "avx512");
+    use_target("--target", "native");
+    EXPECT_EQ(has_amx_int8(), amx);
+  }
   try {
     use_target("--target", "mmx");
     FAIL() << "mmx is unknown";
@@ -42,22 +56,60 @@ TEST(AmxTiles, TargetsAreWhatKernelsAreToldOf) {
 }
 
 #if defined(__x86_64__) && defined(__linux__)
-TEST(AmxTiles, Bf16IsUsedWhereItAddsUpAsVectorsDo) {
-  if (!has_avx512_vnni() || !has_avx512_bf16()) GTEST_SKIP() << "needs AVX512_BF16 beside tiles";
-  {
-    const test::TrappedTiles tiles;
-    EXPECT_TRUE(tiles.real() || has_amx_bf16());
+class Bf16Tiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_avx512_vnni() || !has_avx512_bf16()) GTEST_SKIP() << "needs AVX512_BF16 beside tiles";
   }
+  void TearDown() override {
+    test::bf16_faults = {};
+    force_amx({});
+  }
+};
+
+TEST_F(Bf16Tiles, AreUsedWhereTheyAddUpAsVectorsDo) {
+  const test::TrappedTiles tiles;
+  EXPECT_EQ(amx_bf16_refusal(), "") << "the first sum that differs";
+  EXPECT_TRUE(has_amx_bf16() || tiles.real());
+  if (!has_amx_bf16()) GTEST_SKIP() << "this processor has tiles, but none of bfloat16";
   force_amx(false);
   EXPECT_FALSE(has_amx_bf16());
-  force_amx({});
+  EXPECT_EQ(amx_bf16_refusal(), "") << "nothing to refuse";
+}
+
+TEST_F(Bf16Tiles, AreRefusedWhereAnySumDiffers) {
   const test::TrappedTiles tiles;
-  if (tiles.real()) return;
-  test::bf16_one_by_one = true;
-  force_amx(true);
-  EXPECT_FALSE(has_amx_bf16());
-  EXPECT_TRUE(has_amx_int8());
-  test::bf16_one_by_one = false;
+  if (tiles.real()) GTEST_SKIP() << "the processor's own tiles have no switch";
+  using test::Bf16Faults;
+  for (const auto& [name, faults] : {std::pair{"another order", Bf16Faults{.one_by_one = true}},
+                                     {"first operand", Bf16Faults{.keeps_first = true}},
+                                     {"second operand", Bf16Faults{.keeps_second = true}},
+                                     {"products", Bf16Faults{.keeps_products = true}},
+                                     {"sums", Bf16Faults{.keeps_sums = true}},
+                                     {"never flushes", Bf16Faults{.keeps_first = true,
+                                                       .keeps_second = true,
+                                                       .keeps_products = true,
+                                                       .keeps_sums = true}}}) {
+    test::bf16_faults = faults;
+    force_amx(true);
+    EXPECT_FALSE(has_amx_bf16()) << name;
+    EXPECT_TRUE(has_amx_int8()) << name;
+    EXPECT_THAT(amx_bf16_refusal(), testing::ContainsRegex("row [0-9]+, column [0-9]+: vectors"))
+        << name;
+  }
+}
+
+// The first to ask may be a thread that rounds in its own way.
+TEST_F(Bf16Tiles, AreTriedInTheirOwnRounding) {
+  const test::TrappedTiles tiles;
+  if (!has_amx_bf16()) GTEST_SKIP() << "this processor has no tiles of bfloat16";
+  for (const int direction : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(direction);
+    const std::string refusal = amx_bf16_refusal();
+    EXPECT_EQ(std::fegetround(), direction);
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(refusal, "") << direction;
+  }
 }
 
 /// Two products of random bytes of each kind, added to random sums. 13 rows of 52 bytes.

@@ -13,9 +13,14 @@
 
 namespace ballast::test {
 
-/// For tests of what becomes of a processor with another order: a step's products of
-/// bfloat16 are added one by one.
-inline bool bf16_one_by_one = false;
+/// What a processor might do otherwise with products of bfloat16: for tests that it is found.
+struct Bf16Faults {
+  bool one_by_one = false;  ///< all products of a step are added one by one
+  /// Subnormal elements of the first and of the second operand, sums of products on the way, and
+  /// sums of a step's two halves and of steps stay as they are.
+  bool keeps_first = false, keeps_second = false, keeps_products = false, keeps_sums = false;
+};
+inline Bf16Faults bf16_faults;
 
 /// The tile registers of a thread. What faults on a processor throws.
 class TileFile {
@@ -89,29 +94,30 @@ class TileFile {
         float parts[2] = {};
         for (int q = 0; q < depth / 4; ++q) {
           for (int i = 0; i < 2; ++i) {
-            const float x = bf16(bytes_[a][m] + 4 * q + 2 * i);
-            const float y = bf16(bytes_[b][q] + 4 * n + 2 * i);
-            float& part = parts[bf16_one_by_one ? 0 : i];
-            part = flushed(std::fma(x, y, part));
+            const float x = bf16(bytes_[a][m] + 4 * q + 2 * i, bf16_faults.keeps_first);
+            const float y = bf16(bytes_[b][q] + 4 * n + 2 * i, bf16_faults.keeps_second);
+            float& part = parts[bf16_faults.one_by_one ? 0 : i];
+            part = flushed(std::fma(x, y, part), bf16_faults.keeps_products);
           }
         }
         float total;
         std::memcpy(&total, bytes_[sum][m] + 4 * n, 4);
-        total = flushed(flushed(total) + flushed(parts[0] + parts[1]));
+        const bool keeps = bf16_faults.keeps_sums;
+        total = flushed(flushed(total, keeps) + flushed(parts[0] + parts[1], keeps), keeps);
         std::memcpy(bytes_[sum][m] + 4 * n, &total, 4);
       }
     }
   }
 
  private:
-  static float flushed(float x) {
-    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+  static float flushed(float x, bool keeps) {
+    return std::fpclassify(x) == FP_SUBNORMAL && !keeps ? std::copysign(0.0f, x) : x;
   }
-  static float bf16(const std::uint8_t* at) {
+  static float bf16(const std::uint8_t* at, bool keeps) {
     const std::uint32_t bits = std::uint32_t{at[1]} << 24 | std::uint32_t{at[0]} << 16;
     float x;
     std::memcpy(&x, &bits, 4);
-    return flushed(x);
+    return flushed(x, keeps);
   }
   void check_product(int sum, int a, int b) const {
     for (int tile : {sum, a, b}) check_tile(tile);

@@ -127,7 +127,7 @@ void av_bf16(const RowsView& rows, const float* weights, std::size_t count, cons
   Bf16Tiles tiles(values.columns(), rows.rows);
   keep(values, range, tiles);
   const TileScope<AmxTiles> scope(tile_config(tile_rows_of(count), kTileRowBytes));
-  const FlushedSubnormals flushed;
+  const RoundingOfTiles rounding;
   for (std::size_t q = 0, now = 0; q < count; q += now) {
     const std::size_t left = count - q;
     now = left <= kMostQueries ? left : std::min(kMostQueries, left - kTileRows);

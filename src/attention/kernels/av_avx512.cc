@@ -192,7 +192,10 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
     });
     return;
   }
-  if constexpr (kAsTiles) return;  // tiles multiply more
+  if constexpr (kAsTiles) {
+    static_assert(amx::least_queries(StorageType::bf16) <= kFewQueries + 1, "tiles multiply more");
+    return;
+  }
   __m512i kept[kPairs * kMaxDim / kWide];
   Prefetcher prefetcher(values.view(), range, values.columns() * values.count());
   for (std::size_t s = 0; s < values.count(); ++s) {
@@ -220,7 +223,7 @@ void add_pairs(const Pairs& values, const float* weights, std::size_t count, con
 __attribute__((noinline)) void add_as_tiles(const Pairs& values, const float* weights,
                                             std::size_t count, const Sums& sums,
                                             const PrefetchRange* range) {
-  const FlushedSubnormals flushed;
+  const RoundingOfTiles rounding;
   add_pairs<true>(values, weights, count, sums, range);
 }
 

@@ -488,13 +488,16 @@ void qk(const RowsView& rows, const float* queries, std::size_t count, float* lo
   const Scales<> scales(rows);
   const TileInput input{keys.pieces(), &scales, queries, packed_size(rows.dim), 0, logits};
   if (count <= kFewQueries) return qk_few<type, kAsTiles>(keys, input, count, range);
-  // Tiles multiply more.
-  if constexpr (!kAsTiles) qk_many(keys, input, count, range);
+  if constexpr (kAsTiles) {
+    static_assert(amx::least_queries(type) <= kFewQueries + 1, "tiles multiply more");
+  } else {
+    qk_many(keys, input, count, range);
+  }
 }
 
 void qk_as_tiles(const RowsView& rows, const float* queries, std::size_t count, float* logits,
                  const PrefetchRange* range) {
-  const FlushedSubnormals flushed;
+  const RoundingOfTiles rounding;
   qk<StorageType::bf16, true>(rows, queries, count, logits, range);
 }
 
