@@ -1,10 +1,12 @@
-// The environment variable BALLAST_TARGET limits the kernels: amx, avx512 or avx2.
+// The environment variable BALLAST_TARGET limits the kernels: amx, avx512 or avx2. The context of
+// results says so, and why bfloat16 tiles are refused.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "ballast/error.h"
@@ -15,15 +17,17 @@ namespace ballast {
 inline const bool forced_target = [] {
   const char* name = std::getenv("BALLAST_TARGET");
   const std::string_view target = name == nullptr ? "" : name;
-  if (target.empty() || target == "native") return false;
+  const bool forced = !target.empty() && target != "native";
   try {
-    use_target("BALLAST_TARGET", target);
+    if (forced) use_target("BALLAST_TARGET", target);
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     std::exit(2);
   }
-  benchmark::AddCustomContext("target", name);
-  return true;
+  if (forced) benchmark::AddCustomContext("target", name);
+  const std::string refusal = amx_bf16_refusal();
+  if (!refusal.empty()) benchmark::AddCustomContext("bf16_tiles_refused", refusal);
+  return forced;
 }();
 
 }  // namespace ballast

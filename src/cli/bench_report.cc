@@ -48,19 +48,25 @@ std::string to_text(const Machine& m) {
     others += fmt::format(", {:.0f} in int8 by tiles", m.int8_tile_flops * 1e-9);
   if (m.bf16_tile_flops > 0)
     others += fmt::format(", {:.0f} in bfloat16 by tiles", m.bf16_tile_flops * 1e-9);
+  if (!m.bf16_tiles_refused.empty()) {
+    others += "\nbfloat16 tiles are not used, their sums are not those of vectors: " +
+              m.bf16_tiles_refused;
+  }
   return fmt::format("{} thread{}: {:.1f} GB/s read, {:.0f} GFLOP/s in float32{}", m.threads,
                      m.threads == 1 ? "" : "s", m.read_bandwidth * 1e-9, m.f32_flops * 1e-9,
                      others);
 }
 
 Json to_json(const Machine& m) {
-  return {{"threads", m.threads},
-          {"read_bytes_per_second", m.read_bandwidth},
-          {"f32_flops", m.f32_flops},
-          {"bf16_flops", m.bf16_flops > 0 ? Json(m.bf16_flops) : Json()},
-          {"int16_flops", m.int16_flops > 0 ? Json(m.int16_flops) : Json()},
-          {"int8_tile_flops", m.int8_tile_flops > 0 ? Json(m.int8_tile_flops) : Json()},
-          {"bf16_tile_flops", m.bf16_tile_flops > 0 ? Json(m.bf16_tile_flops) : Json()}};
+  return {
+      {"threads", m.threads},
+      {"read_bytes_per_second", m.read_bandwidth},
+      {"f32_flops", m.f32_flops},
+      {"bf16_flops", m.bf16_flops > 0 ? Json(m.bf16_flops) : Json()},
+      {"int16_flops", m.int16_flops > 0 ? Json(m.int16_flops) : Json()},
+      {"int8_tile_flops", m.int8_tile_flops > 0 ? Json(m.int8_tile_flops) : Json()},
+      {"bf16_tile_flops", m.bf16_tile_flops > 0 ? Json(m.bf16_tile_flops) : Json()},
+      {"bf16_tiles_refused", m.bf16_tiles_refused.empty() ? Json() : Json(m.bf16_tiles_refused)}};
 }
 
 Table speed_table(std::span<const SpeedRow> rows, const Peer* peer) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "ballast/engine/model.h"
+#include "cli/bench_report.h"
 #include "model_run.h"
 #include "simd/cpu.h"
 
@@ -40,6 +41,7 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
   EXPECT_TRUE(all.at("machine").contains("int16_flops"));
   EXPECT_EQ(all.at("machine").at("int8_tile_flops").is_null(), !has_amx_int8());
   EXPECT_EQ(all.at("machine").at("bf16_tile_flops").is_null(), !has_amx_bf16());
+  EXPECT_TRUE(all.at("machine").at("bf16_tiles_refused").is_null());
   ASSERT_EQ(all.at("results").size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     const json& row = all.at("results").at(i);
@@ -54,6 +56,16 @@ TEST(Bench, ReportsEveryMethodAtEveryLength) {
     EXPECT_FALSE(row.contains("prompt_speed_over_peer"));
   }
   EXPECT_EQ(all.at("results").at(0).at("entries"), 44);
+}
+
+TEST(Bench, SaysWhyBf16TilesAreNotUsed) {
+  Machine machine;
+  EXPECT_THAT(cli::to_text(machine), Not(HasSubstr("bfloat16 tiles")));
+  EXPECT_TRUE(cli::to_json(machine).at("bf16_tiles_refused").is_null());
+  machine.bf16_tiles_refused = "row 3, column 5";
+  EXPECT_THAT(cli::to_text(machine), HasSubstr("\nbfloat16 tiles are not used, their sums are not "
+                                               "those of vectors: row 3, column 5"));
+  EXPECT_EQ(cli::to_json(machine).at("bf16_tiles_refused"), "row 3, column 5");
 }
 
 TEST(Bench, ServesClientsAtOnce) {

@@ -83,6 +83,7 @@ Machine measure_machine() {
   if (has_avx2()) m.int16_flops = flops(kernels::int16_multiply_adds);
   if (has_amx_int8()) m.int8_tile_flops = flops(kernels::int8_tile_multiply_adds);
   if (has_amx_bf16()) m.bf16_tile_flops = flops(kernels::bf16_tile_multiply_adds);
+  m.bf16_tiles_refused = amx_bf16_refusal();
   return m;
 }
 

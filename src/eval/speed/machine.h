@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 
 namespace ballast {
 
@@ -14,6 +15,8 @@ struct Machine {
   double int16_flops = 0;      ///< int16 pairs, summed in int32; 0: the machine has none
   double int8_tile_flops = 0;  ///< int8, by tiles; 0: the machine has none, or they are not used
   double bf16_tile_flops = 0;  ///< bfloat16, by tiles, likewise
+  /// Why bfloat16 tiles are not used though the machine has them (amx_bf16_refusal()); else empty.
+  std::string bf16_tiles_refused;
   /// Of vectors; GEMM and attention by tiles have more.
   double flops() const { return std::max({f32_flops, bf16_flops, int16_flops}); }
 };
