@@ -42,9 +42,9 @@ struct PrefetchRange {
   RowsView next;  ///< read when the kernel ends: `rows`, or rows prefetched earlier
 };
 
-/// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Up to three logits
-/// past the last are overwritten. queries: packed for keys.type, packed_size() apart. range: null
-/// disables prefetching.
+/// logits[q · kEntryBlock + e] = <query q, key e>, for at most kEntryBlock keys. Logits of a query
+/// past its last may be overwritten. queries: packed for keys.type, packed_size() apart. range:
+/// null disables prefetching.
 void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
               const PrefetchRange* range = nullptr);
 
