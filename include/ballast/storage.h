@@ -29,7 +29,7 @@ inline constexpr std::size_t kQuantGroup = 32;
 
 std::string_view to_string(StorageType type);
 
-/// Throws Error that lists the known names.
+/// Any case; other programs' names too (fp16, q8_0). Throws Error that lists the known names.
 StorageType parse_storage_type(std::string_view name);
 
 /// Groups of a row in int8 and int4; the last one may be filled up.

@@ -7,6 +7,7 @@
 #include "ballast/engine/generate.h"
 #include "base/fail.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/model_options.h"
 #include "eval/data/benchmarks.h"
 #include "eval/data/kv_capture.h"
@@ -152,14 +153,15 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   app->add_option("-o,--out", o.out, "The safetensors file to write; with --data a folder of them")
       ->required()
       ->type_name("FILE");
-  app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7");
+  app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7")->type_name("LIST");
   app->add_option("--tokens", o.tokens, "Only the first N tokens of the text")->type_name("N");
-  app->add_option("--dtype", o.type, "f32, bf16 or f16")->capture_default_str();
+  app->add_option("--dtype", o.type, "f32, bf16 or f16")->capture_default_str()->type_name("TYPE");
   app->add_option("--scores", o.score,
                   "What a second reading of the text scores tokens by, for the method replay: max, "
                   "plain, rms, mean; none: the text is read once")
       ->capture_default_str()
-      ->check(CLI::IsMember({"max", "plain", "rms", "mean", "none"}));
+      ->type_name("NAME")
+      ->check(one_of({"max", "plain", "rms", "mean", "none"}));
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);
   app->footer(

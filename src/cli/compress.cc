@@ -158,11 +158,15 @@ void add_compress(CLI::App& parent, std::function<void()>& task) {
       ->type_name("FILE");
   app->add_option("--protocol", o.protocol,
                   "prefill: summarise once, at the end; stream: as tokens come, in bounded memory")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("NAME");
   app->add_option("--key-type", o.key_type,
                   "Storage of keys: f32, bf16, f16, int8, int4, q4, q3, q2")
-      ->capture_default_str();
-  app->add_option("--value-type", o.value_type, "Storage of values")->capture_default_str();
+      ->capture_default_str()
+      ->type_name("TYPE");
+  app->add_option("--value-type", o.value_type, "Storage of values")
+      ->capture_default_str()
+      ->type_name("TYPE");
   app->add_option("--seed", o.seed, "Seed")->capture_default_str();
   app->add_option("--queries", o.queries, "Last queries on which the error is measured")
       ->capture_default_str();

@@ -1,11 +1,15 @@
 #include "cli/help.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
+#include "ballast/error.h"
+#include "ballast/method.h"
+#include "ballast/storage.h"
 #include "base/nearest.h"
 #include "report/terminal.h"
 
@@ -50,6 +54,11 @@ constexpr std::array kHints = {
     Hint{"--prompt", "the prompt stands without an option"},
     Hint{"-p", "the prompt stands without an option"},
     Hint{"-t", "did you mean --threads?"},
+    Hint{"--dtype", "did you mean --cache-type? Weights stay as their file has them"},
+    Hint{"--flash-attn", "attention always goes block by block; there is nothing to switch on"},
+    Hint{"--flash-attention",
+         "attention always goes block by block; there is nothing to switch on"},
+    Hint{"-fa", "attention always goes block by block; there is nothing to switch on"},
     Hint{"--cache-type-k", "did you mean --key-type?"},
     Hint{"--cache-type-v", "did you mean --value-type?"},
     Hint{"--kv-cache-dtype", "did you mean --cache-type?"},
@@ -60,8 +69,9 @@ constexpr std::array kHints = {
 };
 
 std::string unknown_option(const CLI::App* at, const std::string& given) {
-  const std::string name = given.substr(0, given.find('='));
+  std::string name = given.substr(0, given.find('='));
   const std::string text = "unknown option " + name;
+  std::ranges::replace(name, '_', '-');
   std::vector<std::string> known;
   for (const CLI::Option* option : at->get_options()) {
     for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
@@ -70,6 +80,43 @@ std::string unknown_option(const CLI::App* at, const std::string& given) {
     if (name == hint.name) return text + "; " + hint.text;
   }
   return text + did_you_mean(name, known);
+}
+
+/// After an argument too many: what may have been meant.
+std::string about_argument(const CLI::App* at) {
+  const CLI::Option* model = at->get_option_no_throw("--model");
+  if (model != nullptr && model->count() == 0) {
+    return "; the model needs -m: " + full_name(at) + " -m MODEL";
+  }
+  const auto positional = at->get_options([](const CLI::Option* o) { return o->get_positional(); });
+  return positional.empty() ? "" : "; several words need quotes";
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+/// Refuses what other programs call a cache's type, and methods, where an amount is wanted.
+CLI::Validator amount_of_memory(const std::string& method_option) {
+  return CLI::Validator(
+      [method_option](std::string& text) {
+        const std::string name = lower_case(text.substr(0, text.find(':')));
+        for (const MethodInfo* method : methods()) {
+          if (name == method->name) {
+            return text + " is a method; did you mean " + method_option + " " + name + "?";
+          }
+        }
+        try {
+          parse_storage_type(name);
+        } catch (const Error&) {
+          return std::string();  // what is no amount is refused with the forms of one
+        }
+        return text + " is a storage type; did you mean --cache-type " + name + "?";
+      },
+      "");
 }
 
 std::vector<std::string> names_of_commands(const CLI::App* app) {
@@ -131,6 +178,12 @@ std::string HelpFormatter::make_option_name(const CLI::Option* option, bool is_p
   return value == std::string::npos ? name : name.substr(0, value) + "[=FILE]";
 }
 
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  std::string out = CLI::Formatter::make_option_opts(option);
+  const std::size_t empty = out.find("=[]");  // the default of a list without one
+  return empty == std::string::npos ? out : out.erase(empty, 3);
+}
+
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   return two_columns(make_option_name(option, is_positional) + make_option_opts(option),
                      make_option_desc(option));
@@ -187,8 +240,14 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (extra.empty()) return full_name(at) + " needs a command" + known + help;
     return "unknown command '" + extra[0] + "'" + did_you_mean(extra[0], commands) + known + help;
   }
-  if (!extra.empty()) return "unexpected argument '" + extra[0] + "'" + help;
+  if (!extra.empty()) {
+    return "unexpected argument '" + extra[0] + "'" + about_argument(at) + help;
+  }
   return plain_message(error.what()) + help;
+}
+
+namespace {
+constexpr const char* kWhole = "whole number";
 }
 
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
@@ -204,19 +263,39 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
         if (high == UINT64_MAX) return fmt::format("{} is not a whole number from {}", text, low);
         return fmt::format("{} is not a whole number from {} to {}", text, low, high);
       },
+      "", kWhole);
+}
+
+CLI::Validator one_of(std::vector<std::string> names) {
+  return CLI::Validator(
+      [names = std::move(names)](std::string& text) {
+        if (std::ranges::find(names, text) != names.end()) return std::string();
+        return fmt::format("{} is none of {}{}", text, fmt::join(names, ", "),
+                           did_you_mean(text, names));
+      },
       "");
 }
 
-void check_whole_numbers(CLI::App& app) {
+void finish_options(CLI::App& app) {
   const CLI::Validator whole = whole_number(0, UINT64_MAX);
-  for (CLI::Option* option : app.get_options([](CLI::Option* o) {
-         const std::string type = o->get_type_name();
-         return type == "N" || type == "K" || type == "UINT";
-       })) {
-    option->transform(whole);
+  const bool lists = app.get_option_no_throw("--methods") != nullptr;
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    const std::string type = option->get_type_name();
+    if (type == "UINT" || type == "INT") option->type_name("N");
+    if (type == "FLOAT") option->type_name("X");
+    if (type == "N" || type == "K" || type == "UINT") {
+      try {
+        option->get_validator(kWhole);
+      } catch (const CLI::OptionNotFound&) {
+        option->transform(whole);
+      }
+    }
+    if (option->check_lname("cache")) {
+      option->check(amount_of_memory(lists ? "--methods" : "--method"));
+    }
   }
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    check_whole_numbers(*command);
+    finish_options(*command);
   }
 }
 

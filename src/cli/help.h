@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace ballast::cli {
 
@@ -11,6 +12,7 @@ class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter();
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
+  std::string make_option_opts(const CLI::Option* option) const override;
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
   std::string make_subcommand(const CLI::App* sub) const override;
   std::string make_description(const CLI::App* app) const override;
@@ -32,8 +34,11 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 /// A whole number from `low` to `high`.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
-/// Makes every option of whole numbers refuse others: CLI11 reads -1 as the largest value and 010
-/// as 8.
-void check_whole_numbers(CLI::App& app);
+/// One of these words.
+CLI::Validator one_of(std::vector<std::string> names);
+/// To be called when all options are there. Options of whole numbers refuse others: CLI11 reads -1
+/// as the largest value and 010 as 8. Help says N and X for numbers, not CLI11's types. --cache
+/// refuses methods and storage types with a hint.
+void finish_options(CLI::App& app);
 
 }  // namespace ballast::cli

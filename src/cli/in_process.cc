@@ -17,7 +17,7 @@ std::string run_eval(std::span<const std::string> words,
   CLI::App app("", "ballast");
   std::function<void()> task;
   add_eval(app, task);
-  check_whole_numbers(app);
+  finish_options(app);
   std::vector<const char*> argv = {"ballast"};
   for (const std::string& word : all) argv.push_back(word.c_str());
   try {

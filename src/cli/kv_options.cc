@@ -19,8 +19,9 @@ void KvOptions::add_to(CLI::App& app, const char* seed_help, bool folders) {
   app.add_option("FILE", file, help)->type_name("");
   app.add_flag("--synth", synth, "Use a made-up stream instead of a file");
   app.add_option("--seed", synth_options.seed, seed_help)->capture_default_str();
-  app.add_option("--select-layers", layers, "Only these layers, such as 0,2,5-7");
-  app.add_option("--select-kv-heads", kv_heads, "Only these KV heads");
+  app.add_option("--select-layers", layers, "Only these layers, such as 0,2,5-7")
+      ->type_name("LIST");
+  app.add_option("--select-kv-heads", kv_heads, "Only these KV heads")->type_name("LIST");
   add_synth_options(app, synth_options, "With --synth");
 }
 

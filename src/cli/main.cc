@@ -80,7 +80,7 @@ int complain(const std::string& what, int code) {
 void add_threads(CLI::App& app, int& threads) {
   if (app.get_option_no_throw("--threads") == nullptr) {
     app.add_option("--threads", threads, "Threads to use; all cores if not given")
-        ->check(whole_number(1, 1024))
+        ->transform(whole_number(1, 1024))
         ->type_name("N");
   }
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
@@ -89,7 +89,15 @@ void add_threads(CLI::App& app, int& threads) {
 }
 
 int run(int argc, char** argv) {
-  set_command_line(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  // As many programs have them: `ballast help run`, `ballast version`.
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.push_back("--help");
+  } else if (words == std::vector<std::string>{"version"}) {
+    words = {"--version"};
+  }
+  set_command_line(words);
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
@@ -102,9 +110,10 @@ int run(int argc, char** argv) {
   std::function<void()> task;
   for (AddCommand add : commands()) add(app, task);
   add_threads(app, threads);
-  check_whole_numbers(app);
+  finish_options(app);
   try {
-    app.parse(argc, argv);
+    app.parse(
+        std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 wants the last first
     if (!task) throw CLI::RequiredError("a command");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) return complain(usage_error(app, error), kWrongUsage);

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/fail.h"
-#include "base/json_reason.h"
 #include "base/output_file.h"
-#include "base/printable.h"
 #include "base/read_file.h"
 #include "cli/command.h"
 #include "formats/json_text.h"
@@ -25,10 +23,9 @@ Result read_result(const std::string& path) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const SortedJson::exception& error) {
+  } catch (const SortedJson::exception&) {
     fail(ErrorCode::bad_file,
-         "{}: not a whole JSON file, as ballast eval NAME --json={} writes it: {}", path, path,
-         printable(json_reason(error)));
+         "{}: not a whole JSON file; report reads what ballast eval NAME --json=FILE writes", path);
   }
   try {
     return Result::from_json(json, path);
@@ -43,7 +40,7 @@ void run(const Options& o) {
   for (const std::string& path : o.files) results.push_back(read_result(path));
   file.write(html_page(o.title, results));
   file.commit();
-  print(fmt::format("{}\n", o.out));
+  name_written(o.out);
 }
 
 }  // namespace

@@ -341,7 +341,7 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");
   app->add_option("--logprobs", o.logprobs,
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
-      ->check(whole_number(0, 1000))
+      ->transform(whole_number(0, 1000))
       ->type_name("N");
   app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");

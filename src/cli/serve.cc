@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/model_options.h"
 #include "report/units.h"
 #include "serve/server.h"
@@ -82,14 +83,14 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   add("--host", s.host, "Address to listen on", "ADDRESS")->capture_default_str();
   add("--port", s.port, "Port to listen on; 0: any that is free", "N")
       ->capture_default_str()
-      ->check(CLI::Range(0, 65535));
+      ->transform(whole_number(0, 65535));
   add("--name", s.name, "The model's name for clients; that of its file if not given", "NAME");
   add("--slots", s.slots, "Answers made at once", "N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->transform(whole_number(1, 1024));
   add("--queue", s.queue, "Requests that may wait; more are refused with status 429", "N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->transform(whole_number(1, 4096));
   add("--memory", o.memory,
       "Memory of weights, caches and contexts together: 8G; nine tenths of what is free if not "
       "given",
@@ -97,7 +98,7 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   add("--max-body", o.max_body, "Size of a request", "SIZE")->capture_default_str();
   add("--max-tokens", s.max_tokens, "Tokens of an answer, where the request does not say", "N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 30));
+      ->transform(whole_number(1, 1 << 30));
   add("--cache-dir", o.cache_dir, "Keep contexts in this folder, for the next start too", "FOLDER");
   add("--api-key", s.keys, "Clients must give this key; may be repeated", "KEY")
       ->allow_extra_args(false);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/json_reason.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -264,9 +263,8 @@ Result Result::from_json(const Json& json, const std::string& name) {
   const Json& plots = expect(json, "plots", &Json::is_array, "a list", name);
   try {
     for (const Json& plot : plots) out.plots.push_back(Plot::from_json(plot));
-  } catch (const SortedJson::exception& error) {
-    fail("{}: plot {} is not as ballast writes it: {}", name, out.plots.size() + 1,
-         json_reason(error));
+  } catch (const SortedJson::exception&) {
+    fail("{}: plot {} is not as ballast writes it", name, out.plots.size() + 1);
   } catch (const Error& error) {
     fail("{}: plot {}: {}", name, out.plots.size() + 1, error.what());
   }

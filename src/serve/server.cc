@@ -305,6 +305,11 @@ void Server::Impl::set_up() {
   // A thread for each connection: more than answers and waiting requests, so that /health answers.
   const std::size_t threads = o.slots + o.queue + 32;
   http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  // httplib's default, SO_REUSEPORT, lets two servers share a port in silence.
+  http.set_socket_options([](int socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
   http.set_payload_max_length(o.max_body);
   http.set_tcp_nodelay(true);
   http.set_pre_routing_handler([this](const Request& request, Response& response) {

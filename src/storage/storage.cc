@@ -176,7 +176,9 @@ std::size_t scales_after(std::size_t capacity, std::size_t stride) {
 
 std::string_view to_string(StorageType type) { return kNames[static_cast<std::size_t>(type)]; }
 
-StorageType parse_storage_type(std::string_view name) {
+StorageType parse_storage_type(std::string_view given) {
+  std::string name(given);
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<StorageType>(i);
   }
@@ -188,7 +190,7 @@ StorageType parse_storage_type(std::string_view name) {
   for (const auto& [other, type] : kOthers) {
     if (other == name) return type;
   }
-  fail("unknown storage type '{}': expected f32, bf16, f16, int8, int4, q4, q3 or q2", name);
+  fail("unknown storage type '{}': expected f32, bf16, f16, int8, int4, q4, q3 or q2", given);
 }
 
 void RowsView::decode(std::size_t i, std::span<float> out) const {

@@ -415,7 +415,7 @@ TEST_F(Cli, ResultsBecomeAPage) {
             0);
   const auto result = run({"report", a, b, "-o", page, "--title", "<Today>"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, page + "\n");
+  EXPECT_EQ(result.err, "ballast: wrote " + page + "\n");
   const std::string html = read_text(page);
   EXPECT_THAT(html, HasSubstr("<h1>&lt;Today&gt;</h1>"));
   EXPECT_THAT(html, HasSubstr("ballast eval attention --sink 8 "));

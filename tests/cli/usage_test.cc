@@ -276,7 +276,62 @@ TEST_F(Usage, SaysWhatWasMeant) {
         .at("key_type");
   };
   EXPECT_EQ(stored("q8_0"), "int8");
-  EXPECT_EQ(stored("fp16"), "f16");
+  EXPECT_EQ(stored("FP16"), "f16");
+}
+
+TEST_F(Usage, SaysWhatOtherProgramsWordsMean) {
+  const auto refused = [&](std::vector<std::string> words, const std::string& message) {
+    words.insert(words.begin(), {"run", "-m", kModel, "x"});
+    expect_refusal(run(words), message, 2);
+  };
+  refused({"--cache", "q8_0"}, "q8_0 is a storage type; did you mean --cache-type q8_0?");
+  refused({"--cache", "FP16"}, "FP16 is a storage type; did you mean --cache-type fp16?");
+  refused({"--cache", "BalanceKV"}, "BalanceKV is a method; did you mean --method balancekv?");
+  refused({"--cache", "much"}, "'much' is not an amount of memory");
+  refused({"--ctx_size", "9"}, "--cache bounds their memory");
+  refused({"--dtype", "f16"}, "did you mean --cache-type?");
+  refused({"--flash-attn"}, "nothing to switch on");
+  refused({"y"}, "unexpected argument 'y'; several words need quotes");
+  expect_refusal(run({"run", "mini", "hi"}),
+                 "unexpected argument 'hi'; the model needs -m: ballast run -m MODEL;", 2);
+  expect_refusal(run(lines({"--cache", "h2o"})), "did you mean --methods h2o?", 2);
+  EXPECT_EQ(run({"help", "run"}).out, run({"run", "--help"}).out);
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"version"}).out, run({"--version"}).out);
+}
+
+TEST_F(Usage, HelpAndErrorsHaveNoWordsOfLibraries) {
+  std::vector<std::vector<std::string>> commands = {{}};
+  const std::string known = run({"eval", "no-such"}).err, top = run({"no-such"}).err;
+  for (const std::string* list : {&top, &known}) {
+    std::size_t at = list->find("known: ") + 7;
+    for (std::size_t end = 0; (*list)[at - 1] != ';'; at = end + 1) {
+      end = list->find_first_of(",;", at);
+      const std::size_t begin = list->find_first_not_of(' ', at);
+      commands.push_back({list->substr(begin, end - begin)});
+      if (list == &known) commands.back().insert(commands.back().begin(), "eval");
+    }
+  }
+  EXPECT_GT(commands.size(), 30u);
+  for (auto command : commands) {
+    command.push_back("--help");
+    const std::string help = run(command).out;
+    for (const char* word : {" UINT", " FLOAT", " INT", ":INT", "FLOAT in", "=[]", ":{", "TEXT=16"})
+      EXPECT_THAT(help, Not(HasSubstr(word))) << command[0];
+  }
+  for (const char* port : {"abc", "-1", "65536"}) {
+    expect_refusal(run({"serve", "-m", kModel, "--port", port}),
+                   std::string("--port: ") + port + " is not a whole number from 0 to 65535", 2);
+  }
+  expect_refusal(run({"run", "-m", kModel, "x", "--threads", "x"}),
+                 "--threads: x is not a whole number from 1 to 1024", 2);
+  expect_refusal(run({"capture", "-m", kModel, "--file", "x", "-o", "y", "--scores", "mux"}),
+                 "mux is none of max, plain, rms, mean, none; did you mean max?", 2);
+  write_text(dir_ / "a.csv", "method,score\n");
+  const ProgramResult report =
+      run({"report", (dir_ / "a.csv").string(), "-o", (dir_ / "x.html").string()});
+  expect_refusal(report, "not a whole JSON file; report reads what ballast eval", 1);
+  EXPECT_THAT(report.err, Not(HasSubstr("syntax error")));
 }
 
 TEST_F(Usage, WrongUsageIsExit2InOurWords) {

@@ -571,6 +571,13 @@ TEST_F(ServeContexts, WhatAnotherServerRemovedIsGone) {
   EXPECT_THAT(third.get("/v1/contexts").json()["data"], IsEmpty());
 }
 
+TEST(Serve, OnePortHasOneServer) {
+  const TestServer first;
+  const std::string port = std::to_string(first.port());
+  expect_refusal(Program({"serve", "-m", kMini, "--port", port}).wait(),
+                 "cannot listen on 127.0.0.1 port " + port + ": the port is taken", 1);
+}
+
 TEST_F(ServeContexts, AFolderThatCannotBeWrittenIsTheServersFault) {
   const TestServer server(options_);
   std::filesystem::remove_all(options_.cache_dir);

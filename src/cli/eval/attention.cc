@@ -167,8 +167,11 @@ void add_eval_attention(CLI::App& parent, std::function<void()>& task) {
       ->capture_default_str();
   app->add_option("--key-type", o.key_type,
                   "Storage of keys: f32, bf16, f16, int8, int4, q4, q3, q2")
-      ->capture_default_str();
-  app->add_option("--value-type", o.value_type, "Storage of values")->capture_default_str();
+      ->capture_default_str()
+      ->type_name("TYPE");
+  app->add_option("--value-type", o.value_type, "Storage of values")
+      ->capture_default_str()
+      ->type_name("TYPE");
   o.output.add_to(*app);
   app->footer(
       "Example:\n  ballast eval attention stream.safetensors "

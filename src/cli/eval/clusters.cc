@@ -220,7 +220,7 @@ void add_eval_clusters(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--marked", o.marked, "Centres on the map")->capture_default_str();
   app->add_option("--maps", o.maps,
                   "Layers to draw maps of, evenly spaced; from 2, of two KV heads each")
-      ->check(whole_number(1, 64))
+      ->transform(whole_number(1, 64))
       ->capture_default_str();
   app->add_flag("--tsne", o.tsne,
                 "Draw maps by t-SNE beside those of principal components, some seconds each");

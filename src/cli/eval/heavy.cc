@@ -223,6 +223,7 @@ Result empty_result(const Options& o, const KvSource& source, std::size_t layers
 
 void run(Options& o) {
   require(o.model.empty() == o.text.empty(), "eval heavy: give -m and --text, or neither");
+  require(o.kept >= 0 && o.kept <= 1, "--kept {:g}: expected a fraction from 0 to 1", o.kept);
   require(o.removed > 0 && o.removed < 1, "--removed {:g}: expected a fraction between 0 and 1",
           o.removed);
   const auto source = o.source.open("eval heavy");
@@ -280,7 +281,6 @@ void add_eval_heavy(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--text", o.text, "A text that the model reads")->type_name("FILE");
   app->add_option("--kept", o.kept,
                   "Fraction of the tokens that local, H2O and H2O with global sums keep")
-      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app->add_option("--removed", o.removed, "Fraction of the tokens removed")->capture_default_str();
   app->add_option("--length", o.length,

@@ -162,11 +162,11 @@ void add_eval_needle(CLI::App& parent, std::function<void()>& task) {
   list("--depths", o.depths, "Where the needle is, 0 to 1; if not given, evenly");
   app->add_option("--depth-count", o.depth_count, "So many depths")
       ->capture_default_str()
-      ->check(whole_number(1, 1000))
+      ->transform(whole_number(1, 1000))
       ->type_name("N");
   app->add_option("--needles", o.needles, "Needles hidden, one of which is asked for")
       ->capture_default_str()
-      ->check(whole_number(1, 1000))
+      ->transform(whole_number(1, 1000))
       ->type_name("N");
   app->add_option("--repeat", o.repeat, "Questions for each length and depth")
       ->capture_default_str()
