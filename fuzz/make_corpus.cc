@@ -546,6 +546,12 @@ void write_texts(const fs::path& out) {
       "{{ loop.index }}{{ m['content'][1:-1] | trim | upper }}{{ '%s|%5.2f' % ('a', 1) }}"
       "{% else %}none{% endfor %}{% set ns = namespace(a=[1]) %}{% set ns.a = ns.a + [2] %}"
       "{{ ns.a | tojson }}{{ dict(a=1).items() | list }}{{ 'a b'.split() | join('-') }}");
+  write(
+      out / "chat_template/costs",
+      "{% set s = 'a' * 100000 %}{% set u = 'a' * 50000 + 'b' %}{{ u in s }}{{ s.rfind(u) }}"
+      "{{ s.split('a') | length }}{{ s.strip('bc' * 9999) | length }}{% set d = {s: 1} %}"
+      "{% for i in range(9999) %}{% if u in d or s | length or s[9] %}{% endif %}{% endfor %}"
+      "{{ s | title | list | length }}{{ range(9) | slice(9999) }}{{ range(9) | batch(9999, 1) }}");
   int number = 0;
   for (const MethodInfo* info : methods())
     write(out / "method" / std::to_string(number++), std::string(info->name) + ":budget=64,sink=2");

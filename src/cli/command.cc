@@ -68,7 +68,13 @@ void flush_output() {
 void tell(std::string_view text) {
   constexpr std::size_t kLongest = 2000;
   std::string line = terminal_text(text.substr(0, kLongest));
-  if (text.size() > kLongest) line += " …";
+  if (text.size() > kLongest || line.size() > kLongest) {
+    // Escapes are longer than what they stand for.
+    std::size_t end = std::min(line.size(), kLongest - 20);
+    while (end > 0 && end < line.size() && (line[end] & 0xc0) == 0x80) --end;
+    line.resize(end);
+    line += " …";
+  }
   while (line.ends_with('\n')) line.pop_back();
   std::ranges::replace(line, '\n', ' ');
   std::fprintf(stderr, "ballast: %s\n", line.c_str());

@@ -12,9 +12,14 @@
 namespace ballast {
 namespace {
 
-// Templates use a few bytes for each byte of the conversation, and some thousand steps.
+// Templates use a few bytes for each byte of the conversation, and some thousand steps. What the
+// template itself adds stays below four times its file.
 constexpr std::uint64_t kBudget = std::uint64_t{32} << 20;
-constexpr std::uint64_t kBudgetPerByte = 64;
+constexpr std::uint64_t kBudgetPerByte = 64, kBudgetPerTemplateByte = 4;
+constexpr std::uint64_t kMemory = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMemoryPerByte = 16;
+// Those of models have up to 30 KB. A parsed one takes forty times its text.
+constexpr std::size_t kLargestTemplate = std::size_t{1} << 20;
 
 struct Family {
   std::string_view name;
@@ -101,14 +106,32 @@ std::string text_of(const Tokenizer& tokenizer, Token token) {
 }  // namespace
 
 struct ChatTemplate::Impl {
-  jinja::Block block;
+  std::shared_ptr<const jinja::Block> block;
   std::size_t size = 0;
+  std::string source = {};  ///< the model's file; empty: the template is of no file
+
+  [[noreturn]] void refuse(const Error& e) const {
+    if (source.empty()) fail(e.code(), "chat template: {}", e.what());
+    fail(e.code(), "{}: chat template: {}; --raw of run and eval uses no template", source,
+         e.what());
+  }
+
+  void parse(std::string_view jinja) {
+    try {
+      require(jinja.size() <= kLargestTemplate, ErrorCode::over_limit,
+              "{} bytes; at most {} are read", jinja.size(), kLargestTemplate);
+      block = std::make_shared<const jinja::Block>(jinja::parse(jinja));
+      size = jinja.size();
+    } catch (const Error& e) {
+      refuse(e);
+    }
+  }
 };
 
-ChatTemplate::ChatTemplate(std::string_view jinja) try
-    : impl_(std::make_shared<const Impl>(Impl{jinja::parse(jinja), jinja.size()})) {
-} catch (const Error& e) {
-  fail(e.code(), "chat template: {}", e.what());
+ChatTemplate::ChatTemplate(std::string_view jinja) {
+  Impl impl;
+  impl.parse(jinja);
+  impl_ = std::make_shared<const Impl>(std::move(impl));
 }
 
 ChatTemplate ChatTemplate::family(std::string_view name) {
@@ -120,7 +143,14 @@ ChatTemplate ChatTemplate::family(std::string_view name) {
 
 ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer) {
   const std::string& own = tokenizer.vocabulary().chat_template;
-  if (!own.empty()) return ChatTemplate(own);
+  if (!own.empty()) {
+    ChatTemplate made = family("plain");
+    Impl impl;
+    impl.source = tokenizer.vocabulary().source;
+    impl.parse(own);
+    made.impl_ = std::make_shared<const Impl>(std::move(impl));
+    return made;
+  }
   for (const Family& family : kFamilies) {
     const Token mark = family.mark.empty() ? kNoToken : tokenizer.find(family.mark);
     if (mark != kNoToken && tokenizer.vocabulary().types[mark] != TokenType::normal) {
@@ -133,7 +163,7 @@ ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer) {
 std::string ChatTemplate::format(std::span<const ChatMessage> messages,
                                  const ChatOptions& options) const {
   jinja::List list;
-  std::uint64_t size = impl_->size;
+  std::uint64_t size = 0;
   for (const ChatMessage& message : messages) {
     size += message.role.size() + message.content.size() + 64;
     jinja::Dict fields{{{"role", message.role}, {"content", message.content}}};
@@ -169,8 +199,10 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
                         {"documents", jinja::None{}}}};
   };
   const auto render = [&](jinja::Value said) {
-    return jinja::render(impl_->block, variables(std::move(said)),
-                         jinja::Budget(kBudget + kBudgetPerByte * size));
+    const jinja::Budget budget(
+        kBudget + kBudgetPerByte * size + kBudgetPerTemplateByte * impl_->size,
+        kMemory + kMemoryPerByte * size);
+    return jinja::render(*impl_->block, variables(std::move(said)), budget);
   };
   try {
     std::string text = render(tools);
@@ -185,7 +217,7 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
             "it leaves out the tools: this model has not learned to call functions");
     return text;
   } catch (const Error& e) {
-    fail(e.code(), "chat template: {}", e.what());
+    impl_->refuse(e);
   }
 }
 

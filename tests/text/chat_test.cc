@@ -267,6 +267,24 @@ TEST(ChatTemplate, ErrorsSayThatItIsTheTemplate) {
   }
 }
 
+TEST(ChatTemplate, ErrorsNameTheModelsFile) {
+  Vocabulary v = test::byte_vocabulary({});
+  v.source = "some.gguf";
+  const auto error = [&](const std::string& text) -> std::string {
+    v.chat_template = text;
+    try {
+      return encode_chat(Tokenizer(v), Messages{{"user", "Hi"}}).empty() ? "none" : "some";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  };
+  EXPECT_THAT(error("{% include 'x' %}"), HasSubstr("some.gguf: chat template: line 1: the tag"));
+  EXPECT_THAT(error("{{ raise_exception('no') }}"), HasSubstr("some.gguf: chat template: line 1"));
+  EXPECT_THAT(error("{{ raise_exception('no') }}"), HasSubstr("refuses: no; --raw"));
+  EXPECT_LT(error("{{ raise_exception('x' * 100000) }}").size(), 700u);
+  EXPECT_THAT(error(std::string((1 << 20) + 1, 'x')), HasSubstr("1048577 bytes; at most 1048576"));
+}
+
 TEST(ChatTemplate, LongConversationsAreNoTrouble) {
   const Messages book = {{"system", std::string(3'000'000, 'a')}, {"user", "?"}};
   const std::string text = ChatTemplate::family("llama2").format(book, kAsk);

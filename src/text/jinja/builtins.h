@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "text/jinja/value.h"
 
@@ -21,9 +22,26 @@ bool apply_test(const std::string& name, const Value& input, const Arguments& ar
 Value call_method(const Value& object, const std::string& name, const Arguments& arguments,
                   Budget& budget);
 
+/// The items of a list, which is shared, not copied.
+class Items {
+ public:
+  explicit Items(Value list) : list_(std::move(list)) {}
+  List::const_iterator begin() const { return all().begin(); }
+  List::const_iterator end() const { return all().end(); }
+  const List& all() const { return *list_.list(); }
+  std::size_t size() const { return all().size(); }
+  bool empty() const { return all().empty(); }
+  const Value& operator[](std::size_t i) const { return all()[i]; }
+  /// A list, not a tuple.
+  Value list() const { return list_.is_tuple() ? Value(all()) : list_; }
+
+ private:
+  Value list_;
+};
+
 /// The items that a loop over the value visits: items, keys or characters. Empty for undefined
 /// values.
-List items_of(const Value& value, Budget& budget);
+Items items_of(const Value& value, Budget& budget);
 
 /// `object.name`: a method or, if there is none, the member of a dict; undefined if there is
 /// neither. The method refers to `budget`. Throws Error if the object itself is undefined.

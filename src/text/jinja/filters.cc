@@ -21,7 +21,7 @@ std::string made(std::string text, Budget& budget) {
 }
 
 std::int64_t length_of(const Value& value) {
-  if (value.string()) return static_cast<std::int64_t>(characters(*value.string()).size());
+  if (value.string()) return static_cast<std::int64_t>(count_characters(*value.string()));
   if (value.list()) return static_cast<std::int64_t>(value.list()->size());
   if (value.dict()) return static_cast<std::int64_t>(value.dict()->items.size());
   require(value.is_undefined(), "{} has no length", value.type_name());
@@ -128,8 +128,10 @@ Value default_filter(const Value& input, const Arguments& arguments, Budget&) {
 
 // As Python's urllib.parse.quote; `query`: of a form, where "/" is not safe and a space is "+".
 std::string url_quoted(const Value& value, bool query, Budget& budget) {
+  const std::string text = to_text(value, budget);
+  budget.spend(3 * text.size());  // the most that it becomes
   std::string out;
-  for (const char c : made(to_text(value, budget), budget)) {
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     const bool safe = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                       std::string_view("_.-~").find(c) != std::string_view::npos;
@@ -141,15 +143,16 @@ std::string url_quoted(const Value& value, bool query, Budget& budget) {
       out += fmt::format("%{:02X}", byte);
     }
   }
-  return made(std::move(out), budget);
+  return out;
 }
 
 Value url_encode(const Value& input, const Arguments&, Budget& budget) {
   const bool parts = input.dict() || input.list() || input.is_undefined();
   if (!parts) return url_quoted(input, false, budget);
   std::string out;
-  for (const Value& each : input.dict() ? pairs_of(input, budget) : items_of(input, budget)) {
-    const List pair = items_of(each, budget);
+  const Items items = input.dict() ? Items(pairs_of(input, budget)) : items_of(input, budget);
+  for (const Value& each : items) {
+    const Items pair = items_of(each, budget);
     require(pair.size() == 2, "urlencode needs pairs, not {}", each.type_name());
     if (!out.empty()) out += '&';
     out += url_quoted(pair[0], true, budget) + "=" + url_quoted(pair[1], true, budget);
@@ -158,7 +161,9 @@ Value url_encode(const Value& input, const Arguments&, Budget& budget) {
 }
 
 Value escape(const Value& input, const Arguments&, Budget& budget) {
-  return made(escape_html(to_text(input, budget)), budget);
+  const std::string text = to_text(input, budget);
+  budget.spend(5 * text.size());  // the most that it becomes
+  return escape_html(text);
 }
 
 Value indent_filter(const Value& input, const Arguments& arguments, Budget& budget) {
@@ -178,14 +183,13 @@ Value indent_filter(const Value& input, const Arguments& arguments, Budget& budg
 Value truncate(const Value& input, const Arguments& arguments, Budget& budget) {
   const auto length = expect_integer(arguments.get(0, "length", 255), "truncate");
   const std::string end = to_text(arguments.get(2, "end", "..."), budget);
-  const auto end_size = static_cast<std::int64_t>(characters(end).size());
+  const auto end_size = static_cast<std::int64_t>(count_characters(end));
   const auto leeway = expect_integer(arguments.get(3, "leeway", 5), "truncate");
   require(length >= end_size && length < 1 << 30 && leeway >= 0 && leeway < 1 << 30,
           "truncate: length {} or leeway {} is out of range", length, leeway);
   if (length_of(input) <= length + leeway) return input;
-  const auto all = characters(expect_text(input, "truncate"));
-  std::string out;
-  for (std::int64_t i = 0; i < length - end_size; ++i) out += all[static_cast<std::size_t>(i)];
+  std::string out(first_characters(expect_text(input, "truncate"),
+                                   static_cast<std::size_t>(length - end_size)));
   if (!arguments.get(1, "killwords", false).truth()) out = out.substr(0, out.rfind(' '));
   return made(out + end, budget);
 }
@@ -224,8 +228,9 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"escape", escape},
       {"first",
        [](const Value& v, const Arguments&, Budget& b) -> Value {
-         const List items = items_of(v, b);
-         return items.empty() ? Value() : items.front();
+         if (v.string()) return item_at(v, 0, b);
+         const Items items = items_of(v, b);
+         return items.empty() ? Value() : items[0];
        }},
       {"float", to_real},
       {"forceescape", escape},
@@ -234,7 +239,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
          require(a.positional.empty() || a.named.empty(),
                  "format takes values by place or by name, not both");
          Dict named;
-         for (const auto& [name, value] : a.named) named.set(name, value);
+         for (const auto& [name, value] : a.named) named.set(name, value, b);
          return percent_format(to_text(v, b),
                                a.named.empty() ? Value::tuple(a.positional) : Value(named), b);
        }},
@@ -246,11 +251,13 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"join", join},
       {"last",
        [](const Value& v, const Arguments&, Budget& b) -> Value {
-         const List items = items_of(v, b);
-         return items.empty() ? Value() : items.back();
+         if (v.string()) return item_at(v, -1, b);
+         const Items items = items_of(v, b);
+         return items.empty() ? Value() : items[items.size() - 1];
        }},
       {"length", [](const Value& v, const Arguments&, Budget&) -> Value { return length_of(v); }},
-      {"list", [](const Value& v, const Arguments&, Budget& b) -> Value { return items_of(v, b); }},
+      {"list",
+       [](const Value& v, const Arguments&, Budget& b) -> Value { return items_of(v, b).list(); }},
       {"lower",
        [](const Value& v, const Arguments&, Budget& b) -> Value {
          return made(to_lower(to_text(v, b)), b);
@@ -270,12 +277,9 @@ const std::map<std::string, Filter, std::less<>>& filters() {
        }},
       {"reverse",
        [](const Value& v, const Arguments&, Budget& b) -> Value {
-         List items = items_of(v, b);
-         std::reverse(items.begin(), items.end());
-         if (!v.string()) return items;
-         std::string out;
-         for (const Value& item : items) out += *item.string();
-         return made(std::move(out), b);
+         if (v.string()) return slice(v, None{}, None{}, -1, b);
+         const Items items = items_of(v, b);
+         return List(items.all().rbegin(), items.all().rend());
        }},
       {"round", round_number},
       {"safe", [](const Value& v, const Arguments&, Budget&) { return v; }},
@@ -297,6 +301,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
        [](const Value& v, const Arguments& a, Budget& b) -> Value {
          const std::string text = to_text(v, b);
          const Value set = a.get(0, "chars", None{});
+         if (set.string()) b.spend(set.string()->size());
          return std::string(strip(
              text, set.string() ? std::optional<std::string_view>(*set.string()) : std::nullopt,
              true, true));
@@ -331,6 +336,7 @@ Value apply_filter(const std::string& name, const Value& input, const Arguments&
   require(found != filters().end(), ErrorCode::unsupported, "the filter '{}' is not supported",
           name.substr(0, 60));
   budget.spend_on(input);
+  budget.spend_on(arguments);
   return found->second(input, arguments, budget);
 }
 

@@ -45,7 +45,7 @@ std::size_t read_size(std::string_view text, std::size_t& at) {
 
 /// The sign, what stands before the digits ("0x"), and the rest of a number.
 std::string pad_number(std::string_view lead, std::string_view digits, const Style& style) {
-  const std::size_t size = lead.size() + characters(digits).size();
+  const std::size_t size = lead.size() + count_characters(digits);
   const std::size_t pad = style.width > size ? style.width - size : 0;
   std::string filling;
   for (std::size_t i = 0; i < pad; ++i) filling += style.fill;
@@ -58,12 +58,8 @@ std::string pad_number(std::string_view lead, std::string_view digits, const Sty
   return filling.substr(0, left) + out + filling.substr(left);
 }
 
-std::string pad_text(std::string text, const Style& style) {
-  const auto all = characters(text);
-  if (style.precision && *style.precision < all.size()) {
-    text.clear();
-    for (std::size_t i = 0; i < *style.precision; ++i) text += all[i];
-  }
+std::string pad_text(std::string_view text, const Style& style) {
+  if (style.precision) text = first_characters(text, *style.precision);
   Style padded = style;
   if (padded.align == '\0') padded.align = '<';
   return pad_number("", text, padded);
@@ -178,7 +174,7 @@ class PercentFormat {
       const std::size_t end = format_.find(')', at_);
       require(end != std::string_view::npos && values_.dict(), "'%': %(name)s needs a dict");
       const std::string name(format_.substr(at_ + 1, end - at_ - 1));
-      const Value* found = values_.dict()->find(name);
+      const Value* found = values_.dict()->find(name, budget_);
       require(found != nullptr, "'%': there is no value '{}'", name.substr(0, 60));
       named = *found;
       at_ = end + 1;
@@ -206,7 +202,8 @@ class PercentFormat {
       return pad_text(style.type == 's' ? to_text(value, budget_) : to_repr(value, budget_), style);
     }
     if (style.type == 'c') {
-      require(value.string() && characters(*value.string()).size() == 1,
+      budget_.spend_on(value);
+      require(value.string() && count_characters(*value.string()) == 1,
               "'%c' needs a text of one character");
       style.precision.reset();
       if (style.align == '\0') style.align = '>';
@@ -242,17 +239,15 @@ class PercentFormat {
 /// What stands behind the ':' of a field.
 Style parse_style(std::string_view text) {
   Style style;
-  const auto all = characters(text);
   std::size_t at = 0;
-  const auto align = [&](std::size_t i) {
-    return i < all.size() && all[i].size() == 1 && is_one_of(all[i][0], "<>^=");
-  };
-  if (align(1)) {
-    style.fill = all[0];
-    style.align = all[1][0];
-    at = all[0].size() + 1;
+  const auto align = [&](std::size_t i) { return i < text.size() && is_one_of(text[i], "<>^="); };
+  const std::string_view first = first_characters(text, 1);
+  if (align(first.size())) {
+    style.fill = first;
+    style.align = text[first.size()];
+    at = first.size() + 1;
   } else if (align(0)) {
-    style.align = all[0][0];
+    style.align = text[0];
     at = 1;
   }
   const auto accept = [&](std::string_view set) {
@@ -277,6 +272,7 @@ Style parse_style(std::string_view text) {
 
 std::string format_styled(const Value& value, std::string_view spec, Budget& budget) {
   if (spec.empty()) return to_text(value, budget);
+  budget.spend_on(value);
   Style style = parse_style(spec);
   if (style.type == 'n') style.type = value.real() ? 'g' : 'd';
   if (value.string()) {
@@ -353,6 +349,7 @@ class BraceFormat {
       value = all[static_cast<std::size_t>(i)];
     } else {
       const auto& all = arguments_.named;
+      budget_.spend(all.size() / 4 + 1);
       const auto found =
           std::ranges::find_if(all, [&](const auto& each) { return each.first == first; });
       require(found != all.end(), "format: there is no value '{}'",

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/operators.h"
+#include "text/jinja/strings.h"
 
 namespace ballast::jinja {
 namespace {
@@ -93,7 +94,7 @@ class Interpreter {
     globals["raise_exception"] = Function([this](const Arguments& a) -> Value {
       std::string message = to_text(a.get(0, "message"), budget_);
       for (char& c : message) c = c == '\n' ? ' ' : c;
-      fail("the template refuses: {}", message);
+      fail("the template refuses: {}", first_characters(message, 500));
     });
     globals["strftime_now"] = Function([this](const Arguments& a) -> Value {
       const std::string format = to_text(a.get(0, "format"), budget_);
@@ -136,7 +137,7 @@ class Interpreter {
       out.items = given.dict()->items;
     } else {
       for (const Value& pair : items_of(given, budget_)) {
-        const List parts = items_of(pair, budget_);
+        const Items parts = items_of(pair, budget_);
         require(parts.size() == 2, "dict: an item of {} parts; expected pairs", parts.size());
         set_item(out, parts[0], parts[1]);
       }
@@ -147,8 +148,8 @@ class Interpreter {
   }
 
   void set_item(Dict& dict, const Value& key, Value value) {
-    budget_.spend(32 + dict.items.size() / 4);
-    dict.set(key, std::move(value));
+    budget_.spend(32 + dict.items.size() / 8);
+    dict.set(key, std::move(value), budget_);
   }
 
   // Statements ------------------------------------------------------------------------------
@@ -242,20 +243,22 @@ class Interpreter {
       scope_->names[target.name] = value;
       return;
     }
-    const List parts = items_of(value, budget_);
+    const Items parts = items_of(value, budget_);
     require(parts.size() == target.parts.size(), "{} values for {} names", parts.size(),
             target.parts.size());
     for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], parts[i]);
   }
 
   void execute_for(const Statement& statement, const Value& value, std::int64_t depth) {
-    List items = items_of(value, budget_);
+    Items items = items_of(value, budget_);
     if (const auto& condition = statement.conditions[0]) {
       const NewScope scope(*this);
-      std::erase_if(items, [&](const Value& item) {
+      List chosen;
+      for (const Value& item : items) {
         assign(statement.targets[0], item);
-        return !evaluate(*condition).truth();
-      });
+        if (evaluate(*condition).truth()) chosen.push_back(item);
+      }
+      items = Items(std::move(chosen));
     }
     if (items.empty()) {
       if (statement.branches.size() < 2) return;
@@ -293,7 +296,7 @@ class Interpreter {
     });
   }
 
-  Value loop_variable(const Dict& common, const List& items, std::size_t i) {
+  Value loop_variable(const Dict& common, const Items& items, std::size_t i) {
     const auto index = static_cast<std::int64_t>(i);
     const auto size = static_cast<std::int64_t>(items.size());
     budget_.spend(64);
@@ -379,6 +382,7 @@ class Interpreter {
     Dict rest;
     if (macro.uses_caller) scope_->names["caller"] = Value();
     for (const auto& [name, value] : arguments.named) {
+      budget_.spend(macro.parameters.size() / 4 + 1);
       const auto parameter = std::ranges::find(macro.parameters, name, &Parameter::name);
       const auto place = static_cast<std::size_t>(parameter - macro.parameters.begin());
       const bool is_parameter = parameter != macro.parameters.end() && place >= given;
@@ -395,8 +399,10 @@ class Interpreter {
 
   // Expressions -----------------------------------------------------------------------------
 
-  Value find(const std::string& name) const {
+  Value find(const std::string& name) {
+    int hops = 0;
     for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
+      if (++hops % 4 == 0) budget_.spend(1);
       if (const auto found = scope->names.find(name); found != scope->names.end()) {
         return found->second;
       }
@@ -501,9 +507,8 @@ class Interpreter {
     for (std::size_t i = 1; i < e.children.size(); ++i) {
       const Expression& child = *e.children[i];
       if (child.kind == Expression::Kind::spread) {
-        for (Value& item : items_of(evaluate(*child.children[0]), budget_)) {
-          arguments.positional.push_back(std::move(item));
-        }
+        const Items items = items_of(evaluate(*child.children[0]), budget_);
+        arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
       } else {
         arguments.positional.push_back(evaluate(child));
       }
@@ -534,7 +539,7 @@ class Interpreter {
     Value function;
     if (callee.kind == Expression::Kind::attribute) {
       const Value object = evaluate(*callee.children[0]);
-      const Value* entry = object.dict() ? object.dict()->find(callee.name) : nullptr;
+      const Value* entry = object.dict() ? object.dict()->find(callee.name, budget_) : nullptr;
       const bool is_method = object.dict() && !object.name_space() && is_dict_method(callee.name);
       if (entry == nullptr || is_method || !entry->function()) {
         return call_method(object, callee.name, arguments(), budget_);
@@ -561,6 +566,7 @@ class Interpreter {
 }  // namespace
 
 std::string render(const Block& block, const Dict& variables, Budget budget) {
+  const ValueMemory memory(budget.memory());
   return Interpreter(variables, budget).run(block);
 }
 

@@ -33,7 +33,9 @@ Value strip_method(std::string_view text, const Arguments& arguments, Budget& bu
   if (arguments.get(0, "", None{}).is_none()) {
     return std::string(strip(text, std::nullopt, left, right));
   }
-  return std::string(strip(text, text_argument(arguments, 0), left, right));
+  const std::string_view set = text_argument(arguments, 0);
+  budget.spend(set.size());
+  return std::string(strip(text, set, left, right));
 }
 
 // startswith and endswith take one string or a tuple of them.
@@ -61,8 +63,7 @@ Value split_method(std::string_view text, const Arguments& arguments, Budget& bu
 // The characters from the second argument to the third, as Python's slices count.
 std::string_view within(std::string_view text, const Arguments& arguments, std::size_t& skipped) {
   if (arguments.positional.size() < 2) return text;
-  const auto all = characters(text);
-  const auto size = static_cast<std::int64_t>(all.size());
+  const auto size = static_cast<std::int64_t>(count_characters(text));
   const auto place = [&](std::size_t i, std::int64_t otherwise) {
     const Value value = arguments.get(i, "", None{});
     if (value.is_none()) return otherwise;
@@ -70,32 +71,34 @@ std::string_view within(std::string_view text, const Arguments& arguments, std::
     return std::clamp<std::int64_t>(given < 0 ? given + size : given, 0, size);
   };
   const std::int64_t first = place(1, 0), last = std::max(first, place(2, size));
-  std::size_t begin = 0, length = 0;
-  for (std::int64_t i = 0; i < first; ++i) begin += all[static_cast<std::size_t>(i)].size();
-  for (std::int64_t i = first; i < last; ++i) length += all[static_cast<std::size_t>(i)].size();
   skipped = static_cast<std::size_t>(first);
-  return text.substr(begin, length);
+  text.remove_prefix(first_characters(text, skipped).size());
+  return first_characters(text, static_cast<std::size_t>(last - first));
 }
 
 template <bool from_right, bool must_exist>
-Value find_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+Value find_method(std::string_view text, const Arguments& arguments, Budget&) {
   const std::string_view wanted = text_argument(arguments, 0);
   std::size_t skipped = 0;
   text = within(text, arguments, skipped);
-  budget.spend(text.size() / 4 + 1);
-  const std::size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
+  const std::size_t at = from_right ? find_last_text(text, wanted) : find_text(text, wanted);
   require(!must_exist || at != std::string_view::npos, "index: '{}' does not occur",
           std::string(wanted.substr(0, 60)));
   if (at == std::string_view::npos) return -1;
-  return static_cast<std::int64_t>(skipped + characters(text.substr(0, at)).size());
+  return static_cast<std::int64_t>(skipped + count_characters(text.substr(0, at)));
 }
 
 Value count_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::string_view wanted = text_argument(arguments, 0);
   std::size_t skipped = 0;
   text = within(text, arguments, skipped);
-  if (wanted.empty()) return static_cast<std::int64_t>(characters(text).size() + 1);
-  return static_cast<std::int64_t>(split(text, wanted, -1, budget).size() - 1);
+  if (wanted.empty()) return static_cast<std::int64_t>(count_characters(text) + 1);
+  std::int64_t count = 0;
+  for (std::size_t at; (at = find_text(text, wanted)) != std::string_view::npos; ++count) {
+    budget.spend(1);
+    text.remove_prefix(at + wanted.size());
+  }
+  return count;
 }
 
 template <bool from_right>
@@ -103,7 +106,7 @@ Value partition_method(std::string_view text, const Arguments& arguments, Budget
   const std::string_view separator = text_argument(arguments, 0);
   require(!separator.empty(), "partition: the separator is empty");
   budget.spend(text.size() + 32);
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  const std::size_t at = from_right ? find_last_text(text, separator) : find_text(text, separator);
   const std::string whole(text);
   if (at == std::string_view::npos) {
     return Value::tuple(from_right ? List{"", "", whole} : List{whole, "", ""});
@@ -117,9 +120,9 @@ template <int side>
 Value pad_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::int64_t width = integer_argument(arguments, 0, "");
   require(width <= 1000, "a width of {}; expected up to 1000", width);
-  const auto size = static_cast<std::int64_t>(characters(text).size());
+  const auto size = static_cast<std::int64_t>(count_characters(text));
   const std::string_view fill = arguments.positional.size() > 1 ? text_argument(arguments, 1) : " ";
-  require(characters(fill).size() == 1, "the fill is not one character");
+  require(count_characters(fill) == 1, "the fill is not one character");
   if (side == 0) {
     return center(text, static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), fill, budget);
   }
@@ -132,7 +135,7 @@ Value pad_method(std::string_view text, const Arguments& arguments, Budget& budg
 Value zfill_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::int64_t width = integer_argument(arguments, 0, "");
   require(width <= 1000, "a width of {}; expected up to 1000", width);
-  const auto size = static_cast<std::int64_t>(characters(text).size());
+  const auto size = static_cast<std::int64_t>(count_characters(text));
   const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   std::string out(text);
   if (width > size) out.insert(sign, static_cast<std::size_t>(width - size), '0');
@@ -142,7 +145,7 @@ Value zfill_method(std::string_view text, const Arguments& arguments, Budget& bu
 
 template <std::string (*change)(std::string_view)>
 Value change_method(std::string_view text, const Arguments&, Budget& budget) {
-  budget.spend(text.size() + 1);
+  budget.spend(4 * text.size() + 1);
   return change(text);
 }
 
@@ -161,9 +164,9 @@ const std::map<std::string, Method, std::less<>>& string_methods() {
       {"index", find_method<false, true>},
       {"join",
        [](std::string_view s, const Arguments& a, Budget& b) -> Value {
-         const List items = items_of(a.get(0, ""), b);
+         const Items items = items_of(a.get(0, ""), b);
          for (const Value& item : items) expect_text(item, "join");
-         return apply_filter("join", items, {{Value(std::string(s))}, {}}, b);
+         return apply_filter("join", items.list(), {{Value(std::string(s))}, {}}, b);
        }},
       {"ljust", pad_method<-1>},
       {"lower", change_method<to_lower>},
@@ -218,10 +221,10 @@ constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefa
 Value call_dict_method(const Value& object, const std::string& name, const Arguments& arguments,
                        Budget& budget) {
   if (name == "items") return apply_filter("items", object, {}, budget);
-  if (name == "keys") return items_of(object, budget);
+  if (name == "keys") return items_of(object, budget).list();
   if (name == "copy") return object;
   if (name == "get") {
-    const Value* found = object.dict()->find_key(arguments.get(0, "key"));
+    const Value* found = object.dict()->find_key(arguments.get(0, "key"), budget);
     return found ? *found : arguments.get(1, "default", None{});
   }
   if (name == "values") {
@@ -256,6 +259,7 @@ Value call_list_method(const Value& object, const std::string& name, const Argum
 Value call_method(const Value& object, const std::string& name, const Arguments& arguments,
                   Budget& budget) {
   budget.spend_on(object);
+  budget.spend_on(arguments);
   require(!object.is_undefined(), "'{}' of an undefined value", name.substr(0, 60));
   if (object.name_space()) fail("a namespace has no method '{}'", name.substr(0, 60));
   if (object.dict()) return call_dict_method(object, name, arguments, budget);
@@ -271,10 +275,10 @@ Value call_method(const Value& object, const std::string& name, const Arguments&
 
 bool is_dict_method(std::string_view name) { return std::ranges::count(kDictMethods, name) > 0; }
 
-List items_of(const Value& value, Budget& budget) {
+Items items_of(const Value& value, Budget& budget) {
   if (value.list()) {
     budget.spend(value.list()->size());
-    return *value.list();
+    return Items(value);
   }
   List out;
   if (value.dict() && !value.name_space()) {
@@ -283,12 +287,15 @@ List items_of(const Value& value, Budget& budget) {
       out.push_back(key);
     }
   } else if (value.string()) {
-    budget.spend(16 * value.string()->size());
-    for (std::string& c : characters(*value.string())) out.emplace_back(std::move(c));
+    for (std::string_view rest = *value.string(); !rest.empty();) {
+      budget.spend(16);
+      out.emplace_back(std::string(first_characters(rest, 1)));
+      rest.remove_prefix(out.back().string()->size());
+    }
   } else {
     require(value.is_undefined(), "{} has no items", value.type_name());
   }
-  return out;
+  return Items(std::move(out));
 }
 
 Value attribute_of(const Value& object, const std::string& name, Budget& budget) {
@@ -305,17 +312,18 @@ Value attribute_of(const Value& object, const std::string& name, Budget& budget)
   if (is_plain_dict && std::ranges::count(kDictChanges, std::string_view(name)) > 0) return {};
   if (object.is_group() && name == "grouper") return (*object.list())[0];
   if (object.is_group() && name == "list") return (*object.list())[1];
-  const Value* found = object.dict() ? object.dict()->find(name) : nullptr;
+  const Value* found = object.dict() ? object.dict()->find(name, budget) : nullptr;
   return found ? *found : Value();
 }
 
 bool contains(const Value& container, const Value& item, Budget& budget) {
   if (container.string()) {
     require(item.string() != nullptr, "'in' a string needs a string, not {}", item.type_name());
-    budget.spend(container.string()->size() / 16 + 1);
-    return container.string()->find(*item.string()) != std::string::npos;
+    budget.spend_on(container);
+    budget.spend_on(item);
+    return find_text(*container.string(), *item.string()) != std::string_view::npos;
   }
-  if (container.dict()) return container.dict()->find_key(item) != nullptr;
+  if (container.dict()) return container.dict()->find_key(item, budget) != nullptr;
   if (container.is_undefined()) return false;
   require(container.list() != nullptr, "'in' needs a string, list or dict, not {}",
           container.type_name());

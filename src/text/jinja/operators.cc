@@ -78,11 +78,14 @@ Value power(Integer base, Integer exponent) {
 Value repeat(const Value& value, Integer count, Budget& budget) {
   const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(clamp_to_64(count), 0));
   const std::size_t size = value.string() ? value.string()->size() : 16 * value.list()->size();
+  const std::size_t bytes = value.string() ? size : sizeof(Value) * value.list()->size();
   require(size == 0 || times <= (std::uint64_t{1} << 40) / size, "repeating {} times is too much",
           times);
   budget.spend(size * times + 1);
+  ValueMemory::expect_room(bytes * times);
   std::string text;
   List list;
+  value.string() ? text.reserve(bytes * times) : list.reserve(value.list()->size() * times);
   for (std::uint64_t i = 0; size > 0 && i < times; ++i) {
     if (value.string()) {
       text += *value.string();
@@ -92,6 +95,30 @@ Value repeat(const Value& value, Integer count, Budget& budget) {
   }
   if (value.string()) return text;
   return value.is_tuple() ? Value::tuple(std::move(list)) : Value(std::move(list));
+}
+
+// The characters at begin, begin + stride and so on, `count` of them.
+Value slice_text(std::string_view text, std::int64_t begin, std::int64_t stride, std::int64_t count,
+                 Budget& budget) {
+  if (count == 0) return "";
+  const std::int64_t first = std::min(begin, begin + (count - 1) * stride);
+  text.remove_prefix(first_characters(text, static_cast<std::size_t>(first)).size());
+  if (stride == 1) {
+    text = first_characters(text, static_cast<std::size_t>(count));
+    budget.spend(text.size());
+    return std::string(text);
+  }
+  std::vector<std::string_view> chosen;  // in the order of the text
+  for (std::int64_t i = 0; i < count; ++i) {
+    budget.spend(16);
+    chosen.push_back(first_characters(text, 1));
+    if (i + 1 == count) break;
+    text.remove_prefix(first_characters(text, static_cast<std::size_t>(std::abs(stride))).size());
+  }
+  if (stride < 0) std::reverse(chosen.begin(), chosen.end());
+  std::string out;
+  for (const std::string_view character : chosen) out += character;
+  return out;
 }
 
 Value arithmetic(const std::string& op, const Value& left, const Value& right, Budget& budget) {
@@ -142,17 +169,18 @@ Value item_at(const Value& object, const Value& index, Budget& budget) {
   require(!object.is_undefined(), "'{}' of an undefined value",
           index.string() ? index.string()->substr(0, 60) : "an item");
   if (object.dict() && !object.name_space() && is_key(index)) {
-    if (const Value* found = object.dict()->find_key(index)) return *found;
+    if (const Value* found = object.dict()->find_key(index, budget)) return *found;
   }
   if (index.string()) return attribute_of(object, *index.string(), budget);
   if (!index.whole() || object.dict()) return {};
   Integer i = *index.whole();
   if (const std::string* text = object.string()) {
-    const auto all = characters(*text);
-    budget.spend(16 * all.size());
-    if (i < 0) i += static_cast<Integer>(all.size());
-    const bool inside = i >= 0 && i < static_cast<Integer>(all.size());
-    return inside ? Value(all[static_cast<std::size_t>(i)]) : Value();
+    const auto size = static_cast<Integer>(count_characters(*text));
+    if (i < 0) i += size;
+    if (i < 0 || i >= size) return {};
+    std::string_view rest = *text;
+    rest.remove_prefix(first_characters(rest, static_cast<std::size_t>(i)).size());
+    return std::string(first_characters(rest, 1));
   }
   if (!object.list()) return {};
   if (i < 0) i += static_cast<Integer>(object.list()->size());
@@ -163,8 +191,10 @@ Value item_at(const Value& object, const Value& index, Budget& budget) {
 Value slice(const Value& object, const Value& first, const Value& last, const Value& step,
             Budget& budget) {
   require(object.list() || object.string(), "{} cannot be sliced", object.type_name());
-  const List items = items_of(object, budget);
-  const auto size = static_cast<std::int64_t>(items.size());
+  budget.spend_on(object);
+  const std::string* text = object.string();
+  const auto size =
+      static_cast<std::int64_t>(text ? count_characters(*text) : object.list()->size());
   const auto number = [&](const Value& value, std::int64_t otherwise) {
     if (value.is_none()) return otherwise;
     require(value.whole().has_value(), "a slice by {}; expected integers", value.type_name());
@@ -182,17 +212,17 @@ Value slice(const Value& object, const Value& first, const Value& last, const Va
   };
   const std::int64_t begin = bound(first, by > 0 ? 0 : size - 1);
   const std::int64_t end = bound(last, by > 0 ? size : -1);
-  List chosen;
   const std::int64_t stride = std::clamp(by, -size - 1, size + 1);
-  for (std::int64_t i = begin; by > 0 ? i < end : i > end; i += stride) {
-    chosen.push_back(items[i]);
+  const std::int64_t way = by > 0 ? end - begin : begin - end;
+  const std::int64_t count = way <= 0 ? 0 : (way - 1) / std::abs(stride) + 1;
+  if (text) return slice_text(*text, begin, stride, count, budget);
+  budget.spend(static_cast<std::uint64_t>(count));
+  List chosen;
+  chosen.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t k = 0; k < count; ++k) {
+    chosen.push_back((*object.list())[static_cast<std::size_t>(begin + k * stride)]);
   }
-  if (object.is_tuple()) return Value::tuple(std::move(chosen));
-  if (!object.string()) return chosen;
-  std::string text;
-  for (const Value& item : chosen) text += *item.string();
-  budget.spend(text.size());
-  return text;
+  return object.is_tuple() ? Value::tuple(std::move(chosen)) : Value(std::move(chosen));
 }
 
 }  // namespace ballast::jinja

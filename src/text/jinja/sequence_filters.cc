@@ -249,8 +249,11 @@ Value batch(const Value& input, const Arguments& arguments, Budget& budget) {
     row.push_back(item);
   }
   if (row.empty()) return out;
+  const auto missing =
+      static_cast<std::uint64_t>(fill.is_none() ? 0 : std::max<std::int64_t>(count - size(), 0));
+  budget.spend(missing);
+  ValueMemory::expect_room(missing < 1u << 24 ? missing * sizeof(Value) : missing);
   while (!fill.is_none() && size() < count) {
-    budget.spend(32);
     row.push_back(fill);
   }
   out.push_back(std::move(row));
@@ -263,12 +266,13 @@ Value slices(const Value& input, const Arguments& arguments, Budget& budget) {
   require(count != 0, "slice: 0 slices");
   List out;
   if (count < 0) return out;
-  const List items = items_of(input, budget);
+  budget.spend(static_cast<std::uint64_t>(count));
+  ValueMemory::expect_room(static_cast<std::uint64_t>(count) * sizeof(Value));
+  const Items items = items_of(input, budget);
   const auto size = static_cast<std::int64_t>(items.size());
   const std::int64_t each = size / count, longer = size % count;
   auto at = items.begin();
   for (std::int64_t i = 0; i < count; ++i) {
-    budget.spend(32);
     const auto end = at + each + (i < longer ? 1 : 0);
     List part(at, end);
     if (!fill.is_none() && i >= longer) part.push_back(fill);

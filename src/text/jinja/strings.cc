@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "text/tokenizer/utf8.h"
@@ -38,26 +40,46 @@ icu::UnicodeString to_utf16(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> characters(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = next_utf8(text, i).length;
-    out.emplace_back(text.substr(i, length));
-    i += length;
+std::size_t count_characters(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++count) {
+    i += (text[i] & 0x80) == 0 ? 1 : next_utf8(text, i).length;
   }
-  return out;
+  return count;
+}
+
+std::string_view first_characters(std::string_view text, std::size_t count) {
+  std::size_t end = 0;
+  for (; count > 0 && end < text.size(); --count) {
+    end += (text[end] & 0x80) == 0 ? 1 : next_utf8(text, end).length;
+  }
+  return text.substr(0, end);
+}
+
+std::size_t find_text(std::string_view text, std::string_view wanted) {
+  const void* at = memmem(text.data(), text.size(), wanted.data(), wanted.size());
+  return at == nullptr ? std::string_view::npos
+                       : static_cast<std::size_t>(static_cast<const char*>(at) - text.data());
+}
+
+std::size_t find_last_text(std::string_view text, std::string_view wanted) {
+  if (wanted.size() <= 32 || wanted.size() > text.size()) return text.rfind(wanted);
+  const std::string backwards(text.rbegin(), text.rend());
+  const std::size_t at = find_text(backwards, std::string(wanted.rbegin(), wanted.rend()));
+  return at == std::string_view::npos ? at : text.size() - at - wanted.size();
 }
 
 std::string_view strip(std::string_view text, std::optional<std::string_view> set, bool left,
                        bool right) {
+  std::vector<std::string_view> members;
+  for (std::size_t i = 0; set && i < set->size(); i += members.back().size()) {
+    members.push_back(set->substr(i, next_utf8(*set, i).length));
+  }
+  std::ranges::sort(members);
+  members.erase(std::unique(members.begin(), members.end()), members.end());
   const auto goes = [&](std::size_t begin, std::size_t length) {
-    if (!set) return is_space(next_utf8(text, begin).code);
-    for (std::size_t i = 0; i < set->size();) {
-      const std::size_t size = next_utf8(*set, i).length;
-      if (set->substr(i, size) == text.substr(begin, length)) return true;
-      i += size;
-    }
-    return false;
+    return set ? std::ranges::binary_search(members, text.substr(begin, length))
+               : is_space(next_utf8(text, begin).code);
   };
   while (left && !text.empty()) {
     const std::size_t length = next_utf8(text, 0).length;
@@ -82,7 +104,7 @@ List split(std::string_view text, std::optional<std::string_view> separator, std
   };
   if (separator) {
     require(!separator->empty(), "split: the separator is empty");
-    for (std::size_t at; limit != 0 && (at = text.find(*separator)) != std::string_view::npos;
+    for (std::size_t at; limit != 0 && (at = find_text(text, *separator)) != std::string_view::npos;
          --limit) {
       add(text.substr(0, at));
       text.remove_prefix(at + separator->size());
@@ -118,7 +140,7 @@ List split_right(std::string_view text, std::optional<std::string_view> separato
   while (separator || !text.empty()) {
     std::size_t begin = 0, end = std::string_view::npos;
     if (separator) {
-      end = text.rfind(*separator);
+      end = find_last_text(text, *separator);
       begin = end + separator->size();
     } else {
       for (std::size_t i = text.size(); i > 0 && end == std::string_view::npos;) {
@@ -169,18 +191,18 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   std::string out;
   budget.spend(text.size());
   if (from.empty()) {  // between all characters, as in Python
-    const auto parts = characters(text);
-    for (std::size_t i = 0; i <= parts.size(); ++i) {
-      if (limit != 0) {
-        budget.spend(to.size());
-        out += to;
-        --limit;
-      }
-      if (i < parts.size()) out += parts[i];
+    for (; limit != 0; --limit) {
+      budget.spend(to.size() + 1);
+      out += to;
+      if (text.empty()) break;
+      const std::string_view first = first_characters(text, 1);
+      out += first;
+      text.remove_prefix(first.size());
     }
-    return out;
+    return out += text;
   }
-  for (std::size_t at; limit != 0 && (at = text.find(from)) != std::string_view::npos; --limit) {
+  for (std::size_t at; limit != 0 && (at = find_text(text, from)) != std::string_view::npos;
+       --limit) {
     budget.spend(to.size() + 1);
     out += text.substr(0, at);
     out += to;
@@ -282,7 +304,7 @@ std::optional<bool> is_kind(std::string_view text, std::string_view method) {
 
 std::string center(std::string_view text, std::size_t width, std::string_view fill,
                    Budget& budget) {
-  const std::size_t size = characters(text).size();
+  const std::size_t size = count_characters(text);
   if (size >= width) return std::string(text);
   budget.spend(width * fill.size() + text.size());
   const std::size_t pad = width - size;

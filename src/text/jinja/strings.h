@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "text/jinja/value.h"
 
@@ -42,8 +41,13 @@ std::optional<Value> parse_integer(std::string_view text, int base);
 std::optional<double> parse_real(std::string_view text);
 /// `&`, `<`, `>` and quotes as HTML writes them.
 std::string escape_html(std::string_view text);
-/// The characters of a text; what is not UTF-8 stays in pieces.
-std::vector<std::string> characters(std::string_view text);
+/// The number of characters; what is not UTF-8 counts in pieces.
+std::size_t count_characters(std::string_view text);
+/// The first `count` characters, or all if there are fewer.
+std::string_view first_characters(std::string_view text, std::size_t count);
+/// As the members of string_view, but in time linear in both sizes.
+std::size_t find_text(std::string_view text, std::string_view wanted);
+std::size_t find_last_text(std::string_view text, std::string_view wanted);
 /// `spaces` in front of each line but the first (unless `first`) and, unless `blank`, empty ones.
 std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,
                    Budget& budget);

@@ -98,6 +98,7 @@ bool apply_test(const std::string& name, const Value& input, const Arguments& ar
   require(found != tests().end(), ErrorCode::unsupported, "the test '{}' is not supported",
           name.substr(0, 60));
   budget.spend_on(input);
+  budget.spend_on(arguments);
   return found->second(input, arguments, budget);
 }
 

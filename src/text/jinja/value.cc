@@ -26,14 +26,25 @@ int checked_depth(int deepest_item) {
   return deepest_item + 1;
 }
 
-bool same_key(const Value& a, const Value& b) {
-  if (a.string() && b.string()) return *a.string() == *b.string();
+// Of a value's place in a list, and of what a string takes besides its bytes.
+constexpr std::uint64_t kPlaceBytes = sizeof(Value), kStringBytes = 128, kFunctionBytes = 192;
+
+thread_local ValueMemory* memory_in_use = nullptr;
+
+bool same_text(std::string_view a, std::string_view b, Budget& budget) {
+  if (a.size() != b.size()) return false;
+  budget.spend(a.size() / 16);
+  return a == b;
+}
+
+bool same_key(const Value& a, const Value& b, Budget& budget) {
+  if (a.string() && b.string()) return same_text(*a.string(), *b.string(), budget);
   if (a.is_number() && b.is_number()) {
     return a.real() || b.real() ? a.as_real() == b.as_real() : *a.whole() == *b.whole();
   }
   if (a.is_tuple() && b.is_tuple()) {
     return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
-                      same_key);
+                      [&](const Value& x, const Value& y) { return same_key(x, y, budget); });
   }
   return a.is_none() && b.is_none();
 }
@@ -52,17 +63,32 @@ bool is_printable(char32_t c) {
   return c == ' ' || (U_GET_GC_MASK(static_cast<UChar32>(c)) & kHidden) == 0;
 }
 
-// A string as Python's repr() shows it.
-std::string quoted(const std::string& text) {
+/// A text that grows, and is paid for while it does.
+struct PaidText {
+  std::string& out;
+  Budget& budget;
+  std::size_t paid = out.size();
+
+  void pay(std::size_t from = 0) {
+    if (out.size() < paid + from) return;
+    budget.spend(out.size() - paid);
+    paid = out.size();
+  }
+};
+
+// Appends a string as Python's repr() shows it.
+void append_quoted(std::string& out, const std::string& text, Budget& budget) {
   constexpr std::string_view kEscaped = "\n\r\t", kLetters = "nrt";
   const char quote =
       text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  std::string out(1, quote);
+  PaidText paid{out, budget};
+  out.push_back(quote);
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Char character = next_utf8(text, i);
     const std::string_view bytes = std::string_view(text).substr(i, character.length);
     const auto code = static_cast<unsigned>(character.code);
     i += character.length;
+    paid.pay(4096);
     if (bytes[0] == quote || bytes[0] == '\\') {
       out += {'\\', bytes[0]};
     } else if (const auto at = kEscaped.find(bytes[0]); at != std::string_view::npos) {
@@ -76,18 +102,20 @@ std::string quoted(const std::string& text) {
     }
   }
   out.push_back(quote);
-  return out;
+  paid.pay();
 }
 
-// A string as Python's json.dumps() writes it.
-std::string json_string(const std::string& text, bool ascii) {
+// Appends a string as Python's json.dumps() writes it.
+void append_json(std::string& out, const std::string& text, bool ascii, Budget& budget) {
   constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f", kLetters = "\"\\nrtbf";
-  std::string out = "\"";
+  PaidText paid{out, budget};
+  out.push_back('"');
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Char character = next_utf8(text, i);
     const std::string_view bytes = std::string_view(text).substr(i, character.length);
     const auto escaped = kEscaped.find(bytes[0]);
     i += character.length;
+    paid.pay(4096);
     if (bytes.size() == 1 && escaped != std::string_view::npos) {
       out += {'\\', kLetters[escaped]};
     } else if (character.code < 0x20) {
@@ -101,7 +129,8 @@ std::string json_string(const std::string& text, bool ascii) {
       out += bytes;
     }
   }
-  return out + "\"";
+  out.push_back('"');
+  paid.pay();
 }
 
 // Python's repr() or, given a style, json.dumps().
@@ -111,7 +140,6 @@ struct Printer {
   std::string out;
 
   void print(const Value& value, int level) {
-    const std::size_t before = out.size();
     if (const List* list = value.list()) {
       const bool is_tuple = value.is_tuple() && json == nullptr;
       print_items(is_tuple ? '(' : '[', is_tuple ? ')' : ']', list->size(), level,
@@ -122,12 +150,19 @@ struct Printer {
     } else if (const Dict* dict = value.dict()) {
       const auto items = in_order(*dict);
       print_items('{', '}', items.size(), level, [&](std::size_t i) {
-        out += json ? json_string(json_key(items[i]->first), json->ascii)
-                    : to_repr(items[i]->first, budget);
+        if (json) {
+          append_json(out, json_key(items[i]->first), json->ascii, budget);
+        } else {
+          print(items[i]->first, level + 1);
+        }
         out += json ? json->key_separator : ": ";
         print(items[i]->second, level + 1);
       });
+    } else if (const std::string* text = value.string()) {
+      budget.spend(1);
+      json ? append_json(out, *text, json->ascii, budget) : append_quoted(out, *text, budget);
     } else {
+      const std::size_t before = out.size();
       out += scalar(value);
       budget.spend(out.size() - before + 1);
     }
@@ -169,9 +204,6 @@ struct Printer {
   }
 
   std::string scalar(const Value& value) const {
-    if (const auto* text = value.string()) {
-      return json ? json_string(*text, json->ascii) : quoted(*text);
-    }
     if (const bool* b = value.boolean()) {
       return json ? (*b ? "true" : "false") : (*b ? "True" : "False");
     }
@@ -188,26 +220,28 @@ struct Printer {
 
 }  // namespace
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find(std::string_view key, Budget& budget) const {
+  budget.spend(items.size() / 8);
   for (const auto& [name, value] : items) {
-    if (name.string() && *name.string() == key) return &value;
+    if (name.string() && same_text(*name.string(), key, budget)) return &value;
   }
   return nullptr;
 }
 
-const Value* Dict::find_key(const Value& key) const {
+const Value* Dict::find_key(const Value& key, Budget& budget) const {
   require(is_key(key), "{} cannot be a key of a dict", key.type_name());
-  if (key.string()) return find(*key.string());
+  if (key.string()) return find(*key.string(), budget);
+  budget.spend(items.size() / 8);
   for (const auto& [name, value] : items) {
-    if (same_key(name, key)) return &value;
+    if (same_key(name, key, budget)) return &value;
   }
   return nullptr;
 }
 
-void Dict::set(const Value& key, Value value) {
+void Dict::set(const Value& key, Value value, Budget& budget) {
   require(is_key(key), "{} cannot be a key of a dict", key.type_name());
   for (auto& [name, old] : items) {
-    if (same_key(name, key)) {
+    if (same_key(name, key, budget)) {
       old = std::move(value);
       return;
     }
@@ -220,11 +254,63 @@ bool is_key(const Value& value) {
   return value.string() || value.is_number() || value.is_none();
 }
 
+/// What one value takes of the memory that is counted, if it is.
+class MemoryShare {
+ public:
+  explicit MemoryShare(std::uint64_t bytes) : memory_(memory_in_use), bytes_(bytes) {
+    ValueMemory::expect_room(bytes);
+    if (memory_ != nullptr) memory_->left_ -= bytes;
+  }
+  ~MemoryShare() {
+    if (memory_ != nullptr) memory_->left_ += bytes_;
+  }
+  MemoryShare(const MemoryShare&) = delete;
+  MemoryShare& operator=(const MemoryShare&) = delete;
+
+ private:
+  ValueMemory* memory_;
+  std::uint64_t bytes_;
+};
+
+namespace {
+
+template <typename T>
+std::shared_ptr<T> counted(T value, std::uint64_t bytes) {
+  struct Counted {
+    MemoryShare share;
+    T value;
+    Counted(T moved, std::uint64_t size) : share(size), value(std::move(moved)) {}
+  };
+  const auto both = std::make_shared<Counted>(std::move(value), bytes);
+  return {both, &both->value};
+}
+
+}  // namespace
+
+ValueMemory::ValueMemory(std::uint64_t limit)
+    : left_(limit), outer_(std::exchange(memory_in_use, this)) {}
+
+ValueMemory::~ValueMemory() { memory_in_use = outer_; }
+
+void ValueMemory::expect_room(std::uint64_t bytes) {
+  require(memory_in_use == nullptr || bytes <= memory_in_use->left_, ErrorCode::over_limit,
+          "the template's values take too much memory");
+}
+
+Value::Value(std::string value) {
+  const std::uint64_t bytes = kStringBytes + value.capacity();
+  data_ = std::shared_ptr<const std::string>(counted(std::move(value), bytes));
+}
+
+Value::Value(Function value)
+    : data_(std::shared_ptr<const Function>(counted(std::move(value), kFunctionBytes))) {}
+
 Value::Value(List value) {
   int deepest = 0;
   for (const Value& item : value) deepest = std::max(deepest, depth_within(item));
   depth_ = checked_depth(deepest);
-  data_ = std::make_shared<const List>(std::move(value));
+  const std::uint64_t bytes = kStringBytes + kPlaceBytes * value.capacity();
+  data_ = std::shared_ptr<const List>(counted(std::move(value), bytes));
 }
 
 Value Value::tuple(List value) {
@@ -243,7 +329,8 @@ Value::Value(Dict value) {
   int deepest = 0;
   for (const auto& [key, item] : value.items) deepest = std::max(deepest, depth_within(item));
   depth_ = checked_depth(deepest);
-  data_ = std::make_shared<Dict>(std::move(value));
+  const std::uint64_t bytes = kStringBytes + 2 * kPlaceBytes * value.items.capacity();
+  data_ = counted(std::move(value), bytes);
 }
 
 Dict* Value::name_space() const {
@@ -310,6 +397,11 @@ void Budget::spend_on(const Value& value) {
   spend(1 + size / 16);
 }
 
+void Budget::spend_on(const Arguments& arguments) {
+  for (const Value& value : arguments.positional) spend_on(value);
+  for (const auto& [name, value] : arguments.named) spend_on(value);
+}
+
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.spend_on(a);
   if (a.whole() && b.whole()) return *a.whole() == *b.whole();
@@ -326,8 +418,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     const auto& items = a.dict()->items;
     return items.size() == b.dict()->items.size() &&
            std::all_of(items.begin(), items.end(), [&](const auto& item) {
-             budget.spend(items.size() / 4);
-             const Value* other = b.dict()->find_key(item.first);
+             const Value* other = b.dict()->find_key(item.first, budget);
              return other && equal(item.second, *other, budget);
            });
   }
@@ -390,7 +481,7 @@ Value from_json(const Json& json) {
     }
     case Json::value_t::object: {
       Dict dict;
-      for (const auto& [key, item] : json.items()) dict.set(key, from_json(item));
+      for (const auto& [key, item] : json.items()) dict.items.emplace_back(key, from_json(item));
       return dict;
     }
     default:

@@ -16,6 +16,7 @@
 namespace ballast::jinja {
 
 class Value;
+class Budget;
 struct Arguments;
 
 /// Python's integers have no limit. These hold every integer of JSON with room for arithmetic;
@@ -32,11 +33,11 @@ struct Dict {
   bool is_namespace = false;
   Function call = {};  ///< of the variable `loop`; empty: not callable
 
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key, Budget& budget) const;
   /// As Python: 1, 1.0 and true are one key. Throws Error if `key` cannot be one.
-  const Value* find_key(const Value& key) const;
+  const Value* find_key(const Value& key, Budget& budget) const;
   /// Throws Error if `key` is no key.
-  void set(const Value& key, Value value);
+  void set(const Value& key, Value value, Budget& budget);
 };
 
 struct Undefined {};
@@ -53,11 +54,11 @@ class Value {
   Value(Integer value) : data_(value) {}
   Value(double value) : data_(value) {}
   Value(const char* value) : Value(std::string(value)) {}
-  Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(std::string value);
   /// Throws Error if the nesting becomes too deep; a namespace cannot be within another value.
   Value(List value);
   Value(Dict value);
-  Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
+  Value(Function value);
   static Value tuple(List value);
   /// A tuple whose items are also named `grouper` and `list`, as groupby makes.
   static Value group(Value key, List items);
@@ -116,18 +117,40 @@ struct Arguments {
   Value get(std::size_t place, std::string_view name, Value otherwise = {}) const;
 };
 
-/// What templates may still spend, in bytes made and steps taken: it ends any that would not end
-/// in reasonable time and memory.
+/// What templates may still spend, in bytes made and steps taken, and the bytes that their values
+/// may take at a time: it ends any that would not end in reasonable time and memory.
 class Budget {
  public:
-  explicit Budget(std::uint64_t amount) : left_(amount) {}
+  explicit Budget(std::uint64_t amount, std::uint64_t memory = std::uint64_t{16} << 20)
+      : left_(amount), memory_(memory) {}
   /// Throws Error when it is used up.
   void spend(std::uint64_t amount);
-  /// The cost of looking through a value.
+  /// The cost of looking through a value. Whatever reads a string in time linear in its size
+  /// pays so for each string that it reads.
   void spend_on(const Value& value);
+  void spend_on(const Arguments& arguments);
+  std::uint64_t memory() const { return memory_; }
 
  private:
   std::uint64_t left_;
+  std::uint64_t memory_;
+};
+
+/// While it exists, counts the bytes of the values that this thread makes. They must end before it.
+class ValueMemory {
+ public:
+  /// Making a value throws Error where those that live take more than `limit` bytes.
+  explicit ValueMemory(std::uint64_t limit);
+  ~ValueMemory();
+  ValueMemory(const ValueMemory&) = delete;
+  ValueMemory& operator=(const ValueMemory&) = delete;
+  /// Throws Error if `bytes` more are too many: for what grows before it becomes a value.
+  static void expect_room(std::uint64_t bytes);
+
+ private:
+  friend class MemoryShare;
+  std::uint64_t left_;
+  ValueMemory* outer_;
 };
 
 /// The arguments of Python's json.dumps().

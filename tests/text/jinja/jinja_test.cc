@@ -210,6 +210,66 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
   }
 }
 
+// What reads a string pays for its size, so that a million readings of a long one end.
+TEST(Jinja, LongStringsCostTheirReading) {
+  const std::string front =
+      "{% set s = 'a' * 100000 %}{% set t = 'a' * 99999 + 'b' %}{% set d = {s: 1} %}"
+      "{% for i in range(99999) %}{% for j in range(9) %}{% if ";
+  for (const std::string reading :
+       {"s | length", "s | truncate(10)", "'{0:.1}'.format(s)", "'%.1s' % s", "t in d", "d[t]",
+        "d.get(t)", "s[99999]", "s[-1:]", "s | first", "s | last", "s.find('b')", "'b' in s",
+        "s.count('b')", "'a'.strip(s)", "'a'.find(s)", "'a' | replace(s, '')", "s.zfill(1)"}) {
+    EXPECT_THAT(error_of(front + reading + " %}{% endif %}{% endfor %}{% endfor %}", 3'000'000),
+                HasSubstr("too many steps"))
+        << reading;
+  }
+  // A format's fields each read their value.
+  EXPECT_THAT(error_of("{{ ('{0:.1}' * 99999).format('a' * 500000) }}"),
+              HasSubstr("too many steps"));
+}
+
+// In time that grows with the product of both sizes, each of these takes minutes.
+TEST(Jinja, LongStringsAreSoughtInLinearTime) {
+  const std::string front =
+      "{% set s = 'a' * 1000000 %}{% set u = 'a' * 500000 + 'b' %}{% set v = 'b' + 'a' * 500000 %}";
+  for (const auto& [source, expected] : std::initializer_list<Case>{
+           {"{{ s.find(u) }} {{ s.rfind(v) }}", "-1 -1"},
+           {"{{ u in s }} {{ s.count(u) }}", "False 0"},
+           {"{{ s.split(u) | length }} {{ s.rsplit(v) | length }}", "1 1"},
+           {"{{ s.replace(u, '') | length }} {{ s | replace(u, '') | length }}", "1000000 1000000"},
+           {"{{ s.partition(u)[2] }}{{ s.rpartition(v)[0] }}", ""},
+           {"{{ s.strip('bcdefghij' * 50000) | length }}", "1000000"},
+           {"{{ s.lstrip('bcdefghij' * 50000 + 'a') }}", ""},
+           {"{{ (s + v).rfind(v) }} {{ (v + s).rfind(v) }}", "1000000 0"}}) {
+    EXPECT_EQ(run(front + source, 40'000'000), expected) << source;
+  }
+}
+
+// What lives at a time is bounded apart from what is made in all.
+TEST(Jinja, ValuesThatLiveAreBounded) {
+  const auto error = [](const std::string& source) {
+    try {
+      return "no error, but: " + render(parse(source), {}, Budget(100'000'000, 1'000'000));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  for (const char* source :
+       {"{{ ('a' * 100000).split('a') | length }}", "{{ 'a' * 1000001 }}", "{{ [1] * 30000 }}",
+        "{{ ('a' * 100000) | list | length }}", "{{ range(1000) | batch(99999, 'x') | length }}",
+        "{{ range(10) | slice(99999) | length }}", "{% for c in 'a' * 100000 %}{% endfor %}",
+        "{{ ([1] * 15000 + [2] * 15000) | length }}",
+        "{{ ('a' * 9000) | map('upper') | map('lower') | list | length }}",
+        "{{ (['a'] * 9000) | map(attribute='find') | list | length }}"}) {
+    EXPECT_THAT(error(source), HasSubstr("too much memory")) << source;
+  }
+  // What has ended counts no more.
+  EXPECT_EQ(error("{% for i in range(100) %}{% set s = 'a' * 900000 %}{% endfor %}"),
+            "no error, but: ");
+  EXPECT_EQ(error("{{ ('a' * 300000) | title | length }} {{ ('a' * 300000)[-1:] }}"),
+            "no error, but: 300000 a");
+}
+
 TEST(Jinja, HostileTemplatesEnd) {
   const std::string doubling =
       "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}"
