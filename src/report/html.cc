@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "ballast/error.h"
 #include "report/result.h"
@@ -17,12 +18,12 @@ namespace {
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --text: #1c1e21; --back: #fdfdfc; --soft: #f1f1ef;
   --line: #d5d5d2; --quiet: #61656b; --link: #005a9c; --kept: 0, 94, 160; --needle: #c2410c;
-  --s0: #0067a5; --s1: #c44e00; --s2: #00805c; --s3: #a8437f; --s4: #2a7fc0; --s5: #9a6a00;
-  --s6: #7a4fb5; --s7: #4d4d4d; }
+  --s0: #0067a5; --s1: #c44e00; --s2: #00805c; --s3: #a8437f; --s4: #0b8aa3; --s5: #9a6a00;
+  --s6: #7a4fb5; --s7: #b3202c; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e5e7; --back: #17191c; --soft: #23262b;
   --line: #3b4047; --quiet: #a2a7ae; --link: #7fbcf2; --kept: 96, 176, 240; --needle: #ff9b5e;
-  --s0: #5cb0f0; --s1: #ff8f4a; --s2: #3fc79a; --s3: #e88fc2; --s4: #9ad0ff; --s5: #e0b040;
-  --s6: #bb9cf0; --s7: #c0c0c0; } }
+  --s0: #5cb0f0; --s1: #ff8f4a; --s2: #3fc79a; --s3: #e88fc2; --s4: #45cfe0; --s5: #e0b040;
+  --s6: #bb9cf0; --s7: #ff7b7b; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.2rem; max-width: 62rem; color: var(--text);
   background: var(--back); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
@@ -50,6 +51,8 @@ svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-seri
 svg text { fill: currentColor; } svg .quiet { fill: var(--quiet); } svg .strong { font-weight: 600; }
 .grid { stroke: var(--line); } .axis { stroke: var(--quiet); }
 .rule { stroke: var(--text); stroke-width: 1.5; } .leader { stroke: var(--line); }
+svg.narrow { display: none; } path.rest { stroke: var(--quiet); opacity: .5; }
+circle.rest { fill: var(--quiet); opacity: .6; }
 .bar { stroke-width: 1.2; opacity: .75; } .whisker { stroke: var(--text); stroke-width: 1.2; }
 .maps { display: flex; flex-wrap: wrap; gap: .8rem 1.2rem; }
 .maps figure { margin: 0; flex: 0 1 14rem; } .maps figcaption { font-size: .88rem; }
@@ -62,9 +65,10 @@ svg text { fill: currentColor; } svg .quiet { fill: var(--quiet); } svg .strong 
   stroke-width: 2; vector-effect: non-scaling-stroke; }
 .lost { color: var(--needle); }
 @media (max-width: 34rem) { body { padding: .8rem; }
+  svg.broad { display: none; } svg.narrow { display: block; }
   .strips > div { grid-template: "name label" "bar bar" / 1fr max-content; } }
 .choices { display: flex; flex-wrap: wrap; gap: .4rem 1rem; margin: .8rem 0 .4rem; }
-select { font: inherit; color: inherit; background: var(--soft); border: 1px solid var(--line);
+select, button { font: inherit; color: inherit; background: var(--soft); border: 1px solid var(--line);
   border-radius: 4px; padding: .1rem .3rem; max-width: 100%; }
 .textbox { height: 17rem; overflow-y: auto; padding: .6rem .8rem; border: 1px solid var(--line);
   border-radius: 6px; white-space: pre-wrap; font-size: .9rem; position: relative; }
@@ -98,6 +102,9 @@ for (const view of document.querySelectorAll('.kept')) {
     answer.textContent = chosen.answer;
   };
   method.onchange = head.onchange = show;
+  for (const button of view.querySelectorAll('.pick')) {
+    button.onclick = () => { method.value = button.value; show(); };
+  }
   show();
   const place = box.querySelector('.place');
   if (place) box.scrollTop = place.offsetTop - box.clientHeight / 2;
@@ -139,8 +146,13 @@ std::string table_html(const Result& result) {
 
 std::string figure(const Plot& plot, const std::string& caption) {
   try {
+    constexpr std::size_t kTag = 4;  // <svg
+    const std::string drawn = plot.kind == Plot::Kind::heat
+                                  ? chart_svg(plot)
+                                  : chart_svg(plot).insert(kTag, " class=\"broad\"") +
+                                        chart_svg(plot, true).insert(kTag, " class=\"narrow\"");
     return fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n", escape(caption),
-                       chart_svg(plot));
+                       drawn);
   } catch (const Error& error) {
     return fmt::format("<p class=\"kind\">The plot “{}” is missing: {}</p>\n", escape(plot.title),
                        escape(error.what()));
@@ -294,6 +306,35 @@ std::string strip_svg(const KeptMethod& method, std::size_t tokens,
   return out + "</svg>";
 }
 
+/// Of two methods of one size, the one that kept the place and answered right with least, and the
+/// one that kept least of it and answered wrong; what there is of the two, else of any size.
+std::pair<std::optional<std::size_t>, std::optional<std::size_t>> contrast(
+    const std::vector<KeptMethod>& methods, std::size_t tokens,
+    std::pair<std::size_t, std::size_t> place) {
+  const auto size_of = [](const KeptMethod& method) {
+    return method.name.substr(std::min(method.name.find(' '), method.name.size()));
+  };
+  std::optional<std::size_t> keeper, loser;
+  double least = 0.99;  // types of storage keep all
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    const double all = kept_share(methods[m], 0, tokens);
+    if (methods[m].score < 1 || all >= least) continue;
+    keeper = m;
+    least = all;
+  }
+  for (const bool same_size : {true, false}) {
+    least = 0.99;
+    for (std::size_t m = 0; m < methods.size() && (same_size || !loser); ++m) {
+      const double here = kept_share(methods[m], place.first, place.second);
+      if (methods[m].score >= 1 || here >= least) continue;
+      if (same_size && keeper && size_of(methods[m]) != size_of(methods[*keeper])) continue;
+      loser = m;
+      least = here;
+    }
+  }
+  return {keeper, loser};
+}
+
 std::string kept_html(const Json& kept) {
   std::vector<std::string> pieces;
   std::vector<KeptMethod> methods;
@@ -325,10 +366,10 @@ std::string kept_html(const Json& kept) {
       format_count(pieces.size()), escape(question.substr(0, 400)), layers * heads);
   Json names = Json::array();
   std::string choices;
-  std::size_t chosen = 0;
+  const auto [keeper, loser] = contrast(methods, pieces.size(), place);
+  const std::size_t chosen = loser.value_or(keeper.value_or(0));
   for (std::size_t m = 0; m < methods.size(); ++m) {
     const KeptMethod& method = methods[m];
-    if (chosen == 0 && method.name != "exact") chosen = m;
     const bool right = method.score >= 1;
     out += fmt::format("<div><span>{}</span>{}<span{}>{}{}</span></div>\n", escape(method.name),
                        strip_svg(method, pieces.size(), place), right ? "" : " class=\"lost\"",
@@ -340,8 +381,18 @@ std::string kept_html(const Json& kept) {
     choices += fmt::format("<option value=\"{}\"{}>{}</option>", m, m == chosen ? " selected" : "",
                            escape(methods[m].name));
   }
+  out += "</div>\n";
+  if (keeper && loser) {
+    const auto said = [&](std::size_t m, const char* how) {
+      return fmt::format(
+          "<button type=\"button\" class=\"pick\" value=\"{}\">{}</button> kept {} "
+          "of the answer's place and answers {}",
+          m, escape(methods[m].name), format_percent(kept_share(methods[m], from, to)), how);
+    };
+    out += fmt::format("<p>{}; {}.</p>\n", said(*keeper, "right"), said(*loser, "wrong"));
+  }
   out += fmt::format(
-      "</div>\n<div class=\"choices\"><label>method <select class=\"method\">{}"
+      "<div class=\"choices\"><label>method <select class=\"method\">{}"
       "</select></label>\n<label>heads <select class=\"head\"><option "
       "value=\"all\">all</option>",
       choices);
@@ -420,48 +471,98 @@ std::string verdict_html(const Result& result) {
                          escape(value(row)));
     }
     if (rows.size() > 3) {
-      out += fmt::format("; last {} {}", escape(format_cell(*rows.back(), {"method", ""})),
-                         escape(value(*rows.back())));
+      const Json& last = (*rows.back())["score"];
+      const auto ties = static_cast<std::size_t>(
+          std::ranges::count_if(rows, [&](const Json* row) { return (*row)["score"] == last; }));
+      if (ties == 1) {
+        out += fmt::format("; last {} {}", escape(format_cell(*rows.back(), {"method", ""})),
+                           escape(value(*rows.back())));
+      } else if (ties < rows.size()) {
+        out += fmt::format("; last {} methods with {} each", ties, escape(value(*rows.back())));
+      }
     }
     out += ".</li>\n";
   }
   return out + "</ul>\n";
 }
 
-std::size_t count_methods(const Result& result) {
+/// What kinds of cache were asked.
+struct Asked {
+  bool exact = false;
+  std::size_t methods = 0;
+  std::size_t types = 0;  ///< of storage, which keep every entry
+};
+
+Asked asked_of(const Result& result) {
+  Asked out;
   std::vector<Json> names;
   for (const Json& row : result.rows) {
-    if (!row.contains("method") || row["method"] == "exact") continue;
-    if (std::ranges::find(names, row["method"]) == names.end()) names.push_back(row["method"]);
+    if (!row.contains("method")) continue;
+    if (row["method"] == "exact") {
+      out.exact = true;
+    } else if (std::ranges::find(names, row["method"]) == names.end()) {
+      names.push_back(row["method"]);
+      ++(row.value("storage_only", Json(false)) == true ? out.types : out.methods);
+    }
   }
-  return names.size();
+  return out;
+}
+
+/// "a, b and c"
+std::string listed(const std::vector<std::string>& items) {
+  std::string out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    out += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
+  }
+  return out;
 }
 
 /// What was asked, of which model.
 std::string lead_html(const std::vector<Result>& results) {
-  std::string model, asked;
-  std::size_t methods = 0;
-  bool later = true, any = false;
+  std::string model;
+  std::vector<std::string> questions, caches;
+  Asked asked;
+  bool later = true;
   for (const Result& result : results) {
     if (!result.settings.is_object() || !result.settings.contains("model") ||
         !result.settings["model"].is_string() || !result.settings.contains("samples")) {
       continue;
     }
     model = std::filesystem::path(result.settings["model"].get<std::string>()).filename().string();
-    asked += fmt::format("{}{} questions of “{}”", asked.empty() ? "" : ", ",
-                         result.settings["samples"].dump(), escape(result.title));
-    methods = std::max(methods, count_methods(result));
+    const Json& samples = result.settings["samples"];
+    questions.push_back(fmt::format("{} question{} of “{}”", samples.dump(),
+                                    samples == 1 ? "" : "s", escape(result.title)));
+    const Asked here = asked_of(result);
+    asked.exact |= here.exact;
+    asked.methods = std::max(asked.methods, here.methods);
+    asked.types = std::max(asked.types, here.types);
     later = later && result.settings.value("question_later", Json(false)) == true;
-    any = true;
   }
-  if (!any) return "";
-  return fmt::format(
-      "<div class=\"lead\"><p>The model {} was asked {}: with the exact key-value cache, and with "
-      "{} method{} that keep{} a part of it.</p>\n<p>{}</p></div>\n",
-      escape(model), asked, methods, methods == 1 ? "" : "s", methods == 1 ? "s" : "",
-      later ? "No method knew the question when it compressed the text, so what it threw away was "
+  if (questions.empty()) return "";
+  if (asked.exact) caches.push_back("with the exact key-value cache");
+  if (asked.methods > 0) {
+    caches.push_back(
+        fmt::format("with {} that keep{} a part of it",
+                    asked.methods == 1 ? "a method" : fmt::format("{} methods", asked.methods),
+                    asked.methods == 1 ? "s" : ""));
+  }
+  if (asked.types > 0) {
+    caches.push_back(fmt::format(
+        "with all of it in {}",
+        asked.types == 1 ? "fewer bits" : fmt::format("fewer bits ({} types)", asked.types)));
+  }
+  std::string out =
+      fmt::format("<div class=\"lead\"><p>The model {} was asked {}{}{}.</p>\n", escape(model),
+                  listed(questions), caches.empty() ? "" : ": ", listed(caches));
+  if (asked.methods > 0) {
+    out += fmt::format(
+        "<p>{}</p>\n",
+        later
+            ? "No method knew the question when it compressed the text, so what it threw away was "
               "gone."
             : "Where the question is part of the text, methods knew it when they compressed.");
+  }
+  return out + "</div>\n";
 }
 
 std::string result_html(const Result& result, std::size_t number) {

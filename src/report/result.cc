@@ -163,6 +163,23 @@ Table table_of(const Result& result, const std::vector<ResultColumn>& columns) {
   return table;
 }
 
+/// The place of the column that a narrow table loses next: the last one after the measured result
+/// (the first column with an error), then one that is the same in every row; `columns.size()`:
+/// none. Without a measured result the last.
+std::size_t least_needed(const Result& result, const std::vector<ResultColumn>& columns) {
+  const auto measured = std::ranges::find_if(
+      columns, [](const ResultColumn& column) { return !column.error_key.empty(); });
+  if (measured == columns.end() || measured + 1 != columns.end()) return columns.size() - 1;
+  for (std::size_t c = 0; c + 1 < columns.size() && result.rows.size() > 1; ++c) {
+    if (std::ranges::all_of(result.rows, [&](const Json& row) {
+          return member(row, columns[c].key) == member(result.rows[0], columns[c].key);
+        })) {
+      return c;
+    }
+  }
+  return columns.size();
+}
+
 /// A value for other programs: no unit, every digit.
 std::string plain_value(const Json& value) {
   if (value.is_null()) return "";
@@ -178,14 +195,24 @@ std::string Result::to_text(std::size_t width) const {
   for (const ResultColumn& column : columns) {
     (width > 0 && column.detail ? left_out : shown).push_back(column);
   }
-  // A table of more than names and one number loses its last columns; the rest wraps.
   while (width > 0 && shown.size() > 2 && table_of(*this, shown).width() > width) {
-    left_out.insert(left_out.begin(), shown.back());
-    shown.pop_back();
+    const std::size_t least = least_needed(*this, shown);
+    if (least == shown.size()) break;  // the rest wraps
+    left_out.push_back(shown[least]);
+    shown.erase(shown.begin() + static_cast<std::ptrdiff_t>(least));
   }
+  const auto place = [&](const ResultColumn& column) {
+    return std::ranges::find(columns, column.key, &ResultColumn::key);
+  };
+  std::ranges::sort(left_out, {}, place);
   std::string out = wrap(title, width) + "\n\n" + table_of(*this, shown).to_string(width);
   if (!notes.empty() || !left_out.empty()) out += '\n';
-  for (const std::string& note : notes) out += wrap_note(note, width) + '\n';
+  for (const std::string& note : notes) {
+    const std::string name = note.substr(0, note.find("  "));
+    const auto explains = [&](const ResultColumn& column) { return column.title == name; };
+    if (std::ranges::any_of(left_out, explains) && std::ranges::none_of(shown, explains)) continue;
+    out += wrap_note(note, width) + '\n';
+  }
   if (!left_out.empty()) {
     std::string names;
     for (const ResultColumn& column : left_out) {

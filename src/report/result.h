@@ -45,7 +45,8 @@ struct Result {
   std::vector<std::string> notes;  ///< what the columns mean, what has to be known; a line each
 
   /// Title, table and notes in lines of at most `width` columns, without the columns of details and
-  /// those that do not fit; 0: every column, lines as long as they are.
+  /// those that do not fit, of which the measured result is none, and without the notes on them; 0:
+  /// every column, lines as long as they are.
   std::string to_text(std::size_t width = 0) const;
   std::string to_markdown() const;
   /// The columns by key, each number with as many digits as it needs; an interval has columns of

@@ -16,8 +16,6 @@ namespace ballast {
 namespace {
 
 constexpr std::size_t kColours = 8;
-/// Of further lines, whose colours repeat.
-constexpr std::array kDashes = {"", "6 3", "2 3", "8 3 2 3"};
 /// The width of a character of 12 pixels, about.
 constexpr double kCharacter = 6.6;
 
@@ -93,12 +91,6 @@ std::string line_at(double x1, double y1, double x2, double y2, std::string_view
 
 std::string colour(std::size_t i) { return fmt::format("var(--s{})", i % kColours); }
 
-std::string stroke(std::size_t i) {
-  const char* dash = kDashes[i / kColours % kDashes.size()];
-  return fmt::format("style=\"stroke:{}\" stroke-width=\"2\"{} ", colour(i),
-                     *dash == 0 ? "" : fmt::format(" stroke-dasharray=\"{}\"", dash));
-}
-
 std::string shortened(std::string text, double width) {
   const auto most = static_cast<std::size_t>(std::max(4.0, width / kCharacter));
   if (text.size() <= most) return text;
@@ -151,16 +143,66 @@ void spread(std::vector<Label>& labels, double top, double bottom, double height
   }
 }
 
-std::string curves(const Plot& plot) {
-  constexpr double kWidth = 560, kLeft = 52, kTop = 14, kBottom = 46, kLabel = 13;
+/// A line's colour and label; `rank` of none: thin, grey and without a label.
+using Ranks = std::vector<std::optional<std::size_t>>;
+
+/// All lines where colours suffice, else those that are best in the mean. Lines equal to the first
+/// one left out are left out too, because nothing sets them apart.
+Ranks ranks_of(const Plot& plot) {
+  Ranks ranks(plot.lines.size());
+  std::vector<std::pair<double, std::size_t>> means;
+  const bool lower = plot.y_title.find("error") != std::string::npos ||
+                     plot.y_title.find("loss") != std::string::npos;
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    if (is_rule(plot.lines[i])) continue;
+    double sum = 0, count = 0;
+    for (const Plot::Point& p : plot.lines[i].points) {
+      if (!std::isfinite(p.y)) continue;
+      sum += p.y;
+      ++count;
+    }
+    const double mean = count > 0 ? sum / count : lower ? HUGE_VAL : -HUGE_VAL;
+    means.emplace_back(lower ? mean : -mean, i);
+  }
+  std::size_t shown = means.size();
+  if (plot.kind == Plot::Kind::lines && means.size() > kColours) {
+    std::ranges::stable_sort(means, {}, &std::pair<double, std::size_t>::first);
+    shown = kColours;
+    while (shown > 1 && means[shown - 1].first == means[kColours].first) --shown;
+  }
+  for (std::size_t rank = 0; rank < shown; ++rank) ranks[means[rank].second] = rank;
+  return ranks;
+}
+
+/// Where ticks may stand: at the points, if they are few; those of whole lines before single ones.
+std::vector<double> tick_places(const Plot& plot, const Axis& x, const std::set<double>& xs,
+                                int most) {
+  if (xs.size() > 8) return ticks(x, most);
+  std::set<double> of_lines;
+  for (const Plot::Line& line : plot.lines) {
+    if (line.points.size() < 2) continue;
+    for (const Plot::Point& p : line.points) {
+      if (xs.contains(p.x)) of_lines.insert(p.x);
+    }
+  }
+  const std::set<double>& places = of_lines.size() > 1 ? of_lines : xs;
+  return {places.begin(), places.end()};
+}
+
+std::string curves(const Plot& plot, bool narrow) {
+  constexpr double kTop = 14, kBottom = 46, kLabel = 15;
+  const double width = narrow ? 350 : 560, left = narrow ? 44 : 52, most = narrow ? 128 : 190;
   Axis x{{}, plot.log_x, 0, 0}, y{{}, plot.log_y, 0, 0};
   std::set<double> xs;
-  std::size_t longest = 0;
+  const Ranks ranks = ranks_of(plot);
+  std::size_t longest = 0, grey = 0;
+  double grey_sum = 0, grey_count = 0;
   const auto shown = [&](const Plot::Point& p) {
     return std::isfinite(p.x) && std::isfinite(p.y) && (!plot.log_x || p.x > 0) &&
            (!plot.log_y || p.y > 0);
   };
-  for (const Plot::Line& line : plot.lines) {
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    const Plot::Line& line = plot.lines[i];
     bool any = false;
     for (const Plot::Point& p : line.points) {
       if (!shown(p)) continue;
@@ -172,7 +214,7 @@ std::string curves(const Plot& plot) {
       if (!plot.log_y || bar.low > 0) y.range.add(bar.low);
       y.range.add(bar.high);
     }
-    if (any) longest = std::max(longest, line.name.size());
+    if (any && (ranks[i] || is_rule(line))) longest = std::max(longest, line.name.size());
   }
   require(!x.range.empty(), "there is nothing to draw: no line has a point on these axes");
   const bool percent = has_intervals(plot);
@@ -185,88 +227,116 @@ std::string curves(const Plot& plot) {
   }
   // Shares of memory halve from one to the next.
   if (!x.log && xs.size() < 9 && *xs.begin() > 0 && *xs.rbegin() > 3.9 * *xs.begin()) x.log = true;
-  const double right =
-      std::min(190.0, 26 + kCharacter * static_cast<double>(std::min<std::size_t>(longest, 26)));
-  const double height =
-      std::max(330.0, kTop + kBottom + kLabel * static_cast<double>(plot.lines.size() + 2));
-  x.begin = kLeft + 14;
-  x.end = kWidth - right - 14;
+  const double right = std::min(
+      most, 26 + kCharacter * static_cast<double>(std::clamp<std::size_t>(longest, 9, 26)));
+  const auto labelled = static_cast<double>(
+      std::ranges::count_if(ranks, [](const auto& rank) { return rank.has_value(); }));
+  const double height = std::max(330.0, kTop + kBottom + kLabel * (labelled + 4));
+  x.begin = left + 14;
+  x.end = width - right - 14;
   y.begin = height - kBottom;
   y.end = kTop;
 
   std::string out;
   for (double tick : ticks(y, 6)) {
-    out += line_at(kLeft, y.at(tick), kWidth - right, y.at(tick), "class=\"grid\"");
-    out += text_at(kLeft - 6, y.at(tick) + 4, percent ? share(tick) : number(tick),
+    out += line_at(left, y.at(tick), width - right, y.at(tick), "class=\"grid\"");
+    out += text_at(left - 6, y.at(tick) + 4, percent ? share(tick) : number(tick),
                    " text-anchor=\"end\"");
   }
   const bool fraction = plot.x_title.find("share") != std::string::npos ||
                         plot.x_title.find("fraction") != std::string::npos;
-  double last_tick = -HUGE_VAL;
-  for (double tick : xs.size() < 9 ? std::vector<double>(xs.begin(), xs.end()) : ticks(x, 6)) {
+  double free = -HUGE_VAL;  // right of the last label
+  for (double tick : tick_places(plot, x, xs, narrow ? 4 : 6)) {
     const std::string label = fraction ? share(tick) : number(tick);
     out += line_at(x.at(tick), y.begin, x.at(tick), y.begin + 4, "class=\"axis\"");
-    const double half = kCharacter * static_cast<double>(label.size() + 1) / 2;
-    if (x.at(tick) - half < last_tick) continue;
-    last_tick = x.at(tick) + half;
+    const double half = kCharacter * static_cast<double>(label.size() + 2) / 2;
+    if (x.at(tick) - half < free) continue;
+    free = x.at(tick) + half;
     out += text_at(x.at(tick), y.begin + 18, label, " text-anchor=\"middle\"");
   }
-  out += line_at(kLeft, y.begin, kWidth - right, y.begin, "class=\"axis\"");
-  out += text_at((kLeft + kWidth - right) / 2, height - 8, plot.x_title,
+  out += line_at(left, y.begin, width - right, y.begin, "class=\"axis\"");
+  out += text_at((left + width - right) / 2, height - 8, plot.x_title,
                  " text-anchor=\"middle\" class=\"quiet\"");
 
   std::vector<Label> labels;
-  const auto count = static_cast<double>(plot.lines.size());
+  std::string behind, before;
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
     const Plot::Line& line = plot.lines[i];
+    const bool rule = is_rule(line), quiet = !ranks[i] && !rule;
     // Bars of several lines at one place stand side by side.
-    const double aside =
-        count > 1 ? (static_cast<double>(i) / (count - 1) - 0.5) * std::min(20.0, 2 * count) : 0;
+    const double aside = !ranks[i] || labelled < 2
+                             ? 0
+                             : (static_cast<double>(*ranks[i]) / (labelled - 1) - 0.5) *
+                                   std::min(20.0, 3 * labelled);
+    const std::string name = colour(ranks[i].value_or(0));
     std::string path, marks;
     std::optional<Label> end;
     for (const Plot::Point& p : line.points) {
       if (!shown(p)) continue;
-      const double px = is_rule(line) ? x.at(p.x) : x.at(p.x) + aside, py = y.at(p.y);
+      const double px = x.at(p.x) + aside, py = y.at(p.y);
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : " L", px, py);
       if (!end || px >= end->x) end = Label{px, py, py, i};
-      if (is_rule(line)) continue;
+      if (rule) continue;
       const Range bar = bar_of(p);
-      if (bar.high > bar.low) {
+      if (bar.high > bar.low && !quiet) {
         const double low = y.log ? std::max(bar.low, y.range.low) : bar.low;
         marks += line_at(px, y.at(low), px, y.at(bar.high),
-                         fmt::format("style=\"stroke:{}\" class=\"bar\"", colour(i)));
+                         fmt::format("style=\"stroke:{}\" class=\"bar\"", name));
       }
-      marks += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" style=\"fill:{}\"/>\n", px,
-                           py, line.points.size() > 200 ? 1.5 : 3.5, colour(i));
+      const double radius = line.points.size() > 200 ? 1.5 : quiet ? 2 : 3.5;
+      marks += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" {}/>\n", px, py, radius,
+                           quiet ? "class=\"rest\"" : fmt::format("style=\"fill:{}\"", name));
     }
     if (!end) continue;
-    if (is_rule(line)) {
-      out += line_at(kLeft, end->y, kWidth - right, end->y, "class=\"rule\"");
-      end->x = kWidth - right;
+    if (rule) {
+      before += line_at(left, end->y, width - right, end->y, "class=\"rule\"");
+      end->x = width - right;
     } else if (plot.kind == Plot::Kind::lines) {
-      out += fmt::format("<path d=\"{}\" fill=\"none\" {}/>\n", path, stroke(i));
+      path = fmt::format(
+          "<path d=\"{}\" fill=\"none\" {}/>\n", path,
+          quiet ? "class=\"rest\"" : fmt::format("style=\"stroke:{}\" stroke-width=\"2\"", name));
+      marks.insert(0, path);
     }
-    out += marks;
-    if (!line.name.empty()) labels.push_back(*end);
+    (quiet ? behind : before) +=
+        fmt::format("<g><title>{}</title>\n{}</g>\n", escape_html(line.name), marks);
+    if (quiet) {
+      ++grey;
+      grey_sum += end->y;
+      ++grey_count;
+    } else if (!line.name.empty()) {
+      labels.push_back(*end);
+    }
+  }
+  out += behind + before;
+  if (grey > 0) {
+    const double at = grey_sum / grey_count;
+    labels.push_back({width - right, at, at, plot.lines.size()});
   }
   spread(labels, kTop, y.begin, kLabel);
   for (const Label& label : labels) {
+    const double from = width - right + 4;
+    if (label.line == plot.lines.size()) {
+      out += text_at(from + 13, label.place + 4,
+                     fmt::format("{} other{}", grey, grey == 1 ? "" : "s"), " class=\"quiet\"");
+      continue;
+    }
     const Plot::Line& line = plot.lines[label.line];
-    const double from = kWidth - right + 4;
     if (plot.kind == Plot::Kind::lines) {
       out += line_at(label.x + 4, label.y, from + 10, label.place, "class=\"leader\"");
     }
     out += text_at(from + 13, label.place + 4, shortened(line.name, right - 18),
-                   is_rule(line) ? " class=\"strong\""
-                                 : fmt::format(" style=\"fill:{}\"", colour(label.line)));
+                   is_rule(line)
+                       ? " class=\"strong\""
+                       : fmt::format(" style=\"fill:{}\"", colour(ranks[label.line].value_or(0))));
   }
-  return svg(kWidth, height, plot.title, out);
+  return svg(width, height, plot.title, out);
 }
 
 // --- bars ---
 
-std::string bars(const Plot& plot) {
-  constexpr double kWidth = 560, kRow = 17, kRight = 64;
+std::string bars(const Plot& plot, bool narrow) {
+  constexpr double kRow = 17, kRight = 64;
+  const double width = narrow ? 350 : 560;
   std::size_t groups = plot.x_labels.size(), longest = 3;
   Axis x{{}, plot.log_y, 0, 0};
   for (const Plot::Line& line : plot.lines) {
@@ -293,9 +363,10 @@ std::string bars(const Plot& plot) {
     for (const std::string& label : plot.x_labels) longest = std::max(longest, label.size());
   }
   const double left =
-      std::min(200.0, 12 + kCharacter * static_cast<double>(std::min<std::size_t>(longest, 28)));
+      std::min(narrow ? 130.0 : 200.0,
+               12 + kCharacter * static_cast<double>(std::min<std::size_t>(longest, 28)));
   x.begin = left;
-  x.end = kWidth - kRight;
+  x.end = width - kRight;
   std::string out;
   double top = 16;
   for (std::size_t g = 0; g < groups; ++g) {
@@ -335,7 +406,7 @@ std::string bars(const Plot& plot) {
     out += text_at(left, top + 14, plot.y_title, " class=\"quiet\"");
     top += 18;
   }
-  return svg(kWidth, top + 8, plot.title, out);
+  return svg(width, top + 8, plot.title, out);
 }
 
 // --- heat maps ---
@@ -441,10 +512,10 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
-std::string chart_svg(const Plot& plot) {
+std::string chart_svg(const Plot& plot, bool narrow) {
   if (plot.kind == Plot::Kind::heat) return heat(plot);
   require(!plot.lines.empty(), "there is nothing to draw: no line has a point on these axes");
-  return plot.kind == Plot::Kind::bars ? bars(plot) : curves(plot);
+  return plot.kind == Plot::Kind::bars ? bars(plot, narrow) : curves(plot, narrow);
 }
 
 std::string heat_scale_svg(double low, double high) {

@@ -4,6 +4,7 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/fail.h"
@@ -77,7 +78,21 @@ std::size_t display_width(std::string_view text) {
 void Table::add(std::vector<std::string> cells) {
   require(cells.size() == columns_.size(), "a row of {} cells in a table of {} columns",
           cells.size(), columns_.size());
+  plain_.push_back(cells);
   rows_.push_back(std::move(cells));
+}
+
+Table::Cell::Cell(std::string shown, double value)
+    : text(std::move(shown)), plain(std::isfinite(value) ? fmt::format("{}", value) : "") {}
+
+void Table::add_cells(const std::vector<Cell>& cells) {
+  std::vector<std::string> shown, plain;
+  for (const Cell& cell : cells) {
+    shown.push_back(cell.text);
+    plain.push_back(cell.plain);
+  }
+  add(std::move(shown));
+  plain_.back() = std::move(plain);
 }
 
 std::vector<std::size_t> Table::widths() const {
@@ -199,7 +214,7 @@ std::string Table::to_csv() const {
   };
   for (std::size_t c = 0; c < columns_.size(); ++c) add(c, columns_[c].title);
   out += '\n';
-  for (const auto& row : rows_) {
+  for (const auto& row : plain_) {
     for (std::size_t c = 0; c < row.size(); ++c) add(c, row[c]);
     out += '\n';
   }

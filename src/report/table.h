@@ -23,8 +23,18 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
+  /// A cell with what CSV has in place of its text: a number with as many digits as it needs.
+  struct Cell {
+    Cell(std::string shown) : text(std::move(shown)), plain(text) {}
+    Cell(const char* shown) : Cell(std::string(shown)) {}
+    Cell(std::string shown, double value);
+    std::string text;
+    std::string plain;
+  };
+
   /// One cell a column.
   void add(std::vector<std::string> cells);
+  void add_cells(const std::vector<Cell>& cells);
   /// A blank line between the rows before and after.
   void add_gap() { gaps_.push_back(rows_.size()); }
   std::size_t rows() const { return rows_.size(); }
@@ -45,6 +55,7 @@ class Table {
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::vector<std::string>> plain_;  ///< for CSV; of each row
   std::vector<std::size_t> gaps_;
 };
 

@@ -94,6 +94,17 @@ std::string wrap_note(std::string_view note, std::size_t width) {
   return wrap(note, width, display_width(note.substr(0, indent)));
 }
 
+std::string wrap_lines(std::string_view text, std::size_t width) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out += wrap_note(text.substr(0, end), width);
+    if (end < text.size()) out += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 std::string terminal_text(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -18,6 +18,8 @@ std::string wrap(std::string_view text, std::size_t width, std::size_t indent = 
 
 /// Breaks "term   explanation" so that later lines stand below the explanation.
 std::string wrap_note(std::string_view note, std::size_t width);
+/// wrap_note() of each line of a text.
+std::string wrap_lines(std::string_view text, std::size_t width);
 
 /// The text as a terminal can show it: bytes that are not UTF-8, control characters but line ends
 /// and tabs, and marks that turn the direction of writing become \x1b or \u{202e}.

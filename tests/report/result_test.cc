@@ -77,6 +77,33 @@ TEST(Result, AsText) {
             "\nerror  is small\n");
 }
 
+TEST(Result, ANarrowTableKeepsWhatWasMeasured) {
+  Result r = small_result();
+  r.columns = {{"lines", "lines", Unit::count},     {"method", "method"},
+               {"kept", "kept", Unit::percent},     {"error", "error", Unit::number, "error_sd"},
+               {"entries", "entries", Unit::count}, {"bytes", "cache", Unit::bytes}};
+  for (Json& row : r.rows) row["lines"] = 200;
+  r.notes = {"error     is small", "entries   are many"};
+  EXPECT_EQ(r.to_text(45),
+            "A demonstration\n\n"
+            "lines  method   kept          error  entries\n"
+            "-----  ------  -----  -------------  -------\n"
+            "  200  a       50.0%  0.500 ± 0.125\n"
+            "  200  a       25.0%\n"
+            "\n"
+            "  200  b                       1.00\n"
+            "\nerror     is small\nentries   are many\n--wide   shows cache, too\n");
+  EXPECT_EQ(r.to_text(30),
+            "A demonstration\n\n"
+            "method   kept          error\n"
+            "------  -----  -------------\n"
+            "a       50.0%  0.500 ± 0.125\n"
+            "a       25.0%\n"
+            "\n"
+            "b                       1.00\n"
+            "\nerror     is small\n--wide   shows lines, entries,\n         cache, too\n");
+}
+
 TEST(Result, ColumnsOfPlainNumbersAreRightAligned) {
   Result r;
   r.columns = {{"x", "some x"}, {"y", "some y"}, {"z", "some z"}};
@@ -229,6 +256,100 @@ TEST(HtmlPage, LinesAreLabelledAndExactIsARule) {
   EXPECT_THAT(page, HasSubstr(">h2o</text>"));
   EXPECT_THAT(page, HasSubstr(">100%</text>"));  // an axis of shares
   EXPECT_THAT(page, HasSubstr("class=\"bar\""));
+}
+
+// Twenty methods: the best have labels and colours, the others are grey and have tooltips.
+TEST(HtmlPage, ManyLinesStayReadable) {
+  Result r = small_result();
+  Plot& plot = r.plots[0];
+  plot.x_title = "share of bytes kept";
+  plot.lines = {{"exact", {{0.0625, 0.98, 0, 0.9, 1}, {0.25, 0.98, 0, 0.9, 1}}},
+                {"storage", {{0.203125, 0.9, 0, 0.8, 1}}}};
+  for (int i = 0; i < 19; ++i) {
+    const double y = i < 3 ? 0.5 + 0.1 * i : 0.02;
+    plot.lines.push_back({"m" + std::to_string(i) + "m",
+                          {{0.0625, y, 0, y - 0.01, y + 0.01}, {0.25, y, 0, y - 0.01, y + 0.01}}});
+  }
+  const std::string page = html_page("t", {r});
+  for (const char* broad : {"<svg class=\"broad\"", "<svg class=\"narrow\""}) {
+    const std::size_t begin = page.find(broad);
+    const std::string svg = page.substr(begin, page.find("</svg>", begin) - begin);
+    for (const char* label :
+         {">exact<", ">storage<", ">m0m</text>", ">m2m</text>", ">16 others<"}) {
+      EXPECT_THAT(svg, HasSubstr(label)) << broad;
+    }
+    // Sixteen equal ones: nothing sets any of them apart.
+    EXPECT_THAT(svg, Not(HasSubstr(">m3m</text>")));
+    EXPECT_THAT(svg, HasSubstr("<title>m3m</title>"));
+    EXPECT_THAT(svg, HasSubstr(">6.25%</text>"));
+    EXPECT_THAT(svg, HasSubstr(">25%</text>"));
+    EXPECT_THAT(svg, Not(HasSubstr(">20.31%</text>")));  // beside 25%
+    for (const char* colour : {"--s0", "--s1", "--s2", "--s3"}) EXPECT_THAT(svg, HasSubstr(colour));
+    EXPECT_THAT(svg, Not(HasSubstr("--s4")));
+  }
+  // Where y is an error, the lowest are best.
+  for (Plot::Line& line : plot.lines) {
+    for (Plot::Point& p : line.points) p.low = p.high = NAN;
+  }
+  plot.lines.back().points[0].y = plot.lines.back().points[1].y = 0.001;
+  plot.y_title = "relative error";
+  EXPECT_THAT(html_page("t", {r}), HasSubstr(">m18m</text>"));
+}
+
+TEST(HtmlPage, SaysWhatWasAskedAndNoMore) {
+  Result r = small_result();
+  r.settings = {{"model", "models/mini.gguf"}, {"samples", 1}, {"question_later", true}};
+  r.rows = {{{"method", "exact"}}};
+  EXPECT_THAT(
+      html_page("t", {r}),
+      HasSubstr("<p>The model mini.gguf was asked 1 question of “A demonstration”: with the "
+                "exact key-value cache.</p>\n</div>"));
+  r.settings["samples"] = 2;
+  r.rows = {{{"method", "h2o"}}, {{"method", "exact:type=q2"}, {"storage_only", true}}};
+  Result other = r;
+  other.title = "Another";
+  EXPECT_THAT(
+      html_page("t", {r, other}),
+      HasSubstr("2 questions of “A demonstration” and 2 questions of “Another”: with a method "
+                "that keeps a part of it and with all of it in fewer bits.</p>\n<p>No method"));
+}
+
+TEST(HtmlPage, TheVerdictSinglesNoneOfManyOut) {
+  Result r = small_result();
+  r.columns = {{"method", "method"}, {"score", "accuracy", Unit::percent}};
+  r.rows = {{{"method", "exact"}, {"score", 1}}};
+  for (const auto& [name, score] : std::vector<std::pair<std::string, double>>{
+           {"a", 0.9}, {"b", 0.5}, {"c", 0.4}, {"d", 0}, {"e", 0}}) {
+    r.rows.push_back({{"method", name}, {"share", 0.25}, {"score", score}});
+  }
+  EXPECT_THAT(html_page("t", {r}), HasSubstr("c 40.0%; last 2 methods with 0.00% each."));
+  r.rows.pop_back();
+  EXPECT_THAT(html_page("t", {r}), HasSubstr("c 40.0%; last d 0.00%."));
+}
+
+// The text opens on a method that lost the answer's place, beside one of that size that kept it.
+TEST(HtmlPage, OpensOnALoss) {
+  Result r = small_result();
+  r.kept = {{"question", "Which number?"},
+            {"expected", "42"},
+            {"pieces", {"It is ", "day. ", "The ", "number ", "is ", "42.", " Bye", " all"}},
+            {"layers", 1},
+            {"kv_heads", 1},
+            {"methods", Json::array()}};
+  const auto add = [&](const char* name, int score, const char* kept) {
+    r.kept["methods"].push_back(
+        {{"name", name}, {"answer", "x"}, {"score", score}, {"kept", {kept}}});
+  };
+  add("exact", 1, "ff");
+  add("exact:type=int4", 1, "ff");
+  add("good 1/4 of bytes", 1, "3c");
+  add("good 1/8 of bytes", 1, "38");
+  add("lost 1/4 of bytes", 0, "c0");
+  add("poor 1/8 of bytes", 0, "13");
+  const std::string page = html_page("t", {r});
+  EXPECT_THAT(page, HasSubstr("<option value=\"5\" selected>poor 1/8 of bytes<"));
+  EXPECT_THAT(page, HasSubstr("value=\"3\">good 1/8 of bytes</button> kept 75.0% of the answer"));
+  EXPECT_THAT(page, HasSubstr("value=\"5\">poor 1/8 of bytes</button> kept 25.0% of the answer"));
 }
 
 TEST(HtmlPage, WithoutResults) { EXPECT_THAT(html_page("t", {}), HasSubstr("<h1>t</h1>")); }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "report/terminal.h"
@@ -47,6 +48,15 @@ TEST(Table, WithoutRows) {
 TEST(Table, RefusesRowsOfAnotherLength) {
   Table table({{"a"}, {"b"}});
   EXPECT_EQ(test::error_of([&] { table.add({"1"}); }), "a row of 1 cells in a table of 2 columns");
+}
+
+TEST(Table, CsvHasPlainNumbers) {
+  Table table({{"part"}, {"share", Align::right}});
+  table.add_cells({"sink", {"13.7%", 0.13671875}});
+  table.add_cells({std::string("window"), {"–", NAN}});
+  table.add({"1,234", "x"});
+  EXPECT_EQ(table.to_csv(), "part,share\nsink,0.13671875\nwindow,\n\"1,234\",x\n");
+  EXPECT_THAT(table.to_string(), ::testing::HasSubstr("sink    13.7%\n"));
 }
 
 TEST(Table, FitsAWidth) {
