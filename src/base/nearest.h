@@ -32,7 +32,8 @@ template <typename Names>
 std::string nearest(std::string_view name, const Names& known) {
   std::string best;
   std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
-  if (name.size() < 2) return best;
+  constexpr std::size_t kLongest = 100;  // of a name that someone types
+  if (name.size() < 2 || name.size() > kLongest) return best;
   for (const auto& candidate : known) {
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < least) {

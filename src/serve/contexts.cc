@@ -18,6 +18,11 @@
 #include "serve/fields.h"
 
 namespace ballast::serve {
+namespace {
+
+constexpr std::string_view kBegin = "ctx_";  ///< of ids, and of their files' names
+
+}
 
 std::string new_id(const std::string& prefix) {
   static constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -64,7 +69,10 @@ void SharedFolder::open(const std::filesystem::path& folder) {
   const bool alone = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   if (alone) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() == ".partial") std::filesystem::remove(entry.path(), error);
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(kBegin) && name.ends_with(".partial")) {  // others may write here too
+        std::filesystem::remove(entry.path(), error);
+      }
     }
   }
   // Waits at most for another server's start. Without locks no one ever takes itself to be alone.
@@ -113,7 +121,7 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
 }
 
 ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
-  info.id = new_id("ctx_");
+  info.id = new_id(std::string(kBegin));
   if (!folder_.empty()) {
     // The cache comes last: a context exists once its cache does.
     const Json json = {{"name", info.name},

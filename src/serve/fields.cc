@@ -8,7 +8,7 @@
 namespace ballast::serve {
 namespace {
 
-constexpr std::size_t kValues = 1'000'000, kFields = 1024;
+constexpr std::size_t kValues = 1'000'000;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ std::string shown(const Json& value) {
 Json parse_object(std::string_view text) {
   Json json;
   try {
-    json = parse_json_text<Json>(text, "the body", {.values = kValues, .fields = kFields});
+    json = parse_json_text<Json>(text, "the body", {.values = kValues, .fields = kMostFields});
   } catch (const Error& error) {
     throw ApiError(400, "invalid_json", error.what());
   }

@@ -24,6 +24,12 @@ constexpr std::array kTypes = {"object", "array", "string", "number", "integer",
 constexpr std::array kAnnotations = {"title",    "description", "default",  "examples",
                                      "$comment", "deprecated",  "readOnly", "writeOnly"};
 
+/// Where a part of a schema stands, for messages, in at most some 400 bytes.
+std::string shortened(const std::string& where) {
+  constexpr std::size_t kLongest = 400;
+  return where.size() <= kLongest ? where : to_utf8(where.substr(0, kLongest - 3)) + "...";
+}
+
 std::string dump(const Json& value) { return value.dump(-1, ' ', false); }
 
 /// Whether a value is of a type of JSON Schema.
@@ -89,7 +95,8 @@ class Compiler {
     f.end();
   }
 
-  Id schema(const Json& json, const std::string& where) {
+  Id schema(const Json& json, const std::string& place) {
+    const std::string where = shortened(place);
     if (json == true) return JsonGrammar::kAny;
     if (level_ == kLevels) refuse(where, "{}: schemas nest deeper than {}", where, kLevels);
     ++level_;
@@ -147,6 +154,9 @@ class Compiler {
                fmt::join(kTypes, ", "));
       }
       out.push_back(one.get<std::string>());
+      if (std::ranges::count(out, out.back()) > 1) {
+        refuse(f.full("type"), "{}: {} stands twice", f.full("type"), shown(one));
+      }
     }
     if (out.empty()) refuse(f.full("type"), "{}: no type is given", f.full("type"));
     return out;
@@ -164,8 +174,8 @@ class Compiler {
       const bool typed = types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
                            return is_of(value, type);
                          });
-      const bool listed =
-          several == nullptr || std::ranges::find(*several, value) != several->end();
+      const bool listed = one == nullptr || several == nullptr ||
+                          std::ranges::find(*several, value) != several->end();
       if (typed && listed) out.literals.push_back(dump(value));
     }
     if (out.literals.empty()) {
@@ -207,12 +217,15 @@ class Compiler {
     if (required != nullptr && !required->is_array()) {
       refuse(needed, "{}: {} is not an array of names", needed, shown(*required));
     }
+    std::map<std::string_view, std::size_t> places;
+    for (std::size_t i = 0; i < out.properties.size(); ++i) places[out.properties[i].key] = i;
     for (const Json& name : required != nullptr ? *required : Json::array()) {
-      const auto at = std::ranges::find(out.properties, dump(name), &JsonGrammar::Property::key);
-      if (!name.is_string() || at == out.properties.end()) {
+      const auto at = name.is_string() ? places.find(dump(name)) : places.end();
+      if (at == places.end()) {
         refuse(needed, "{}: {} is not the name of a property", needed, shown(name));
       }
-      out.required[static_cast<std::size_t>(at - out.properties.begin())] = true;
+      if (out.required[at->second]) refuse(needed, "{}: {} stands twice", needed, shown(name));
+      out.required[at->second] = true;
     }
     if (std::ranges::count(out.required, false) > static_cast<std::ptrdiff_t>(kChoices)) {
       refuse(all, "{}: more than {} that are not required", all, kChoices);

@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint64_t kMostTokens = 1 << 30;
 constexpr std::size_t kMostStops = 16;
+/// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
+constexpr std::size_t kMostArguments = std::size_t{1} << 20;
+constexpr std::size_t kLongestMethod = 1000;
 
 /// Runs what throws Error about the field `param`.
 template <typename Action>
@@ -22,7 +25,9 @@ auto naming(const std::string& param, Action&& action) {
   try {
     return action();
   } catch (const Error& error) {
-    refuse(param, "{}: {}", param, error.what());
+    const bool limit = error.code() == ErrorCode::over_limit;
+    throw ApiError(400, limit ? "context_length_exceeded" : "invalid_value",
+                   fmt::format("{}: {}", param, error.what()), param);
   }
 }
 
@@ -68,8 +73,8 @@ std::string content_of(Fields& message, const std::string& where, bool calls) {
 }
 
 /// tool_calls of a message for the template. Clients write arguments as text, templates want them
-/// as they are.
-Json calls_of(const Json& calls, const std::string& where) {
+/// as they are. `room`: bytes of arguments that may still come.
+Json calls_of(const Json& calls, const std::string& where, std::size_t& room) {
   if (!calls.is_array()) refuse(where, "{}: {} is not an array of calls", where, shown(calls));
   Json out = Json::array();
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -83,8 +88,15 @@ Json calls_of(const Json& calls, const std::string& where) {
     Fields about(*function, place + "function.");
     if (!about.text("name")) refuse(place + "function.name", "{}function.name is missing", place);
     if (const auto text = about.text("arguments")) {
+      if (text->size() > room) {
+        refuse(about.full("arguments"),
+               "{}: the arguments of all calls take more than {} bytes; leave out early messages",
+               about.full("arguments"), kMostArguments);
+      }
+      room -= text->size();
       try {
-        call["function"]["arguments"] = parse_json_text<Json>(*text, place);
+        call["function"]["arguments"] =
+            parse_json_text<Json>(*text, place, {.fields = kMostFields});
       } catch (const Error&) {  // a model may have written anything
       }
     }
@@ -128,6 +140,7 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     refuse("messages", "messages: an array of at least one message is needed");
   }
   std::vector<ChatMessage> out;
+  std::size_t room = kMostArguments;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string where = fmt::format("messages[{}].", i);
     Fields message((*list)[i], where);
@@ -141,7 +154,7 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     Json more = Json::object();
     const Json* calls = role == "assistant" ? message.find("tool_calls") : nullptr;
     if (calls != nullptr && !calls->empty()) {
-      more["tool_calls"] = calls_of(*calls, where + "tool_calls");
+      more["tool_calls"] = calls_of(*calls, where + "tool_calls", room);
     }
     if (role == "tool") {
       for (const char* name : {"tool_call_id", "name"}) {
@@ -306,6 +319,10 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
   CacheOptions out = standard;
   const Json* bytes = f.find("bytes");
   const auto method = f.text("method");
+  if (method && method->size() > kLongestMethod) {
+    refuse("cache.method", "cache.method: {} is longer than {} bytes", shown(Json(*method)),
+           kLongestMethod);
+  }
   const auto protocol = f.text("protocol"), positions = f.text("positions");
   const auto type = f.text("type"), key_type = f.text("key_type"),
              value_type = f.text("value_type");

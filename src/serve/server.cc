@@ -27,6 +27,9 @@ using namespace std::chrono_literals;
 /// Seconds for a request's body, and bytes a second that are added to them.
 constexpr double kBodySeconds = 20, kBodyRate = 1 << 20;
 
+/// Of one text; no model here has room for as many.
+constexpr std::size_t kMostTokens = std::size_t{1} << 20;
+
 /// A line of JSON; bytes that are not UTF-8 are replaced.
 std::string line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -81,12 +84,12 @@ struct ClientLeft {};
 struct Server::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const ServerOptions& options)
       : model(model),
-        tokenizer(tokenizer),
+        tokenizer(tokenizer.limited(std::max(kMostTokens, model.config().max_positions))),
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
         limits{options.name, options.slots, options.max_tokens, options.cache},
-        scheduler(model, tokenizer, {options.slots, options.queue, options.patience}, memory,
+        scheduler(model, this->tokenizer, {options.slots, options.queue, options.patience}, memory,
                   contexts, metrics) {}
 
   Memory& memory_for_contexts() {
@@ -129,7 +132,7 @@ struct Server::Impl {
   }
 
   const Model& model;
-  const Tokenizer& tokenizer;
+  const Tokenizer tokenizer;
   ServerOptions o;
   std::vector<std::string> refused;
   Memory memory;

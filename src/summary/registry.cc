@@ -11,6 +11,7 @@
 #include "ballast/summary.h"
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "base/printable.h"
 
 namespace ballast {
 namespace {
@@ -77,7 +78,8 @@ const MethodInfo& find_method(std::string_view name) {
   for (const MethodInfo* method : methods()) {
     if (plain(method->name) == plain(name)) return *method;
   }
-  fail("unknown method '{}'{}; known: {}", name, did_you_mean(name, known), fmt::join(known, ", "));
+  fail("unknown method '{}'{}; known: {}", printable(name), did_you_mean(name, known),
+       fmt::join(known, ", "));
 }
 
 void register_method(const MethodInfo& info) {

@@ -425,6 +425,8 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
            {"b":{"$ref":"#/$defs/a"}}}}})",
        "s.$defs.a.properties.b.$ref"},
+      {R"({"type":["object","object"]})", "s.type"},
+      {R"({"type":"object","properties":{"a":true},"required":["a","a"]})", "s.required"},
       {chain.dump(), "s.$defs.64"},
       {wide.dump(), "s.properties"},
   };
@@ -437,6 +439,26 @@ TEST(JsonSchema, RefusesByName) {
       EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
       EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
     }
+  }
+}
+
+// Compared each with each, the values would take minutes; a place that grew with each of the names
+// would take hundreds of megabytes.
+TEST(JsonSchema, LongListsAndNamesCostWhatTheyHold) {
+  Ordered values = Ordered::array();
+  for (int i = 0; i < 400'000; ++i) values.push_back(i);
+  const Ordered many = {{"type", "object"}, {"properties", {{"a", {{"enum", values}}}}}};
+  EXPECT_NE(compile_schema(many, "s"), nullptr);
+  Ordered deep = {{"type", "date"}};
+  for (int i = 0; i < 40; ++i) {
+    deep = {{"type", "object"}, {"properties", {{std::string(100'000, 'k'), deep}}}};
+  }
+  try {
+    compile_schema(deep, "s");
+    ADD_FAILURE();
+  } catch (const serve::ApiError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("\"date\""));
+    EXPECT_LT(std::string(error.what()).size(), 1000u);
   }
 }
 

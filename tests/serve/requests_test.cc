@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "report/json.h"
 #include "serve/api_error.h"
 #include "serve/client.h"
 
@@ -60,6 +61,17 @@ TEST_F(ServeTools, ReachTheTemplate) {
               testing::StartsWith("<user>"));
 }
 
+TEST_F(ServeTools, ArgumentsHaveASizeInAll) {
+  const auto body = [](std::size_t bytes) {
+    const Ordered call = {{"type", "function"},
+                          {"function", {{"name", "f"}, {"arguments", std::string(bytes, '[')}}}};
+    const Ordered answer = {{"role", "assistant"}, {"tool_calls", {call, call}}};
+    return Ordered({{"messages", {{{"role", "user"}, {"content", "x"}}, answer}}}).dump();
+  };
+  EXPECT_EQ(param_of(body(600'000)), "messages[1].tool_calls[1].function.arguments");
+  EXPECT_THAT(param_of(body(500'000)), testing::StartsWith("none"));
+}
+
 TEST_F(ServeTools, AreRefusedByName) {
   const std::string ask = R"({"messages":[{"role":"user","content":"x"}],)";
   EXPECT_EQ(param_of(ask + R"("tools":3})"), "tools");
@@ -72,6 +84,29 @@ TEST_F(ServeTools, AreRefusedByName) {
             "messages[0].tool_calls[0].function");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})"),
             "messages[0].tool_calls");
+}
+
+TEST(ServeRequests, LongNamesAreShortened) {
+  const std::string name(5'000'000, 'x');
+  try {
+    const ballast::Json cache = {{"method", name}};
+    serve::parse_cache(&cache, {});
+    ADD_FAILURE();
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.to_json()["error"]["param"], "cache.method");
+    EXPECT_LT(std::string(error.what()).size(), 200u);
+  }
+}
+
+TEST(ServeRequests, ATextOfMoreTokensThanAnyModelHasIsRefusedEarly) {
+  const TestServer server;
+  std::string text;
+  for (int i = 0; i < 600'000; ++i) text += "a b ";
+  const Reply prompt = server.post("/v1/completions", {{"prompt", text}});
+  EXPECT_EQ(prompt.status, 400);
+  EXPECT_EQ(prompt.code(), "context_length_exceeded");
+  EXPECT_THAT(prompt.body, HasSubstr("more than 1048576 tokens"));
+  EXPECT_EQ(server.post("/tokenize", {{"content", text}}).status, 400);
 }
 
 }  // namespace

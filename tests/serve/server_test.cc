@@ -533,11 +533,14 @@ TEST_F(ServeContexts, OfAnotherModelAndDamagedOnesAreLeftOut) {
 TEST_F(ServeContexts, ServersThatShareAFolderLeaveEachOthersFilesAlone) {
   const std::filesystem::path left = options_.cache_dir / "ctx_left.cache.1.partial";
   const std::filesystem::path written = options_.cache_dir / "ctx_new.cache.2.partial";
+  const std::filesystem::path other = options_.cache_dir / "synth.safetensors.3.partial";
   std::filesystem::create_directories(options_.cache_dir);
   write_text(left, "x");
+  write_text(other, "x");
   {
     const TestServer first(options_);
     EXPECT_FALSE(std::filesystem::exists(left));  // its writer is gone
+    EXPECT_TRUE(std::filesystem::exists(other));  // of another command
     write_text(written, "x");                     // as the first server does
     const std::string id = read(first, {{"text", document(5)}})["id"];
     const TestServer second(options_);

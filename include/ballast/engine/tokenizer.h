@@ -96,6 +96,10 @@ class Tokenizer {
   /// Throws Error if the parts of the vocabulary do not fit together.
   explicit Tokenizer(Vocabulary vocabulary);
 
+  /// The same, but encode() throws Error (over_limit) for a text of more than `most` tokens, soon
+  /// after that many: what a stranger may send.
+  Tokenizer limited(std::size_t most) const;
+
   std::size_t size() const;
   /// The vocabulary without its merges, which are held in another form.
   const Vocabulary& vocabulary() const;
@@ -120,6 +124,7 @@ class Tokenizer {
   friend class TokenStream;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
+  std::size_t most_ = static_cast<std::size_t>(-1);
 };
 
 /// Text of tokens that arrive one by one. What comes out is always valid UTF-8 and never ends

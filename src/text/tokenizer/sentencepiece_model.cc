@@ -217,8 +217,8 @@ std::size_t SentencePieceModel::next_cut(std::string_view text, std::size_t at) 
   return std::min(at, text.size());
 }
 
-void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out,
-                                std::size_t part) const {
+void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out, std::size_t part,
+                                const std::function<void()>& after_part) const {
   std::vector<int> ids, again;
   const auto encode_part = [&](std::string_view piece, std::vector<int>& found) {
     const auto status = processor_->Encode(piece, &found);
@@ -240,6 +240,7 @@ void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out,
       return;
     }
     out.insert(out.end(), ids.begin() + static_cast<std::ptrdiff_t>(again.size()), ids.end());
+    after_part();
     if (end == text.size()) return;
     const bool at_space = is_between_words(text, end);
     repeated = at_space ? 0 : character_before(text, end).size();

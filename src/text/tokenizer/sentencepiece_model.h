@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ namespace ballast {
 
 class SentencePieceModel {
  public:
+  static constexpr std::size_t kPart = std::size_t{1} << 16;
+
   /// `serialized` is the content of a .model file. Throws Error that names `source`.
   SentencePieceModel(const std::string& serialized, const std::string& source);
   ~SentencePieceModel();
@@ -33,8 +36,10 @@ class SentencePieceModel {
   /// the whole text, but that a unigram model's choice between ways of nearly one score may be the
   /// better one: the library adds up the scores of all pieces before in float32. Where a model has
   /// pieces or rules that can cross, or a text no such place, the text is not cut.
-  void encode(std::string_view text, std::vector<Token>& out,
-              std::size_t part = std::size_t{1} << 16) const;
+  /// `after_part`: called after each; it may throw.
+  void encode(
+      std::string_view text, std::vector<Token>& out, std::size_t part = kPart,
+      const std::function<void()>& after_part = [] {}) const;
 
   /// The first place at `at` or behind where a text may be cut; the text's size where there is
   /// none.

@@ -135,7 +135,9 @@ Splitter make_splitter(Vocabulary& vocabulary) {
 struct Tokenizer::Impl {
   explicit Impl(Vocabulary given);
 
-  void encode_text(std::string_view text, bool first, std::vector<Token>& out) const;
+  void encode_text(std::string_view text, bool first, std::size_t most,
+                   std::vector<Token>& out) const;
+  void check_size(std::size_t tokens, std::size_t most) const;
   std::string normalize(std::string_view text, bool first) const;
   void split(std::string_view text, const std::function<void(std::string_view)>& word) const;
   void append_text(Token token, const DecodeOptions& options, bool& at_start,
@@ -203,9 +205,17 @@ void Tokenizer::Impl::split(std::string_view text,
   });
 }
 
-void Tokenizer::Impl::encode_text(std::string_view text, bool first,
+void Tokenizer::Impl::check_size(std::size_t tokens, std::size_t most) const {
+  require(tokens <= most, ErrorCode::over_limit, "the text has more than {} tokens; shorten it",
+          most);
+}
+
+void Tokenizer::Impl::encode_text(std::string_view text, bool first, std::size_t most,
                                   std::vector<Token>& out) const {
-  if (library) return library->encode(text, out);
+  if (library) {
+    return library->encode(text, out, SentencePieceModel::kPart,
+                           [&] { check_size(out.size(), most); });
+  }
   const std::string normal = normalize(text, first);
   // Words repeat: their ids are copied from the first occurrence.
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
@@ -215,11 +225,12 @@ void Tokenizer::Impl::encode_text(std::string_view text, bool first,
       if (const auto found = seen.find(word); found != seen.end()) {
         const auto [begin, count] = found->second;
         for (std::size_t i = begin; i < begin + count; ++i) out.push_back(Token{out[i]});
-        return;
+        return check_size(out.size(), most);
       }
     }
     const std::size_t begin = out.size();
     words->encode(word, out);
+    check_size(out.size(), most);
     if (cached) seen.emplace(word, std::pair(begin, out.size() - begin));
   });
 }
@@ -249,6 +260,12 @@ void Tokenizer::Impl::append_text(Token token, const DecodeOptions& options, boo
 Tokenizer::Tokenizer(Vocabulary vocabulary)
     : impl_(std::make_shared<const Impl>(std::move(vocabulary))) {}
 
+Tokenizer Tokenizer::limited(std::size_t most) const {
+  Tokenizer out = *this;
+  out.most_ = most;
+  return out;
+}
+
 std::size_t Tokenizer::size() const { return impl_->texts.size(); }
 
 const Vocabulary& Tokenizer::vocabulary() const { return impl_->vocabulary; }
@@ -262,10 +279,12 @@ std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions&
   impl.special.split(text, options.parse_special, [&](SpecialTokens::Part part) {
     if (part.token != kNoToken) {
       out.push_back(part.token);
+      impl.check_size(out.size(), most_);
     } else {
-      impl.encode_text(part.text, part.text.data() == text.data(), out);
+      impl.encode_text(part.text, part.text.data() == text.data(), most_, out);
     }
   });
+  impl.check_size(out.size(), most_);
   if (options.add_special && impl.vocabulary.add_eos) out.push_back(impl.vocabulary.eos);
   return out;
 }

@@ -234,6 +234,18 @@ TEST(SentencePiece, TextsAreCutWhereNoPieceCrosses) {
   EXPECT_EQ(cut("文文"), 6u);
 }
 
+TEST(SentencePiece, WhatEndsAfterAPartEndsTheRest) {
+  const SentencePieceModel model(
+      serialize(parts_of(test::score_vocabulary({{"\u2581", -9}, {"文", -8}}, true))), "test");
+  Ids ids;
+  std::size_t parts = 0;
+  const auto end = [&] {
+    if (++parts == 2) throw Error("enough");
+  };
+  EXPECT_THROW(model.encode("文文文文文文文文", ids, 6, end), Error);
+  EXPECT_EQ(ids, (Ids(4, ids.back())));
+}
+
 // Whole, the library takes 140 MB for this text. Run alone, as ctest does, the test sees its
 // own peak.
 TEST(SentencePiece, ALongTextWithoutSpacesTakesLittleMemory) {

@@ -54,6 +54,28 @@ TEST(Tokenizer, MergesByScore) {
   EXPECT_EQ(t.decode(Ids{id("\u2581ab")}, {.text_start = false}), " ab");
 }
 
+TEST(Tokenizer, ALimitedOneRefusesLongTexts) {
+  Vocabulary marked = small_bytes();
+  marked.pieces.push_back("<m>");
+  marked.types.push_back(TokenType::control);
+  const EncodeOptions marks{.parse_special = true};
+  const Tokenizer bytes(marked), scores(small_scores());
+  for (const Tokenizer& t : {bytes, scores}) {
+    for (const char* text : {"he ab hex", "ab ab ab ab ab", "<m><m><m>", "a<m>", ""}) {
+      const Ids ids = t.encode(text, marks);
+      EXPECT_EQ(t.limited(ids.size()).encode(text, marks), ids);
+      if (ids.empty()) continue;
+      try {
+        t.limited(ids.size() - 1).encode(text, marks);
+        ADD_FAILURE() << text;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::over_limit);
+        EXPECT_THAT(e.what(), HasSubstr(std::to_string(ids.size() - 1) + " tokens"));
+      }
+    }
+  }
+}
+
 TEST(Tokenizer, WritesARunOfWhatItDoesNotKnowAsOneToken) {
   const Tokenizer t(small_scores(false));
   EXPECT_EQ(t.encode("aéèb"), (Ids{t.find("a"), 0, t.find("b")}));
