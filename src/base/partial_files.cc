@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <mutex>
 
 namespace ballast {
 namespace {
@@ -19,7 +21,19 @@ struct Slot {
 std::array<Slot, 16> partial_files;
 static_assert(std::atomic<char*>::is_always_lock_free, "a signal handler uses it");
 
+std::atomic<const char*> resumable{};
+
 }  // namespace
+
+void set_resumable_file(const std::string& path) {
+  // Nothing is freed: the handler may be reading a path that is replaced.
+  static std::mutex mutex;
+  static std::deque<std::string>& paths = *new std::deque<std::string>;
+  const std::lock_guard lock(mutex);
+  resumable = path.empty() ? nullptr : paths.emplace_back(path).c_str();
+}
+
+const char* resumable_file() noexcept { return resumable; }
 
 int note_partial_file(const std::string& path) {
   char* copy = ::strdup(path.c_str());

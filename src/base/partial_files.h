@@ -1,4 +1,5 @@
-// The unfinished files of this process, which a signal handler removes.
+// The unfinished files of this process: a signal handler removes them, or names the one from which
+// the same command goes on.
 #pragma once
 
 #include <string>
@@ -14,5 +15,11 @@ void forget_partial_file(int note);
 
 /// Removes every registered file. Safe in a signal handler.
 void remove_partial_files() noexcept;
+
+/// Sets the file that stays when the command ends early, because the same command goes on from it;
+/// empty: none.
+void set_resumable_file(const std::string& path);
+/// nullptr: none. Safe in a signal handler.
+const char* resumable_file() noexcept;
 
 }  // namespace ballast

@@ -115,8 +115,12 @@ void TableOutput::open() {
   markdown_.open();
 }
 
+void TableOutput::say(std::string_view text) const {
+  if (this->text()) print(wrap_lines(text, terminal_width()));
+}
+
 void TableOutput::show(const Table& table) {
-  say(table.to_string(terminal_width()));
+  if (text()) print(table.to_string(terminal_width()));
   csv_text_ += (csv_text_.empty() ? "" : "\n") + table.to_csv();
   markdown_text_ += (markdown_text_.empty() ? "" : "\n") + table.to_markdown();
 }

@@ -130,10 +130,9 @@ class TableOutput {
   void open();
   /// Whether text goes to standard output.
   bool text() const { return json_.text() && csv_.text() && markdown_.text(); }
-  /// Prints what stands around tables; CSV and Markdown have the tables alone.
-  void say(std::string_view text) const {
-    if (this->text()) print(text);
-  }
+  /// Prints what stands around tables, in lines that fit the terminal; CSV and Markdown have the
+  /// tables alone.
+  void say(std::string_view text) const;
   void show(const Table& table);
   /// Writes the formats that are wanted; in CSV and Markdown a blank line parts tables.
   void finish(const Json& json);

@@ -118,21 +118,22 @@ void run(Options& o) {
   }
   if (o.json.text()) {
     const KvShape& s = source.shape();
-    print(fmt::format("{}: {} tokens, {} KV heads a layer, {}, {}\n\n", o.file,
-                      format_count(s.tokens), s.kv_heads, result.cache.options().policy.to_string(),
-                      o.protocol));
+    const auto say = [](std::string_view text) { print(wrap_lines(text, terminal_width())); };
+    say(fmt::format("{}: {} tokens, {} KV heads a layer, {}, {}\n\n", o.file,
+                    format_count(s.tokens), s.kv_heads, result.cache.options().policy.to_string(),
+                    o.protocol));
     print_layers(source, result);
     print_bytes(result.cache.bytes(), exact_bytes(s));
-    print(
+    say(
         fmt::format("error      ‖Z - exact‖ / ‖exact‖ (Frobenius), mean over query heads, of the "
                     "last {} queries asked again at the end\n",
                     result.queries));
     if (!result.scores.empty()) {
-      print(fmt::format("scores     {}\n", result.scores == "self-attention"
-                                               ? "self-attention: the file has none of this kind"
-                                               : result.scores + ", of a second reading"));
+      say(fmt::format("scores     {}\n", result.scores == "self-attention"
+                                             ? "self-attention: the file has none of this kind"
+                                             : result.scores + ", of a second reading"));
     }
-    for (const std::string& report : result.cache.reports()) print(report + "\n");
+    for (const std::string& report : result.cache.reports()) say(report + "\n");
     if (!o.out.empty()) print(fmt::format("kept entries: {}\n", o.out));
     if (!o.save_cache.empty()) print(fmt::format("saved cache: {}\n", o.save_cache));
   }

@@ -15,6 +15,7 @@
 #include "cli/inspect_model.h"
 #include "eval/data/kv_file.h"
 #include "eval/single_layer/kv_stats.h"
+#include "formats/sniff.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -29,6 +30,17 @@ bool begins_with(const std::string& path, std::string_view magic) {
   const MappedFile file{path};
   return file.bytes().size() >= magic.size() &&
          std::memcmp(file.bytes().data(), magic.data(), magic.size()) == 0;
+}
+
+// --- cells of tables ---
+
+using Cell = Table::Cell;
+
+Cell count_cell(std::size_t n) { return {format_count(n), static_cast<double>(n)}; }
+Cell number_cell(double x) { return {format_number(x), x}; }
+Cell percent_cell(double x) { return {format_percent(x), x}; }
+Cell bytes_cell(std::size_t n) {
+  return {format_bytes(static_cast<double>(n)), static_cast<double>(n)};
 }
 
 // --- what layers hold ---
@@ -69,8 +81,8 @@ void show_norms(TableOutput& out, const LayerNumbers& numbers,
   for (std::size_t l = 0; l < stats.size(); ++l) {
     if (l > 0) table.add_gap();
     auto add = [&](const char* name, const Moments& m) {
-      table.add({std::to_string(numbers[l]), name, format_number(m.mean),
-                 format_number(m.deviation), format_number(m.largest)});
+      table.add_cells({std::to_string(numbers[l]), name, number_cell(m.mean),
+                       number_cell(m.deviation), number_cell(m.largest)});
     };
     if (stats[l].query_norm.mean > 0) add("queries", stats[l].query_norm);
     add("keys", stats[l].key_norm);
@@ -89,9 +101,9 @@ void show_clusters(TableOutput& out, const LayerNumbers& numbers,
   }
   Table table(columns);
   for (std::size_t l = 0; l < stats.size(); ++l) {
-    std::vector<std::string> row = {std::to_string(numbers[l])};
-    for (double r : stats[l].radius) row.push_back(format_number(r));
-    table.add(std::move(row));
+    std::vector<Cell> row = {std::to_string(numbers[l])};
+    for (double r : stats[l].radius) row.push_back(number_cell(r));
+    table.add_cells(row);
   }
   out.show(table);
   out.say(
@@ -109,8 +121,8 @@ void show_attention(TableOutput& out, const LayerNumbers& numbers,
                {"effective tokens", Align::right}});
   for (std::size_t l = 0; l < stats.size(); ++l) {
     const KvLayerStats& s = stats[l];
-    table.add({std::to_string(numbers[l]), format_percent(s.first4), format_percent(s.last256),
-               format_percent(s.top1), format_percent(s.largest), format_number(s.effective)});
+    table.add_cells({std::to_string(numbers[l]), percent_cell(s.first4), percent_cell(s.last256),
+                     percent_cell(s.top1), percent_cell(s.largest), number_cell(s.effective)});
   }
   out.show(table);
   out.say(
@@ -130,6 +142,21 @@ Json to_json(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats
 }
 
 // --- a saved cache ---
+
+/// What the program noted in the file. run and serve write an object, others a line.
+std::vector<std::pair<std::string, std::string>> note_rows(const std::string& note) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  if (note.empty()) return rows;
+  const Json json = Json::parse(note, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return {{"note", note}};
+  for (const auto& [key, value] : json.items()) {
+    rows.emplace_back(key == "tokens" ? "tokens of the text" : key,
+                      value.is_string()
+                          ? value.get<std::string>()
+                          : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  return rows;
+}
 
 void inspect_cache(const std::string& path, TableOutput& out) {
   std::string note;
@@ -153,21 +180,25 @@ void inspect_cache(const std::string& path, TableOutput& out) {
   table.add(
       {"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.queries_per_kv_head)});
   table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
-  table.add({"storage",
-             fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type))});
-  table.add({"tokens read", format_count(cache.tokens())});
+  const std::string types =
+      fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type));
+  table.add({"storage", o.policy.info().whole_cache
+                            ? fmt::format("in types that {} chose by entry; what follows: {}",
+                                          o.policy.info().name, types)
+                            : types});
+  table.add_cells({"tokens read", count_cell(cache.tokens())});
   table.add({"entries per KV head", fewest == most
                                         ? format_count(most)
                                         : format_count(fewest) + " to " + format_count(most)});
-  table.add({"sink", format_bytes(static_cast<double>(bytes.sink))});
-  table.add({"summary", format_bytes(static_cast<double>(bytes.summary))});
-  table.add({"window", format_bytes(static_cast<double>(bytes.window))});
-  table.add({"watching attention", format_bytes(static_cast<double>(bytes.attention_stats))});
+  table.add_cells({"sink", bytes_cell(bytes.sink)});
+  table.add_cells({"summary", bytes_cell(bytes.summary)});
+  table.add_cells({"window", bytes_cell(bytes.window)});
+  table.add_cells({"watching attention", bytes_cell(bytes.attention_stats)});
   if (bytes.rotary > 0) {
-    table.add({"rotary table", format_bytes(static_cast<double>(bytes.rotary))});
+    table.add_cells({"rotary table", bytes_cell(bytes.rotary)});
   }
-  table.add({"total", format_bytes(static_cast<double>(bytes.total()))});
-  if (!note.empty()) table.add({"note", note});
+  table.add_cells({"total", bytes_cell(bytes.total())});
+  for (const auto& [key, value] : note_rows(note)) table.add({key, value});
   out.show(table);
   out.say("\n");
   show_norms(out, numbers, stats);
@@ -283,8 +314,8 @@ void inspect_kept(const std::string& path, TableOutput& out) {
     }
     const auto [first, last] = std::ranges::minmax_element(positions);
     const bool any = !positions.empty();
-    table.add({head, format_count(weights.size()), any ? std::to_string(*first) : "",
-               any ? std::to_string(*last) : "", format_number(sum), format_number(largest)});
+    table.add_cells({head, count_cell(weights.size()), any ? std::to_string(*first) : "",
+                     any ? std::to_string(*last) : "", number_cell(sum), number_cell(largest)});
     heads.push_back({{"head", head},
                      {"entries", weights.size()},
                      {"first", any ? Json(*first) : Json()},
@@ -303,6 +334,23 @@ void inspect_kept(const std::string& path, TableOutput& out) {
               {"heads", std::move(heads)}});
 }
 
+/// Files of no kind that is known are named as what they seem to be, with the kinds that are.
+bool is_unknown(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  const MappedFile file{path};
+  const std::string_view kind = sniff(file.bytes());
+  return kind != "a safetensors file" && !kind.empty();
+}
+
+void refuse(const std::string& path, TableOutput&) {
+  const MappedFile file{path};
+  fail(ErrorCode::bad_file,
+       "{}: not a safetensors file, nor of another kind that inspect knows (a GGUF file, a Hugging "
+       "Face folder, a saved cache); it seems to be {}",
+       path, sniff(file.bytes()));
+}
+
 /// Kinds of files in the order of their checks. The last one accepts every other file and reports
 /// its error.
 struct FileKind {
@@ -313,6 +361,7 @@ struct FileKind {
 constexpr std::array kFileKinds = {
     FileKind{[](const std::string& path) { return begins_with(path, "BALLASTC"); }, inspect_cache},
     FileKind{is_model, inspect_model},
+    FileKind{is_unknown, refuse},
     FileKind{is_kept, inspect_kept},
     FileKind{[](const std::string&) { return true; }, inspect_tensors},
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -135,9 +136,11 @@ void show_costs(TableOutput& out, const std::vector<Cost>& costs, std::size_t to
   for (StorageType type : kTypes) columns.push_back({std::string(to_string(type)), Align::right});
   Table table(columns);
   for (const Cost& cost : costs) {
-    std::vector<std::string> row = {cost.method};
-    for (const auto& bytes : cost.bytes) row.push_back(bytes ? format_bytes(*bytes) : "-");
-    table.add(std::move(row));
+    std::vector<Table::Cell> row = {cost.method};
+    for (const auto& bytes : cost.bytes) {
+      row.push_back(bytes ? Table::Cell(format_bytes(*bytes), *bytes) : Table::Cell("-", NAN));
+    }
+    table.add_cells(row);
   }
   out.say("\n");
   out.show(table);
@@ -176,8 +179,9 @@ void describe(const std::string& path, TableOutput& out) {
   Table table({{"model"}, {path}});
   if (!c.name.empty()) table.add({"name", c.name});
   table.add({"architecture", std::string(to_string(c.family))});
-  table.add({"parameters", format_count(numbers)});
-  table.add({"weights", format_bytes(static_cast<double>(file.bytes()))});
+  table.add_cells({"parameters", {format_count(numbers), static_cast<double>(numbers)}});
+  const auto bytes = static_cast<double>(file.bytes());
+  table.add_cells({"weights", {format_bytes(bytes), bytes}});
   for (const auto& [name, count] : types) {
     table.add({"  " + name, fmt::format("{} tensors, {}", count.tensors,
                                         format_bytes(static_cast<double>(count.bytes)))});
@@ -185,7 +189,8 @@ void describe(const std::string& path, TableOutput& out) {
   table.add({"layers, width", fmt::format("{}, {}", c.layers, c.width)});
   table.add({"heads", fmt::format("{} query, {} KV", c.heads, c.kv_heads)});
   table.add({"key, value dimension", fmt::format("{}, {}", c.key_dim, c.value_dim)});
-  table.add({"feed-forward width", format_count(c.ffn_width)});
+  table.add_cells(
+      {"feed-forward width", {format_count(c.ffn_width), static_cast<double>(c.ffn_width)}});
   table.add({"positions", positions_text(c)});
   table.add({"sliding windows", windows_text(c)});
   add_tokenizer(table, tokenizer);

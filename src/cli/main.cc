@@ -27,13 +27,20 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kWrongUsage = 2;
 
-/// Removes partial files. Async-signal-safe.
+constexpr const char* kGoesOn = " has what was found; the same command goes on from there";
+
+/// Removes partial files and names what stays. Async-signal-safe.
 extern "C" void on_signal(int signal) {
   remove_partial_files();
   if (::isatty(STDERR_FILENO) == 1) {
     // Removes a progress line, but keeps an unfinished answer.
     const std::string_view end = Progress::visible() ? "\r\033[K" : "\n";
     [[maybe_unused]] auto written = ::write(STDERR_FILENO, end.data(), end.size());
+  }
+  if (const char* path = resumable_file()) {
+    for (const char* part : {"ballast: ", path, kGoesOn, "\n"}) {
+      [[maybe_unused]] auto written = ::write(STDERR_FILENO, part, std::strlen(part));
+    }
   }
   ::_exit(128 + signal);
 }
@@ -72,7 +79,8 @@ void handle_signals() {
 
 int complain(const std::string& what, int code) {
   std::fflush(stdout);
-  tell(what);
+  const char* path = resumable_file();
+  tell(path == nullptr ? what : what + "; " + path + kGoesOn);
   return code;
 }
 

@@ -107,13 +107,17 @@ void tell_if_unsure(const Generated& answer, float unsure_below) {
 }
 
 std::string to_text(const RunReport& r) {
-  return fmt::format(
-      "\n{}, {}, keys {}, values {}\n\n{}\n{}\npeak memory  {} (estimated {}: {} weights, {} "
-      "cache, {} scratch, {} program)\n",
-      r.options.policy.to_string(), to_string(r.options.protocol), to_string(r.options.key_type),
-      to_string(r.options.value_type), work_table(r), cache_table(r), bytes_text(r.peak_memory),
-      bytes_text(r.estimate.total() + r.program), bytes_text(r.estimate.weights),
-      bytes_text(r.estimate.cache), bytes_text(r.estimate.scratch), bytes_text(r.program));
+  const std::string options = fmt::format(
+      "{}, {}, keys {}, values {}", r.options.policy.to_string(), to_string(r.options.protocol),
+      to_string(r.options.key_type), to_string(r.options.value_type));
+  const std::string memory =
+      fmt::format("peak memory  {} (estimated {}: {} weights, {} cache, {} scratch, {} program)",
+                  bytes_text(r.peak_memory), bytes_text(r.estimate.total() + r.program),
+                  bytes_text(r.estimate.weights), bytes_text(r.estimate.cache),
+                  bytes_text(r.estimate.scratch), bytes_text(r.program));
+  const std::size_t width = terminal_width();
+  return fmt::format("\n{}\n\n{}\n{}\n{}\n", wrap(options, width), work_table(r), cache_table(r),
+                     wrap_note(memory, width));
 }
 
 Json to_json(const MemoryEstimate& e, std::size_t program) {

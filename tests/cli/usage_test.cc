@@ -381,20 +381,121 @@ TEST_F(Usage, DropsAByteOrderMarkAndNamesUtf16) {
   }
 }
 
-TEST_F(Usage, AFullDiskLeavesNoProgress) {
+TEST_F(Usage, AFullDiskLeavesNoProgressOrNamesIt) {
   const std::string json = (dir_ / "r.json").string();
-  FILE* pipe = ::popen(("bash -c '" + std::string("trap \"\" XFSZ; ulimit -f 0; ") +
-                        BALLAST_PROGRAM + " eval lines -m " + kModel +
-                        " --lines 20 --repeat 1 --methods exact --json=" + json + " 2>&1 | cat'")
-                           .c_str(),
-                       "r");
-  ASSERT_NE(pipe, nullptr);
-  std::string said;
-  char buffer[4096];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) said.append(buffer, n);
-  ::pclose(pipe);
-  EXPECT_THAT(said, HasSubstr("r.json.progress: cannot write: File too large"));
-  EXPECT_TRUE(std::filesystem::is_empty(dir_.path())) << said;
+  // `kibibytes`: of the largest file.
+  const auto said = [&](const std::string& kibibytes) {
+    FILE* pipe =
+        ::popen(("bash -c 'trap \"\" XFSZ; ulimit -f " + kibibytes + "; " + BALLAST_PROGRAM +
+                 " eval lines -m " + kModel +
+                 " -q --lines 20 --repeat 40 --methods exact --json=" + json + " 2>&1 | cat'")
+                    .c_str(),
+                "r");
+    if (pipe == nullptr) return std::string();
+    std::string out;
+    char buffer[4096];
+    while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) out.append(buffer, n);
+    ::pclose(pipe);
+    return out;
+  };
+  EXPECT_THAT(said("0"), ::testing::EndsWith("r.json.progress: cannot write: File too large\n"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  EXPECT_THAT(said("4"),
+              ::testing::EndsWith("r.json.progress: cannot write: File too large; " + json +
+                                  ".progress has what was found; the same command goes "
+                                  "on from there\n"));
+}
+
+// Ctrl-C keeps what was found, and says where and what for; what found nothing leaves nothing.
+TEST_F(Usage, AnInterruptNamesTheProgress) {
+  const std::string json = (dir_ / "r.json").string(), progress = json + ".progress";
+  const std::vector<std::string> words = {
+      "eval",     "lines", "-m",        kModel,  "--lines",        "20",
+      "--repeat", "2000",  "--methods", "exact", "--json=" + json, "-q"};
+  const auto findings = [&] {
+    const std::string text = std::filesystem::exists(progress) ? read_text(progress) : "";
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  test::Program program(words);
+  for (int i = 0; i < 6000 && findings() < 3; ++i) ::usleep(10000);
+  program.signal(SIGINT);
+  const ProgramResult stopped = program.wait();
+  EXPECT_EQ(stopped.exit_code, 128 + SIGINT);
+  EXPECT_EQ(stopped.err,
+            "ballast: " + progress + " has what was found; the same command goes on from there\n");
+  EXPECT_GE(findings(), 3);
+}
+
+TEST_F(Usage, InspectSaysWhatAFileIs) {
+  const std::string text = (dir_ / "a.txt").string(), cache = (dir_ / "a.cache").string();
+  write_text(text, "A record of many lines, and no more.\n");
+  const ProgramResult refused = run({"inspect", text});
+  expect_refusal(refused, text + ": not a safetensors file, nor of another kind that inspect knows",
+                 1);
+  EXPECT_THAT(refused.err, HasSubstr("a saved cache); it seems to be a text file"));
+  ASSERT_EQ(run({"run", "-m", kModel, "--raw", "--context",
+                 std::string(BALLAST_SOURCE_DIR) + "/examples/record.txt", "--cache", "1/4",
+                 "--save-cache", cache})
+                .exit_code,
+            0);
+  const std::string described = run({"inspect", cache}).out;
+  EXPECT_THAT(described, HasSubstr("in types that replay chose by entry"));
+  EXPECT_THAT(described, Not(HasSubstr("{\"")));
+  EXPECT_THAT(described, HasSubstr("fingerprint"));
+}
+
+TEST_F(Usage, TablesOfNumbersArePlainInCsv) {
+  const std::string stream = (dir_ / "s.safetensors").string();
+  ASSERT_EQ(run({"synth", "-o", stream, "--tokens", "3000", "--layers", "1", "--heads", "2",
+                 "--kv-heads", "1", "--dim", "8"})
+                .exit_code,
+            0);
+  EXPECT_THAT(run({"inspect", stream}).out, HasSubstr("%"));
+  const std::string csv = run({"inspect", stream, "--csv"}).out;
+  EXPECT_THAT(csv.substr(csv.rfind("\n0,")), Not(HasSubstr("%")));
+  const std::string model = run({"inspect", kModel, "--csv"}).out;
+  EXPECT_THAT(model, Not(HasSubstr("KiB,")));
+  EXPECT_THAT(model, HasSubstr("\nparameters,"));
+  EXPECT_THAT(model, Not(HasSubstr("parameters,\"")));
+}
+
+TEST_F(Usage, OneSeedShowsNoSpread) {
+  const ProgramResult table =
+      run({"eval",    "attention", "--synth",    "--tokens",  "300",   "--layers", "1",
+           "--heads", "2",         "--kv-heads", "1",         "--dim", "8",        "--sink",
+           "8",       "--window",  "16",         "--queries", "16",    "--seeds",  "1",
+           "--rates", "0.5",       "--methods",  "uniform",   "-q"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("one seed shows no spread; --seeds 10 does"));
+  EXPECT_THAT(table.out, Not(testing::ContainsRegex("[0-9]  +0\n")));
+}
+
+TEST_F(Usage, WhatStandsAroundTablesFitsTheTerminal) {
+  const std::string stream = (dir_ / "s.safetensors").string(), cache = (dir_ / "c").string();
+  ASSERT_EQ(run({"synth", "-o", stream, "--tokens", "300", "--layers", "1", "--heads", "2",
+                 "--kv-heads", "1", "--dim", "8"})
+                .exit_code,
+            0);
+  ASSERT_EQ(run({"compress", stream, "--method", "h2o:rate=0.25", "--save-cache", cache}).exit_code,
+            0);
+  for (const char* columns : {"50", "80"}) {
+    test::columns = columns;
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"inspect", stream},
+             {"inspect", cache},
+             {"compress", stream, "--method", "h2o:rate=0.25"},
+             {"run", "-m", kModel, "x", "-n", "2", "--stats"},
+             {"bench", "-m", kModel, "--prompt", "64", "--generate", "2", "--methods", "exact"}}) {
+      const ProgramResult said = run(words);
+      EXPECT_EQ(said.exit_code, 0) << words[0] << said.err;
+      std::string out = said.out;
+      for (const std::string& path : {stream, cache, kModel}) {  // one long word
+        for (std::size_t at; (at = out.find(path)) != std::string::npos;)
+          out.erase(at, path.size());
+      }
+      EXPECT_LE(longest_line(out), std::stoul(columns)) << words[0] << "\n" << out;
+    }
+  }
 }
 
 TEST_F(Usage, InspectsWhatCompressKept) {

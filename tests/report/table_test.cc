@@ -83,6 +83,13 @@ TEST(Table, AsCsvAndMarkdown) {
   EXPECT_EQ(table.to_markdown(), "| name | n |\n|---|---:|\n| a,b \"c\" | 1 |\n| a\\|b |  |\n");
 }
 
+TEST(Wrap, EachLineOfAText) {
+  EXPECT_EQ(wrap_lines("error  is small here\n\nshort\n", 14),
+            "error  is\n       small\n       here\n\nshort\n");
+  EXPECT_EQ(wrap_lines("no end of line", 80), "no end of line");
+  EXPECT_EQ(wrap_lines("", 80), "");
+}
+
 TEST(Wrap, BreaksAtBlanksAndInLongLists) {
   EXPECT_EQ(wrap("one two three", 8), "one two\nthree");
   EXPECT_EQ(wrap("one two three", 0), "one two three");

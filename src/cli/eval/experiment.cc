@@ -43,6 +43,7 @@ namespace {
 void explain_errors(Result& result) {
   bool interval = false, standard_error = false, loss = false;
   std::vector<std::string> fixed;
+  bool one_seed = false;
   for (const ResultColumn& column : result.columns) {
     const bool of_questions = column.error_key == column.key + "_error";
     // Beside the value, or in a column of its own.
@@ -60,7 +61,14 @@ void explain_errors(Result& result) {
       if (of_seeds && row.contains("method")) varies[row["method"].dump()] |= !zero;
     }
     const auto seeds = result.settings.find("seeds");
-    if (!of_seeds || seeds == result.settings.end() || *seeds == 1) continue;
+    if (!of_seeds || seeds == result.settings.end()) continue;
+    if (*seeds == 1) {
+      one_seed = true;
+      for (Json& row : result.rows) {
+        if (row.contains(error_key)) row[error_key] = nullptr;
+      }
+      continue;
+    }
     for (Json& row : result.rows) {
       if (!row.contains("method") || varies[row["method"].dump()]) continue;
       if (own) row[error_key] = nullptr;
@@ -75,6 +83,7 @@ void explain_errors(Result& result) {
         "of the paired difference (Tango's where scores are 0 or 1)");
   }
   if (standard_error) result.notes.push_back("±         the standard error over questions");
+  if (one_seed) result.notes.push_back("no ±      one seed shows no spread; --seeds 10 does");
   if (!fixed.empty()) {
     result.notes.push_back(
         fmt::format("no ±      seeds cannot differ: {}", fmt::join(fixed, ", ")));

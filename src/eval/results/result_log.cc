@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/fail.h"
+#include "base/partial_files.h"
 #include "base/read_file.h"
 #include "formats/json_text.h"
 
@@ -23,9 +25,16 @@ struct ResultLog::State {
   std::map<std::string, Json> findings;
   std::mutex mutex;
   bool any_written = false;  ///< findings of this run
+  int partial = -1;          ///< a file without findings goes when the process is interrupted
 
   ~State() {
+    if (partial >= 0) remove();  // the command failed before it found anything
     if (file != nullptr) std::fclose(file);
+  }
+  void has_findings() {
+    any_written = true;
+    forget_partial_file(std::exchange(partial, -1));
+    set_resumable_file(path.string());
   }
   void write(const Json& line) {
     const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -37,7 +46,9 @@ struct ResultLog::State {
     }
   }
   /// A file without findings is worth nothing.
-  void remove() const {
+  void remove() {
+    forget_partial_file(std::exchange(partial, -1));
+    set_resumable_file("");
     std::error_code ignored;
     fs::remove(path, ignored);
   }
@@ -130,6 +141,11 @@ ResultLog::ResultLog(const fs::path& path, const Json& identity) : state_(new St
   if (::ftruncate(::fileno(state_->file), static_cast<off_t>(whole)) != 0) {
     fail(ErrorCode::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
   }
+  if (!state_->findings.empty()) {
+    state_->has_findings();
+    return;
+  }
+  state_->partial = note_partial_file(path.string());
   if (whole == 0) state_->write({{kMark, identity}});
 }
 
@@ -150,7 +166,7 @@ void ResultLog::add(const std::string& key, const Json& finding) {
   if (!state_) return;
   std::lock_guard lock(state_->mutex);
   state_->write({{"key", key}, {"finding", finding}});
-  state_->any_written = true;
+  state_->has_findings();
 }
 
 void ResultLog::finish() {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/partial_files.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -100,6 +101,29 @@ TEST(ResultLog, WhatFoundNothingIsInNobodysWay) {
   ResultLog log(dir / "p", {{"x", 2}});
   log.add("a", 1);
   EXPECT_THAT(read_text(dir / "p"), HasSubstr("\"x\":2"));
+}
+
+TEST(ResultLog, OnlyFindingsStayWhenTheCommandEndsEarly) {
+  const TempDir dir;
+  set_resumable_file("");  // other tests leave theirs
+  { ResultLog log(dir / "p", {{"x", 1}}); }
+  EXPECT_FALSE(std::filesystem::exists(dir / "p"));
+  {
+    ResultLog log(dir / "p", {{"x", 1}});
+    remove_partial_files();  // as a signal does
+    EXPECT_FALSE(std::filesystem::exists(dir / "p"));
+  }
+  {
+    ResultLog log(dir / "p", {{"x", 1}});
+    log.add("a", 1);
+    remove_partial_files();
+  }
+  ASSERT_TRUE(std::filesystem::exists(dir / "p"));
+  EXPECT_EQ(resumable_file(), (dir / "p").string());
+  ResultLog log(dir / "p", {{"x", 1}});
+  EXPECT_EQ(resumable_file(), (dir / "p").string());
+  log.finish();
+  EXPECT_EQ(resumable_file(), nullptr);
 }
 
 TEST(ResultLog, KeepsNothingWithoutAFile) {
