@@ -66,8 +66,6 @@ std::string_view character_at(std::string_view text, std::size_t at) {
                                                    : std::string_view();
 }
 
-std::uint64_t pair_of(std::uint64_t first, std::uint64_t second) { return first << 32 | second; }
-
 std::string one_line(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return text;
@@ -144,7 +142,7 @@ void SentencePieceModel::find_cuts(std::string_view serialized) {
   if (!by_pieces || suffix != 0 || escape == 0) return;
   joins_unknown_ = bytes == 0;
   if (apart) words_ = find_words(prefix != 0, remove_extra != 0);
-  find_joined();
+  find_neighbours();
 }
 
 SentencePieceModel::Words SentencePieceModel::find_words(bool adds_space,
@@ -165,21 +163,19 @@ SentencePieceModel::Words SentencePieceModel::find_words(bool adds_space,
   return removes_extra_spaces ? Words::whole : Words::with_space;
 }
 
-void SentencePieceModel::find_joined() {
+void SentencePieceModel::find_neighbours() {
   for (int i = 0; i < processor_->GetPieceSize(); ++i) {
     const std::string_view piece = processor_->IdToPiece(i);
     std::optional<char32_t> before;
     for (std::size_t at = 0; at < piece.size();) {
       const Utf8Char character = next_utf8(piece, at);
       if (character.state != Utf8Char::State::valid) return;
-      if (before) joined_.push_back(pair_of(*before, character.code));
+      if (before) neighbours_.add(*before, character.code);
       before = character.code;
       at += character.length;
     }
   }
-  std::ranges::sort(joined_);
-  joined_.erase(std::unique(joined_.begin(), joined_.end()), joined_.end());
-  joined_.shrink_to_fit();
+  neighbours_.finish();
   characters_ = true;
 }
 
@@ -202,9 +198,7 @@ bool SentencePieceModel::is_between_characters(std::string_view text, std::size_
   if (!characters_ || at >= text.size()) return false;
   const std::string_view before = character_before(text, at), after = character_at(text, at);
   if (!is_plain(before) || !is_plain(after)) return false;
-  if (std::ranges::binary_search(joined_,
-                                 pair_of(next_utf8(before, 0).code, next_utf8(after, 0).code)))
-    return false;
+  if (neighbours_.contains(next_utf8(before, 0).code, next_utf8(after, 0).code)) return false;
   if (!joins_unknown_) return true;
   const int id = processor_->PieceToId(after);
   return processor_->IdToPiece(id) == after && !processor_->IsUnknown(id) &&

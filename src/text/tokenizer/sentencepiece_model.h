@@ -11,6 +11,7 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "text/tokenizer/character_map.h"
+#include "text/tokenizer/neighbours.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;
@@ -51,7 +52,7 @@ class SentencePieceModel {
 
   void find_cuts(std::string_view serialized);
   Words find_words(bool adds_space, bool removes_extra_spaces) const;
-  void find_joined();
+  void find_neighbours();
   bool is_plain(std::string_view character) const;
   bool is_between_words(std::string_view text, std::size_t at) const;
   bool is_between_characters(std::string_view text, std::size_t at) const;
@@ -60,9 +61,9 @@ class SentencePieceModel {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   Words words_ = Words::whole;
   bool characters_ = false;
-  bool joins_unknown_ = true;          ///< else they become bytes
-  std::unique_ptr<RuleBytes> rules_;   ///< of the normalisation
-  std::vector<std::uint64_t> joined_;  ///< 2^32 times a character and the next of any piece; sorted
+  bool joins_unknown_ = true;         ///< else they become bytes
+  std::unique_ptr<RuleBytes> rules_;  ///< of the normalisation
+  Neighbours neighbours_;
 };
 
 /// What a .model file holds, for models that come in another form.

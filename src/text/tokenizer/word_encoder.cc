@@ -4,7 +4,6 @@
 
 #include "base/fail.h"
 #include "text/tokenizer/byte_alphabet.h"
-#include "text/tokenizer/utf8.h"
 
 namespace ballast {
 namespace {
@@ -57,7 +56,14 @@ void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
     longest_ = std::max(longest_, spelling.size());
     if (by_bytes_ && spelling.size() == 1) bytes_[static_cast<unsigned char>(spelling[0])] = id;
     if (!by_bytes_ && has_inner_space(spelling)) spaces_begin_pieces_ = false;
+    for (std::size_t at = 0, before = 0; at < spelling.size();) {
+      const Utf8Char unit = unit_at(spelling, at);
+      if (at > 0) neighbours_.add(static_cast<std::uint32_t>(before), unit.code);
+      before = unit.code;
+      at += unit.length;
+    }
   }
+  neighbours_.finish();
 }
 
 void WordEncoder::read_merges() {
@@ -100,7 +106,7 @@ std::vector<Symbol> WordEncoder::split(std::string_view word) const {
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
   for (std::size_t i = 0; i < word.size();) {
-    const std::size_t length = by_bytes_ ? 1 : next_utf8(word, i).length;
+    const std::size_t length = unit_at(word, i).length;
     Token id = kNoToken;
     if (by_bytes_) {
       id = bytes_[static_cast<unsigned char>(word[i])];
@@ -113,13 +119,45 @@ std::vector<Symbol> WordEncoder::split(std::string_view word) const {
   return symbols;
 }
 
-void WordEncoder::encode(std::string_view word, std::vector<Token>& out) const {
+// What merging begins with: a byte, or a character, or a damaged part of one.
+Utf8Char WordEncoder::unit_at(std::string_view word, std::size_t at) const {
+  if (!by_bytes_) return next_utf8(word, at);
+  return {static_cast<unsigned char>(word[at]), 1, Utf8Char::State::valid};
+}
+
+std::size_t WordEncoder::next_cut(std::string_view word, std::size_t at) const {
+  // Begins at a unit: no character is longer than four bytes.
+  while (!by_bytes_ && at < word.size() && (static_cast<unsigned char>(word[at]) & 0xc0) == 0x80) {
+    ++at;
+  }
+  while (at < word.size()) {
+    const Utf8Char left = unit_at(word, at);
+    at += left.length;
+    if (at == word.size()) break;
+    const Utf8Char right = unit_at(word, at);
+    const bool valid =
+        left.state == Utf8Char::State::valid && right.state == Utf8Char::State::valid;
+    if (valid && !neighbours_.contains(left.code, right.code)) break;
+  }
+  return at;
+}
+
+void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::size_t part) const {
   if (vocabulary_.ignore_merges) {
     if (const auto whole = ids_.find(word); whole != ids_.end()) {
       out.push_back(whole->second);
       return;
     }
   }
+  while (word.size() > part) {
+    const std::size_t cut = next_cut(word, part);
+    encode_part(word.substr(0, cut), out);
+    word.remove_prefix(cut);
+  }
+  encode_part(word, out);
+}
+
+void WordEncoder::encode_part(std::string_view word, std::vector<Token>& out) const {
   std::vector<Symbol> symbols = split(word);
   if (by_bytes_ || !merges_.empty()) {
     merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {

@@ -9,6 +9,8 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "text/tokenizer/merge.h"
+#include "text/tokenizer/neighbours.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast {
 
@@ -18,8 +20,13 @@ class WordEncoder {
   /// Both must outlive it.
   WordEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& texts);
 
-  /// Appends the ids of a word.
-  void encode(std::string_view word, std::vector<Token>& out) const;
+  /// Appends the ids of a word. One longer than `part` bytes is encoded in parts, cut where no
+  /// merge can cross: the ids are the same, and merging takes some fifty times what it is given.
+  void encode(std::string_view word, std::vector<Token>& out,
+              std::size_t part = std::size_t{1} << 16) const;
+
+  /// The first place behind `at` that no merge crosses; the word's size where there is none.
+  std::size_t next_cut(std::string_view word, std::size_t at) const;
 
   /// True if no piece has U+2581 after another character, so that words may be cut there.
   bool spaces_begin_pieces() const { return spaces_begin_pieces_; }
@@ -27,7 +34,9 @@ class WordEncoder {
  private:
   void read_pieces(const std::vector<std::string>& spellings);
   void read_merges();
+  Utf8Char unit_at(std::string_view word, std::size_t at) const;
   std::vector<Symbol> split(std::string_view word) const;
+  void encode_part(std::string_view word, std::vector<Token>& out) const;
   bool append_bytes(std::string_view bytes, std::vector<Token>& out) const;
   void append(std::string_view bytes, std::vector<Token>& out) const;
 
@@ -35,6 +44,7 @@ class WordEncoder {
   bool by_bytes_;
   bool spaces_begin_pieces_ = true;
   std::size_t longest_ = 0;
+  Neighbours neighbours_;
   std::unordered_map<std::string_view, Token> ids_;
   std::unordered_map<std::uint64_t, Merge> merges_;  ///< by left id * 2^32 + right id
   std::array<Token, 256> bytes_{};                   ///< pieces of single bytes
