@@ -196,7 +196,8 @@ TEST_F(RunModel, ASavedContextAnswersAsTheContextDoes) {
       EXPECT_EQ(
           answers({"--load-cache", path("cache"), "--question", "x", "--question", "Who?"}).at(1),
           direct.at(0));
-      EXPECT_THAT(run_with({"inspect", path("cache")}).out, HasSubstr("\"model\":\"tiny\""));
+      EXPECT_THAT(run_with({"inspect", path("cache")}).out,
+                  HasSubstr("model                 tiny\n"));
     }
   }
 }
