@@ -127,7 +127,8 @@ std::size_t exact_bf16_bytes(const CacheShape& shape, std::size_t tokens) {
          sizeof(std::uint16_t);
 }
 
-Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size_t tokens) {
+Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size_t tokens,
+                 bool strict) {
   const Policy& policy = options.policy;
   if (!bytes_are_entries(policy)) return policy;
   constexpr std::size_t kAll = std::numeric_limits<Position>::max();
@@ -153,6 +154,9 @@ Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size
     return low;
   };
   std::size_t entries = most(tokens);
+  if (entries == 0 && size.unit == MemorySize::Unit::share && !strict) {
+    entries = std::max(tokens, fewest);
+  }
   require(
       entries > 0,
       "method {}: {} bytes for {} tokens, but the {} entries of a head that it keeps in any case "

@@ -206,8 +206,11 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
             "method {}: question=known needs --protocol prefill, and score=max or score=plain",
             info.name);
   }
-  require(!info.whole_cache || options.positions == Positions::absolute,
-          "method {} needs absolute positions, not rolling ones", info.name);
+  require(
+      !info.whole_cache || options.positions == Positions::absolute,
+      "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most others "
+      "take these",
+      info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);

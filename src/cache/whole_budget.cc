@@ -12,6 +12,7 @@
 #include "cache/byte_budget.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
+#include "summary/entry_budget.h"
 #include "summary/gap_code.h"
 #include "summary/replay.h"
 
@@ -53,6 +54,19 @@ std::size_t fixed_bytes(std::span<const Tier> tiers, const CacheShape& s,
   const bool samples = rest_of(options.policy, tiers).kind != Rest::none;
   const std::size_t codes = asks_positions(s) ? 0 : tiers.size() + (samples ? 1 : 0);
   return mean_bytes(tiers, s) + codes * more_gap_bytes(tokens);
+}
+
+/// The least that holds what a method keeps of so many tokens in any case: the first and last ones,
+/// in the cheapest tier.
+std::size_t ends_bytes(const CacheShape& s, const CacheOptions& options, std::size_t tokens) {
+  const Policy& policy = options.policy;
+  const std::vector<Tier> tiers = counted_tiers(s, options);
+  const auto ends = static_cast<std::size_t>(policy.integer("sink") + policy.integer("window"));
+  const std::size_t head =
+      fixed_bytes(tiers, s, options, tokens) + std::min(tokens, ends) * tiers.back().bytes;
+  const double entries = std::max(1e-6, 1 - rest_of(policy, tiers).part);  // of the budget
+  return static_cast<std::size_t>(
+      std::ceil(static_cast<double>(s.layers * s.kv_heads * head) / entries));
 }
 
 /// The entries of one head for the allocation, a run for each of its segments; `scores`: in their
@@ -162,6 +176,38 @@ ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std
   return out;
 }
 
+std::size_t whole_cache_bytes(const CacheShape& s, const CacheOptions& options,
+                              std::size_t tokens) {
+  const std::size_t bytes = budget_for(s, options.policy, tokens);
+  if (options.policy.memory("bytes").unit != MemorySize::Unit::share ||
+      bytes >= ends_bytes(s, options, tokens)) {
+    return bytes;
+  }
+  return std::max(bytes, tokens * token_bytes(s, options));
+}
+
+void require_bytes(const CacheShape& s, const CacheOptions& options, std::size_t tokens) {
+  if (!options.policy.has("bytes")) return;
+  if (!options.policy.info().whole_cache) {
+    fit_bytes(s, options, tokens, true);
+    return;
+  }
+  CacheOptions counted = options;
+  set_types(options.policy, counted.key_type, counted.value_type);
+  const std::size_t bytes = budget_for(s, options.policy, tokens);
+  const std::size_t least = ends_bytes(s, counted, tokens);
+  require(bytes >= std::min(least, tokens * token_bytes(s, counted)),
+          "method {}: {} bytes for {} tokens do not hold the first and last tokens of every head; "
+          "give at least {}",
+          options.policy.to_string(), bytes, tokens, least);
+}
+
+void require_bytes(const Cache& cache) {
+  const CacheOptions& o = cache.options();
+  require_bytes(cache.shape(), o,
+                o.protocol == Protocol::stream ? o.expected_tokens : cache.tokens());
+}
+
 bool asks_positions(const CacheShape& shape) {
   return !shape.alibi_slopes.empty() || shape.logits.sliding_window > 0 ||
          std::ranges::any_of(shape.sliding_windows, [](Position window) { return window > 0; });
@@ -175,7 +221,7 @@ std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
     return size.amount >= static_cast<double>(each) ? std::numeric_limits<std::size_t>::max()
                                                     : chunk;
   }
-  const std::size_t fits = budget_for(shape, options.policy, known) / each;
+  const std::size_t fits = whole_cache_bytes(shape, options, known) / each;
   return std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0});
 }
 
@@ -333,7 +379,7 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
 
 std::size_t Cache::whole_budget() const {
   const std::size_t known = works_in_chunks() ? options().expected_tokens : 0;
-  return budget_for(shape(), options().policy, known != 0 ? known : tokens());
+  return whole_cache_bytes(shape(), options(), known != 0 ? known : tokens());
 }
 
 bool Cache::fits_exactly() const {

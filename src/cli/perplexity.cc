@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "base/running_mean.h"
+#include "cache/byte_budget.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
@@ -40,6 +41,7 @@ class Scorer {
     options.expected_tokens = piece.size();
     Sequence sequence(m_.model, options);
     std::vector<float> last = read(sequence, piece.first(prompt), {});
+    require_bytes(sequence.cache());
     finish_prompt(m_, sequence, false, o_.quiet);
     add(last, piece[prompt]);
     const std::span<const Token> scored = piece.subspan(prompt);

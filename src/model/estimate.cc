@@ -61,8 +61,9 @@ struct LayerNeed {
 /// The sizes of a cache of one model and method.
 class Sizes {
  public:
-  Sizes(const ModelConfig& c, const CacheOptions& options)
+  Sizes(const ModelConfig& c, const CacheShape& shape, const CacheOptions& options)
       : c_(c),
+        shape_(shape),
         options_(options),
         entry_(stored_row_bytes(options.key_type, c.key_dim) +
                stored_row_bytes(options.value_type, c.value_dim)) {
@@ -93,9 +94,7 @@ class Sizes {
     if (policy.info().whole_cache) {
       LayerNeed need = whole(all);
       const std::size_t text = stream ? length : prompt;
-      const std::size_t exact =
-          text * c_.layers * c_.kv_heads * (c_.key_dim + c_.value_dim) * sizeof(std::uint16_t);
-      const std::size_t bytes = policy.memory("bytes").bytes(text, exact);
+      const std::size_t bytes = whole_cache_bytes(shape_, options_, text);
       if (stream) {
         // The budget, the chunk and its scores.
         const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
@@ -132,6 +131,7 @@ class Sizes {
   }
 
   const ModelConfig& c_;
+  const CacheShape& shape_;
   const CacheOptions& options_;
   std::size_t entry_ = 0;
   std::size_t scores_ = 0;  ///< of an entry, until the budget is divided
@@ -191,11 +191,9 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   const bool stream = options.protocol == Protocol::stream;
   CacheOptions counted = options;
   set_types(options.policy, counted.key_type, counted.value_type);
-  counted.policy = fit_bytes(cache_shape(prompt + after), counted,
-                             !stream                       ? prompt
-                             : options.expected_tokens > 0 ? options.expected_tokens
-                                                           : 0);
-  const Sizes sizes(c, counted);
+  const CacheShape shape = cache_shape(prompt + after);
+  counted.policy = fit_bytes(shape, counted, stream ? options.expected_tokens : prompt);
+  const Sizes sizes(c, shape, counted);
   LayerNeed largest;
   MemoryEstimate estimate;
   for (std::size_t l = 0; l < c.layers; ++l) {

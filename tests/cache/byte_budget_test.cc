@@ -137,6 +137,26 @@ TEST(BytesBudget, ImpossibleOnesAreRefused) {
   EXPECT_THAT(error_of([] { Policy::parse("h2o:type=int5"); }), HasSubstr("int5"));
 }
 
+// A text that is too short for a share of it stays exact; what is measured at equal bytes does not.
+TEST(BytesBudget, ATextTooShortForAShareStaysExact) {
+  for (const char* method : {"h2o", "snapkv", "replay", "kvzip"}) {
+    for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      SCOPED_TRACE(fmt::format("{} in {}", method, to_string(protocol)));
+      const CacheShape shape = shape_of(2, 2, 32);
+      CacheOptions options;
+      options.policy = Policy::parse(method + std::string(":bytes=1/8"));
+      options.protocol = protocol;
+      options.expected_tokens = protocol == Protocol::stream ? 5 : 0;
+      const Cache cache = read(shape, options, 5);
+      EXPECT_EQ(cache.entries(), 5u);
+      EXPECT_THAT(error_of([&] { require_bytes(cache); }), HasSubstr("give"));
+      require_bytes(shape, options, 4000);
+      options.policy = Policy::parse(method + std::string(":bytes=100B"));
+      EXPECT_THAT(error_of([&] { require_bytes(shape, options, 5); }), HasSubstr("give"));
+    }
+  }
+}
+
 TEST(BytesBudget, OfTheWholeTextIsExact) {
   CacheOptions options;
   options.policy = Policy::parse("h2o:bytes=400K");

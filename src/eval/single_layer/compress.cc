@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
+#include "cache/byte_budget.h"
 #include "eval/single_layer/head_attention.h"
 #include "eval/single_layer/mean_entries.h"
 
@@ -112,6 +113,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   require(!whole || options.protocol == Protocol::prefill,
           "method {}: in stream a model reads each chunk again; use --protocol prefill",
           options.policy.info().name);
+  require_bytes(shape, options, s.tokens);
   Compressed out{Cache(shape, options), {}, std::min(queries, s.tokens), {}};
   for (std::size_t l = 0; l < s.layers; ++l) {
     CompressedLayer& layer = out.layers.emplace_back();

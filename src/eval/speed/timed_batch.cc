@@ -2,6 +2,7 @@
 
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
+#include "cache/byte_budget.h"
 
 namespace ballast {
 namespace {
@@ -43,6 +44,7 @@ double TimedBatch::read(std::size_t sequence, std::size_t tokens) {
 double TimedBatch::finish_prompt() { return finish_prompt(0); }
 
 double TimedBatch::finish_prompt(std::size_t sequence) {
+  require_bytes(sequences_[sequence].cache());
   const Stopwatch watch;
   engine_.finish_prompt(sequences_[sequence], {wording, {}});
   return watch.seconds();

@@ -114,9 +114,11 @@ class Question {
     Answered out;
     out.read_seconds = read_seconds;
     const Stopwatch compressing;
-    if (!attempt_to_fit(out, [&] { engine.finish_prompt(sequence, replay); })) {
-      return out;
-    }
+    const auto finish = [&] {
+      require_bytes(sequence.cache());
+      engine.finish_prompt(sequence, replay);
+    };
+    if (!attempt_to_fit(out, finish)) return out;
     out.compress_seconds = compressing.seconds();
     const Cache& cache = sequence.cache();
     out.entries = mean_entries(cache);
@@ -354,7 +356,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
       std::optional<Sequence> sequence;
       const CacheShape shape = engine_.model().cache_shape(expected);
       Question::attempt_to_fit(summarised,
-                               [&] { fit_bytes(shape, options, options.expected_tokens); });
+                               [&] { require_bytes(shape, options, options.expected_tokens); });
       if (summarised.fits) {
         sequence.emplace(engine_.model(), options);
         engine_.set_replay_wording(replay.wording);

@@ -5,6 +5,7 @@
 #include "ballast/engine/sampler.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
+#include "cache/byte_budget.h"
 #include "eval/single_layer/mean_entries.h"
 
 namespace ballast {
@@ -17,6 +18,7 @@ StreamLoss measure_stream_loss(Engine& engine, const CacheOptions& options,
   require(options.protocol == Protocol::stream, "stream loss needs --protocol stream");
   const Stopwatch watch;
   Sequence sequence(engine.model(), options);
+  require_bytes(sequence.cache());
   StreamLoss out;
   double sum = 0, part_sum = 0;
   std::size_t in_part = 0;
