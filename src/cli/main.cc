@@ -19,6 +19,7 @@
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/overwriting.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -136,6 +137,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
+  refuse_overwriting(*selected_command(&app));
   if (threads > 0) set_threads(threads);
   task();
   flush_output();
