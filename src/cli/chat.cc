@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -17,8 +18,8 @@
 #include "cli/command.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
+#include "cli/overwriting.h"
 #include "cli/run_report.h"
-#include "eval/single_layer/mean_entries.h"
 #include "formats/json_text.h"
 #include "report/units.h"
 #include "text/question_form.h"
@@ -104,15 +105,15 @@ class Chat {
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
     const Policy& policy = cache_options_.policy;
-    if (policy.has("bytes")) {
-      require(policy.memory("bytes").unit == MemorySize::Unit::bytes,
+    if (share()) {
+      require(!o.context.empty() && cache_options_.protocol == Protocol::prefill,
               "a conversation has no known length that {} could be of: give bytes, such as "
-              "--cache 256M",
-              o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache);
+              "--cache 256M{}",
+              o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache,
+              o.context.empty() ? ", or a --context" : ", or leave out --protocol stream");
+    } else if (policy.has("bytes") && !o.cache.protocol_given && can_stream(policy)) {
       // Exact until the bytes are passed, and bounded from then on.
-      if (!o.cache.protocol_given && can_stream(policy)) {
-        cache_options_.protocol = Protocol::stream;
-      }
+      cache_options_.protocol = Protocol::stream;
     }
     require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
     sequence_.emplace(m_.model, cache_options_);
@@ -128,15 +129,19 @@ class Chat {
     while (true) {
       flush_output();
       const std::optional<std::string> line = editor_.read("> ");
-      if (!line) break;
-      if (*line == "/exit" || *line == "/quit") return;
+      if (!line) {
+        if (editor_.interactive()) print("\n");
+        break;
+      }
+      if (*line == "/exit" || *line == "/quit") break;
       if (line->starts_with('/') && line->find('\n') == std::string::npos) {
         attempt(*line);
-      } else if (!line->empty()) {
+      } else if (line->find_first_not_of(" \t\r\n") != std::string::npos) {
         turn(*line);
       }
     }
-    if (editor_.interactive()) print("\n");
+    require(refused_ == 0 || editor_.interactive(), ErrorCode::over_limit,
+            "{} message{} had no place", refused_, refused_ == 1 ? "" : "s");
   }
 
  private:
@@ -156,6 +161,11 @@ class Chat {
     std::string argument = line.substr(name.size());
     argument.erase(0, argument.find_first_not_of(' '));
     argument.erase(argument.find_last_not_of(' ') + 1);
+    // As a shell takes names with blanks.
+    if (argument.size() > 2 && (argument.front() == '"' || argument.front() == '\'') &&
+        argument.back() == argument.front()) {
+      argument = argument.substr(1, argument.size() - 2);
+    }
     std::vector<std::string> names;
     const Command* found = nullptr;
     for (const Command& one : kCommands) {
@@ -190,31 +200,33 @@ class Chat {
     unread_.clear();
     history_.clear();
     form_.reset();
+    context_.clear();
     prompt_ = {};
     last_ = {};
   }
 
-  void check_positions() const {
-    const std::size_t positions = m_.model.config().max_positions;
-    const std::size_t used = sequence_->positions_after(unread_.size());
-    require(used <= positions, ErrorCode::over_limit,
-            "{}: the conversation has {} tokens, but the model has {} positions; a method with a "
-            "budget, --protocol stream and --positions rolling go on without end",
-            o_.model, used, positions);
+  std::size_t positions() const { return m_.model.config().max_positions; }
+
+  /// What to do about a text that is too long.
+  std::string advice() const {
+    const std::string endless = endless_advice(m_.model.config(), o_.cache);
+    return endless.empty() ? "" : "; " + endless;
   }
 
   void read_context(const std::string& path) {
     const std::string text = read_input(path);
     require(!text.empty(), "{}: the context is empty", path);
+    QuestionForm form = QuestionForm::from_template(m_.tokenizer, o_.system, text);
+    std::vector<Token> tokens = form.begin(m_.tokenizer);
+    const std::size_t needed =
+        Sequence(m_.model, cache_options_).positions_after(tokens.size() + 1);
+    require(needed <= positions(), ErrorCode::over_limit,
+            "{}: {} tokens, but the model has {} positions{}", path, format_count(tokens.size()),
+            format_count(positions()), advice());
     clear();
-    form_ = QuestionForm::from_template(m_.tokenizer, o_.system, text);
-    unread_ = form_->begin(m_.tokenizer);
-    try {
-      check_positions();
-    } catch (const Error&) {
-      clear();
-      throw;
-    }
+    form_ = std::move(form);
+    context_ = path;
+    unread_ = std::move(tokens);
     const Interruptible interruptible;
     read();
     if (!unread_.empty()) {
@@ -222,20 +234,26 @@ class Chat {
       print("Interrupted; nothing is read.\n");
     } else if (editor_.interactive() && !o_.quiet) {
       print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
-                        format_bytes(static_cast<double>(sequence_->cache().bytes().total()))));
+                        format_bytes(static_cast<double>(sequence_->cache().bytes().used()))));
     }
+  }
+
+  /// What a saved conversation has still to read, up to where its next message begins.
+  std::vector<Token> rest_of(const QuestionForm& form) const {
+    std::vector<Token> rest = unread_;
+    if (form_) return rest;
+    const std::vector<Token> more = encode_more(m_.tokenizer, form.before, form.chat);
+    rest.insert(rest.end(), more.begin(), more.end());
+    return rest;
   }
 
   /// Saves a copy that has read up to where the next message begins.
   void save(const std::string& path) {
     require(sequence_->tokens() > 0, "/save: nothing has been said yet");
+    refuse_overwriting(path, std::vector<std::string>{o_.model, context_, o_.tools});
     Sequence copy(m_.model, sequence_->cache().clone());
-    QuestionForm form = form_ ? *form_ : conversation_.next();
-    std::vector<Token> rest = unread_;
-    if (!form_) {
-      const std::vector<Token> more = encode_more(m_.tokenizer, form.before, form.chat);
-      rest.insert(rest.end(), more.begin(), more.end());
-    }
+    const QuestionForm form = form_ ? *form_ : conversation_.next();
+    const std::vector<Token> rest = rest_of(form);
     double seconds = 0;
     if (!rest.empty()) read_tokens(m_.engine, copy, rest, o_.quiet, seconds);
     save_context(path, m_.model, copy.cache(), form.to_text());
@@ -251,27 +269,50 @@ class Chat {
     form_ = std::move(form);
     if (editor_.interactive() && !o_.quiet) {
       print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
-                        format_bytes(static_cast<double>(sequence_->cache().bytes().total()))));
+                        format_bytes(static_cast<double>(sequence_->cache().bytes().used()))));
     }
   }
 
   void turn(const std::string& line) {
     const bool first = sequence_->tokens() == 0 && unread_.empty();
+    const Conversation before = conversation_;
     const std::string text = conversation_.say(line);
     std::vector<Token> said;
     if (form_) {
       said = form_->question(m_.tokenizer, line);
-      form_.reset();
     } else if (first) {
       said = m_.tokenizer.encode(text, {.add_special = false, .parse_special = true});
     } else {
       said = encode_more(m_.tokenizer, text, true);
     }
+    const std::size_t used = sequence_->positions_after(unread_.size());
+    const std::size_t needed = sequence_->positions_after(unread_.size() + said.size());
+    if (needed > positions()) {
+      conversation_ = before;
+      return refuse(said.size(), positions() - std::min(used, positions()));
+    }
+    form_.reset();
     unread_.insert(unread_.end(), said.begin(), said.end());
-    check_positions();
     const Interruptible interruptible;
     const std::vector<float> logits = read();
     conversation_.answered(logits.empty() ? "" : answer(logits));
+  }
+
+  /// Says that a message has no place in the positions that are left, and what has.
+  void refuse(std::size_t tokens, std::size_t left) {
+    ++refused_;
+    std::string remedy = left > 0 ? "shorten it" : "";
+    if (sequence_->tokens() > 0) {
+      const std::size_t rest = rest_of(form_ ? *form_ : conversation_.next()).size();
+      const bool saves = sequence_->positions_after(rest) < positions();
+      remedy += remedy.empty() ? "" : ", or ";
+      remedy += saves ? "/clear and begin anew (/save FILE keeps what was said)"
+                      : "/clear and begin anew";
+    }
+    flush_output();
+    tell(fmt::format("the message has {} tokens, and {} of the model's {} positions are left: {}{}",
+                     format_count(tokens), format_count(left), format_count(positions()), remedy,
+                     advice()));
   }
 
   /// Reads the unread tokens and returns the last logits. Empty if interrupted; the next turn then
@@ -297,9 +338,17 @@ class Chat {
     return logits;
   }
 
-  /// Whether the conversation is exact within the bytes given.
+  /// Whether the method has a share of the context's exact cache.
+  bool share() const {
+    const Policy& policy = cache_options_.policy;
+    return policy.has("bytes") && policy.memory("bytes").needs_length();
+  }
+
+  /// Whether the conversation is exact within the bytes given, or has no context to have a share
+  /// of.
   bool fits() const {
     const Policy& policy = cache_options_.policy;
+    if (share()) return context_.empty();
     return policy.has("bytes") &&
            static_cast<double>(sequence_->cache().bytes().used()) <= policy.memory("bytes").amount;
   }
@@ -323,15 +372,18 @@ class Chat {
   }
 
   void report(std::size_t made, double seconds) const {
-    const CacheReport cache{sequence_->tokens(), mean_entries(sequence_->cache()),
-                            sequence_->cache().bytes(), m_.model.exact_bytes(sequence_->cache())};
+    const CacheReport cache = report_of(sequence_->cache());
     flush_output();
     fmt::print(stderr,
-               "[read {} tokens at {}/s, made {} at {}/s; the cache holds {} tokens in {}, "
-               "{:.2f}× smaller than exact; peak memory {}]\n",
+               "[read {} tokens at {}/s, made {} at {}/s; the cache holds {} tokens in {}, {}, "
+               "with room for more {}; peak memory {}]\n",
                format_count(prompt_.tokens), format_number(prompt_.rate()), format_count(made),
                format_number(Work{made, seconds}.rate()), format_count(cache.tokens),
-               format_bytes(static_cast<double>(cache.bytes.total())), cache.ratio(),
+               format_bytes(static_cast<double>(cache.bytes.used())),
+               std::abs(cache.ratio() - 1) < 0.005
+                   ? "as exact"
+                   : fmt::format("{:.2f}× smaller than exact", cache.ratio()),
+               format_bytes(static_cast<double>(cache.bytes.total())),
                format_bytes(static_cast<double>(peak_memory())));
   }
 
@@ -344,10 +396,12 @@ class Chat {
   LineEditor editor_;
   std::optional<Sequence> sequence_;
   std::optional<QuestionForm> form_;  ///< around the next message, after a context
+  std::string context_;               ///< the file of the context that was read; empty: none
   std::vector<Token> unread_;         ///< tokens of the conversation that are not in the cache yet
   std::vector<Token> history_;
   Work prompt_;
-  Work last_;  ///< the last answer
+  Work last_;                ///< the last answer
+  std::size_t refused_ = 0;  ///< messages
 };
 
 void check(const Options& o) {
@@ -355,7 +409,9 @@ void check(const Options& o) {
           "--context and --load-cache exclude each other: the cache is of a context");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
-  if (!o.load_cache.empty()) o.cache.refuse_overridden("--load-cache");
+  if (!o.load_cache.empty()) {
+    o.cache.refuse_overridden("--load-cache", o.generate.options.sampling.temperature > 0);
+  }
 }
 
 }  // namespace
@@ -383,7 +439,9 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->footer(
       std::string(kUnsureHelp) +
       "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
-      "Lines are edited as in a shell; a pasted text is one message.\n\n"
+      "Lines are edited as in a shell; a pasted text is one message. A share, as --cache 1/8, is "
+      "of "
+      "the text of --context.\n\n"
       "Example:\n  ballast chat -m model.gguf --cache 256M --context book.txt");
   app->callback([options, &task] {
     task = [options] {

@@ -80,7 +80,28 @@ struct LineEditor::State {
   }
   static char* prompt_of(EditLine* el) { return const_cast<char*>(of(el).prompt); }
   static unsigned char paste(EditLine* el, int first);
+  static unsigned char interrupt(EditLine* el, int first);
+  static unsigned char suspend(EditLine* el, int first);
+  bool cleared = false;  ///< the line that comes back was thrown away
 };
+
+/// Ctrl-C throws a typed line away and ends the program on an empty one, as shells do.
+unsigned char LineEditor::State::interrupt(EditLine* el, int /*first*/) {
+  const LineInfo* line = ::el_line(el);
+  if (line->lastchar == line->buffer) {
+    ::el_set(el, EL_PREP_TERM, 0);
+    ::raise(SIGINT);
+    return CC_EOF;  // where the parent process ignores it
+  }
+  control("^C");
+  of(el).cleared = true;
+  return CC_NEWLINE;
+}
+
+unsigned char LineEditor::State::suspend(EditLine* /*el*/, int /*first*/) {
+  ::raise(SIGTSTP);
+  return CC_REDISPLAY;
+}
 
 unsigned char LineEditor::State::paste(EditLine* el, int /*first*/) {
   std::string text;
@@ -126,6 +147,12 @@ LineEditor::LineEditor() {
   ::el_set(s.el, EL_ADDFN, "ballast-paste", "Insert pasted text", &State::paste);
   ::el_set(s.el, EL_BIND, kPasteBegins.data(), "ballast-paste", nullptr);
   ::el_set(s.el, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  // While a line is typed Ctrl-C is a key, so that it can see the line; then Ctrl-Z is one, too.
+  ::el_set(s.el, EL_SETTY, "-d", "-isig", nullptr);
+  ::el_set(s.el, EL_ADDFN, "ballast-interrupt", "Throw the line away", &State::interrupt);
+  ::el_set(s.el, EL_BIND, "^C", "ballast-interrupt", nullptr);
+  ::el_set(s.el, EL_ADDFN, "ballast-suspend", "Stop the program", &State::suspend);
+  ::el_set(s.el, EL_BIND, "^Z", "ballast-suspend", nullptr);
   ::el_source(s.el, nullptr);  // ~/.editrc
 }
 
@@ -157,7 +184,11 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
   action.sa_handler = on_typing_interrupted;
   ::sigaction(SIGINT, &action, &before_typing);
   int count = 0;
-  const char* typed = ::el_gets(s.el, &count);
+  const char* typed = nullptr;
+  do {
+    s.cleared = false;
+    typed = ::el_gets(s.el, &count);
+  } while (s.cleared);
   ::sigaction(SIGINT, &before_typing, nullptr);
   control(kNotBracketed);
   flush_output();

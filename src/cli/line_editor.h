@@ -9,7 +9,8 @@ namespace ballast::cli {
 
 /// Reads lines from standard input. On a terminal they are edited with libedit and kept as a
 /// history of this session; a bracketed paste of several lines or over 200 characters stands in
-/// the line as "[paste 1: 12 lines, 1,234 characters]" and comes back whole.
+/// the line as "[paste 1: 12 lines, 1,234 characters]" and comes back whole. Ctrl-C throws a typed
+/// line away; on an empty one it is a signal.
 class LineEditor {
  public:
   LineEditor();

@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "cli/command.h"
+#include "formats/sniff.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
@@ -107,25 +108,28 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
       "TYPE");
   add("--key-type", key_type, "Storage of keys, if another", "TYPE");
   add("--value-type", value_type, "Storage of values, if another", "TYPE");
-  app.add_option("--seed", seed, "Seed of the method and of sampling")
-      ->capture_default_str()
-      ->type_name("N");
+  seed_ = app.add_option("--seed", seed, "Seed of the method and of sampling")
+              ->capture_default_str()
+              ->type_name("N");
 }
 
 void CacheFlags::add_memory_to(CLI::App& app) {
-  app.add_option("--memory", memory,
-                 "Memory of the cache with questions and answers, such as 8G; what prefill would "
-                 "exceed while it reads, stream reads")
-      ->type_name("SIZE")
-      ->group("Cache");
+  options_.push_back(
+      app.add_option("--memory", memory,
+                     "Memory of the cache with questions and answers, such as 8G; what prefill "
+                     "would exceed while it reads, stream reads")
+          ->type_name("SIZE")
+          ->group("Cache"));
 }
 
-void CacheFlags::refuse_overridden(std::string_view with) const {
+void CacheFlags::refuse_overridden(std::string_view with, bool draws) const {
   for (const CLI::Option* option : options_) {
     require(option->count() == 0,
             "{} has no effect with {}: the saved cache has its own; ballast inspect shows it",
             option->get_name(), with);
   }
+  require(draws || seed_->count() == 0,
+          "--seed has no effect with {} at --temperature 0: the saved cache has its own", with);
 }
 
 bool can_stream(const Policy& policy) {
@@ -135,6 +139,10 @@ bool can_stream(const Policy& policy) {
 }
 
 CacheOptions CacheFlags::parse() const {
+  for (const CLI::Option* option : options_) {
+    require(option->count() == 0 || !option->results().front().empty(),
+            "{}: an empty value; leave the option out", option->get_name());
+  }
   CacheOptions options;
   const bool sized = !cache.empty() || !memory.empty();
   options.policy = Policy::parse(!method.empty() ? method : sized ? "replay" : "exact");
@@ -200,6 +208,18 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
   options.policy = policy.with("bytes", fmt::format("{}B", (given - later) / copies));
 }
 
+std::string endless_advice(const ModelConfig& config, const CacheFlags& flags) {
+  const std::size_t budget = config.max_positions / 2;
+  if (config.learned_positions || budget < 16) return "";
+  // Windows that move on 64 tokens at a time read faster.
+  std::string out =
+      fmt::format("--method streaming-llm:budget={}{}{}", budget, budget >= 1024 ? ",step=64" : "",
+                  " --protocol stream --positions rolling");
+  if (!flags.cache.empty()) out += " in place of --cache";
+  if (!flags.memory.empty()) out += " in place of --memory";
+  return out + " reads without end, and forgets the middle";
+}
+
 void GenerateFlags::add_to(CLI::App& app) {
   auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return app.add_option(name, value, help)
@@ -232,20 +252,36 @@ GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
 
 namespace {
 
-/// Drops a byte order mark. Throws Error for UTF-16, which has zero bytes in ASCII text.
+/// Of the text's first bytes, how many of those at `residue` modulo `step` are zero, over how many
+/// there are.
+double zeros(std::string_view head, std::size_t residue, std::size_t step) {
+  std::size_t count = 0, all = 0;
+  for (std::size_t i = residue; i < head.size(); i += step, ++all) count += head[i] == 0;
+  return all == 0 ? 0 : static_cast<double>(count) / static_cast<double>(all);
+}
+
+/// Drops a byte order mark. Throws Error for what is no UTF-8 text: other encodings, and files
+/// with zero bytes, of a kind that is named where it is known.
 std::string as_utf8(std::string text, const std::string& name) {
+  constexpr double kMost = 0.6;  // in UTF-16 and UTF-32 nearly all of ASCII's upper bytes
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const std::string_view head = std::string_view(text).substr(0, 64);
-  const auto zeros = [&](std::size_t first) {
-    std::size_t count = 0;
-    for (std::size_t i = first; i < head.size(); i += 2) count += head[i] == 0;
-    return count;
-  };
-  const bool marked = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
-  const bool zero_bytes = head.size() >= 4 && std::max(zeros(0), zeros(1)) * 3 > head.size();
-  require(!marked && !zero_bytes, ErrorCode::unsupported,
+  const std::size_t zero = text.find('\0');
+  const bool marked16 = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
+  const bool pdf = head.starts_with("%PDF-");
+  if (zero == std::string::npos && !marked16 && !pdf) return text;
+  const std::string_view kind = sniff(std::as_bytes(std::span(text)));
+  const auto is_text = [](std::string_view k) { return k.find("text") != std::string_view::npos; };
+  require(kind.empty() || is_text(kind), ErrorCode::unsupported, "{}: {}, but a text is expected",
+          name, kind);
+  const bool wide_big = zeros(head, 0, 4) > kMost && zeros(head, 1, 4) > kMost;
+  const bool wide_little = zeros(head, 2, 4) > kMost && zeros(head, 3, 4) > kMost;
+  require(!wide_big && !wide_little, ErrorCode::unsupported,
+          "{}: UTF-32, but texts are UTF-8; convert it: iconv -f UTF-32 -t UTF-8", name);
+  require(!marked16 && zeros(head, 0, 2) <= kMost && zeros(head, 1, 2) <= kMost,
+          ErrorCode::unsupported,
           "{}: UTF-16, but texts are UTF-8; convert it: iconv -f UTF-16 -t UTF-8", name);
-  if (head.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  return text;
+  fail(ErrorCode::unsupported, "{}: not a text: byte {} is zero", name, zero);
 }
 
 }  // namespace

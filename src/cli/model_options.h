@@ -61,11 +61,17 @@ struct CacheFlags {
   void fit(CacheOptions& options, const Model& model, std::size_t prompt, std::size_t after,
            std::size_t copies, bool quiet) const;
   /// Throws Error if a flag was given that a saved cache overrides: `with`, "--load-cache".
-  void refuse_overridden(std::string_view with) const;
+  /// `draws`: tokens are drawn, which takes a seed.
+  void refuse_overridden(std::string_view with, bool draws) const;
 
  private:
   std::vector<const CLI::Option*> options_;  ///< that a saved cache has values of
+  const CLI::Option* seed_ = nullptr;
 };
+
+/// What reads texts of any length with this model: flags to give, in place of those of `flags` that
+/// they exclude. Empty where no flags do.
+std::string endless_advice(const ModelConfig& config, const CacheFlags& flags);
 
 /// --temperature, --max-tokens, --stop, …
 struct GenerateFlags {
@@ -76,7 +82,7 @@ struct GenerateFlags {
 };
 
 /// The text of a file, "-": of standard input, without a byte order mark. Throws Error if it cannot
-/// be read or is UTF-16.
+/// be read or is no UTF-8 text: UTF-16, UTF-32, or a file with zero bytes.
 std::string read_input(const std::string& path);
 
 /// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.

@@ -12,7 +12,6 @@
 #include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
-#include "eval/single_layer/mean_entries.h"
 #include "text/question_form.h"
 
 namespace ballast::cli {
@@ -115,10 +114,11 @@ class Runner {
     const std::size_t positions = config().max_positions;
     const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
                                        : fmt::format("context and question have {}", prompt + more);
-    require(rolling() || prompt + more <= positions, ErrorCode::over_limit,
-            "{}: {} tokens, but the model has {} positions; a budget in --protocol stream with "
-            "--positions rolling reads texts of any length",
-            o_.model, what, positions);
+    if (!rolling() && prompt + more > positions) {
+      const std::string advice = endless_advice(config(), o_.cache);
+      fail(ErrorCode::over_limit, "{}: {} tokens, but the model has {} positions{}{}", o_.model,
+           what, positions, advice.empty() ? "" : "; ", advice);
+    }
     if (prompt + more > positions && !o_.quiet) {
       tell(fmt::format(
           "note: {} tokens, more than the model's {} positions: what the cache keeps must fit into "
@@ -180,22 +180,26 @@ class Runner {
 
   void note_cache(const Sequence& sequence) {
     report_.options = sequence.cache().options();
-    report_.after_prompt = cache_report(sequence);
-  }
-
-  CacheReport cache_report(const Sequence& sequence) const {
-    return {sequence.tokens(), mean_entries(sequence.cache()), sequence.cache().bytes(),
-            m_.model.exact_bytes(sequence.cache())};
+    report_.after_prompt = report_of(sequence.cache());
   }
 
   void answer_alone(const std::string& question) {
     const std::vector<Token> tokens = form_for("").whole(m_.tokenizer, question);
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
+    note_raw_text();
     Sequence sequence(m_.model, cache_options_);
     std::vector<float> logits = read_prompt(sequence, tokens);
     sequence.cache().reserve(length_);
     answer(question, sequence, std::move(logits), tokens);
+  }
+
+  /// A model that was trained on conversations answers a question, not a bare text.
+  void note_raw_text() const {
+    if (o_.quiet || !o_.json.text() || o_.raw || chat() || !report_.answers.empty()) return;
+    if (m_.tokenizer.vocabulary().chat_template.empty()) return;
+    tell(
+        "note: the prompt is continued as bare text; --chat asks it of the model (--raw: no note)");
   }
 
   void answer_from_context() {
@@ -278,7 +282,7 @@ class Runner {
     if (show && line_open) print("\n");
     flush_output();
     if (show && !o_.quiet) tell_if_unsure(answer.generated, config().unsure_below);
-    answer.cache = cache_report(sequence);
+    answer.cache = report_of(sequence.cache());
     report_.answers.push_back(std::move(answer));
   }
 
@@ -298,7 +302,11 @@ void check(const Options& o) {
   require(o.save_cache.empty() || !o.context.empty(), "--save-cache needs a --context to save");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
-  if (!o.load_cache.empty()) o.cache.refuse_overridden("--load-cache");
+  require(o.logprobs < 0 || o.json.wanted(), "--logprobs needs --json, which shows them");
+  if (o.load_cache.empty()) return;
+  require(!o.chat && !o.raw, "{} has no effect with --load-cache: the saved context has its form",
+          o.chat ? "--chat" : "--raw");
+  o.cache.refuse_overridden("--load-cache", o.generate.options.sampling.temperature > 0);
 }
 
 void run(Options& o) {
@@ -325,7 +333,10 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   auto text = [&](const char* name, auto& value, const char* help, const char* type) {
     return app->add_option(name, value, help)->type_name(type);
   };
-  text("PROMPT", o.prompt, "Text to continue; standard input if there is no other", "");
+  text("PROMPT", o.prompt,
+       "Text to continue as it stands, or with --chat to answer; standard input if there is no "
+       "other",
+       "");
   text("-f,--prompt-file", o.prompt_file, "The prompt is in this file; -: standard input", "FILE");
   text("--context", o.context, "Read this text once, summarise it, then answer from the summary",
        "FILE");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/command.h"
+#include "eval/single_layer/mean_entries.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -37,15 +38,16 @@ std::string cache_table(const RunReport& r) {
   add("entries per KV head", [](const CacheReport& c) { return format_count(c.entries); });
   add("sink", [](const CacheReport& c) { return bytes_text(c.bytes.sink); });
   add("summary", [](const CacheReport& c) { return bytes_text(c.bytes.summary); });
-  add("window", [](const CacheReport& c) { return bytes_text(c.bytes.window); });
+  add("window", [](const CacheReport& c) { return bytes_text(c.bytes.window - c.bytes.room); });
   add("watching attention",
       [](const CacheReport& c) { return bytes_text(c.bytes.attention_stats); });
   if (a.bytes.rotary > 0) {
     add("rotary table", [](const CacheReport& c) { return bytes_text(c.bytes.rotary); });
   }
-  add("total", [](const CacheReport& c) { return bytes_text(c.bytes.total()); });
+  add("used", [](const CacheReport& c) { return bytes_text(c.bytes.used()); });
   add("exact", [](const CacheReport& c) { return bytes_text(c.exact); });
   add("ratio", [](const CacheReport& c) { return fmt::format("{:.2f}×", c.ratio()); });
+  add("room for more", [](const CacheReport& c) { return bytes_text(c.bytes.room); });
   return table.to_string(terminal_width());
 }
 
@@ -96,6 +98,16 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, const RunReport& 
 
 }  // namespace
 
+CacheReport report_of(const Cache& cache) {
+  const CacheShape& s = cache.shape();
+  const CacheOptions& o = cache.options();
+  const std::size_t row =
+      stored_row_bytes(o.key_type, s.key_dim) + stored_row_bytes(o.value_type, s.value_dim);
+  const CacheBytes bytes = cache.bytes();
+  return {cache.tokens(), mean_entries(cache), bytes,
+          cache.tokens() * s.layers * s.kv_heads * row + bytes.rotary};
+}
+
 void tell_if_unsure(const Generated& answer, float unsure_below) {
   const float least = least_probability(answer);
   if (least >= unsure_below) return;
@@ -131,7 +143,8 @@ Json to_json(const MemoryEstimate& e, std::size_t program) {
 Json to_json(const CacheBytes& b) {
   return {{"sink", b.sink},     {"summary", b.summary},
           {"window", b.window}, {"watch", b.attention_stats},
-          {"rotary", b.rotary}, {"total", b.total()}};
+          {"rotary", b.rotary}, {"room", b.room},
+          {"used", b.used()},   {"total", b.total()}};
 }
 
 Json to_json(const RunReport& r, const Tokenizer& tokenizer) {

@@ -23,11 +23,13 @@ struct CacheReport {
   std::size_t tokens = 0;   ///< read
   std::size_t entries = 0;  ///< kept, per KV head of the first layer
   CacheBytes bytes;
-  std::size_t exact = 0;  ///< bytes of the same tokens without a method
+  std::size_t exact = 0;  ///< bytes of the same tokens without a method; no room for others
   double ratio() const {
-    return bytes.total() > 0 ? static_cast<double>(exact) / static_cast<double>(bytes.total()) : 1;
+    return bytes.used() > 0 ? static_cast<double>(exact) / static_cast<double>(bytes.used()) : 1;
   }
 };
+
+CacheReport report_of(const Cache& cache);
 
 struct Answer {
   std::string question;

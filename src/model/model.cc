@@ -54,8 +54,10 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
                                          options.protocol, 0, static_cast<int>(config.layers));
     require(!stream || options.policy.info().window_policy == WindowPolicy::all ||
                 budget.total() <= config.max_positions,
-            ErrorCode::over_limit, "{}: a budget of {} entries, but the model has {} positions",
-            model.file().path().string(), budget.total(), config.max_positions);
+            ErrorCode::over_limit,
+            "{}: a budget of {} entries, but the model has {} positions: give budget={} or less",
+            model.file().path().string(), budget.total(), config.max_positions,
+            config.max_positions);
   }
   MemoryEstimate estimate = model.estimate(options, options.expected_tokens);
   estimate.weights = estimate.scratch = 0;  // there already

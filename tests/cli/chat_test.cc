@@ -191,6 +191,63 @@ TEST(ChatTerminal, CommandsThatFailDoNotEndIt) {
   EXPECT_EQ(terminal.wait(), 130);
 }
 
+TEST(ChatTerminal, AMessageThatIsTooLongDoesNotEndIt) {
+  const std::string answer = first_answer("Hello there");
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "grass x" + std::to_string(i % 10) + "\r";
+  Terminal terminal(kChat);
+  at_prompt(terminal);
+  terminal.type("\033[200~" + text + "\033[201~\r");
+  const std::string refused = at_prompt(terminal);
+  EXPECT_THAT(refused, HasSubstr("and 8,192 of the model's 8,192 positions are left: shorten it"));
+  EXPECT_THAT(refused, HasSubstr("--positions rolling"));
+  EXPECT_THAT(refused, Not(HasSubstr("/clear")));  // there is nothing to forget
+  terminal.type("Hello there\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
+  terminal.type("\033[200~" + text + "\033[201~\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("/clear and begin anew (/save FILE keeps"));
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST(ChatTerminal, CtrlCThrowsATypedLineAway) {
+  const std::string answer = first_answer("Hello there");
+  Terminal terminal(kChat);
+  at_prompt(terminal);
+  terminal.type("What is that");
+  terminal.until("that");
+  terminal.type("\x03");
+  terminal.until("^C");
+  terminal.until("> ");
+  terminal.type("Hello there\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
+  terminal.type("\x03");
+  EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST(ChatTerminal, AContextThatIsRefusedLeavesTheOneBefore) {
+  TempDir dir;
+  const std::string big = (dir / "a big text").string(), cache = (dir / "a cache").string();
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "grass x" + std::to_string(i % 10) + "\n";
+  write_text(big, text);
+  Terminal terminal(kChat);
+  at_prompt(terminal);
+  terminal.type("/context " + kRecord + "\r");
+  at_prompt(terminal);
+  terminal.type("/context \"" + big + "\"\r");
+  const std::string refused = at_prompt(terminal);
+  EXPECT_THAT(refused, HasSubstr("but the model has 8,192 positions"));
+  EXPECT_THAT(refused, Not(HasSubstr("No such file")));
+  terminal.type("/save '" + cache + "'\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("wrote"));
+  EXPECT_TRUE(fs::exists(cache));
+  terminal.type("/save " + kRecord + "\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("would overwrite it"));
+  terminal.type("/stats\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr("as exact"));
+}
+
 TEST(ChatTerminal, ErrorsDoNotObeyWhatTheyQuote) {
   Terminal terminal({"chat", "-m", "/no/such\033]0;title\007\xe2\x80\xaemodel"});
   const std::string shown = terminal.until("\n");
@@ -247,6 +304,34 @@ TEST(ChatPipe, AsksAboutAContextAsRunDoes) {
                           "--question", question})
                          .out),
             answer);
+}
+
+TEST(ChatPipe, AMessageThatIsTooLongFailsAtTheEnd) {
+  const ProgramResult one = Program(kChat, "Hello\n").wait();
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "grass x" + std::to_string(i % 10) + " ";
+  const ProgramResult said = Program(kChat, text + "\n  \t \nHello\n").wait();
+  EXPECT_EQ(said.out, one.out);  // a line of blanks is no turn
+  EXPECT_EQ(said.exit_code, 1);
+  EXPECT_THAT(said.err, HasSubstr("positions are left: shorten it"));
+  EXPECT_THAT(said.err, HasSubstr("ballast: 1 message had no place\n"));
+}
+
+TEST(ChatPipe, AShareIsOfTheContext) {
+  const std::string question = "What is the number in line digital-crystal?";
+  const ProgramResult answered = run({"run", "-m", kShipped, "-n", "6", "-q", "--cache", "1/4",
+                                      "--context", kRecord, "--question", question});
+  ASSERT_EQ(answered.exit_code, 0) << answered.err;
+  std::vector<std::string> all = kChat;
+  all.insert(all.end(), {"--cache", "1/4"});
+  expect_refusal(Program(all, question + "\n").wait(), "a conversation has no known length", 2);
+  all.insert(all.end(), {"--context", kRecord, "--stats"});
+  const ProgramResult said = Program(all, question + "\n").wait();
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_EQ(one_line(said.out), one_line(answered.out));
+  EXPECT_THAT(said.err, HasSubstr("smaller than exact"));
+  all.insert(all.end(), {"--protocol", "stream"});
+  expect_refusal(Program(all, question + "\n").wait(), "leave out --protocol stream", 2);
 }
 
 TEST(ChatPipe, AModelFileThatShrinksIsOneLine) {

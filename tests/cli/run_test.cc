@@ -369,7 +369,7 @@ TEST_F(RunModel, AConversationReadsOnlyWhatIsNew) {
 TEST_F(RunModel, AConversationEndsAtTheLastPosition) {
   const Said said = run_with({"chat", "-m", model(), "-n", "0"}, "Hi\nHo\nHum\n");
   EXPECT_EQ(said.exit_code, 1);
-  EXPECT_THAT(said.err, HasSubstr("but the model has 128 positions"));
+  EXPECT_THAT(said.err, HasSubstr("0 of the model's 128 positions are left: /clear and begin"));
   expect_refusal(
       run_with({"chat", "-m", model(), "--protocol", "stream", "--method", "h2o:rate=0.5"}),
       "give the method a budget");
