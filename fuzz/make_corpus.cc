@@ -472,6 +472,10 @@ void write_texts(const fs::path& out) {
  {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}],
  "special_tokens": {"</s>": {"ids": [4]}}}]}, "model": {"vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3,
  "</s>": 4}, "merges": ["a b"]}})");
+  write(json / "looks-ahead", R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+ {"type": "Split", "pattern": {"Regex": "[\\s\\S](?=[\\s\\S]*)|(?:[\\s\\S]*+y|x)*"}, "behavior": "Isolated"},
+ {"type": "ByteLevel", "use_regex": false}]},
+ "model": {"vocab": {"a": 0, "\u0000": 1}, "merges": ["\u0000 \u001b", "a"]}})");
   write(json / "prefix", R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true},
  "model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ġa": 2}, "merges": ["Ġ a"]}})");
   write(json / "unigram-bytes", R"({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"},

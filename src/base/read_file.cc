@@ -1,8 +1,14 @@
 #include "base/read_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
-#include <fstream>
+#include <memory>
 
 #include "base/fail.h"
 
@@ -25,21 +31,36 @@ void fail_to_open(const std::filesystem::path& path, int error) {
        remedy(path, error));
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), ErrorCode::io,
-          "{}: cannot read: it is a folder", path.string());
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in.is_open()) fail_to_open(path, errno);
+std::string read_file(const std::filesystem::path& path, const Readable& what) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) fail_to_open(path, errno);
+  const auto refuse_unless = [&](bool right, const char* kind) {
+    require(right, ErrorCode::io, "{}: cannot read: it is {}", path.string(), kind);
+  };
+  refuse_unless(!S_ISDIR(status.st_mode), "a folder");
+  refuse_unless(what.pipes || S_ISREG(status.st_mode), "no regular file");
+  const auto expect_at_most = [&](std::uint64_t bytes) {
+    require(bytes <= what.most, ErrorCode::bad_file,
+            "{}: too large; at most {} bytes are read here", path.string(), what.most);
+  };
+  if (S_ISREG(status.st_mode)) expect_at_most(static_cast<std::uint64_t>(status.st_size));
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail_to_open(path, errno);
+  const auto close = [](const int* open) { ::close(*open); };
+  const std::unique_ptr<const int, decltype(close)> closed(&file, close);
+  const bool nothing = S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
+  const bool device = S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode);
+  refuse_unless(!device || nothing || ::isatty(file) == 1, "a device; name a file");
   std::string content;
   char part[1 << 16];
-  do {
-    in.read(part, sizeof(part));
-    content.append(part, static_cast<std::size_t>(in.gcount()));
-  } while (in.good());
-  require(!in.bad(), ErrorCode::io, "{}: cannot read: {}", path.string(), std::strerror(errno));
-  return content;
+  while (true) {
+    const ssize_t count = ::read(file, part, sizeof(part));
+    if (count < 0 && errno == EINTR) continue;
+    require(count >= 0, ErrorCode::io, "{}: cannot read: {}", path.string(), std::strerror(errno));
+    if (count == 0) return content;
+    content.append(part, static_cast<std::size_t>(count));
+    expect_at_most(content.size());
+  }
 }
 
 }  // namespace ballast

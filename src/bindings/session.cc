@@ -6,6 +6,7 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/gguf.h"
 #include "base/fail.h"
+#include "text/tokenizer/check_rows.h"
 
 namespace ballast {
 namespace {
@@ -25,9 +26,7 @@ Sequence checked_sequence(const Model& model, const CacheOptions& options) {
 }  // namespace
 
 TextModel::TextModel(const std::string& path) : model(path), tokenizer(tokenizer_of(model)) {
-  require(tokenizer.size() <= model.config().vocabulary,
-          "{}: the vocabulary has {} tokens, but the embedding has {} rows", path, tokenizer.size(),
-          model.config().vocabulary);
+  check_rows(tokenizer, model.config().vocabulary, path);
 }
 
 Session::Session(std::shared_ptr<const TextModel> model, const CacheOptions& options)

@@ -70,7 +70,7 @@ class Interruptible {
 /// The text of --tools.
 std::string tools_of(const Options& o) {
   if (o.tools.empty()) return "";
-  std::string text = read_file(o.tools);
+  std::string text = read_file(o.tools, {.most = 16 << 20});
   const SortedJson tools = parse_json_text(text, o.tools);  // an error names the file
   require(tools.is_array() && !tools.empty(), "{}: expected a JSON array of functions", o.tools);
   return text;

@@ -16,6 +16,7 @@
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
+#include "text/tokenizer/check_rows.h"
 
 namespace ballast::cli {
 namespace {
@@ -171,6 +172,7 @@ void describe(const std::string& path, TableOutput& out) {
   const ModelFile& file = model.file();
   const Tokenizer tokenizer(file.gguf() != nullptr ? read_vocabulary(*file.gguf())
                                                    : read_vocabulary(file.tokenizer().folder));
+  check_rows(tokenizer, c.vocabulary, path);
   const auto types = count_types(file);
   std::size_t numbers = 0;
   for (const auto& [name, count] : types) numbers += count.numbers;

@@ -23,6 +23,7 @@
 #include "report/progress.h"
 #include "report/units.h"
 #include "summary/entry_budget.h"
+#include "text/tokenizer/check_rows.h"
 
 namespace ballast::cli {
 namespace {
@@ -37,9 +38,7 @@ Tokenizer tokenizer_of(const Model& model) {
 
 LoadedModel::LoadedModel(const std::string& path)
     : model(path), tokenizer(tokenizer_of(model)), engine(model) {
-  require(tokenizer.size() <= model.config().vocabulary,
-          "{}: the vocabulary has {} tokens, but the embedding has {} rows", path, tokenizer.size(),
-          model.config().vocabulary);
+  check_rows(tokenizer, model.config().vocabulary, path);
 }
 
 namespace {

@@ -18,7 +18,7 @@ struct Options {
 };
 
 Result read_result(const std::string& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, {.most = kMostJson});
   check_json(text, path);
   Json json;
   try {

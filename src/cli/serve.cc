@@ -41,7 +41,7 @@ void run(const Options& o) {
   options.cache_dir = o.cache_dir;
   if (!o.key_file.empty()) {
     std::string key;
-    for (char c : read_file(o.key_file) + "\n") {
+    for (char c : read_file(o.key_file, {.most = 1 << 20}) + "\n") {
       if (c != '\n' && c != '\r') {
         key += c;
       } else if (!key.empty()) {

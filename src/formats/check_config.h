@@ -12,6 +12,9 @@ namespace ballast {
 /// overflow.
 void check_config(const ModelConfig& config, const std::string& file);
 
+/// The check that must precede lists of layers, which take memory.
+void check_layers(const ModelConfig& config, const std::string& file);
+
 /// The checks that must precede the rotary divisors, which take memory.
 void check_rope_dimension(const ModelConfig& config, const std::string& file);
 

@@ -19,6 +19,9 @@ constexpr std::uint32_t kLastType = static_cast<std::uint32_t>(GgufType::f64);
 /// The smallest encodings of a key-value pair and of a tensor's description.
 constexpr std::size_t kLeastEntry = 8 + 4 + 1;
 constexpr std::size_t kLeastTensor = 8 + 4 + 4 + 8;
+/// Models have some hundred keys and some thousand tensors. A description of 24 bytes takes ten
+/// times as much here.
+constexpr std::size_t kMostDescribed = 100'000;
 
 template <typename T>
 T load(const std::byte* p) {
@@ -207,6 +210,9 @@ Gguf::Gguf(const std::filesystem::path& path) try
   require(entry_count <= in.left() / kLeastEntry && tensor_count <= in.left() / kLeastTensor,
           "{}: truncated or damaged: {} keys and {} tensors do not fit into {} bytes", file,
           entry_count, tensor_count, in.left());
+  require(entry_count <= kMostDescribed && tensor_count <= kMostDescribed,
+          "{}: {} keys and {} tensors; at most {} of each are read: no model has so many", file,
+          entry_count, tensor_count, kMostDescribed);
   for (std::uint64_t i = 0; i < entry_count; ++i) {
     entries_.push_back(read_entry(in));
     std::string_view key = entries_.back().key;

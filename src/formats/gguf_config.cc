@@ -193,7 +193,7 @@ ModelConfig read_config(const Gguf& file) {
   c.name = file.find<std::string_view>("general.name").value_or("");
   c.unsure_below = file.find<float>("ballast.unsure_below").value_or(0.0f);
   read_sizes(file, keys, c);
-  require(c.layers <= 4096, "{}: {} layers", file.path().string(), c.layers);
+  check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;
   if (c.rope.style != RopeStyle::none) read_rope(file, keys, c);

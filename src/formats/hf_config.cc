@@ -202,7 +202,7 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
   c.width = keys.size("hidden_size");
   c.heads = keys.size("num_attention_heads");
   require(c.heads > 0, "{}: the model has no attention heads", keys.file());
-  require(c.layers <= 4096, "{}: {} layers", keys.file(), c.layers);
+  check_layers(c, keys.file());
   c.kv_heads = keys.find_size("num_key_value_heads").value_or(c.heads);
   c.key_dim = c.value_dim = keys.find_size("head_dim").value_or(c.width / c.heads);
   c.ffn_width = keys.size("intermediate_size");
@@ -259,7 +259,7 @@ void read_opt(const Keys& keys, ModelConfig& c) {
   c.width = keys.size("hidden_size");
   c.heads = c.kv_heads = keys.size("num_attention_heads");
   require(c.heads > 0, "{}: the model has no attention heads", keys.file());
-  require(c.layers <= 4096, "{}: {} layers", keys.file(), c.layers);
+  check_layers(c, keys.file());
   c.key_dim = c.value_dim = c.width / c.heads;
   c.ffn_width = keys.size("ffn_dim");
   c.vocabulary = keys.size("vocab_size");

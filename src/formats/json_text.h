@@ -11,8 +11,10 @@ namespace ballast {
 
 /// Nesting beyond this is refused: some work on a document is recursive.
 inline constexpr std::size_t kDeepestJson = 64;
-/// A document takes up to forty times its text's memory.
 inline constexpr std::size_t kMostJson = std::size_t{256} << 20;
+/// A text of small values takes up to forty times its bytes as a document. What would take over
+/// eight times and 64 MiB is refused: large vocabularies without blanks take six times.
+inline constexpr std::size_t kJsonMemoryPerByte = 8, kJsonMemory = std::size_t{64} << 20;
 
 /// What a text may cost.
 struct JsonLimits {
@@ -22,8 +24,8 @@ struct JsonLimits {
   std::size_t fields = static_cast<std::size_t>(-1);
 };
 
-/// Throws Error that begins with `source` if the text exceeds the limits or is nested deeper than
-/// kDeepestJson, before any of it is parsed.
+/// Throws Error that begins with `source` if the text exceeds the limits, is nested deeper than
+/// kDeepestJson or would take too much memory, before any of it is parsed.
 void check_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
 /// Parses a whole text within the limits of check_json(). Throws Error that begins with `source`

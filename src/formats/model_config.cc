@@ -2,6 +2,8 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "base/fail.h"
 #include "formats/check_config.h"
@@ -9,7 +11,7 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kMostInHead = 65536;
+constexpr std::size_t kMostInHead = 65536, kMostLayers = 4096;
 
 }  // namespace
 
@@ -62,6 +64,12 @@ std::vector<float> alibi_slopes(std::size_t heads, float max_bias) {
   return slopes;
 }
 
+void check_layers(const ModelConfig& c, const std::string& file) {
+  require(c.layers >= 1 && c.layers <= kMostLayers,
+          "{}: {} layers; expected 1 to {}: the file is damaged, download it again", file, c.layers,
+          kMostLayers);
+}
+
 void check_rope_dimension(const ModelConfig& c, const std::string& file) {
   std::size_t dimension = c.rope.dimension;
   require(dimension > 0 && dimension % 2 == 0 && dimension <= c.key_dim && dimension <= kMostInHead,
@@ -73,8 +81,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
   struct {
     const char* name;
     std::size_t value, most;
-  } sizes[] = {{"layers", c.layers, 4096},
-               {"width", c.width, std::size_t{1} << 20},
+  } sizes[] = {{"width", c.width, std::size_t{1} << 20},
                {"heads", c.heads, 65536},
                {"key-value heads", c.kv_heads, 65536},
                {"numbers of a key head", c.key_dim, kMostInHead},
@@ -82,6 +89,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
                {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
                {"vocabulary", c.vocabulary, std::size_t{1} << 28},
                {"positions", c.max_positions, std::size_t{1} << 40}};
+  check_layers(c, file);
   for (const auto& size : sizes) {
     require(size.value > 0 && size.value <= size.most, "{}: {}: {} is not within 1 to {}", file,
             size.name, size.value, size.most);
@@ -98,6 +106,11 @@ void check_config(const ModelConfig& c, const std::string& file) {
           "{}: ballast.unsure_below is {}, not within 0 to 1", file, c.unsure_below);
   require(c.attention_scale > 0.0f && c.embedding_scale > 0.0f && c.output_scale > 0.0f,
           "{}: a scale of the model is 0", file);
+  for (const std::size_t window : c.sliding_windows) {
+    require(window <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
+            "{}: a sliding window of {} tokens; expected up to {}, or 0 for none", file, window,
+            std::numeric_limits<std::int32_t>::max());
+  }
   require(c.sliding_windows.size() == c.layers, "{}: {} sliding windows for {} layers", file,
           c.sliding_windows.size(), c.layers);
   const Rope& rope = c.rope;

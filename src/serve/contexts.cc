@@ -105,7 +105,7 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
     }
     // Without these notes the context still answers; its text is then not known.
     try {
-      const Json json = parse_object(read_file(notes(info.id)));
+      const Json json = parse_object(read_file(notes(info.id), {.most = 1 << 20, .pipes = false}));
       Fields fields(json);
       info.name = fields.text("name").value_or("");
       info.before = fields.text("before").value_or("");

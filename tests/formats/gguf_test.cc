@@ -160,6 +160,12 @@ TEST_F(GgufTest, RefusesOtherFiles) {
   EXPECT_THAT(refusal(Bytes().head(0x03000000, 0, 0)), HasSubstr("big-endian"));
 }
 
+TEST_F(GgufTest, RefusesMoreTensorsAndKeysThanModelsHave) {
+  const std::string room(3'000'000, '\0');
+  EXPECT_THAT(refusal(Bytes().head(3, 100'001, 0).raw(room)), HasSubstr("at most 100000 of each"));
+  EXPECT_THAT(refusal(Bytes().head(3, 0, 100'001).raw(room)), HasSubstr("at most 100000 of each"));
+}
+
 TEST_F(GgufTest, RefusesBadMetadata) {
   auto one = [](std::string_view key) { return Bytes().head(3, 0, 1).text(key); };
   EXPECT_THAT(refusal(Bytes().head(3, 0, ~std::uint64_t{0})), HasSubstr("do not fit"));

@@ -36,6 +36,29 @@ TEST(JsonText, HasALimitOfSize) {
   EXPECT_THAT(error_of([&] { read_json(dir / "large"); }), HasSubstr("too many for JSON"));
 }
 
+// The limit is of what a document would take, not of its text.
+TEST(JsonText, HasALimitOfMemory) {
+  const auto many = [](const std::string& value, std::size_t count) {
+    std::string text = "[0";
+    for (std::size_t i = 0; i < count; ++i) text += "," + value;
+    return text + "]";
+  };
+  for (const std::string value : {"0", "[]", "{}", "{\"\":0}", "\"\"", "[0]"}) {
+    EXPECT_THAT(
+        error_of([&] { parse_json_text(many(value, value == "0" ? 9'000'000 : 3'000'000), "a"); }),
+        HasSubstr("small values"))
+        << value;
+  }
+  // A large vocabulary without blanks.
+  std::string vocabulary = R"({"model":{"vocab":{"":0)", merges = R"(},"merges":[["a","b"])";
+  for (int i = 0; i < 262'144; ++i) {
+    vocabulary += ",\"" + std::to_string(i) + "p\":" + std::to_string(i);
+    merges += R"(,["abc","de"],["▁a","b"])";
+  }
+  const auto document = parse_json_text(vocabulary + merges + "]}}", "a");
+  EXPECT_EQ(document["model"]["vocab"].size(), 262'145u);
+}
+
 TEST(JsonText, HasLimitsOfValuesAndFields) {
   EXPECT_EQ(parse_json_text("[1,[2,3]]", "a", {.values = 4}).size(), 2u);
   EXPECT_EQ(error_of([] { parse_json_text("[1,[2,3,4]]", "a", {.values = 4}); }),

@@ -190,7 +190,7 @@ TEST_F(HfConfigTest, SaysWhatIsWrong) {
   EXPECT_THAT(with("\"hidden_size\": 4096", "\"hidden_size\": -1"), HasSubstr("'hidden_size' is"));
   EXPECT_THAT(with("\"hidden_size\": 4096", "\"hidden_size\": \"x\""), HasSubstr("an integer"));
   EXPECT_THAT(with("\"num_hidden_layers\": 32", "\"num_hidden_layers\": 99999999999"),
-              HasSubstr("99999999999 layers"));
+              HasSubstr("99999999999 layers; expected 1 to 4096"));
   EXPECT_THAT(with("\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
               HasSubstr("no attention heads"));
   EXPECT_THAT(with("\"num_key_value_heads\": 8", "\"num_key_value_heads\": 5"),
@@ -345,6 +345,17 @@ TEST_F(GgufConfigTest, OtherFamilies) {
 }
 
 TEST_F(GgufConfigTest, SaysWhatIsWrong) {
+  const auto with = [&](const char* key, std::uint64_t value) {
+    return error_of([&] {
+      (void)read([&](GgufWriter& w) {
+        sizes(w, "llama", "layer_norm_rms_epsilon");
+        w.add(std::string("llama.") + key, value);
+      });
+    });
+  };
+  EXPECT_THAT(
+      with("attention.sliding_window", 4294967295u),
+      HasSubstr("m.gguf: a sliding window of 4294967295 tokens; expected up to 2147483647"));
   EXPECT_THAT(error_of([&] { (void)read([](GgufWriter& w) { w.add("a", 1); }); }),
               HasSubstr("'general.architecture' is missing"));
   EXPECT_THAT(

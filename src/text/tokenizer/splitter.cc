@@ -1,16 +1,45 @@
 #include "text/tokenizer/splitter.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast {
+
+// Steps that do not backtrack are not counted, and each may be as long as the text: a text has
+// seconds, too. Real expressions need a twentieth.
+class Splitter::Deadline {
+ public:
+  explicit Deadline(std::size_t bytes) : end_(now() + 1.0 + 1e-6 * static_cast<double>(bytes)) {}
+
+  bool passed() const { return now() > end_; }
+
+  /// For an expression's setMatchCallback(): true to go on.
+  static UBool goes_on(const void* deadline, std::int32_t) {
+    return !static_cast<const Deadline*>(deadline)->passed();
+  }
+
+ private:
+  // Of this thread's own work, so that other load of the machine does not matter.
+  static double now() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  double end_;
+};
+
 namespace {
 
 // A hostile expression could backtrack for ever. ICU counts backtracking steps in units of 10,000;
 // this limit allows 100 steps a character, real expressions need fewer than 10.
 std::int32_t time_limit(std::int32_t length) { return 10 + length / 100; }
+
+// Those of models have up to 1 KB altogether. A step may be as long as the expression.
+constexpr std::size_t kLongestPatterns = std::size_t{16} << 10;
 
 icu::UnicodeString to_utf16(std::string_view text) {
   icu::UnicodeString out(static_cast<std::int32_t>(text.size()), UChar32{0}, 0);
@@ -50,15 +79,19 @@ std::string with_sets(const std::string& pattern) {
 // after the last word, so that matches which touch its end are not decided; what follows the last
 // decided cut is left out.
 std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, bool open,
-                              icu::RegexMatcher& matcher, UErrorCode& status) {
+                              const Splitter::Deadline& deadline, icu::RegexMatcher& matcher,
+                              UErrorCode& status) {
   std::vector<std::int32_t> finer;
   finer.reserve(ends.size());
   std::int32_t begin = 0;
+  unsigned found = 0;
+  matcher.setMatchCallback(Splitter::Deadline::goes_on, &deadline, status);
   for (std::int32_t end : ends) {
     matcher.region(begin, end, status);
     matcher.setTimeLimit(time_limit(end - begin), status);
     std::int32_t last = begin;
     while (U_SUCCESS(status) && matcher.find(status) && !(open && matcher.hitEnd())) {
+      if (++found % 32 == 0 && deadline.passed()) status = U_REGEX_STOPPED_BY_CALLER;
       for (std::int32_t cut : {matcher.start(status), matcher.end(status)}) {
         if (cut > last) finer.push_back(last = cut);
       }
@@ -99,13 +132,19 @@ std::size_t whole_characters(std::string_view text, std::size_t most) {
 
 Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& source)
     : source_(source), looks_back_(!patterns.empty() && looks_back(patterns.front())) {
+  std::size_t size = 0;
   for (const std::string& pattern : patterns) {
+    size += pattern.size();
+    require(size <= kLongestPatterns, ErrorCode::bad_file,
+            "{}: the pre-tokeniser's expressions have over {} bytes; those of models have up to "
+            "1,000",
+            source, kLongestPatterns);
     UErrorCode status = U_ZERO_ERROR;
     UParseError where;
     std::unique_ptr<icu::RegexPattern> compiled(icu::RegexPattern::compile(
         icu::UnicodeString::fromUTF8(with_sets(pattern)), 0, where, status));
     require(U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' is not valid ({})", source,
-            pattern, u_errorName(status));
+            printable(pattern), u_errorName(status));
     patterns_.push_back(std::move(compiled));
   }
 }
@@ -115,16 +154,17 @@ void Splitter::split(std::string_view text, const std::function<void(std::string
   if (text.empty()) return;
   if (patterns_.empty()) return word(text);
   if (looks_back_) window = text.size();
+  const Deadline deadline(text.size());
   for (std::size_t size = window; !text.empty();) {
     const std::size_t taken = whole_characters(text, size);
-    const std::size_t done = taken == 0 ? 0 : split_part(text, taken, word);
+    const std::size_t done = taken == 0 ? 0 : split_part(text, taken, deadline, word);
     text.remove_prefix(done);
     // A word longer than the window.
     size = done == 0 ? 2 * size + 1 : window;
   }
 }
 
-std::size_t Splitter::split_part(std::string_view text, std::size_t taken,
+std::size_t Splitter::split_part(std::string_view text, std::size_t taken, const Deadline& deadline,
                                  const std::function<void(std::string_view)>& word) const {
   const icu::UnicodeString wide = to_utf16(text.substr(0, taken));
   std::vector<std::int32_t> ends = {wide.length()};
@@ -132,13 +172,13 @@ std::size_t Splitter::split_part(std::string_view text, std::size_t taken,
   bool open = taken < text.size();
   for (const auto& pattern : patterns_) {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(wide, status));
-    if (U_SUCCESS(status)) ends = cut(ends, open, *matcher, status);
+    if (U_SUCCESS(status)) ends = cut(ends, open, deadline, *matcher, status);
     require(
         U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' fails on this text ({})",
         source_,
         [&] {
           std::string utf8;
-          return pattern->pattern().toUTF8String(utf8);
+          return printable(pattern->pattern().toUTF8String(utf8));
         }(),
         u_errorName(status));
     open = false;  // the later ones see whole words

@@ -15,12 +15,15 @@ namespace ballast {
 /// becomes a word (Hugging Face's Split with behavior Isolated).
 class Splitter {
  public:
-  /// ICU's syntax. Throws Error that names `source` and the expression.
+  class Deadline;
+
+  /// ICU's syntax, at most 16 KiB. Throws Error that names `source` and the expression.
   Splitter(const std::vector<std::string>& patterns, const std::string& source);
 
   /// Returns the words in order; their concatenation is `text`. Text that is not UTF-8 is matched
   /// as U+FFFD. Takes memory for `window` bytes of text and the longest word, not for the text; the
-  /// words are the same with any window.
+  /// words are the same with any window. Throws Error where an expression takes over 1 s of the
+  /// processor and 1 us for each byte.
   void split(std::string_view text, const std::function<void(std::string_view)>& word,
              std::size_t window = kWindow) const;
 
@@ -29,7 +32,7 @@ class Splitter {
 
   /// Splits the first `taken` bytes of text and returns the length of the words that are certain,
   /// whatever follows.
-  std::size_t split_part(std::string_view text, std::size_t taken,
+  std::size_t split_part(std::string_view text, std::size_t taken, const Deadline& deadline,
                          const std::function<void(std::string_view)>& word) const;
 
   std::string source_;

@@ -183,7 +183,8 @@ class Reader {
       read_unigram(model);
     } else {
       fail(ErrorCode::unsupported,
-           "{}: model type '{}' is not supported; supported are BPE and Unigram", source_, type);
+           "{}: model type '{}' is not supported; supported are BPE and Unigram", source_,
+           printable(type));
     }
   }
 
@@ -218,7 +219,7 @@ class Reader {
       const auto& pieces = vocabulary_.pieces;
       const auto found = std::find(pieces.begin(), pieces.end(), name);
       require(found != pieces.end(), "{}: the unknown token '{}' is not in the vocabulary", source_,
-              name);
+              printable(name));
       vocabulary_.unk = static_cast<Token>(found - pieces.begin());
     }
   }
@@ -230,7 +231,7 @@ class Reader {
       const auto value = static_cast<std::size_t>(token_id(id, source_, piece));
       // Ids may have gaps, but a huge one must not cost memory.
       require(value < 2 * entries.size() + 1024, "{}: '{}' has the id {}, far beyond the {} pieces",
-              source_, piece, value, entries.size());
+              source_, printable(piece), value, entries.size());
       size = std::max<std::size_t>(size, value + 1);
     }
     vocabulary_.pieces.resize(size);
@@ -238,7 +239,7 @@ class Reader {
     for (const auto& [piece, id] : entries.items()) {
       const auto i = id.get<std::size_t>();
       require(vocabulary_.types[i] == TokenType::unused, "{}: '{}' and '{}' have the same id {}",
-              source_, vocabulary_.pieces[i], piece, i);
+              source_, printable(vocabulary_.pieces[i]), printable(piece), i);
       vocabulary_.pieces[i] = piece;
       vocabulary_.types[i] = TokenType::normal;
     }
@@ -247,13 +248,14 @@ class Reader {
   void read_merges(const json& merges) {
     for (const json& merge : merges) {
       if (merge.is_array()) {
-        require(merge.size() == 2, "{}: merge {} is not of two pieces", source_, merge.dump());
+        require(merge.size() == 2, "{}: merge {} is not of two pieces", source_,
+                printable(merge.dump(-1, ' ', false, json::error_handler_t::replace)));
         vocabulary_.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
       } else {
         const auto text = merge.get<std::string>();
         const std::size_t space = text.find(' ');
         require(space != std::string::npos && space > 0 && space + 1 < text.size(),
-                "{}: merge '{}' is not two pieces with a space between", source_, text);
+                "{}: merge '{}' is not two pieces with a space between", source_, printable(text));
         vocabulary_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
       }
     }
@@ -329,11 +331,11 @@ void add_token(Vocabulary& vocabulary, Token id, const json& token) {
   const std::size_t size = vocabulary.pieces.size();
   require(id >= 0 && static_cast<std::size_t>(id) < 2 * size + 65536,
           "{}: the added token '{}' has the id {}, far beyond the {} pieces", vocabulary.source,
-          content, id, size);
+          printable(content), id, size);
   require(!token.value("single_word", false), ErrorCode::unsupported,
           "{}: the added token '{}' asks for 'single_word', "
           "which is not supported",
-          vocabulary.source, content);
+          vocabulary.source, printable(content));
   if (static_cast<std::size_t>(id) >= size) {
     vocabulary.pieces.resize(id + 1);
     vocabulary.types.resize(id + 1, TokenType::unused);

@@ -8,6 +8,7 @@
 #include "base/json_reason.h"
 #include "base/read_file.h"
 #include "formats/json.h"
+#include "formats/json_text.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/tokenizer_json.h"
@@ -19,15 +20,10 @@ namespace fs = std::filesystem;
 using json = SortedJson;
 
 // Larger than any vocabulary.
-constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 30;
+constexpr std::size_t kLargestFile = kMostJson;
 
 std::string read_limited(const fs::path& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) fail_to_open(path, error.value());
-  require(size <= kLargestFile, "{}: {} bytes; a vocabulary has at most {}", path.string(), size,
-          kLargestFile);
-  return read_file(path);
+  return read_file(path, {.most = kLargestFile, .pipes = false});
 }
 
 Vocabulary read_sentencepiece(const fs::path& path) {

@@ -4,6 +4,7 @@
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
+#include "base/printable.h"
 #include "text/tokenizer/pretokenizers.h"
 
 namespace ballast {
@@ -29,7 +30,7 @@ void read_merges(Vocabulary& vocabulary, const Gguf& file) {
     const std::size_t space = merge.find(' ', 1);
     require(space != std::string_view::npos && space + 1 < merge.size(),
             "{}: '{}' in tokenizer.ggml.merges is not two pieces with a space between",
-            vocabulary.source, to_valid_utf8(merge));
+            vocabulary.source, printable(merge));
     vocabulary.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
   }
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "text/tokenizer/byte_alphabet.h"
 
 namespace ballast {
@@ -48,7 +49,7 @@ void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
       }
       require(byte < 256, ErrorCode::bad_file,
               "{}: piece {} ('{}') is of type byte but not of the form <0x0A>", vocabulary_.source,
-              i, to_valid_utf8(spelling));
+              i, printable(spelling));
       bytes_[byte] = id;
     }
     if (!is_mergeable(type) || spelling.empty()) continue;
@@ -94,7 +95,7 @@ void WordEncoder::read_merges() {
       const auto found = ids.find(piece);
       require(found != ids.end(), ErrorCode::bad_file,
               "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing", vocabulary_.source,
-              rank, to_valid_utf8(left), to_valid_utf8(right), to_valid_utf8(piece));
+              rank, printable(left), printable(right), printable(piece));
       return found->second;
     };
     const Token joined = id(left + right);
@@ -207,7 +208,7 @@ void WordEncoder::append(std::string_view bytes, std::vector<Token>& out) const 
   }
   require(append_bytes(kReplacementUtf8, out), ErrorCode::bad_file,
           "{}: no piece writes '{}' and there is no unknown token", vocabulary_.source,
-          to_valid_utf8(bytes));
+          printable(bytes));
 }
 
 }  // namespace ballast

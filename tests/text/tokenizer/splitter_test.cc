@@ -112,6 +112,13 @@ TEST(Splitter, RefusesWhatCannotBeAnExpression) {
 
 TEST(Splitter, EndsExpressionsThatWouldNotEnd) {
   EXPECT_THROW(split({"(x+x+)+y"}, std::string(40, 'x')), Error);
+  // These do not backtrack, but look at the whole text at every character.
+  EXPECT_THROW(split({"[\\s\\S](?=[\\s\\S]*)"}, std::string(200'000, 'x')), Error);
+  EXPECT_THROW(split({"(?:[\\s\\S]*+y|x)*"}, std::string(200'000, 'x')), Error);
+  std::string long_one;
+  for (int i = 0; i < 2000; ++i) long_one += "(?=\\S)";
+  EXPECT_THROW(split({long_one}, std::string(500'000, 'x')), Error);
+  EXPECT_THROW(split({long_one, long_one}, "x"), Error);
 }
 
 }  // namespace

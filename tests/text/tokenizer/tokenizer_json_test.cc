@@ -51,6 +51,15 @@ std::string error_of(const json& root) {
   return "";
 }
 
+TEST(TokenizerJson, ErrorsShowWhatCannotBePrinted) {
+  json root = byte_level();
+  root["model"]["merges"].push_back(std::string("\0\x1b", 2));
+  EXPECT_THAT(error_of(root), HasSubstr(R"(merge '\x00\x1b' is not two pieces)"));
+  root = with_marks();
+  root["model"]["merges"].push_back({std::string("\0", 1), "a"});
+  EXPECT_THAT(error_of(root), HasSubstr(R"(merge 3 ('\x00' 'a') needs the piece)"));
+}
+
 TEST(TokenizerJson, IdsOutOfRangeAreErrors) {
   for (const json& id : {json(-1), json(4294967296), json(4294967297), json(1e300), json(0.5),
                          json("0"), json(true), json(2147483647)}) {
