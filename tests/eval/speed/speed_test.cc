@@ -42,7 +42,11 @@ class Speed : public testing::Test {
 TempDir* Speed::dir_ = nullptr;
 Model* Speed::model_ = nullptr;
 
-constexpr Machine kMachine{.threads = 2, .read_bandwidth = 1e9, .f32_flops = 2e9, .bf16_flops = 0};
+const Machine kMachine{.threads = 2,
+                       .read_bandwidth = 1e9,
+                       .f32_flops = 2e9,
+                       .bf16_flops = 0,
+                       .bf16_tiles_refused = ""};
 
 TEST(MachineLimits, AreFound) {
   const Machine m = measure_machine();
