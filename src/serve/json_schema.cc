@@ -153,10 +153,7 @@ class Compiler {
         refuse(f.full("type"), "{}: {} is none of {}", f.full("type"), shown(one),
                fmt::join(kTypes, ", "));
       }
-      out.push_back(one.get<std::string>());
-      if (std::ranges::count(out, out.back()) > 1) {
-        refuse(f.full("type"), "{}: {} stands twice", f.full("type"), shown(one));
-      }
+      if (std::ranges::count(out, one.get<std::string>()) == 0) out.push_back(one);
     }
     if (out.empty()) refuse(f.full("type"), "{}: no type is given", f.full("type"));
     return out;
@@ -224,7 +221,6 @@ class Compiler {
       if (at == places.end()) {
         refuse(needed, "{}: {} is not the name of a property", needed, shown(name));
       }
-      if (out.required[at->second]) refuse(needed, "{}: {} stands twice", needed, shown(name));
       out.required[at->second] = true;
     }
     if (std::ranges::count(out.required, false) > static_cast<std::ptrdiff_t>(kChoices)) {

@@ -105,11 +105,12 @@ class Evaluate(unittest.TestCase):
 
             def stop(done):
                 seen.append(done)
-                raise KeyError("enough")
+                if len(seen) == 2:
+                    raise KeyError("enough")
 
             with self.assertRaisesRegex(KeyError, "enough"):
                 ballast.evaluate("lines", progress=stop, **call)
-            self.assertEqual(len(seen), 1)
+            self.assertEqual(len(seen), 2)
             self.assertEqual(os.listdir(folder), ["lines.json.progress"])
             records = ballast.evaluate("lines", **call)
             self.assertEqual(os.listdir(folder), ["lines.json"])

@@ -425,8 +425,6 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
            {"b":{"$ref":"#/$defs/a"}}}}})",
        "s.$defs.a.properties.b.$ref"},
-      {R"({"type":["object","object"]})", "s.type"},
-      {R"({"type":"object","properties":{"a":true},"required":["a","a"]})", "s.required"},
       {chain.dump(), "s.$defs.64"},
       {wide.dump(), "s.properties"},
   };
