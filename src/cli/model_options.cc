@@ -291,6 +291,8 @@ std::string read_input(const std::string& path) {
     char buffer[1 << 16];
     while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
       text.append(buffer, n);
+      require(text.size() <= Readable{}.most, ErrorCode::over_limit,
+              "standard input: over {} bytes, more than a text may have", Readable{}.most);
     }
     require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
             std::strerror(errno));
