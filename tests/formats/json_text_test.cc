@@ -52,8 +52,8 @@ TEST(JsonText, HasALimitOfMemory) {
   // A large vocabulary without blanks.
   std::string vocabulary = R"({"model":{"vocab":{"":0)", merges = R"(},"merges":[["a","b"])";
   for (int i = 0; i < 262'144; ++i) {
-    vocabulary += ",\"" + std::to_string(i) + "p\":" + std::to_string(i);
-    merges += R"(,["abc","de"],["▁a","b"])";
+    vocabulary += ",\"" + std::to_string(i) + "\":" + std::to_string(i);
+    merges += R"(,["ab","cd"],["a","b"],["c","d"])";
   }
   const auto document = parse_json_text(vocabulary + merges + "]}}", "a");
   EXPECT_EQ(document["model"]["vocab"].size(), 262'145u);
