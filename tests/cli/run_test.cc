@@ -631,6 +631,22 @@ TEST_F(RunModel, InspectDescribesAModel) {
   expect_refusal(run_with({"inspect", path("cut.gguf")}), "cut.gguf");
 }
 
+TEST_F(RunModel, InspectRefusesTheVocabularyThatRunRefuses) {
+  std::string bytes = read_text(model());
+  for (const std::string name : {"token_embd.weight", "output.weight"}) {
+    // A name stands behind its length, and before the dimensions: 2, width, rows.
+    const std::string start = static_cast<char>(name.size()) + std::string(7, '\0') + name;
+    const std::size_t at = bytes.find(start);
+    if (at == std::string::npos) continue;
+    const std::uint64_t rows = 292;  // of 293
+    std::memcpy(&bytes[at + start.size() + 12], &rows, 8);
+  }
+  write_text(dir_ / "fewer.gguf", bytes);
+  const Said inspected = run_with({"inspect", path("fewer.gguf")});
+  expect_refusal(inspected, "the vocabulary has 293 tokens, but the embedding has 292 rows");
+  EXPECT_EQ(inspected.err, run_with({"run", "-m", path("fewer.gguf"), "x"}).err);
+}
+
 TEST(ModelCommands, EveryHelpEndsWithAnExample) {
   for (const char* command : {"run", "chat", "perplexity", "tokenize", "inspect"}) {
     const Said said = run_with({command, "--help"});
