@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/fail.h"
+#include "base/keyed_hash.h"
 #include "base/printable.h"
 #include "formats/json.h"
 
@@ -184,7 +185,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   Place place_ = Place::outside;
   bool done_ = false;
   std::string key_;
-  std::unordered_set<std::string> names_;
+  std::unordered_set<std::string, KeyedHash> names_;
   unsigned seen_ = 0;     // dtype, shape, data_offsets of the current tensor: bits 1, 2, 4
   unsigned offsets_ = 0;  // how many of its two offsets
 };

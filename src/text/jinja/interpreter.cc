@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "base/keyed_hash.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
@@ -47,7 +48,7 @@ class Interpreter {
   struct Scope;
   using ScopePtr = std::shared_ptr<Scope>;
   struct Scope {
-    std::unordered_map<std::string, Value> names;
+    std::unordered_map<std::string, Value, KeyedHash> names;
     ScopePtr outer;
   };
 
