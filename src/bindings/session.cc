@@ -6,7 +6,7 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/gguf.h"
 #include "base/fail.h"
-#include "text/tokenizer/check_rows.h"
+#include "text/tokenizer/check_sizes.h"
 
 namespace ballast {
 namespace {

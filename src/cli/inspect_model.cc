@@ -16,7 +16,7 @@
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
-#include "text/tokenizer/check_rows.h"
+#include "text/tokenizer/check_sizes.h"
 
 namespace ballast::cli {
 namespace {

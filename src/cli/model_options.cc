@@ -23,7 +23,7 @@
 #include "report/progress.h"
 #include "report/units.h"
 #include "summary/entry_budget.h"
-#include "text/tokenizer/check_rows.h"
+#include "text/tokenizer/check_sizes.h"
 
 namespace ballast::cli {
 namespace {

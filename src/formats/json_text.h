@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "base/fail.h"
@@ -13,9 +16,8 @@ namespace ballast {
 inline constexpr std::size_t kDeepestJson = 64;
 inline constexpr std::size_t kMostJson = std::size_t{256} << 20;
 /// A text of small values takes up to forty times its bytes as a document. What would take over
-/// twelve times and 64 MiB is refused: 262,000 pieces and 580,000 short merges in lists, 10 MB of
-/// text without blanks, take fifteen times.
-inline constexpr std::size_t kJsonMemoryPerByte = 12, kJsonMemory = std::size_t{64} << 20;
+/// four times and 64 MiB is refused.
+inline constexpr std::size_t kJsonMemoryPerByte = 4, kJsonMemory = std::size_t{64} << 20;
 
 /// What a text may cost.
 struct JsonLimits {
@@ -23,7 +25,17 @@ struct JsonLimits {
   std::size_t values = static_cast<std::size_t>(-1);  ///< in arrays and objects, themselves too
   /// Of one object. ordered_json compares each new field with all before it.
   std::size_t fields = static_cast<std::size_t>(-1);
+  bool memory = true;  ///< refuse what would take too much as a document
 };
+
+/// Sees each element of a list and each field of an object as soon as it is whole, and may take it:
+/// it is left out of the document then. `path` has the key of each level from the root on, "" in a
+/// list.
+using TakeJson = std::function<bool(std::span<const std::string> path, const SortedJson& value)>;
+
+/// The same as parse_json_text() for a text most of which `take` takes: the limit of memory holds
+/// for the others.
+SortedJson parse_json_parts(std::string_view text, std::string_view source, const TakeJson& take);
 
 /// Throws Error that begins with `source` if the text exceeds the limits, is nested deeper than
 /// kDeepestJson or would take too much memory, before any of it is parsed.

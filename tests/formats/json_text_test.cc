@@ -49,14 +49,54 @@ TEST(JsonText, HasALimitOfMemory) {
         HasSubstr("small values"))
         << value;
   }
-  // A large vocabulary without blanks.
-  std::string vocabulary = R"({"model":{"vocab":{"":0)", merges = R"(},"merges":[["a","b"])";
-  for (int i = 0; i < 262'144; ++i) {
-    vocabulary += ",\"" + std::to_string(i) + "\":" + std::to_string(i);
-    merges += R"(,["ab","cd"],["a","b"],["c","d"])";
+}
+
+TEST(JsonParts, WithoutTakingAreTheDocument) {
+  const auto none = [](std::span<const std::string>, const SortedJson&) { return false; };
+  for (const char* text :
+       {"1", "-1", "1.5", "true", "null", "\"\"", "[]", "{}", R"([1,[2,{"a":[]}],"b"])",
+        R"({"a":{"b":{"c":1}},"d":[{"e":null},{"f":"\u00e9"}],"a2":-3e5})", R"({"a":1,"a":[2]})"}) {
+    EXPECT_EQ(parse_json_parts(text, "a", none), parse_json_text(text, "a")) << text;
   }
-  const auto document = parse_json_text(vocabulary + merges + "]}}", "a");
-  EXPECT_EQ(document["model"]["vocab"].size(), 262'145u);
+  for (const char* text : {"", "[", "{\"a\":}", "[1,]", "1 2", "\"\xff\"", "[1e999]", "{1:2}"}) {
+    EXPECT_EQ(error_of([&] { parse_json_parts(text, "a", none); }),
+              error_of([&] { parse_json_text(text, "a"); }))
+        << text;
+  }
+  EXPECT_EQ(error_of([&] { parse_json_parts(nested(kDeepestJson + 1), "a", none); }),
+            "a: JSON nested deeper than 64");
+}
+
+TEST(JsonParts, WhatIsTakenIsNotInTheDocument) {
+  std::string seen;
+  const auto rest =
+      parse_json_parts(R"({"a":{"x":1,"y":[2,{"z":3}]},"b":[4,[5]],"c":6})", "a",
+                       [&](std::span<const std::string> path, const SortedJson& value) {
+                         for (const std::string& key : path) seen += "/" + key;
+                         seen += "=" + value.dump() + " ";
+                         return path.size() == 2 && (path[0] == "a" || path[0] == "b");
+                       });
+  EXPECT_EQ(seen, R"(/a/x=1 /a/y/=2 /a/y//z=3 /a/y/={"z":3} /a/y=[2,{"z":3}] /a={} /b/=4 /b//=5 )"
+                  R"(/b/=[5] /b=[] /c=6 )");
+  EXPECT_EQ(rest.dump(), R"({"a":{},"b":[],"c":6})");
+}
+
+// The limit of memory holds for what is left, however much is taken.
+TEST(JsonParts, CountTheMemoryOfWhatIsLeft) {
+  std::string text = R"({"taken":[0)";
+  for (int i = 0; i < 3'000'000; ++i) text += ",[]";
+  text += R"(],"left":[0)";
+  const auto take = [](std::span<const std::string> path, const SortedJson&) {
+    return path.size() == 2 && path[0] == "taken";
+  };
+  EXPECT_EQ(parse_json_parts(text + "]}", "a", take)["left"].size(), 1u);
+  for (const std::string value : {",[]", ",0", ",\"\"", ",{\"\":0}"}) {
+    std::string more = text;
+    for (int i = 0; i < 5'000'000; ++i) more += value;
+    EXPECT_THAT(error_of([&] { parse_json_parts(more + "]}", "a", take); }),
+                HasSubstr("small values"))
+        << value;
+  }
 }
 
 TEST(JsonText, HasLimitsOfValuesAndFields) {

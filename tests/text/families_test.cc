@@ -36,7 +36,9 @@ TEST(Families, OfGgufFilesGiveTheLibrarysIds) {
     vocabulary.source = "test";
     vocabulary.pre = name;
     vocabulary.pieces = all().at("pieces").get<std::vector<std::string>>();
-    vocabulary.merges = all().at("merges").get<std::vector<std::pair<std::string, std::string>>>();
+    for (const auto& merge : all().at("merges")) {
+      vocabulary.merges.add(merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
+    }
     expect_ids(Tokenizer(std::move(vocabulary)), family);
   }
 }

@@ -50,7 +50,7 @@ inline Vocabulary byte_vocabulary(const std::vector<std::pair<std::string, std::
     v.pieces.push_back(to_byte_alphabet(std::string(1, static_cast<char>(b))));
   }
   for (const auto& [left, right] : merges) {
-    v.merges.emplace_back(to_byte_alphabet(left), to_byte_alphabet(right));
+    v.merges.add(to_byte_alphabet(left), to_byte_alphabet(right));
     v.pieces.push_back(to_byte_alphabet(left + right));
   }
   v.types.assign(v.pieces.size(), TokenType::normal);

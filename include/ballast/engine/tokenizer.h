@@ -20,6 +20,9 @@ using Token = std::int32_t;
 /// "There is no such token."
 inline constexpr Token kNoToken = -1;
 
+/// Larger vocabularies are refused.
+inline constexpr std::size_t kMostPieces = std::size_t{1} << 20;
+
 /// What a piece of the vocabulary is; the numbers are those of GGUF files.
 enum class TokenType : std::uint8_t {
   normal = 1,
@@ -28,6 +31,22 @@ enum class TokenType : std::uint8_t {
   user_defined = 4,  ///< always found whole in text, before anything else
   unused = 5,
   byte = 6  ///< "<0x0A>": one byte of a character that has no piece
+};
+
+/// What joins first: pairs of pieces, best first. All lie in one text, so that a million of them
+/// takes little more than its letters.
+class Merges {
+ public:
+  /// Throws Error (over_limit) if all pieces together exceed 4 GiB.
+  void add(std::string_view left, std::string_view right);
+  std::size_t size() const { return ends_.size() / 2; }
+  bool empty() const { return ends_.empty(); }
+  /// Left and right piece of merge `rank` < size(); views that the next add() ends.
+  std::pair<std::string_view, std::string_view> operator[](std::size_t rank) const;
+
+ private:
+  std::string text_;
+  std::vector<std::uint32_t> ends_;  ///< of each piece in text_: left, right, left, ...
 };
 
 /// Everything that a Tokenizer needs, as a file gives it: a plain record that the readers of GGUF
@@ -50,7 +69,7 @@ struct Vocabulary {
   std::vector<std::string> pieces;
   std::vector<float> scores;     ///< one a piece; kind sentencepiece without merges
   std::vector<TokenType> types;  ///< one a piece; empty: all normal
-  std::vector<std::pair<std::string, std::string>> merges;  ///< best first
+  Merges merges;
   bool ignore_merges = false;       ///< a word that is a piece stays whole (Llama 3)
   std::string pre;                  ///< pre-tokeniser, by the name that GGUF files give it
   std::vector<std::string> splits;  ///< pre-tokeniser, by its regular expressions; if any, `pre`

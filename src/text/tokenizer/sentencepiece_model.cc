@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "text/tokenizer/check_sizes.h"
 #include "text/tokenizer/utf8.h"
 #include "text/tokenizer/wire_format.h"
 
@@ -76,6 +77,9 @@ std::string one_line(std::string text) {
 SentencePieceModel::SentencePieceModel(const std::string& serialized, const std::string& source)
     : source_(source), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   check_character_maps(serialized, source);
+  std::size_t pieces = 0;
+  read_fields(serialized, [&](const WireField& field) { pieces += field.number == 1; });
+  check_pieces(pieces, source);
   std::string problem;
   try {
     const auto status = processor_->LoadFromSerializedProto(serialized);

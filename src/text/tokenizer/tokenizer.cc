@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <optional>
+#include <unordered_map>
 
 #include "base/fail.h"
+#include "base/keyed_hash.h"
 #include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/check_sizes.h"
+#include "text/tokenizer/piece_index.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/special_tokens.h"
@@ -90,8 +93,7 @@ void check(Vocabulary& vocabulary) {
   const std::size_t size = vocabulary.pieces.size();
   const std::string& source = vocabulary.source;
   require(size > 0, "{}: the vocabulary is empty", source);
-  require(size <= std::size_t{std::numeric_limits<Token>::max()},
-          "{}: {} pieces are more than ids can number", source, size);
+  check_pieces(size, source);
   if (vocabulary.types.empty()) vocabulary.types.assign(size, TokenType::normal);
   require(vocabulary.types.size() == size, "{}: {} token types for {} pieces; expected one each",
           source, vocabulary.types.size(), size);
@@ -149,7 +151,7 @@ struct Tokenizer::Impl {
   Splitter splitter;
   std::optional<WordEncoder> words;
   std::optional<SentencePieceModel> library;
-  std::unordered_map<std::string_view, Token> ids;
+  std::optional<PieceIndex> ids;
   std::vector<Token> ends;
 };
 
@@ -164,16 +166,11 @@ Tokenizer::Impl::Impl(Vocabulary given)
     words.emplace(vocabulary, texts);
   }
   vocabulary.merges = {};
-  ids.reserve(vocabulary.pieces.size());
-  for (std::size_t i = 0; i < vocabulary.pieces.size(); ++i) {
-    if (!vocabulary.pieces[i].empty()) ids[vocabulary.pieces[i]] = static_cast<Token>(i);
-  }
+  ids.emplace(vocabulary.pieces, [](std::size_t) { return true; });
   ends = {vocabulary.eos, vocabulary.eot};
   for (std::string_view name : kEnds) {
-    const auto found = ids.find(name);
-    if (found != ids.end() && vocabulary.types[found->second] != TokenType::normal) {
-      ends.push_back(found->second);
-    }
+    const Token found = ids->find(name);
+    if (found != kNoToken && vocabulary.types[found] != TokenType::normal) ends.push_back(found);
   }
 }
 
@@ -218,7 +215,7 @@ void Tokenizer::Impl::encode_text(std::string_view text, bool first, std::size_t
   }
   const std::string normal = normalize(text, first);
   // Words repeat: their ids are copied from the first occurrence.
-  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>, KeyedHash> seen;
   split(normal, [&](std::string_view word) {
     const bool cached = word.size() <= kLongestCachedWord;
     if (cached) {
@@ -296,10 +293,7 @@ std::string Tokenizer::decode(std::span<const Token> tokens, const DecodeOptions
   return out;
 }
 
-Token Tokenizer::find(std::string_view piece) const {
-  const auto found = impl_->ids.find(piece);
-  return found == impl_->ids.end() ? kNoToken : found->second;
-}
+Token Tokenizer::find(std::string_view piece) const { return impl_->ids->find(piece); }
 
 bool Tokenizer::is_special(Token token) const {
   if (token < 0 || static_cast<std::size_t>(token) >= size()) return false;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/json_reason.h"
 #include "base/printable.h"
 #include "formats/json.h"
 #include "formats/json_text.h"
+#include "text/tokenizer/check_sizes.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
 
@@ -51,10 +54,95 @@ Token token_id(const json& id, const std::string& source, std::string_view name)
   return static_cast<Token>(id.get<std::uint64_t>());
 }
 
+// The entries of a model, which are by far the most of a file: taken while it is parsed.
+class Entries {
+ public:
+  explicit Entries(const std::string& source) : source_(source) {}
+
+  // An entry of "vocab": a field `name` of an object (BPE) or an element of a list (Unigram).
+  void add_piece(const std::string& name, const json& value) {
+    check_pieces(pieces_.size() + 1, source_);
+    if (!value.is_array()) {
+      ids_.push_back(token_id(value, source_, name));
+      pieces_.push_back(name);
+      return;
+    }
+    try {
+      pieces_.push_back(value.at(0).get<std::string>());
+      scores_.push_back(value.at(1).get<float>());
+    } catch (const json::exception& e) {
+      fail("{}: in 'model': {}", source_, json_reason(e));
+    }
+  }
+
+  // An entry of "merges".
+  void add_merge(const json& merge) {
+    const auto text = [&](const json& value) -> const std::string& {
+      require(value.is_string(), "{}: in 'merges': {} is no text", source_, value.type_name());
+      return value.get_ref<const std::string&>();
+    };
+    if (!merge.is_array()) return add_line(text(merge));
+    require(merge.size() == 2, "{}: merge {} is not of two pieces", source_,
+            printable(merge.dump(-1, ' ', false, json::error_handler_t::replace)));
+    merges_.add(text(merge[0]), text(merge[1]));
+  }
+
+  // A line of merges.txt.
+  void add_line(std::string_view text) {
+    const std::size_t space = text.find(' ');
+    require(space != std::string_view::npos && space > 0 && space + 1 < text.size(),
+            "{}: merge '{}' is not two pieces with a space between", source_, printable(text));
+    merges_.add(text.substr(0, space), text.substr(space + 1));
+  }
+
+  // Of BPE: pieces by id.
+  void move_to(Vocabulary& vocabulary) {
+    require(scores_.empty(), "{}: 'vocab' of a BPE model is not an object", source_);
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      const auto id = static_cast<std::size_t>(ids_[i]);
+      // Ids may have gaps, but a huge one must not cost memory.
+      require(id < 2 * ids_.size() + 1024, "{}: '{}' has the id {}, far beyond the {} pieces",
+              source_, printable(pieces_[i]), id, ids_.size());
+      size = std::max(size, id + 1);
+    }
+    vocabulary.pieces.resize(size);
+    vocabulary.types.assign(size, TokenType::unused);
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      const Token id = ids_[i];
+      require(vocabulary.types[id] == TokenType::unused, "{}: '{}' and '{}' have the same id {}",
+              source_, printable(vocabulary.pieces[id]), printable(pieces_[i]), id);
+      vocabulary.pieces[id] = std::move(pieces_[i]);
+      vocabulary.types[id] = TokenType::normal;
+    }
+    vocabulary.merges = std::move(merges_);
+    pieces_ = {};
+  }
+
+  // Of Unigram, in their order.
+  void move_to(SentencePieceParts& parts, Token unknown) {
+    require(ids_.empty(), "{}: 'vocab' of a Unigram model is not a list", source_);
+    parts.types.assign(pieces_.size(), TokenType::normal);
+    if (static_cast<std::size_t>(unknown) < pieces_.size()) {
+      parts.types[unknown] = TokenType::unknown;
+    }
+    parts.pieces = std::move(pieces_);
+    parts.scores = std::move(scores_);
+  }
+
+ private:
+  const std::string& source_;
+  std::vector<std::string> pieces_;
+  std::vector<Token> ids_;     // of BPE, one a piece
+  std::vector<float> scores_;  // of Unigram, one a piece
+  Merges merges_;
+};
+
 // Collects the properties that the parts of a tokenizer.json define.
 class Reader {
  public:
-  Reader(const json& root, const std::string& source) : root_(root), source_(source) {
+  Reader(const json& root, Entries entries, const std::string& source)
+      : root_(root), entries_(std::move(entries)), source_(source) {
     vocabulary_.source = source;
   }
 
@@ -199,8 +287,9 @@ class Reader {
     vocabulary_.kind = byte_level_ ? Kind::byte_bpe : Kind::sentencepiece;
     if (byte_level_ && vocabulary_.splits.empty()) vocabulary_.splits = {R"([\s\S]+)"};
     vocabulary_.ignore_merges = model.value("ignore_merges", false);
-    read_pieces(model.at("vocab"));
-    read_merges(model.at("merges"));
+    require(model.at("vocab").is_object(), "{}: 'vocab' of a BPE model is not an object", source_);
+    require(model.at("merges").is_array(), "{}: 'merges' is not a list", source_);
+    entries_.move_to(vocabulary_);
     if (model.value("byte_fallback", false)) {
       for (std::size_t i = 0; i < vocabulary_.pieces.size(); ++i) {
         const std::string& piece = vocabulary_.pieces[i];
@@ -224,54 +313,13 @@ class Reader {
     }
   }
 
-  void read_pieces(const json& entries) {
-    require(entries.is_object(), "{}: 'vocab' of a BPE model is not an object", source_);
-    std::size_t size = 0;
-    for (const auto& [piece, id] : entries.items()) {
-      const auto value = static_cast<std::size_t>(token_id(id, source_, piece));
-      // Ids may have gaps, but a huge one must not cost memory.
-      require(value < 2 * entries.size() + 1024, "{}: '{}' has the id {}, far beyond the {} pieces",
-              source_, printable(piece), value, entries.size());
-      size = std::max<std::size_t>(size, value + 1);
-    }
-    vocabulary_.pieces.resize(size);
-    vocabulary_.types.assign(size, TokenType::unused);
-    for (const auto& [piece, id] : entries.items()) {
-      const auto i = id.get<std::size_t>();
-      require(vocabulary_.types[i] == TokenType::unused, "{}: '{}' and '{}' have the same id {}",
-              source_, printable(vocabulary_.pieces[i]), printable(piece), i);
-      vocabulary_.pieces[i] = piece;
-      vocabulary_.types[i] = TokenType::normal;
-    }
-  }
-
-  void read_merges(const json& merges) {
-    for (const json& merge : merges) {
-      if (merge.is_array()) {
-        require(merge.size() == 2, "{}: merge {} is not of two pieces", source_,
-                printable(merge.dump(-1, ' ', false, json::error_handler_t::replace)));
-        vocabulary_.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
-      } else {
-        const auto text = merge.get<std::string>();
-        const std::size_t space = text.find(' ');
-        require(space != std::string::npos && space > 0 && space + 1 < text.size(),
-                "{}: merge '{}' is not two pieces with a space between", source_, printable(text));
-        vocabulary_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-      }
-    }
-  }
-
   void read_unigram(const json& model) {
     require(!byte_level_ && vocabulary_.space_prefix != SpacePrefix::first && !vocabulary_.nfc,
             ErrorCode::unsupported, "{}: Unigram is supported with Metaspace and Precompiled only",
             source_);
     const Token unknown = token_id(model.at("unk_id"), source_, "unk_id");
-    for (const json& entry : model.at("vocab")) {
-      const bool is_unknown = library_.pieces.size() == static_cast<std::size_t>(unknown);
-      library_.pieces.push_back(entry.at(0).get<std::string>());
-      library_.scores.push_back(entry.at(1).get<float>());
-      library_.types.push_back(is_unknown ? TokenType::unknown : TokenType::normal);
-    }
+    require(model.at("vocab").is_array(), "{}: 'vocab' of a Unigram model is not a list", source_);
+    entries_.move_to(library_, unknown);
     library_.byte_fallback = model.value("byte_fallback", false);
     library_.add_space_prefix = vocabulary_.space_prefix != SpacePrefix::never;
     const json added = root_.value("added_tokens", json::array());
@@ -311,6 +359,7 @@ class Reader {
   }
 
   const json& root_;
+  Entries entries_;
   const std::string& source_;
   Vocabulary vocabulary_;
   SentencePieceParts library_;
@@ -348,12 +397,45 @@ void add_token(Vocabulary& vocabulary, Token id, const json& token) {
   if (token.value("rstrip", false)) vocabulary.strip_right.push_back(id);
 }
 
-Vocabulary read_tokenizer_json(const json& root, const std::string& source) {
-  return Reader(root, source).read();
+Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source) {
+  Entries entries(source);
+  const json root =
+      parse_json_parts(text, source, [&](std::span<const std::string> path, const json& value) {
+        if (path.size() != 3 || path[0] != "model") return false;
+        if (path[1] == "vocab") {
+          entries.add_piece(path[2], value);
+        } else if (path[1] == "merges") {
+          entries.add_merge(value);
+        } else {
+          return false;
+        }
+        return true;
+      });
+  require(root.is_object(), "{}: not a JSON object", source);
+  return Reader(root, std::move(entries), source).read();
 }
 
-Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source) {
-  return read_tokenizer_json(parse_json(text, source), source);
+Vocabulary parse_vocab_and_merges(std::string_view vocab, std::string_view merges,
+                                  const std::string& source) {
+  Entries entries(source);
+  const json root =
+      parse_json_parts(vocab, source, [&](std::span<const std::string> path, const json& value) {
+        if (path.size() != 1) return false;
+        entries.add_piece(path[0], value);
+        return true;
+      });
+  for (bool first = true; !merges.empty();) {
+    std::string_view line = merges.substr(0, merges.find('\n'));
+    merges.remove_prefix(std::min(line.size() + 1, merges.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !(first && line.starts_with("#version"))) {
+      entries.add_line(line);
+      first = false;
+    }
+  }
+  const json model = {{"type", "BPE"}, {"vocab", root}, {"merges", json::array()}};
+  const json pre = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  return Reader(json{{"model", model}, {"pre_tokenizer", pre}}, std::move(entries), source).read();
 }
 
 }  // namespace ballast

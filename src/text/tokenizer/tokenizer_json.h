@@ -14,8 +14,9 @@ namespace ballast {
 /// normalizers, pre-tokenizers and post-processors that language models use with them.
 Vocabulary parse_tokenizer_json(std::string_view text, const std::string& source);
 
-/// The same for what was parsed. Texts in it need not be UTF-8.
-Vocabulary read_tokenizer_json(const SortedJson& root, const std::string& source);
+/// GPT-2's own form: vocab.json, whose name is `source`, and merges.txt, a merge a line.
+Vocabulary parse_vocab_and_merges(std::string_view vocab, std::string_view merges,
+                                  const std::string& source);
 
 /// Adds one token, an object of "added_tokens".
 void add_token(Vocabulary& vocabulary, Token id, const SortedJson& token);

@@ -1,6 +1,6 @@
 // Vocabularies of files and of Hugging Face folders.
-#include <sstream>
-#include <unordered_map>
+#include <algorithm>
+#include <utility>
 
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/tokenizer.h"
@@ -35,20 +35,11 @@ Vocabulary read_sentencepiece(const fs::path& path) {
   return vocabulary;
 }
 
-// Converts GPT-2's own form, which OPT still uses, to a tokenizer.json.
+// GPT-2's own form, which OPT still uses.
 Vocabulary read_vocab_and_merges(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
-  json merges = json::array();
-  std::istringstream lines(read_limited(folder / "merges.txt"));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty() && !(merges.empty() && line.starts_with("#version"))) merges.push_back(line);
-  }
-  const json model = {{"type", "BPE"},
-                      {"vocab", parse_json(read_limited(path), path.string())},
-                      {"merges", std::move(merges)}};
-  const json pre = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  return read_tokenizer_json(json{{"model", model}, {"pre_tokenizer", pre}}, path.string());
+  return parse_vocab_and_merges(read_limited(path), read_limited(folder / "merges.txt"),
+                                path.string());
 }
 
 Vocabulary read_folder(const fs::path& folder) {
@@ -71,18 +62,16 @@ std::string token_text(const json& config, const char* key) {
 }
 
 void set_special_ids(Vocabulary& vocabulary, const json& config) {
-  std::unordered_map<std::string_view, Token> ids;
-  for (std::size_t i = 0; i < vocabulary.pieces.size(); ++i) {
-    ids[vocabulary.pieces[i]] = static_cast<Token>(i);
-  }
   const std::pair<const char*, Token*> names[] = {{"bos_token", &vocabulary.bos},
                                                   {"eos_token", &vocabulary.eos},
                                                   {"unk_token", &vocabulary.unk},
                                                   {"pad_token", &vocabulary.pad}};
+  const auto& pieces = vocabulary.pieces;
   for (const auto& [key, id] : names) {
-    const auto found = ids.find(token_text(config, key));
-    if (found == ids.end() || found->first.empty()) continue;
-    *id = found->second;
+    const std::string text = token_text(config, key);
+    const auto found = std::find(pieces.rbegin(), pieces.rend(), text);
+    if (text.empty() || found == pieces.rend()) continue;
+    *id = static_cast<Token>(pieces.rend() - found - 1);
     if (vocabulary.types[*id] == TokenType::normal) vocabulary.types[*id] = TokenType::control;
   }
   const auto flag = [&](const char* key, bool& value) {

@@ -5,6 +5,7 @@
 #include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
 #include "base/printable.h"
+#include "text/tokenizer/check_sizes.h"
 #include "text/tokenizer/pretokenizers.h"
 
 namespace ballast {
@@ -13,7 +14,9 @@ namespace {
 using Kind = Vocabulary::Kind;
 
 void read_pieces(Vocabulary& vocabulary, const Gguf& file) {
-  for (std::string_view piece : file.get<std::vector<std::string_view>>("tokenizer.ggml.tokens")) {
+  const auto pieces = file.get<std::vector<std::string_view>>("tokenizer.ggml.tokens");
+  check_pieces(pieces.size(), vocabulary.source);
+  for (std::string_view piece : pieces) {
     vocabulary.pieces.emplace_back(piece);
   }
   const auto types = file.find<std::vector<std::int64_t>>("tokenizer.ggml.token_type");
@@ -31,7 +34,7 @@ void read_merges(Vocabulary& vocabulary, const Gguf& file) {
     require(space != std::string_view::npos && space + 1 < merge.size(),
             "{}: '{}' in tokenizer.ggml.merges is not two pieces with a space between",
             vocabulary.source, printable(merge));
-    vocabulary.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
+    vocabulary.merges.add(merge.substr(0, space), merge.substr(space + 1));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "text/tokenizer/word_encoder.h"
 
 #include <charconv>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/printable.h"
@@ -23,21 +24,24 @@ bool has_inner_space(std::string_view piece) {
   return piece.find(kSpace, i) != std::string_view::npos;
 }
 
-std::uint64_t pair_key(Token left, Token right) {
-  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+PieceIndex index_mergeable(const std::vector<std::string>& spellings,
+                           const std::vector<TokenType>& types) {
+  return {spellings, [&](std::size_t i) { return is_mergeable(types[i]); }};
 }
 
 }  // namespace
 
 WordEncoder::WordEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& texts)
-    : vocabulary_(vocabulary), by_bytes_(vocabulary.kind == Vocabulary::Kind::byte_bpe) {
+    : vocabulary_(vocabulary),
+      by_bytes_(vocabulary.kind == Vocabulary::Kind::byte_bpe),
+      ids_(index_mergeable(by_bytes_ ? texts : vocabulary.pieces, vocabulary.types)),
+      merges_(vocabulary.merges.size()) {
   bytes_.fill(kNoToken);
   read_pieces(by_bytes_ ? texts : vocabulary.pieces);
   read_merges();
 }
 
 void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
-  ids_.reserve(spellings.size());
   for (std::size_t i = 0; i < spellings.size(); ++i) {
     const TokenType type = vocabulary_.types[i];
     const std::string_view spelling = spellings[i];
@@ -53,7 +57,6 @@ void WordEncoder::read_pieces(const std::vector<std::string>& spellings) {
       bytes_[byte] = id;
     }
     if (!is_mergeable(type) || spelling.empty()) continue;
-    ids_[spelling] = id;
     longest_ = std::max(longest_, spelling.size());
     if (by_bytes_ && spelling.size() == 1) bytes_[static_cast<unsigned char>(spelling[0])] = id;
     if (!by_bytes_ && has_inner_space(spelling)) spaces_begin_pieces_ = false;
@@ -75,31 +78,23 @@ void WordEncoder::read_merges() {
             vocabulary_.scores.size(), vocabulary_.pieces.size());
   }
   // Merges are spelled like pieces, so byte-level BPE looks up ids by that spelling.
-  std::unordered_map<std::string_view, Token> written;
-  if (by_bytes_) {
-    written.reserve(vocabulary_.pieces.size());
-    for (std::size_t i = 0; i < vocabulary_.pieces.size(); ++i) {
-      if (is_mergeable(vocabulary_.types[i])) {
-        written[vocabulary_.pieces[i]] = static_cast<Token>(i);
-      }
-    }
-  }
-  const auto& ids = by_bytes_ ? written : ids_;
-  merges_.reserve(merges.size());
+  std::optional<PieceIndex> written;
+  if (by_bytes_) written.emplace(index_mergeable(vocabulary_.pieces, vocabulary_.types));
+  const PieceIndex& ids = by_bytes_ ? *written : ids_;
+  std::string both;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    // Named one by one: lambdas may not capture structured bindings before C++20's last
-    // corrections.
-    const std::string& left = merges[rank].first;
-    const std::string& right = merges[rank].second;
-    const auto id = [&](const std::string& piece) {
-      const auto found = ids.find(piece);
-      require(found != ids.end(), ErrorCode::bad_file,
+    const auto pieces = merges[rank];
+    const auto id = [&](std::string_view piece) {
+      const Token found = ids.find(piece);
+      require(found != kNoToken, ErrorCode::bad_file,
               "{}: merge {} ('{}' '{}') needs the piece '{}', which is missing", vocabulary_.source,
-              rank, printable(left), printable(right), printable(piece));
-      return found->second;
+              rank, printable(pieces.first), printable(pieces.second), printable(piece));
+      return found;
     };
-    const Token joined = id(left + right);
-    merges_.try_emplace(pair_key(id(left), id(right)), Merge{static_cast<double>(rank), joined});
+    both.assign(pieces.first);
+    both.append(pieces.second);
+    const Token joined = id(both);
+    merges_.add(id(pieces.first), id(pieces.second), joined);
   }
 }
 
@@ -111,8 +106,8 @@ std::vector<Symbol> WordEncoder::split(std::string_view word) const {
     Token id = kNoToken;
     if (by_bytes_) {
       id = bytes_[static_cast<unsigned char>(word[i])];
-    } else if (const auto found = ids_.find(word.substr(i, length)); found != ids_.end()) {
-      id = found->second;
+    } else {
+      id = ids_.find(word.substr(i, length));
     }
     symbols.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(length), id});
     i += length;
@@ -145,8 +140,8 @@ std::size_t WordEncoder::next_cut(std::string_view word, std::size_t at) const {
 
 void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::size_t part) const {
   if (vocabulary_.ignore_merges) {
-    if (const auto whole = ids_.find(word); whole != ids_.end()) {
-      out.push_back(whole->second);
+    if (const Token whole = ids_.find(word); whole != kNoToken) {
+      out.push_back(whole);
       return;
     }
   }
@@ -161,17 +156,16 @@ void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::si
 void WordEncoder::encode_part(std::string_view word, std::vector<Token>& out) const {
   std::vector<Symbol> symbols = split(word);
   if (by_bytes_ || !merges_.empty()) {
-    merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
-      const auto found = merges_.find(pair_key(left.id, right.id));
-      return found == merges_.end() ? std::nullopt : std::optional(found->second);
+    merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) {
+      return merges_.find(left.id, right.id);
     });
   } else {
     merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
       const std::size_t length = std::size_t{left.length} + right.length;
       if (length > longest_) return std::nullopt;
-      const auto found = ids_.find(word.substr(left.begin, length));
-      if (found == ids_.end()) return std::nullopt;
-      return Merge{-static_cast<double>(vocabulary_.scores[found->second]), found->second};
+      const Token found = ids_.find(word.substr(left.begin, length));
+      if (found == kNoToken) return std::nullopt;
+      return Merge{-static_cast<double>(vocabulary_.scores[found]), found};
     });
   }
   for (const Symbol& symbol : symbols) {

@@ -4,12 +4,12 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "ballast/engine/tokenizer.h"
-#include "text/tokenizer/merge.h"
+#include "text/tokenizer/merge_table.h"
 #include "text/tokenizer/neighbours.h"
+#include "text/tokenizer/piece_index.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast {
@@ -45,9 +45,9 @@ class WordEncoder {
   bool spaces_begin_pieces_ = true;
   std::size_t longest_ = 0;
   Neighbours neighbours_;
-  std::unordered_map<std::string_view, Token> ids_;
-  std::unordered_map<std::uint64_t, Merge> merges_;  ///< by left id * 2^32 + right id
-  std::array<Token, 256> bytes_{};                   ///< pieces of single bytes
+  PieceIndex ids_;  ///< of what merges can produce
+  MergeTable merges_;
+  std::array<Token, 256> bytes_{};  ///< pieces of single bytes
 };
 
 }  // namespace ballast

@@ -3,10 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
+#include "base/peak_memory.h"
 #include "formats/mutate.h"
+#include "heap_bytes.h"
 #include "paths.h"
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
+#include "text/tokenizer/sentencepiece_model.h"
 
 namespace ballast {
 namespace {
@@ -206,6 +209,65 @@ TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
   EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "newer");
 }
 
+// 262,000 pieces and 790,000 short merges without blanks: the worst that a file may hold.
+TEST(TokenizerJson, TakesFourTimesItsText) {
+  if (!test::kHeapCanBeAsked) GTEST_SKIP() << "a sanitizer keeps what is freed";
+  std::string vocabulary = R"({"pre_tokenizer":{"type":"ByteLevel"},"model":{"vocab":{"a":0)";
+  std::string merges = R"(},"merges":[["1","2"])";
+  for (int i = 1; i < 262'144; ++i) {
+    vocabulary += ",\"" + std::to_string(i) + "\":" + std::to_string(i);
+    const std::string text = std::to_string(i);
+    for (std::size_t cut = 1; cut < text.size() && cut < 4; ++cut) {
+      if (text[cut] != '0') {
+        merges += ",[\"" + text.substr(0, cut) + "\",\"" + text.substr(cut) + "\"]";
+      }
+    }
+  }
+  const std::string text = std::move(vocabulary) + merges + "]}}";
+  merges = {};
+  const std::size_t before = peak_memory();
+  const Tokenizer t(parse_tokenizer_json(text, "json"));
+  EXPECT_EQ(t.encode("1234"), Ids{1234});
+  EXPECT_LT(peak_memory() - before, 3 * text.size() + (std::size_t{64} << 20));
+}
+
+TEST(TokenizerJson, TooManyPiecesAreRefused) {
+  std::string bpe = R"({"model":{"vocab":{"a":0)", unigram = R"({"model":{"vocab":[["a",0])";
+  for (std::size_t i = 0; i < kMostPieces; ++i) {
+    bpe += ",\"a\":0";
+    unigram += ",[\"a\",0]";
+  }
+  for (const std::string& text : {bpe, unigram}) {
+    try {
+      parse_tokenizer_json(text, "json");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), "json: a vocabulary of over 1048576 pieces; larger ones are not read");
+    }
+  }
+  Vocabulary vocabulary = test::byte_vocabulary({});
+  vocabulary.pieces.resize(kMostPieces + 1);
+  EXPECT_THROW(Tokenizer(std::move(vocabulary)), Error);
+  std::string model;  // of pieces without content
+  for (std::size_t i = 0; i <= kMostPieces; ++i) model += std::string("\x0a\0", 2);
+  EXPECT_THROW(SentencePieceModel(model, "model"), Error);
+}
+
+TEST(TokenizerJson, KindsOfVocabularies) {
+  json root = byte_level();
+  root["model"]["vocab"] = json::array({json::array({"h", "x"})});
+  EXPECT_THAT(error_of(root), HasSubstr("in 'model': type must be number"));
+  root["model"]["vocab"] = {{"h", json::array({"h", 1})}};
+  EXPECT_THAT(error_of(root), HasSubstr("'vocab' of a BPE model is not an object"));
+  root = byte_level();
+  root["model"]["merges"] = {{"h", "h e"}};
+  EXPECT_THAT(error_of(root), HasSubstr("'merges' is not a list"));
+  root["model"]["merges"] = json::array({7});
+  EXPECT_THAT(error_of(root), HasSubstr("in 'merges': number is no text"));
+  root["model"].erase("merges");
+  EXPECT_THAT(error_of(root), HasSubstr("in 'model': key 'merges' not found"));
+}
+
 TEST_F(HuggingFaceFolder, VocabAndMerges) {
   test::write_text(folder_ / "vocab.json",
                    R"({"<pad>": 0, "</s>": 1, "h": 2, "e": 3, "he": 4, "Ġ": 5, "Ġhe": 6})");
@@ -248,7 +310,10 @@ TEST_F(HuggingFaceFolder, AgreesWithGguf) {
   json vocab;
   std::string merges;
   for (std::size_t i = 0; i < gguf.pieces.size(); ++i) vocab[gguf.pieces[i]] = i;
-  for (const auto& [left, right] : gguf.merges) merges += left + " " + right + "\n";
+  for (std::size_t i = 0; i < gguf.merges.size(); ++i) {
+    const auto [left, right] = gguf.merges[i];
+    merges.append(left).append(" ").append(right).append("\n");
+  }
   test::write_text(folder_ / "vocab.json", vocab.dump());
   test::write_text(folder_ / "merges.txt", merges);
   const Tokenizer a(gguf);

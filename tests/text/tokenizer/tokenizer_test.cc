@@ -209,7 +209,7 @@ TEST(Tokenizer, RefusesPartsThatDoNotFit) {
   v.eos = static_cast<Token>(v.pieces.size());
   EXPECT_THAT(error_of(v), HasSubstr("eos"));
   v = small_bytes();
-  v.merges.emplace_back("q", "z");
+  v.merges.add("q", "z");
   EXPECT_THAT(error_of(v), HasSubstr("'qz'"));
   v = small_bytes();
   v.pre = "unheard-of";
