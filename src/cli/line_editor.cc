@@ -99,7 +99,11 @@ unsigned char LineEditor::State::interrupt(EditLine* el, int /*first*/) {
 }
 
 unsigned char LineEditor::State::suspend(EditLine* /*el*/, int /*first*/) {
+  control(kNotBracketed);  // the shell knows nothing of it
+  flush_output();
   ::raise(SIGTSTP);
+  control(kBracketed);
+  flush_output();
   return CC_REDISPLAY;
 }
 

@@ -29,8 +29,8 @@ const std::string kRecord = std::string(BALLAST_SOURCE_DIR) + "/examples/record.
 /// The program on a terminal of its own.
 class Terminal {
  public:
-  explicit Terminal(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), BALLAST_PROGRAM);
+  explicit Terminal(std::vector<std::string> arguments, const char* program = BALLAST_PROGRAM) {
+    arguments.insert(arguments.begin(), program);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -223,6 +223,24 @@ TEST(ChatTerminal, CtrlCThrowsATypedLineAway) {
   EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
   terminal.type("\x03");
   EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST(ChatTerminal, CtrlZStopsItAndTheLineGoesOn) {
+  const std::string answer = first_answer("Hello there");
+  std::string command = "set -m; " + std::string(BALLAST_PROGRAM);
+  for (const std::string& word : kChat) command += " " + word;
+  Terminal terminal({"-c", command + "; echo stopped; fg; echo ended $?"}, "/bin/sh");
+  at_prompt(terminal);
+  terminal.type("Hello");
+  terminal.until("Hello");
+  terminal.type("\x1a");
+  EXPECT_THAT(terminal.until("stopped"), HasSubstr("\033[?2004l"));
+  EXPECT_THAT(at_prompt(terminal), Not(HasSubstr("\033[?2004l")));
+  terminal.type(" there\r");
+  EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));
+  terminal.type("\x04");
+  terminal.until("ended 0");
+  EXPECT_EQ(terminal.wait(), 0);
 }
 
 TEST(ChatTerminal, AContextThatIsRefusedLeavesTheOneBefore) {
