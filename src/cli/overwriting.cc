@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -15,6 +16,28 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 7> kWritten = {
     "--out", "--save-cache", "--json", "--csv", "--markdown", "--plot", "--write-model"};
+
+// A folder's files, and the pieces of a split model, whose names differ in one number:
+// "-00002-of-".
+std::vector<std::string> files_of_model(const fs::path& model) {
+  constexpr std::size_t kEnding = std::string_view("-00001-of-00003.gguf").size();
+  std::error_code unknown;
+  const bool folder = fs::is_directory(model, unknown);
+  const std::string name = model.filename().string();
+  const bool split =
+      name.size() > kEnding && name.find("-of-", name.size() - kEnding) != std::string::npos;
+  std::vector<std::string> files = {model.string()};
+  if (!folder && !split) return files;
+  const fs::path parent = model.has_parent_path() ? model.parent_path() : fs::path(".");
+  for (const auto& file : fs::directory_iterator(folder ? model : parent, unknown)) {
+    const std::string other = file.path().filename().string();
+    if (folder || (other.size() == name.size() &&
+                   std::equal(other.begin(), other.end() - kEnding, name.begin()))) {
+      files.push_back(file.path().string());
+    }
+  }
+  return files;
+}
 
 }  // namespace
 
@@ -31,14 +54,12 @@ void refuse_overwriting(const std::string& output, std::span<const std::string> 
 void refuse_overwriting(const CLI::App& command) {
   std::vector<std::string> inputs, outputs;
   for (const CLI::Option* option : command.get_options()) {
-    const bool written = std::ranges::find(kWritten, option->get_name()) != kWritten.end();
+    const std::string name = option->get_name();
+    const bool written = std::ranges::find(kWritten, name) != kWritten.end();
     for (const std::string& value : option->results()) {
       (written ? outputs : inputs).push_back(value);
-      std::error_code unknown;
-      if (option->get_name() != "--model" || !fs::is_directory(value, unknown)) continue;
-      for (const auto& file : fs::directory_iterator(value, unknown)) {
-        inputs.push_back(file.path().string());
-      }
+      if (name != "--model") continue;
+      for (std::string& file : files_of_model(value)) inputs.push_back(std::move(file));
     }
   }
   for (const std::string& output : outputs) refuse_overwriting(output, inputs);

@@ -11,7 +11,7 @@ namespace ballast::cli {
 void refuse_overwriting(const std::string& output, std::span<const std::string> inputs);
 
 /// The same for every option of the command that names a file to write, against the values of its
-/// other options; of a model's folder, against its files.
+/// other options; of a model, against all of its files.
 void refuse_overwriting(const CLI::App& command);
 
 }  // namespace ballast::cli

@@ -78,6 +78,11 @@ TEST_F(FirstTry, OutputsDoNotDestroyInputs) {
   }
   EXPECT_EQ(fs::file_size(model), size);
   EXPECT_EQ(read_text(context), "It was dark.");
+  const std::string first = path("m-00001-of-00002.gguf"), second = path("m-00002-of-00002.gguf");
+  write_text(first, "");
+  write_text(second, "");
+  expect_refusal(run({"run", "-m", first, "--context", context, "--save-cache", second}),
+                 second + refusal, 2);
   const std::string kv = path("s.st");
   ASSERT_EQ(run({"synth", "-o", kv, "--tokens", "300"}).exit_code, 0);
   expect_refusal(run({"compress", kv, "--method", "h2o:rate=0.5", "-o", kv}), kv + refusal, 2);
