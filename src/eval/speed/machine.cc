@@ -19,11 +19,16 @@
 namespace ballast {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kLess = 16;  // a sanitizer's speed means nothing, and each pass takes it seconds
+#else
+constexpr int kLess = 1;
+#endif
 /// Larger than the last-level cache of common processors.
-constexpr std::size_t kBytes = std::size_t{256} << 20;
-constexpr int kPasses = 16;
+constexpr std::size_t kBytes = (std::size_t{256} << 20) / kLess;
+constexpr int kPasses = 16 / kLess;
 /// Multiply-adds of a pass; a few milliseconds of work.
-constexpr std::size_t kRounds = 2'000'000;
+constexpr std::size_t kRounds = 2'000'000 / kLess;
 
 /// Seconds of the fastest pass, from the common start to the last thread's end. Threads live over
 /// all passes, so that the system can spread them over cores.
