@@ -6,14 +6,11 @@
 #include <cstddef>
 
 #include "base/large_pages.h"
+#include "sanitized.h"
 
 namespace ballast::test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kHeapCanBeAsked = false;  // a sanitizer keeps the heap
-#else
-inline constexpr bool kHeapCanBeAsked = true;
-#endif
+inline constexpr bool kHeapCanBeAsked = !kSanitized;
 
 /// Bytes in use on the heap and in large pages, whichever thread asked for them.
 inline std::size_t heap_bytes() {

@@ -4,19 +4,10 @@
 #include <string>
 
 #include "cache/streams.h"
+#include "sanitized.h"
 
 namespace ballast::test {
 namespace {
-
-// Sanitizers keep what is freed.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMemoryCanBeAsked = false;
-#elif defined(__has_feature)
-constexpr bool kMemoryCanBeAsked =
-    !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
-#else
-constexpr bool kMemoryCanBeAsked = true;
-#endif
 
 /// Bytes of memory that the process has; 0: the system does not say.
 std::size_t resident_bytes() {
@@ -28,7 +19,7 @@ std::size_t resident_bytes() {
 }
 
 TEST(StreamMemory, DoesNotGrowOnceTheBudgetIsFull) {
-  if (!kMemoryCanBeAsked || resident_bytes() == 0) GTEST_SKIP() << "nobody knows";
+  if (kSanitized || resident_bytes() == 0) GTEST_SKIP() << "nobody knows";
   constexpr std::size_t kChunk = 128, kChunks = 60, kHeads = 8, kDim = 64;
   CacheShape shape;
   shape.layers = 2;

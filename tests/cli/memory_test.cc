@@ -5,6 +5,7 @@
 #include "eval/data/random_model.h"
 #include "model_run.h"
 #include "paths.h"
+#include "sanitized.h"
 
 namespace ballast {
 namespace {
@@ -12,11 +13,7 @@ namespace {
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+using test::kSanitized;
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
