@@ -1,6 +1,6 @@
 // A hash that nobody outside can foresee: for tables whose keys come from files and requests. The
-// library's own hash has no key, so that a file may hold a hundred thousand names that meet in one
-// place, and reading it takes minutes.
+// library's own hash has no key, so that a file may hold names that all meet in one place, and the
+// time to read it grows with the square of their number.
 #pragma once
 
 #include <cstddef>
