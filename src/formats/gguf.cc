@@ -270,9 +270,9 @@ void Gguf::fail_unreadable(const std::string& name, const std::string& type) con
 }
 
 const TensorView* Gguf::find_tensor(std::string_view name) const {
-  const auto unreadable = unreadable_.find(std::string(name));
+  const auto unreadable = unreadable_.find(name);
   if (unreadable != unreadable_.end()) fail_unreadable(unreadable->first, unreadable->second);
-  auto found = by_name_.find(std::string(name));
+  auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 

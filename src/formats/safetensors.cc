@@ -163,7 +163,7 @@ std::vector<fs::path> Safetensors::files() const {
 }
 
 const TensorView* Safetensors::find(std::string_view name) const {
-  auto found = by_name_.find(std::string(name));
+  auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 

@@ -4,13 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <vector>
 
 #include "ballast/engine/tensor.h"
@@ -108,10 +109,10 @@ class Gguf {
   std::vector<std::unique_ptr<MappedFile>> pieces_;  ///< the others
   std::uint32_t version_ = 0;
   std::vector<GgufEntry> entries_;
-  std::unordered_map<std::string_view, std::size_t> by_key_;
+  std::map<std::string_view, std::size_t> by_key_;
   std::vector<TensorView> tensors_;
-  std::unordered_map<std::string, std::size_t> by_name_;
-  std::unordered_map<std::string, std::string> unreadable_;  ///< tensors' names and types
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::map<std::string, std::string, std::less<>> unreadable_;  ///< tensors' names and types
 };
 
 /// Writes a GGUF file, version 3: first all keys and declarations, then the tensors' numbers in the

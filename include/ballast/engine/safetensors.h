@@ -2,12 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "ballast/engine/tensor.h"
@@ -49,7 +49,7 @@ class Safetensors {
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
   std::vector<TensorView> tensors_;
-  std::unordered_map<std::string, std::size_t> by_name_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
 };
 
