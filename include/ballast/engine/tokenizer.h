@@ -23,6 +23,9 @@ inline constexpr Token kNoToken = -1;
 /// Larger vocabularies are refused.
 inline constexpr std::size_t kMostPieces = std::size_t{1} << 20;
 
+/// Vocabularies with a longer piece are refused. In bytes, as the file spells it.
+inline constexpr std::size_t kLongestPiece = 1024;
+
 /// What a piece of the vocabulary is; the numbers are those of GGUF files.
 enum class TokenType : std::uint8_t {
   normal = 1,

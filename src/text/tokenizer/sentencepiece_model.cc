@@ -67,6 +67,22 @@ std::string_view character_at(std::string_view text, std::size_t at) {
                                                    : std::string_view();
 }
 
+// Before the library sees them.
+void check_model_pieces(std::string_view serialized, const std::string& source) {
+  // ModelProto: pieces = 1; SentencePiece: piece = 1.
+  std::size_t pieces = 0;
+  bool whole = true;
+  whole &= read_fields(serialized, [&](const WireField& entry) {
+    if (entry.number != 1) return;
+    check_pieces(pieces + 1, source);
+    whole &= read_fields(entry.bytes, [&](const WireField& field) {
+      if (field.number == 1) check_piece(field.bytes, pieces, source);
+    });
+    ++pieces;
+  });
+  require(whole, ErrorCode::bad_file, "{}: not a SentencePiece model (no protocol buffer)", source);
+}
+
 std::string one_line(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return text;
@@ -77,9 +93,7 @@ std::string one_line(std::string text) {
 SentencePieceModel::SentencePieceModel(const std::string& serialized, const std::string& source)
     : source_(source), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   check_character_maps(serialized, source);
-  std::size_t pieces = 0;
-  read_fields(serialized, [&](const WireField& field) { pieces += field.number == 1; });
-  check_pieces(pieces, source);
+  check_model_pieces(serialized, source);
   std::string problem;
   try {
     const auto status = processor_->LoadFromSerializedProto(serialized);
