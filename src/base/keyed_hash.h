@@ -77,6 +77,7 @@ inline std::uint64_t keyed_hash(std::uint64_t number) {
 /// For std::unordered_map and the like.
 struct KeyedHash {
   std::size_t operator()(std::string_view text) const { return keyed_hash(text); }
+  std::size_t operator()(std::uint64_t number) const { return keyed_hash(number); }
 };
 
 /// The place of a hash among `places`, by its upper bits.

@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include "gtest/gtest.h"
 
@@ -66,6 +67,16 @@ TEST(KeyedHash, TellsLengthsAndPlacesApart) {
   }
   EXPECT_EQ(found.size(), count);
   for (const std::uint64_t hash : found) EXPECT_LT(hash, (std::uint64_t{1} << 61) - 1);
+}
+
+TEST(KeyedHash, TablesOfNumbersAndOfTexts) {
+  std::unordered_map<std::uint64_t, int, KeyedHash> numbers;
+  std::unordered_map<std::string_view, int, KeyedHash> texts;
+  numbers[7] = 1;
+  texts["7"] = 2;
+  EXPECT_EQ(numbers.at(7) + texts.at("7"), 3);
+  EXPECT_EQ(KeyedHash()(std::uint64_t{7}), keyed_hash(std::uint64_t{7}));
+  EXPECT_EQ(KeyedHash()(std::string_view("7")), keyed_hash("7"));
 }
 
 TEST(KeyedHash, NumbersSpreadOverTheirPlaces) {
