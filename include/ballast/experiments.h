@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include "ballast/matrix.h"
@@ -41,7 +42,9 @@ Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t laye
                      std::size_t kv_head);
 
 /// The attention weights that the last recorded queries give the entries of Cache::segments(), for
-/// one KV head. A row a query, an entry a column; no rows if the cache records no queries.
-Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head);
+/// one KV head. A row a query, at most `most` of them, an entry a column; no rows if the cache
+/// records no queries.
+Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head,
+                        std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace ballast

@@ -162,7 +162,7 @@ class Policy {
   /// exact.
   Policy();
   /// Throws Error on an unknown method or key (listing the known ones), a value that is not a
-  /// number, out of range, or given twice, and when rate and budget are both given.
+  /// number, out of range or given twice, rate with budget, and a text of over 1,000 bytes.
   static Policy parse(std::string_view text);
 
   const MethodInfo& info() const { return *info_; }

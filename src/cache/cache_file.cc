@@ -117,10 +117,12 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   shape.logits.scale = in.get<float>();
   shape.logits.softcap = in.get<float>();
   shape.logits.sliding_window = in.get<Position>();
-  shape.sliding_windows.resize(in.get_count(shape.layers, "the number of sliding windows"));
+  shape.sliding_windows.resize(in.get_count(std::min(shape.layers, in.left() / sizeof(Position)),
+                                            "the number of sliding windows"));
   in.get_all<Position>(shape.sliding_windows);
   shape.alibi_slopes.resize(
-      in.get_count(shape.kv_heads * shape.queries_per_kv_head, "the number of slopes"));
+      in.get_count(std::min(shape.kv_heads * shape.queries_per_kv_head, in.left() / sizeof(float)),
+                   "the number of slopes"));
   in.get_all<float>(shape.alibi_slopes);
   shape.rotary.frequencies.resize(in.get_count(kMostHeadDim, "the number of rotations"));
   in.get_all<float>(shape.rotary.frequencies);

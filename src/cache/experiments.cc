@@ -57,8 +57,9 @@ Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t laye
   return answering.answer_latest(asking, kv_head);
 }
 
-Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head) {
-  return CacheParts::layer(cache, layer, kv_head).latest_attention(kv_head);
+Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head,
+                        std::size_t most) {
+  return CacheParts::layer(cache, layer, kv_head).latest_attention(kv_head, most);
 }
 
 }  // namespace ballast

@@ -312,11 +312,11 @@ Matrix LayerCache::answer_latest(const LayerCache& other, std::size_t h) const {
   return out;
 }
 
-Matrix LayerCache::latest_attention(std::size_t h) const {
+Matrix LayerCache::latest_attention(std::size_t h, std::size_t most) const {
   Latest latest = latest_queries(h);
   std::size_t entries = 0;
   for (const Segment& segment : segments(h)) entries += segment.keys.rows;
-  Matrix out(latest.queries.rows(), entries), unused(1, shape_.value_dim);
+  Matrix out(std::min(latest.queries.rows(), most), entries), unused(1, shape_.value_dim);
   for (std::size_t r = 0; r < out.rows(); ++r) {
     const std::size_t biases = latest.biases.empty() ? 0 : 1;
     attend_entries(heads_[h], latest.queries.view().slice(r, 1),

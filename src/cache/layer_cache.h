@@ -68,7 +68,7 @@ class LayerCache {
 
   /// See experiments.h.
   Matrix answer_latest(const LayerCache& other, std::size_t head) const;
-  Matrix latest_attention(std::size_t head) const;
+  Matrix latest_attention(std::size_t head, std::size_t most) const;
   void reserve(std::size_t tokens);
   /// Throws Error if truncate() is impossible.
   void check_truncate(std::size_t tokens) const;

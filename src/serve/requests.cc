@@ -17,7 +17,6 @@ constexpr std::uint64_t kMostTokens = 1 << 30;
 constexpr std::size_t kMostStops = 16;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
-constexpr std::size_t kLongestMethod = 1000;
 
 /// Runs what throws Error about the field `param`.
 template <typename Action>
@@ -319,14 +318,11 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
   CacheOptions out = standard;
   const Json* bytes = f.find("bytes");
   const auto method = f.text("method");
-  if (method && method->size() > kLongestMethod) {
-    refuse("cache.method", "cache.method: {} is longer than {} bytes", shown(Json(*method)),
-           kLongestMethod);
-  }
   const auto protocol = f.text("protocol"), positions = f.text("positions");
   const auto type = f.text("type"), key_type = f.text("key_type"),
              value_type = f.text("value_type");
   f.end();
+  if (method) naming("cache.method", [&] { return Policy::parse(*method); });
   naming("cache", [&] {
     if (bytes != nullptr || method) {
       out.policy =

@@ -43,6 +43,7 @@ struct Rank {
 };
 
 /// Ranks are found 16 bits at a time, from the first.
+constexpr std::size_t kMostTiers = 16;
 constexpr std::size_t kDigits = 6, kDigitBits = 16, kBins = std::size_t{1} << kDigitBits;
 
 std::size_t digit(const Rank& rank, std::size_t i) {
@@ -151,6 +152,7 @@ std::vector<Tier> parse_tiers(std::string_view text, std::size_t key_dim, std::s
                               std::size_t more) {
   std::vector<Tier> tiers;
   for (std::string_view rest = text;;) {
+    require(tiers.size() < kMostTiers, "tiers={}...: more than {}", text.substr(0, 20), kMostTiers);
     const std::string_view one = rest.substr(0, rest.find('+'));
     const std::size_t slash = one.find('/');
     Tier tier;

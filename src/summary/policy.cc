@@ -11,12 +11,14 @@
 #include "ballast/method.h"
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "base/printable.h"
 #include "summary/entry_budget.h"
 #include "summary/registry.h"
 
 namespace ballast {
 namespace {
 
+constexpr std::size_t kLongest = 1000;
 constexpr double kMostTokens = std::numeric_limits<std::int32_t>::max();
 
 /// [a-z][a-z0-9-]*: what a method string can name.
@@ -147,6 +149,8 @@ Policy::Policy() {
 }
 
 Policy Policy::parse(std::string_view text) {
+  require(text.size() <= kLongest, "a method of {} bytes, '{}...'; at most {} are read",
+          text.size(), printable(text.substr(0, 20)), kLongest);
   const std::size_t colon = text.find(':');
   Policy policy(find_method(text.substr(0, colon)));
   if (colon == std::string_view::npos) return policy;

@@ -211,6 +211,9 @@ TEST(Cache, LatestAttentionIsTheShareOfEachEntry) {
       }
       EXPECT_LT(relative_error(answers[q], z), 1e-5);
     }
+    const Matrix fewer = latest_attention(cache, 1, head, 3);
+    ASSERT_EQ(fewer.rows(), 3u);
+    EXPECT_TRUE(std::ranges::equal(fewer[2], shares[2]));
   }
   Cache other(s.shape, options_of("balancekv:budget=100", Protocol::prefill));
   feed(other, s, 0, 150, 50, 150);

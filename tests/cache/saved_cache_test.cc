@@ -110,6 +110,24 @@ TEST(SavedCache, RemembersNoMoreQueriesThanTheFileHolds) {
   EXPECT_THAT(error_of_observing(most), Not(HasSubstr("remembered queries")));
 }
 
+// Slopes are made room for once it is sure that the file can hold them.
+TEST(SavedCache, HasNoMoreSlopesThanTheFileHolds) {
+  const Stream s = make_stream(40, 3);
+  const std::string method = "snapkv:budget=96,observe=8";
+  Cache cache(s.shape, options_of(method, Protocol::prefill));
+  feed(cache, s, 0, 3, 3);
+  const std::string file = saved(cache);
+  // In front of the method: its length, which pairs, a magnitude, no rotations, no slopes; before
+  // these no windows, one window, two floats, two dimensions and the query heads of a KV head.
+  const std::size_t slopes = file.find(method) - 8 - 1 - 4 - 8 - 8;
+  const std::size_t query_heads = slopes - 8 - sizeof(Position) - 8 - 3 * 8;
+  ASSERT_EQ(file.substr(query_heads, 8), u64(2));
+  ASSERT_EQ(file.substr(slopes, 8), u64(0));
+  std::string bad = file;
+  bad.replace(query_heads, 8, u64(65'536)).replace(slopes, 8, u64(100'000));
+  EXPECT_THAT(parse_error(bad), HasSubstr("the number of slopes"));
+}
+
 // Spare room is no part of what a cache holds.
 TEST(SavedCache, TheFileOfACacheDoesNotDependOnHowTheTextCame) {
   const Stream text = make_stream(90, 3);

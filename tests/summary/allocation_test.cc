@@ -217,6 +217,11 @@ TEST(Tiers, AreOrderedAndOnTheHull) {
   EXPECT_EQ(parse_tiers("bf16+f16", 64, 64).size(), 1u);
   EXPECT_THAT(error_of([] { parse_tiers("int8+", 64, 64); }), testing::HasSubstr("storage type"));
   EXPECT_THAT(error_of([] { parse_tiers("q9", 64, 64); }), testing::HasSubstr("q9"));
+  std::string many = "int8";
+  for (int i = 1; i < 16; ++i) many += "+int4";
+  EXPECT_EQ(parse_tiers(many, 64, 64).size(), 2u);
+  EXPECT_THAT(error_of([&] { parse_tiers(many + "+int4", 64, 64); }),
+              testing::HasSubstr("more than 16"));
 }
 
 }  // namespace

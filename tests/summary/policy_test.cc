@@ -51,6 +51,9 @@ TEST(Policy, NamesWhatItDoesNotUnderstand) {
   EXPECT_THAT(parse_error("local:=3"), HasSubstr("key=value"));
   EXPECT_THAT(parse_error("local:budget=3,"), HasSubstr("key=value"));
   EXPECT_THAT(parse_error("local:budget=3,budget=4"), HasSubstr("twice"));
+  EXPECT_NO_THROW(Policy::parse("local:budget=" + std::string(986, '0') + "3"));
+  EXPECT_THAT(parse_error("local:budget=" + std::string(987, '0') + "3"),
+              HasSubstr("a method of 1001 bytes, 'local:budget=0000000...'; at most 1000"));
   EXPECT_THAT(parse_error("local:budget=3,rate=0.5"), HasSubstr("give one"));
   for (const char* bad : {"3.5", "x", "", "3x", "nan", "inf", " 3", "0x10"}) {
     EXPECT_THAT(parse_error(std::string("local:budget=") + bad), HasSubstr("not a whole number"));

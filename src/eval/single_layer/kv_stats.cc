@@ -112,7 +112,9 @@ Matrix gather(const std::vector<Segment>& segments, RowsView Segment::*part, std
   return out;
 }
 
-HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_head) {
+/// `asked`: how many weights of attention the head may cost.
+HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_head,
+                       std::size_t asked) {
   const std::vector<Segment> segments = cache.segments(layer, kv_head);
   HeadStats out;
   const Matrix keys = gather(segments, &Segment::keys, cache.shape().key_dim);
@@ -127,7 +129,8 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
                               : segment.first_position + static_cast<Position>(i));
     }
   }
-  const Matrix attention = latest_attention(cache, layer, kv_head);
+  const std::size_t queries = std::max<std::size_t>(1, asked / keys.rows());
+  const Matrix attention = latest_attention(cache, layer, kv_head, queries);
   for (std::size_t q = 0; q < attention.rows(); ++q) {
     out.attention.add(describe({attention[q].begin(), attention[q].end()}, positions));
     out.queries += 1;
@@ -180,8 +183,14 @@ KvLayerStats measure_layer(const KvSource& source, std::size_t layer, const Adva
 }
 
 KvLayerStats measure_layer(const Cache& cache, std::size_t layer) {
-  std::vector<HeadStats> of_head(cache.shape().kv_heads);
-  parallel_for(of_head.size(), [&](std::size_t h) { of_head[h] = measure_head(cache, layer, h); });
+  // A long cache with many queries noted is asked by some of them: some seconds, and 32 MiB a head.
+  constexpr std::size_t kWeights = std::size_t{1} << 26, kWeightsAtOnce = std::size_t{1} << 23;
+  const std::size_t heads = cache.shape().kv_heads;
+  const std::size_t each = kWeights / (cache.shape().layers * heads);
+  std::vector<HeadStats> of_head(heads);
+  parallel_for(heads, [&](std::size_t h) {
+    of_head[h] = measure_head(cache, layer, h, std::min(each, kWeightsAtOnce));
+  });
   return combine(of_head);
 }
 
