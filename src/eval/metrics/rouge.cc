@@ -17,10 +17,14 @@ using Words = std::vector<std::string>;
 /// Lengths of the longest common subsequences of all pairs of beginnings of two lists.
 class CommonLengths {
  public:
-  CommonLengths(const Words& x, const Words& y) : x_(x), y_(y), columns_(y.size() + 1) {
+  /// Throws Error if as many words, in sentences or at once, would take too long.
+  static void check_size(std::size_t x, std::size_t y) {
     constexpr std::size_t kMost = std::size_t{1} << 28;
-    require(x.size() < kMost / columns_, "ROUGE-L: {} words against {} are too many", x.size(),
-            y.size());
+    require(x < kMost / (y + 1), "ROUGE-L: {} words against {} are too many", x, y);
+  }
+
+  CommonLengths(const Words& x, const Words& y) : x_(x), y_(y), columns_(y.size() + 1) {
+    check_size(x.size(), y.size());
     lengths_.assign((x.size() + 1) * columns_, 0);
     for (std::size_t i = 1; i <= x.size(); ++i) {
       for (std::size_t j = 1; j <= y.size(); ++j) {
@@ -150,6 +154,7 @@ RougeScores rouge_of_sets(std::string_view prediction, std::string_view truth) {
   const auto said = split_sentences(prediction), expected = split_sentences(truth);
   if (said.empty() || expected.empty()) return {};
   const Words said_words = flatten(said), expected_words = flatten(expected);
+  CommonLengths::check_size(expected_words.size(), said_words.size());
   std::set<std::string> common;
   for (const Words& sentence : expected) {
     for (const Words& other : said) CommonLengths(sentence, other).collect(common);

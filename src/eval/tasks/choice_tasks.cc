@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "ballast/random.h"
 #include "base/fail.h"
@@ -117,13 +118,14 @@ Document read_winogrande(const Record& record) {
 /// [abcd] \) .*?, |e \) .*?$ finds, without letters and commas.
 std::vector<std::string> split_options(std::string_view options) {
   std::vector<std::string> choices;
+  const std::size_t last_comma = options.rfind(", ");
   for (std::size_t i = 0; i + 4 <= options.size();) {
     const char letter = options[i];
     const bool marked = options.substr(i + 1, 3) == " ) ";
     std::size_t end = std::string_view::npos;
-    if (marked && letter >= 'a' && letter <= 'd') {
-      end = options.find(", ", i + 4);
-      if (end != std::string_view::npos) end += 2;
+    if (marked && letter >= 'a' && letter <= 'd' && last_comma != std::string_view::npos &&
+        i + 4 <= last_comma) {
+      end = options.find(", ", i + 4) + 2;
     } else if (marked && letter == 'e') {
       end = options.size();
     }
@@ -187,16 +189,20 @@ const Task& find_task(const fs::path& path, const std::string& name) {
 /// The examples before question `number`: `count` different ones, without `left_out`.
 std::string draw_examples(const std::vector<Document>& pool, std::size_t count,
                           std::size_t left_out, std::size_t number, std::uint64_t seed) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < pool.size(); ++i) {
-    if (i != left_out) order.push_back(i);
-  }
+  const std::size_t usable = pool.size() - (left_out < pool.size() ? 1 : 0);
+  // The first steps of a shuffle: only the places that they changed are held.
+  std::map<std::size_t, std::size_t> changed;
+  const auto at = [&](std::size_t place) {
+    const auto found = changed.find(place);
+    return found == changed.end() ? place : found->second;
+  };
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
     const double u = random_unit({.seed = seed}, number, 0, static_cast<std::uint32_t>(i));
-    const auto pick = i + static_cast<std::size_t>(u * static_cast<double>(order.size() - i));
-    std::swap(order[i], order[pick]);
-    text += pool[order[i]].example() + "\n\n";
+    const auto pick = i + static_cast<std::size_t>(u * static_cast<double>(usable - i));
+    const std::size_t drawn = at(pick);
+    changed[pick] = at(i);
+    text += pool[drawn < left_out ? drawn : drawn + 1].example() + "\n\n";
   }
   return text;
 }

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kMostClasses = 1000;
 constexpr std::string_view kOtherLanguage[] = {"multifieldqa_zh", "dureader", "vcsum", "lsht",
                                                "passage_retrieval_zh"};
 
@@ -63,7 +64,10 @@ Sample make_sample(const Record& record, const fs::path& file, const LongBenchOp
       replace_all(task.prompt.substr(at + kContext.size()), "{input}", record.text("input"));
   sample.expected["answers"] = record.texts("answers");
   if (task.score == LongBenchScore::classification) {
-    sample.expected["classes"] = record.texts("all_classes");
+    auto classes = record.texts("all_classes");
+    require(classes.size() <= kMostClasses, "{}: \"all_classes\" has {} names; at most {} are read",
+            record.place, classes.size(), kMostClasses);
+    sample.expected["classes"] = std::move(classes);
   }
   if (task.score == LongBenchScore::retrieval) {  // checked before the answers are made
     for (const std::string& answer : record.texts("answers")) retrieval_score("", answer);

@@ -146,6 +146,12 @@ TEST_F(Benchmarks, LongBenchNamesWhatIsWrong) {
       longbench_error("trec.jsonl",
                       R"({"input": "", "context": "", "answers": ["x"], "all_classes": null})"),
       HasSubstr("\"all_classes\" is missing"));
+  std::string classes = "\"a\"";
+  for (int i = 0; i < 1000; ++i) classes += ",\"a\"";
+  EXPECT_THAT(longbench_error("trec.jsonl",
+                              R"({"input": "", "context": "", "answers": ["x"], "all_classes": [)" +
+                                  classes + "]}"),
+              HasSubstr("has 1001 names; at most 1000 are read"));
   EXPECT_THAT(longbench_error("passage_retrieval_en.jsonl",
                               R"({"input": "", "context": "", "answers": ["third"]})"),
               HasSubstr("paragraph retrieval"));

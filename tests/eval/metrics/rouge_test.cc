@@ -53,6 +53,13 @@ TEST(RougeOfSets, RefusesSentencesThatWouldTakeAllMemory) {
   EXPECT_THAT(test::error_of([&] { rouge_of_sets(text, text); }), testing::HasSubstr("too many"));
 }
 
+// Sentences are compared each with each: what they take is what the texts would as one.
+TEST(RougeOfSets, RefusesTextsThatWouldTakeTooLong) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "a.";
+  EXPECT_THAT(test::error_of([&] { rouge_of_sets(text, text); }), testing::HasSubstr("too many"));
+}
+
 TEST(RougeOfCounts, KnowsTheExampleOfItsPackage) {
   expect_scores(rouge_of_counts("The quick brown fox jumps over the lazy dog",
                                 "The quick brown dog jumps on the log.", true),

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "ballast/random.h"
 #include "support.h"
 #include "temp_dir.h"
 
@@ -162,6 +163,29 @@ TEST_F(ChoiceTasks, ShotsAreOtherQuestionsWithTheirAnswers) {
   }
   EXPECT_GT(examples_seen.size(), 4u);
   EXPECT_EQ(read("piqa.jsonl", piqa(8), 3)[5].question, samples[5].question);
+}
+
+// Against a shuffle of the whole pool.
+TEST_F(ChoiceTasks, ShotsAreTheFirstOfAShuffle) {
+  const std::size_t count = 9;
+  for (const std::size_t shots : {1, 5, 8}) {
+    const auto samples = read("piqa.jsonl", piqa(count), shots);
+    for (std::size_t number = 0; number < count; ++number) {
+      std::vector<std::size_t> order;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (i != number) order.push_back(i);
+      }
+      std::string expected;
+      for (std::size_t i = 0; i < shots; ++i) {
+        const double u = random_unit({}, number, 0, static_cast<std::uint32_t>(i));
+        std::swap(order[i],
+                  order[i + static_cast<std::size_t>(u * static_cast<double>(order.size() - i))]);
+        expected += fmt::format("Question: goal {0}\nAnswer: {1} {0}\n\n", order[i],
+                                order[i] % 2 ? "right" : "left");
+      }
+      EXPECT_TRUE(samples[number].question.starts_with(expected)) << samples[number].question;
+    }
+  }
 }
 
 TEST_F(ChoiceTasks, ShotsComeFromAnotherFileIfGiven) {
