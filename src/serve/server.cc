@@ -323,6 +323,12 @@ void Server::Impl::set_up() {
                                       "send the body without a Content-Encoding"));
       return httplib::Server::HandlerResponse::Handled;
     }
+    if (request.get_header_value("Content-Type").starts_with("multipart/")) {
+      // The library reads the headers of its parts with expressions that take quadratic time.
+      answer_error(response, ApiError(415, "unsupported_type",
+                                      "send the body as application/json, not in parts"));
+      return httplib::Server::HandlerResponse::Handled;
+    }
     return allowed(request, response) ? httplib::Server::HandlerResponse::Unhandled
                                       : httplib::Server::HandlerResponse::Handled;
   });

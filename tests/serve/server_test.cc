@@ -319,6 +319,9 @@ TEST(Serve, BodiesHaveALimit) {
       client.Post("/tokenize", {{"Content-Encoding", "gzip"}}, "x", "application/json");
   ASSERT_TRUE(zipped);
   EXPECT_EQ(zipped->status, 415);
+  const auto parts = client.Post("/tokenize", {{"file", R"({"content":"x"})", "", ""}});
+  ASSERT_TRUE(parts);
+  EXPECT_EQ(parts->status, 415);
 }
 
 TEST(Serve, AQueueHasALimitAndAClientThatLeavesFreesItsPlace) {
