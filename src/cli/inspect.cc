@@ -15,6 +15,7 @@
 #include "cli/inspect_model.h"
 #include "eval/data/kv_file.h"
 #include "eval/single_layer/kv_stats.h"
+#include "formats/json_text.h"
 #include "formats/sniff.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -143,11 +144,16 @@ Json to_json(const LayerNumbers& numbers, const std::vector<KvLayerStats>& stats
 
 // --- a saved cache ---
 
-/// What the program noted in the file. run and serve write an object, others a line.
+/// What the program noted in the file. run and serve write an object, others a line; a text that is
+/// no JSON or beyond the limits of JSON is shown as it is.
 std::vector<std::pair<std::string, std::string>> note_rows(const std::string& note) {
   std::vector<std::pair<std::string, std::string>> rows;
   if (note.empty()) return rows;
-  const Json json = Json::parse(note, nullptr, /*allow_exceptions=*/false);
+  Json json;
+  try {
+    json = parse_json_text<Json>(note, "note");
+  } catch (const Error&) {  // another program's
+  }
   if (!json.is_object()) return {{"note", note}};
   for (const auto& [key, value] : json.items()) {
     rows.emplace_back(key == "tokens" ? "tokens of the text" : key,

@@ -19,7 +19,7 @@ struct Options {
 
 Result read_result(const std::string& path) {
   const std::string text = read_file(path, {.most = kMostJson});
-  check_json(text, path);
+  check_json(text, path, {.fields = kMostFields});
   Json json;
   try {
     json = Json::parse(text);

@@ -1,11 +1,13 @@
 // The one reader of JSON from outside: files, lines of files, requests.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/fail.h"
 #include "formats/json.h"
@@ -19,12 +21,14 @@ inline constexpr std::size_t kMostJson = std::size_t{256} << 20;
 /// four times and 64 MiB is refused.
 inline constexpr std::size_t kJsonMemoryPerByte = 4, kJsonMemory = std::size_t{64} << 20;
 
+/// Of an object that keeps the order of its fields: it compares each new one with all before.
+inline constexpr std::size_t kMostFields = 1024;
+
 /// What a text may cost.
 struct JsonLimits {
   std::size_t bytes = kMostJson;
   std::size_t values = static_cast<std::size_t>(-1);  ///< in arrays and objects, themselves too
-  /// Of one object. ordered_json compares each new field with all before it.
-  std::size_t fields = static_cast<std::size_t>(-1);
+  std::size_t fields = static_cast<std::size_t>(-1);  ///< of one object
   bool memory = true;  ///< refuse what would take too much as a document
 };
 
@@ -43,10 +47,10 @@ void check_json(std::string_view text, std::string_view source, const JsonLimits
 
 /// Parses a whole text within the limits of check_json(). Throws Error that begins with `source`
 /// and says at which byte, from 1, the text is not JSON; nothing of the text is in the message.
-/// `Value`: SortedJson, or Json to keep the order of keys.
+/// `Value`: SortedJson, or Json to keep the order of keys, of which an object has kMostFields.
 template <typename Value = SortedJson>
-Value parse_json_text(std::string_view text, std::string_view source,
-                      const JsonLimits& limits = {}) {
+Value parse_json_text(std::string_view text, std::string_view source, JsonLimits limits = {}) {
+  if constexpr (std::is_same_v<Value, Json>) limits.fields = std::min(limits.fields, kMostFields);
   check_json(text, source, limits);
   try {
     return Value::parse(text.begin(), text.end());

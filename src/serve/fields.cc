@@ -21,7 +21,7 @@ std::string shown(const Json& value) {
 Json parse_object(std::string_view text) {
   Json json;
   try {
-    json = parse_json_text<Json>(text, "the body", {.values = kValues, .fields = kMostFields});
+    json = parse_json_text<Json>(text, "the body", {.values = kValues});
   } catch (const Error& error) {
     throw ApiError(400, "invalid_json", error.what());
   }

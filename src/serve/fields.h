@@ -13,11 +13,8 @@
 
 namespace ballast::serve {
 
-/// Of one object: what compares each field with all before it takes no time.
-inline constexpr std::size_t kMostFields = 1024;
-
 /// An object. Throws ApiError on a syntax error, on another type, and beyond the limits of
-/// formats/json_text.h, a million values, or kMostFields.
+/// formats/json_text.h or a million values.
 Json parse_object(std::string_view text);
 
 /// The fields of an object. Each call throws ApiError that names the field, its value and what was

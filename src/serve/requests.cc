@@ -94,8 +94,7 @@ Json calls_of(const Json& calls, const std::string& where, std::size_t& room) {
       }
       room -= text->size();
       try {
-        call["function"]["arguments"] =
-            parse_json_text<Json>(*text, place, {.fields = kMostFields});
+        call["function"]["arguments"] = parse_json_text<Json>(*text, place);
       } catch (const Error&) {  // a model may have written anything
       }
     }

@@ -404,6 +404,28 @@ TEST_F(Cli, EvalRefusesWhatCannotBe) {
         "No such file or directory");
 }
 
+TEST_F(Cli, InspectsACacheWithAnyNote) {
+  ASSERT_EQ(
+      run({"compress", stream(), "--method", "exact", "--save-cache", path("cache")}).exit_code, 0);
+  const Cache cache = Cache::load(path("cache"));
+  const auto inspected = [&](const std::string& note) {
+    cache.save(path("noted"), note);
+    const ProgramResult result = run({"inspect", path("noted")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(inspected(R"({"tokens": 7, "form": "chat"})"),
+              AllOf(HasSubstr("tokens of the text"), HasSubstr("chat")));
+  EXPECT_THAT(inspected("a line"), HasSubstr("a line"));
+  // Beyond the limits of JSON it is a text.
+  const std::string deep(1'000'000, '[');
+  EXPECT_THAT(inspected("{\"a\":" + deep + std::string(deep.size(), ']') + "}"),
+              HasSubstr("{\"a\":[[["));
+  std::string fields = "{\"k0\":0";
+  for (int i = 1; i < 1025; ++i) fields += ",\"k" + std::to_string(i) + "\":0";
+  EXPECT_THAT(inspected(fields + "}"), HasSubstr("{\"k0\":0,"));
+}
+
 // --- report ---
 
 TEST_F(Cli, ResultsBecomeAPage) {
@@ -430,6 +452,11 @@ TEST_F(Cli, ResultsBecomeAPage) {
   expect_refusal(run({"report", a, half, "-o", page}), half + ": not a whole JSON file");
   expect_refusal(run({"report", other, a, "-o", page}), other + ": not the JSON of an experiment");
   expect_refusal(run({"report", path("empty.json"), "-o", page}), "empty.json: not a whole JSON");
+  std::string fields = "{\"0\":0";
+  for (int i = 1; i < 1025; ++i) fields += ",\"" + std::to_string(i) + "\":0";
+  write_text(path("many.json"), fields + "}");
+  expect_refusal(run({"report", a, path("many.json"), "-o", page}),
+                 path("many.json") + ": a JSON object of more than 1024 fields");
   expect_refusal(run({"report", path("none.json"), "-o", page}),
                  "none.json: cannot open: No such file or directory; check the path");
   expect_refusal(run({"report", path(""), "-o", page}), "it is a folder");

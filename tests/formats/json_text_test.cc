@@ -109,6 +109,19 @@ TEST(JsonText, HasLimitsOfValuesAndFields) {
             "a: a JSON object of more than 1 fields");
 }
 
+// It compares each field with all before it.
+TEST(JsonText, AnObjectInOrderHasALimit) {
+  std::string text = "{\"0\":0";
+  for (std::size_t i = 1; i < kMostFields; ++i) text += fmt::format(",\"{}\":0", i);
+  EXPECT_EQ(parse_json_text<Json>(text + "}", "a").size(), kMostFields);
+  text += ",\"x\":0}";
+  for (std::size_t fields : {kMostFields, 2 * kMostFields}) {
+    EXPECT_EQ(error_of([&] { parse_json_text<Json>(text, "a", {.fields = fields}); }),
+              "a: a JSON object of more than 1024 fields");
+  }
+  EXPECT_EQ(parse_json_text(text, "a").size(), kMostFields + 1);
+}
+
 TEST(JsonText, SaysWhereItIsNoJsonAndRepeatsNothingOfIt) {
   EXPECT_EQ(error_of([] { parse_json_text("{\"a\": \x1b[31m}", "a"); }),
             "a: not valid JSON at byte 7");

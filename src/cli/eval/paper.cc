@@ -17,6 +17,7 @@
 #include "base/read_file.h"
 #include "cli/eval/experiment.h"
 #include "cli/eval/paper_rows.h"
+#include "formats/json_text.h"
 #include "report/progress.h"
 
 extern char** environ;
@@ -295,7 +296,9 @@ class PaperRun {
   /// A whole result of this very command that is not older than the model.
   std::optional<Result> read(const fs::path& file, const std::string& command) const {
     if (!fs::exists(file) || fs::last_write_time(file) < fs::last_write_time(o_.model)) return {};
-    const Json json = Json::parse(read_file(file), nullptr, false);
+    const std::string text = read_file(file, {.most = kMostJson});
+    check_json(text, file.string(), {.fields = kMostFields});
+    const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded()) return {};
     Result result = Result::from_json(json, file.string());
     if (plain(result.command) != plain(command)) return {};

@@ -111,7 +111,7 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
     if (end == std::string::npos) return findings.empty() ? 0 : begin;
     ++number;
     const std::string_view text(content.data() + begin, end - begin);
-    check_json(text, path.string());
+    check_json(text, path.string(), {.fields = kMostFields});
     const Json line = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (number == 1) {
       require(line.is_object() && line.contains(kMark),

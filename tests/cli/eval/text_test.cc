@@ -72,6 +72,9 @@ TEST_F(EvalText, APaperIsItsRowsAndWhereItsClaimsHold) {
   const auto written = fs::last_write_time(path("paper") + "/table-3.json");
   ASSERT_EQ(run_with(words).exit_code, 0);
   EXPECT_EQ(fs::last_write_time(path("paper") + "/table-3.json"), written);
+  const std::string deep = "{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}";
+  write_text(path("paper") + "/table-3.json", deep);
+  expect_refusal(run_with(words), "table-3.json: JSON nested deeper than 64");
   const Said listed = run_with({"eval", "paper", "h2o", "--list"});
   EXPECT_THAT(listed.out, HasSubstr("needs choice/copa.jsonl"));
   expect_refusal(run_with({"eval", "paper", "x"}), "known: balancekv, clustergen, h2o");

@@ -67,6 +67,10 @@ TEST(ResultLog, RefusesWhatIsNotItsOwn) {
   EXPECT_THAT(open({{"x", 1}}), HasSubstr("line 2: damaged"));
   write_text(dir / "p", "{\"ballast_progress\":{\"x\":1}}\n" + std::string(100'000, '[') + "\n");
   EXPECT_THAT(open({{"x", 1}}), HasSubstr("nested deeper than 64"));
+  std::string fields = "{\"0\":0";
+  for (int i = 1; i < 1025; ++i) fields += ",\"" + std::to_string(i) + "\":0";
+  write_text(dir / "p", "{\"ballast_progress\":{\"x\":1}}\n" + fields + "}\n");
+  EXPECT_EQ(open({{"x", 1}}), (dir / "p").string() + ": a JSON object of more than 1024 fields");
   EXPECT_THAT(error_of([&] { ResultLog(dir / "none" / "p", {}); }), HasSubstr("cannot write"));
 }
 
