@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -18,6 +19,15 @@ namespace {
 constexpr std::size_t kColours = 8;
 /// The width of a character of 12 pixels, about.
 constexpr double kCharacter = 6.6;
+constexpr double kHuge = std::numeric_limits<double>::max();
+
+/// A point outside the range may be 1e308 pixels away, which a coordinate takes 300 digits for.
+constexpr double kFar = 1e5;
+/// More bars are no plot, and groups and lines that have none cost their product.
+constexpr std::size_t kMostBars = 100'000;
+
+/// Half of a positive number, which stays positive: a logarithmic axis has no 0.
+double halved(double x) { return std::max(x / 2, std::numeric_limits<double>::denorm_min()); }
 
 struct Range {
   double low = HUGE_VAL;
@@ -39,27 +49,32 @@ struct Axis {
     const auto scale = [&](double v) { return log ? std::log(v) : v; };
     const double size = scale(range.high) - scale(range.low);
     const double share = size > 0 ? (scale(x) - scale(range.low)) / size : 0.5;
-    return begin + share * (end - begin);
+    return std::clamp(begin + share * (end - begin), -kFar, kFar);
   }
 };
 
-/// Round values within the range.
+/// Round values within the range, ascending: about `most`, at most twice as many. Loops count
+/// steps: adding one below a unit in the last place of a value does not change it.
 std::vector<double> ticks(const Axis& axis, int most) {
   std::vector<double> out;
   const Range& r = axis.range;
   if (axis.log) {
+    const int first = static_cast<int>(std::floor(std::log10(r.low)));
+    const int last = std::numeric_limits<double>::max_exponent10;
     for (const std::vector<int>& steps :
          {std::vector<int>{1, 2, 5}, std::vector<int>{1, 3}, std::vector<int>{1}}) {
       out.clear();
-      for (int power = static_cast<int>(std::floor(std::log10(r.low)));
-           std::pow(10, power) <= r.high; ++power) {
+      for (int power = first; power <= last && std::pow(10, power) <= r.high; ++power) {
         for (int step : steps) {
           const double x = step * std::pow(10, power);
           if (x >= r.low * 0.999 && x <= r.high * 1.001) out.push_back(x);
         }
       }
-      if (static_cast<int>(out.size()) <= most) break;
+      if (static_cast<int>(out.size()) <= most) return out;
     }
+    const std::size_t apart = (out.size() - 1) / (2 * static_cast<std::size_t>(most)) + 1;
+    for (std::size_t i = 0; i * apart < out.size(); ++i) out[i] = out[i * apart];
+    out.resize((out.size() + apart - 1) / apart);
     return out;
   }
   const double rough = (r.high - r.low) / most;
@@ -70,8 +85,11 @@ std::vector<double> ticks(const Axis& axis, int most) {
     step = factor * power;
     if (step >= rough) break;
   }
-  for (double x = std::ceil(r.low / step - 1e-9) * step; x <= r.high + 1e-9 * step; x += step) {
-    out.push_back(std::abs(x) < 1e-9 * step ? 0 : x);
+  const double first = std::ceil(r.low / step - 1e-9);
+  for (int i = 0; i <= most + 1; ++i) {
+    const double x = (first + i) * step;
+    if (!(x <= r.high + 1e-9 * step)) break;
+    if (out.empty() || x > out.back()) out.push_back(std::abs(x) < 1e-9 * step ? 0 : x);
   }
   return out;
 }
@@ -218,12 +236,14 @@ std::string curves(const Plot& plot, bool narrow) {
   }
   require(!x.range.empty(), "there is nothing to draw: no line has a point on these axes");
   const bool percent = has_intervals(plot);
-  if (percent) y.range = {0, 1};
-  if (!y.log && !percent) {
+  if (percent) {
+    y.range = {0, 1};
+    y.log = false;  // there is no logarithm of 0
+  } else if (!y.log) {
     if (y.range.low > 0 && y.range.low < 0.5 * y.range.high) y.range.low = 0;
     if (y.range.high == y.range.low) y.range.high += y.range.low == 0 ? 1 : std::abs(y.range.low);
-  } else if (y.log && y.range.high == y.range.low) {
-    y.range = {y.range.low / 2, y.range.high * 2};
+  } else if (y.range.high == y.range.low) {
+    y.range = {halved(y.range.low), std::min(y.range.high, kHuge / 2) * 2};
   }
   // Shares of memory halve from one to the next.
   if (!x.log && xs.size() < 9 && *xs.begin() > 0 && *xs.rbegin() > 3.9 * *xs.begin()) x.log = true;
@@ -349,14 +369,18 @@ std::string bars(const Plot& plot, bool narrow) {
     }
   }
   require(!x.range.empty(), "there is nothing to draw: no line has a point on these axes");
+  require(groups <= kMostBars / plot.lines.size(),
+          "{} labels of {} lines are too many bars; at most {} are drawn", groups,
+          plot.lines.size(), kMostBars);
   const bool percent = has_intervals(plot);
   if (percent) {
     x.range = {0, 1};
+    x.log = false;
   } else if (!x.log) {
     x.range.add(0);
     if (x.range.high == x.range.low) x.range.high = 1;
   } else {
-    x.range.low /= 2;
+    x.range.low = halved(x.range.low);
   }
   const bool named = plot.lines.size() > 1 || !plot.lines[0].name.empty();
   if (!named) {
@@ -418,7 +442,7 @@ std::string heat_colour(double x) {
                                                                   {0x21, 0x91, 0x8c},
                                                                   {0x5e, 0xc9, 0x62},
                                                                   {0xfd, 0xe7, 0x25}}};
-  const double at = std::clamp(x, 0.0, 1.0) * 4;
+  const double at = x > 0 ? std::min(x, 1.0) * 4 : 0;
   const auto i = std::min<std::size_t>(3, static_cast<std::size_t>(at));
   const double part = at - static_cast<double>(i);
   std::array<int, 3> rgb;
@@ -463,7 +487,7 @@ std::string heat(const Plot& plot) {
             "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n",
             px, py, cell - 1, kHeight - 1, heat_colour(shade));
         const bool large = std::max(std::abs(plot.low), std::abs(plot.high)) > 10;
-        out += text_at(px + cell / 2, py + 15, fmt::format("{:.{}f}", value, large ? 0 : 2),
+        out += text_at(px + cell / 2, py + 15, format_fixed(value, large ? 0 : 2),
                        fmt::format(" text-anchor=\"middle\" style=\"font-size:10px;fill:{}\"",
                                    shade < 0.6 ? "#fff" : "#000"));
       }

@@ -6,6 +6,10 @@
 
 namespace ballast {
 
+/// With this many digits after the point: "12.50"; from 1e15 on "1.00e+15", as 1e308 would take 309
+/// digits.
+std::string format_fixed(double x, int decimals);
+
 /// "512 B", "3.2 KiB", "1.50 GiB": three digits.
 std::string format_bytes(double bytes);
 /// "85 µs", "12.3 ms", "4.56 s", "3 min 20 s", "2 h 05 min".

@@ -55,5 +55,19 @@ TEST(Units, Percent) {
   EXPECT_EQ(format_percent(1), "100%");
 }
 
+TEST(Units, HugeNumbersAreShort) {
+  EXPECT_EQ(format_fixed(12.345, 2), "12.35");
+  EXPECT_EQ(format_fixed(999'999'999'999'999, 0), "999999999999999");
+  EXPECT_EQ(format_fixed(1e15, 0), "1.00e+15");
+  EXPECT_EQ(format_bytes(-1e308), "-1.00e+308 B");
+  for (double x : {1e308, -1e308, 1e20}) {
+    EXPECT_LT(format_bytes(x).size(), 25u);
+    EXPECT_LT(format_seconds(x).size(), 25u);
+    EXPECT_LT(format_percent(x).size(), 25u);
+    EXPECT_LT(format_number(x).size(), 25u);
+  }
+  EXPECT_EQ(format_seconds(1e308), "1.00e+308 s");
+}
+
 }  // namespace
 }  // namespace ballast
