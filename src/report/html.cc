@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ballast/error.h"
 #include "report/result.h"
@@ -238,8 +240,10 @@ std::pair<std::size_t, std::size_t> place_of(const std::vector<std::string>& pie
     begins.push_back(text.size());
     text += piece;
   }
-  const std::size_t at = answer.empty() ? std::string::npos : text.find(answer);
-  if (at == std::string::npos) return {0, 0};
+  // Two texts of one letter would take find() a time of their product.
+  const void* found = ::memmem(text.data(), text.size(), answer.data(), answer.size());
+  if (answer.empty() || found == nullptr) return {0, 0};
+  const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
   std::size_t begin = at, end = at + answer.size();
   const auto ends = [&](std::size_t i) {
     return text[i] == '\n' || (text[i] == ' ' && i > 0 && text[i - 1] == '.');
@@ -335,6 +339,10 @@ std::pair<std::optional<std::size_t>, std::optional<std::size_t>> contrast(
   return {keeper, loser};
 }
 
+constexpr std::size_t kMostHeads = 100'000;  ///< of all layers
+constexpr std::string_view kOtherKept =
+    "<p class=\"kind\">What was kept is not as ballast writes it.</p>\n";
+
 std::string kept_html(const Json& kept) {
   std::vector<std::string> pieces;
   std::vector<KeptMethod> methods;
@@ -353,8 +361,17 @@ std::string kept_html(const Json& kept) {
       methods.push_back({m.at("name"), m.at("answer"), m.at("score"), m.at("kept")});
     }
   } catch (const SortedJson::exception&) {
-    return "<p class=\"kind\">What was kept is not as ballast writes it.</p>\n";
+    return std::string(kOtherKept);
   }
+  // Digits of each head, one for four pieces: then the page is no larger than the file allows.
+  const bool whole = std::ranges::all_of(methods, [&](const KeptMethod& m) {
+    return heads > 0 && m.kept.size() <= kMostHeads && m.kept.size() / heads == layers &&
+           m.kept.size() % heads == 0 &&
+           std::ranges::all_of(m.kept, [&](const std::string& digits) {
+             return digits.size() == (pieces.size() + 3) / 4;
+           });
+  });
+  if (!whole) return std::string(kOtherKept);
   if (pieces.empty() || methods.empty()) return "";
   const auto place = place_of(pieces, expected);
   const auto [from, to] = place;
@@ -401,18 +418,21 @@ std::string kept_html(const Json& kept) {
       out += fmt::format("<option value=\"{}\">layer {}, head {}</option>", l * heads + h, l, h);
     }
   }
-  std::string data = Json{{"pieces", pieces}, {"place", {from, to}}, {"methods", names}}.dump(
+  const std::string data = Json{{"pieces", pieces}, {"place", {from, to}}, {"methods", names}}.dump(
       -1, ' ', true, Json::error_handler_t::replace);
-  for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) {
-    data.replace(at, 1, "\\u003c");
-  }
   out +=
       "</select></label></div>\n<div class=\"textbox\" tabindex=\"0\"></div>\n"
       "<p>Its answer: <b class=\"answer\"></b></p>\n"
       "<noscript><p class=\"kind\">The text is shown by a script.</p></noscript>\n"
-      "<script type=\"application/json\">" +
-      data + "</script>\n</div>\n";
-  return out;
+      "<script type=\"application/json\">";
+  for (const char c : data) {
+    if (c == '<') {
+      out += "\\u003c";  // no text of it ends the script
+    } else {
+      out += c;
+    }
+  }
+  return out + "</script>\n</div>\n";
 }
 
 // --- in words ---
@@ -495,13 +515,13 @@ struct Asked {
 
 Asked asked_of(const Result& result) {
   Asked out;
-  std::vector<Json> names;
+  std::set<std::string> names;
   for (const Json& row : result.rows) {
     if (!row.contains("method")) continue;
     if (row["method"] == "exact") {
       out.exact = true;
-    } else if (std::ranges::find(names, row["method"]) == names.end()) {
-      names.push_back(row["method"]);
+    } else if (names.insert(row["method"].dump(-1, ' ', false, Json::error_handler_t::replace))
+                   .second) {
       ++(row.value("storage_only", Json(false)) == true ? out.types : out.methods);
     }
   }

@@ -21,6 +21,10 @@ constexpr std::array<std::pair<Unit, const char*>, 7> kUnits = {{{Unit::text, "t
                                                                  {Unit::seconds, "seconds"},
                                                                  {Unit::ratio, "ratio"}}};
 
+/// Of a file: a page has a cell for each column of each row, however little the row says, and looks
+/// for each column among all fields of the row.
+constexpr std::size_t kMostColumns = 256, kMostCells = 1'000'000;
+
 const char* unit_name(Unit unit) {
   return std::ranges::find(kUnits, unit, &std::pair<Unit, const char*>::first)->second;
 }
@@ -42,7 +46,7 @@ std::string format_quantity(double x, Unit unit) {
     case Unit::seconds:
       return format_seconds(x);
     case Unit::ratio:
-      return fmt::format("{:.2f}×", x);
+      return format_fixed(x, 2) + "×";
   }
   return "";
 }
@@ -115,8 +119,8 @@ std::string format_cell(const Json& row, const ResultColumn& column) {
     // A dash beside a minus would be read as two.
     const char* to = low.get<double>() < 0 ? " to " : "–";
     if (column.unit == Unit::percent) {
-      return fmt::format("{} ({:.0f}{}{:.0f})", text, 100 * low.get<double>(), to,
-                         100 * high.get<double>());
+      return fmt::format("{} ({}{}{})", text, format_fixed(100 * low.get<double>(), 0), to,
+                         format_fixed(100 * high.get<double>(), 0));
     }
     return fmt::format("{} ({}{}{})", text, format_value(low, column.unit), to,
                        format_value(high, column.unit));
@@ -279,8 +283,15 @@ Result Result::from_json(const Json& json, const std::string& name) {
   }
   for (const Json& row : expect(json, "results", &Json::is_array, "a list", name)) {
     require(row.is_object(), "{}: a row of \"results\" is not an object", name);
+    require(row.size() <= kMostColumns,
+            "{}: a row of \"results\" has {} fields; at most {} are read: write fewer", name,
+            row.size(), kMostColumns);
     out.rows.push_back(row);
   }
+  require(out.columns.size() <= kMostColumns && out.columns.size() * out.rows.size() <= kMostCells,
+          "{}: a table of {} columns and {} rows is too large; at most {} columns and {} cells are "
+          "read: split it",
+          name, out.columns.size(), out.rows.size(), kMostColumns, kMostCells);
   for (const Json& note : expect(json, "notes", &Json::is_array, "a list", name)) {
     require(note.is_string(), "{}: an item of \"notes\" is not text", name);
     out.notes.push_back(note);

@@ -163,6 +163,30 @@ TEST(Result, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(error(with("/plots/0/lines/0/points/0", {1})), HasSubstr("f.json: plot 1 is not"));
 }
 
+// A page has a cell for each column of each row, and a row of two bytes may be there a million
+// times.
+TEST(Result, ATableHasALimit) {
+  Json json = Result().to_json();
+  const auto error = [&] { return error_of([&] { Result::from_json(json, "f.json"); }); };
+  const Json column = {{"key", "k"}, {"title", ""}, {"unit", "text"}};
+  json["columns"] = std::vector<Json>(256, column);
+  json["results"] = std::vector<Json>(1'000'000 / 256, Json::object());
+  EXPECT_EQ(error(), "");
+  json["results"].push_back(Json::object());
+  EXPECT_EQ(error(),
+            "f.json: a table of 256 columns and 3907 rows is too large; at most 256 columns and "
+            "1000000 cells are read: split it");
+  json["columns"].push_back(column);
+  json["results"] = Json::array();
+  EXPECT_THAT(error(), HasSubstr("a table of 257 columns and 0 rows is too large"));
+  json["columns"] = Json::array();
+  Json row;
+  for (int i = 0; i < 257; ++i) row["k" + std::to_string(i)] = i;
+  json["results"] = {row};
+  EXPECT_EQ(error(),
+            "f.json: a row of \"results\" has 257 fields; at most 256 are read: write fewer");
+}
+
 TEST(HtmlPage, HoldsEverythingAndNothingFromOutside) {
   const std::string page = html_page("Results of today", {small_result(), small_result()});
   for (const char* part :
@@ -247,6 +271,57 @@ TEST(HtmlPage, ShowsWhatWasKept) {
   EXPECT_THAT(html_page("t", {r}), HasSubstr("What was kept is not as ballast writes it"));
 }
 
+Json kept_of(std::vector<std::string> pieces, std::size_t layers, std::size_t heads,
+             std::vector<std::string> kept) {
+  return {{"question", "q"},
+          {"expected", "x"},
+          {"pieces", pieces},
+          {"layers", layers},
+          {"kv_heads", heads},
+          {"methods", {{{"name", "m"}, {"answer", "a"}, {"score", 0}, {"kept", kept}}}}};
+}
+
+// A page that names every head, of which a file may claim any number, and looks at every piece of
+// each, must not be larger than the file.
+TEST(HtmlPage, KeptDigitsAreThoseOfTheHeadsAndPieces) {
+  Result r = small_result();
+  const std::string other = "What was kept is not as ballast writes it";
+  const auto page = [&](const Json& kept) {
+    r.kept = kept;
+    return html_page("t", {r});
+  };
+  const std::vector<std::string> pieces(5, "a"), digits(6, "00");
+  EXPECT_THAT(page(kept_of(pieces, 2, 3, digits)), HasSubstr("layer 1, head 2"));
+  for (const auto& [layers, heads] :
+       std::vector<std::pair<std::size_t, std::size_t>>{{2'000'000'000, 2'000'000'000},
+                                                        {std::size_t{1} << 63, 2},
+                                                        {0, 0},
+                                                        {6, 0},
+                                                        {0, 6},
+                                                        {1, 5},
+                                                        {2, 4}}) {
+    EXPECT_THAT(page(kept_of(pieces, layers, heads, digits)), HasSubstr(other)) << layers;
+  }
+  for (const char* wrong : {"", "0", "000"}) {
+    EXPECT_THAT(page(kept_of(pieces, 1, 2, {"00", wrong})), HasSubstr(other)) << wrong;
+  }
+  EXPECT_THAT(page(kept_of({"a"}, 1, 100'000, std::vector<std::string>(100'000, "0"))),
+              HasSubstr("head 99999"));
+  EXPECT_THAT(page(kept_of({"a"}, 1, 100'001, std::vector<std::string>(100'001, "0"))),
+              HasSubstr(other));
+}
+
+TEST(HtmlPage, KeptTextIsReadInTheTimeOfItsLength) {
+  constexpr std::size_t kSize = 1'000'000;
+  Result r = small_result();
+  r.kept = kept_of({std::string(kSize, '<')}, 1, 1, {"0"});
+  r.kept["expected"] = std::string(kSize / 2, '<') + "!";  // as if it stood at any place
+  const std::string page = html_page("t", {r});
+  std::string escaped;
+  for (std::size_t i = 0; i < kSize; ++i) escaped += "\\u003c";
+  EXPECT_NE(page.find("[\"" + escaped + "\"],\"place\":[0,0]"), std::string::npos);
+}
+
 TEST(HtmlPage, LinesAreLabelledAndExactIsARule) {
   Result r = small_result();
   r.plots[0].lines = {{"exact", {{0.25, 0.9, 0, 0.8, 0.95}, {0.5, 0.9, 0, 0.8, 0.95}}},
@@ -312,6 +387,13 @@ TEST(HtmlPage, SaysWhatWasAskedAndNoMore) {
       html_page("t", {r, other}),
       HasSubstr("2 questions of “A demonstration” and 2 questions of “Another”: with a method "
                 "that keeps a part of it and with all of it in fewer bits.</p>\n<p>No method"));
+}
+
+TEST(HtmlPage, CountsManyMethods) {
+  Result r;
+  r.settings = {{"model", "m.gguf"}, {"samples", 1}};
+  for (int i = 0; i < 200'000; ++i) r.rows.push_back({{"method", "m" + std::to_string(i / 2)}});
+  EXPECT_THAT(html_page("t", {r}).substr(0, 8000), HasSubstr("with 100000 methods that keep"));
 }
 
 TEST(HtmlPage, TheVerdictSinglesNoneOfManyOut) {
