@@ -142,7 +142,7 @@ std::string Table::part(const std::vector<std::size_t>& shown,
   append(titles);
   append(rules);
   for (std::size_t r = 0; r < rows_.size(); ++r) {
-    if (r > 0 && std::ranges::find(gaps_, r) != gaps_.end()) out += '\n';
+    if (r > 0 && std::ranges::binary_search(gaps_, r)) out += '\n';
     append(rows_[r]);
   }
   return out;

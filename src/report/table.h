@@ -56,7 +56,7 @@ class Table {
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::vector<std::string>> plain_;  ///< for CSV; of each row
-  std::vector<std::size_t> gaps_;
+  std::vector<std::size_t> gaps_;                ///< rows that follow one, ascending
 };
 
 }  // namespace ballast

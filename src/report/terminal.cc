@@ -17,6 +17,27 @@ namespace {
 constexpr std::size_t kUnknownWidth = 80;
 constexpr std::size_t kLeastWidth = 20;
 
+/// Where a word breaks.
+struct Cut {
+  std::size_t bytes = 0;    ///< before it; 0: nowhere
+  std::size_t columns = 0;  ///< of these bytes
+};
+
+/// After the last sign that fits in `room` columns, or after the first one. It looks no further
+/// than the next sign, so that a long list takes a time of its length.
+Cut cut_of(std::string_view word, std::size_t room) {
+  constexpr std::string_view kSigns = ";,/";
+  Cut cut;
+  while (true) {
+    const std::size_t end = word.find_first_of(kSigns, cut.bytes);
+    if (end == std::string_view::npos || end + 1 >= word.size()) return cut;
+    const std::size_t columns =
+        cut.columns + display_width(word.substr(cut.bytes, end + 1 - cut.bytes));
+    if (cut.bytes > 0 && columns > room) return cut;
+    cut = {end + 1, columns};
+  }
+}
+
 }  // namespace
 
 std::size_t terminal_width() {
@@ -46,26 +67,22 @@ std::string wrap(std::string_view text, std::size_t width, std::size_t indent,
     std::size_t used = 0;
     bool empty = true;
     while (!line.empty()) {
-      const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
-      const std::string_view word =
+      std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+      std::string_view word =
           line.substr(blanks, std::min(line.find(' ', blanks), line.size()) - blanks);
       if (word.empty()) break;  // blanks at the end
-      const std::size_t columns = display_width(word);
+      std::size_t columns = display_width(word);
       // A long list breaks after its signs.
-      if (continued.empty() && indent + columns > width) {
-        const std::size_t here = used + blanks;
-        std::size_t cut = 0;
-        for (std::size_t i = 0; i + 1 < word.size(); ++i) {
-          if (std::string_view(";,/").find(word[i]) == std::string_view::npos) continue;
-          if (cut == 0 || here + display_width(word.substr(0, i + 1)) <= width) cut = i + 1;
-        }
-        if (cut > 0 && (empty || here + display_width(word.substr(0, cut)) <= width)) {
-          out.append(line.substr(0, blanks + cut)).append("\n").append(indent, ' ');
-          line.remove_prefix(blanks + cut);
-          used = indent;
-          empty = true;
-          continue;
-        }
+      while (continued.empty() && indent + columns > width) {
+        const Cut cut = cut_of(word, width - std::min(width, used + blanks));
+        if (cut.bytes == 0 || (!empty && used + blanks + cut.columns > width)) break;
+        out.append(line.substr(0, blanks + cut.bytes)).append("\n").append(indent, ' ');
+        line.remove_prefix(blanks + cut.bytes);
+        word.remove_prefix(cut.bytes);
+        columns -= cut.columns;
+        blanks = 0;
+        used = indent;
+        empty = true;
       }
       // The last word of a line needs no mark after it.
       const std::size_t limit = blanks + word.size() == line.size() ? width : room;

@@ -41,6 +41,18 @@ TEST(Table, NoTrailingBlanksAndGaps) {
   EXPECT_EQ(table.to_string(), "a  b\n-  -\n1\n\n2  x\n");
 }
 
+TEST(Table, AGapAfterEachOfManyRows) {
+  constexpr std::size_t kRows = 100'000;
+  Table table({{"a"}});
+  std::string expected = "a\n-\n";
+  for (std::size_t r = 0; r < kRows; ++r) {
+    if (r > 0) table.add_gap();
+    table.add({"x"});
+    expected += r > 0 ? "\nx\n" : "x\n";
+  }
+  EXPECT_TRUE(table.to_string() == expected);
+}
+
 TEST(Table, WithoutRows) {
   EXPECT_EQ(Table({{"a"}, {"bc", Align::right}}).to_string(), "a  bc\n-  --\n");
 }
