@@ -1,9 +1,5 @@
 #include "ballast/engine/tokenizer.h"
 
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
-#include <unicode/stringpiece.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,6 +10,7 @@
 #include "base/keyed_hash.h"
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/check_sizes.h"
+#include "text/tokenizer/nfc.h"
 #include "text/tokenizer/piece_index.h"
 #include "text/tokenizer/pretokenizers.h"
 #include "text/tokenizer/sentencepiece_model.h"
@@ -47,19 +44,6 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     begin = at + from.size();
   }
   out += text.substr(begin);
-  return out;
-}
-
-std::string to_nfc(const std::string& text) {
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
-  require(U_SUCCESS(status), "Unicode normalisation is not available ({})", u_errorName(status));
-  if (nfc->isNormalizedUTF8(text, status) && U_SUCCESS(status)) return text;
-  std::string out;
-  icu::StringByteSink<std::string> sink(&out, static_cast<std::int32_t>(text.size()));
-  status = U_ZERO_ERROR;
-  nfc->normalizeUTF8(0, text, sink, nullptr, status);
-  require(U_SUCCESS(status), "Unicode normalisation fails ({})", u_errorName(status));
   return out;
 }
 
@@ -176,8 +160,7 @@ Tokenizer::Impl::Impl(Vocabulary given)
 }
 
 std::string Tokenizer::Impl::normalize(std::string_view text, bool first) const {
-  std::string out(text);
-  if (vocabulary.nfc) out = to_nfc(out);
+  std::string out = vocabulary.nfc ? to_nfc(text) : std::string(text);
   const bool prefix = vocabulary.space_prefix == SpacePrefix::always ||
                       (vocabulary.space_prefix == SpacePrefix::first && first);
   if (prefix && !(vocabulary.prefix_unless_space && out.starts_with(' '))) out.insert(0, 1, ' ');
