@@ -9,30 +9,19 @@
 
 namespace ballast {
 
-// Steps that do not backtrack are not counted, and each may be as long as the text: a text has
-// seconds, too. Real expressions need a twentieth.
-class Splitter::Deadline {
- public:
-  explicit Deadline(std::size_t bytes) : end_(now() + 1.0 + 1e-6 * static_cast<double>(bytes)) {}
-
-  bool passed() const { return now() > end_; }
-
-  /// For an expression's setMatchCallback(): true to go on.
-  static UBool goes_on(const void* deadline, std::int32_t) {
-    return !static_cast<const Deadline*>(deadline)->passed();
-  }
-
- private:
-  // Of this thread's own work, so that other load of the machine does not matter.
-  static double now() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-  double end_;
-};
-
 namespace {
+
+// Of this thread's own work, so that other load of the machine does not matter. In seconds.
+double processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// For an expression's setMatchCallback(): true to go on.
+UBool goes_on(const void* deadline, std::int32_t) {
+  return !static_cast<const Splitter::Deadline*>(deadline)->passed();
+}
 
 // A hostile expression could backtrack for ever. ICU counts backtracking steps in units of 10,000;
 // this limit allows 100 steps a character, real expressions need fewer than 10.
@@ -84,14 +73,21 @@ std::vector<std::int32_t> cut(const std::vector<std::int32_t>& ends, bool open,
   std::vector<std::int32_t> finer;
   finer.reserve(ends.size());
   std::int32_t begin = 0;
-  unsigned found = 0;
-  matcher.setMatchCallback(Splitter::Deadline::goes_on, &deadline, status);
+  // Steps that do not backtrack are not counted, and each may be as long as the text. ICU calls
+  // back after 10,000 steps of one search; there may be many searches, of this text or others, with
+  // less.
+  unsigned searches = 0;
+  const auto look = [&] {
+    if (searches++ % 32 == 0 && deadline.passed()) status = U_REGEX_STOPPED_BY_CALLER;
+  };
+  matcher.setMatchCallback(goes_on, &deadline, status);
   for (std::int32_t end : ends) {
     matcher.region(begin, end, status);
     matcher.setTimeLimit(time_limit(end - begin), status);
     std::int32_t last = begin;
+    look();
     while (U_SUCCESS(status) && matcher.find(status) && !(open && matcher.hitEnd())) {
-      if (++found % 32 == 0 && deadline.passed()) status = U_REGEX_STOPPED_BY_CALLER;
+      look();
       for (std::int32_t cut : {matcher.start(status), matcher.end(status)}) {
         if (cut > last) finer.push_back(last = cut);
       }
@@ -130,6 +126,11 @@ std::size_t whole_characters(std::string_view text, std::size_t most) {
 
 }  // namespace
 
+Splitter::Deadline::Deadline(std::size_t bytes)
+    : end_(processor_time() + 1.0 + 1e-6 * static_cast<double>(bytes)) {}
+
+bool Splitter::Deadline::passed() const { return processor_time() > end_; }
+
 Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& source)
     : source_(source), looks_back_(!patterns.empty() && looks_back(patterns.front())) {
   std::size_t size = 0;
@@ -149,12 +150,11 @@ Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& 
   }
 }
 
-void Splitter::split(std::string_view text, const std::function<void(std::string_view)>& word,
-                     std::size_t window) const {
+void Splitter::split(std::string_view text, const Deadline& deadline,
+                     const std::function<void(std::string_view)>& word, std::size_t window) const {
   if (text.empty()) return;
   if (patterns_.empty()) return word(text);
   if (looks_back_) window = text.size();
-  const Deadline deadline(text.size());
   for (std::size_t size = window; !text.empty();) {
     const std::size_t taken = whole_characters(text, size);
     const std::size_t done = taken == 0 ? 0 : split_part(text, taken, deadline, word);

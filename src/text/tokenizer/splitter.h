@@ -15,17 +15,25 @@ namespace ballast {
 /// becomes a word (Hugging Face's Split with behavior Isolated).
 class Splitter {
  public:
-  class Deadline;
+  /// What expressions may take for a text, all parts of it together: 1 s of this thread's processor
+  /// and 1 us for each byte, from now on. Real expressions need a twentieth.
+  class Deadline {
+   public:
+    explicit Deadline(std::size_t bytes);
+    bool passed() const;
+
+   private:
+    double end_;
+  };
 
   /// ICU's syntax, at most 16 KiB. Throws Error that names `source` and the expression.
   Splitter(const std::vector<std::string>& patterns, const std::string& source);
 
   /// Returns the words in order; their concatenation is `text`. Text that is not UTF-8 is matched
   /// as U+FFFD. Takes memory for `window` bytes of text and the longest word, not for the text; the
-  /// words are the same with any window. Throws Error where an expression takes over 1 s of the
-  /// processor and 1 us for each byte.
-  void split(std::string_view text, const std::function<void(std::string_view)>& word,
-             std::size_t window = kWindow) const;
+  /// words are the same with any window. Throws Error where the deadline has passed.
+  void split(std::string_view text, const Deadline& deadline,
+             const std::function<void(std::string_view)>& word, std::size_t window = kWindow) const;
 
  private:
   static constexpr std::size_t kWindow = std::size_t{1} << 16;

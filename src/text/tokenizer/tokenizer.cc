@@ -123,10 +123,11 @@ struct Tokenizer::Impl {
   explicit Impl(Vocabulary given);
 
   void encode_text(std::string_view text, bool first, std::size_t most,
-                   std::vector<Token>& out) const;
+                   const Splitter::Deadline& deadline, std::vector<Token>& out) const;
   void check_size(std::size_t tokens, std::size_t most) const;
   std::string normalize(std::string_view text, bool first) const;
-  void split(std::string_view text, const std::function<void(std::string_view)>& word) const;
+  void split(std::string_view text, const Splitter::Deadline& deadline,
+             const std::function<void(std::string_view)>& word) const;
   void append_text(Token token, const DecodeOptions& options, bool& at_start,
                    std::string& out) const;
 
@@ -168,10 +169,10 @@ std::string Tokenizer::Impl::normalize(std::string_view text, bool first) const 
   return out;
 }
 
-void Tokenizer::Impl::split(std::string_view text,
+void Tokenizer::Impl::split(std::string_view text, const Splitter::Deadline& deadline,
                             const std::function<void(std::string_view)>& word) const {
   const bool cut_at_spaces = vocabulary.kind == Kind::sentencepiece && words->spaces_begin_pieces();
-  splitter.split(text, [&](std::string_view part) {
+  splitter.split(text, deadline, [&](std::string_view part) {
     // No merge crosses these places, so splitting there keeps words short without changing ids.
     std::size_t begin = 0;
     while (cut_at_spaces) {
@@ -192,6 +193,7 @@ void Tokenizer::Impl::check_size(std::size_t tokens, std::size_t most) const {
 }
 
 void Tokenizer::Impl::encode_text(std::string_view text, bool first, std::size_t most,
+                                  const Splitter::Deadline& deadline,
                                   std::vector<Token>& out) const {
   if (library) {
     return library->encode(text, out, SentencePieceModel::kPart,
@@ -200,7 +202,7 @@ void Tokenizer::Impl::encode_text(std::string_view text, bool first, std::size_t
   const std::string normal = normalize(text, first);
   // Words repeat: their ids are copied from the first occurrence.
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>, KeyedHash> seen;
-  split(normal, [&](std::string_view word) {
+  split(normal, deadline, [&](std::string_view word) {
     const bool cached = word.size() <= kLongestCachedWord;
     if (cached) {
       if (const auto found = seen.find(word); found != seen.end()) {
@@ -255,6 +257,7 @@ std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions&
   const Impl& impl = *impl_;
   require(text.size() <= kLongestText, "{}: a text of {} bytes; at most {} can be encoded at once",
           impl.vocabulary.source, text.size(), kLongestText);
+  const Splitter::Deadline deadline(text.size());  // one for all stretches between special tokens
   std::vector<Token> out;
   if (options.add_special && impl.vocabulary.add_bos) out.push_back(impl.vocabulary.bos);
   impl.special.split(text, options.parse_special, [&](SpecialTokens::Part part) {
@@ -262,7 +265,7 @@ std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions&
       out.push_back(part.token);
       impl.check_size(out.size(), most_);
     } else {
-      impl.encode_text(part.text, part.text.data() == text.data(), most_, out);
+      impl.encode_text(part.text, part.text.data() == text.data(), most_, deadline, out);
     }
   });
   impl.check_size(out.size(), most_);

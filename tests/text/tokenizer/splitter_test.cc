@@ -13,7 +13,9 @@ using Words = std::vector<std::string>;
 
 Words split(const std::vector<std::string>& patterns, std::string_view text) {
   Words words;
-  Splitter(patterns, "test").split(text, [&](std::string_view w) { words.emplace_back(w); });
+  Splitter(patterns, "test").split(text, Splitter::Deadline(text.size()), [&](std::string_view w) {
+    words.emplace_back(w);
+  });
   return words;
 }
 
@@ -94,7 +96,8 @@ TEST(Splitter, WordsDoNotDependOnTheWindow) {
       const auto words = [&](std::size_t window) {
         Words out;
         splitter.split(
-            text, [&](std::string_view w) { out.emplace_back(w); }, window);
+            text, Splitter::Deadline(text.size()), [&](std::string_view w) { out.emplace_back(w); },
+            window);
         return out;
       };
       const Words whole = words(text.size());
@@ -119,6 +122,21 @@ TEST(Splitter, EndsExpressionsThatWouldNotEnd) {
   for (int i = 0; i < 2000; ++i) long_one += "(?=\\S)";
   EXPECT_THROW(split({long_one}, std::string(500'000, 'x')), Error);
   EXPECT_THROW(split({long_one, long_one}, "x"), Error);
+}
+
+// No search of these takes 10,000 steps, after which ICU would ask.
+TEST(Splitter, OneDeadlineHoldsForAllPartsOfAText) {
+  Vocabulary v = test::byte_vocabulary({});
+  v.splits = {"b", "(?:a+)+c"};
+  const Tokenizer t(v);
+  std::string part;
+  for (int i = 0; i < 300; ++i) part += std::string(13, 'a') + 'b';
+  EXPECT_EQ(t.encode(part).size(), part.size());
+  std::string text, short_parts;
+  for (int i = 0; i < 60; ++i) text += part + "<s>";
+  EXPECT_THROW(t.encode(text, {.parse_special = true}), Error);
+  for (int i = 0; i < 20'000; ++i) short_parts += std::string(13, 'a') + "<s>";
+  EXPECT_THROW(t.encode(short_parts, {.parse_special = true}), Error);
 }
 
 }  // namespace
