@@ -195,8 +195,8 @@ ExpressionPtr ExpressionParser::parse_primary() {
   switch (lexeme.kind) {
     case Lexeme::Kind::integer: {
       const std::optional<Value> value = parse_integer(lexeme.text, 0);
-      require(value && value->integer(), "line {}: the integer {} is {}", lexeme.line, lexeme.text,
-              value ? "too large" : "malformed");
+      require(value && value->integer(), "line {}: the integer {} is {}", lexeme.line,
+              lexeme.text.substr(0, 60), value ? "too large" : "malformed");
       result->value = *value;
       return result;
     }
@@ -205,7 +205,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
       const char* end = lexeme.text.data() + lexeme.text.size();
       const auto [stop, error] = std::from_chars(lexeme.text.data(), end, value);
       require(error == std::errc() && stop == end, "line {}: the number {} is out of range",
-              lexeme.line, lexeme.text);
+              lexeme.line, lexeme.text.substr(0, 60));
       result->value = value;
       return result;
     }

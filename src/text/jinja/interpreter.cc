@@ -31,7 +31,7 @@ class Interpreter {
       : budget_(budget), scope_(std::make_shared<Scope>()) {
     add_globals();
     for (const auto& [name, value] : variables.items) scope_->names[*name.string()] = value;
-    scope_ = std::make_shared<Scope>(Scope{{}, scope_});
+    scope_ = std::make_shared<Scope>(Scope{{}, scope_, false});
   }
   // A macro refers to the scope that holds it.
   ~Interpreter() {
@@ -50,6 +50,7 @@ class Interpreter {
   struct Scope {
     std::unordered_map<std::string, Value, KeyedHash> names;
     ScopePtr outer;
+    bool is_kept = false;  ///< until the end, as a function refers to it or to one within it
   };
 
   // Counts how deep the recursion is.
@@ -71,7 +72,8 @@ class Interpreter {
    public:
     explicit NewScope(Interpreter& in) : NewScope(in, in.scope_) {}
     NewScope(Interpreter& in, const ScopePtr& outer) : in_(in), before_(in.scope_) {
-      in_.scope_ = std::make_shared<Scope>(Scope{{}, outer});
+      in.budget_.spend(16);
+      in_.scope_ = std::make_shared<Scope>(Scope{{}, outer, false});
     }
     ~NewScope() { in_.scope_ = before_; }
 
@@ -87,10 +89,12 @@ class Interpreter {
     globals["dict"] = Function([this](const Arguments& a) { return dict(a, false); });
     globals["joiner"] = Function([this](const Arguments& a) -> Value {
       budget_.spend(64);
-      return Function([between = a.get(0, "sep", ", "),
-                       used = std::make_shared<bool>(false)](const Arguments&) {
-        return std::exchange(*used, true) ? between : Value("");
-      });
+      const Value between = a.get(0, "sep", ", ");
+      const auto used = std::make_shared<bool>(false);
+      return {Function([between, used](const Arguments&) {
+                return std::exchange(*used, true) ? between : Value("");
+              }),
+              between};
     });
     globals["raise_exception"] = Function([this](const Arguments& a) -> Value {
       std::string message = to_text(a.get(0, "message"), budget_);
@@ -100,12 +104,14 @@ class Interpreter {
     globals["strftime_now"] = Function([this](const Arguments& a) -> Value {
       const std::string format = to_text(a.get(0, "format"), budget_);
       require(format.size() <= 64, "strftime_now: a format of {} bytes", format.size());
+      budget_.spend(64 + 64 * format.size());
       const std::time_t now = std::time(nullptr);
       std::tm local{};
       localtime_r(&now, &local);
       std::array<char, 4096> text{};
-      return std::string(text.data(),
-                         std::strftime(text.data(), text.size(), format.c_str(), &local));
+      const std::size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
+      budget_.spend(size);
+      return std::string(text.data(), size);
     });
   }
 
@@ -140,17 +146,12 @@ class Interpreter {
       for (const Value& pair : items_of(given, budget_)) {
         const Items parts = items_of(pair, budget_);
         require(parts.size() == 2, "dict: an item of {} parts; expected pairs", parts.size());
-        set_item(out, parts[0], parts[1]);
+        out.set(parts[0], parts[1], budget_);
       }
     }
     out.is_namespace = is_namespace;
-    for (const auto& [name, value] : arguments.named) set_item(out, name, value);
+    for (const auto& [name, value] : arguments.named) out.set(name, value, budget_);
     return out;
-  }
-
-  void set_item(Dict& dict, const Value& key, Value value) {
-    budget_.spend(32 + dict.items.size() / 8);
-    dict.set(key, std::move(value), budget_);
   }
 
   // Statements ------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Interpreter {
         execute_set_member(statement);
         break;
       case Statement::Kind::macro:
-        scope_->names[statement.name] = macro_of(statement);
+        variable(statement.name) = macro_of(statement);
         break;
       case Statement::Kind::call:
         write(to_text(call(*statement.value, {{"caller", macro_of(statement)}}), budget_));
@@ -239,9 +240,20 @@ class Interpreter {
     return Flow::normal;
   }
 
+  // The variable of this name in the current scope, new if there is none.
+  Value& variable(const std::string& name) {
+    const auto [found, is_new] = scope_->names.try_emplace(name);
+    budget_.spend((is_new ? 16 : 4) + name.size() / 4);
+    if (is_new && scope_->is_kept) spend_on_kept(name);
+    return found->second;
+  }
+
+  // The memory of names is not counted, so that those that stay until the end cost steps for it.
+  void spend_on_kept(const std::string& name) { budget_.spend(64 + name.size()); }
+
   void assign(const Target& target, const Value& value) {
     if (!target.name.empty()) {
-      scope_->names[target.name] = value;
+      variable(target.name) = value;
       return;
     }
     const Items parts = items_of(value, budget_);
@@ -267,8 +279,9 @@ class Interpreter {
       execute(statement.branches[1]);
       return;
     }
+    const auto last = std::make_shared<Value>();
     Dict loop;
-    loop.items = {{"depth", depth + 1}, {"depth0", depth}, {"changed", changed_function()}};
+    loop.items = {{"depth", depth + 1}, {"depth0", depth}, {"changed", changed_function(last)}};
     if (statement.recursive) {
       close_over(scope_);
       loop.call = [this, &statement, depth, outer = scope_](const Arguments& arguments) -> Value {
@@ -287,9 +300,12 @@ class Interpreter {
     }
   }
 
-  // loop.changed(…): whether the arguments differ from those of the last call.
-  Value changed_function() {
-    return Function([this, last = std::make_shared<Value>()](const Arguments& arguments) -> Value {
+  // loop.changed(…): whether the arguments differ from those of the last call, which live as long
+  // as the loop: they may contain this function.
+  Value changed_function(const std::weak_ptr<Value>& of_last) {
+    return Function([this, of_last](const Arguments& arguments) -> Value {
+      const auto last = of_last.lock();
+      require(last != nullptr, "loop.changed after its loop");
       const Value now = arguments.positional;
       const bool same = equal(*last, now, budget_);
       *last = now;
@@ -300,7 +316,7 @@ class Interpreter {
   Value loop_variable(const Dict& common, const Items& items, std::size_t i) {
     const auto index = static_cast<std::int64_t>(i);
     const auto size = static_cast<std::int64_t>(items.size());
-    budget_.spend(64);
+    budget_.spend(48);
     Dict loop = common;
     const std::array<Value, 10> values = {index,
                                           index + 1,
@@ -329,7 +345,7 @@ class Interpreter {
     const Value target = find(statement.targets[0].name);
     require(target.name_space() != nullptr, "'{}' is {}; only a namespace has members to set",
             statement.targets[0].name, target.type_name());
-    set_item(*target.name_space(), statement.targets[1].name, value);
+    target.name_space()->set(statement.targets[1].name, value, budget_);
   }
 
   Flow execute_with(const Statement& statement) {
@@ -343,6 +359,10 @@ class Interpreter {
   // Keeps a scope that a function refers to until the end.
   void close_over(const ScopePtr& scope) {
     budget_.spend(64);
+    for (Scope* kept = scope.get(); kept && !kept->is_kept; kept = kept->outer.get()) {
+      kept->is_kept = true;
+      for (const auto& [name, value] : kept->names) spend_on_kept(name);
+    }
     closed_over_.push_back(scope);
   }
 
@@ -360,19 +380,18 @@ class Interpreter {
     require(given <= expected || macro.uses_varargs, "macro '{}' takes {} arguments, not {}",
             macro.name, expected, given);
     const NewScope scope(*this, outer);
-    auto& names = scope_->names;
     if (macro.uses_varargs) {
       const auto rest =
           arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(expected, given));
-      names["varargs"] = Value::tuple(List(rest, arguments.positional.end()));
+      variable("varargs") = Value::tuple(List(rest, arguments.positional.end()));
     }
     bind_named(macro, arguments);
     for (std::size_t i = 0; i < expected; ++i) {
       const Parameter& parameter = macro.parameters[i];
       if (i < given) {
-        names[parameter.name] = arguments.positional[i];
-      } else if (!names.contains(parameter.name)) {
-        names[parameter.name] = parameter.otherwise ? evaluate(*parameter.otherwise) : Value();
+        variable(parameter.name) = arguments.positional[i];
+      } else if (!scope_->names.contains(parameter.name)) {
+        variable(parameter.name) = parameter.otherwise ? evaluate(*parameter.otherwise) : Value();
       }
     }
     return capture(macro.branches[0]);
@@ -381,29 +400,31 @@ class Interpreter {
   void bind_named(const Statement& macro, const Arguments& arguments) {
     const std::size_t given = arguments.positional.size();
     Dict rest;
-    if (macro.uses_caller) scope_->names["caller"] = Value();
+    if (macro.uses_caller) variable("caller") = Value();
     for (const auto& [name, value] : arguments.named) {
       budget_.spend(macro.parameters.size() / 4 + 1);
       const auto parameter = std::ranges::find(macro.parameters, name, &Parameter::name);
       const auto place = static_cast<std::size_t>(parameter - macro.parameters.begin());
       const bool is_parameter = parameter != macro.parameters.end() && place >= given;
       if (is_parameter || (name == "caller" && macro.uses_caller)) {
-        scope_->names[name] = value;
+        variable(name) = value;
       } else {
         require(macro.uses_kwargs, "macro '{}' takes no argument '{}'", macro.name,
                 name.substr(0, 60));
-        set_item(rest, name, value);
+        rest.set(name, value, budget_);
       }
     }
-    if (macro.uses_kwargs) scope_->names["kwargs"] = std::move(rest);
+    if (macro.uses_kwargs) variable("kwargs") = std::move(rest);
   }
 
   // Expressions -----------------------------------------------------------------------------
 
   Value find(const std::string& name) {
-    int hops = 0;
+    std::size_t read = 0;  // bytes, each scope's table as 4 beside the name
     for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
-      if (++hops % 4 == 0) budget_.spend(1);
+      read += 4 + name.size();
+      budget_.spend(read / 16);
+      read %= 16;
       if (const auto found = scope->names.find(name); found != scope->names.end()) {
         return found->second;
       }
@@ -470,7 +491,7 @@ class Interpreter {
     Dict dict;
     for (std::size_t i = 0; i + 1 < e.children.size(); i += 2) {
       const Value key = evaluate(*e.children[i]);
-      set_item(dict, key, evaluate(*e.children[i + 1]));
+      dict.set(key, evaluate(*e.children[i + 1]), budget_);
     }
     return dict;
   }
@@ -522,8 +543,9 @@ class Interpreter {
       }
       require(value.dict() && !value.name_space(), "** needs a dict, not {}", value.type_name());
       for (const auto& [key, item] : value.dict()->items) {
-        budget_.spend(32);
-        arguments.named.emplace_back(expect_text(key, "**"), item);
+        const std::string_view text = expect_text(key, "**");
+        budget_.spend(32 + text.size());
+        arguments.named.emplace_back(text, item);
       }
     }
     return arguments;

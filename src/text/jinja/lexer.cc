@@ -9,6 +9,9 @@
 namespace ballast::jinja {
 namespace {
 
+// A name is hashed wherever it is looked up; those of real templates have less than 40 letters.
+constexpr std::size_t kLongestName = 256;
+
 constexpr std::string_view kSpaces = " \t\n\r\f\v";
 
 // The longer ones first.
@@ -165,6 +168,8 @@ class Lexer {
       } else if (is_letter(c)) {
         std::size_t i = at_;
         while (i < source_.size() && (is_letter(source_[i]) || is_digit(source_[i]))) ++i;
+        require(i - at_ <= kLongestName, "line {}: a name of {} letters; at most {} are read",
+                line_, i - at_, kLongestName);
         add(Lexeme::Kind::name, source_.substr(at_, i - at_));
         move_to(i);
       } else {

@@ -65,13 +65,16 @@ Value real_result(const std::string& op, double a, double b) {
   return power;
 }
 
-Value power(Integer base, Integer exponent) {
+Value power(Integer base, Integer exponent, Budget& budget) {
   if (exponent < 0) {
     return real_result("**", static_cast<double>(base), static_cast<double>(exponent));
   }
   if (base >= -1 && base <= 1) return exponent == 0 ? 1 : exponent % 2 == 0 ? base * base : base;
   Integer result = 1;
-  for (Integer i = 0; i < exponent; ++i) result = integer_result("*", result, base);
+  for (Integer i = 0; i < exponent; ++i) {
+    budget.spend(1);
+    result = integer_result("*", result, base);
+  }
   return result;
 }
 
@@ -123,8 +126,10 @@ Value slice_text(std::string_view text, std::int64_t begin, std::int64_t stride,
 
 Value arithmetic(const std::string& op, const Value& left, const Value& right, Budget& budget) {
   const auto a = left.whole(), b = right.whole();
-  if (a && b && op != "/") return op == "**" ? power(*a, *b) : Value(integer_result(op, *a, *b));
+  if (a && b && op == "**") return power(*a, *b, budget);
+  if (a && b && op != "/") return integer_result(op, *a, *b);
   if (left.is_number() && right.is_number()) {
+    if (op == "%" || op == "//") budget.spend(64);  // of reals, one bit of the quotient at a time
     return real_result(op, left.as_real(), right.as_real());
   }
   if (op == "%" && left.string()) return percent_format(*left.string(), right, budget);
@@ -168,7 +173,7 @@ Value item_at(const Value& object, const Value& index, Budget& budget) {
   budget.spend_on(object);
   require(!object.is_undefined(), "'{}' of an undefined value",
           index.string() ? index.string()->substr(0, 60) : "an item");
-  if (object.dict() && !object.name_space() && is_key(index)) {
+  if (object.dict() && !object.name_space() && is_key(index, budget)) {
     if (const Value* found = object.dict()->find_key(index, budget)) return *found;
   }
   if (index.string()) return attribute_of(object, *index.string(), budget);

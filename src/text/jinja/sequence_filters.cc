@@ -23,6 +23,7 @@ Value attribute_path(Value value, const Value& attribute, const char* who, Budge
   while (true) {
     const std::size_t dot = path.find('.');
     const std::string part(path.substr(0, dot));
+    budget.spend(part.size() + 1);
     const bool is_index = is_kind(part, "isdigit").value_or(false);
     const auto index = is_index ? parse_integer(part, 10) : std::nullopt;
     value = item_at(value, index.value_or(Value(part)), budget);
@@ -115,6 +116,7 @@ Value map_items(const Value& input, const Arguments& arguments, Budget& budget) 
     if (name == "attribute") attribute = value;
     if (name == "default") otherwise = value;
   }
+  const Arguments rest = behind(arguments, 1);
   List out;
   for (const Value& item : items_of(input, budget)) {
     if (arguments.positional.empty() && !attribute.is_undefined()) {
@@ -122,8 +124,7 @@ Value map_items(const Value& input, const Arguments& arguments, Budget& budget) 
       out.push_back(found.is_undefined() ? otherwise : found);
     } else {
       const Value filter = arguments.get(0, "filter");
-      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item,
-                                 behind(arguments, 1), budget));
+      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item, rest, budget));
     }
   }
   return out;
@@ -182,7 +183,7 @@ Value unique(const Value& input, const Arguments& arguments, Budget& budget) {
     const Value subject =
         attribute.is_none() ? item : attribute_path(item, attribute, "unique", budget);
     const Value key = comparable(subject, by_case, budget);
-    require(is_key(key), "unique: {} cannot be told apart", key.type_name());
+    require(is_key(key, budget), "unique: {} cannot be told apart", key.type_name());
     if (std::ranges::any_of(seen, [&](const Value& old) { return equal(old, key, budget); })) {
       continue;
     }
@@ -245,7 +246,10 @@ Value batch(const Value& input, const Arguments& arguments, Budget& budget) {
   List out, row;
   const auto size = [&] { return static_cast<std::int64_t>(row.size()); };
   for (const Value& item : items_of(input, budget)) {
-    if (size() == count) out.push_back(std::exchange(row, {}));
+    if (size() == count) {
+      budget.spend(16);
+      out.push_back(std::exchange(row, {}));
+    }
     row.push_back(item);
   }
   if (row.empty()) return out;
@@ -266,7 +270,7 @@ Value slices(const Value& input, const Arguments& arguments, Budget& budget) {
   require(count != 0, "slice: 0 slices");
   List out;
   if (count < 0) return out;
-  budget.spend(static_cast<std::uint64_t>(count));
+  budget.spend(16 * static_cast<std::uint64_t>(std::min(count, std::int64_t{1} << 40)));
   ValueMemory::expect_room(static_cast<std::uint64_t>(count) * sizeof(Value));
   const Items items = items_of(input, budget);
   const auto size = static_cast<std::int64_t>(items.size());

@@ -43,7 +43,9 @@ bool same_key(const Value& a, const Value& b, Budget& budget) {
     return a.real() || b.real() ? a.as_real() == b.as_real() : *a.whole() == *b.whole();
   }
   if (a.is_tuple() && b.is_tuple()) {
-    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
+    if (a.list()->size() != b.list()->size()) return false;
+    budget.spend(a.list()->size() / 4 + 1);
+    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(),
                       [&](const Value& x, const Value& y) { return same_key(x, y, budget); });
   }
   return a.is_none() && b.is_none();
@@ -155,7 +157,7 @@ struct Printer {
         } else {
           print(items[i]->first, level + 1);
         }
-        out += json ? json->key_separator : ": ";
+        separate(json ? json->key_separator : ": ");
         print(items[i]->second, level + 1);
       });
     } else if (const std::string* text = value.string()) {
@@ -179,6 +181,11 @@ struct Printer {
     return items;
   }
 
+  void separate(std::string_view separator) {
+    budget.spend(separator.size());
+    out += separator;
+  }
+
   template <typename Item>
   void print_items(char open, char close, std::size_t count, int level, const Item& item) {
     const auto new_line = [&](int depth) {
@@ -189,7 +196,7 @@ struct Printer {
     };
     out.push_back(open);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) out += json ? json->item_separator : ", ";
+      if (i > 0) separate(json ? json->item_separator : ", ");
       new_line(level + 1);
       item(i);
     }
@@ -229,7 +236,7 @@ const Value* Dict::find(std::string_view key, Budget& budget) const {
 }
 
 const Value* Dict::find_key(const Value& key, Budget& budget) const {
-  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
+  require(is_key(key, budget), "{} cannot be a key of a dict", key.type_name());
   if (key.string()) return find(*key.string(), budget);
   budget.spend(items.size() / 8);
   for (const auto& [name, value] : items) {
@@ -239,7 +246,8 @@ const Value* Dict::find_key(const Value& key, Budget& budget) const {
 }
 
 void Dict::set(const Value& key, Value value, Budget& budget) {
-  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
+  require(is_key(key, budget), "{} cannot be a key of a dict", key.type_name());
+  budget.spend(32 + items.size() / 8);
   for (auto& [name, old] : items) {
     if (same_key(name, key, budget)) {
       old = std::move(value);
@@ -249,8 +257,12 @@ void Dict::set(const Value& key, Value value, Budget& budget) {
   items.emplace_back(key, std::move(value));
 }
 
-bool is_key(const Value& value) {
-  if (value.is_tuple()) return std::all_of(value.list()->begin(), value.list()->end(), is_key);
+bool is_key(const Value& value, Budget& budget) {
+  if (value.is_tuple()) {
+    budget.spend(value.list()->size() / 4 + 1);
+    return std::ranges::all_of(*value.list(),
+                               [&](const Value& item) { return is_key(item, budget); });
+  }
   return value.string() || value.is_number() || value.is_none();
 }
 
@@ -304,6 +316,10 @@ Value::Value(std::string value) {
 
 Value::Value(Function value)
     : data_(std::shared_ptr<const Function>(counted(std::move(value), kFunctionBytes))) {}
+
+Value::Value(Function value, const Value& held) : Value(std::move(value)) {
+  depth_ = checked_depth(depth_within(held));
+}
 
 Value::Value(List value) {
   int deepest = 0;
@@ -399,7 +415,10 @@ void Budget::spend_on(const Value& value) {
 
 void Budget::spend_on(const Arguments& arguments) {
   for (const Value& value : arguments.positional) spend_on(value);
-  for (const auto& [name, value] : arguments.named) spend_on(value);
+  for (const auto& [name, value] : arguments.named) {
+    spend(name.size() / 16);
+    spend_on(value);
+  }
 }
 
 bool equal(const Value& a, const Value& b, Budget& budget) {

@@ -36,7 +36,7 @@ struct Dict {
   const Value* find(std::string_view key, Budget& budget) const;
   /// As Python: 1, 1.0 and true are one key. Throws Error if `key` cannot be one.
   const Value* find_key(const Value& key, Budget& budget) const;
-  /// Throws Error if `key` is no key.
+  /// Throws Error if `key` is no key. Costs the search for an entry of that key, and its place.
   void set(const Value& key, Value value, Budget& budget);
 };
 
@@ -59,6 +59,8 @@ class Value {
   Value(List value);
   Value(Dict value);
   Value(Function value);
+  /// A function that refers to `held`, which counts as nested in it.
+  Value(Function value, const Value& held);
   static Value tuple(List value);
   /// A tuple whose items are also named `grouper` and `list`, as groupby makes.
   static Value group(Value key, List items);
@@ -102,8 +104,8 @@ class Value {
   bool is_group_ = false;
 };
 
-/// Whether a dict may have this key.
-bool is_key(const Value& value);
+/// Whether a dict may have this key. Each item of a tuple costs its looking at.
+bool is_key(const Value& value, Budget& budget);
 
 /// The nearest integer of 64 bits.
 std::int64_t clamp_to_64(Integer value);
