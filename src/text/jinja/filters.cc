@@ -34,7 +34,7 @@ Value truncate_real(double value) {
   return std::abs(value) < 1e38 ? Value(static_cast<Integer>(value)) : Value();
 }
 
-Value to_integer(const Value& input, const Arguments& arguments, Budget&) {
+Value to_integer(const Value& input, const Arguments& arguments, Budget& budget) {
   const Value otherwise = arguments.get(0, "default", 0);
   const std::int64_t base = expect_integer(arguments.get(1, "base", 10), "int");
   require(base == 0 || (base >= 2 && base <= 36), "int: base is {}; expected 0 or 2 to 36", base);
@@ -43,6 +43,7 @@ Value to_integer(const Value& input, const Arguments& arguments, Budget&) {
   if (input.is_number()) {
     value = input.real() ? truncate_real(*input.real()) : Value(*input.whole());
   } else if (input.string()) {
+    budget.spend(16 + input.string()->size());
     value = parse_integer(*input.string(), static_cast<int>(base));
     const auto real = value ? std::nullopt : parse_real(*input.string());
     if (real && std::isfinite(*real)) value = truncate_real(*real);
@@ -52,9 +53,10 @@ Value to_integer(const Value& input, const Arguments& arguments, Budget&) {
   return *value;
 }
 
-Value to_real(const Value& input, const Arguments& arguments, Budget&) {
+Value to_real(const Value& input, const Arguments& arguments, Budget& budget) {
   require(!input.is_undefined(), "float of an undefined value");
   if (input.is_number()) return input.as_real();
+  if (input.string()) budget.spend(16 + input.string()->size());
   const auto value = input.string() ? parse_real(*input.string()) : std::nullopt;
   return value ? Value(*value) : arguments.get(0, "default", 0.0);
 }
@@ -65,7 +67,8 @@ Value to_json_filter(const Value& input, const Arguments& arguments, Budget& bud
   for (const auto& [name, value] : arguments.named) {
     const bool known =
         name == "ensure_ascii" || name == "indent" || name == "separators" || name == "sort_keys";
-    require(known, ErrorCode::unsupported, "tojson: the argument '{}' is not supported", name);
+    require(known, ErrorCode::unsupported, "tojson: the argument '{}' is not supported",
+            name.substr(0, 60));
   }
   style.ascii = arguments.get(0, "ensure_ascii", false).truth();
   style.sorted = arguments.get(3, "sort_keys", false).truth();
@@ -90,7 +93,7 @@ Value to_json_filter(const Value& input, const Arguments& arguments, Budget& bud
   return to_json(input, style, budget);
 }
 
-Value round_number(const Value& input, const Arguments& arguments, Budget&) {
+Value round_number(const Value& input, const Arguments& arguments, Budget& budget) {
   require(input.is_number(), "round needs a number, not {}", input.type_name());
   const std::int64_t digits = expect_integer(arguments.get(0, "precision", 0), "round");
   const std::string method(expect_text(arguments.get(1, "method", "common"), "round"));
@@ -116,6 +119,9 @@ Value round_number(const Value& input, const Arguments& arguments, Budget&) {
   const double value = input.as_real();
   if (!std::isfinite(value)) return value;
   if (digits < 0) return std::nearbyint(value / scale) * scale;
+  constexpr double kWhole = 9007199254740992.0;  // 2^53: from here on all are whole
+  if (std::abs(value) >= kWhole) return value;
+  budget.spend(32);
   return parse_real(fmt::format("{:.{}f}", value, digits)).value_or(value);
 }
 
@@ -301,7 +307,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
        [](const Value& v, const Arguments& a, Budget& b) -> Value {
          const std::string text = to_text(v, b);
          const Value set = a.get(0, "chars", None{});
-         if (set.string()) b.spend(set.string()->size());
+         if (set.string()) b.spend(8 * set.string()->size());  // it is sorted
          return std::string(strip(
              text, set.string() ? std::optional<std::string_view>(*set.string()) : std::nullopt,
              true, true));

@@ -106,6 +106,7 @@ std::string format_real(double value, const Style& style, Budget& budget) {
     digits = to_text(std::abs(value), budget);
   } else {
     const char type = percent ? 'f' : style.type == '\0' ? 'g' : style.type;
+    budget.spend(32 + style.precision.value_or(6));
     const std::string format = fmt::format("%{}.*{}", style.alternate ? "#" : "", type);
     std::array<char, 2048> text{};
     const int length = std::snprintf(text.data(), text.size(), format.c_str(),
@@ -129,6 +130,7 @@ class PercentFormat {
 
   std::string run() {
     std::string out;
+    budget_.spend(format_.size());
     while (at_ < format_.size()) {
       const std::size_t percent = std::min(format_.find('%', at_), format_.size());
       out += format_.substr(at_, percent - at_);
@@ -298,9 +300,9 @@ class BraceFormat {
 
   std::string run() {
     std::string out;
+    budget_.spend(format_.size());
     for (std::size_t i = 0; i < format_.size(); ++i) {
       const char c = format_[i];
-      budget_.spend(1);
       if ((c == '{' || c == '}') && i + 1 < format_.size() && format_[i + 1] == c) {
         out += c;
         ++i;

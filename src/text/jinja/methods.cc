@@ -34,15 +34,16 @@ Value strip_method(std::string_view text, const Arguments& arguments, Budget& bu
     return std::string(strip(text, std::nullopt, left, right));
   }
   const std::string_view set = text_argument(arguments, 0);
-  budget.spend(set.size());
+  budget.spend(8 * set.size());  // it is sorted
   return std::string(strip(text, set, left, right));
 }
 
 // startswith and endswith take one string or a tuple of them.
 template <bool at_start>
-Value affix_method(std::string_view text, const Arguments& arguments, Budget&) {
+Value affix_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const Value affix = arguments.get(0, "");
   const auto matches = [&](const Value& value) {
+    budget.spend_on(value);
     require(value.string() != nullptr, "startswith and endswith need a string, not {}",
             value.type_name());
     return at_start ? text.starts_with(*value.string()) : text.ends_with(*value.string());
@@ -77,8 +78,9 @@ std::string_view within(std::string_view text, const Arguments& arguments, std::
 }
 
 template <bool from_right, bool must_exist>
-Value find_method(std::string_view text, const Arguments& arguments, Budget&) {
+Value find_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::string_view wanted = text_argument(arguments, 0);
+  budget.spend((text.size() + wanted.size()) / 4);
   std::size_t skipped = 0;
   text = within(text, arguments, skipped);
   const std::size_t at = from_right ? find_last_text(text, wanted) : find_text(text, wanted);
@@ -90,6 +92,7 @@ Value find_method(std::string_view text, const Arguments& arguments, Budget&) {
 
 Value count_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::string_view wanted = text_argument(arguments, 0);
+  budget.spend((text.size() + wanted.size()) / 4);
   std::size_t skipped = 0;
   text = within(text, arguments, skipped);
   if (wanted.empty()) return static_cast<std::int64_t>(count_characters(text) + 1);
@@ -266,7 +269,10 @@ Value call_method(const Value& object, const std::string& name, const Arguments&
   if (object.list()) return call_list_method(object, name, arguments, budget);
   require(object.string() != nullptr, ErrorCode::unsupported,
           "the method '{}' of {} is not supported", name.substr(0, 60), object.type_name());
-  if (const auto holds = is_kind(*object.string(), name)) return *holds;
+  if (is_kind("", name)) {
+    budget.spend(object.string()->size());
+    return *is_kind(*object.string(), name);
+  }
   const auto found = string_methods().find(name);
   require(found != string_methods().end(), ErrorCode::unsupported,
           "the method '{}' of a string is not supported", name.substr(0, 60));
@@ -305,9 +311,10 @@ Value attribute_of(const Value& object, const std::string& name, Budget& budget)
   const bool is_list_method = name == "count" || name == "index";
   if ((is_plain_dict && is_dict_method(name)) || (object.list() && is_list_method) ||
       (object.string() && is_string_method(name))) {
-    return Function([object, name, &budget](const Arguments& arguments) {
-      return call_method(object, name, arguments, budget);
-    });
+    return {Function([object, name, &budget](const Arguments& arguments) {
+              return call_method(object, name, arguments, budget);
+            }),
+            object};
   }
   if (is_plain_dict && std::ranges::count(kDictChanges, std::string_view(name)) > 0) return {};
   if (object.is_group() && name == "grouper") return (*object.list())[0];
@@ -319,8 +326,7 @@ Value attribute_of(const Value& object, const std::string& name, Budget& budget)
 bool contains(const Value& container, const Value& item, Budget& budget) {
   if (container.string()) {
     require(item.string() != nullptr, "'in' a string needs a string, not {}", item.type_name());
-    budget.spend_on(container);
-    budget.spend_on(item);
+    budget.spend((container.string()->size() + item.string()->size()) / 4 + 1);
     return find_text(*container.string(), *item.string()) != std::string_view::npos;
   }
   if (container.dict()) return container.dict()->find_key(item, budget) != nullptr;

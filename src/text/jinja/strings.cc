@@ -98,6 +98,7 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> se
 List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit,
            Budget& budget) {
   List out;
+  budget.spend(text.size() / 4);
   const auto add = [&](std::string_view part) {
     budget.spend(part.size() + 16);
     out.emplace_back(std::string(part));
@@ -131,6 +132,7 @@ List split(std::string_view text, std::optional<std::string_view> separator, std
 List split_right(std::string_view text, std::optional<std::string_view> separator,
                  std::int64_t limit, Budget& budget) {
   List out;
+  budget.spend(text.size() / 4);
   const auto add = [&](std::string_view part) {
     budget.spend(part.size() + 16);
     out.emplace_back(std::string(part));
