@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "ballast/error.h"
+#include "base/fail.h"
 #include "report/result.h"
 #include "report/svg.h"
 #include "report/units.h"
@@ -127,6 +127,9 @@ std::string settings_html(const Json& settings) {
   return out + "</dl></details>\n";
 }
 
+/// Columns of one key show one text many times.
+constexpr std::size_t kMostTable = std::size_t{32} << 20;
+
 std::string table_html(const Result& result) {
   std::string out = "<div class=\"wide\"><table>\n<thead><tr>";
   std::vector<const char*> classes;
@@ -140,6 +143,9 @@ std::string table_html(const Result& result) {
     for (std::size_t c = 0; c < result.columns.size(); ++c) {
       out += fmt::format("<td{}>{}</td>", classes[c],
                          escape(format_cell(result.rows[r], result.columns[c])));
+      require(out.size() <= kMostTable, ErrorCode::bad_file,
+              "the table of \"{}\" takes over {} MiB of the page; leave out columns or rows",
+              result.title, kMostTable >> 20);
     }
     out += "</tr>\n";
   }

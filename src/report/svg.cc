@@ -109,12 +109,12 @@ std::string line_at(double x1, double y1, double x2, double y2, std::string_view
 
 std::string colour(std::size_t i) { return fmt::format("var(--s{})", i % kColours); }
 
-std::string shortened(std::string text, double width) {
+std::string shortened(std::string_view text, double width) {
   const auto most = static_cast<std::size_t>(std::max(4.0, width / kCharacter));
-  if (text.size() <= most) return text;
+  if (text.size() <= most) return std::string(text);
   std::size_t end = most - 1;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + "…";
+  return std::string(text.substr(0, end)) + "…";
 }
 
 std::string svg(double width, double height, const std::string& title, const std::string& inside) {
@@ -394,7 +394,7 @@ std::string bars(const Plot& plot, bool narrow) {
   std::string out;
   double top = 16;
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::string group = g < plot.x_labels.size() ? plot.x_labels[g] : "";
+    const std::string_view group = g < plot.x_labels.size() ? plot.x_labels[g] : "";
     if (named && groups > 1) {
       out += text_at(left, top + 2, group, " class=\"strong\"");
       top += 8;
@@ -404,7 +404,8 @@ std::string bars(const Plot& plot, bool narrow) {
       if (g >= line.points.size()) continue;
       const Plot::Point& p = line.points[g];
       const double middle = top + kRow / 2;
-      out += text_at(left - 6, middle + 4, shortened(named ? line.name : group, left - 8),
+      out += text_at(left - 6, middle + 4,
+                     shortened(named ? std::string_view(line.name) : group, left - 8),
                      " text-anchor=\"end\"");
       if (std::isfinite(p.y) && (!plot.log_y || p.y > 0)) {
         const double zero = x.log ? x.begin : x.at(0), end = x.at(p.y);
@@ -454,6 +455,7 @@ std::string heat_colour(double x) {
 
 std::string heat(const Plot& plot) {
   constexpr double kHeight = 22, kTop = 6, kBottom = 20;
+  constexpr double kLongestLabel = 40 * kCharacter;  // under each map, of which there may be many
   std::size_t columns = 0, rows = 0, longest = 0, wide = 0;
   for (const Plot::Map& map : plot.maps) {
     std::size_t most = 0;
@@ -494,7 +496,8 @@ std::string heat(const Plot& plot) {
     }
     for (std::size_t x = 0; x < most && x < plot.x_labels.size(); ++x) {
       out += text_at(start + cell * (static_cast<double>(x) + 0.5),
-                     kTop + names + kHeight * static_cast<double>(rows) + 14, plot.x_labels[x],
+                     kTop + names + kHeight * static_cast<double>(rows) + 14,
+                     shortened(plot.x_labels[x], kLongestLabel),
                      " text-anchor=\"middle\" style=\"font-size:11px\"");
     }
     first += most + 1;

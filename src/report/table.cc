@@ -41,6 +41,8 @@ std::vector<std::string> broken(const std::string& cell, std::size_t width) {
 /// Text shrinks no further than this.
 constexpr std::size_t kLeastText = 12;
 constexpr std::size_t kGap = 2;  ///< between columns
+/// Cells are padded no further: one of a megabyte would make every row as long.
+constexpr std::size_t kMostPadding = 1000;
 
 std::size_t total(const std::vector<std::size_t>& shown, const std::vector<std::size_t>& widths) {
   std::size_t sum = 0;
@@ -100,7 +102,7 @@ std::vector<std::size_t> Table::widths() const {
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = display_width(columns_[c].title);
     for (const auto& row : rows_) width = std::max(width, display_width(row[c]));
-    out.push_back(width);
+    out.push_back(std::min(width, kMostPadding));
   }
   return out;
 }

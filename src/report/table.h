@@ -40,7 +40,8 @@ class Table {
   std::size_t rows() const { return rows_.size(); }
 
   /// Heading, rule and rows, each line ending in '\n' and in no blanks. Cells of text are broken,
-  /// then columns continue below, so that lines take at most `width` columns; 0: no limit.
+  /// then columns continue below, so that lines take at most `width` columns; 0: no limit. Cells of
+  /// over 1,000 columns stand out of their column.
   std::string to_string(std::size_t width = 0) const;
   /// The width of its lines without a limit.
   std::size_t width() const;

@@ -389,6 +389,15 @@ TEST(HtmlPage, SaysWhatWasAskedAndNoMore) {
                 "that keeps a part of it and with all of it in fewer bits.</p>\n<p>No method"));
 }
 
+TEST(HtmlPage, ATableHasALimit) {
+  Result r;
+  r.title = "Long";
+  r.rows = {{{"k", std::string(std::size_t{1} << 20, 'x')}}};
+  r.columns.assign(32, {"k", "k"});
+  EXPECT_EQ(error_of([&] { html_page("t", {r}); }),
+            "the table of \"Long\" takes over 32 MiB of the page; leave out columns or rows");
+}
+
 TEST(HtmlPage, CountsManyMethods) {
   Result r;
   r.settings = {{"model", "m.gguf"}, {"samples", 1}};

@@ -95,6 +95,21 @@ TEST(ChartSvg, NoNumberTakesHundredsOfDigits) {
   }
 }
 
+// A label stands under each map, and the name of a line beside each of its bars.
+TEST(ChartSvg, LongLabelsAreNotRepeated) {
+  const std::string name(1'000'000, 'n');
+  Plot heat;
+  heat.kind = Plot::Kind::heat;
+  heat.x_labels = {name};
+  heat.maps.resize(1000, {"", {{0.5}}});
+  EXPECT_LT(chart_svg(heat).size(), name.size());
+  EXPECT_THAT(chart_svg(heat), HasSubstr(">" + std::string(39, 'n') + "…</text>"));
+  Plot bars = plot_of(std::vector<Plot::Point>(50'000, {0, 1}));
+  bars.kind = Plot::Kind::bars;
+  bars.lines[0].name = name;
+  EXPECT_EQ(count(chart_svg(bars), "n…</text>"), 50'000u);
+}
+
 TEST(ChartSvg, BarsHaveALimit) {
   Plot plot = plot_of({{0, 1}});
   plot.kind = Plot::Kind::bars;

@@ -53,6 +53,17 @@ TEST(Table, AGapAfterEachOfManyRows) {
   EXPECT_TRUE(table.to_string() == expected);
 }
 
+// Of many rows one would make each as long as itself.
+TEST(Table, PadsNoFurtherThanAThousandColumns) {
+  Table table({{"name"}, {"n", Align::right}});
+  const std::string name(5000, 'x');
+  table.add({name, "1"});
+  table.add({"y", "2"});
+  const std::string expected = "name" + std::string(996, ' ') + "  n\n" + std::string(1000, '-') +
+                               "  -\n" + name + "  1\ny" + std::string(999, ' ') + "  2\n";
+  EXPECT_EQ(table.to_string(), expected);
+}
+
 TEST(Table, WithoutRows) {
   EXPECT_EQ(Table({{"a"}, {"bc", Align::right}}).to_string(), "a  bc\n-  --\n");
 }
