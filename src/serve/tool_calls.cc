@@ -53,28 +53,45 @@ bool ToolCallReader::add_call(std::string_view json, std::vector<ToolCall>& call
 std::string ToolCallReader::push(std::string_view piece, std::vector<ToolCall>& calls) {
   held_ += piece;
   std::string out;
+  std::string_view rest(held_);
+  // What was looked at once is not looked at again while it is held.
+  std::size_t spaces = std::exchange(spaces_, 0), open = std::exchange(open_, 0);
+  const auto skip = [&](std::size_t count) {
+    rest.remove_prefix(count);
+    spaces = open = 0;
+  };
   const auto let_through = [&](std::size_t count) {
-    out += held_.substr(0, count);
-    held_.erase(0, count);
+    out += rest.substr(0, count);
+    skip(count);
+  };
+  const auto hold = [&] {
+    held_.erase(0, held_.size() - rest.size());
+    spaces_ = spaces;
+    open_ = open;
+    return std::move(out);
   };
   while (true) {
-    const std::size_t first = held_.find_first_not_of(kSpace);
-    if (first == std::string::npos || (!begun_ && held_[first] == '{')) return out;
-    const std::size_t tag = held_.find(kOpen);
-    const std::size_t close = tag == std::string::npos ? tag : held_.find(kClose, tag);
+    spaces = std::min(rest.find_first_not_of(kSpace, spaces), rest.size());
+    if (spaces == rest.size() || (!begun_ && rest[spaces] == '{')) return hold();
+    const std::size_t tag = rest.find(kOpen, spaces), begin = tag + kOpen.size();
+    const std::size_t close =
+        tag == std::string::npos ? tag : rest.find(kClose, std::max(begin, open));
     if (close == std::string::npos) {
-      const std::size_t end = tag == std::string::npos ? held_.size() - begun_tag(held_) : tag;
-      const std::size_t text = without_spaces(held_, end);
+      const std::size_t end = tag == std::string::npos ? rest.size() - begun_tag(rest) : tag;
+      const std::size_t text = end == spaces ? 0 : without_spaces(rest, end);
       begun_ = begun_ || text > 0 || tag != std::string::npos;
-      let_through(text);
-      return out;
+      if (text > 0) {
+        let_through(text);
+      } else if (tag != std::string::npos) {
+        open = std::max(begin, rest.size() - std::min(rest.size(), kClose.size() - 1));
+      }
+      return hold();
     }
     begun_ = true;
-    const std::size_t begin = tag + kOpen.size();
-    if (add_call(std::string_view(held_).substr(begin, close - begin), calls)) {
+    if (add_call(rest.substr(begin, close - begin), calls)) {
       called_ = true;
-      let_through(without_spaces(held_, tag));
-      held_.erase(0, held_.find(kClose) + kClose.size());
+      out += rest.substr(0, without_spaces(rest, tag));
+      skip(close + kClose.size());
     } else {
       let_through(close + kClose.size());
     }
@@ -91,6 +108,7 @@ std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
     if (rest.starts_with(kOpen)) rest.remove_prefix(kOpen.size());
     if (add_call(rest, calls)) held_.clear();
   }
+  spaces_ = open_ = 0;
   return std::exchange(held_, {});
 }
 

@@ -1,6 +1,7 @@
 // Calls of functions in what a model writes.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,8 +31,10 @@ class ToolCallReader {
   bool add_call(std::string_view json, std::vector<ToolCall>& calls) const;
 
   std::vector<std::string> functions_;
-  std::string held_;    ///< what may become a call, and spaces before it
-  bool begun_ = false;  ///< the answer is more than one JSON object
+  std::string held_;        ///< what may become a call, and spaces before it
+  std::size_t spaces_ = 0;  ///< of held_: as many spaces begin it
+  std::size_t open_ = 0;    ///< of held_: no tag that closes a call begins before
+  bool begun_ = false;      ///< the answer is more than one JSON object
   bool called_ = false;
 };
 

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "ballast/engine/chat.h"
 #include "serve/answers.h"
 #include "serve/client.h"
@@ -88,6 +90,41 @@ TEST(ToolCalls, TextIsNotHeldUp) {
   EXPECT_EQ(reader.push("Hello,", calls), "Hello,");
   EXPECT_EQ(reader.push(" you <to", calls), " you");
   EXPECT_EQ(reader.push("p> of ", calls), " <top> of");
+}
+
+// Looking at all that is held again for each piece, or moving it for each call, would take minutes.
+TEST(ToolCalls, LongAnswersTakeTimeInProportion) {
+  const std::string empty = "<tool_call></tool_call>";
+  std::string all;
+  for (int i = 0; i < 150'000; ++i) all += empty;
+  EXPECT_EQ(read(all, all.size()).text, all);
+  for (const std::string begin : {"Text", "", "{}", " <tool_call>", "<tool_call>{"}) {
+    for (const char c : {' ', '<', 'x'}) {
+      const std::string text = begin + std::string(2'000'000, c);
+      EXPECT_EQ(read(text, 2).text, text) << begin << c;
+    }
+  }
+}
+
+// Against a reading that looks at all that was written each time.
+TEST(ToolCalls, PiecesOfAnySizeMakeTheSame) {
+  const std::vector<std::string> parts = {
+      " ", "\n",  "a",   "{",           "<tool_call>", "</tool_call>",        "<tool_",
+      "<", kOslo, kRome, tagged(kOslo), tagged("x"),   " \n " + tagged(kRome)};
+  std::mt19937 random(6);
+  int with_calls = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (std::size_t i = random() % 9; i > 0; --i) text += parts[random() % parts.size()];
+    const Said whole = read(text, text.size() + 1);
+    with_calls += !whole.calls.empty();
+    for (const std::size_t size : {1, 2, 3, 5, 11, 40}) {
+      const Said said = read(text, size);
+      ASSERT_EQ(said.text, whole.text) << text;
+      ASSERT_EQ(said.calls, whole.calls) << text;
+    }
+  }
+  EXPECT_GT(with_calls, 500);
 }
 
 /// What clients get of a text in pieces of three characters, whole and as a stream.
