@@ -14,6 +14,7 @@ struct WireField {
   std::uint64_t number = 0;
   std::optional<std::uint64_t> integer;
   std::string_view bytes;
+  std::string_view whole;  ///< with its key
 };
 
 /// Calls `use(const WireField&)` for each field in turn; false where the bytes are damaged.
@@ -30,6 +31,7 @@ bool read_fields(std::string_view bytes, Use&& use) {
     return std::nullopt;
   };
   while (at < bytes.size()) {
+    const std::size_t begin = at;
     const auto key = integer();
     if (!key) return false;
     std::optional<std::uint64_t> size;
@@ -37,7 +39,7 @@ bool read_fields(std::string_view bytes, Use&& use) {
       case 0: {
         const auto value = integer();
         if (!value) return false;
-        use(WireField{*key >> 3, value, {}});
+        use(WireField{*key >> 3, value, {}, bytes.substr(begin, at - begin)});
         continue;
       }
       case 1:
@@ -53,8 +55,11 @@ bool read_fields(std::string_view bytes, Use&& use) {
         return false;
     }
     if (!size || *size > bytes.size() - at) return false;
-    if ((*key & 7) == 2) use(WireField{*key >> 3, std::nullopt, bytes.substr(at, *size)});
     at += *size;
+    if ((*key & 7) == 2) {
+      use(WireField{*key >> 3, std::nullopt, bytes.substr(at - *size, *size),
+                    bytes.substr(begin, at - begin)});
+    }
   }
   return true;
 }

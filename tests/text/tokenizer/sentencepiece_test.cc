@@ -312,5 +312,23 @@ TEST(SentencePiece, TheScoreOfPartsIsThatOfTheWholeAtLeast) {
   }
 }
 
+// The library would encode them, and refuse a model of which one fails.
+TEST(SentencePiece, TextsThatTestAModelAreLeftOut) {
+  SentencePieceParts parts;
+  parts.pieces = {"<unk>", "a", "\u2581"};
+  parts.scores = {0, -1, -1};
+  parts.types = {TokenType::unknown, TokenType::normal, TokenType::normal};
+  const std::string model = serialize(parts);
+  const std::string sample = "\x0a\x01z\x12\x01y";  // input and expected
+  const std::string tests = "\x0a\x06" + sample, field = "\x22\x08" + tests;
+  for (const std::string& tested : {model + field, field + model, field + model + field + field}) {
+    std::vector<Token> ids;
+    testing::internal::CaptureStderr();
+    SentencePieceModel(tested, "test").encode("aa", ids);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(ids, (Ids{2, 1, 1}));
+  }
+}
+
 }  // namespace
 }  // namespace ballast
