@@ -127,8 +127,9 @@ std::string settings_html(const Json& settings) {
   return out + "</dl></details>\n";
 }
 
-/// Columns of one key show one text many times.
-constexpr std::size_t kMostTable = std::size_t{32} << 20;
+/// Of the tables and of the plots of one result. Columns of one key show one text many times; a
+/// cell of a map takes a hundred times its bytes in the file.
+constexpr std::size_t kMostTable = std::size_t{32} << 20, kMostPlots = std::size_t{64} << 20;
 
 std::string table_html(const Result& result) {
   std::string out = "<div class=\"wide\"><table>\n<thead><tr>";
@@ -220,6 +221,9 @@ std::string plots_html(const Result& result) {
                             : plot.title + (plot.kind != Plot::Kind::bars && !plot.y_title.empty()
                                                 ? ": " + plot.y_title
                                                 : ""));
+    require(out.size() <= kMostPlots, ErrorCode::bad_file,
+            "the plots of \"{}\" take over {} MiB of the page; leave out some", result.title,
+            kMostPlots >> 20);
   }
   if (maps) end_maps();
   return out;

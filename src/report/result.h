@@ -69,7 +69,8 @@ bool is_right_aligned(const Result& result, const ResultColumn& column);
 bool gap_before(const Result& result, std::size_t r);
 
 /// A self-contained page: what was asked of which model, then each result's verdict, charts, what
-/// was kept, and its folded table; the commands last. Throws Error if a table takes over 32 MiB.
+/// was kept, and its folded table; the commands last. Throws Error if a table takes over
+/// 32 MiB, or the plots of a result over 64.
 std::string html_page(std::string_view title, const std::vector<Result>& results);
 
 }  // namespace ballast

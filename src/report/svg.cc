@@ -23,8 +23,8 @@ constexpr double kHuge = std::numeric_limits<double>::max();
 
 /// A point outside the range may be 1e308 pixels away, which a coordinate takes 300 digits for.
 constexpr double kFar = 1e5;
-/// More bars are no plot, and groups and lines that have none cost their product.
-constexpr std::size_t kMostBars = 100'000;
+/// More points, bars or cells are no plot that anyone could read.
+constexpr std::size_t kMostMarks = 100'000;
 
 /// Half of a positive number, which stays positive: a logarithmic axis has no 0.
 double halved(double x) { return std::max(x / 2, std::numeric_limits<double>::denorm_min()); }
@@ -369,9 +369,6 @@ std::string bars(const Plot& plot, bool narrow) {
     }
   }
   require(!x.range.empty(), "there is nothing to draw: no line has a point on these axes");
-  require(groups <= kMostBars / plot.lines.size(),
-          "{} labels of {} lines are too many bars; at most {} are drawn", groups,
-          plot.lines.size(), kMostBars);
   const bool percent = has_intervals(plot);
   if (percent) {
     x.range = {0, 1};
@@ -394,7 +391,8 @@ std::string bars(const Plot& plot, bool narrow) {
   std::string out;
   double top = 16;
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::string_view group = g < plot.x_labels.size() ? plot.x_labels[g] : "";
+    const std::string_view group =
+        g < plot.x_labels.size() ? std::string_view(plot.x_labels[g]) : "";
     if (named && groups > 1) {
       out += text_at(left, top + 2, group, " class=\"strong\"");
       top += 8;
@@ -511,6 +509,20 @@ std::string heat(const Plot& plot) {
              kTop + names + kHeight * static_cast<double>(rows) + kBottom, plot.title, out);
 }
 
+/// Points or cells; of bars the room for them, as groups and lines without any cost their product.
+std::size_t marks_of(const Plot& plot) {
+  std::size_t marks = 0, groups = plot.x_labels.size();
+  for (const Plot::Line& line : plot.lines) {
+    marks += line.points.size();
+    groups = std::max(groups, line.points.size());
+  }
+  if (plot.kind == Plot::Kind::bars) return groups * plot.lines.size();
+  for (const Plot::Map& map : plot.maps) {
+    for (const auto& row : map.cells) marks += row.size();
+  }
+  return marks;
+}
+
 }  // namespace
 
 std::string escape_html(std::string_view text) {
@@ -540,6 +552,9 @@ std::string escape_html(std::string_view text) {
 }
 
 std::string chart_svg(const Plot& plot, bool narrow) {
+  require(marks_of(plot) <= kMostMarks,
+          "{} points, bars or cells are too many for one plot; at most {} are drawn",
+          marks_of(plot), kMostMarks);
   if (plot.kind == Plot::Kind::heat) return heat(plot);
   require(!plot.lines.empty(), "there is nothing to draw: no line has a point on these axes");
   return plot.kind == Plot::Kind::bars ? bars(plot, narrow) : curves(plot, narrow);

@@ -398,6 +398,13 @@ TEST(HtmlPage, ATableHasALimit) {
             "the table of \"Long\" takes over 32 MiB of the page; leave out columns or rows");
 }
 
+TEST(HtmlPage, PlotsHaveALimit) {
+  Result r = small_result();
+  r.plots[0].title = std::string(std::size_t{22} << 20, 'x');  // of the figure and of two drawings
+  EXPECT_EQ(error_of([&] { html_page("t", {r}); }),
+            "the plots of \"A demonstration\" take over 64 MiB of the page; leave out some");
+}
+
 TEST(HtmlPage, CountsManyMethods) {
   Result r;
   r.settings = {{"model", "m.gguf"}, {"samples", 1}};

@@ -110,15 +110,37 @@ TEST(ChartSvg, LongLabelsAreNotRepeated) {
   EXPECT_EQ(count(chart_svg(bars), "n…</text>"), 50'000u);
 }
 
-TEST(ChartSvg, BarsHaveALimit) {
+TEST(ChartSvg, BarsAreLabelled) {
+  Plot plot = plot_of({{0, 1}, {0, 2}});
+  plot.kind = Plot::Kind::bars;
+  plot.lines[0].name.clear();
+  plot.x_labels = {"without heavy hitters", "without as many at random"};
+  for (const std::string& label : plot.x_labels) {
+    EXPECT_THAT(chart_svg(plot), HasSubstr(">" + label + "</text>"));
+  }
+  plot.lines.push_back({"other", {{0, 3}}});
+  for (const char* text : {"without heavy hitters", "without as many at random", "other"}) {
+    EXPECT_THAT(chart_svg(plot), HasSubstr(std::string(">") + text + "</text>"));
+  }
+}
+
+TEST(ChartSvg, MarksHaveALimit) {
+  const auto refused = [](const Plot& plot) { return error_of([&] { chart_svg(plot); }); };
+  const std::string many =
+      " points, bars or cells are too many for one plot; at most 100000 are drawn";
   Plot plot = plot_of({{0, 1}});
   plot.kind = Plot::Kind::bars;
   plot.x_labels.resize(1000);
   plot.lines.resize(100);
   EXPECT_THAT(chart_svg(plot), HasSubstr("<rect"));
   plot.lines.resize(101);
-  EXPECT_EQ(error_of([&] { chart_svg(plot); }),
-            "1000 labels of 101 lines are too many bars; at most 100000 are drawn");
+  EXPECT_EQ(refused(plot), "101000" + many);
+  EXPECT_EQ(refused(plot_of(std::vector<Plot::Point>(100'000, {1, 1}))), "");
+  EXPECT_EQ(refused(plot_of(std::vector<Plot::Point>(100'001, {1, 1}))), "100001" + many);
+  Plot heat;
+  heat.kind = Plot::Kind::heat;
+  heat.maps = {{"", {{1}, std::vector<double>(100'000, 1)}}};
+  EXPECT_EQ(refused(heat), "100001" + many);
 }
 
 }  // namespace
