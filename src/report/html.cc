@@ -384,7 +384,7 @@ std::string kept_html(const Json& kept) {
   if (!whole) return std::string(kOtherKept);
   if (pieces.empty() || methods.empty()) return "";
   const auto place = place_of(pieces, expected);
-  const auto [from, to] = place;
+  const std::size_t from = place.first, to = place.second;  // a lambda uses them
   std::string out = fmt::format(
       "<div class=\"kept\">\n<h3>What each method kept of one text of {} tokens</h3>\n"
       "<p>Asked afterwards: “{}”. The outline is where the answer stands; a bar is the text from "
