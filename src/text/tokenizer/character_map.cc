@@ -12,7 +12,8 @@ namespace ballast {
 namespace {
 
 constexpr int kDeepest = 256;  // bytes of a text to replace; published maps have up to 18
-constexpr std::uint32_t kLeaf = 1u << 8;  // in a unit: a text ends behind its byte
+constexpr std::size_t kLongestText = 256;  // bytes of a replacement; published maps have up to 33
+constexpr std::uint32_t kLeaf = 1u << 8;   // in a unit: a text ends behind its byte
 constexpr int kMostLeaves = 32;  // matches that the library has room for at one place of a text
 
 std::uint32_t u32_at(std::string_view bytes, std::size_t i) {
@@ -71,6 +72,12 @@ class Trie {
       require(next < size_ && (!is_leaf || (u32_at(units_, next) & 0x7fffffffu) < texts_.size()),
               ErrorCode::bad_file, "{}: precompiled_charsmap: a replacement lies beyond its end",
               source_);
+      if (is_leaf) {
+        const std::string_view text =
+            texts_.substr(u32_at(units_, next) & 0x7fffffffu, kLongestText + 1);
+        require(std::min(text.find('\0'), text.size()) <= kLongestText, ErrorCode::bad_file,
+                "{}: precompiled_charsmap: a replacement has over {} bytes", source_, kLongestText);
+      }
       // A node that only ends a text has no children to be read.
       most = std::max(most, static_cast<int>(is_leaf) + walk(child, next, depth + 1));
     }

@@ -381,6 +381,7 @@ void add_token(Vocabulary& vocabulary, Token id, const json& token) {
   require(id >= 0 && static_cast<std::size_t>(id) < 2 * size + 65536,
           "{}: the added token '{}' has the id {}, far beyond the {} pieces", vocabulary.source,
           printable(content), id, size);
+  check_pieces(static_cast<std::size_t>(id) + 1, vocabulary.source);
   require(!token.value("single_word", false), ErrorCode::unsupported,
           "{}: the added token '{}' asks for 'single_word', "
           "which is not supported",

@@ -19,6 +19,9 @@ void read_pieces(Vocabulary& vocabulary, const Gguf& file) {
   for (std::string_view piece : pieces) {
     vocabulary.pieces.emplace_back(piece);
   }
+  if (const GgufEntry* entry = file.entry("tokenizer.ggml.token_type")) {
+    check_pieces(entry->count, vocabulary.source);
+  }
   const auto types = file.find<std::vector<std::int64_t>>("tokenizer.ggml.token_type");
   for (std::int64_t type : types.value_or(std::vector<std::int64_t>())) {
     require(type >= 0 && type <= 6, "{}: the token type {} in tokenizer.ggml.token_type is unknown",

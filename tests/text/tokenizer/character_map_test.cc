@@ -50,6 +50,14 @@ SentencePieceParts parts_with(const std::string& map) {
   return parts;
 }
 
+TEST(CharacterMap, AReplacementHasALimit) {
+  Map map;
+  map.texts = std::string(256, 'b') + '\0';
+  EXPECT_EQ(error_of(map.bytes()), "");
+  map.texts = std::string(257, 'b') + '\0';
+  EXPECT_EQ(error_of(map.bytes()), "file: precompiled_charsmap: a replacement has over 256 bytes");
+}
+
 TEST(CharacterMap, AWholeOneIsFollowed) {
   EXPECT_EQ(error_of(""), "");
   EXPECT_EQ(error_of(Map().bytes()), "");

@@ -154,6 +154,12 @@ TEST(TokenizerJson, NamesWhatItDoesNotSupport) {
   EXPECT_THAT(with("added_tokens", "BPE"), HasSubstr("'added_tokens'"));
   EXPECT_THAT(with("added_tokens", {{{"id", 4000000000u}, {"content", "x"}}}), HasSubstr("json"));
   EXPECT_THAT(with("added_tokens", {{{"id", 1000000}, {"content", "x"}}}), HasSubstr("1000000"));
+  // Each may lie beyond all before it: not beyond what is read.
+  json many = json::array();
+  for (const int id : {60'000, 180'000, 420'000, 900'000, 1'800'000}) {
+    many.push_back({{"id", id}, {"content", std::to_string(id)}});
+  }
+  EXPECT_THAT(with("added_tokens", many), HasSubstr("a vocabulary of over 1048576 pieces"));
   EXPECT_THAT(with("pre_tokenizer", nullptr), HasSubstr("ByteLevel"));
   json root = byte_level();
   root["model"]["vocab"]["far"] = 1'000'000'000;
