@@ -18,13 +18,12 @@ using Words = std::vector<std::string>;
 class CommonLengths {
  public:
   /// Throws Error if as many words, in sentences or at once, would take too long.
-  static void check_size(std::size_t x, std::size_t y) {
-    constexpr std::size_t kMost = std::size_t{1} << 28;
-    require(x < kMost / (y + 1), "ROUGE-L: {} words against {} are too many", x, y);
+  static void check_size(std::size_t x, std::size_t y, std::size_t most = std::size_t{1} << 28) {
+    require(x < most / (y + 1), "ROUGE-L: {} words against {} are too many", x, y);
   }
 
   CommonLengths(const Words& x, const Words& y) : x_(x), y_(y), columns_(y.size() + 1) {
-    check_size(x.size(), y.size());
+    check_size(x.size(), y.size(), std::size_t{1} << 24);  // 64 MiB
     lengths_.assign((x.size() + 1) * columns_, 0);
     for (std::size_t i = 1; i <= x.size(); ++i) {
       for (std::size_t j = 1; j <= y.size(); ++j) {

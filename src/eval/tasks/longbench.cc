@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostClasses = 1000;
+constexpr std::size_t kMostAnswers = std::size_t{1} << 20;  // bytes
 constexpr std::string_view kOtherLanguage[] = {"multifieldqa_zh", "dureader", "vcsum", "lsht",
                                                "passage_retrieval_zh"};
 
@@ -62,7 +63,12 @@ Sample make_sample(const Record& record, const fs::path& file, const LongBenchOp
   sample.context = std::string(task.prompt.substr(0, at)) + record.text("context");
   sample.question =
       replace_all(task.prompt.substr(at + kContext.size()), "{input}", record.text("input"));
-  sample.expected["answers"] = record.texts("answers");
+  auto answers = record.texts("answers");
+  std::size_t bytes = 0;
+  for (const std::string& answer : answers) bytes += answer.size() + 100;  // what holds it, too
+  require(bytes <= kMostAnswers, "{}: \"answers\" are too long; {} MiB are read", record.place,
+          kMostAnswers >> 20);
+  sample.expected["answers"] = std::move(answers);
   if (task.score == LongBenchScore::classification) {
     auto classes = record.texts("all_classes");
     require(classes.size() <= kMostClasses, "{}: \"all_classes\" has {} names; at most {} are read",

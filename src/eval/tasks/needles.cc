@@ -66,6 +66,7 @@ void Haystack::add(std::string_view text) {
   sentence.tokens =
       tokenizer_->encode(" " + sentence.text, {.add_special = false, .parse_special = false})
           .size();
+  if (sentence.tokens == 0) return;  // no number of them fills a text
   sentences_.push_back(std::move(sentence));
 }
 

@@ -146,6 +146,9 @@ TEST_F(Benchmarks, LongBenchNamesWhatIsWrong) {
       longbench_error("trec.jsonl",
                       R"({"input": "", "context": "", "answers": ["x"], "all_classes": null})"),
       HasSubstr("\"all_classes\" is missing"));
+  EXPECT_THAT(longbench_error("qasper.jsonl", R"({"input": "", "context": "", "answers": [")" +
+                                                  std::string(1 << 20, 'x') + "\"]}"),
+              HasSubstr("\"answers\" are too long; 1 MiB are read"));
   std::string classes = "\"a\"";
   for (int i = 0; i < 1000; ++i) classes += ",\"a\"";
   EXPECT_THAT(longbench_error("trec.jsonl",

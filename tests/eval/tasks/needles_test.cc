@@ -6,6 +6,7 @@
 
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace ballast {
 namespace {
@@ -98,6 +99,15 @@ TEST(Needles, AHaystackOfFilesIsCutAtSentences) {
   EXPECT_THAT(error_of([&] { Haystack(tokenizer(), dir / "none.txt"); }), HasSubstr("none.txt"));
   write_text(dir / "empty.txt", " \n");
   EXPECT_THAT(error_of([&] { Haystack(tokenizer(), dir / "empty.txt"); }), HasSubstr("no text"));
+  // Sentences of no tokens would never fill a text.
+  const Tokenizer words(parse_tokenizer_json(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["\u2581", -1]]},
+          "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"},
+            {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": true}]}})",
+      "words"));
+  ASSERT_EQ(words.encode(" \u2581", {.add_special = false}).size(), 0u);
+  write_text(dir / "empty.txt", "\u2581\n\u2581\n");
+  EXPECT_THAT(error_of([&] { Haystack(words, dir / "empty.txt"); }), HasSubstr("no text"));
   const TempDir empty;
   EXPECT_THAT(error_of([&] { Haystack(tokenizer(), empty.path()); }), HasSubstr(".txt files"));
 }
