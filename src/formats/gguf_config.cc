@@ -12,6 +12,8 @@
 namespace ballast {
 namespace {
 
+constexpr std::size_t kMostListed = 65'536;  // numbers of one key; no model has as many layers
+
 /// The keys of one architecture without their prefix: "block_count" is "llama.block_count".
 class Keys {
  public:
@@ -33,6 +35,8 @@ class Keys {
     const GgufEntry* entry = file_.entry(full);
     if (entry == nullptr) return std::nullopt;
     if (!entry->is_array) return file_.get<std::uint64_t>(full);
+    require(entry->count <= kMostListed, "{}: the key '{}' lists {} numbers; at most {} are read",
+            file_.path().string(), full, entry->count, kMostListed);
     auto values = file_.get<std::vector<std::int64_t>>(full);
     for (std::int64_t value : values) {
       require(value == values[0] && value >= 0, ErrorCode::unsupported,

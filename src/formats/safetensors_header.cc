@@ -15,7 +15,7 @@ namespace {
 using json = SortedJson;
 
 constexpr std::string_view kMetadata = "__metadata__";
-constexpr std::size_t kMostDimensions = 16;
+constexpr std::size_t kMostDimensions = 16, kMostMetadata = 10'000;
 
 std::optional<TensorType> find_dtype(std::string_view name) {
   for (int t = 0; t <= static_cast<int>(TensorType::boolean); ++t) {
@@ -55,6 +55,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
   bool string(string_t& value) override {
     if (place_ == Place::metadata) {
+      require(header_.metadata.size() < kMostMetadata, "{}: over {} fields of metadata", file_,
+              kMostMetadata);
       header_.metadata[key_] = value;
     } else if (place_ == Place::tensor && key_ == "dtype") {
       std::optional<TensorType> type = find_dtype(value);

@@ -383,6 +383,15 @@ TEST_F(GgufConfigTest, SaysWhatIsWrong) {
                 });
               }),
               HasSubstr("differs between layers"));
+  EXPECT_THAT(error_of([&] {
+                (void)read([](GgufWriter& w) {
+                  sizes(w, "llama", "layer_norm_rms_epsilon");
+                  const std::vector<std::uint8_t> heads(65'537, 4);
+                  w.add_array("llama.attention.head_count_kv",
+                              std::span<const std::uint8_t>(heads));
+                });
+              }),
+              HasSubstr("lists 65537 numbers; at most 65536 are read"));
 }
 
 }  // namespace

@@ -172,6 +172,10 @@ TEST_F(SafetensorsTest, RefusesBadHeaders) {
   EXPECT_THAT(refusal("{\"a\":[]}", ""), HasSubstr("a list where the description"));
   EXPECT_THAT(refusal("{\"a\":{\"x\":1}}", ""), HasSubstr("tensor 'a': unexpected key 'x'"));
   EXPECT_THAT(refusal("{\"__metadata__\":{\"x\":1}}", ""), HasSubstr("a number where text"));
+  std::string fields = R"("0":"")";
+  for (int i = 1; i <= 10'000; ++i) fields += ",\"" + std::to_string(i) + "\":\"\"";
+  EXPECT_THAT(refusal("{\"__metadata__\":{" + fields + "}}", ""),
+              HasSubstr("over 10000 fields of metadata"));
   EXPECT_THAT(refusal(std::string(100000, '['), ""), HasSubstr("no JSON"));
   EXPECT_THAT(refusal("{\"a\":{\"shape\":" + std::string(100000, '['), ""),
               HasSubstr("a list where a dimension"));
