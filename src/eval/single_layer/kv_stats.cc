@@ -99,15 +99,18 @@ HeadStats measure_head(const KvSource& source, std::size_t layer, std::size_t kv
   return out;
 }
 
-/// Rows of several segments, one after the other.
-Matrix gather(const std::vector<Segment>& segments, RowsView Segment::*part, std::size_t dim) {
-  std::size_t count = 0;
-  for (const Segment& segment : segments) count += (segment.*part).rows;
-  Matrix out(count, dim);
-  std::size_t done = 0;
+/// Up to `count` keys, evenly spaced over the segments one after the other.
+Matrix spaced_keys(const std::vector<Segment>& segments, std::size_t rows, std::size_t dim,
+                   std::size_t count) {
+  Matrix out(std::min(count, rows), dim);
+  std::size_t next = 0, before = 0;
   for (const Segment& segment : segments) {
-    const RowsView& rows = segment.*part;
-    for (std::size_t i = 0; i < rows.rows; ++i) rows.decode(i, out[done++]);
+    for (; next < out.rows(); ++next) {
+      const std::size_t at = next * rows / out.rows() - before;
+      if (at >= segment.keys.rows) break;
+      segment.keys.decode(at, out[next]);
+    }
+    before += segment.keys.rows;
   }
   return out;
 }
@@ -117,10 +120,6 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
                        std::size_t asked) {
   const std::vector<Segment> segments = cache.segments(layer, kv_head);
   HeadStats out;
-  const Matrix keys = gather(segments, &Segment::keys, cache.shape().key_dim);
-  if (keys.rows() == 0) return out;
-  out.norms = measure_norms({}, keys, gather(segments, &Segment::values, cache.shape().value_dim));
-  out.radius = centre_radii(keys);
   std::vector<Position> positions;
   for (const Segment& segment : segments) {
     for (std::size_t i = 0; i < segment.keys.rows; ++i) {
@@ -129,7 +128,11 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
                               : segment.first_position + static_cast<Position>(i));
     }
   }
-  const std::size_t queries = std::max<std::size_t>(1, asked / keys.rows());
+  if (positions.empty()) return out;
+  out.norms = measure_norms(segments);
+  out.radius =
+      centre_radii(spaced_keys(segments, positions.size(), cache.shape().key_dim, kSampledKeys));
+  const std::size_t queries = std::max<std::size_t>(1, asked / positions.size());
   const Matrix attention = latest_attention(cache, layer, kv_head, queries);
   for (std::size_t q = 0; q < attention.rows(); ++q) {
     out.attention.add(describe({attention[q].begin(), attention[q].end()}, positions));

@@ -10,16 +10,18 @@
 namespace ballast {
 namespace {
 
+double norm(std::span<const float> row, std::span<const double> shift = {}) {
+  double squares = 0;
+  for (std::size_t c = 0; c < row.size(); ++c) {
+    const double x = double{row[c]} - (shift.empty() ? 0.0 : shift[c]);
+    squares += x * x;
+  }
+  return std::sqrt(squares);
+}
+
 MomentSums norms(const Matrix& rows, std::span<const double> shift = {}) {
   MomentSums out;
-  for (std::size_t t = 0; t < rows.rows(); ++t) {
-    double squares = 0;
-    for (std::size_t c = 0; c < rows.cols(); ++c) {
-      const double x = double{rows[t][c]} - (shift.empty() ? 0.0 : shift[c]);
-      squares += x * x;
-    }
-    out.add(std::sqrt(squares));
-  }
+  for (std::size_t t = 0; t < rows.rows(); ++t) out.add(norm(rows[t], shift));
   return out;
 }
 
@@ -67,6 +69,31 @@ void KvNorms::add(const KvNorms& other) {
 
 KvNorms measure_norms(const Matrix& queries, const Matrix& keys, const Matrix& values) {
   return {norms(queries), norms(keys), norms(keys, mean_row(keys)), norms(values)};
+}
+
+KvNorms measure_norms(std::span<const Segment> segments) {
+  KvNorms out;
+  std::vector<float> row;
+  std::vector<double> mean;
+  const auto each_row = [&](RowsView Segment::*part, auto&& action) {
+    for (const Segment& segment : segments) {
+      const RowsView& rows = segment.*part;
+      row.resize(rows.dim);
+      for (std::size_t i = 0; i < rows.rows; ++i) {
+        rows.decode(i, row);
+        action();
+      }
+    }
+  };
+  each_row(&Segment::keys, [&] {
+    out.key.add(norm(row));
+    mean.resize(row.size(), 0.0);
+    for (std::size_t c = 0; c < row.size(); ++c) mean[c] += row[c];
+  });
+  for (double& x : mean) x /= out.key.count;
+  each_row(&Segment::keys, [&] { out.shifted.add(norm(row, mean)); });
+  each_row(&Segment::values, [&] { out.value.add(norm(row)); });
+  return out;
 }
 
 KvNorms measure_norms(const KvSource& source, std::size_t layer, std::size_t kv_head) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "ballast/attention.h"
 #include "eval/data/kv_source.h"
 
 namespace ballast {
@@ -33,6 +34,8 @@ struct KvNorms {
 
 /// Norms of rows of one head.
 KvNorms measure_norms(const Matrix& queries, const Matrix& keys, const Matrix& values);
+/// The same of what a cache holds, without queries; one row at a time is a float32 one.
+KvNorms measure_norms(std::span<const Segment> segments);
 /// Norms of one KV head and the query heads of its group.
 KvNorms measure_norms(const KvSource& source, std::size_t layer, std::size_t kv_head);
 /// Norms of several heads of a layer. The result does not depend on the number of threads.
