@@ -1,6 +1,7 @@
 #include "serve/json_grammar.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -15,19 +16,56 @@ constexpr std::size_t kWays = 256;
 bool digit(char c) { return c >= '0' && c <= '9'; }
 bool hex_digit(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool whitespace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+/// Whether it may stand behind a number.
+bool ends_value(char c) { return c == ',' || c == ']' || c == '}' || whitespace(c); }
 
 }  // namespace
 
-JsonGrammar::JsonGrammar() : nodes(8) {
-  nodes[kObject].kind = Kind::object;
-  nodes[kObject].open = true;
-  nodes[kArray].kind = Kind::array;
-  nodes[kString].kind = Kind::string;
-  nodes[kNumber].kind = Kind::number;
-  nodes[kInteger].kind = Kind::integer;
-  nodes[kBoolean].kind = nodes[kNull].kind = Kind::literal;
-  nodes[kBoolean].literals = {"false", "true"};
-  nodes[kNull].literals = {"null"};
+JsonGrammar::JsonGrammar() {
+  std::array<Node, 8> all;
+  all[kObject].kind = Kind::object;
+  all[kObject].open = true;
+  all[kArray].kind = Kind::array;
+  all[kString].kind = Kind::string;
+  all[kNumber].kind = Kind::number;
+  all[kInteger].kind = Kind::integer;
+  all[kBoolean].kind = all[kNull].kind = Kind::literal;
+  all[kBoolean].literals = {"false", "true"};
+  all[kNull].literals = {"null"};
+  for (Node& node : all) add(std::move(node));
+}
+
+JsonGrammar::Id JsonGrammar::add(Node node) {
+  const auto begins_with = [&](std::string_view bytes) {
+    for (char c : bytes) node.first.set(static_cast<unsigned char>(c));
+  };
+  switch (node.kind) {
+    case Kind::any:
+      begins_with("{[\"tfn-0123456789");
+      break;
+    case Kind::object:
+      begins_with("{");
+      break;
+    case Kind::array:
+      begins_with("[");
+      break;
+    case Kind::string:
+      begins_with("\"");
+      break;
+    case Kind::number:
+    case Kind::integer:
+      begins_with("-0123456789");
+      break;
+    case Kind::literal:
+      for (const std::string& text : node.literals)
+        begins_with(std::string_view(text).substr(0, 1));
+      break;
+    case Kind::choice:
+      for (Id choice : node.choices) node.first |= nodes[choice].first;
+      break;
+  }
+  nodes.push_back(std::move(node));
+  return static_cast<Id>(nodes.size() - 1);
 }
 
 JsonReader::JsonReader(std::shared_ptr<const JsonGrammar> grammar)
@@ -58,14 +96,46 @@ bool JsonReader::push(char c) {
     ++kept;
   }
   ways_.resize(kept);
-  for (Way& way : more_) {
-    // Two ways may come to the same.
-    if (ways_.size() < kWays && std::ranges::find(ways_, way) == ways_.end()) {
-      ways_.push_back(std::move(way));
+  if (more_.empty()) return kept > 0;
+  // Two ways may come to the same.
+  std::vector<std::uint64_t> hashes;
+  for (const Way& way : ways_) hashes.push_back(hash(way));
+  for (Further& further : more_) {
+    if (ways_.size() == kWays) break;
+    bool known = false;
+    for (std::size_t i = 0; i < kept && !known; ++i) {
+      known = hashes[i] == further.hash && ways_[i] == further.way;
     }
+    if (!known) ways_.push_back(std::move(further.way));
   }
   more_.clear();
-  return !ways_.empty();
+  return true;
+}
+
+std::uint64_t JsonReader::hash(const Way& way) {
+  std::uint64_t out = way.size();
+  const auto mix = [&](std::uint64_t low, std::uint64_t high) {
+    out = (out ^ low ^ (high << 32)) * 0x9E3779B97F4A7C15u;
+    out ^= out >> 29;
+  };
+  for (const Frame& f : way) {
+    mix(f.node, f.index);
+    mix(f.count, f.at);
+    mix(static_cast<std::uint64_t>(f.place) | f.rest << 8 | f.low << 16, f.high);
+  }
+  return out;
+}
+
+/// With as many, whatever ways_ keeps in front, no later one would be kept.
+bool JsonReader::full() const { return more_.size() == kWays; }
+
+void JsonReader::add(Way way) {
+  if (full()) return;
+  Further further{hash(way), std::move(way)};
+  const bool known = std::ranges::any_of(more_, [&](const Further& other) {
+    return other.hash == further.hash && other.way == further.way;
+  });
+  if (!known) more_.push_back(std::move(further));
 }
 
 bool JsonReader::step(Way& way, char c) {
@@ -96,6 +166,8 @@ bool JsonReader::step(Way& way, char c) {
 
 bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
   const JsonGrammar::Node& n = grammar_->nodes[id];
+  const auto byte = static_cast<unsigned char>(c);
+  if (!n.first[byte]) return false;
   way.back() = {.node = id};
   Frame& frame = way.back();
   switch (n.kind) {
@@ -120,9 +192,12 @@ bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
       frame.count = static_cast<std::uint32_t>(n.literals.size());
       return literal(way, c);
     case JsonGrammar::Kind::choice:
+      // A copy for those alone that can be kept: 128 choices of 256 ways come again with each byte.
       for (JsonGrammar::Id choice : n.choices) {
+        if (full()) break;
+        if (!grammar_->nodes[choice].first[byte]) continue;
         Way other = way;
-        if (begin(other, choice, c)) more_.push_back(std::move(other));
+        if (begin(other, choice, c)) add(std::move(other));
       }
       return false;
   }
@@ -151,11 +226,12 @@ bool JsonReader::begin_key(Way& way) {
     return true;
   }
   // Properties may be left out up to the next one that is required.
-  for (std::uint32_t p = frame.index; p < n.properties.size(); ++p) {
-    Way& other = more_.emplace_back(way);
+  for (std::uint32_t p = frame.index; p < n.properties.size() && !full(); ++p) {
+    Way other = way;
     other.back().place = Place::name;
     other.back().index = p;
     other.back().at = 1;
+    add(std::move(other));
     if (n.required[p]) break;
   }
   return false;
@@ -222,10 +298,10 @@ bool JsonReader::literal(Way& way, char c) {
   const auto at = frame.at;
   const auto begin = all.begin() + frame.index, end = all.begin() + frame.count;
   // A number that is whole may end here, or be the beginning of another.
-  if (begin->size() == at) {
+  if (begin->size() == at && ends_value(c)) {
     Way over = way;
     over.pop_back();
-    if (!over.empty() && step(over, c)) more_.push_back(std::move(over));
+    if (!over.empty() && step(over, c)) add(std::move(over));
   }
   const auto byte = [at](const std::string& text) {
     return text.size() == at ? -1 : static_cast<int>(static_cast<unsigned char>(text[at]));

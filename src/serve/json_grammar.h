@@ -1,6 +1,7 @@
 // Which bytes and tokens a JSON text may go on with, by a schema.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,7 @@ struct JsonGrammar {
     std::size_t min_items = 0, max_items = static_cast<std::size_t>(-1);
     std::vector<std::string> literals = {};  ///< sorted, each once
     std::vector<Id> choices = {};            ///< of any other kind
+    std::bitset<256> first = {};             ///< bytes that its texts begin with; set by add()
   };
 
   // The first nodes of every grammar.
@@ -41,6 +43,8 @@ struct JsonGrammar {
 
   /// The first nodes; the texts are all objects.
   JsonGrammar();
+  /// The node's choices are there already.
+  Id add(Node node);
 };
 
 /// Reads the beginning of such a text byte by byte (RFC 8259, well-formed UTF-8, no halves of
@@ -94,10 +98,17 @@ class JsonReader {
     bool operator==(const Frame&) const = default;
   };
   using Way = std::vector<Frame>;
+  struct Further {
+    std::uint64_t hash = 0;
+    Way way;
+  };
 
   const JsonGrammar::Node& node(const Frame& frame) const { return grammar_->nodes[frame.node]; }
   static bool structural(Place place);
-  // Each moves a way on by a byte, or returns false; further ways go to more_.
+  static std::uint64_t hash(const Way& way);
+  bool full() const;
+  void add(Way way);
+  // Each moves a way on by a byte, or returns false; further ways go to more_ while it is not full.
   bool step(Way& way, char c);
   bool begin(Way& way, JsonGrammar::Id id, char c);
   bool begin_any(Way& way, char c);
@@ -109,8 +120,8 @@ class JsonReader {
   static bool string(Way& way, char c);
 
   std::shared_ptr<const JsonGrammar> grammar_;
-  std::vector<Way> ways_;  ///< in which the text so far can be understood
-  std::vector<Way> more_;
+  std::vector<Way> ways_;      ///< in which the text so far can be understood
+  std::vector<Further> more_;  ///< no two of them the same
   bool started_ = false;
   std::uint8_t space_ = 0;  ///< whitespace since the last other byte
 };

@@ -70,8 +70,7 @@ class Compiler {
     if (node.kind == Kind::object || node.kind == Kind::array) ++depth;
     if (depth > kDepth) refuse(where, "{}: its texts nest deeper than {}", where, kDepth);
     depths_.push_back(depth);
-    grammar_->nodes.push_back(std::move(node));
-    return static_cast<Id>(grammar_->nodes.size() - 1);
+    return grammar_->add(std::move(node));
   }
   std::vector<Id> choices(Id id) {
     return node(id).kind == Kind::choice ? node(id).choices : std::vector<Id>{id};

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ballast/engine/sampler.h"
+#include "base/peak_memory.h"
 #include "serve/api_error.h"
 #include "serve/client.h"
 
@@ -458,6 +459,40 @@ TEST(JsonSchema, LongListsAndNamesCostWhatTheyHold) {
     EXPECT_THAT(error.what(), HasSubstr("\"date\""));
     EXPECT_LT(std::string(error.what()).size(), 1000u);
   }
+}
+
+// Each of 256 ways has 128 choices for the next byte. Copied before the byte is looked at, they
+// would take 50 MB at a byte that fits, and this test minutes.
+TEST(JsonSchema, AByteCostsWhatTheWaysHoldThatItLeaves) {
+  constexpr int kLevels = 60;
+  Ordered defs;
+  for (int k = 0; k < kLevels; ++k) {
+    const Ordered items = k + 1 < kLevels ? Ordered{{"$ref", fmt::format("#/$defs/L{}", k + 1)}}
+                                          : Ordered{{"type", "integer"}};
+    Ordered all = Ordered::array();
+    for (unsigned i = 0; i < 128; ++i) {
+      all.push_back(
+          {{"type", "array"}, {"minItems", 1000u}, {"maxItems", 1000u + i}, {"items", items}});
+    }
+    defs[fmt::format("L{}", k)] = {{"anyOf", all}};
+  }
+  const Ordered schema = {{"type", "object"},
+                          {"properties", {{"a", {{"$ref", "#/$defs/L0"}}}}},
+                          {"required", {"a"}},
+                          {"$defs", defs}};
+  JsonReader reader(compile_schema(schema, "s"));
+  reset_peak_memory();
+  const std::size_t before = peak_memory();
+  for (const char c : "{\"a\":" + std::string(kLevels - 2, '[')) ASSERT_TRUE(reader.push(c));
+  std::size_t left = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int byte = 0; byte < 256; ++byte) {
+      JsonReader next = reader;
+      left += next.push(static_cast<char>(byte)) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(left, 40 * 5u);  // '[' and whitespace
+  EXPECT_LT(peak_memory() - before, std::size_t{16} << 20);
 }
 
 }  // namespace
