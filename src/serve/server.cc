@@ -30,6 +30,10 @@ constexpr double kBodySeconds = 20, kBodyRate = 1 << 20;
 /// Of one text; no model here has room for as many.
 constexpr std::size_t kMostTokens = std::size_t{1} << 20;
 
+/// Bytes that the tokens of a request are turned into: a token of three digits may be a piece of a
+/// kilobyte.
+constexpr std::size_t kMostText = std::size_t{16} << 20;
+
 /// A line of JSON; bytes that are not UTF-8 are replaced.
 std::string line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -413,18 +417,22 @@ void Server::Impl::set_up() {
               if (list == nullptr || !list->is_array()) {
                 refuse("tokens", "tokens: an array of tokens is missing");
               }
-              std::vector<Token> tokens;
+              std::string text;
               for (const Json& token : *list) {
                 if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
                   refuse("tokens", "tokens: {} is not a token from 0 to {}", shown(token),
                          tokenizer.size() - 1);
                 }
-                tokens.push_back(token.get<Token>());
+                const Token one = token.get<Token>();
+                text += tokenizer.decode({&one, 1}, {.special = true, .text_start = false});
+                if (text.size() > kMostText) {
+                  refuse("tokens", "tokens: their text has more than {} bytes", kMostText);
+                }
               }
               f.end();
-              const std::string text =
-                  to_valid_utf8(tokenizer.decode(tokens, {.special = true, .text_start = false}));
-              response.set_content(line({{"content", text}}), "application/json");
+              Json answer;
+              answer["content"] = to_valid_utf8(text);
+              response.set_content(line(answer), "application/json");
             }));
 
   http.Post("/v1/contexts", handle([this](const Request& request, Response& response) {

@@ -109,5 +109,20 @@ TEST(ServeRequests, ATextOfMoreTokensThanAnyModelHasIsRefusedEarly) {
   EXPECT_EQ(server.post("/tokenize", {{"content", text}}).status, 400);
 }
 
+TEST(ServeRequests, ManyTokensMakeNoTextOfAnySize) {
+  Vocabulary vocabulary = read_vocabulary(kMini);
+  constexpr std::size_t kLong = 300;
+  vocabulary.pieces[kLong] = std::string(1000, 'x');
+  const TestServer server(TestServer::mini(), {}, Tokenizer(vocabulary));
+  const auto all = [&](std::size_t count) {
+    return server.post("/detokenize", {{"tokens", std::vector<std::size_t>(count, kLong)}});
+  };
+  EXPECT_EQ(all(16'000).json()["content"].get<std::string>().size(), 16'000'000u);
+  const Reply text = all(17'000);
+  EXPECT_EQ(text.status, 400);
+  EXPECT_EQ(text.code(), "invalid_value");
+  EXPECT_THAT(text.body, HasSubstr("more than 16777216 bytes"));
+}
+
 }  // namespace
 }  // namespace ballast::test
