@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 /// Seconds for a request's body, and bytes a second that are added to them.
 constexpr double kBodySeconds = 20, kBodyRate = 1 << 20;
 
-/// Of one text; no model here has room for as many.
+/// Of one text, however many a model's file says it has room for.
 constexpr std::size_t kMostTokens = std::size_t{1} << 20;
 
 /// Bytes that the tokens of a request are turned into: a token of three digits may be a piece of a
@@ -88,7 +88,7 @@ struct ClientLeft {};
 struct Server::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const ServerOptions& options)
       : model(model),
-        tokenizer(tokenizer.limited(std::max(kMostTokens, model.config().max_positions))),
+        tokenizer(tokenizer.limited(kMostTokens)),
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused),

@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "report/json.h"
 #include "serve/api_error.h"
 #include "serve/client.h"
+#include "temp_dir.h"
 
 namespace ballast::test {
 namespace {
@@ -98,15 +101,39 @@ TEST(ServeRequests, LongNamesAreShortened) {
   }
 }
 
-TEST(ServeRequests, ATextOfMoreTokensThanAnyModelHasIsRefusedEarly) {
-  const TestServer server;
+std::string more_than_a_million_tokens() {
   std::string text;
   for (int i = 0; i < 600'000; ++i) text += "a b ";
+  return text;
+}
+
+TEST(ServeRequests, ATextOfMoreTokensThanAnyModelHasIsRefusedEarly) {
+  const TestServer server;
+  const std::string text = more_than_a_million_tokens();
   const Reply prompt = server.post("/v1/completions", {{"prompt", text}});
   EXPECT_EQ(prompt.status, 400);
   EXPECT_EQ(prompt.code(), "context_length_exceeded");
   EXPECT_THAT(prompt.body, HasSubstr("more than 1048576 tokens"));
   EXPECT_EQ(server.post("/tokenize", {{"content", text}}).status, 400);
+}
+
+TEST(ServeRequests, AModelThatSaysItHasRoomForMoreRaisesNoLimit) {
+  std::string bytes = read_text(kMini);
+  const std::string key = ".context_length";
+  const std::size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  const std::uint32_t positions = 4'000'000'000;
+  std::memcpy(&bytes[at + key.size() + 4], &positions, sizeof positions);
+  const TempDir dir;
+  write_text(dir / "long.gguf", bytes);
+  const Model model(dir / "long.gguf");
+  ASSERT_EQ(model.config().max_positions, positions);
+  serve::ServerOptions options;
+  options.memory = std::size_t{1} << 42;
+  const TestServer server(model, options);
+  const Reply reply = server.post("/tokenize", {{"content", more_than_a_million_tokens()}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_THAT(reply.body, HasSubstr("more than 1048576 tokens"));
 }
 
 TEST(ServeRequests, ManyTokensMakeNoTextOfAnySize) {
