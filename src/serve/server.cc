@@ -53,6 +53,14 @@ std::string key_of(const Request& request) {
   return header.starts_with("Bearer ") ? header.substr(7) : request.get_header_value("X-Api-Key");
 }
 
+/// Media types are compared without regard to case (RFC 9110, 8.3.1).
+bool is_multipart(std::string_view type) {
+  constexpr std::string_view kBegin = "multipart/";
+  return std::ranges::equal(type.substr(0, kBegin.size()), kBegin, {}, [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+}
+
 /// Cancels a ticket that nobody waits for any more.
 class Waiting {
  public:
@@ -327,7 +335,8 @@ void Server::Impl::set_up() {
                                       "send the body without a Content-Encoding"));
       return httplib::Server::HandlerResponse::Handled;
     }
-    if (request.get_header_value("Content-Type").starts_with("multipart/")) {
+    if (request.is_multipart_form_data() ||
+        is_multipart(request.get_header_value("Content-Type"))) {
       // The library reads the headers of its parts with expressions that take quadratic time.
       answer_error(response, ApiError(415, "unsupported_type",
                                       "send the body as application/json, not in parts"));

@@ -323,6 +323,11 @@ TEST(Serve, BodiesHaveALimit) {
   const auto parts = client.Post("/tokenize", {{"file", R"({"content":"x"})", "", ""}});
   ASSERT_TRUE(parts);
   EXPECT_EQ(parts->status, 415);
+  for (const char* type : {"Multipart/Form-Data; boundary=x", "multipart/mixed"}) {
+    const auto other = client.Post("/tokenize", R"({"content":"x"})", type);
+    ASSERT_TRUE(other);
+    EXPECT_EQ(other->status, 415) << type;
+  }
 }
 
 TEST(Serve, AQueueHasALimitAndAClientThatLeavesFreesItsPlace) {
