@@ -13,7 +13,22 @@
 namespace ballast {
 namespace {
 
-using Indices = std::vector<std::size_t>;
+constexpr std::size_t kObserve = 128;  // by default
+/// Multiplications of one KV head: at a time, where more than kObserve tokens are observed or keys
+/// are pursued; and for each token that comes in, where few come in at a time.
+constexpr double kMostWork = 4294967296;    // 2^32
+constexpr double kMostTokenWork = 4194304;  // 2^22
+
+/// Of weights and values of `chosen` entries that answer `rows` queries.
+double fit_work(double rows, double chosen) {
+  return 2 * std::pow(std::min(rows, chosen), 2) * std::max(rows, chosen);
+}
+
+/// Of the choice among `entries`: a search every four that are chosen, a fit of weights every
+/// eight, of a size that grows.
+double pursuit_work(double rows, double entries, double chosen) {
+  return chosen / 4 * rows * entries + chosen / 48 * fit_work(rows, chosen);
+}
 
 class AttentionMatching : public Summary {
  public:
@@ -21,6 +36,7 @@ class AttentionMatching : public Summary {
       : setup_(setup),
         pursuit_(setup.policy.choice("keys") == "omp"),
         ridge_(setup.policy.real("ridge")),
+        observe_(setup.policy.observed()),
         store_(setup, setup.capacity) {}
 
   void absorb(const Block& block) override {
@@ -102,7 +118,38 @@ class AttentionMatching : public Summary {
     return p;
   }
 
+  /// Throws Error where the work on a block would be too much.
+  void check_work(const Block& block) {
+    const auto rows = static_cast<double>(block.queries.rows);
+    const auto entries = static_cast<double>(store_.size() + block.size());
+    const auto chosen = static_cast<double>(store_.capacity());
+    const double fit = fit_work(rows, chosen);
+    double work = pursuit_ ? pursuit_work(rows, entries, chosen) : 0;
+    if (observe_ > kObserve)
+      work += fit + rows * entries * static_cast<double>(setup_.key_dim + setup_.value_dim);
+    require(work <= kMostWork,
+            "method attention-matching: {} entries fitted to {} queries would take {:.0f} million "
+            "multiplications a KV head, more than {:.0f} million; give a smaller budget or "
+            "observe{}",
+            store_.capacity(), block.queries.rows, work / 1e6, kMostWork / 1e6,
+            pursuit_ ? ", or keys=highest" : "");
+    // A refit takes as long however few tokens came in. A step comes in two blocks where the ring
+    // of the window ends in it, so that the mean counts, and may be half the step.
+    if (store_.size() == 0) return;
+    ++refits_;
+    refit_tokens_ += block.size();
+    const std::size_t least =
+        std::min(std::clamp<std::size_t>(observe_ / 4, 16, kObserve), store_.capacity() / 4);
+    const double each = static_cast<double>(refit_tokens_) / static_cast<double>(refits_);
+    require(
+        2 * refit_tokens_ >= least * (refits_ - 1) || std::max(work, fit) <= kMostTokenWork * each,
+        "method attention-matching: a refit of {} entries every {:.3g} tokens is too slow; "
+        "give step={} or more",
+        store_.capacity(), each, least);
+  }
+
   void compact(const Block& block) {
+    check_work(block);
     const Problem p = problem(block);
     const Chosen chosen = pursuit_ ? pursue(p.shares, p.totals, store_.capacity(), ridge_)
                                    : highest(p.shares, p.totals, store_.capacity(), ridge_);
@@ -141,7 +188,9 @@ class AttentionMatching : public Summary {
   SummarySetup setup_;
   bool pursuit_;
   double ridge_;
+  std::size_t observe_;
   EntryStore store_;
+  std::size_t refits_ = 0, refit_tokens_ = 0;  ///< since this was made or loaded
 };
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) {

@@ -236,5 +236,72 @@ TEST(AttentionMatching, EntriesAnswerTheQueriesAsTheFormulasSay) {
   }
 }
 
+/// The error of a summary that takes in blocks of `sizes`, each with `rows` queries; empty: none.
+std::string absorb_error(const std::string& method, std::size_t capacity, std::size_t rows,
+                         std::initializer_list<std::size_t> sizes) {
+  const std::size_t dim = 4;
+  std::size_t tokens = 0;
+  for (std::size_t size : sizes) tokens += size;
+  const HeadStream stream = random_stream(tokens, dim, 2);
+  const Matrix queries = random_matrix(rows, dim, 9, 1.5f);
+  const std::vector<Position> positions(rows, static_cast<Position>(tokens));
+  const auto summary = make_summary(setup_of(method, capacity, dim, Protocol::stream, tokens));
+  std::size_t done = 0;
+  try {
+    for (std::size_t size : sizes) {
+      Block block = stream.block(done, size);
+      block.queries = queries.view();
+      block.query_positions = positions;
+      summary->absorb(block);
+      done += size;
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(AttentionMatching, RefusesFitsThatTakeMinutes) {
+  using testing::HasSubstr;
+  const std::string wide = "attention-matching:budget=64,observe=20000";
+  EXPECT_THAT(absorb_error(wide, 2000, 2000, {3000}),
+              HasSubstr("2000 entries fitted to 2000 queries would take 16048 million "
+                        "multiplications a KV head, more than 4295 million; give a smaller budget "
+                        "or observe"));
+  EXPECT_THAT(absorb_error("attention-matching:budget=64,keys=omp", 900, 512, {2000}),
+              HasSubstr("give a smaller budget or observe, or keys=highest"));
+  EXPECT_THAT(absorb_error(wide, 1, 20000, {30000}), HasSubstr("1 entries")) << "the logits alone";
+  EXPECT_EQ(absorb_error(wide, 200, 200, {1000}), "");
+  EXPECT_EQ(absorb_error(wide, 3000, 20000, {3000}), "") << "nothing is fitted";
+  // By default the time grows with the entries alone.
+  EXPECT_EQ(absorb_error("attention-matching:budget=64", 9000, 128, {20000}), "");
+}
+
+TEST(AttentionMatching, RefusesRefitsAtEveryToken) {
+  using testing::HasSubstr;
+  const std::string method = "attention-matching:budget=64";
+  EXPECT_THAT(absorb_error(method, 200, 256, {300, 1, 1}),
+              HasSubstr("a refit of 200 entries every 1 tokens is too slow; give step=32 or more"));
+  EXPECT_THAT(absorb_error(method + ",observe=8", 200, 256, {300, 2, 2}),
+              HasSubstr("give step=16 or more"));
+  EXPECT_THAT(absorb_error(method + ",observe=4000", 600, 600, {700, 50, 5, 5}),
+              HasSubstr("give step=128 or more"));
+  EXPECT_EQ(absorb_error(method, 200, 256, {300, 32, 32}), "");
+  EXPECT_EQ(absorb_error(method, 200, 256, {300, 1, 31, 32, 2, 30}), "") << "the ring's end";
+  EXPECT_EQ(absorb_error(method, 20, 256, {300, 1, 1}), "") << "a small summary";
+  EXPECT_EQ(absorb_error(method, 200, 256, {100, 1, 1}), "") << "not full yet";
+  // The step by default is a quarter of what sink and window leave, 128 at most.
+  for (std::size_t left : {4u, 7u, 40u, 101u, 512u, 700u}) {
+    const Budget budget = Policy::parse("attention-matching")
+                              .with("budget", std::to_string(32 + left))
+                              .budget(9000, Protocol::stream);
+    for (const char* observe : {"", ",observe=600"}) {
+      EXPECT_EQ(
+          absorb_error(method + observe, budget.summary, 600, {left, budget.step, budget.step}), "")
+          << left;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test
