@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
+#include <unordered_map>
 
 #include "ballast/serialize.h"
 #include "base/fail.h"
@@ -106,15 +106,24 @@ void MergeAndReduce::cascade(std::int16_t group, std::uint64_t p, HalvingRule& r
 }
 
 void MergeAndReduce::count_runs() {
+  // Texts make a few dozen runs, which a search is fastest for; a saved file may make as many as
+  // entries.
+  constexpr std::size_t kSearched = 64;
+  std::unordered_map<std::uint32_t, std::size_t> others;
+  const auto key = [](Tag tag) {
+    return static_cast<std::uint32_t>(static_cast<std::uint16_t>(tag.group)) << 16 |
+           static_cast<std::uint16_t>(tag.level);
+  };
   runs_.clear();
   for (std::size_t slot = 0; slot < store_.size(); ++slot) {
-    auto run = std::find_if(runs_.begin(), runs_.end(),
-                            [&](const Run& r) { return r.tag == tags_[slot]; });
-    if (run == runs_.end()) {
-      runs_.push_back({tags_[slot], 1});
-    } else {
-      ++run->size;
-    }
+    const Tag tag = tags_[slot];
+    const auto end = runs_.begin() + static_cast<std::ptrdiff_t>(std::min(runs_.size(), kSearched));
+    const auto run = std::find_if(runs_.begin(), end, [&](const Run& r) { return r.tag == tag; });
+    std::size_t at = static_cast<std::size_t>(run - runs_.begin());
+    if (run == end && at == kSearched)
+      at = others.try_emplace(key(tag), runs_.size()).first->second;
+    if (at == runs_.size()) runs_.push_back({tag, 0});
+    ++runs_[at].size;
   }
 }
 
@@ -122,8 +131,8 @@ void MergeAndReduce::make_room(HalvingRule& rule) {
   count_runs();
   const double capacity = static_cast<double>(store_.capacity());
   auto height = [](Tag tag) { return tag.level + tag.group; };
-  // Where most entries are: a lone large value does not count.
-  int top = std::numeric_limits<int>::min();
+  // Where most entries are: a lone large value does not count. Below all where no run has many.
+  int top = -kMostGroup - 1;
   for (const Run& run : runs_) {
     if (16 * run.size >= store_.size()) top = std::max(top, height(run.tag));
   }

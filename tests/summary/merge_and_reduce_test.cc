@@ -1,6 +1,7 @@
 #include "summary/merge_and_reduce.h"
 
 #include <bit>
+#include <optional>
 
 #include "ballast/random.h"
 #include "summary/balance_support.h"
@@ -335,6 +336,106 @@ TEST(MergeAndReduce, GroupsAreNeverMixed) {
   EXPECT_GT(mr.erase_groups_to(0), 0u);
   for (std::size_t i = 0; i < mr.size(); ++i) {
     EXPECT_EQ(static_cast<std::size_t>(mr.store().position(i)) * 7919 % 2000 % 3, 2u);
+  }
+}
+
+/// Drops every other token, whatever it is.
+class EveryOther : public HalvingRule {
+ public:
+  void reduce(WeightedTokens& tokens, std::size_t, std::uint32_t,
+              std::span<std::uint8_t> dropped) override {
+    for (std::size_t i = 0; i < tokens.size(); ++i) dropped[i] = i % 2;
+  }
+};
+
+/// The lazy schedule with EveryOther, by counting each run anew for each entry.
+struct LazyReference {
+  struct Entry {
+    int group, level;
+    Position position;
+    bool same_run(const Entry& e) const { return e.group == group && e.level == level; }
+  };
+  std::size_t capacity;
+  std::vector<Entry> entries;
+
+  void erase(std::size_t slot) {
+    entries[slot] = entries.back();
+    entries.pop_back();
+  }
+  std::size_t size_of(const Entry& e) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(entries, [&](const Entry& o) { return o.same_run(e); }));
+  }
+  void make_room() {
+    std::vector<std::pair<Entry, std::size_t>> runs;
+    int top = -1000;
+    for (const Entry& e : entries) {
+      if (std::ranges::any_of(runs, [&](const auto& run) { return run.first.same_run(e); }))
+        continue;
+      runs.push_back({e, size_of(e)});
+      if (16 * runs.back().second >= entries.size()) top = std::max(top, e.group + e.level);
+    }
+    const double least = std::min(32.0, double(capacity) / double(4 * runs.size()));
+    const auto batch_of = [&](const Entry& e) {
+      const double below = std::max(0, top - e.group - e.level);
+      return std::size_t(std::max({2.0, least, double(capacity) / 8 * std::exp2(-below / 2)})) / 2 *
+             2;
+    };
+    std::optional<Entry> best;
+    std::pair<Entry, std::size_t> largest = runs[0];
+    for (const auto& run : runs) {
+      if (run.second > largest.second) largest = run;
+      if (run.second < batch_of(run.first)) continue;
+      if (!best || run.first.group + run.first.level < best->group + best->level) best = run.first;
+    }
+    if (!best) best = largest.first;
+    if (size_of(*best) < 2) return;
+    std::vector<Position> oldest;
+    for (const Entry& e : entries) {
+      if (e.same_run(*best)) oldest.push_back(e.position);
+    }
+    std::ranges::sort(oldest);
+    oldest.resize(std::min(oldest.size(), batch_of(*best)));
+    for (std::size_t slot = entries.size(); slot-- > 0;) {
+      const auto at = std::ranges::find(oldest, entries[slot].position) - oldest.begin();
+      if (at == std::ssize(oldest)) continue;
+      if (at % 2 == 0) {
+        ++entries[slot].level;
+      } else {
+        erase(slot);
+      }
+    }
+  }
+  void push(Position position, int group) {
+    if (entries.size() == capacity) make_room();
+    if (entries.size() == capacity) {
+      const auto least =
+          std::ranges::min_element(entries, {}, [](const Entry& e) { return e.group + e.level; });
+      erase(static_cast<std::size_t>(least - entries.begin()));
+    }
+    entries.push_back({group, 0, position});
+  }
+};
+
+// More groups than a search goes through, each with few entries or one.
+TEST(MergeAndReduce, ManyGroupsAreReducedAsAFewAre) {
+  const std::size_t tokens = 1500;
+  const Tokens data = random_tokens(tokens, 2, 2, 8);
+  const Block block = data.block(0, tokens);
+  for (int groups : {3, 60, 64, 65, 100, 300}) {
+    for (std::size_t capacity : {90u, 200u, 400u}) {
+      EveryOther rule;
+      MergeAndReduce mr(store_for(data, capacity), {});
+      LazyReference want{capacity, {}};
+      for (std::size_t t = 0; t < tokens; ++t) {
+        const int group = static_cast<int>(t * 7919 % 2003) % groups - groups / 2;
+        mr.push(block, t, rule, group);
+        want.push(static_cast<Position>(t), group);
+      }
+      ASSERT_EQ(mr.size(), want.entries.size()) << groups << " groups, room for " << capacity;
+      for (std::size_t slot = 0; slot < mr.size(); ++slot)
+        ASSERT_EQ(mr.store().position(slot), want.entries[slot].position) << groups;
+    }
   }
 }
 
