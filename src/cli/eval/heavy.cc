@@ -288,6 +288,7 @@ void add_eval_heavy(CLI::App& parent, std::function<void()>& task) {
       ->type_name("N");
   o.output.add_to(*app);
   app->footer(
+      "The file may hold 131,072 tokens: the time grows with their square.\n"
       "Example:\n  ballast capture -m model.gguf -f book.txt -o qkv.safetensors\n"
       "  ballast eval heavy qkv.safetensors -m model.gguf --text book.txt");
   app->callback([options, &task] { task = [options] { run(*options); }; });

@@ -205,6 +205,10 @@ HeavyStats measure_heavy(const KvSource& source, std::size_t layer,
                          std::span<const std::size_t> kv_heads, std::size_t queries,
                          const Advance& advance, double kept) {
   require(queries > 0, "--queries must be at least 1");
+  require(source.shape().tokens <= HeavyStats::kMostTokens,
+          "{}: {} tokens, at most {} here: accumulated attention takes the square of them; capture "
+          "a shorter text (capture --tokens)",
+          source.name(), source.shape().tokens, HeavyStats::kMostTokens);
   std::vector<Head> heads(kv_heads.size());
   std::mutex mutex;
   double done = 0;

@@ -16,6 +16,8 @@ struct HeavyStats {
   /// Entries of the causal attention matrix that are below this fraction of their row's largest
   /// count as zero.
   static constexpr double kThreshold = 0.01;
+  /// Accumulated attention takes time that grows with the square of the tokens.
+  static constexpr std::size_t kMostTokens = 131072;
   static constexpr std::array<double, 4> kParts = {0.01, 0.05, 0.1, 0.2};
 
   double sparsity = 0;            ///< fraction of the entries that count as zero
@@ -58,7 +60,8 @@ WordHeaviness word_heaviness(std::span<const std::int32_t> words, std::span<cons
                              std::size_t window = 10);
 
 /// Sparsity from `queries` rows of each query head, evenly spaced over the text; kept attention of
-/// its first 1,024 tokens with `kept` of them. The result does not depend on the number of threads.
+/// its first 1,024 tokens with `kept` of them. Throws Error where there are over kMostTokens. The
+/// result does not depend on the number of threads.
 HeavyStats measure_heavy(const KvSource& source, std::size_t layer,
                          std::span<const std::size_t> kv_heads, std::size_t queries,
                          const Advance& advance = {}, double kept = 0.2);

@@ -183,5 +183,32 @@ TEST(WordHeaviness, IsThatOfAHandCountedText) {
   EXPECT_EQ(word_heaviness(std::vector<std::int32_t>{1}, std::vector<double>{1}).correlation, 0);
 }
 
+/// One head of dimension 1, all zeros.
+class LongSource : public KvSource {
+ public:
+  explicit LongSource(std::size_t tokens) {
+    shape_ = {
+        .layers = 1, .heads = 1, .kv_heads = 1, .tokens = tokens, .key_dim = 1, .value_dim = 1};
+    name_ = "long";
+  }
+  using KvSource::read;
+  void read(Part, std::size_t, std::size_t, std::size_t, MutableMatrix out) const override {
+    for (std::size_t i = 0; i < out.rows; ++i) out[i][0] = 0;
+  }
+};
+
+TEST(Heavy, RefusesTextsWhoseSquareIsTooMuch) {
+  const std::size_t head[] = {0};
+  try {
+    measure_heavy(LongSource(HeavyStats::kMostTokens + 1), 0, head, 1);
+    FAIL() << "131,073 tokens were read";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "long: 131073 tokens, at most 131072 here: accumulated attention takes the square "
+                 "of them; capture a shorter text (capture --tokens)");
+  }
+  EXPECT_EQ(measure_heavy(LongSource(2000), 0, head, 1).of_token.size(), 2000u);
+}
+
 }  // namespace
 }  // namespace ballast
