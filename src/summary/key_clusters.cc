@@ -21,6 +21,10 @@ constexpr std::uint32_t kUniteSamples = 0x201;
 // The part of the clusters that gets a neighbour each time δ grows.
 constexpr std::size_t kOneIn = 10;
 
+// Up to so many samples a cluster each is drawn for alone; of more, those that change are, so that
+// a token of a long text takes few numbers.
+constexpr std::size_t kDrawnAlone = 64;
+
 }  // namespace
 
 KeyClusters::KeyClusters(const SummarySetup& setup, double delta, std::size_t samples,
@@ -89,9 +93,20 @@ void KeyClusters::join(std::size_t cluster, const Block& block, std::size_t i) {
   const auto position = static_cast<std::uint64_t>(block.first + static_cast<Position>(i));
   const double p = 1.0 / static_cast<double>(++tokens_[cluster]);
   std::size_t count = 0;
-  for (std::size_t j = 0; j < t_; ++j) {
-    if (random_unit(random_, position, kReplaceSample, static_cast<std::uint32_t>(j)) < p) {
-      chosen_[count++] = static_cast<std::uint32_t>(slot(cluster, j));
+  if (t_ <= kDrawnAlone) {
+    for (std::size_t j = 0; j < t_; ++j) {
+      if (random_unit(random_, position, kReplaceSample, static_cast<std::uint32_t>(j)) < p) {
+        chosen_[count++] = static_cast<std::uint32_t>(slot(cluster, j));
+      }
+    }
+  } else {
+    // The gaps between those that take the token are geometric.
+    double at = -1;
+    for (std::uint32_t draw = 0;; ++draw) {
+      const double u = random_unit(random_, position, kReplaceSample, draw);
+      at += 1 + std::floor(std::log1p(-u) / std::log1p(-p));
+      if (!(at < static_cast<double>(t_))) break;
+      chosen_[count++] = static_cast<std::uint32_t>(slot(cluster, static_cast<std::size_t>(at)));
     }
   }
   if (count != 0) samples_.put({chosen_.data(), count}, block, i);
@@ -100,10 +115,16 @@ void KeyClusters::join(std::size_t cluster, const Block& block, std::size_t i) {
 
 void KeyClusters::weigh(std::size_t cluster) {
   const double each = static_cast<double>(tokens_[cluster]) / static_cast<double>(t_);
+  // Neighbours mostly have the same multiplicity: its logarithm is taken once.
+  std::uint32_t multiplicity = 0;
+  float log_weight = 0;
   for (std::size_t j = 0; j < t_; ++j) {
     const std::uint32_t entry = samples_.entry(slot(cluster, j));
-    samples_.store().set_log_weight(
-        entry, static_cast<float>(std::log(each * samples_.multiplicity(entry))));
+    if (samples_.multiplicity(entry) != multiplicity) {
+      multiplicity = samples_.multiplicity(entry);
+      log_weight = static_cast<float>(std::log(each * multiplicity));
+    }
+    samples_.store().set_log_weight(entry, log_weight);
   }
 }
 

@@ -189,18 +189,26 @@ TEST(ClusterGen, SamplesOfAClusterAreUniform) {
 }
 
 TEST(ClusterGen, SamplesOfOneClusterPassThePlainChiSquare) {
-  const std::size_t n = 25, runs = 2000, t = 4;
+  const std::size_t n = 25, draws = 8000;
   const HeadStream stream = random_stream(n, 4, 5);
-  std::vector<double> counts(n), expected(n, static_cast<double>(runs * t) / n);
-  for (std::uint64_t seed = 0; seed < runs; ++seed) {
-    KeyClusters clusters(setup_of(kMethod, 9, 4, Protocol::stream, 0, seed), 100.0, t, 2);
-    for (std::size_t i = 0; i < n; ++i) clusters.add(stream.block(i, 1), 0);
-    ASSERT_EQ(clusters.size(), 1u);
-    for (std::size_t j = 0; j < t; ++j) {
-      counts[static_cast<std::size_t>(clusters.sample(0, j))] += 1;
+  for (std::size_t t : {4u, 64u, 65u, 160u}) {
+    const std::size_t runs = draws / t;
+    // Of a token, and of a pair of neighbouring samples: they are independent.
+    std::vector<double> counts(n), expected(n, static_cast<double>(runs * t) / n);
+    double same = 0;
+    for (std::uint64_t seed = 0; seed < runs; ++seed) {
+      KeyClusters clusters(setup_of(kMethod, 9, 4, Protocol::stream, 0, seed), 100.0, t, 2);
+      for (std::size_t i = 0; i < n; ++i) clusters.add(stream.block(i, 1), 0);
+      ASSERT_EQ(clusters.size(), 1u);
+      for (std::size_t j = 0; j < t; ++j) {
+        counts[static_cast<std::size_t>(clusters.sample(0, j))] += 1;
+        same += clusters.sample(0, j) == clusters.sample(0, (j + 1) % t);
+      }
     }
+    EXPECT_LT(chi_square(counts, expected), chi_square_limit(n - 1)) << t;
+    const double pairs = static_cast<double>(runs * t), mean = pairs / n;
+    EXPECT_NEAR(same, mean, 5 * std::sqrt(mean)) << t;
   }
-  EXPECT_LT(chi_square(counts, expected), chi_square_limit(n - 1));
 }
 
 // Samples of a union of clusters: the last cluster standing of eight forced into one.
