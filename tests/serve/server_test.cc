@@ -3,54 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-
 #include "ballast/engine/chat.h"
-#include "ballast/engine/context_file.h"
-#include "cli/program.h"
-#include "serve/client.h"
-#include "serve/contexts.h"
-#include "temp_dir.h"
+#include "serve/asking.h"
 
 namespace ballast::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Words = std::vector<std::string>;
-
-const std::string kPrompt =
-    "line one: The pass key is 48213. Remember it. line two: The sky is blue.\nThe pass key is";
-
-Json completion(const std::string& prompt = kPrompt) {
-  return {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", 12}};
-}
-Json chat(const std::string& question = kPrompt) {
-  return {{"messages", {{{"role", "user"}, {"content", question}}}},
-          {"temperature", 0},
-          {"max_tokens", 12}};
-}
-std::string text_of(const Reply& reply) {
-  EXPECT_EQ(reply.status, 200) << reply.body;
-  if (reply.status != 200) return "";
-  const Json choice = reply.json()["choices"][0];
-  return choice.contains("text") ? choice["text"] : choice["message"]["content"];
-}
-std::string run_text(Words words) {
-  words.insert(words.begin(), {"run", "-m", kMini, "-n", "12", "--json", "-q"});
-  const ProgramResult result = run(words);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return result.json()["answers"][0]["text"];
-}
-/// A text whose words do not repeat.
-std::string document(int lines) {
-  std::string out;
-  for (int i = 0; i < lines; ++i) {
-    out +=
-        fmt::format("line {}: the number of record {} is {}.\n", i, i * 7 % 101, i * 7919 % 9973);
-  }
-  return out;
-}
 
 TEST(Serve, AnswersAreThoseOfRun) {
   const TestServer server;
@@ -447,191 +407,11 @@ TEST(Serve, RefusesWhatItsMemoryNeverHolds) {
   EXPECT_THAT(error_of([&] { TestServer server(options); }), HasSubstr("--memory"));
 }
 
-/// Contexts in a folder that outlives servers.
-class ServeContexts : public testing::Test {
- protected:
-  ServeContexts() { options_.cache_dir = dir_ / "contexts"; }
-  static Json read(const TestServer& server, const Json& body) {
-    const Reply reply = server.post("/v1/contexts", body);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    return reply.json();
-  }
-  static Json about(const std::string& id) {
-    Json body = chat("What is the number of record 42?");
-    body["context"] = id;
-    return body;
-  }
-  TempDir dir_;
-  serve::ServerOptions options_;
-};
-
-TEST_F(ServeContexts, AnswersAreThoseOfRunAndSurviveARestart) {
-  const std::string text = document(60);
-  write_text(dir_ / "text", text);
-  const std::string expected = run_text({"--context", (dir_ / "text").string(), "--cache", "1/4",
-                                         "--question", "What is the number of record 42?"});
-  std::string id;
-  {
-    const TestServer server(options_);
-    const Json made =
-        read(server, {{"text", text}, {"name", "records"}, {"cache", {{"bytes", "1/4"}}}});
-    id = made["id"];
-    EXPECT_LE(made["cache_bytes"].get<double>(), made["exact_bytes"].get<double>() / 4);
-    const Reply reply = server.post("/v1/chat/completions", about(id));
-    EXPECT_EQ(text_of(reply), expected);
-    EXPECT_EQ(reply.json()["usage"]["cached_tokens"], made["tokens"]);
-    EXPECT_EQ(text_of(server.post("/v1/chat/completions", about(id))), expected);
-  }
-  const TestServer server(options_);
-  EXPECT_EQ(server.get("/v1/contexts").json()["data"][0]["name"], "records");
-  EXPECT_EQ(text_of(server.post("/v1/chat/completions", about(id))), expected);
-  EXPECT_EQ(server.metric("prompt_tokens_total") < 100, true);  // of the question only
-  // Ten at once.
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 10; ++i) {
-    threads.emplace_back(
-        [&] { EXPECT_EQ(text_of(server.post("/v1/chat/completions", about(id))), expected); });
-  }
-  for (std::thread& thread : threads) thread.join();
-
-  const Json kept = server.get("/v1/contexts/" + id + "/kept").json();
-  EXPECT_EQ(kept["tokens"].size(), kept["kept"].size());
-  EXPECT_EQ(kept["heads"].size(), kept["layers"]);
-  std::string words;
-  for (const Json& token : kept["tokens"]) words += token;
-  EXPECT_THAT(words, HasSubstr("the number of record 42 is"));
-  const Json head = server.get("/v1/contexts/" + id + "/kept/0/0").json();
-  EXPECT_EQ(head["positions"].size(), kept["heads"][0][0]);
-  EXPECT_EQ(server.get("/v1/contexts/" + id + "/kept/99/0").code(), "no_such_head");
-
-  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id).status, 200);
-  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id).status, 404);
-  EXPECT_EQ(server.post("/v1/chat/completions", about(id)).code(), "context_not_found");
-  EXPECT_TRUE(std::filesystem::is_empty(options_.cache_dir));
-}
-
-TEST_F(ServeContexts, OfAnotherModelAndDamagedOnesAreLeftOut) {
-  std::string id;
-  {
-    const TestServer server(options_);
-    id = read(server, {{"text", document(5)}})["id"];
-  }
-  const std::filesystem::path file = options_.cache_dir / (id + ".cache");
-  const std::string bytes = read_text(file);
-  // A model whose first numbers differ in one byte.
-  std::string other = read_text(kMini);
-  const TensorView* tensor = TestServer::mini().file().find(Weight::query, 0);
-  const std::string_view begin(reinterpret_cast<const char*>(tensor->data.data()), 64);
-  other[other.find(begin) + 2] ^= 1;
-  write_text(dir_ / "other.gguf", other);
-  const Model changed(dir_ / "other.gguf");
-  const TestServer foreign(changed, options_);
-  EXPECT_EQ(foreign.get("/v1/contexts").json()["data"].size(), 0u);
-  ASSERT_EQ(foreign.server().refused().size(), 1u);
-  EXPECT_THAT(foreign.server().refused()[0], HasSubstr("another model"));
-
-  std::string damaged = bytes;
-  damaged[damaged.size() / 2] ^= 1;
-  write_text(file, damaged);
-  const TestServer server(options_);
-  ASSERT_EQ(server.server().refused().size(), 1u);
-  EXPECT_THAT(server.server().refused()[0], HasSubstr(file.filename().string()));
-  EXPECT_EQ(server.post("/v1/chat/completions", about(id)).code(), "context_not_found");
-}
-
-TEST_F(ServeContexts, ServersThatShareAFolderLeaveEachOthersFilesAlone) {
-  const std::filesystem::path left = options_.cache_dir / "ctx_left.cache.1.partial";
-  const std::filesystem::path written = options_.cache_dir / "ctx_new.cache.2.partial";
-  const std::filesystem::path other = options_.cache_dir / "synth.safetensors.3.partial";
-  std::filesystem::create_directories(options_.cache_dir);
-  write_text(left, "x");
-  write_text(other, "x");
-  {
-    const TestServer first(options_);
-    EXPECT_FALSE(std::filesystem::exists(left));  // its writer is gone
-    EXPECT_TRUE(std::filesystem::exists(other));  // of another command
-    write_text(written, "x");                     // as the first server does
-    const std::string id = read(first, {{"text", document(5)}})["id"];
-    const TestServer second(options_);
-    EXPECT_TRUE(std::filesystem::exists(written));
-    EXPECT_EQ(text_of(second.post("/v1/chat/completions", about(id))),
-              text_of(first.post("/v1/chat/completions", about(id))));
-  }
-  const TestServer next(options_);
-  EXPECT_FALSE(std::filesystem::exists(written));
-}
-
-TEST_F(ServeContexts, WhatAnotherServerRemovedIsGone) {
-  const TestServer first(options_);
-  const std::string loaded = read(first, {{"text", document(5)}})["id"];
-  const std::string unread = read(first, {{"text", document(6)}})["id"];
-  const TestServer second(options_);
-  EXPECT_EQ(second.post("/v1/chat/completions", about(loaded)).status, 200);
-  for (const std::string& id : {loaded, unread}) {
-    EXPECT_EQ(send(first.port(), "DELETE", "/v1/contexts/" + id).status, 200);
-    const Reply reply = second.post("/v1/chat/completions", about(id));
-    EXPECT_EQ(reply.status, 404) << reply.body;
-    EXPECT_EQ(reply.code(), "context_not_found");
-    EXPECT_EQ(second.get("/v1/contexts/" + id + "/kept").code(), "context_not_found");
-    EXPECT_EQ(second.get("/v1/contexts/" + id).status, 404);
-    EXPECT_EQ(send(second.port(), "DELETE", "/v1/contexts/" + id).status, 404);
-  }
-  const std::string last = read(first, {{"text", document(5)}})["id"];
-  const TestServer third(options_);
-  EXPECT_EQ(third.get("/v1/contexts").json()["data"].size(), 1u);
-  EXPECT_EQ(send(first.port(), "DELETE", "/v1/contexts/" + last).status, 200);
-  EXPECT_THAT(third.get("/v1/contexts").json()["data"], IsEmpty());
-}
-
 TEST(Serve, OnePortHasOneServer) {
   const TestServer first;
   const std::string port = std::to_string(first.port());
   expect_refusal(Program({"serve", "-m", kMini, "--port", port}).wait(),
                  "cannot listen on 127.0.0.1 port " + port + ": the port is taken", 1);
-}
-
-TEST_F(ServeContexts, AFolderThatCannotBeWrittenIsTheServersFault) {
-  const TestServer server(options_);
-  std::filesystem::remove_all(options_.cache_dir);
-  const Reply reply = server.post("/v1/contexts", {{"text", document(5)}});
-  EXPECT_EQ(reply.status, 500);
-  EXPECT_EQ(reply.code(), "internal_error");
-  EXPECT_THAT(server.get("/v1/contexts").json()["data"], IsEmpty());
-}
-
-TEST_F(ServeContexts, OneIsEvictedWhileOthersLookAtThem) {
-  const Model& model = TestServer::mini();
-  serve::Memory memory(std::size_t{1} << 30);
-  std::vector<std::string> refused;
-  serve::Contexts contexts(model, memory, options_.cache_dir, refused);
-  Sequence sequence(model, CacheOptions{});
-  Engine(model).prefill(sequence, std::vector<Token>{1, 2, 3});
-  const std::string id = contexts.add({}, std::move(sequence.cache()), {}).id;
-  std::atomic<bool> ends = false;
-  std::thread other([&] {
-    while (!ends) contexts.list();
-  });
-  for (int i = 0; i < 100; ++i) {
-    ASSERT_NE(contexts.get(id), nullptr);
-    EXPECT_TRUE(contexts.evict(true)) << i;
-  }
-  ends = true;
-  other.join();
-}
-
-TEST_F(ServeContexts, FormsAndRefusals) {
-  const TestServer server;
-  const std::string raw = read(server, {{"text", document(20)}, {"form", "raw"}})["id"];
-  Json body = completion("The number of record 42 is");
-  body["context"] = raw;
-  write_text(dir_ / "text", document(20));
-  EXPECT_EQ(text_of(server.post("/v1/completions", body)),
-            run_text({"--raw", "--context", (dir_ / "text").string(), "--question",
-                      "The number of record 42 is"}));
-  EXPECT_EQ(server.post("/v1/chat/completions", about(raw)).status, 400);
-  Json both = about(read(server, {{"text", document(5)}})["id"]);
-  both["cache"] = {{"bytes", 0.5}};
-  EXPECT_THAT(server.post("/v1/chat/completions", both).body, HasSubstr("has its own"));
 }
 
 }  // namespace
