@@ -30,6 +30,12 @@ TEST(ReadFile, ReadsNoDevice) {
   EXPECT_THAT(error_of([] { read_file("/dev/null", {.pipes = false}); }), HasSubstr("no regular"));
 }
 
+TEST(ReadFile, SaysWhereReadingFails) {
+  if (!std::filesystem::exists("/proc/self/mem")) GTEST_SKIP() << "no /proc/self/mem here";
+  EXPECT_EQ(error_of([] { read_file("/proc/self/mem"); }),  // whose first page nothing is mapped to
+            "/proc/self/mem: cannot read: Input/output error");
+}
+
 TEST(ReadFile, ReadsPipesWhereTheyMayBe) {
   const TempDir dir;
   const std::filesystem::path pipe = dir / "pipe";

@@ -104,6 +104,7 @@ TEST(Jinja, Methods) {
        {"{{ ' a b  c '.split(none, 1) }}", "['a', 'b  c ']"},
        {"{{ s.startswith('He') }} {{ s.endswith(('x', 'ld')) }} {{ u.strip() }}", "True True ünï"},
        {"{{ 'xxaxx'.strip('x') }} {{ 'xxa'.lstrip('x') }} {{ 'a\n\n'.rstrip('\n') }}", "a a a"},
+       {"[{{ ' a '.lstrip() }}][{{ ' a '.rstrip() }}][{{ '\r\na\n\r'.strip() }}]", "[a ][ a][a]"},
        {"{{ s.find('o') }} {{ s.count('l') }} {{ 'aXa'.replace('a', 'b') }} {{ '-'.join(['a']) }}",
         "4 3 bXb a"},
        {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "x=1;y=two;z=[1, None];"},
@@ -187,6 +188,11 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
   EXPECT_THAT(error_of("{{ 'x' | frobnicate }}"), HasSubstr("frobnicate"));
   EXPECT_THAT(error_of("{{ 'x' is frobnicate }}"), HasSubstr("frobnicate"));
   EXPECT_THAT(error_of("{{ 'x'.frobnicate() }}"), HasSubstr("frobnicate"));
+  for (const char* open :
+       {"{% if l %}", "{% if l %}{% else %}", "{% for x in l %}", "{% macro m() %}",
+        "{% call m() %}", "{% filter upper %}", "{% set x %}"}) {
+    EXPECT_NE(error_of(std::string(open) + "x"), "") << open << " has no end";
+  }
   EXPECT_THAT(error_of("{% include 'x' %}"), HasSubstr("'include' is not supported"));
   EXPECT_THAT(error_of("{% for x in 5 %}{% endfor %}"), HasSubstr("an integer has no items"));
   EXPECT_THAT(error_of("{% set n = namespace() %}{{ [n] + l }}"),

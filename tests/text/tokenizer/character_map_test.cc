@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
 #include "text/tokenizer/sentencepiece_model.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace ballast {
 namespace {
@@ -52,9 +54,9 @@ SentencePieceParts parts_with(const std::string& map) {
 
 TEST(CharacterMap, AReplacementHasALimit) {
   Map map;
-  map.texts = std::string(256, 'b') + '\0';
+  map.texts.assign(256, 'b').push_back('\0');
   EXPECT_EQ(error_of(map.bytes()), "");
-  map.texts = std::string(257, 'b') + '\0';
+  map.texts.assign(257, 'b').push_back('\0');
   EXPECT_EQ(error_of(map.bytes()), "file: precompiled_charsmap: a replacement has over 256 bytes");
 }
 
@@ -64,6 +66,37 @@ TEST(CharacterMap, AWholeOneIsFollowed) {
   std::vector<Token> tokens;
   SentencePieceModel(serialize(parts_with(Map().bytes())), "file").encode("Ab", tokens);
   EXPECT_EQ(tokens, (std::vector<Token>{1, 2, 2}));
+}
+
+std::string base64(const std::string& bytes) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t three = 0;
+    for (std::size_t j = i; j < i + 3; ++j)
+      three = three << 8 | (j < bytes.size() ? static_cast<unsigned char>(bytes[j]) : 0);
+    for (std::size_t j = 0; j < 4; ++j)
+      out += i + j > bytes.size() ? '=' : kDigits[three >> (18 - 6 * j) & 63];
+  }
+  return out;
+}
+
+TEST(CharacterMap, ATokenizerJsonHasItInBase64) {
+  for (const char* text : {"b", "bb", "bbb"}) {  // each remainder of three
+    Map map;
+    map.texts.assign(text);
+    map.texts.push_back('\0');
+    auto root = nlohmann::json::parse(R"({
+      "normalizer": {"type": "Precompiled"},
+      "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"},
+      "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["\u2581", -1], ["b", -2]]}
+    })");
+    root["normalizer"]["precompiled_charsmap"] = base64(map.bytes());
+    std::vector<Token> expected = {1};
+    expected.insert(expected.end(), map.texts.size(), 2);
+    EXPECT_EQ(Tokenizer(parse_tokenizer_json(root.dump(), "file")).encode("Ab"), expected) << text;
+  }
 }
 
 TEST(CharacterMap, NoTextMayLeadOutOfIt) {
