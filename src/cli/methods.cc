@@ -67,8 +67,9 @@ std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
   std::vector<const Parameter*> out;
   for (const Parameter& p : info.parameters) out.push_back(&p);
   for (const Parameter& p : common_parameters()) {
-    // Most of the common ones count the entries of a head.
-    if (info.whole_cache && p.name != "type") continue;
+    // The other common ones say which entries of a head are kept.
+    const bool counts = !info.whole_cache && info.window_policy != WindowPolicy::all;
+    if (!counts && p.name != "type") continue;
     auto same = [&](const Parameter* own) { return own->name == p.name; };
     if (std::ranges::none_of(out, same)) out.push_back(&p);
   }

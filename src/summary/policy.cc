@@ -200,7 +200,9 @@ Policy Policy::with(std::string_view key, std::string_view value) const {
   require(!info_->whole_cache || (key != "rate" && key != "budget"),
           "method {}: {} counts entries of a head; say how much memory: bytes=1/8", info_->name,
           key);
-  require(info_->window_policy != WindowPolicy::all || key != "bytes",
+  const bool own =
+      std::ranges::find(info_->parameters, key, &Parameter::name) != info_->parameters.end();
+  require(info_->window_policy != WindowPolicy::all || own || key == "type",
           "method {} keeps every token; fewer bits make it smaller: {}:type=int4", info_->name,
           info_->name);
   const int sizes = policy.option("rate").given() + policy.option("budget").given() +

@@ -96,6 +96,17 @@ TEST(Policy, HoldsSizesAndTexts) {
   EXPECT_THAT(error_of([&] { p.memory("tiers"); }), HasSubstr("not a size"));
 }
 
+TEST(Policy, ExactTakesNoKeyThatDoesNothing) {
+  for (const Parameter& p : common_parameters()) {
+    if (p.name == "type") continue;
+    const std::string value(p.choices.empty() ? "1" : p.choices.substr(0, p.choices.find('|')));
+    const std::string text =
+        "exact:" + std::string(p.name) + "=" + (p.name == "bytes" ? "1/8" : value);
+    EXPECT_THAT(parse_error(text), HasSubstr("method exact keeps every token"));
+  }
+  EXPECT_EQ(Policy::parse("exact:type=q4/q2").text("type"), "q4/q2");
+}
+
 TEST(Policy, WithChangesACopy) {
   const Policy p = Policy::parse("h2o:budget=100");
   EXPECT_EQ(p.with("score", "mean").to_string(), "h2o:budget=100,score=mean");
