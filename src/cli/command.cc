@@ -86,7 +86,7 @@ void FormatOption::add_to(CLI::App& app) {
   app.add_flag(
          name_ + "{-}", target_,
          fmt::format("Print {0} instead of text; {1}=FILE: text here, {0} there", format_, name_))
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw);  // else one of two files is not written
 }
 
 void FormatOption::open() {

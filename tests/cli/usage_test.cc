@@ -123,6 +123,10 @@ TEST_F(Usage, EveryTableHasCsvAndMarkdown) {
   EXPECT_THAT(both.out, HasSubstr("A method string is"));
   EXPECT_EQ(read_text(file), output(list, "--csv"));
   expect_refusal(run({"methods", "--csv", "--json"}), "standard output takes one", 2);
+  for (const std::string format : {"--json", "--csv", "--markdown"}) {
+    expect_refusal(run({"methods", format + "=" + file, format + "=" + file + "2"}),
+                   format + " is given more than once; see ballast methods --help", 2);
+  }
 }
 
 // What `methods --choose` recommends stands in docs/choosing.md, and runs as it stands there.
