@@ -170,7 +170,7 @@ void run_scale(const Task& t) {
   memory.replace_filename(plot.stem().string() + "-memory" + plot.extension().string());
   write_plot(scale_plot(rows, false), plot);
   write_plot(scale_plot(rows, true), memory);
-  t.o.output.say(fmt::format("plots: {}, {}\n", plot.string(), memory.string()));
+  for (const auto& path : {plot, memory}) name_written(path.string());
 }
 
 void run_serve(const Task& t) {

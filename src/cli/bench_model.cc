@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/partial_files.h"
+#include "cli/command.h"
 #include "eval/data/random_model.h"
 
 namespace ballast::cli {
@@ -38,6 +39,7 @@ BenchModel::BenchModel(const BenchModelFlags& flags) {
     temporary_ = true;
   }
   write_random_model(shape, path_);
+  if (!temporary_) name_written(path_.string());
 }
 
 BenchModel::~BenchModel() {

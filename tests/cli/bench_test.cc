@@ -119,6 +119,7 @@ TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
     EXPECT_THAT(said.out, HasSubstr(part));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+  EXPECT_THAT(said.err, Not(HasSubstr("wrote")));
   const Said csv = bench({"--prompt", "32", "--generate", "2", "--csv"});
   EXPECT_THAT(csv.out, testing::StartsWith("method,prompt,first token,"));
   EXPECT_EQ(std::ranges::count(csv.out, '\n'), 3) << csv.out;  // two methods
@@ -151,6 +152,7 @@ TEST(Bench, KeepsTheModelThatItIsToldToKeep) {
   const std::string path = dir / "model.gguf";
   const Said made = bench({"--prompt", "8", "--generate", "1", "--write-model", path});
   ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.err, HasSubstr("ballast: wrote " + path + "\n"));
   const Said said =
       run_with({"bench", "-m", path, "--prompt", "8", "--generate", "1", "--batch", "3", "--json"});
   ASSERT_EQ(said.exit_code, 0) << said.err;
@@ -228,6 +230,8 @@ TEST(Bench, GrowsATextAndDrawsIt) {
   EXPECT_EQ(all.at("results").at(3).at("tokens"), 1024);
   EXPECT_TRUE(std::filesystem::exists(plot));
   EXPECT_TRUE(std::filesystem::exists(dir / "scale-memory.svg"));
+  EXPECT_THAT(said.err, HasSubstr("wrote " + plot + "\n"));
+  EXPECT_THAT(said.err, HasSubstr("wrote " + (dir / "scale-memory.svg").string() + "\n"));
 }
 
 TEST(Bench, RepeatsTheEfficiencyExperiment) {
