@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
+#include "formats/utf8_text.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -176,7 +177,9 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
     }
     std::string line(text, static_cast<std::size_t>(size));
     while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
-    return line;
+    // The first line has a file's mark, if any; later ones may begin as other kinds of files do.
+    if (lines_++ > 0 && line.find('\0') == std::string::npos) return line;
+    return as_utf8(std::move(line), fmt::format("standard input, line {}", lines_));
   }
   State& s = *state_;
   s.prompt = prompt;

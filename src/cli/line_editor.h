@@ -1,6 +1,7 @@
 // Lines that a person types: editing, history, pasted texts.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,12 +22,14 @@ class LineEditor {
   /// Whether a person types.
   bool interactive() const { return state_ != nullptr; }
   /// The next line without its end, after `prompt` on a terminal; none at the end of the input.
-  /// Throws Error if standard input cannot be read.
+  /// Throws Error if standard input cannot be read or is no UTF-8 text; a byte order mark is
+  /// dropped.
   std::optional<std::string> read(const char* prompt);
 
  private:
   struct State;
   std::unique_ptr<State> state_;  ///< null without a terminal
+  std::size_t lines_ = 0;         ///< read without one
 };
 
 }  // namespace ballast::cli

@@ -18,7 +18,7 @@
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "cli/command.h"
-#include "formats/sniff.h"
+#include "formats/utf8_text.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
@@ -249,42 +249,6 @@ GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
   return out;
 }
 
-namespace {
-
-/// Of the text's first bytes, how many of those at `residue` modulo `step` are zero, over how many
-/// there are.
-double zeros(std::string_view head, std::size_t residue, std::size_t step) {
-  std::size_t count = 0, all = 0;
-  for (std::size_t i = residue; i < head.size(); i += step, ++all) count += head[i] == 0;
-  return all == 0 ? 0 : static_cast<double>(count) / static_cast<double>(all);
-}
-
-/// Drops a byte order mark. Throws Error for what is no UTF-8 text: other encodings, and files
-/// with zero bytes, of a kind that is named where it is known.
-std::string as_utf8(std::string text, const std::string& name) {
-  constexpr double kMost = 0.6;  // in UTF-16 and UTF-32 nearly all of ASCII's upper bytes
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const std::string_view head = std::string_view(text).substr(0, 64);
-  const std::size_t zero = text.find('\0');
-  const bool marked16 = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
-  const bool pdf = head.starts_with("%PDF-");
-  if (zero == std::string::npos && !marked16 && !pdf) return text;
-  const std::string_view kind = sniff(std::as_bytes(std::span(text)));
-  const auto is_text = [](std::string_view k) { return k.find("text") != std::string_view::npos; };
-  require(kind.empty() || is_text(kind), ErrorCode::unsupported, "{}: {}, but a text is expected",
-          name, kind);
-  const bool wide_big = zeros(head, 0, 4) > kMost && zeros(head, 1, 4) > kMost;
-  const bool wide_little = zeros(head, 2, 4) > kMost && zeros(head, 3, 4) > kMost;
-  require(!wide_big && !wide_little, ErrorCode::unsupported,
-          "{}: UTF-32, but texts are UTF-8; convert it: iconv -f UTF-32 -t UTF-8", name);
-  require(!marked16 && zeros(head, 0, 2) <= kMost && zeros(head, 1, 2) <= kMost,
-          ErrorCode::unsupported,
-          "{}: UTF-16, but texts are UTF-8; convert it: iconv -f UTF-16 -t UTF-8", name);
-  fail(ErrorCode::unsupported, "{}: not a text: byte {} is zero", name, zero);
-}
-
-}  // namespace
-
 std::string read_input(const std::string& path) {
   if (path == "-") {
     std::string text;
@@ -298,7 +262,7 @@ std::string read_input(const std::string& path) {
             std::strerror(errno));
     return as_utf8(std::move(text), "standard input");
   }
-  return as_utf8(read_file(path), path);
+  return read_utf8(path);
 }
 
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,

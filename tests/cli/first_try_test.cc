@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::expect_refusal;
+using test::Program;
 using test::run;
 using test::Said;
 using test::Words;
@@ -143,6 +144,23 @@ TEST_F(FirstTry, SaysWhichKindOfFileIsNoText) {
                  "a saved Ballast cache, but a text is expected");
   write_text(dir_ / "good", "GGUF is a format. \xE2\x82\xAC");
   EXPECT_EQ(mini({"--context", path("good"), "--question", "Who?"}).exit_code, 0);
+}
+
+TEST_F(FirstTry, ChatAndHaystacksSayWhichKindOfFileIsNoText) {
+  const Words chat = {"chat", "-q", "-m", kShipped, "-n", "4"};
+  const auto piped = [&](const std::string& text) { return Program(chat, text).wait(); };
+  expect_refusal(piped(std::string("\xFF\xFEH\0i\0\n\0", 8)), "line 1: UTF-16, but texts are UTF-8",
+                 1);
+  const Said second = piped(std::string("Hi\nA zero") + '\0' + "byte\n");
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr("standard input, line 2: not a text: byte 6 is zero"));
+  EXPECT_EQ(piped("\xEF\xBB\xBFHi\n").out, piped("Hi\n").out);
+
+  write_text(dir_ / "16.txt", std::string("\xFF\xFEH\0i\0.\0", 8));
+  for (const std::string& hay : {path("16.txt"), dir_.path().string()}) {
+    expect_refusal(run({"eval", "needle", "-m", kShipped, "--haystack", hay, "--methods", "exact"}),
+                   path("16.txt") + ": UTF-16, but texts are UTF-8", 1);
+  }
 }
 
 TEST_F(FirstTry, RefusesFlagsWithoutEffect) {

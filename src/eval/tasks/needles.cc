@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/fail.h"
-#include "base/read_file.h"
 #include "eval/tasks/draws.h"
+#include "formats/utf8_text.h"
 
 namespace ballast {
 namespace {
@@ -41,7 +41,7 @@ Haystack::Haystack(const Tokenizer& tokenizer, const fs::path& path) : tokenizer
     files.push_back(path);
   }
   for (const fs::path& file : files) {
-    const std::string text = read_file(file);
+    const std::string text = read_utf8(file);
     // A sentence ends with its mark before a blank, or with a line.
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = begin;
