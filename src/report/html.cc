@@ -60,8 +60,8 @@ circle.rest { fill: var(--quiet); opacity: .6; }
 .scale { max-width: 16rem; color: var(--quiet); }
 .strips > div { display: grid; grid-template: "name bar label" / 12rem 1fr 9rem;
   gap: 0 .7rem; align-items: center; font-size: .88rem; margin: .2rem 0; }
-.strips svg { grid-area: bar; }
-.strips svg { height: 14px; background: var(--soft); }
+.strips svg { grid-area: bar; height: 14px; background: var(--soft); }
+.strips span:last-child { grid-area: label; }
 .strips rect { fill: rgb(var(--kept)); } .strips .place { fill: none; stroke: var(--needle);
   stroke-width: 2; vector-effect: non-scaling-stroke; }
 .lost { color: var(--needle); }

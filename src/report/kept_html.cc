@@ -92,7 +92,23 @@ struct KeptMethod {
   std::string name, answer;
   double score = 0;
   std::vector<std::string> kept;
+  bool fits = true;
+  std::string failure;  ///< why there is no answer; nothing was kept then
+
+  bool answered() const { return !kept.empty(); }
 };
+
+KeptMethod method_from(const Json& json) {
+  KeptMethod out;
+  json.at("name").get_to(out.name);
+  out.fits = json.value("fits", true);
+  out.failure = json.value("failure", "");
+  if (json.contains("failure")) return out;
+  json.at("answer").get_to(out.answer);
+  json.at("score").get_to(out.score);
+  json.at("kept").get_to(out.kept);
+  return out;
+}
 
 /// Of the tokens [begin, end), the share that is kept, over all heads.
 double kept_share(const KeptMethod& method, std::size_t begin, std::size_t end) {
@@ -138,6 +154,25 @@ std::string strip_svg(const KeptMethod& method, std::size_t tokens,
   return out + "</svg>";
 }
 
+/// The method's name, its strip, and how much of the answer's place it kept.
+std::string row_html(const KeptMethod& method, std::size_t tokens,
+                     std::pair<std::size_t, std::size_t> place) {
+  const std::string name = escape_html(method.name);
+  if (!method.answered()) {
+    return fmt::format("<div title=\"{}\"><span>{}</span><span class=\"quiet\">{}</span></div>\n",
+                       escape_html(method.failure), name,
+                       method.fits ? "no answer" : "does not fit");
+  }
+  const bool right = method.score >= 1;
+  return fmt::format(
+      "<div><span>{}</span>{}<span{}>{}{}</span></div>\n", name, strip_svg(method, tokens, place),
+      right ? "" : " class=\"lost\"",
+      place.second > place.first
+          ? format_percent(kept_share(method, place.first, place.second)) + " of it, "
+          : "",
+      right ? "right" : "wrong");
+}
+
 /// Of two methods of one size, the one that kept the place and answered right with least, and the
 /// one that kept least of it and answered wrong; what there is of the two, else of any size.
 std::pair<std::optional<std::size_t>, std::optional<std::size_t>> contrast(
@@ -158,7 +193,7 @@ std::pair<std::optional<std::size_t>, std::optional<std::size_t>> contrast(
     least = 0.99;
     for (std::size_t m = 0; m < methods.size() && (same_size || !loser); ++m) {
       const double here = kept_share(methods[m], place.first, place.second);
-      if (methods[m].score >= 1 || here >= least) continue;
+      if (!methods[m].answered() || methods[m].score >= 1 || here >= least) continue;
       if (same_size && keeper && size_of(methods[m]) != size_of(methods[*keeper])) continue;
       loser = m;
       least = here;
@@ -189,14 +224,13 @@ std::string kept_html(const Json& kept) {
     question = kept.at("question");
     question.erase(0, question.find_first_not_of(" \n"));
     question.erase(question.find_last_not_of(" \n") + 1);
-    for (const Json& m : kept.at("methods")) {
-      methods.push_back({m.at("name"), m.at("answer"), m.at("score"), m.at("kept")});
-    }
+    for (const Json& m : kept.at("methods")) methods.push_back(method_from(m));
   } catch (const SortedJson::exception&) {
     return std::string(kOtherKept);
   }
   // Digits of each head, one for four pieces: then the page is no larger than the file allows.
   const bool whole = std::ranges::all_of(methods, [&](const KeptMethod& m) {
+    if (!m.answered()) return true;
     return heads > 0 && m.kept.size() <= kMostHeads && m.kept.size() / heads == layers &&
            m.kept.size() % heads == 0 &&
            std::ranges::all_of(m.kept, [&](const std::string& digits) {
@@ -204,7 +238,8 @@ std::string kept_html(const Json& kept) {
            });
   });
   if (!whole) return std::string(kOtherKept);
-  if (pieces.empty() || methods.empty()) return "";
+  const auto first = std::ranges::find_if(methods, &KeptMethod::answered);
+  if (pieces.empty() || first == methods.end()) return "";
   const auto place = place_of(pieces, expected);
   const std::size_t from = place.first, to = place.second;  // a lambda uses them
   std::string out = fmt::format(
@@ -216,18 +251,15 @@ std::string kept_html(const Json& kept) {
   Json names = Json::array();
   std::string choices;
   const auto [keeper, loser] = contrast(methods, pieces.size(), place);
-  const std::size_t chosen = loser.value_or(keeper.value_or(0));
+  const std::size_t chosen =
+      loser.value_or(keeper.value_or(static_cast<std::size_t>(first - methods.begin())));
   for (std::size_t m = 0; m < methods.size(); ++m) {
     const KeptMethod& method = methods[m];
-    const bool right = method.score >= 1;
-    out +=
-        fmt::format("<div><span>{}</span>{}<span{}>{}{}</span></div>\n", escape_html(method.name),
-                    strip_svg(method, pieces.size(), place), right ? "" : " class=\"lost\"",
-                    to > from ? format_percent(kept_share(method, from, to)) + " of it, " : "",
-                    right ? "right" : "wrong");
+    out += row_html(method, pieces.size(), place);
     names.push_back({{"answer", method.answer}, {"kept", method.kept}});
   }
   for (std::size_t m = 0; m < methods.size(); ++m) {
+    if (!methods[m].answered()) continue;
     choices += fmt::format("<option value=\"{}\"{}>{}</option>", m, m == chosen ? " selected" : "",
                            escape_html(methods[m].name));
   }

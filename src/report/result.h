@@ -40,7 +40,9 @@ struct Result {
   std::vector<Plot> plots;
   /// One question and what each method kept of its text; null: not recorded. "question",
   /// "expected" (texts), "pieces" (a token each), "layers", "kv_heads", and "methods": "name",
-  /// "answer", "score", "kept" (a text a layer and head, see Answered::kept).
+  /// "answer", "score", "entries", "kept" (a text a layer and head, see Answered::kept); in place
+  /// of the last four, of a method without an answer, "failure" and, of one that does not fit,
+  /// "fits": false.
   Json kept;
   std::vector<std::string> notes;  ///< what the columns mean, what has to be known; a line each
 

@@ -194,8 +194,8 @@ TEST_F(Usage, MemoryIsBytesByDefault) {
     return run(all);
   };
   // Storage-only rows stand apart, at their own bytes; what cannot be so small has no score.
-  const ProgramResult made =
-      ask({"--cache", "1/4,1/128", "--methods", "exact;exact:type=q2;replay", "--json"});
+  const ProgramResult made = ask(
+      {"--cache", "1/4,1/128", "--methods", "exact;exact:type=q2;replay", "--json", "--show-kept"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const auto rows = made.json().at("results");
   ASSERT_EQ(rows.size(), 4u);
@@ -209,6 +209,11 @@ TEST_F(Usage, MemoryIsBytesByDefault) {
   }
   EXPECT_EQ(rows[3].at("fits"), false);
   EXPECT_TRUE(rows[3].at("score").is_null());
+  const auto kept = made.json().at("kept").at("methods");
+  ASSERT_EQ(kept.size(), 4u);
+  EXPECT_TRUE(kept[2].contains("score")) << kept[2];
+  EXPECT_EQ(kept[3].at("fits"), false);
+  EXPECT_FALSE(kept[3].contains("score")) << kept[3];
   const ProgramResult table = ask({"--cache", "1/128", "--methods", "exact;replay"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("replay 1/128 of bytes does not fit in 2 of 2 samples"));

@@ -451,6 +451,22 @@ TEST(HtmlPage, OpensOnALoss) {
   EXPECT_THAT(page, HasSubstr("value=\"5\">poor 1/8 of bytes</button> kept 25.0% of the answer"));
 }
 
+TEST(HtmlPage, AMethodThatDoesNotFitKeptNothing) {
+  Result r = small_result();
+  r.kept = kept_of({"a", "x"}, 1, 1, {"8"});
+  const Json answered = r.kept["methods"][0];
+  const Json wide = {{"name", "wide"}, {"fits", false}, {"failure", "needs 4 <entries>"}};
+  const Json odd = {{"name", "odd"}, {"failure", "undefined"}};
+  r.kept["methods"] = {wide, answered, odd};
+  const std::string page = html_page("t", {r});
+  EXPECT_THAT(page, HasSubstr("<div title=\"needs 4 &lt;entries&gt;\"><span>wide</span>"
+                              "<span class=\"quiet\">does not fit</span></div>"));
+  EXPECT_THAT(page, HasSubstr("<span>odd</span><span class=\"quiet\">no answer</span></div>"));
+  EXPECT_THAT(page, HasSubstr("\"method\"><option value=\"1\" selected>m</option></select>"));
+  r.kept["methods"] = Json::array({wide});
+  EXPECT_THAT(html_page("t", {r}), Not(HasSubstr("class=\"kept\"")));
+}
+
 TEST(HtmlPage, WithoutResults) { EXPECT_THAT(html_page("t", {}), HasSubstr("<h1>t</h1>")); }
 
 }  // namespace

@@ -242,11 +242,17 @@ Json SampleRun::kept_of(std::size_t shown, const Scorer& scorer) const {
     const Answered& answer = answers_[shown][v];
     if (variants_[v].seed != variants_[0].seed) continue;
     if (!answer.pieces.empty()) out["pieces"] = answer.pieces;
-    out["methods"].push_back({{"name", variants_[v].name()},
-                              {"answer", answer.text},
-                              {"score", answer.failure.empty() ? scorer(sample, answer) : 0.0},
-                              {"entries", answer.entries},
-                              {"kept", answer.kept}});
+    Json& method = out["methods"].emplace_back();
+    method["name"] = variants_[v].name();
+    if (!answer.failure.empty()) {
+      method["failure"] = answer.failure;
+      if (!answer.fits) method["fits"] = false;
+      continue;
+    }
+    method.update({{"answer", answer.text},
+                   {"score", scorer(sample, answer)},
+                   {"entries", answer.entries},
+                   {"kept", answer.kept}});
   }
   return out;
 }
