@@ -1,5 +1,5 @@
 // Results as one HTML page.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -265,26 +265,41 @@ std::string verdict_html(const Result& result) {
   return out + "</ul>\n";
 }
 
-/// What kinds of cache were asked.
+/// The kinds of cache that were asked, of all results.
 struct Asked {
   bool exact = false;
-  std::size_t methods = 0;
-  std::size_t types = 0;  ///< of storage, which keep every entry
+  std::set<std::string> methods;
+  std::set<std::string> types;  ///< of storage, which keep every entry
+
+  void add(const Result& result);
 };
 
-Asked asked_of(const Result& result) {
-  Asked out;
-  std::set<std::string> names;
+void Asked::add(const Result& result) {
   for (const Json& row : result.rows) {
     if (!row.contains("method")) continue;
     if (row["method"] == "exact") {
-      out.exact = true;
-    } else if (names.insert(row["method"].dump(-1, ' ', false, Json::error_handler_t::replace))
-                   .second) {
-      ++(row.value("storage_only", Json(false)) == true ? out.types : out.methods);
+      exact = true;
+    } else {
+      (row.value("storage_only", Json(false)) == true ? types : methods)
+          .insert(row["method"].dump(-1, ' ', false, Json::error_handler_t::replace));
     }
   }
-  return out;
+}
+
+/// What one model was asked.
+struct OfModel {
+  std::string path;
+  std::vector<std::string> questions;
+};
+
+/// "a", where no other model is a file of that name.
+std::string name_of(const OfModel& model, const std::vector<OfModel>& all) {
+  const auto file_of = [](const OfModel& m) {
+    const std::filesystem::path path(m.path);
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+  };
+  const std::string file = file_of(model);
+  return std::ranges::count(all, file, file_of) > 1 ? model.path : file;
 }
 
 /// "a, b and c"
@@ -296,10 +311,10 @@ std::string listed(const std::vector<std::string>& items) {
   return out;
 }
 
-/// What was asked, of which model.
+/// What was asked, of which models.
 std::string lead_html(const std::vector<Result>& results) {
-  std::string model;
-  std::vector<std::string> questions, caches;
+  std::vector<OfModel> models;
+  std::vector<std::string> caches;
   Asked asked;
   bool later = true;
   for (const Result& result : results) {
@@ -307,33 +322,38 @@ std::string lead_html(const std::vector<Result>& results) {
         !result.settings["model"].is_string() || !result.settings.contains("samples")) {
       continue;
     }
-    model = std::filesystem::path(result.settings["model"].get<std::string>()).filename().string();
+    const auto path = result.settings["model"].get<std::string>();
+    auto model = std::ranges::find(models, path, &OfModel::path);
+    if (model == models.end()) model = models.insert(models.end(), {path, {}});
     const Json& samples = result.settings["samples"];
-    questions.push_back(fmt::format("{} question{} of “{}”", samples.dump(),
-                                    samples == 1 ? "" : "s", escape(result.title)));
-    const Asked here = asked_of(result);
-    asked.exact |= here.exact;
-    asked.methods = std::max(asked.methods, here.methods);
-    asked.types = std::max(asked.types, here.types);
+    model->questions.push_back(fmt::format("{} question{} of “{}”", samples.dump(),
+                                           samples == 1 ? "" : "s", escape(result.title)));
+    asked.add(result);
     later = later && result.settings.value("question_later", Json(false)) == true;
   }
-  if (questions.empty()) return "";
+  if (models.empty()) return "";
   if (asked.exact) caches.push_back("with the exact key-value cache");
-  if (asked.methods > 0) {
-    caches.push_back(
-        fmt::format("with {} that keep{} a part of it",
-                    asked.methods == 1 ? "a method" : fmt::format("{} methods", asked.methods),
-                    asked.methods == 1 ? "s" : ""));
-  }
-  if (asked.types > 0) {
+  if (!asked.methods.empty()) {
     caches.push_back(fmt::format(
-        "with all of it in {}",
-        asked.types == 1 ? "fewer bits" : fmt::format("fewer bits ({} types)", asked.types)));
+        "with {} that keep{} a part of it",
+        asked.methods.size() == 1 ? "a method" : fmt::format("{} methods", asked.methods.size()),
+        asked.methods.size() == 1 ? "s" : ""));
   }
-  std::string out =
-      fmt::format("<div class=\"lead\"><p>The model {} was asked {}{}{}.</p>\n", escape(model),
-                  listed(questions), caches.empty() ? "" : ": ", listed(caches));
-  if (asked.methods > 0) {
+  if (!asked.types.empty()) {
+    caches.push_back(fmt::format("with all of it in {}",
+                                 asked.types.size() == 1
+                                     ? "fewer bits"
+                                     : fmt::format("fewer bits ({} types)", asked.types.size())));
+  }
+  std::vector<std::string> sentences;
+  for (const OfModel& model : models) {
+    sentences.push_back(fmt::format(
+        "{} model {}{} {}", sentences.empty() ? "The" : "the", escape(name_of(model, models)),
+        sentences.empty() ? " was asked" : "", listed(model.questions)));
+  }
+  std::string out = fmt::format("<div class=\"lead\"><p>{}{}{}.</p>\n", fmt::join(sentences, "; "),
+                                caches.empty() ? "" : ": ", listed(caches));
+  if (!asked.methods.empty()) {
     out += fmt::format(
         "<p>{}</p>\n",
         later

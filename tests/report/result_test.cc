@@ -389,6 +389,23 @@ TEST(HtmlPage, SaysWhatWasAskedAndNoMore) {
                 "that keeps a part of it and with all of it in fewer bits.</p>\n<p>No method"));
 }
 
+TEST(HtmlPage, NamesEveryModelAndCountsEachMethodOnce) {
+  Result a = small_result();
+  a.settings = {{"model", "models/mini.gguf"}, {"samples", 2}, {"question_later", true}};
+  a.rows = {{{"method", "h2o"}}, {{"method", "replay"}}};
+  Result b = a;
+  b.settings["model"] = "other/";
+  b.settings["samples"] = 1;
+  b.rows[0]["method"] = "snapkv";
+  EXPECT_THAT(html_page("t", {a, b}),
+              HasSubstr("<p>The model mini.gguf was asked 2 questions of “A demonstration”; the "
+                        "model other 1 question of “A demonstration”: with 3 methods that keep a "
+                        "part of it.</p>"));
+  b.settings["model"] = "b/mini.gguf";  // names that do not tell the two apart
+  EXPECT_THAT(html_page("t", {a, b}), AllOf(HasSubstr("The model models/mini.gguf was asked"),
+                                            HasSubstr("the model b/mini.gguf 1 question")));
+}
+
 TEST(HtmlPage, ATableHasALimit) {
   Result r;
   r.title = "Long";
