@@ -166,6 +166,12 @@ Plot Plot::from_json(const Json& json) {
   return plot;
 }
 
+bool is_rule(const Plot::Line& line) {
+  return line.name == "exact" && !line.points.empty() &&
+         std::ranges::all_of(line.points,
+                             [&](const Plot::Point& p) { return p.y == line.points[0].y; });
+}
+
 bool can_draw() { return is_installed("gnuplot"); }
 
 void check_plot(const fs::path& path) {

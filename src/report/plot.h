@@ -50,6 +50,9 @@ struct Plot {
   static Plot from_json(const Json& json);
 };
 
+/// Whether a plot of lines shows it as a rule across: the exact cache, where it is at one height.
+bool is_rule(const Plot::Line& line);
+
 /// Throws Error unless the name ends in .svg, .png or .pdf and gnuplot is installed. Call it before
 /// long work.
 void check_plot(const std::filesystem::path& path);

@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "report/plot.h"
@@ -87,10 +90,84 @@ bool has_bars(const Plot::Line& line) {
       line.points, [](const Plot::Point& p) { return p.deviation != 0 || p.has_interval(); });
 }
 
+/// Bars of "x y low high" as plain lines: those with points punch discs into what is under them.
+/// `x`: an expression of gnuplot.
+std::string bars_item(std::size_t line, std::string_view x, std::string_view colour) {
+  return fmt::format("$line{} using {}:3:(0):($4-$3) with vectors nohead lc rgb '{}' lw 1 notitle",
+                     line, x, colour);
+}
+
+/// The place on the axis, where equal distances look equal.
+double along_x(const Plot& plot, double x) { return plot.log_x ? std::log2(x) : x; }
+
+/// How far along the axis each line is moved, so that points of several lines at one x stand side
+/// by side. 0: no point of another line is at any x of it, or the plot is none of lines.
+std::vector<double> moves_of(const Plot& plot) {
+  std::vector<double> moves(plot.lines.size(), 0.0);
+  if (plot.kind != Plot::Kind::lines) return moves;
+  std::map<double, std::set<std::size_t>> lines_at;
+  double gap = HUGE_VAL;  // of two points of one line
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    if (is_rule(plot.lines[i])) continue;
+    std::set<double> own;
+    for (const Plot::Point& p : plot.lines[i].points) {
+      if (is_shown(plot, p)) own.insert(along_x(plot, p.x));
+    }
+    for (auto at = own.begin(); at != own.end(); ++at) {
+      lines_at[*at].insert(i);
+      if (at != own.begin()) gap = std::min(gap, *at - *std::prev(at));
+    }
+  }
+  std::set<std::size_t> moved;
+  for (const auto& [x, lines] : lines_at) {
+    if (lines.size() > 1) moved.insert(lines.begin(), lines.end());
+  }
+  if (moved.empty()) return moves;
+  constexpr double kOfAxis = 0.015;  // wider than a mark
+  const double span = lines_at.rbegin()->first - lines_at.begin()->first;
+  const auto steps = static_cast<double>(moved.size() - 1);
+  const double step = std::min(kOfAxis * span, 0.4 * gap / steps);
+  double at = -step * steps / 2;
+  for (const std::size_t i : moved) {
+    moves[i] = at;
+    at += step;
+  }
+  return moves;
+}
+
+std::string moved_x(const Plot& plot, double move) {
+  if (move == 0) return "1";
+  return plot.log_x ? fmt::format("($1*{:.6g})", std::exp2(move))
+                    : fmt::format("($1{:+.6g})", move);
+}
+
+/// Room for marks at the ends; lines of scores, whose ends are 0 and 1, stand clear of the frame.
+void append_ranges(std::string& out, const Plot& plot) {
+  double left = HUGE_VAL, right = -HUGE_VAL, low = HUGE_VAL, high = -HUGE_VAL;
+  bool intervals = false;
+  for (const Plot::Line& line : plot.lines) {
+    for (const Plot::Point& p : line.points) {
+      if (!is_shown(plot, p)) continue;
+      left = std::min(left, along_x(plot, p.x));
+      right = std::max(right, along_x(plot, p.x));
+      intervals |= p.has_interval();
+      low = std::min({low, p.y, p.has_interval() ? p.low : p.y});
+      high = std::max({high, p.y, p.has_interval() ? p.high : p.y});
+    }
+  }
+  if (left > right) return;
+  const double room = right > left ? 0.06 * (right - left) : plot.log_x ? 1 : std::max(1.0, left);
+  const auto x = [&](double along) { return plot.log_x ? std::exp2(along) : along; };
+  out += fmt::format("set xrange [{:.9g}:{:.9g}]\n", x(left - room), x(right + room));
+  if (intervals && low >= 0 && high <= 1 && !plot.log_y) out += "set yrange [-0.04:1.04]\n";
+}
+
 /// Lines and scattered points. Every item of the result is one of gnuplot's plots.
 std::vector<std::string> append_curves(std::string& out, const Plot& plot) {
   if (plot.log_x) out += "set logscale x 2\nset format x '%.10g'\n";
-  std::vector<std::string> items;
+  append_ranges(out, plot);
+  std::vector<std::string> rules, bars, curves;
+  const std::vector<double> moves = moves_of(plot);
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
     const Plot::Line& line = plot.lines[i];
     std::string rows;
@@ -98,17 +175,24 @@ std::vector<std::string> append_curves(std::string& out, const Plot& plot) {
       if (is_shown(plot, p)) rows += data_row(plot, p);
     }
     if (rows.empty()) continue;
-    out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
-    if (has_bars(line)) {
-      items.push_back(fmt::format("$line{} using 1:2:3:4 with yerrorbars {} lw 1 pt 0 notitle", i,
-                                  style(i).substr(0, std::strlen("lc rgb '#000000'"))));
+    if (plot.kind == Plot::Kind::lines && is_rule(line)) {
+      // Wider than a line that lies on it.
+      rules.push_back(fmt::format("{:.9g} with lines lc rgb '#b0b0b0' lw 6 {}", line.points[0].y,
+                                  title_of(line)));
+      continue;
     }
+    out += fmt::format("$line{} << EOD\n{}EOD\n", i, rows);
+    const std::string x = moved_x(plot, moves[i]);
+    if (has_bars(line)) bars.push_back(bars_item(i, x, kColours[i % kColours.size()]));
     const bool scatter = plot.kind == Plot::Kind::points;
-    items.push_back(fmt::format(
-        "$line{} using 1:2 with {} {} ps {} {}", i, scatter ? "points" : "linespoints", style(i),
-        scatter ? (line.points.size() > 200 ? 0.4 : 1.2) : 0.8, title_of(line)));
+    curves.push_back(fmt::format(
+        "$line{} using {}:2 with {} {} ps {} {}", i, x, scatter ? "points" : "linespoints",
+        style(i), scatter ? (line.points.size() > 200 ? 0.4 : 1.2) : 0.8, title_of(line)));
   }
-  return items;
+  // Marks hide no bar, and no bar crosses the mark of another line.
+  rules.insert(rules.end(), bars.begin(), bars.end());
+  rules.insert(rules.end(), curves.begin(), curves.end());
+  return rules;
 }
 
 /// Long labels do not fit side by side.
@@ -150,8 +234,7 @@ std::vector<std::string> append_bars(std::string& out, const Plot& plot) {
     items.push_back(fmt::format("$line{} using 1:2 with boxes lc rgb '{}' {}", i,
                                 kColours[i % kColours.size()], title_of(line)));
     if (has_bars(line)) {
-      items.push_back(
-          fmt::format("$line{} using 1:2:3:4 with yerrorbars lc rgb 'black' lw 1 pt 0 notitle", i));
+      items.push_back(bars_item(i, "1", "black"));
     }
   }
   return items;
@@ -226,10 +309,8 @@ std::string plot_script(const Plot& plot, std::string_view terminal) {
   std::string out = fmt::format("set terminal {}\nset encoding utf8\n", terminal);
   out += fmt::format("set title {}\nset xlabel {}\nset ylabel {}\n", literal(plot.title),
                      literal(plot.x_title), literal(plot.y_title));
-  out += "set grid\nset key outside right top\nset bars small\n";
-  if (plot.kind == Plot::Kind::lines || plot.kind == Plot::Kind::points) {
-    out += "set offsets graph 0.05, graph 0.05\n";
-  }
+  // No tick of an upper border joins a bar that ends there.
+  out += "set grid\nset key outside right top\nset border 3\nset tics nomirror\n";
   if (plot.log_y && plot.kind != Plot::Kind::heat) append_log_y(out, plot);
   const std::vector<std::string> items = plot.kind == Plot::Kind::heat   ? append_heat(out, plot)
                                          : plot.kind == Plot::Kind::bars ? append_bars(out, plot)

@@ -124,8 +124,6 @@ std::string svg(double width, double height, const std::string& title, const std
       width, height, width * 1.25, escape_html(title), inside);
 }
 
-bool is_rule(const Plot::Line& line) { return line.name == "exact"; }
-
 bool has_intervals(const Plot& plot) {
   return std::ranges::any_of(plot.lines, [](const Plot::Line& line) {
     return std::ranges::any_of(line.points, [](const Plot::Point& p) { return p.has_interval(); });
@@ -411,7 +409,7 @@ std::string bars(const Plot& plot, bool narrow) {
             "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" style=\"fill:{}\" "
             "rx=\"2\"/>\n",
             std::min(zero, end), top + 2, std::max(1.0, std::abs(end - zero)), kRow - 4,
-            named && is_rule(line) ? "var(--quiet)" : colour(named ? i : 0));
+            named && line.name == "exact" ? "var(--quiet)" : colour(named ? i : 0));
         const Range bar = bar_of(p);
         const double high = bar.high > bar.low ? x.at(bar.high) : end;
         if (bar.high > bar.low) {

@@ -12,10 +12,10 @@ namespace ballast {
 std::string escape_html(std::string_view text);
 
 /// The plot as an <svg> element without its title. Lines are labelled where they end; one named
-/// "exact" is a rule across. Of more than eight others, the best (the lowest where y is an error or
-/// a loss) have labels and colours, the rest are thin and grey, with their names as tooltips. Heat
-/// maps are small, for several side by side. `narrow`: lines and bars for a phone's width. Throws
-/// Error when there is nothing to draw, or over 100,000 points, bars or cells.
+/// "exact" of one height is a rule across. Of more than eight others, the best (the lowest where y
+/// is an error or a loss) have labels and colours, the rest are thin and grey, with their names as
+/// tooltips. Heat maps are small, for several side by side. `narrow`: lines and bars for a phone's
+/// width. Throws Error when there is nothing to draw, or over 100,000 points, bars or cells.
 std::string chart_svg(const Plot& plot, bool narrow = false);
 
 /// The colours of heat maps from `low` to `high`, as one <svg> element.

@@ -70,6 +70,36 @@ TEST(PlotScript, WhatHardlyChangesLooksFlatOnALogarithmicAxis) {
   EXPECT_THAT(plot_script(plot, "svg"), HasSubstr("set yrange [1.53846:2600]\n"));
 }
 
+// Lines of one height, and intervals at one x, would hide each other.
+TEST(PlotScript, NoMethodHidesAnother) {
+  Plot plot;
+  plot.lines = {{"exact", {{0.25, 1, 0, 0.5, 1}, {0.5, 1, 0, 0.5, 1}}},
+                {"a", {{0.25, 1, 0, 0.5, 1}, {0.5, 1, 0, 0.5, 1}}},
+                {"b", {{0.25, 1, 0, 0.5, 1}, {0.5, 1, 0, 0.5, 1}}},
+                {"alone", {{0.3, 1, 0, 0.5, 1}}}};
+  const std::string script = plot_script(plot, "svg");
+  EXPECT_THAT(script, HasSubstr("plot 1 with lines lc rgb '#b0b0b0' lw 6 title \"exact\""));
+  EXPECT_THAT(script, HasSubstr("$line1 using ($1-0.001875):3:(0):($4-$3) with vectors"));
+  EXPECT_THAT(script, HasSubstr("$line1 using ($1-0.001875):2 with linespoints"));
+  EXPECT_THAT(script, HasSubstr("$line2 using ($1+0.001875):2 with linespoints"));
+  EXPECT_THAT(script, HasSubstr("$line3 using 1:2 with linespoints"));
+  EXPECT_THAT(script, HasSubstr("set yrange [-0.04:1.04]"));
+  plot.lines[0].points[1].y = 0.9;  // no rule
+  EXPECT_THAT(plot_script(plot, "svg"), HasSubstr("$line0 using ($1-0.00375):2 with linespoints"));
+  plot.log_x = true;
+  EXPECT_THAT(plot_script(plot, "svg"), HasSubstr("$line0 using ($1*0.98"));
+}
+
+// Error bars of gnuplot punch a disc into the bar; a tick of an upper border lengthens its whisker.
+TEST(PlotScript, WhiskersAreWhole) {
+  for (const Plot& plot : {small_plot(), bar_plot()}) {
+    const std::string script = plot_script(plot, "svg");
+    EXPECT_THAT(script, Not(HasSubstr("yerrorbars")));
+    EXPECT_THAT(script, HasSubstr("($4-$3) with vectors nohead"));
+    EXPECT_THAT(script, HasSubstr("set border 3\nset tics nomirror\n"));
+  }
+}
+
 TEST(PlotScript, TextIsNeverACommand) {
   Plot plot = small_plot();
   plot.lines[0].name = "a\"; system(\"false\")\n`id`_x";
