@@ -88,6 +88,10 @@ std::array<Found, 3> measure(const Options& o, const HeadAttention& head, std::s
   return out;
 }
 
+Json steps_of(const NewtonPath& path) {
+  return path.diverged ? Json("diverged") : Json(path.x.size() - 1);
+}
+
 /// Algorithm 4 on a head: which x makes softmax(Kx) the mean attention of the last queries? K: some
 /// keys, evenly spaced, the longest of length 1; w = 3, which makes the problem convex.
 Json measure_newton(const KvSource& source, std::size_t layer, std::size_t kv_head) {
@@ -125,9 +129,12 @@ Json measure_newton(const KvSource& source, std::size_t layer, std::size_t kv_he
   constexpr std::size_t kMost = 200;
   const NewtonPath all = newton(problem, 0, 1e-8, kMost, 0);
   const NewtonPath drawn = newton(problem, 32 * d, 1e-8, kMost, 0);
-  return {{"layer", source.layer_number(layer)}, {"function", "newton"},
-          {"steps", all.x.size() - 1},           {"steps_drawn", drawn.x.size() - 1},
-          {"gradient", all.gradient.back()},     {"gradient_drawn", drawn.gradient.back()}};
+  return {{"layer", source.layer_number(layer)},
+          {"function", "newton"},
+          {"steps", steps_of(all)},
+          {"steps_drawn", steps_of(drawn)},
+          {"gradient", all.gradient.back()},
+          {"gradient_drawn", drawn.gradient.back()}};
 }
 
 /// One layer, a row a function.
@@ -228,6 +235,13 @@ void run(Options& o) {
       "ratio: the least of what two tokens add alone over what they add together",
       "newton       Algorithm 4, softmax regression on keys towards the attention of the last "
       "queries: steps to a gradient of 1e-8 with all rows, and with 32 drawn for each dimension"};
+  if (std::ranges::any_of(result.rows, [](const Json& row) {
+        return row.value("steps", Json()) == "diverged" ||
+               row.value("steps_drawn", Json()) == "diverged";
+      })) {
+    result.notes.push_back(
+        "diverged     a step overshot so far that exp(Kx) is over what float64 holds");
+  }
   o.output.write(std::move(result), log);
 }
 

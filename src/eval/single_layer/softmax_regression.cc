@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "ballast/random.h"
 #include "base/fail.h"
@@ -33,14 +34,15 @@ struct Exponentials {
   double sum = 0;
 };
 
-/// Solves h·x = g for a symmetric positive definite d × d matrix by Cholesky's method.
-Vector solve(Vector h, Vector g) {
+/// Solves h·x = g for a symmetric d × d matrix by Cholesky's method; none if it is not positive
+/// definite.
+std::optional<Vector> solve(Vector h, Vector g) {
   const std::size_t d = g.size();
   for (std::size_t j = 0; j < d; ++j) {
     for (std::size_t i = j; i < d; ++i) {
       double sum = h[i * d + j];
       for (std::size_t k = 0; k < j; ++k) sum -= h[i * d + k] * h[j * d + k];
-      require(i != j || sum > 0, "the steps diverge: draw more rows, or give larger weights w");
+      if (i == j && !(sum > 0)) return std::nullopt;
       h[i * d + j] = i == j ? std::sqrt(sum) : sum / h[j * d + j];
     }
   }
@@ -144,8 +146,12 @@ NewtonPath newton(const SoftmaxRegression& problem, std::size_t rows, double tol
     double largest = 0;
     for (std::size_t c = 0; c < d; ++c) largest = std::max(largest, h[c * d + c]);
     for (std::size_t c = 0; c < d; ++c) h[c * d + c] += 1e-8 * largest;
-    const Vector step = solve(std::move(h), g);
-    for (std::size_t c = 0; c < d; ++c) x[c] -= step[c];
+    const std::optional<Vector> step = solve(std::move(h), g);
+    if (!step) {
+      out.diverged = true;
+      return out;
+    }
+    for (std::size_t c = 0; c < d; ++c) x[c] -= (*step)[c];
   }
 }
 

@@ -26,12 +26,14 @@ struct SoftmaxRegression {
 struct NewtonPath {
   std::vector<std::vector<double>> x;  ///< x_0, x_1, …, the last one first below the tolerance
   std::vector<double> gradient;        ///< norm at each of them
+  /// The matrix of the last x has no finite square root: exp(Ax) grew past what float64 holds.
+  bool diverged = false;
 };
 
 /// Steps x ← x − (Aᵀ D̃ A)⁻¹ g from x = 0. `rows`: how many of A a step draws with replacement, by
 /// their share of D·‖a‖², weighted so that the expectation is Aᵀ D A; 0: all of them. Some tens a
 /// dimension are needed: with few, a step may overshoot. (The paper prints the step with a plus.)
-/// Ends at a gradient norm of `tolerance`, or after `most` steps. Throws Error when it diverges.
+/// Ends at a gradient norm of `tolerance`, after `most` steps, or where it diverges.
 NewtonPath newton(const SoftmaxRegression& problem, std::size_t rows, double tolerance,
                   std::size_t most, std::uint64_t seed);
 

@@ -87,6 +87,16 @@ TEST(Experiments, ClustersShowInTheRadius) {
                  "there is no KV head 7");
 }
 
+TEST(Experiments, NewtonsStepsThatDivergeLeaveTheRest) {
+  const Words words = {"eval", "submodular", "-q", "--synth", "--tokens", "600", "--dim", "8"};
+  const json rows = result_of(words)["results"];
+  EXPECT_TRUE(rows[0]["greedy"].is_number());
+  const json& newton = rows[3];
+  EXPECT_TRUE(newton["steps"].is_number());
+  EXPECT_EQ(newton["steps_drawn"], "diverged");
+  EXPECT_THAT(run_with(words).out, HasSubstr("diverged     a step overshot"));
+}
+
 TEST(Experiments, HeavyTokensGetMostAttention) {
   const json rows = result_of(Words{"eval", "heavy"} + kStream)["results"];
   ASSERT_EQ(rows.size(), 2u);

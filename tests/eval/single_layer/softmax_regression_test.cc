@@ -88,9 +88,18 @@ TEST(SoftmaxRegression, StepsReachTheMinimumThatGradientDescentFinds) {
   }
   EXPECT_EQ(newton(p, 0, 1e9, 5, 0).x.size(), 1u);
   EXPECT_EQ(newton(p, 0, 0, 3, 0).x.size(), 4u);
+  EXPECT_FALSE(newton(p, 0, 0, 3, 0).diverged);
   SoftmaxRegression wrong = problem_of(60, 4, 5, 3);
   wrong.b.pop_back();
   EXPECT_THROW(newton(wrong, 0, 1, 1, 0), Error);
+}
+
+TEST(SoftmaxRegression, APathThatDivergesSaysSo) {
+  SoftmaxRegression p = problem_of(60, 4, 5, 0);
+  p.a[0][0] = 1e4f;  // one step takes exp(Ax) out of float64
+  const NewtonPath path = newton(p, 1, 1e-9, 200, 7);
+  EXPECT_TRUE(path.diverged);
+  EXPECT_EQ(path.x.size(), path.gradient.size());
 }
 
 }  // namespace
