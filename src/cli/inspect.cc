@@ -74,8 +74,8 @@ Json to_json(const KvLayerStats& s) {
 
 void show_norms(TableOutput& out, const LayerNumbers& numbers,
                 const std::vector<KvLayerStats>& stats) {
-  Table table({{"layer", Align::right},
-               {"vectors"},
+  Table table({{"layer", Align::right, true},
+               {"vectors", Align::left, true},
                {"mean norm", Align::right},
                {"sd", Align::right},
                {"max", Align::right}});

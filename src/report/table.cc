@@ -77,6 +77,10 @@ std::size_t display_width(std::string_view text) {
   return width;
 }
 
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  if (!columns_.empty()) columns_[0].names_row = true;
+}
+
 void Table::add(std::vector<std::string> cells) {
   require(cells.size() == columns_.size(), "a row of {} cells in a table of {} columns",
           cells.size(), columns_.size());
@@ -113,7 +117,50 @@ std::size_t Table::width() const {
   return total(all, widths());
 }
 
-std::string Table::part(const std::vector<std::size_t>& shown,
+Table Table::with_one_name() const {
+  const auto joined = [&](const auto& text_of) {
+    std::vector<std::string> out = {""};
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const std::string& text = text_of(c);
+      if (!columns_[c].names_row) {
+        out.push_back(text);
+      } else if (!text.empty()) {
+        out[0] += (out[0].empty() ? "" : ", ") + text;
+      }
+    }
+    return out;
+  };
+  const std::vector<std::string> titles =
+      joined([&](std::size_t c) -> const std::string& { return columns_[c].title; });
+  std::vector<Column> columns = {{titles[0]}};
+  for (const Column& column : columns_) {
+    if (!column.names_row) columns.push_back(column);
+  }
+  Table out(std::move(columns));
+  for (const auto& row : rows_) {
+    out.add(joined([&](std::size_t c) -> const std::string& { return row[c]; }));
+  }
+  out.gaps_ = gaps_;
+  return out;
+}
+
+/// Those with a cell beside their name, and those that have none anywhere; all if there are none.
+std::vector<std::size_t> Table::rows_with_cells(const std::vector<std::size_t>& shown) const {
+  std::vector<std::size_t> all(rows_.size()), out;
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const auto holds = [&](const std::vector<std::string>& row, std::size_t c) {
+    return !columns_[c].names_row && !row[c].empty();
+  };
+  for (std::size_t r : all) {
+    std::size_t here = 0, anywhere = 0;
+    for (std::size_t c : shown) here += holds(rows_[r], c);
+    for (std::size_t c = 0; c < columns_.size(); ++c) anywhere += holds(rows_[r], c);
+    if (here > 0 || anywhere == 0) out.push_back(r);
+  }
+  return out.empty() ? all : out;
+}
+
+std::string Table::part(const std::vector<std::size_t>& rows, const std::vector<std::size_t>& shown,
                         const std::vector<std::size_t>& widths) const {
   std::string out;
   const auto append = [&](const std::vector<std::string>& cells) {
@@ -143,52 +190,68 @@ std::string Table::part(const std::vector<std::size_t>& shown,
   }
   append(titles);
   append(rules);
-  for (std::size_t r = 0; r < rows_.size(); ++r) {
-    if (r > 0 && std::ranges::binary_search(gaps_, r)) out += '\n';
-    append(rows_[r]);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto gap = i == 0 ? gaps_.end() : std::ranges::upper_bound(gaps_, rows[i - 1]);
+    if (gap != gaps_.end() && *gap <= rows[i]) out += '\n';
+    append(rows_[rows[i]]);
   }
   return out;
 }
 
 std::string Table::to_string(std::size_t width) const {
-  std::vector<std::size_t> widths = this->widths(), all(columns_.size());
+  std::vector<std::size_t> widths = this->widths(), all(columns_.size()), rows(rows_.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  if (width == 0 || total(all, widths) <= width) return part(all, widths);
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  if (width == 0 || total(all, widths) <= width) return part(rows, all, widths);
   // The widest text gives way first, but to no less than its longest word.
   std::vector<std::size_t> least = widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     if (columns_[c].align == Align::right) continue;
-    least[c] = std::max(kLeastText, display_width(columns_[c].title));
-    for (const auto& row : rows_) {
-      for (const std::string& word : broken(row[c], 1)) {
+    least[c] = kLeastText;
+    const auto hold_words = [&](const std::string& text) {
+      for (const std::string& word : broken(text, 1)) {
         least[c] = std::max(least[c], display_width(word));
       }
-    }
+    };
+    hold_words(columns_[c].title);
+    for (const auto& row : rows_) hold_words(row[c]);
     least[c] = std::min(least[c], widths[c]);
   }
-  while (total(all, widths) > width) {
-    std::size_t widest = columns_.size();
-    for (std::size_t c : all) {
-      if (widths[c] > least[c] && (widest == columns_.size() || widths[c] > widths[widest])) {
-        widest = c;
+  const auto shrink = [&](const std::vector<std::size_t>& some) {
+    while (total(some, widths) > width) {
+      std::size_t widest = columns_.size();
+      for (std::size_t c : some) {
+        if (widths[c] > least[c] && (widest == columns_.size() || widths[c] > widths[widest])) {
+          widest = c;
+        }
       }
+      if (widest == columns_.size()) return false;
+      --widths[widest];
     }
-    if (widest == columns_.size()) break;
-    --widths[widest];
+    return true;
+  };
+  if (shrink(all)) return part(rows, all, widths);
+  std::vector<std::size_t> names, others;
+  for (std::size_t c : all) (columns_[c].names_row ? names : others).push_back(c);
+  if (names.size() > 1 && !others.empty()) {
+    std::vector<std::size_t> least_part = names;
+    least_part.push_back(
+        *std::ranges::max_element(others, {}, [&](std::size_t c) { return widths[c]; }));
+    if (total(least_part, widths) > width) return with_one_name().to_string(width);
   }
   std::string out;
-  for (std::size_t next = 1; next < columns_.size() || out.empty();) {
-    std::vector<std::size_t> shown = {0};  // names the row in each part
-    while (next < columns_.size()) {
-      shown.push_back(next);
-      if (shown.size() > 2 && total(shown, widths) > width) {
+  for (std::size_t next = 0; next < others.size() || out.empty();) {
+    std::vector<std::size_t> shown = names;
+    while (next < others.size()) {
+      shown.push_back(others[next]);
+      if (shown.size() > names.size() + 1 && total(shown, widths) > width) {
         shown.pop_back();
         break;
       }
       ++next;
     }
     if (!out.empty()) out += '\n';
-    out += part(shown, widths);
+    out += part(rows_with_cells(shown), shown, widths);
   }
   return out;
 }

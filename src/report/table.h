@@ -19,9 +19,10 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::left;  ///< right for numbers
+    bool names_row = false;     ///< tells rows apart, alone or with others; the first one always
   };
 
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  explicit Table(std::vector<Column> columns);
 
   /// A cell with what CSV has in place of its text: a number with as many digits as it needs.
   struct Cell {
@@ -40,8 +41,9 @@ class Table {
   std::size_t rows() const { return rows_.size(); }
 
   /// Heading, rule and rows, each line ending in '\n' and in no blanks. Cells of text are broken,
-  /// then columns continue below, so that lines take at most `width` columns; 0: no limit. Cells of
-  /// over 1,000 columns stand out of their column.
+  /// then columns continue below, so that lines take at most `width` columns; 0: no limit. Each
+  /// part repeats the columns that name the row, in one column where they leave no room, and has
+  /// only rows that have a cell in it. Cells of over 1,000 columns stand out of their column.
   std::string to_string(std::size_t width = 0) const;
   /// The width of its lines without a limit.
   std::size_t width() const;
@@ -51,7 +53,11 @@ class Table {
 
  private:
   std::vector<std::size_t> widths() const;
-  std::string part(const std::vector<std::size_t>& shown,
+  /// The same with all columns that name the row in the first one, commas between.
+  Table with_one_name() const;
+  /// Of a part with these columns.
+  std::vector<std::size_t> rows_with_cells(const std::vector<std::size_t>& shown) const;
+  std::string part(const std::vector<std::size_t>& rows, const std::vector<std::size_t>& shown,
                    const std::vector<std::size_t>& widths) const;
 
   std::vector<Column> columns_;

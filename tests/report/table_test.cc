@@ -98,6 +98,32 @@ TEST(Table, FitsAWidth) {
             "layer        b\n-----  -------\n0      7654321\n");
 }
 
+TEST(Table, EachPartNamesItsRows) {
+  Table table({{"method", Align::left, true},
+               {"prompt", Align::right, true},
+               {"a", Align::right},
+               {"b", Align::right}});
+  table.add({"exact", "64", "1234567", "7654321"});
+  table.add_gap();
+  table.add({"exact", "128", "12345678", ""});
+  table.add({"none", "128", "", ""});
+  EXPECT_EQ(table.to_string(24),
+            "method  prompt         a\n------  ------  --------\n"
+            "exact       64   1234567\n\n"
+            "exact      128  12345678\nnone       128\n\n"
+            "method  prompt        b\n------  ------  -------\n"
+            "exact       64  7654321\n\n"
+            "none       128\n");
+  // No room for both and a number: one column names the row.
+  EXPECT_EQ(table.to_string(22),
+            "method,              a\nprompt\n------------  --------\n"
+            "exact, 64      1234567\n\n"
+            "exact, 128    12345678\nnone, 128\n\n"
+            "method,             b\nprompt\n------------  -------\n"
+            "exact, 64     7654321\n\n"
+            "none, 128\n");
+}
+
 TEST(Table, AsCsvAndMarkdown) {
   Table table({{"name"}, {"n", Align::right}});
   table.add({"a,b \"c\"", "1"});
