@@ -93,22 +93,24 @@ void run_speed(const Task& t) {
   }
   t.print_model();
   t.o.output.say(to_text(machine) + "\n\n");
-  t.o.output.show(speed_table(rows, peer ? &*peer : nullptr));
+  const Json results = to_json(std::span<const SpeedRow>(rows), peer ? &*peer : nullptr);
+  t.o.output.show(speed_table(rows, peer ? &*peer : nullptr),
+                  peer ? with_peer(results, *peer) : results);
   t.o.output.say(fmt::format(
-      "\nfirst token  time for the prompt; / floor: against its multiply-adds at the machine's "
-      "peak\n"
+      "\nfirst token  time for the prompt; prompt / floor: against its multiply-adds at the "
+      "machine's peak\n"
       "summarise    the method's work at the end of the prompt\n"
-      "a token      mean of {} after the prompt, {}; / floor: against reading weights and cache "
-      "once\n",
+      "a token      mean of {} after the prompt, {}; decode / floor: against reading weights and "
+      "cache once\n",
       s.generate,
       s.batch == 1 ? "one sequence" : fmt::format("each of {} sequences a token", s.batch)));
-  if (peer) t.o.output.say("prompt, decode  times as fast as " + peer->name + "\n");
+  if (peer) t.o.output.say("prompt speed, decode speed  times as fast as " + peer->name + "\n");
   if (t.o.repeat > 1) {
     t.o.output.say(fmt::format("times are the least of {} runs, in turns\n", t.o.repeat));
   }
   Json json = t.head("speed");
   json["machine"] = to_json(machine);
-  json["results"] = to_json(std::span<const SpeedRow>(rows), peer ? &*peer : nullptr);
+  json["results"] = results;
   if (peer) json["peer"] = to_json(*peer);
   t.o.output.finish(json);
 }
@@ -130,16 +132,17 @@ void run_throughput(const Task& t) {
   }
   t.print_model();
   t.o.output.say(fmt::format("{} tokens generated a sequence\n\n", s.generate));
-  t.o.output.show(throughput_table(rows));
+  const Json results = to_json(std::span<const ThroughputRow>(rows));
+  t.o.output.show(throughput_table(rows), results);
   t.o.output.say(
       "\nmemory    for weights, caches and scratch\n"
       "batch     the most sequences that fit, continued together; (limit): more would fit\n"
       "prompts   ~: one was read, and its time counts for each of the batch\n"
-      "decode/s  generated tokens / decode; with prompts: / (prompts + decode)\n"
-      "ratio     of it, against the first method\n");
+      "tokens/s  generated tokens / (prompts + decode); decode tokens/s: / decode\n"
+      "ratio     of tokens/s, against the first method; decode ratio: of decode tokens/s\n");
   Json json = t.head("throughput");
   json["memory"] = s.memory;
-  json["results"] = to_json(std::span<const ThroughputRow>(rows));
+  json["results"] = results;
   t.o.output.finish(json);
 }
 
@@ -160,9 +163,10 @@ void run_scale(const Task& t) {
   }
   t.print_model();
   t.o.output.say("\n");
-  t.o.output.show(scale_table(rows));
+  const Json results = to_json(std::span<const ScaleRow>(rows));
+  t.o.output.show(scale_table(rows), results);
   Json json = t.head("scale");
-  json["results"] = to_json(std::span<const ScaleRow>(rows));
+  json["results"] = results;
   t.o.output.finish(json);
   if (t.o.plot.empty()) return;
   const std::filesystem::path plot = t.o.plot;
@@ -186,7 +190,8 @@ void run_serve(const Task& t) {
   const std::vector<ServeRow> rows = measure_serve(t.model, s);
   t.print_model();
   t.o.output.say("\n");
-  t.o.output.show(serve_table(rows));
+  const Json results = to_json(std::span<const ServeRow>(rows));
+  t.o.output.show(serve_table(rows), results);
   t.o.output.say(
       fmt::format("\nfirst token  from the request on, median and 95th percentile of the streams\n"
                   "a token      median of the time between two of one stream\n"
@@ -195,7 +200,7 @@ void run_serve(const Task& t) {
                   "memory       the most that the process held: weights, caches, clients\n",
                   s.generate));
   Json json = t.head("serve");
-  json["results"] = to_json(std::span<const ServeRow>(rows));
+  json["results"] = results;
   t.o.output.finish(json);
 }
 

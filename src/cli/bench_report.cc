@@ -28,6 +28,19 @@ double decode_ratio(const SpeedRow& row, const PeerRow& peer) {
   return row.decode_rate() * peer.token_seconds();
 }
 
+/// The first method's row of the same memory and prompt, which ratios compare with.
+const ThroughputRow& first_method(std::span<const ThroughputRow> rows, std::size_t i) {
+  while (i > 0 && rows[i - 1].prompt == rows[i].prompt && rows[i - 1].memory == rows[i].memory) --i;
+  return rows[i];
+}
+
+/// Null where one of them does not fit.
+Json rate_ratio(double rate, double first) {
+  return rate > 0 && first > 0 ? Json(rate / first) : Json();
+}
+
+std::string times(const Json& ratio) { return ratio.is_null() ? "" : times(ratio.get<double>()); }
+
 void add_peer(Table& table, const Peer& peer) {
   table.add_gap();
   for (const PeerRow& row : peer.rows) {
@@ -70,30 +83,38 @@ Json to_json(const Machine& m) {
 }
 
 Table speed_table(std::span<const SpeedRow> rows, const Peer* peer) {
-  Table table({{"method"},
-               {"prompt", Align::right},
-               {"first token", Align::right},
-               {"tokens/s", Align::right},
-               {"/ floor", Align::right},
-               {"summarise", Align::right},
-               {"a token", Align::right},
-               {"tokens/s", Align::right},
-               {"/ floor", Align::right},
-               {"cache", Align::right},
-               {"peak memory", Align::right},
-               {peer == nullptr ? "" : "prompt", Align::right},
-               {peer == nullptr ? "" : "decode", Align::right}});
+  std::vector<Table::Column> columns = {
+      {"method", Align::left, true},    {"prompt", Align::right, true},
+      {"first token", Align::right},    {"prompt tokens/s", Align::right},
+      {"prompt / floor", Align::right}, {"summarise", Align::right},
+      {"a token", Align::right},        {"decode tokens/s", Align::right},
+      {"decode / floor", Align::right}, {"cache", Align::right},
+      {"peak memory", Align::right}};
+  if (peer != nullptr) {
+    columns.push_back({"prompt speed", Align::right});
+    columns.push_back({"decode speed", Align::right});
+  }
+  Table table(std::move(columns));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const SpeedRow& r = rows[i];
     gap(table, rows, i, &SpeedRow::method);
-    const PeerRow* other = peer == nullptr ? nullptr : peer->find(r.prompt);
-    table.add({r.method, format_count(r.prompt), format_seconds(r.prompt_seconds),
-               format_number(r.prompt_rate()), times(r.prompt_seconds / r.prompt_floor),
-               format_seconds(r.compress_seconds), format_seconds(r.token_seconds()),
-               format_number(r.decode_rate()), times(r.decode_seconds / r.decode_floor),
-               bytes_text(r.cache_bytes), bytes_text(r.peak_memory),
-               other == nullptr ? "" : times(prompt_ratio(r, *other)),
-               other == nullptr ? "" : times(decode_ratio(r, *other))});
+    std::vector<std::string> cells = {r.method,
+                                      format_count(r.prompt),
+                                      format_seconds(r.prompt_seconds),
+                                      format_number(r.prompt_rate()),
+                                      times(r.prompt_seconds / r.prompt_floor),
+                                      format_seconds(r.compress_seconds),
+                                      format_seconds(r.token_seconds()),
+                                      format_number(r.decode_rate()),
+                                      times(r.decode_seconds / r.decode_floor),
+                                      bytes_text(r.cache_bytes),
+                                      bytes_text(r.peak_memory)};
+    if (peer != nullptr) {
+      const PeerRow* other = peer->find(r.prompt);
+      cells.push_back(other == nullptr ? "" : times(prompt_ratio(r, *other)));
+      cells.push_back(other == nullptr ? "" : times(decode_ratio(r, *other)));
+    }
+    table.add(std::move(cells));
   }
   if (peer != nullptr) add_peer(table, *peer);
   return table;
@@ -141,26 +162,36 @@ Json to_json(const Peer& peer) {
   return {{"name", peer.name}, {"results", std::move(rows)}};
 }
 
+Json with_peer(Json rows, const Peer& peer) {
+  for (const PeerRow& r : peer.rows) {
+    rows.push_back({{"method", peer.name},
+                    {"prompt", r.prompt},
+                    {"generated", r.generated},
+                    {"prompt_seconds", r.prompt_seconds},
+                    {"prompt_tokens_per_second", static_cast<double>(r.prompt) / r.prompt_seconds},
+                    {"decode_seconds", r.decode_seconds},
+                    {"decode_seconds_per_token", r.token_seconds()},
+                    {"decode_tokens_per_second", 1 / r.token_seconds()}});
+  }
+  return rows;
+}
+
 Table throughput_table(std::span<const ThroughputRow> rows) {
-  Table table({{"memory", Align::right},
-               {"prompt", Align::right},
-               {"method"},
+  Table table({{"memory", Align::right, true},
+               {"prompt", Align::right, true},
+               {"method", Align::left, true},
                {"cache", Align::right},
                {"batch", Align::right},
                {"prompts", Align::right},
                {"decode", Align::right},
-               {"decode/s", Align::right},
-               {"ratio", Align::right},
-               {"with prompts/s", Align::right},
+               {"decode tokens/s", Align::right},
+               {"decode ratio", Align::right},
+               {"tokens/s", Align::right},
                {"ratio", Align::right}});
-  double decode = 0, all = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ThroughputRow& r = rows[i];
-    if (i == 0 || rows[i - 1].prompt != r.prompt || rows[i - 1].memory != r.memory) {
-      if (i > 0) table.add_gap();
-      decode = r.decode_rate();
-      all = r.rate();
-    }
+    const ThroughputRow& first = first_method(rows, i);
+    if (i > 0 && &first == &r) table.add_gap();
     const std::string memory = bytes_text(r.memory);
     if (r.batch == 0) {
       table.add({memory, format_count(r.prompt), r.method, bytes_text(r.sequence_bytes),
@@ -171,15 +202,17 @@ Table throughput_table(std::span<const ThroughputRow> rows) {
                format_count(r.batch) + (r.capped ? " (limit)" : ""),
                (r.extrapolated() ? "~" : "") + format_seconds(r.prompt_seconds),
                format_seconds(r.decode_seconds), format_number(r.decode_rate()),
-               decode > 0 ? times(r.decode_rate() / decode) : "", format_number(r.rate()),
-               all > 0 ? times(r.rate() / all) : ""});
+               times(rate_ratio(r.decode_rate(), first.decode_rate())), format_number(r.rate()),
+               times(rate_ratio(r.rate(), first.rate()))});
   }
   return table;
 }
 
 Json to_json(std::span<const ThroughputRow> rows) {
   Json out = Json::array();
-  for (const ThroughputRow& r : rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ThroughputRow& r = rows[i];
+    const ThroughputRow& first = first_method(rows, i);
     out.push_back({{"memory", r.memory},
                    {"method", r.method},
                    {"prompt", r.prompt},
@@ -194,14 +227,16 @@ Json to_json(std::span<const ThroughputRow> rows) {
                    {"capped", r.capped},
                    {"decode_seconds", r.decode_seconds},
                    {"decode_tokens_per_second", r.decode_rate()},
-                   {"tokens_per_second", r.rate()}});
+                   {"decode_ratio", rate_ratio(r.decode_rate(), first.decode_rate())},
+                   {"tokens_per_second", r.rate()},
+                   {"ratio", rate_ratio(r.rate(), first.rate())}});
   }
   return out;
 }
 
 Table scale_table(std::span<const ScaleRow> rows) {
-  Table table({{"method"},
-               {"tokens", Align::right},
+  Table table({{"method", Align::left, true},
+               {"tokens", Align::right, true},
                {"prompt tokens/s", Align::right},
                {"a token", Align::right},
                {"entries", Align::right},

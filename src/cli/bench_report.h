@@ -21,6 +21,8 @@ Json to_json(const Machine& machine);
 Table speed_table(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(std::span<const SpeedRow> rows, const Peer* peer);
 Json to_json(const Peer& peer);
+/// The JSON of speed measurements with the peer's rows behind, its name being the method.
+Json with_peer(Json rows, const Peer& peer);
 
 Table throughput_table(std::span<const ThroughputRow> rows);
 Json to_json(std::span<const ThroughputRow> rows);

@@ -65,9 +65,9 @@ std::vector<ServeRow> measure_serve(const Model& model, const ServeBench& bench)
 }
 
 Table serve_table(std::span<const ServeRow> rows) {
-  Table table({{"method"},
-               {"prompt", Align::right},
-               {"streams", Align::right},
+  Table table({{"method", Align::left, true},
+               {"prompt", Align::right, true},
+               {"streams", Align::right, true},
                {"first token", Align::right},
                {"p95", Align::right},
                {"a token", Align::right},

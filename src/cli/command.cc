@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "report/result.h"
 #include "report/terminal.h"
 
 namespace ballast::cli {
@@ -119,9 +120,15 @@ void TableOutput::say(std::string_view text) const {
   if (this->text()) print(wrap_lines(text, terminal_width()));
 }
 
-void TableOutput::show(const Table& table) {
+void TableOutput::show(const Table& table) { show_beside(table, table.to_csv()); }
+
+void TableOutput::show(const Table& table, const Json& rows) {
+  show_beside(table, rows_to_csv(rows));
+}
+
+void TableOutput::show_beside(const Table& table, const std::string& csv) {
   if (text()) print(table.to_string(terminal_width()));
-  csv_text_ += (csv_text_.empty() ? "" : "\n") + table.to_csv();
+  csv_text_ += (csv_text_.empty() ? "" : "\n") + csv;
   markdown_text_ += (markdown_text_.empty() ? "" : "\n") + table.to_markdown();
 }
 

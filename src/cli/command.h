@@ -134,10 +134,14 @@ class TableOutput {
   /// tables alone.
   void say(std::string_view text) const;
   void show(const Table& table);
+  /// `rows`: an array of objects, of which CSV has every key.
+  void show(const Table& table, const Json& rows);
   /// Writes the formats that are wanted; in CSV and Markdown a blank line parts tables.
   void finish(const Json& json);
 
  private:
+  void show_beside(const Table& table, const std::string& csv);
+
   JsonOption json_;
   FormatOption csv_{"--csv", "CSV"};
   FormatOption markdown_{"--markdown", "Markdown"};

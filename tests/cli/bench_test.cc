@@ -1,5 +1,6 @@
 // ballast bench on a tiny random model: what it reports, not how fast that is.
 #include <filesystem>
+#include <sstream>
 
 #include "ballast/engine/model.h"
 #include "cli/bench_report.h"
@@ -121,8 +122,39 @@ TEST(Bench, ShowsATableAndLeavesNoModelBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
   EXPECT_THAT(said.err, Not(HasSubstr("wrote")));
   const Said csv = bench({"--prompt", "32", "--generate", "2", "--csv"});
-  EXPECT_THAT(csv.out, testing::StartsWith("method,prompt,first token,"));
+  EXPECT_THAT(csv.out, testing::StartsWith("method,prompt,generated,batch,prompt_seconds,"));
   EXPECT_EQ(std::ranges::count(csv.out, '\n'), 3) << csv.out;  // two methods
+}
+
+TEST(Bench, CsvHasPlainNumbersUnderDifferentKeys) {
+  const auto head = [](const Words& words, const std::string& numbers) {
+    const std::string out =
+        bench(words + Words{"--generate", "2", "--methods", "exact", "--csv"}).out;
+    EXPECT_THAT(out, testing::ContainsRegex("\nexact," + numbers + "(,[-+.e0-9]*)*\n")) << out;
+    std::vector<std::string> keys;
+    std::istringstream line(out.substr(0, out.find('\n')));
+    for (std::string key; std::getline(line, key, ',');) {
+      EXPECT_THAT(keys, testing::Not(testing::Contains(key)));
+      EXPECT_NE(key, "");
+      keys.push_back(key);
+    }
+    return keys;
+  };
+  EXPECT_THAT(head({"--prompt", "1024"}, "1024,2,1"), testing::Contains("decode_over_floor"));
+  EXPECT_THAT(head({"--scale", "1k..1k"}, "1024"), testing::Contains("entries"));
+  EXPECT_THAT(head({"--serve", "--prompt", "1024", "--streams", "1"}, "1024,1"),
+              testing::Contains("token_median"));
+}
+
+TEST(Bench, EachPartOfANarrowTableNamesItsRows) {
+  test::columns = "80";
+  const Said said = bench({"--prompt", "32,64", "--generate", "1", "--methods", "exact"});
+  const Said memory =
+      bench({"--memory", "64M", "--prompt", "32", "--generate", "1", "--methods", "exact"});
+  test::columns = "200";
+  EXPECT_THAT(said.out, HasSubstr("\n\nmethod  prompt  decode tokens/s  decode / floor"));
+  EXPECT_THAT(said.out, HasSubstr("\n\nmethod  prompt  first token  prompt tokens/s  prompt / fl"));
+  EXPECT_THAT(memory.out, HasSubstr("\n\n  memory  prompt  method  decode tokens/s  decode r"));
 }
 
 TEST(Bench, RunsAsOnAProcessorWithoutAvx512) {

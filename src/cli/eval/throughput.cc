@@ -59,14 +59,18 @@ Json measure(const Options& o, const Model& model, const Variant& variant, std::
 }
 
 Result describe(const Options& o, std::vector<Json> rows) {
-  double first = 0;
-  std::size_t prompt = 0;
-  for (Json& row : rows) {
-    const double rate = row["tokens_per_second"].get<double>();
-    if (row["prompt"].get<std::size_t>() != prompt) first = rate;
-    prompt = row["prompt"].get<std::size_t>();
-    row["ratio"] = first > 0 ? Json(rate / first) : Json();
-  }
+  const auto compare = [&](const char* rate, const char* ratio) {
+    double first = 0;
+    std::size_t prompt = 0;
+    for (Json& row : rows) {
+      const double x = row[rate].get<double>();
+      if (row["prompt"].get<std::size_t>() != prompt) first = x;
+      prompt = row["prompt"].get<std::size_t>();
+      row[ratio] = first > 0 ? Json(x / first) : Json();
+    }
+  };
+  compare("tokens_per_second", "ratio");
+  compare("decode_tokens_per_second", "decode_ratio");
   Result r;
   r.experiment = "throughput";
   r.title =
