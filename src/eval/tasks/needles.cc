@@ -23,6 +23,7 @@ Json place(std::size_t tokens, double depth) { return {{"length", tokens}, {"dep
 
 Haystack::Haystack(const Tokenizer& tokenizer) : tokenizer_(&tokenizer), repeats_whole_(true) {
   for (std::string_view sentence : kNoise) add(sentence);
+  check();
 }
 
 Haystack::Haystack(const Tokenizer& tokenizer, const fs::path& path) : tokenizer_(&tokenizer) {
@@ -55,12 +56,20 @@ Haystack::Haystack(const Tokenizer& tokenizer, const fs::path& path) : tokenizer
       begin = end + (end < text.size() && (text[end] == ' ' || text[end] == '\n'));
     }
   }
-  require(!sentences_.empty(), "{}: no text in it", path.string());
+  require(found_text_, "{}: no text in it", path.string());
+  check();
+}
+
+void Haystack::check() const {
+  require(!sentences_.empty(), ErrorCode::bad_file,
+          "{}: the tokenizer makes no tokens of the haystack's sentences",
+          tokenizer_->vocabulary().source);
 }
 
 void Haystack::add(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return;
+  found_text_ = true;
   text = text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
   Sentence sentence{std::string(text), 0};
   sentence.tokens =

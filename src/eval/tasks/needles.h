@@ -16,10 +16,11 @@ namespace ballast {
 /// A haystack of sentences, repeated as often as needed.
 class Haystack {
  public:
-  /// The few sentences that the passkey test and RULER's first needle use.
+  /// The few sentences that the passkey test and RULER's first needle use. Throws Error that names
+  /// the tokenizer's file if it makes no tokens of them.
   explicit Haystack(const Tokenizer& tokenizer);
   /// The sentences of all .txt files of a folder, in order of their names; or of one file. Throws
-  /// Error when there is none.
+  /// Error when there is none, or no tokens of them.
   Haystack(const Tokenizer& tokenizer, const std::filesystem::path& path);
 
   /// At most `tokens` tokens of sentences, from a start that `seed` selects, with `hidden[i]`
@@ -35,9 +36,11 @@ class Haystack {
     std::size_t tokens = 0;
   };
   void add(std::string_view text);
+  void check() const;
 
   const Tokenizer* tokenizer_;
   std::vector<Sentence> sentences_;
+  bool found_text_ = false;
   bool repeats_whole_ = false;  ///< always begins with the first sentence
 };
 

@@ -6,6 +6,7 @@
 
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
+#include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/tokenizer_json.h"
 
 namespace ballast {
@@ -107,9 +108,45 @@ TEST(Needles, AHaystackOfFilesIsCutAtSentences) {
       "words"));
   ASSERT_EQ(words.encode(" \u2581", {.add_special = false}).size(), 0u);
   write_text(dir / "empty.txt", "\u2581\n\u2581\n");
-  EXPECT_THAT(error_of([&] { Haystack(words, dir / "empty.txt"); }), HasSubstr("no text"));
+  EXPECT_THAT(error_of([&] { Haystack(words, dir / "empty.txt"); }),
+              HasSubstr("words: the tokenizer makes no tokens"));
   const TempDir empty;
   EXPECT_THAT(error_of([&] { Haystack(tokenizer(), empty.path()); }), HasSubstr(".txt files"));
+}
+
+/// Its rules of normalisation make nothing of each letter, mark and blank.
+Tokenizer deaf_tokenizer() {
+  std::vector<std::uint32_t> units(1024);
+  units[0] = 256 << 10;
+  units[256] = 0xff;
+  for (std::uint32_t c = ' '; c < 127; ++c) {
+    units[256 ^ c] = c | 1 << 8 | (256 ^ c ^ 512) << 10;
+  }
+  units[512] = 1u << 31;
+  const auto size = static_cast<std::uint32_t>(units.size() * sizeof(std::uint32_t));
+  SentencePieceParts parts;
+  parts.pieces = {"<unk>", "\u2581", "a"};
+  parts.scores = {0, -2, -3};
+  parts.types = {TokenType::unknown, TokenType::normal, TokenType::normal};
+  parts.add_space_prefix = false;
+  parts.character_map.assign(reinterpret_cast<const char*>(&size), sizeof(size));
+  parts.character_map.append(reinterpret_cast<const char*>(units.data()), size).push_back('\0');
+  const std::string model = serialize(parts);
+  Vocabulary vocabulary = SentencePieceModel(model, "deaf.model").vocabulary();
+  vocabulary.kind = Vocabulary::Kind::library;
+  vocabulary.sentencepiece_model = model;
+  vocabulary.source = "deaf.model";
+  return Tokenizer(std::move(vocabulary));
+}
+
+TEST(Needles, ATokenizerThatMakesNoTokensOfSentencesIsNamed) {
+  const Tokenizer deaf = deaf_tokenizer();
+  ASSERT_EQ(deaf.encode("The grass is green.", {.add_special = false}).size(), 0u);
+  EXPECT_THAT(error_of([&] { Haystack hay(deaf); }),
+              StartsWith("deaf.model: the tokenizer makes no"));
+  const TempDir dir;
+  write_text(dir / "hay.txt", "Some text.");
+  EXPECT_THAT(error_of([&] { Haystack(deaf, dir / "hay.txt"); }), StartsWith("deaf.model: "));
 }
 
 TEST(Needles, TooFewTokensAreNamed) {
