@@ -52,7 +52,7 @@ std::vector<std::string> questions_of(const Options& o) {
       const std::size_t end = std::min(text.find('\n', begin), text.size());
       std::string line = text.substr(begin, end - begin);
       if (line.ends_with('\r')) line.pop_back();
-      if (!line.empty()) all.push_back(std::move(line));
+      if (line.find_first_not_of(" \t\r") != std::string::npos) all.push_back(std::move(line));
       begin = end + 1;
     }
     require(!all.empty(), "{}: no questions", o.questions_file);

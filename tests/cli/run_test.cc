@@ -139,7 +139,7 @@ TEST_F(RunModel, QuestionsShareOneCompressedContext) {
       ASSERT_EQ(both.size(), 2u);
       EXPECT_EQ(both.at(0), one.at(0)) << method << " " << protocol;
       EXPECT_EQ(both.at(1), two.at(0)) << method << " " << protocol;
-      write_text(dir_ / "questions", "Who?\n\nWhere is it?\r\n");
+      write_text(dir_ / "questions", "Who?\n\n \t \r\nWhere is it?\r\n");
       EXPECT_EQ(answers(base + Words{"--questions", path("questions")}), both);
     }
   }
@@ -264,7 +264,7 @@ TEST_F(RunModel, RefusesWhatItCannotDo) {
   expect_refusal(run({"--context", path("context")}, ""), "an empty question");
   write_text(dir_ / "empty", "");
   expect_refusal(run({"--context", path("empty"), "--question", "x"}), "the context is empty");
-  write_text(dir_ / "none", "\n\n");
+  write_text(dir_ / "none", "\n \n   \r\n");
   expect_refusal(run({"--questions", path("none")}), "no questions");
   expect_refusal(run({"x", "-n", "many"}), "--max-tokens", 2);
   expect_refusal(run({"x", "-n", "-3"}), "--max-tokens: -3 is not a whole number from 0", 2);
