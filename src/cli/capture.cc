@@ -155,7 +155,7 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
       ->type_name("FILE");
   app->add_option("--layers", o.layers, "Only these layers, such as 0,2,5-7")->type_name("LIST");
   app->add_option("--tokens", o.tokens, "Only the first N tokens of the text")->type_name("N");
-  app->add_option("--dtype", o.type, "f32, bf16 or f16")->capture_default_str()->type_name("TYPE");
+  add_float_type(*app, o.type);
   app->add_option("--scores", o.score,
                   "What a second reading of the text scores tokens by, for the method replay: max, "
                   "plain, rms, mean; none: the text is read once")

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ballast/error.h"
+#include "ballast/storage.h"
 #include "base/fail.h"
 #include "report/result.h"
 #include "report/terminal.h"
@@ -162,6 +164,23 @@ void add_synth_options(CLI::App& app, SynthOptions& o, const std::string& group)
       "Plant a needle there, 0 to 1 of the text: a key that the last query of the last head "
       "matches; "
       "-1: none");
+}
+
+void add_float_type(CLI::App& app, std::string& type) {
+  const auto own_name = [](std::string& given) {
+    try {
+      const StorageType type = parse_storage_type(given);
+      for (const StorageType known : {StorageType::f32, StorageType::bf16, StorageType::f16}) {
+        if (type == known) given = to_string(type);
+      }
+    } catch (const Error&) {  // parse_float_type() refuses it
+    }
+    return std::string();
+  };
+  app.add_option("--dtype", type, "f32, bf16 or f16")
+      ->transform(CLI::Validator(own_name, ""))
+      ->capture_default_str()
+      ->type_name("TYPE");
 }
 
 TensorType parse_float_type(std::string_view name) {

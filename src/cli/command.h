@@ -158,7 +158,10 @@ void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& 
 /// "0,2,5-7" as numbers, ascending. Throws Error; `what` names the option.
 std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what);
 
-/// "f32", "bf16" or "f16", the types of written tensors. Throws Error.
+/// --dtype, the type of written tensors; what --cache-type understands of other programs' names
+/// (fp16, Float32) becomes our own.
+void add_float_type(CLI::App& app, std::string& type);
+/// "f32", "bf16" or "f16". Throws Error.
 TensorType parse_float_type(std::string_view name);
 
 /// "exact,balancekv:rate=0.25,block=128;h2o" and repeated options: every method string given.

@@ -82,9 +82,7 @@ void add_synth(CLI::App& parent, std::function<void()>& task) {
       ->type_name("FILE");
   add_synth_options(*app, options->synth, "Options");
   app->add_option("--seed", options->synth.seed, "Seed")->capture_default_str();
-  app->add_option("--dtype", options->type, "f32, bf16 or f16")
-      ->capture_default_str()
-      ->type_name("TYPE");
+  add_float_type(*app, options->type);
   app->add_flag("--index", options->index,
                 "The instance of BalanceKV's lower bound (Theorem 3.2) instead: --tokens, --dim, "
                 "--key-norm (the radius) and --seed count");

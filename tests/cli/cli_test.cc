@@ -158,12 +158,16 @@ TEST_F(Cli, SameSeedSameBytes) {
   EXPECT_EQ(made("b", {"--seed", "3", "--threads", "1"}), first);
   EXPECT_NE(made("c", {"--seed", "4"}), first);
   EXPECT_LT(made("d", {"--dtype", "bf16"}).size(), first.size());
+  EXPECT_EQ(made("e", {"--dtype", "BFloat16"}), made("d", {"--dtype", "bf16"}));
+  EXPECT_EQ(made("e", {"--dtype", "fp16"}), made("d", {"--dtype", "f16"}));
+  EXPECT_EQ(made("e", {"--dtype", "Float32", "--seed", "3"}), first);
 }
 
 TEST_F(Cli, SynthRefusesWhatCannotBe) {
   expect_refusal(run({"synth", "-o", path("x"), "--tokens", "0"}), "synth: 0 tokens");
   expect_refusal(run({"synth", "-o", path("x"), "--heads", "3"}), "3 query heads for 2 KV heads");
   expect_refusal(run({"synth", "-o", path("x"), "--dtype", "f8"}), "unknown type 'f8'");
+  expect_refusal(run({"synth", "-o", path("x"), "--dtype", "q8_0"}), "unknown type 'q8_0'");
   expect_refusal(run({"synth", "-o", path("no/such/folder"), "--tokens", "9"}),
                  "cannot create: No such file or directory");
   EXPECT_FALSE(std::filesystem::exists(path("x")));
