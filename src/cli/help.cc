@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "ballast/error.h"
 #include "ballast/method.h"
@@ -60,10 +61,13 @@ constexpr std::array kHints = {
          "attention always goes block by block; there is nothing to switch on"},
     Hint{"-fa", "attention always goes block by block; there is nothing to switch on"},
     Hint{"--cache-type-k", "did you mean --key-type?"},
+    Hint{"-ctk", "did you mean --key-type?"},
     Hint{"--cache-type-v", "did you mean --value-type?"},
+    Hint{"-ctv", "did you mean --value-type?"},
     Hint{"--kv-cache-dtype", "did you mean --cache-type?"},
     Hint{"--n-gpu-layers", "models run on the processor"},
     Hint{"--gpu-layers", "models run on the processor"},
+    Hint{"-ngl", "models run on the processor"},
     Hint{"--interactive", "ballast chat is a conversation"},
     Hint{"--conversation", "ballast chat is a conversation"},
 };
@@ -244,6 +248,29 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
     return "unexpected argument '" + extra[0] + "'" + about_argument(at) + help;
   }
   return plain_message(error.what()) + help;
+}
+
+std::string misread_option(const CLI::App& app, std::span<const std::string> words) {
+  const CLI::App* at = &app;
+  bool value = false;  // of the option before
+  for (const std::string& word : words) {
+    if (std::exchange(value, false)) continue;
+    if (word == "--") break;
+    if (!word.starts_with('-')) {
+      const auto named =
+          at->get_subcommands([&](const CLI::App* command) { return command->check_name(word); });
+      if (!named.empty()) at = named[0];
+      continue;
+    }
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") && name.size() > 2 &&
+        std::ranges::any_of(kHints, [&](const Hint& hint) { return name == hint.name; })) {
+      return unknown_option(at, word) + "; see " + full_name(at) + " --help";
+    }
+    const CLI::Option* option = at->get_option_no_throw(word);
+    value = option != nullptr && option->get_items_expected_min() > 0;
+  }
+  return "";
 }
 
 namespace {

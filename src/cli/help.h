@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ const CLI::App* selected_command(const CLI::App* app);
 std::string full_name(const CLI::App* app);
 /// What is wrong with the command line, what was meant, and where the help is.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+/// The error for the first word that is an option of another program and that the parser would take
+/// for a short one with its value (-ngl for -n gl); empty if there is none.
+std::string misread_option(const CLI::App& app, std::span<const std::string> words);
 
 /// A whole number from `low` to `high`.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);

@@ -120,6 +120,9 @@ int run(int argc, char** argv) {
   for (AddCommand add : commands()) add(app, task);
   add_threads(app, threads);
   finish_options(app);
+  if (const std::string misread = misread_option(app, words); !misread.empty()) {
+    return complain(misread, kWrongUsage);
+  }
   try {
     app.parse(
         std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 wants the last first

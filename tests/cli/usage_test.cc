@@ -300,6 +300,12 @@ TEST_F(Usage, SaysWhatOtherProgramsWordsMean) {
   refused({"--ctx_size", "9"}, "--cache bounds their memory");
   refused({"--dtype", "f16"}, "did you mean --cache-type?");
   refused({"--flash-attn"}, "nothing to switch on");
+  refused({"-fa"}, "unknown option -fa; attention always goes block by block");
+  refused({"-ngl", "99"}, "unknown option -ngl; models run on the processor");
+  refused({"-ngl=99"}, "unknown option -ngl; models run on the processor");
+  refused({"-ctk", "q8_0"}, "unknown option -ctk; did you mean --key-type?");
+  refused({"-ctv", "q8_0"}, "unknown option -ctv; did you mean --value-type?");
+  EXPECT_EQ(run({"run", "-qm", kModel, "x", "-n1", "--stop", "-ngl"}).exit_code, 0);
   refused({"y"}, "unexpected argument 'y'; several words need quotes");
   expect_refusal(run({"run", "mini", "hi"}),
                  "unexpected argument 'hi'; the model needs -m: ballast run -m MODEL;", 2);
