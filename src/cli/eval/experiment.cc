@@ -232,6 +232,17 @@ SampleRun::SampleRun(SampleFlags& flags)
   flags_.output.open();
 }
 
+void SampleRun::check_lengths(std::span<const std::size_t> lengths) const {
+  if (flags_.ask.longest != 0 || flags_.ask.positions == Positions::rolling) return;
+  const std::size_t positions = model_.model.config().max_positions;
+  for (const std::size_t length : lengths) {
+    require(length <= positions,
+            "--lengths {0}: the model has {1} positions; give at most {1}, or --longest {1} to "
+            "leave out the middle of longer prompts",
+            length, positions);
+  }
+}
+
 Json SampleRun::kept_of(std::size_t shown, const Scorer& scorer) const {
   const Sample& sample = samples_[shown];
   const CacheShape shape = model_.model.cache_shape();

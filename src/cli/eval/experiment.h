@@ -106,6 +106,9 @@ class SampleRun {
   const std::vector<Variant>& variants() const { return variants_; }
   std::vector<Variant>& variants() { return variants_; }
 
+  /// Throws Error that names --lengths if the model has no positions for one and --longest does
+  /// not say that its middle may be left out.
+  void check_lengths(std::span<const std::size_t> lengths) const;
   /// Runs all samples (the first --limit of each group) and makes the table. `samples` and
   /// `answers` return those that ran, if not null.
   Result run(const SampleExperiment& experiment, std::vector<Sample> samples, const Scorer& scorer);

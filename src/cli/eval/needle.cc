@@ -98,6 +98,7 @@ void run(Options& o) {
   const Tokenizer& tokenizer = run.model().tokenizer;
   std::vector<std::size_t> lengths = o.lengths;
   if (lengths.empty()) lengths = standard_lengths(run.model().model.config().max_positions);
+  run.check_lengths(lengths);
   const std::vector<double> depths = depths_of(o);
   const Haystack haystack =
       o.haystack.empty() ? Haystack(tokenizer) : Haystack(tokenizer, o.haystack);
@@ -106,17 +107,25 @@ void run(Options& o) {
   // Lengths include the answer and the chat template.
   const std::size_t beside = 16 + (o.flags.ask.raw ? 0 : template_tokens(tokenizer));
   for (std::size_t length : lengths) {
+    std::size_t least = 0;  // of all questions, which differ in a few tokens
     for (double depth : depths) {
       for (std::size_t i = 0; i < o.repeat; ++i) {
         // Each question hides its own needle.
         const std::uint64_t seed = o.flags.variants.seed * 1000003 + samples.size();
         const std::size_t room = length - std::min(length, beside);
-        samples.push_back(o.passkey ? passkey_sample(haystack, room, depth, seed)
-                                    : needle_sample(haystack, room, depth, o.needles, seed));
+        try {
+          samples.push_back(o.passkey ? passkey_sample(haystack, room, depth, seed)
+                                      : needle_sample(haystack, room, depth, o.needles, seed));
+        } catch (const TooShort& error) {
+          least = std::max(least, error.least() + beside);
+          samples.emplace_back();  // for the seed of the next one
+        }
         samples.back().group = {{"length", length}};
         places.push_back({{"length", length}, {"depth", depth}});
       }
     }
+    require(least == 0, "--lengths {}: the question and what is hidden need at least {} tokens",
+            length, least);
   }
   SampleExperiment experiment;
   experiment.name = "needle";

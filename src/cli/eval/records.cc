@@ -25,14 +25,21 @@ void run(Options& o) {
   const bool chat = !o.flags.ask.raw && !tokenizer.vocabulary().chat_template.empty();
   // Of the value, which records_samples() makes room for, eight tokens more may be written.
   const std::size_t beside = 8 + (chat ? template_tokens(tokenizer) : 1);
+  run.check_lengths(o.lengths);
   std::vector<Sample> samples;
   for (std::size_t length : o.lengths) {
     for (std::size_t i = 0; i < o.repeat; ++i) {
       const std::uint64_t seed = o.flags.variants.seed * 1000003 + i;
-      for (Sample& sample : records_samples(tokenizer, length - std::min(length, beside),
-                                            o.questions, seed, chat, o.flags.ask.question_later)) {
-        sample.group = {{"length", length}};
-        samples.push_back(std::move(sample));
+      try {
+        for (Sample& sample :
+             records_samples(tokenizer, length - std::min(length, beside), o.questions, seed, chat,
+                             o.flags.ask.question_later)) {
+          sample.group = {{"length", length}};
+          samples.push_back(std::move(sample));
+        }
+      } catch (const TooShort&) {
+        fail("--lengths {}: too few tokens for {} fields; give more, or fewer --questions", length,
+             o.questions);
       }
     }
   }

@@ -85,7 +85,10 @@ std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& h
   for (const std::string& text : hidden) {
     used += tokenizer_->encode(" " + text, {.add_special = false, .parse_special = false}).size();
   }
-  require(used <= tokens, "{} tokens are too few for the {} tokens hidden in them", tokens, used);
+  if (used > tokens) {
+    throw TooShort(
+        fmt::format("{} tokens are too few for the {} tokens hidden in them", tokens, used), used);
+  }
   std::size_t at = repeats_whole_ ? 0 : Draws("haystack", seed).below(sentences_.size());
   std::vector<const Sentence*> hay;
   while (true) {
@@ -109,6 +112,24 @@ std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& h
   }
   return out;
 }
+
+namespace {
+
+/// Haystack::hide() in what `tokens` leave beside the rest of the prompt.
+std::string hide_beside(const Haystack& haystack, const std::string& rest, std::size_t tokens,
+                        const std::vector<std::string>& hidden, const std::vector<double>& depths,
+                        std::uint64_t seed) {
+  const std::size_t taken = haystack.tokenizer().encode(rest, {.parse_special = false}).size() + 1;
+  try {
+    return haystack.hide(tokens - std::min(tokens, taken), hidden, depths, seed);
+  } catch (const TooShort& error) {
+    throw TooShort(fmt::format("{} tokens are too few for a question of {} and {} hidden ones",
+                               tokens, taken, error.least()),
+                   taken + error.least());
+  }
+}
+
+}  // namespace
 
 Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
                      std::size_t needles, std::uint64_t seed) {
@@ -135,11 +156,8 @@ Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
   sample.question = "\nWhat is the special magic number for " + keys[0] +
                     " mentioned in the provided text? The special magic number for " + keys[0] +
                     " mentioned in the provided text is";
-  const std::size_t rest =
-      haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
-  require(tokens > rest, "{} tokens are too few for a needle's question of {} tokens", tokens,
-          rest);
-  sample.context = head + haystack.hide(tokens - rest, texts, depths, seed);
+  sample.context =
+      head + hide_beside(haystack, head + sample.question, tokens, texts, depths, seed);
   sample.expected = {value};
   sample.max_tokens = 16;
   sample.stop = {"\n"};
@@ -157,13 +175,10 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
       "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
       "I will quiz you about the important information there. ";
   sample.question = "\nWhat is the pass key? The pass key is";
-  const std::size_t rest =
-      haystack.tokenizer().encode(head + sample.question, {.parse_special = false}).size() + 1;
-  require(tokens > rest, "{} tokens are too few for a passkey's question of {} tokens", tokens,
-          rest);
   const std::string hidden =
       "The pass key is " + key + ". Remember it. " + key + " is the pass key.";
-  sample.context = head + haystack.hide(tokens - rest, {hidden}, {depth}, seed);
+  sample.context =
+      head + hide_beside(haystack, head + sample.question, tokens, {hidden}, {depth}, seed);
   sample.expected = {key};
   sample.max_tokens = 12;
   sample.stop = {"\n"};

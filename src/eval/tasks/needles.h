@@ -10,6 +10,7 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "eval/data/samples.h"
+#include "eval/tasks/too_short.h"
 
 namespace ballast {
 
@@ -24,7 +25,7 @@ class Haystack {
   Haystack(const Tokenizer& tokenizer, const std::filesystem::path& path);
 
   /// At most `tokens` tokens of sentences, from a start that `seed` selects, with `hidden[i]`
-  /// inserted at the fraction `depths[i]`. Throws Error if the hidden texts alone are longer.
+  /// inserted at the fraction `depths[i]`. Throws TooShort if the hidden texts alone are longer.
   std::string hide(std::size_t tokens, const std::vector<std::string>& hidden,
                    const std::vector<double>& depths, std::uint64_t seed) const;
 
@@ -46,10 +47,10 @@ class Haystack {
 
 /// Asks for one of `needles` needles, hidden at `depth` of a prompt of at most `tokens` tokens; the
 /// others are at random depths. Values have seven digits. group: length, depth. expected: the list
-/// of the answer's strings.
+/// of the answer's strings. Throws TooShort if needles and question have no room.
 Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
                      std::size_t needles, std::uint64_t seed);
-/// A passkey of five digits.
+/// A passkey of five digits. Throws TooShort as above.
 Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth,
                       std::uint64_t seed);
 /// A record of `lines` lines. group: lines. expected: the number.

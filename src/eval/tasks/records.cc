@@ -65,8 +65,12 @@ std::vector<Sample> records_samples(const Tokenizer& tokenizer, std::size_t toke
     text += line;
     fields.emplace_back(std::move(key), std::move(value));
   }
-  require(questions > 0 && fields.size() >= questions,
-          "{} tokens hold {} fields, fewer than {} questions", tokens, fields.size(), questions);
+  require(questions > 0, "0 questions; give at least 1");
+  if (fields.size() < questions) {
+    throw TooShort(fmt::format("{} tokens hold {} fields, fewer than {} questions", tokens,
+                               fields.size(), questions),
+                   0);
+  }
   text += kEnd;
   std::vector<Sample> out;
   std::set<std::size_t> asked;

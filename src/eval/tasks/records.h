@@ -7,6 +7,7 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "eval/data/samples.h"
+#include "eval/tasks/too_short.h"
 
 namespace ballast {
 
@@ -16,7 +17,7 @@ namespace ballast {
 /// digits, a word, or two with a hyphen. Words are drawn from Draws, which is no source of the
 /// training data. `later`: the question comes alone, behind the context. `chat`: in a turn of the
 /// chat template, where no beginning of the answer is given. group: length. expected: the value.
-/// Throws Error if the tokens do not hold a field a question.
+/// Throws TooShort if the tokens do not hold a field a question.
 std::vector<Sample> records_samples(const Tokenizer& tokenizer, std::size_t tokens,
                                     std::size_t questions, std::uint64_t seed, bool chat,
                                     bool later);

@@ -70,13 +70,28 @@ TEST_F(EvalKinds, NeedlesRefuseWhatCannotBe) {
   const auto refused = [&](const Words& more, const std::string& message) {
     expect_refusal(eval("needle", Words{"--lengths", "700", "--methods", "exact"} + more), message);
   };
-  refused({"--lengths", "4000"}, "at most 2048 are read");  // a map of shorter texts would lie
-  refused({"--lengths", "20"}, "tokens are too few");
+  // A map of shorter texts would lie.
+  refused({"--lengths", "4000"}, "--lengths 4000: the model has 2048 positions; give at most 2048");
+  const std::string least = "--lengths 20: the question and what is hidden need at least ";
+  const std::string said = eval("needle", {"--lengths", "20", "--methods", "exact"}).err;
+  ASSERT_THAT(said, HasSubstr(least));
+  const auto enough = std::stoul(said.substr(said.find(least) + least.size()));
+  refused({"--lengths", std::to_string(enough - 1)}, "--lengths " + std::to_string(enough - 1));
+  EXPECT_EQ(eval("needle", {"--lengths", std::to_string(enough), "--methods", "exact"}).exit_code,
+            0);
   refused({"--depths", "1.5"}, "--depths 1.5");
   refused({"--repeat", "0"}, "--repeat");
   refused({"--limit", "1"}, "use --repeat");
   refused({"--cache-types", "f16,int4"}, "one --cache-type at a time");
   refused({"--methods", "h2o", "--shares", "0.5", "--rates", "0.5"}, "exclude each other");
+}
+
+TEST_F(EvalKinds, RecordsRefuseLengthsByName) {
+  const auto refused = [&](const char* length, const char* message) {
+    expect_refusal(eval("records", {"--lengths", length, "--methods", "exact"}), message);
+  };
+  refused("4000", "--lengths 4000: the model has 2048 positions; give at most 2048");
+  refused("20", "--lengths 20: too few tokens for 10 fields; give more, or fewer --questions");
 }
 
 TEST_F(EvalKinds, QuantizedComparesTypesOfStorage) {
