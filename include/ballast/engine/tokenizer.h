@@ -23,8 +23,11 @@ inline constexpr Token kNoToken = -1;
 /// Larger vocabularies are refused.
 inline constexpr std::size_t kMostPieces = std::size_t{1} << 20;
 
-/// Vocabularies with a longer piece are refused. In bytes, as the file spells it.
-inline constexpr std::size_t kLongestPiece = 1024;
+/// Vocabularies with a longer piece are refused. In bytes as the file spells it: byte-level BPE
+/// spells a space, and each byte of other scripts, in two.
+inline constexpr std::size_t kLongestPiece = 4096;
+/// The same of vocabularies that SentencePiece's library runs, or whose `scores` say what joins.
+inline constexpr std::size_t kLongestScoredPiece = 1024;
 
 /// What a piece of the vocabulary is; the numbers are those of GGUF files.
 enum class TokenType : std::uint8_t {

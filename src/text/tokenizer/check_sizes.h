@@ -23,14 +23,16 @@ inline void check_pieces(std::size_t pieces, std::string_view source) {
           "{}: a vocabulary of over {} pieces; larger ones are not read", source, kMostPieces);
 }
 
-/// Throws Error if a piece is longer than kLongestPiece. Work at each byte of a text grows with the
-/// longest piece, and SentencePiece recurses once a byte: 195 KB overflow its stack. The longest
-/// pieces of GPT-2 and DeepSeek have 256 bytes (128 of text), of Llama 2 48, and of the shipped
-/// model, which holds whole sentences, 273.
-inline void check_piece(std::string_view piece, std::size_t id, std::string_view source) {
-  require(piece.size() <= kLongestPiece, ErrorCode::bad_file,
+/// Throws Error if a piece has over `most` bytes: kLongestPiece, or kLongestScoredPiece where work
+/// at each byte of a text grows with the longest piece, as with scores, or where SentencePiece
+/// recurses once a byte: 195 KB overflow its stack. The longest pieces of GPT-2 and DeepSeek have
+/// 256 bytes (128 of text), of Llama 2 48, and of the shipped model, which holds whole sentences,
+/// 273; 600 spaces are 1,200.
+inline void check_piece(std::string_view piece, std::size_t id, std::size_t most,
+                        std::string_view source) {
+  require(piece.size() <= most, ErrorCode::bad_file,
           "{}: piece {} has {} bytes; pieces of over {} are not read", source, id, piece.size(),
-          kLongestPiece);
+          most);
 }
 
 }  // namespace ballast

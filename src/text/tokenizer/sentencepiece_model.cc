@@ -76,7 +76,7 @@ void check_model_pieces(std::string_view serialized, const std::string& source) 
     if (entry.number != 1) return;
     check_pieces(pieces + 1, source);
     whole &= read_fields(entry.bytes, [&](const WireField& field) {
-      if (field.number == 1) check_piece(field.bytes, pieces, source);
+      if (field.number == 1) check_piece(field.bytes, pieces, kLongestScoredPiece, source);
     });
     ++pieces;
   });

@@ -78,7 +78,10 @@ void check(Vocabulary& vocabulary) {
   const std::string& source = vocabulary.source;
   require(size > 0, "{}: the vocabulary is empty", source);
   check_pieces(size, source);
-  for (std::size_t i = 0; i < size; ++i) check_piece(vocabulary.pieces[i], i, source);
+  const bool merges = vocabulary.kind == Kind::byte_bpe ||
+                      (vocabulary.kind == Kind::sentencepiece && !vocabulary.merges.empty());
+  const std::size_t most = merges ? kLongestPiece : kLongestScoredPiece;
+  for (std::size_t i = 0; i < size; ++i) check_piece(vocabulary.pieces[i], i, most, source);
   if (vocabulary.types.empty()) vocabulary.types.assign(size, TokenType::normal);
   require(vocabulary.types.size() == size, "{}: {} token types for {} pieces; expected one each",
           source, vocabulary.types.size(), size);

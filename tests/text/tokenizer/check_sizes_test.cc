@@ -42,7 +42,7 @@ json unigram(const std::string& piece) {
 
 Tokenizer from(const json& root) { return Tokenizer(parse_tokenizer_json(root.dump(), "file")); }
 
-constexpr const char* kPiece1 = "file: piece 1 has 1025 bytes; pieces of over 1024 are not read";
+constexpr const char* kPiece1 = "file: piece 1 has 4097 bytes; pieces of over 4096 are not read";
 
 TEST(CheckPiece, OfATokenizerJson) {
   EXPECT_NO_THROW(from(byte_pairs(letters(kLongestPiece))));
@@ -55,7 +55,7 @@ TEST(CheckPiece, OfATokenizerJson) {
     add(kLongestPiece);
     EXPECT_NO_THROW(from(root));
     add(kLongestPiece + 1);
-    EXPECT_THAT(error_of([&] { from(root); }), HasSubstr("piece 2 has 1025 bytes"));
+    EXPECT_THAT(error_of([&] { from(root); }), HasSubstr("piece 2 has 4097 bytes"));
   }
 }
 
@@ -69,9 +69,19 @@ TEST(CheckPiece, OfVocabJson) {
 }
 
 // The library's builder of tries recurses once a byte: 195 KB overflow the stack.
+
+// The file spells a space in two bytes.
+TEST(CheckPiece, OfSpacesIsCountedAsTheFileSpellsIt) {
+  std::string piece;
+  for (std::size_t i = 0; i < kLongestPiece / 2; ++i) piece += "\u0120";
+  EXPECT_EQ(from(byte_pairs(piece)).decode(std::vector<Token>{1}),
+            std::string(kLongestPiece / 2, ' '));
+  EXPECT_THAT(error_of([&] { from(byte_pairs(piece + "\u0120")); }), HasSubstr("has 4098 bytes"));
+}
+
 TEST(CheckPiece, OfAUnigramModelBeforeTheLibraryReadsIt) {
-  EXPECT_NO_THROW(from(unigram(letters(kLongestPiece))));
-  for (const std::size_t size : {kLongestPiece + 1, std::size_t{1'000'000}}) {
+  EXPECT_NO_THROW(from(unigram(letters(kLongestScoredPiece))));
+  for (const std::size_t size : {kLongestScoredPiece + 1, std::size_t{1'000'000}}) {
     EXPECT_THAT(error_of([&] { from(unigram(letters(size))); }),
                 HasSubstr("file: piece 3 has " + std::to_string(size) + " bytes"));
   }
@@ -85,7 +95,7 @@ TEST(CheckPiece, OfATokenizerModel) {
     parts.types = {TokenType::unknown, TokenType::normal, TokenType::normal};
     return serialize(parts);
   };
-  EXPECT_NO_THROW(SentencePieceModel(content(kLongestPiece), "file"));
+  EXPECT_NO_THROW(SentencePieceModel(content(kLongestScoredPiece), "file"));
   EXPECT_THAT(error_of([&] { SentencePieceModel(content(1'000'000), "file"); }),
               HasSubstr("file: piece 2 has 1000000 bytes"));
   // A group, which the library passes over, hides no piece behind it.
@@ -115,8 +125,9 @@ TEST(CheckPiece, OfAGguf) {
     writer.commit();
     return Tokenizer(read_vocabulary(path));
   };
-  EXPECT_NO_THROW(read(kLongestPiece));
-  EXPECT_THAT(error_of([&] { read(kLongestPiece + 1); }), HasSubstr("piece 1 has 1025 bytes"));
+  EXPECT_NO_THROW(read(kLongestScoredPiece));
+  EXPECT_THAT(error_of([&] { read(kLongestScoredPiece + 1); }),
+              HasSubstr("piece 1 has 1025 bytes"));
 }
 
 }  // namespace
