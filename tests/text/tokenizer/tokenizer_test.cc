@@ -219,6 +219,9 @@ TEST(Tokenizer, RefusesPartsThatDoNotFit) {
   v.bos = kNoToken;
   EXPECT_THAT(error_of(v), HasSubstr("bos"));
   v = small_bytes();
+  v.pieces.back() = std::string(5000, 'x');
+  EXPECT_THAT(error_of(v), HasSubstr("5000 bytes"));
+  v = small_scores();
   v.pieces.back() = std::string(2000, 'x');
   EXPECT_THAT(error_of(v), HasSubstr("2000 bytes"));
   v = small_scores();
