@@ -89,6 +89,17 @@ std::string expect_text(const Json& json, const char* key, const std::string& na
   return expect(json, key, &Json::is_string, "text", name);
 }
 
+/// A list of texts; missing: empty.
+std::vector<std::string> keys_of(const Json& json, const char* key, const std::string& name) {
+  std::vector<std::string> out;
+  if (!json.contains(key)) return out;
+  for (const Json& item : expect(json, key, &Json::is_array, "a list", name)) {
+    require(item.is_string(), "{}: an item of \"{}\" is not text", name, key);
+    out.push_back(item);
+  }
+  return out;
+}
+
 ResultColumn column_of(const Json& json, const std::string& name) {
   ResultColumn column{expect_text(json, "key", name), expect_text(json, "title", name)};
   const std::string unit = expect_text(json, "unit", name);
@@ -152,10 +163,20 @@ bool gap_before(const Result& result, std::size_t row) {
 
 namespace {
 
+bool holds(const std::vector<std::string>& keys, const std::string& key) {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+bool names_row(const Result& result, const ResultColumn& column) {
+  return result.named_by.empty() ? column.key == result.columns[0].key
+                                 : holds(result.named_by, column.key);
+}
+
 Table table_of(const Result& result, const std::vector<ResultColumn>& columns) {
   std::vector<Table::Column> heads;
   for (const ResultColumn& column : columns) {
-    heads.push_back({column.title, is_right_aligned(result, column) ? Align::right : Align::left});
+    heads.push_back({column.title, is_right_aligned(result, column) ? Align::right : Align::left,
+                     names_row(result, column)});
   }
   Table table(heads);
   for (std::size_t r = 0; r < result.rows.size(); ++r) {
@@ -167,21 +188,29 @@ Table table_of(const Result& result, const std::vector<ResultColumn>& columns) {
   return table;
 }
 
-/// The place of the column that a narrow table loses next: the last one after the measured result
-/// (the first column with an error), then one that is the same in every row; `columns.size()`:
-/// none. Without a measured result the last.
+/// The place of the column that a narrow table loses next, by Result::to_text(); `columns.size()`:
+/// none.
 std::size_t least_needed(const Result& result, const std::vector<ResultColumn>& columns) {
-  const auto measured = std::ranges::find_if(
-      columns, [](const ResultColumn& column) { return !column.error_key.empty(); });
-  if (measured == columns.end() || measured + 1 != columns.end()) return columns.size() - 1;
-  for (std::size_t c = 0; c + 1 < columns.size() && result.rows.size() > 1; ++c) {
-    if (std::ranges::all_of(result.rows, [&](const Json& row) {
-          return member(row, columns[c].key) == member(result.rows[0], columns[c].key);
-        })) {
-      return c;
+  const auto names = std::ranges::count_if(
+      columns, [&](const ResultColumn& column) { return names_row(result, column); });
+  const auto agree = [&](const std::string& key) {
+    return names > 1 && std::ranges::all_of(result.rows, [&](const Json& row) {
+             return member(row, key) == member(result.rows[0], key);
+           });
+  };
+  const auto find = [&](const std::vector<std::string>& keys, bool all) {
+    for (const std::string& key : keys) {
+      const auto at = std::ranges::find(columns, key, &ResultColumn::key);
+      if (at == columns.end()) continue;
+      if ((all && !names_row(result, *at)) || agree(key)) {
+        return static_cast<std::size_t>(at - columns.begin());
+      }
     }
-  }
-  return columns.size();
+    return columns.size();
+  };
+  const std::size_t support = find(result.supporting, true);
+  if (support < columns.size() || result.rows.size() < 2) return support;
+  return find(result.named_by, false);
 }
 
 /// A value for other programs: no unit, every digit.
@@ -223,7 +252,7 @@ std::string Result::to_text(std::size_t width) const {
   }
   while (width > 0 && shown.size() > 2 && table_of(*this, shown).width() > width) {
     const std::size_t least = least_needed(*this, shown);
-    if (least == shown.size()) break;  // the rest wraps
+    if (least == shown.size()) break;  // the rest goes on below
     left_out.push_back(shown[least]);
     shown.erase(shown.begin() + static_cast<std::ptrdiff_t>(least));
   }
@@ -282,6 +311,8 @@ Json Result::to_json() const {
               {"plots", plot_list},       {"notes", notes}};
   for (const Json& row : rows) out["results"].push_back(row);
   if (!gap_key.empty()) out["gap_key"] = gap_key;
+  if (!named_by.empty()) out["named_by"] = named_by;
+  if (!supporting.empty()) out["supporting"] = supporting;
   if (!kept.is_null()) out["kept"] = kept;
   return out;
 }
@@ -311,6 +342,8 @@ Result Result::from_json(const Json& json, const std::string& name) {
     out.notes.push_back(note);
   }
   if (json.contains("kept")) out.kept = expect(json, "kept", &Json::is_object, "an object", name);
+  out.named_by = keys_of(json, "named_by", name);
+  out.supporting = keys_of(json, "supporting", name);
   if (json.contains("gap_key")) out.gap_key = expect_text(json, "gap_key", name);
   const Json& plots = expect(json, "plots", &Json::is_array, "a list", name);
   try {

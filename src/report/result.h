@@ -36,6 +36,12 @@ struct Result {
   /// A blank line in the table where this column changes, and around rows with "storage_only":
   /// true, which have a size of their own and are compared with no other; empty: none.
   std::string gap_key;
+  /// Keys of the columns that name the row, which every part of a narrow table has; empty: the
+  /// first column.
+  std::vector<std::string> named_by;
+  /// Keys of the columns that a narrow table does without, in the order in which it loses them; one
+  /// of `named_by` only while all rows agree in it. The other columns are the result.
+  std::vector<std::string> supporting;
   std::vector<Json> rows;  ///< objects; nulls of rows with "fits": false are shown as –
   std::vector<Plot> plots;
   /// One question and what each method kept of its text; null: not recorded. "question",
@@ -47,8 +53,9 @@ struct Result {
   std::vector<std::string> notes;  ///< what the columns mean, what has to be known; a line each
 
   /// Title, table and notes in lines of at most `width` columns, without the columns of details and
-  /// those that do not fit, of which the measured result is none, and without the notes on them; 0:
-  /// every column, lines as long as they are.
+  /// those that do not fit: the supporting ones, then names that are the same in every row, then
+  /// none; the result goes on below. Notes on what is left out are, too. 0: every column, lines as
+  /// long as they are.
   std::string to_text(std::size_t width = 0) const;
   std::string to_markdown() const;
   /// The columns by key, each number with as many digits as it needs; an interval has columns of

@@ -217,10 +217,11 @@ std::string Table::to_string(std::size_t width) const {
     for (const auto& row : rows_) hold_words(row[c]);
     least[c] = std::min(least[c], widths[c]);
   }
-  const auto shrink = [&](const std::vector<std::size_t>& some) {
-    while (total(some, widths) > width) {
+  const std::vector<std::size_t> full = widths;
+  const auto shrink = [&] {
+    while (total(all, widths) > width) {
       std::size_t widest = columns_.size();
-      for (std::size_t c : some) {
+      for (std::size_t c : all) {
         if (widths[c] > least[c] && (widest == columns_.size() || widths[c] > widths[widest])) {
           widest = c;
         }
@@ -230,14 +231,20 @@ std::string Table::to_string(std::size_t width) const {
     }
     return true;
   };
-  if (shrink(all)) return part(rows, all, widths);
+  if (shrink()) return part(rows, all, widths);
   std::vector<std::size_t> names, others;
   for (std::size_t c : all) (columns_[c].names_row ? names : others).push_back(c);
-  if (names.size() > 1 && !others.empty()) {
-    std::vector<std::size_t> least_part = names;
-    least_part.push_back(
-        *std::ranges::max_element(others, {}, [&](std::size_t c) { return widths[c]; }));
-    if (total(least_part, widths) > width) return with_one_name().to_string(width);
+  // Parts have room for text.
+  std::vector<std::size_t> roomy = widths;
+  for (std::size_t c : all) roomy[c] = std::max(widths[c], std::min(full[c], width / 3));
+  const auto fit = [&](const std::vector<std::size_t>& some) {
+    return std::ranges::all_of(
+        others, [&](std::size_t c) { return total(names, some) + kGap + some[c] <= width; });
+  };
+  if (fit(roomy)) {
+    widths = roomy;
+  } else if (names.size() > 1 && !fit(widths)) {
+    return with_one_name().to_string(width);
   }
   std::string out;
   for (std::size_t next = 0; next < others.size() || out.empty();) {

@@ -309,6 +309,10 @@ TEST(Bench, RepeatsTheThroughputExperiment) {
     expect_positive(row, {"tokens_per_second", "ratio"});
   }
   EXPECT_FALSE(std::filesystem::exists(file + ".progress"));
+  test::columns = "80";
+  const Said narrow = run_with(words);
+  test::columns = "200";
+  EXPECT_THAT(narrow.out, testing::ContainsRegex("\nprompt  method  .*  tokens/s  ratio\n"));
   expect_refusal(run_with({"eval", "throughput", "--shape", kShape, "--memory", "x"}),
                  "--memory x");
 }

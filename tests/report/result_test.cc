@@ -83,6 +83,8 @@ TEST(Result, ANarrowTableKeepsWhatWasMeasured) {
                {"kept", "kept", Unit::percent},     {"error", "error", Unit::number, "error_sd"},
                {"entries", "entries", Unit::count}, {"bytes", "cache", Unit::bytes}};
   for (Json& row : r.rows) row["lines"] = 200;
+  r.named_by = {"lines", "method"};
+  r.supporting = {"bytes", "entries"};
   r.notes = {"error     is small", "entries   are many"};
   EXPECT_EQ(r.to_text(45),
             "A demonstration\n\n"
@@ -102,6 +104,32 @@ TEST(Result, ANarrowTableKeepsWhatWasMeasured) {
             "\n"
             "b                       1.00\n"
             "\nerror     is small\n--wide   shows lines, entries,\n         cache, too\n");
+}
+
+TEST(Result, ANarrowTableGoesOnBelowWithItsResults) {
+  Result r;
+  r.columns = {{"prompt", "prompt", Unit::count},
+               {"keys", "keys"},
+               {"method", "method"},
+               {"batch", "batch", Unit::count},
+               {"rate", "decode", Unit::number},
+               {"ratio", "ratio", Unit::ratio}};
+  r.named_by = {"prompt", "method", "keys"};
+  r.supporting = {"keys", "batch"};
+  const Json row = {{"prompt", 64}, {"keys", "bf16"}, {"method", "a"}, {"batch", 4}};
+  r.rows = {row, row};
+  r.rows[0]["rate"] = 1;
+  r.rows[1].update({{"prompt", 128}, {"method", "b"}, {"ratio", 2}});
+  const std::string parts =
+      "\n\nprompt  method  decode\n------  ------  ------\n"
+      "    64  a         1.00\n\n"
+      "prompt  method  ratio\n------  ------  -----\n"
+      "   128  b       2.00×\n\n";
+  EXPECT_EQ(r.to_text(24), parts + "--wide   shows keys,\n         batch, too\n");
+  EXPECT_EQ(Result::from_json(r.to_json(), "x").to_text(24), r.to_text(24));
+  // Keys that differ name the row.
+  r.rows[1]["keys"] = "int8";
+  EXPECT_THAT(r.to_text(38), HasSubstr("\nprompt  keys  method  decode  ratio\n"));
 }
 
 TEST(Result, ColumnsOfPlainNumbersAreRightAligned) {

@@ -75,6 +75,8 @@ Result make_result(const Options& o, const KvSource& source, std::size_t layers)
                  {"cache_bytes", "cache/head", Unit::bytes},
                  {"compress_seconds", "time/head", Unit::seconds},
                  {"error", "error", Unit::number, "error_sd_seeds"}};
+  out.named_by = {"layer", "block", "rate"};
+  out.supporting = {"compress_seconds", "cache_bytes", "entries"};
   out.gap_key = "block";
   out.notes = {
       fmt::format("error   ‖Z - exact‖ / ‖exact‖ (Frobenius) over the last {} queries, mean over "

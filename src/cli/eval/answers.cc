@@ -132,6 +132,7 @@ void run(Options& o) {
                     {"cache_bytes", "cache", Unit::bytes},
                     {"answer_seconds", "a conversation", Unit::seconds},
                     {"file", "file"}};
+  result.supporting = {"answer_seconds", "cache_bytes", "entries", "answers"};
   result.notes = {
       format == JudgedFormat::alpaca_eval
           ? "The files are AlpacaEval's model_outputs; alpaca_eval --model_outputs FILE judges them"

@@ -99,6 +99,9 @@ Result make_result(const Options& o, const KvSource& source, const AttentionErro
                  {"error", "error", Unit::number},
                  {"error_sd_seeds", "± seeds", Unit::number},
                  {"error_sd_heads", "± heads", Unit::number}};
+  out.named_by = {"method", "rate"};
+  out.supporting = {"compress_seconds", "cache_bytes",    "entries",
+                    "error_sd_heads",   "error_sd_seeds", "ratio"};
   out.gap_key = "method";
   for (const AttentionErrorCell& cell : result.cells) {
     out.rows.push_back(row_of(cell, result.exact_bytes));

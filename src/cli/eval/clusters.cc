@@ -186,6 +186,8 @@ void run(Options& o) {
                     {"centres", "centres", Unit::count},
                     {"radius", "radius", Unit::number},
                     {"relative_radius", "relative", Unit::number, "relative_radius_sd"}};
+  result.named_by = {"layer", "part", "centres"};
+  result.supporting = {"radius"};
   result.gap_key = "part";
   for (std::size_t layer : some_of(layers, o.maps)) {
     for (std::size_t head : some_of(kv_heads, std::min<std::size_t>(o.maps, 2))) {

@@ -66,6 +66,8 @@ Result describe(const Options& o, const Machine& machine, std::vector<Json> rows
                {"cache_bytes", "cache", Unit::bytes},
                {"cache_ratio", "ratio", Unit::ratio},
                {"peak_memory", "peak memory", Unit::bytes}};
+  r.named_by = {"name", "key_type"};
+  r.supporting = {"key_type", "peak_memory", "compress_seconds"};
   r.rows = std::move(rows);
   r.notes = {fmt::format("The least of {} runs each; {}", o.repeat, to_text(machine)),
              "prefill: to the first token, the summary included; speed: of decoding, against the "

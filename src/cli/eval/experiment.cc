@@ -314,6 +314,12 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
     const auto method = std::ranges::find(result.columns, "method", &ResultColumn::key);
     result.columns.insert(method + 1, {"cache_type", "storage", Unit::text, ""});
   }
+  for (const ResultColumn& column : result.columns) {
+    if (column.key == "score") break;
+    result.named_by.push_back(column.key);
+  }
+  result.supporting = {"seconds_per_token", "compress_seconds", "attention_error", "ratio",
+                       "samples",           "entries",          "cache_bytes",     "loss"};
   if (!experiment.group.empty()) result.gap_key = experiment.group[0].key;
   result.rows = score_rows(samples_, variants_, answers_, scorer, experiment.overall);
   result.notes = experiment.notes;

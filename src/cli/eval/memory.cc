@@ -77,6 +77,8 @@ Result make_result(const Options& o, const std::vector<MemoryErrorRow>& rows) {
   }
   out.columns.push_back({"slope", "slope", Unit::number});
   out.columns.push_back({"largest_seconds_per_token", "time/token", Unit::seconds});
+  out.named_by = {"method", "tokens"};
+  out.supporting = {"largest_seconds_per_token"};
   out.gap_key = "method";
   for (const MemoryErrorRow& row : rows) out.rows.push_back(row_of(row, e));
   out.plots = {make_plot(rows, o)};

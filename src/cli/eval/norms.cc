@@ -98,6 +98,7 @@ Result measure(Options& o, const KvSource& source, ResultLog* log, const Advance
                     {"query_largest", "largest query", Unit::number},
                     {"key_shifted_largest", "largest key, shifted", Unit::number},
                     {"value_largest", "largest value", Unit::number}};
+  result.supporting = {"value_largest", "key_shifted_largest", "query_largest", "tokens"};
   result.plots = {make_plot(result.rows)};
   result.notes = {
       "mean ± half of the 95% confidence interval (1.96 deviations / √n) over all tokens and "

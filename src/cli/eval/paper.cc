@@ -121,6 +121,7 @@ class PaperRun {
                        {"paper", "its numbers"},
                        {"here", "here"},
                        {"verdict", "verdict"}};
+    summary.named_by = {"row", "claim"};
     summary.gap_key = "row";
     summary.rows = std::move(table);
     summary.notes = {

@@ -141,6 +141,8 @@ void run(Options& o) {
                     {"cache_bytes", "cache", Unit::bytes, ""},
                     {"seconds_per_token", "token", Unit::seconds, ""}};
   if (o.variants.memory.budgets.empty()) result.columns.erase(result.columns.begin() + 1);
+  result.named_by = {"method", "budget"};
+  result.supporting = {"seconds_per_token", "cache_bytes", "entries", "tokens"};
   result.notes.push_back("Every token is predicted from what the cache keeps when it comes.");
   result.plots.push_back(std::move(plot));
   o.output.write(std::move(result), log);

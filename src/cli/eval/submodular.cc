@@ -221,6 +221,8 @@ void run(Options& o) {
                     {"ratio", "ratio", Unit::number},
                     {"steps", "steps", Unit::count},
                     {"steps_drawn", "drawn", Unit::count}};
+  result.named_by = {"layer", "function"};
+  result.supporting = {"steps_drawn", "steps"};
   result.gap_key = "layer";
   result.notes = {
       fmt::format("{} ground sets of {} neighbouring tokens a KV head, {} of which are kept for "

@@ -99,6 +99,8 @@ Result describe(const Options& o, std::vector<Json> rows) {
                {"decode_tokens_per_second", "decode tokens/s", Unit::number},
                {"tokens_per_second", "tokens/s", Unit::number},
                {"ratio", "ratio", Unit::ratio}};
+  r.named_by = {"prompt", "name", "key_type"};
+  r.supporting = {"key_type", "limit", "sequence_bytes", "prompt_seconds"};
   r.gap_key = "prompt";
   r.rows = std::move(rows);
   r.notes = {

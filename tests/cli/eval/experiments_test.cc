@@ -143,6 +143,12 @@ TEST_F(Capture, FeedsTheExperiments) {
   EXPECT_EQ(rows[3]["method"], "h2o:rate=0.75,keep=light");
   EXPECT_NE(rows[2]["perplexity"], rows[3]["perplexity"]);
   EXPECT_GT(rows[2]["perplexity"], 1);
+  test::columns = "80";
+  const std::string narrow = run_with(heavy).out;
+  test::columns = "200";
+  EXPECT_THAT(narrow, testing::ContainsRegex("perplexity +nats/token\n"));
+  EXPECT_THAT(narrow, testing::ContainsRegex("\neverything  +[0-9]"));
+  EXPECT_THAT(narrow, testing::Not(HasSubstr("\neverything\n")));
 }
 
 TEST_F(Capture, OfManyPromptsGivesMeansAndIntervals) {
