@@ -39,6 +39,7 @@ struct SummarySetup {
   std::size_t capacity = 0;  ///< entries it may hold (a key and a value each), never exceeded
   std::size_t tokens = 0;    ///< tokens expected to come in; 0: unknown
   std::size_t sink = 0;      ///< tokens before the first that comes in
+  std::size_t step = 0;      ///< tokens that come in at a time (Budget::step); 0: all in one block
   std::size_t key_dim = 0;
   std::size_t value_dim = 0;
   std::size_t queries_per_kv_head = 1;

@@ -87,6 +87,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
     SummarySetup& setup = heads_[h].setup;
     setup.policy = options.policy;
     setup.protocol = options.protocol;
+    setup.step = budget_.step;
     setup.key_dim = shape.key_dim;
     setup.value_dim = shape.value_dim;
     setup.key_type = options.key_type;
@@ -107,6 +108,13 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
     heads_[h].window = Window(setup, reserve ? rows : 0, accumulates());
     if (observed_ > 0)
       heads_[h].recent_queries = Matrix(observed_ * shape.queries_per_kv_head, shape.key_dim);
+  }
+  // A summary that is to take in steps is made when the first one comes, amid other work. What it
+  // refuses is refused here.
+  if (budget_.step > 0 && shared == nullptr && layer == 0) {
+    SummarySetup first = heads_[0].setup;
+    first.capacity = budget_.summary;
+    make_summary(first);
   }
 }
 

@@ -37,7 +37,10 @@ class AttentionMatching : public Summary {
         pursuit_(setup.policy.choice("keys") == "omp"),
         ridge_(setup.policy.real("ridge")),
         observe_(setup.policy.observed()),
-        store_(setup, setup.capacity) {}
+        store_(setup, setup.capacity) {
+    if (setup.step > 0 && setup.capacity > 0)
+      check_work(observe_ * setup.queries_per_kv_head, setup.capacity + setup.step);
+  }
 
   void absorb(const Block& block) override {
     if (store_.size() + block.size() <= store_.capacity()) {
@@ -118,38 +121,35 @@ class AttentionMatching : public Summary {
     return p;
   }
 
-  /// Throws Error where the work on a block would be too much.
-  void check_work(const Block& block) {
-    const auto rows = static_cast<double>(block.queries.rows);
-    const auto entries = static_cast<double>(store_.size() + block.size());
+  /// Throws Error where fitting entries to `rows` queries would take too long.
+  void check_work(std::size_t rows_, std::size_t entries_) const {
+    const auto rows = static_cast<double>(rows_), entries = static_cast<double>(entries_);
     const auto chosen = static_cast<double>(store_.capacity());
     const double fit = fit_work(rows, chosen);
     double work = pursuit_ ? pursuit_work(rows, entries, chosen) : 0;
     if (observe_ > kObserve)
       work += fit + rows * entries * static_cast<double>(setup_.key_dim + setup_.value_dim);
-    require(work <= kMostWork,
+    require(work <= kMostWork, ErrorCode::unsupported,
             "method attention-matching: {} entries fitted to {} queries would take {:.0f} million "
             "multiplications a KV head, more than {:.0f} million; give a smaller budget or "
             "observe{}",
-            store_.capacity(), block.queries.rows, work / 1e6, kMostWork / 1e6,
+            store_.capacity(), rows_, work / 1e6, kMostWork / 1e6,
             pursuit_ ? ", or keys=highest" : "");
-    // A refit takes as long however few tokens came in. A step comes in two blocks where the ring
-    // of the window ends in it, so that the mean counts, and may be half the step.
-    if (store_.size() == 0) return;
-    ++refits_;
-    refit_tokens_ += block.size();
+    if (setup_.step == 0) return;
+    // A refit takes as long however few tokens came in.
     const std::size_t least =
         std::min(std::clamp<std::size_t>(observe_ / 4, 16, kObserve), store_.capacity() / 4);
-    const double each = static_cast<double>(refit_tokens_) / static_cast<double>(refits_);
-    require(
-        2 * refit_tokens_ >= least * (refits_ - 1) || std::max(work, fit) <= kMostTokenWork * each,
-        "method attention-matching: a refit of {} entries every {:.3g} tokens is too slow; "
-        "give step={} or more",
-        store_.capacity(), each, least);
+    require(setup_.step >= least ||
+                std::max(work, fit) <= kMostTokenWork * static_cast<double>(setup_.step),
+            ErrorCode::unsupported,
+            "method attention-matching: a refit of {} entries every {} tokens is too slow; give "
+            "step={} or more",
+            store_.capacity(), setup_.step, least);
   }
 
   void compact(const Block& block) {
-    check_work(block);
+    // Of steps the first check holds: they come in while other sequences do.
+    if (setup_.step == 0) check_work(block.queries.rows, store_.size() + block.size());
     const Problem p = problem(block);
     const Chosen chosen = pursuit_ ? pursue(p.shares, p.totals, store_.capacity(), ridge_)
                                    : highest(p.shares, p.totals, store_.capacity(), ridge_);
@@ -190,7 +190,6 @@ class AttentionMatching : public Summary {
   double ridge_;
   std::size_t observe_;
   EntryStore store_;
-  std::size_t refits_ = 0, refit_tokens_ = 0;  ///< since this was made or loaded
 };
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) {

@@ -129,6 +129,19 @@ TEST(Scheduler, MemoryThatEndsInAStepEndsItsAnswersAlone) {
   EXPECT_EQ(server.post("/v1/completions", ask("Grass is")).status, 200);
 }
 
+TEST(Scheduler, StepsThatWouldTakeTooLongAreRefusedBeforeTheyAreShared) {
+  const TestServer server;
+  auto other = endless(server, "");
+  Json body = ask("The sky is", 800);
+  body["cache"] = {{"method", "attention-matching:budget=400,step=1"}, {"protocol", "stream"}};
+  const Reply reply = server.post("/v1/completions", body);
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.code(), "invalid_value");
+  EXPECT_THAT(reply.body, HasSubstr("every 1 tokens is too slow; give step=32 or more"));
+  const double steps = server.metric("decode_steps_total");
+  wait_for([&] { return server.metric("decode_steps_total") > steps; });  // the other goes on
+}
+
 TEST(Scheduler, SecondReadingsOfAStreamYieldBetweenLayers) {
   serve::ServerOptions options;
   options.patience = 0;  // a turn ends with each layer
