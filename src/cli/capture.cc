@@ -33,12 +33,16 @@ struct Options {
 };
 
 /// Reads a text and writes what its attention was given to `out`; returns what to say of it.
+/// `source`: the text's name in errors.
 Json capture_text(const Options& o, LoadedModel& m, const std::string& text,
-                  const std::string& out) {
+                  const std::string& source, const std::string& out) {
   const TensorType type = parse_float_type(o.type);
   const ModelConfig& config = m.model.config();
   std::vector<Token> tokens = m.tokenizer.encode(text);
   if (o.tokens > 0 && o.tokens < tokens.size()) tokens.resize(o.tokens);
+  require(tokens.size() <= config.max_positions, ErrorCode::over_limit,
+          "{}: {} tokens, but the model has {} positions; --tokens {} takes the first ones", source,
+          tokens.size(), config.max_positions, config.max_positions);
   std::vector<std::size_t> layers = parse_selection(o.layers, "--layers");
   if (layers.empty()) {
     layers.resize(config.layers);
@@ -123,7 +127,7 @@ void run(Options& o) {
   if (!o.file.empty()) {
     const std::string text = read_input(o.file);
     require(!text.empty(), "{}: there is no text in it", o.file);
-    o.json.write(capture_text(o, m, text, o.out));
+    o.json.write(capture_text(o, m, text, o.file, o.out));
     return;
   }
   const std::vector<Sample> samples = read_prompts(o.data);
@@ -132,7 +136,8 @@ void run(Options& o) {
   Json files = Json::array();
   for (std::size_t i = 0; i < count; ++i) {
     const auto file = std::filesystem::path(o.out) / fmt::format("{:04}.safetensors", i + 1);
-    files.push_back(capture_text(o, m, samples[i].question, file.string()));
+    const std::string source = fmt::format("{}: prompt {}", o.data, i + 1);
+    files.push_back(capture_text(o, m, samples[i].question, source, file.string()));
   }
   o.json.write({{"folder", o.out}, {"data", o.data}, {"files", files}});
 }

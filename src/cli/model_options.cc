@@ -137,6 +137,15 @@ bool can_stream(const Policy& policy) {
   return score == ReplayScore::max || score == ReplayScore::plain;
 }
 
+std::size_t parse_bytes(const std::string& text, std::string_view option, std::string_view hint) {
+  try {
+    const MemorySize size = MemorySize::parse(text);
+    if (size.unit == MemorySize::Unit::bytes) return size.bytes(0, 0);
+  } catch (const Error&) {  // names forms that this option does not take
+  }
+  fail("{} {}: give bytes with a unit, such as 512M or 8G{}", option, text, hint);
+}
+
 CacheOptions CacheFlags::parse() const {
   for (const CLI::Option* option : options_) {
     require(option->count() == 0 || !option->results().front().empty(),
@@ -147,13 +156,14 @@ CacheOptions CacheFlags::parse() const {
   options.policy = Policy::parse(!method.empty() ? method : sized ? "replay" : "exact");
   require(cache.empty() || memory.empty(),
           "--cache is for the text, --memory for the text and what follows it; give one");
+  if (!memory.empty()) {
+    parse_bytes(memory, "--memory", "; shares of the exact cache go to --cache");
+  }
   if (sized) {
     require(!options.policy.has_memory(), "{} and --method {} both say how much to keep",
             cache.empty() ? "--memory" : "--cache", method);
     options.policy = options.policy.with("bytes", cache.empty() ? memory : cache);
   }
-  require(memory.empty() || options.policy.memory("bytes").unit == MemorySize::Unit::bytes,
-          "--memory {}: give bytes, such as 8G; shares of the exact cache go to --cache", memory);
   options.protocol = parse_protocol(protocol);
   options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type.empty() ? type : key_type);
@@ -177,8 +187,7 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
       (stored_row_bytes(key_type, c.key_dim) + stored_row_bytes(value_type, c.value_dim) +
        (sums ? sizeof(float) : 0));
   std::size_t most = available_memory();
-  const std::size_t given =
-      memory.empty() ? most : static_cast<std::size_t>(MemorySize::parse(memory).amount);
+  const std::size_t given = memory.empty() ? most : parse_bytes(memory, "--memory");
   most = std::min(most, given);
   // Beside its budget a second reading holds a chunk.
   std::size_t chunk = 0;

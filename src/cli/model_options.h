@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ballast/engine/generate.h"
@@ -32,6 +33,11 @@ struct LoadedModel {
 /// Whether the method works in protocol stream: scores of a second reading that add up over the
 /// whole text do not.
 bool can_stream(const Policy& policy);
+
+/// The bytes of an option that takes no share of a cache: "512M". Throws Error that names `option`
+/// and ends with `hint`.
+std::size_t parse_bytes(const std::string& text, std::string_view option,
+                        std::string_view hint = "");
 
 void add_model_option(CLI::App& app, std::string& path);
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "ballast/memory_size.h"
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "cli/command.h"
@@ -25,13 +24,6 @@ struct Options {
   std::string cache_dir;
   bool quiet = false;
 };
-
-std::size_t parse_bytes(const std::string& text, const char* option) {
-  const MemorySize size = MemorySize::parse(text);
-  require(size.unit == MemorySize::Unit::bytes, "{} {}: give bytes, such as 512M or 8G", option,
-          text);
-  return size.bytes(0, 0);
-}
 
 void run(const Options& o) {
   serve::ServerOptions options = o.server;

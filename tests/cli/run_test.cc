@@ -107,7 +107,7 @@ TEST_F(RunModel, MemoryIsForTheAnswerToo) {
   EXPECT_THAT(said.err, HasSubstr("more than the 7.00 KiB given: the text is summarised while"));
   EXPECT_LE(said.json().at("answers").at(0).at("cache").at("bytes").at("total"), 7168);
   EXPECT_EQ(answers(ask + Words{"--memory", "1M"}), answers(ask));
-  expect_refusal(run(ask + Words{"--memory", "1/8"}), "give bytes, such as 8G");
+  expect_refusal(run(ask + Words{"--memory", "1/8"}), "give bytes with a unit, such as");
   expect_refusal(run(ask + Words{"--memory", "1K"}), "questions and answers of");
   expect_refusal(run(ask + Words{"--memory", "8K", "--cache", "1/8"}), "give one");
 }

@@ -231,6 +231,22 @@ TEST_F(Usage, MemoryIsBytesByDefault) {
   expect_refusal(ask({"--cache", "1/4", "--rates", "0.5"}), "exclude each other");
 }
 
+// The forms of a share are no remedy where bytes are wanted.
+TEST_F(Usage, OptionsInBytesNameNoShares) {
+  const auto refused = [](std::vector<std::string> words, const std::string& option,
+                          const char* value) {
+    words.insert(words.end(), {option, value});
+    const ProgramResult made = run(words);
+    expect_refusal(made, option + " " + value + ": give bytes with a unit, such as 512M or 8G", 2);
+    EXPECT_THAT(made.err, Not(HasSubstr("1/8")));
+  };
+  for (const char* value : {"abc", "0", "4096"}) {
+    refused({"run", "-m", kModel, "x"}, "--memory", value);
+    refused({"serve", "-m", kModel}, "--memory", value);
+    refused({"serve", "-m", kModel}, "--max-body", value);
+  }
+}
+
 TEST_F(Usage, LengthsCountTheChatTemplate) {
   const auto exact = [](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"eval",  "",       "-m",        kModel, "-q",       "--methods",

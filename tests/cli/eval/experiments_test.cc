@@ -200,6 +200,17 @@ TEST_F(Capture, TakesTheFirstTokens) {
   EXPECT_EQ(some["type"], "f16");
 }
 
+TEST_F(Capture, ATextPastTheModelsPositionsIsNamed) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "the lazy dog ";
+  write_text(dir_ / "long", text);
+  const Words words = {"capture", "-m",     case_->gguf().string(), "-f", path("long"),
+                       "-o",      path("x")};
+  expect_refusal(run_with(words), path("long") + ": ");
+  expect_refusal(run_with(words), " takes the first ones");
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
+}
+
 TEST_F(Capture, RefusesWhatCannotBe) {
   expect_refusal(run_with(capture({"-o", path("x"), "--layers", "3"})), "there is no layer 3");
   expect_refusal(run_with(capture({"-o", path("x"), "--dtype", "int8"})), "unknown type 'int8'");
