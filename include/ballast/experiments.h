@@ -42,8 +42,8 @@ Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t laye
                      std::size_t kv_head);
 
 /// The attention weights that the last recorded queries give the entries of Cache::segments(), for
-/// one KV head. A row a query, at most `most` of them, an entry a column; no rows if the cache
-/// records no queries.
+/// one KV head. A row a query, at most `most` of them, evenly spaced, an entry a column; no rows if
+/// the cache records no queries.
 Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head,
                         std::size_t most = std::numeric_limits<std::size_t>::max());
 

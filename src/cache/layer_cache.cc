@@ -325,11 +325,14 @@ Matrix LayerCache::latest_attention(std::size_t h, std::size_t most) const {
   std::size_t entries = 0;
   for (const Segment& segment : segments(h)) entries += segment.keys.rows;
   Matrix out(std::min(latest.queries.rows(), most), entries), unused(1, shape_.value_dim);
+  const std::size_t group = shape_.queries_per_kv_head, tokens = latest.queries.rows() / group;
   for (std::size_t r = 0; r < out.rows(); ++r) {
+    // Of fewer, tokens evenly spaced, with each query head in its turn.
+    const std::size_t q = r * tokens / out.rows() * group + r % group;
     const std::size_t biases = latest.biases.empty() ? 0 : 1;
-    attend_entries(heads_[h], latest.queries.view().slice(r, 1),
-                   std::span(latest.positions).subspan(r, 1),
-                   std::span(latest.biases).subspan(r * biases, biases), unused.view(), out[r]);
+    attend_entries(heads_[h], latest.queries.view().slice(q, 1),
+                   std::span(latest.positions).subspan(q, 1),
+                   std::span(latest.biases).subspan(q * biases, biases), unused.view(), out[r]);
   }
   return out;
 }

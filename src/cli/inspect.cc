@@ -113,7 +113,7 @@ void show_clusters(TableOutput& out, const LayerNumbers& numbers,
 }
 
 void show_attention(TableOutput& out, const LayerNumbers& numbers,
-                    const std::vector<KvLayerStats>& stats, const char* queries) {
+                    const std::vector<KvLayerStats>& stats, const std::string& queries) {
   Table table({{"layer", Align::right},
                {"first 4", Align::right},
                {"last 256", Align::right},
@@ -210,7 +210,14 @@ void inspect_cache(const std::string& path, TableOutput& out) {
   show_norms(out, numbers, stats);
   show_clusters(out, numbers, stats);
   if (stats[0].queries > 0) {
-    show_attention(out, numbers, stats, "the last queries, as the cache answers them");
+    const double asked = stats[0].queries / static_cast<double>(s.kv_heads);
+    const auto noted =
+        static_cast<double>(std::min(cache.tokens(), o.policy.observed()) * s.queries_per_kv_head);
+    show_attention(out, numbers, stats,
+                   asked < noted ? fmt::format("{:.0f} of the last {:.0f} queries of a KV head, as "
+                                               "the cache answers them",
+                                               asked, noted)
+                                 : "the last queries, as the cache answers them");
   } else {
     out.say(fmt::format("attention: not known, as {} keeps no queries\n", o.policy.info().name));
   }
