@@ -93,7 +93,10 @@ std::string expect_text(const Json& json, const char* key, const std::string& na
 std::vector<std::string> keys_of(const Json& json, const char* key, const std::string& name) {
   std::vector<std::string> out;
   if (!json.contains(key)) return out;
-  for (const Json& item : expect(json, key, &Json::is_array, "a list", name)) {
+  const Json& list = expect(json, key, &Json::is_array, "a list", name);
+  require(list.size() <= kMostColumns, "{}: \"{}\" names {} columns; at most {} are read", name,
+          key, list.size(), kMostColumns);
+  for (const Json& item : list) {
     require(item.is_string(), "{}: an item of \"{}\" is not text", name, key);
     out.push_back(item);
   }

@@ -213,6 +213,9 @@ TEST(Result, ATableHasALimit) {
   json["results"] = {row};
   EXPECT_EQ(error(),
             "f.json: a row of \"results\" has 257 fields; at most 256 are read: write fewer");
+  json["results"] = Json::array();
+  json["supporting"] = std::vector<std::string>(257);
+  EXPECT_EQ(error(), "f.json: \"supporting\" names 257 columns; at most 256 are read");
 }
 
 TEST(HtmlPage, HoldsEverythingAndNothingFromOutside) {
