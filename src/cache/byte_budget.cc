@@ -90,7 +90,6 @@ class Sizes {
     setup.protocol = options_.protocol;
     setup.capacity = budget.summary;
     setup.sink = budget.sink;
-    setup.step = budget.step;
     const std::size_t apart = budget.sink + budget.window;
     const std::size_t expected = std::max(options_.expected_tokens, tokens_);
     setup.tokens = expected > apart ? expected - apart : 0;

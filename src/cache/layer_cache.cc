@@ -109,13 +109,6 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
     if (observed_ > 0)
       heads_[h].recent_queries = Matrix(observed_ * shape.queries_per_kv_head, shape.key_dim);
   }
-  // A summary that is to take in steps is made when the first one comes, amid other work. What it
-  // refuses is refused here.
-  if (budget_.step > 0 && shared == nullptr && layer == 0) {
-    SummarySetup first = heads_[0].setup;
-    first.capacity = budget_.summary;
-    make_summary(first);
-  }
 }
 
 Logits LayerCache::logits() const {

@@ -5,6 +5,7 @@
 #include "attention/rotary.h"
 #include "ballast/engine/model.h"
 #include "ballast/memory_size.h"
+#include "ballast/summary.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "gemm/matmul.h"
@@ -111,6 +112,7 @@ class Sizes {
     const bool grows = !stream && policy.keeps_generated();
     const std::size_t total = budget.total();
     if (everything || (grows ? prompt : all) <= total) return whole(all);
+    if (number == 0) try_steps(budget, length);
     const std::size_t kept = grows ? total + after : total;
     LayerNeed need = whole(stream ? total : all);
     need.kept = held(kept, budget.summary);
@@ -121,6 +123,26 @@ class Sizes {
   }
 
  private:
+  /// A summary that takes in steps is made when the first one comes, amid other work. What it
+  /// refuses is refused here.
+  void try_steps(const Budget& budget, std::size_t length) const {
+    if (budget.step == 0 || options_.policy.info().make_shared != nullptr) return;
+    SummarySetup setup;
+    setup.policy = options_.policy;
+    setup.protocol = options_.protocol;
+    setup.capacity = budget.summary;
+    setup.sink = budget.sink;
+    setup.step = budget.step;
+    setup.tokens = length - std::min(length, budget.sink + budget.window);
+    setup.key_dim = c_.key_dim;
+    setup.value_dim = c_.value_dim;
+    setup.queries_per_kv_head = shape_.queries_per_kv_head;
+    setup.key_type = options_.key_type;
+    setup.value_type = options_.value_type;
+    setup.logits = shape_.logits;
+    setup.layers = static_cast<int>(c_.layers);
+    make_summary(setup);
+  }
   /// All heads with `entries` entries each, `summarised` of them in the summary.
   std::size_t held(std::size_t entries, std::size_t summarised) const {
     return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_ + moments_);

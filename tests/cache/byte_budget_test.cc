@@ -157,6 +157,17 @@ TEST(BytesBudget, ATextTooShortForAShareStaysExact) {
   }
 }
 
+// The search tries budgets that are larger than the one it finds.
+TEST(BytesBudget, IsFoundWhereLargerOnesAreRefused) {
+  CacheOptions options;
+  options.policy = Policy::parse("attention-matching:bytes=1/16,keys=omp");
+  options.protocol = Protocol::stream;
+  options.expected_tokens = 10'000;
+  const Policy found = fit_bytes(shape_of(1, 1, 64), options, options.expected_tokens);
+  EXPECT_LT(found.integer("budget"), 1000);
+  EXPECT_GT(found.integer("budget"), 100);
+}
+
 TEST(BytesBudget, OfTheWholeTextIsExact) {
   CacheOptions options;
   options.policy = Policy::parse("h2o:bytes=400K");

@@ -351,6 +351,18 @@ TEST(Memory, IsEstimatedByMethod) {
             std::filesystem::file_size(f.reference.hf() / "model.safetensors") * 9 / 10);
 }
 
+TEST(Memory, IsNotEstimatedForStepsThatTakeTooLong) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  CacheOptions options;
+  options.policy = Policy::parse("attention-matching:budget=400,step=1,observe=600");
+  options.protocol = Protocol::stream;
+  options.expected_tokens = 20;
+  EXPECT_GT(f.model->estimate(options, 20, 80).cache, 0u) << "nothing is summarised";
+  EXPECT_THAT(error_of([&] { f.model->estimate(options, 20, 800); }),
+              testing::HasSubstr("every 1 tokens is too slow"));
+}
+
 // A stream keeps the projections' products of all layers, a prompt those of one at a time.
 TEST(Memory, OfASecondReadingIsEstimated) {
   Fixture f("llama");
