@@ -222,6 +222,25 @@ TEST_F(Cli, CompressesAndInspects) {
   EXPECT_NEAR(stats.at("layers")[1].at("query_norm").at("mean").get<double>(), 4, 0.2);
 }
 
+// A head's weights of attention are bounded: of many queries over many entries it asks some.
+TEST_F(Cli, InspectSaysHowManyQueriesItAsked) {
+  ASSERT_EQ(run({"synth", "-o", path("long"), "--tokens", "3500", "--layers", "1", "--heads", "2",
+                 "--kv-heads", "1", "--dim", "4"})
+                .exit_code,
+            0);
+  for (const auto& [observe, words] :
+       {std::pair{"3000", "mean over 4194 of the last 6000 queries of a KV head"},
+        {"2000", "mean over the last queries"}}) {
+    const auto made =
+        run({"compress", path("long"), "--method",
+             std::string("snapkv:budget=2000,observe=") + observe, "--save-cache", path("cache")});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    std::string out = run({"inspect", path("cache")}).out;
+    std::ranges::replace(out, '\n', ' ');
+    EXPECT_THAT(out, HasSubstr(words));
+  }
+}
+
 TEST_F(Cli, CompressesInAStream) {
   const auto result =
       run({"compress", stream(), "--method", "balancekv:budget=100,sink=8,window=16,step=16",
