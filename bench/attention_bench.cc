@@ -11,6 +11,8 @@
 // Cached: the same over 512 entries again and again, on one thread: what arithmetic alone allows;
 // the best pass counts.
 //
+// Turned: what keys about a turned mean cost beside keys about none.
+//
 // Prompt: causal, beside the rates of float32 and bf16 multiply-adds that wait for nothing, and
 // where tiles multiply the type beside their rate over the products that it takes (`of_tiles`);
 // `attention_sum` is what observing the attention of every entry adds.
@@ -29,9 +31,11 @@
 
 #include "attention/kernels/amx.h"
 #include "ballast/attention.h"
+#include "ballast/row_mean.h"
 #include "ballast/threads.h"
 #include "base/thread_pool.h"
 #include "floors.h"
+#include "storage/gap_code.h"
 #include "target.h"
 
 namespace ballast {
@@ -196,6 +200,60 @@ void cached(benchmark::State& state, StorageType type) {
       kPasses * static_cast<double>(keys.bytes() + values.bytes()) / best * 1e-9;
 }
 
+// One token's queries over 16384 entries about a mean that turns, and about none, by turns
+// (`over_none`: time over time). evicted: of every two tokens one is kept, and positions are coded.
+void turned(benchmark::State& state, StorageType type) {
+  const auto dim = static_cast<std::size_t>(state.range(0));
+  const auto group = static_cast<std::size_t>(state.range(1));
+  const bool evicted = state.range(2) != 0;
+  constexpr std::size_t kHeads = 8;
+  set_threads(1);
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  Rotary rotary;
+  for (std::size_t f = 0; f < dim / 2; ++f) {
+    rotary.frequencies.push_back(static_cast<float>(
+        std::pow(1e6, -2.0 * static_cast<double>(f) / static_cast<double>(dim))));
+  }
+  std::vector<float> mean(dim);
+  for (float& x : mean) x = 30.0f * normal(random);
+  std::vector<Position> positions;
+  for (Position p = 0; positions.size() < kEntries; ++p) {
+    if (!evicted || random() % 2 == 0) positions.push_back(p);
+  }
+  std::vector<std::uint8_t> code(gap_bytes(positions));
+  encode_gaps(positions, code.data());
+  std::vector<Head> heads;
+  for (std::size_t h = 0; h < kHeads; ++h) {
+    heads.push_back(
+        {random_rows(type, kEntries, dim, random), random_rows(type, kEntries, dim, random)});
+  }
+  Matrix queries(group, dim), out(group, dim);
+  for (std::size_t i = 0; i < group * dim; ++i) queries.data()[i] = normal(random);
+  Logits logits;
+  logits.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  const RowMean about(mean, rotary);
+  std::vector<double> with, without;
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < 2 * kHeads; ++i) {
+      Segment segment;
+      segment.keys = heads[i / 2].keys.view(0, kEntries);
+      segment.values = heads[i / 2].values.view(0, kEntries);
+      if (i % 2 == 0) segment.keys.mean = &about;
+      if (evicted) {
+        segment.keys.gaps = code.data();
+      } else {
+        segment.keys.first_position = 0;
+      }
+      const double start = now();
+      attend({queries.view(), {}, {}}, {&segment, 1}, logits, out.view());
+      benchmark::DoNotOptimize(out.data());
+      (i % 2 == 0 ? with : without).push_back(seconds_since(start));
+    }
+  }
+  state.counters["over_none"] = median(with) / median(without);
+}
+
 // A causal prompt of n tokens and a group of query heads.
 void prompt(benchmark::State& state, StorageType type) {
   const auto n = static_cast<std::size_t>(state.range(0));
@@ -264,6 +322,10 @@ void cached_arguments(benchmark::internal::Benchmark* b) {
   b->ArgNames({"dim", "group"})->ArgsProduct({{128, 64}, {1, 4}})->MinTime(0.2);
 }
 
+void turned_arguments(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"dim", "group", "evicted"})->ArgsProduct({{128, 64}, {1, 7}, {0, 1}})->MinTime(0.3);
+}
+
 BENCHMARK_CAPTURE(decode, f32, StorageType::f32)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, bf16, StorageType::bf16)->Apply(decode_arguments);
 BENCHMARK_CAPTURE(decode, f16, StorageType::f16)->Apply(decode_arguments);
@@ -280,6 +342,9 @@ BENCHMARK_CAPTURE(cached, int4, StorageType::int4)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, q4, StorageType::q4)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, q3, StorageType::q3)->Apply(cached_arguments);
 BENCHMARK_CAPTURE(cached, q2, StorageType::q2)->Apply(cached_arguments);
+BENCHMARK_CAPTURE(turned, q4, StorageType::q4)->Apply(turned_arguments);
+BENCHMARK_CAPTURE(turned, q2, StorageType::q2)->Apply(turned_arguments);
+BENCHMARK_CAPTURE(turned, int4, StorageType::int4)->Apply(turned_arguments);
 BENCHMARK_CAPTURE(prompt, f32, StorageType::f32)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, bf16, StorageType::bf16)->Apply(prompt_arguments);
 BENCHMARK_CAPTURE(prompt, f16, StorageType::f16)->Apply(prompt_arguments);

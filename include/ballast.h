@@ -158,7 +158,8 @@ typedef struct ballast_cache_shape {
   int32_t sliding_window;
   const int32_t* sliding_windows; /* one a layer (0: none); NULL: none anywhere */
   const float* alibi_slopes;      /* one a query head; NULL: none */
-  /* Rotary embedding, for rolling positions: radians per position; NULL: none. */
+  /* Rotary embedding of keys and queries, radians per position; NULL: none. Rolling positions
+   * need it; keys of few bits (int4, q4, q3, q2) are then about their mean before rotation. */
   const float* rotary_frequencies;
   size_t rotary_count;    /* numbers 2 x rotary_count of a head turn */
   float rotary_magnitude; /* 1 */

@@ -16,9 +16,6 @@
 
 namespace ballast {
 
-/// The index of a token in its text, from 0.
-using Position = std::int32_t;
-
 /// Which of the two sums the entries of a segment enter.
 enum class Role : std::uint8_t { both, numerator, normaliser };
 

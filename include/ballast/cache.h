@@ -35,8 +35,15 @@ struct CacheShape {
   std::vector<Position> sliding_windows;
   /// ALiBi slopes of the kv_heads·group query heads; empty: none.
   std::vector<float> alibi_slopes;
-  /// Of keys and queries, applied by the cache when positions are rolling; not used otherwise.
+  /// Of keys and queries. The cache applies it when positions are rolling; when they are absolute
+  /// keys come turned by it, and keys of few bits (is_low_bit()) are stored relative to their mean
+  /// before it. Where none is given they are relative to their plain mean.
   Rotary rotary;
+  /// Of the layers, where they differ (absolute positions only); empty: `rotary` for all.
+  std::vector<Rotary> rotations;
+  const Rotary& rotary_of(std::size_t layer) const {
+    return rotations.empty() ? rotary : rotations[layer];
+  }
 };
 
 /// Where entries stand.
@@ -53,6 +60,11 @@ struct CacheOptions {
   Policy policy;
   Protocol protocol = Protocol::prefill;
   Positions positions = Positions::absolute;
+  /// Types of few bits (is_low_bit()) round relative to a mean that is taken from tokens 4 to 259,
+  /// and never round tokens 0 to 3, which those methods keep in their sink. The rows before token
+  /// 260 are bf16 until then, or until the prompt ends or tokens leave; an exact cache whose prompt
+  /// ends before token 20 waits for that one. Methods with one budget in bytes take bf16 in their
+  /// place: their tiers decide.
   StorageType key_type = StorageType::f32;
   StorageType value_type = StorageType::f32;
   std::uint64_t seed = 0;
@@ -78,7 +90,7 @@ struct CacheOptions {
 
 /// Bytes held, by part.
 struct CacheBytes {
-  std::size_t sink = 0;
+  std::size_t sink = 0;  ///< and the means of rows of few bits
   std::size_t summary = 0;
   std::size_t window = 0;
   std::size_t attention_stats = 0;  ///< attention sum and queries remembered for the method

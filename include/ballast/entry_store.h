@@ -16,13 +16,10 @@ namespace ballast {
 class EntryStore {
  public:
   EntryStore() = default;
-  /// value_dim 0: keys only.
-  EntryStore(StorageType key_type, std::size_t key_dim, StorageType value_type,
-             std::size_t value_dim, std::size_t capacity);
-  /// With the setup's types and dimensions.
-  EntryStore(const SummarySetup& setup, std::size_t capacity);
+  /// With the setup's types, dimensions and means; `has_values` false: keys only.
+  EntryStore(const SummarySetup& setup, std::size_t capacity, bool has_values = true);
 
-  /// An empty store of the same types and dimensions.
+  /// An empty store of the same kind.
   EntryStore like(std::size_t capacity) const;
 
   std::size_t size() const { return size_; }
@@ -48,7 +45,7 @@ class EntryStore {
   float log_weight(std::size_t slot) const { return log_weights_[slot]; }
   void set_log_weight(std::size_t slot, float log_weight) { log_weights_[slot] = log_weight; }
   std::span<const Position> positions() const { return {positions_.data(), size_}; }
-  RowsView keys() const { return keys_.view(0, size_); }
+  RowsView keys() const { return keys_.view(0, size_, positions_.data()); }
   RowsView values() const { return values_.view(0, size_); }
 
   /// All entries; `weighted`: with their log-weights.

@@ -13,6 +13,11 @@
 
 namespace ballast {
 
+class RowMean;
+
+/// The index of a token in its text, from 0.
+using Position = std::int32_t;
+
 /// How the elements of a row are stored. int8 and int4 keep one scale per group of 32 elements
 /// (int4 also one offset): 1.0625 and 0.625 bytes an element. q4, q3 and q2 rotate the row and keep
 /// codes of 4, 3 or 2 bits and one scale a row: their relative squared error on normal rows is
@@ -22,6 +27,12 @@ enum class StorageType : std::uint8_t { f32, bf16, f16, int8, int4, q4, q3, q2 }
 /// Whether rows of the type are rotated before they are quantized.
 constexpr bool is_rotated(StorageType type) {
   return type == StorageType::q4 || type == StorageType::q3 || type == StorageType::q2;
+}
+
+/// Whether rows of the type have so few bits that they are stored relative to a mean (RowMean), and
+/// that the first tokens of a text are not rounded to it.
+constexpr bool is_low_bit(StorageType type) {
+  return is_rotated(type) || type == StorageType::int4;
 }
 
 /// Elements that share a scale in int8 and int4.
@@ -73,20 +84,34 @@ struct RowsView {
   const std::byte* data = nullptr;        ///< payload of row 0
   const std::uint16_t* scales = nullptr;  ///< bfloat16, row_scales() a row, contiguous;
                                           ///< int4: all scales of a row, then all its offsets
-  const float* mean = nullptr;            ///< dim floats that each row is relative to, or null;
-                                          ///< q4, q3 and q2 only
+  /// What the rows are relative to (is_low_bit() types only), or null.
+  const RowMean* mean = nullptr;
+  /// Where the rows stand in the text: positions[i] when given; else as `gaps` code it
+  /// (storage/gap_code.h), row by row; else first_position + i. Only rows relative to a mean that
+  /// turns need it.
+  const Position* positions = nullptr;
+  const std::uint8_t* gaps = nullptr;
+  Position first_position = -1;  ///< negative: unknown
 
+  /// A view of part of the rows; with `gaps` it has no positions unless begin is 0.
   RowsView slice(std::size_t begin, std::size_t count) const {
     RowsView part = *this;
     part.rows = count;
     part.data = data + begin * stride;
     if (scales != nullptr) part.scales = scales + begin * row_scales(type, dim);
+    if (positions != nullptr) part.positions = positions + begin;
+    if (first_position >= 0) part.first_position += static_cast<Position>(begin);
+    if (begin > 0) part.gaps = nullptr;
     return part;
   }
+  /// Of row i; with `gaps` it takes time in proportion to i.
+  Position position(std::size_t i) const;
   /// Row i as float32; out holds dim numbers.
   void decode(std::size_t i, std::span<float> out) const;
   /// All rows as float32 into the rows of out.
   void decode(MutableMatrix out) const;
+  /// Row i without what it is relative to.
+  void decode_difference(std::size_t i, std::span<float> out) const;
 };
 
 /// A view of float32 rows that someone else holds.
@@ -120,27 +145,28 @@ class Rows {
   StorageType type() const { return type_; }
   std::size_t dim() const { return dim_; }
   std::size_t capacity() const { return capacity_; }
-  /// Bytes allocated, scales and mean included, a shared mean as well.
-  std::size_t bytes() const;
+  /// Bytes allocated, scales included; the mean, which the rows of a head share, is not.
+  std::size_t bytes() const { return capacity_ * stored_row_bytes(type_, dim_); }
 
-  /// q4, q3 and q2: makes rows relative to `mean`, `dim` finite floats. Call it before the first
-  /// row is set. Throws Error for other types and sizes.
-  void set_mean(std::span<const float> mean);
-  /// Takes the mean of `other`, of the same size, without a copy of its own.
-  void share_mean(const Rows& other);
-  /// The mean of set_mean(), or empty.
-  std::span<const float> mean() const {
-    return mean_ ? std::span<const float>(*mean_) : std::span<const float>();
-  }
+  /// Makes rows relative to `mean`; null, and types of more bits: they stay as they are. Call it
+  /// before the first row is set. Throws Error for a mean of another size.
+  void set_mean(std::shared_ptr<const RowMean> mean);
+  const std::shared_ptr<const RowMean>& mean() const { return mean_; }
 
-  /// Stores `dim` finite numbers as row i. Rows of other indices may be set at the same time.
-  void set(std::size_t i, std::span<const float> row);
+  /// Stores `dim` finite numbers as row i, of the token at `position`, which a mean that turns
+  /// needs. Rows of other indices may be set at the same time.
+  void set(std::size_t i, std::span<const float> row, Position position = -1);
   /// Copies row `from` of `source` (same type and mean: bit for bit; else through float32).
   void copy(std::size_t i, const RowsView& source, std::size_t from);
   /// Grows to `capacity` rows, keeping the first `used`.
   void grow(std::size_t capacity, std::size_t used);
 
+  /// Without positions.
   RowsView view(std::size_t begin, std::size_t count) const;
+  /// Of rows whose first stands at `first_position`, the others behind it.
+  RowsView view(std::size_t begin, std::size_t count, Position first_position) const;
+  /// Of rows that stand at `positions`.
+  RowsView view(std::size_t begin, std::size_t count, const Position* positions) const;
 
   /// The stored form of row i, for those who save and restore it.
   std::span<std::byte> payload(std::size_t i) { return {data_.get() + i * stride_, stride_}; }
@@ -161,7 +187,7 @@ class Rows {
   std::size_t scales_begin_ = 0;  // in data_
   using Data = std::unique_ptr<std::byte[], FreeRows>;
   Data data_;  // all rows' numbers, then all rows' scales
-  std::shared_ptr<const std::vector<float>> mean_;
+  std::shared_ptr<const RowMean> mean_;
 };
 
 }  // namespace ballast

@@ -19,6 +19,7 @@ namespace ballast {
 class ByteReader;
 class ByteWriter;
 class QueryMoments;
+class RowMean;
 class SharedState;
 
 /// What a model does with values where they leave attention, for methods that weigh values by it
@@ -45,6 +46,8 @@ struct SummarySetup {
   std::size_t queries_per_kv_head = 1;
   StorageType key_type = StorageType::f32;
   StorageType value_type = StorageType::f32;
+  /// Of the head: what its rows of few bits are relative to; null: nothing.
+  std::shared_ptr<const RowMean> key_mean, value_mean;
   Logits logits;
   /// Attention asks where entries stand: with ALiBi, or a sliding window in any layer. Else methods
   /// with one budget for the whole cache need not give positions with their segments.
@@ -60,7 +63,7 @@ struct SummarySetup {
 
 /// Consecutive tokens that leave the window, oldest first.
 struct Block {
-  RowsView keys;
+  RowsView keys;  ///< with positions
   RowsView values;
   Position first = 0;
   Position now = 0;  ///< tokens of the text seen so far, window included

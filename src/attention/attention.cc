@@ -8,8 +8,11 @@
 #include "attention/attention_scratch.h"
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/rotated_avx512.h"
+#include "ballast/row_mean.h"
 #include "base/fail.h"
 #include "simd/cpu.h"
+#include "storage/gap_code.h"
+#include "storage/turns.h"
 
 namespace ballast {
 namespace {
@@ -51,6 +54,10 @@ void check(const Queries& queries, std::span<const Segment> segments, const Logi
             queries.rows.cols);
     require(segment.keys.dim >= 1 && segment.keys.dim <= kMaxDim,
             "key dimension {}: expected 1 to {}", segment.keys.dim, kMaxDim);
+    require(segment.keys.mean == nullptr || segment.keys.mean->turns() == nullptr ||
+                segment.keys.positions != nullptr || segment.keys.gaps != nullptr ||
+                segment.keys.first_position >= 0,
+            "keys relative to a turned mean have no positions");
     require(segment.positions != nullptr || segment.first_position < 0 ||
                 n <= std::size_t{std::numeric_limits<Position>::max()} - segment.first_position,
             "{} entries from position {} pass the last position", n, segment.first_position);
@@ -161,53 +168,6 @@ struct Record {
   std::vector<float> max;  // running maximum of the logits, per query of a block
 };
 
-// Buffers for up to kQueryBlock queries of one call. One allocation: several cost as much as a
-// block of entries.
-class Workspace {
- public:
-  // decodes: whether rows are decoded for few queries, too.
-  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim, bool decodes) {
-    const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
-    const std::size_t rows = decodes || queries >= kUnpackFrom ? kEntryBlock : 0;
-    const std::size_t floats =
-        queries * (keys + values + kEntryBlock + 2) + rows * std::max(keys, values);
-    memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + 2 * queries * sizeof(double));
-    std::byte* at = memory_.get();
-    const auto take = [&at]<typename T>(T*& array, std::size_t count) {
-      array = reinterpret_cast<T*>(at);
-      at += count * sizeof(T);
-    };
-    take(packed, queries * keys);
-    take(sums, queries * values);
-    take(weights, queries * kEntryBlock);
-    take(unpacked, rows * std::max(keys, values));
-    take(normaliser, queries);
-    take(weight_sum, queries);
-    take(max, queries);
-    take(factors, queries);
-  }
-
-  float* packed;             // queries in the order of the keys
-  float* sums;               // weighted values in the order of the values
-  float* weights;            // logits, then weights, kEntryBlock per query
-  Record* record = nullptr;  // or here, when weights are kept
-  float* unpacked;           // decoded rows of a block
-  double* normaliser;
-  double* weight_sum;  // sum of the numerator's weights, multiplies the values' mean
-  float* max;
-  float* factors;  // rescale older sums when the maximum grows
-
-  std::optional<StorageType> packed_for;  // the type of keys whose order `packed` is in
-
-  // Queries whose weights are updated together. Their logit rules are kept from block to block:
-  // rebuilding them costs as much as part of the exponentials.
-  static constexpr std::size_t kTogether = 8;
-  kernels::LogitRule rules[kTogether];
-
- private:
-  AlignedArray<std::byte> memory_;
-};
-
 // Rotated types have kernels of their own, or none: then decode_packed() comes first.
 bool keys_as_stored(StorageType type) {
   return is_rotated(type) ? kernels::avx512::multiplies_rotated() : kernels::keys_as_stored(type);
@@ -243,6 +203,62 @@ bool any_decoded(std::span<const Segment> segments) {
   });
 }
 
+bool any_mean(std::span<const Segment> segments) {
+  return std::ranges::any_of(segments, [](const Segment& s) { return s.keys.mean != nullptr; });
+}
+
+// Buffers for up to kQueryBlock queries of one call. One allocation: several cost as much as a
+// block of entries.
+class Workspace {
+ public:
+  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim,
+            std::span<const Segment> segments) {
+    const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
+    const std::size_t rows = any_decoded(segments) || queries >= kUnpackFrom ? kEntryBlock : 0;
+    const std::size_t means = any_mean(segments) ? key_dim + 1 : 0;
+    const std::size_t floats =
+        queries * (keys + values + kEntryBlock + 2 + means) + rows * std::max(keys, values);
+    memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + 2 * queries * sizeof(double));
+    std::byte* at = memory_.get();
+    const auto take = [&at]<typename T>(T*& array, std::size_t count) {
+      array = reinterpret_cast<T*>(at);
+      at += count * sizeof(T);
+    };
+    take(packed, queries * keys);
+    take(sums, queries * values);
+    take(weights, queries * kEntryBlock);
+    take(unpacked, rows * std::max(keys, values));
+    take(normaliser, queries);
+    take(weight_sum, queries);
+    take(max, queries);
+    take(factors, queries);
+    take(coefficients, queries * (means == 0 ? 0 : key_dim));
+    take(constants, queries * (means == 0 ? 0 : 1));
+  }
+
+  float* packed;             // queries in the order of the keys
+  float* sums;               // weighted values in the order of the values
+  float* weights;            // logits, then weights, kEntryBlock per query
+  Record* record = nullptr;  // or here, when weights are kept
+  float* unpacked;           // decoded rows of a block
+  double* normaliser;
+  double* weight_sum;  // sum of the numerator's weights, multiplies the values' mean
+  float* max;
+  float* factors;       // rescale older sums when the maximum grows
+  float* coefficients;  // of the keys' mean: see kernels::TurnedMean
+  float* constants;
+
+  std::optional<StorageType> packed_for;  // the type of keys whose order `packed` is in
+
+  // Queries whose weights are updated together. Their logit rules are kept from block to block:
+  // rebuilding them costs as much as part of the exponentials.
+  static constexpr std::size_t kTogether = 8;
+  kernels::LogitRule rules[kTogether];
+
+ private:
+  AlignedArray<std::byte> memory_;
+};
+
 // Decodes rows into `buffer` if many queries share them or the kernels cannot read them. Returns
 // whether it did: the kernel's rows are cached then, and need no prefetching.
 bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
@@ -252,19 +268,84 @@ bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer)
   return true;
 }
 
-// <q, μ>, which all keys of a segment with a mean share.
-float mean_product(std::span<const float> query, const float* mean) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < query.size(); ++i) sum += double{query[i]} * double{mean[i]};
-  return static_cast<float>(sum);
-}
-
-void add_to_products(const float* shared, std::size_t queries, std::size_t count, float* products) {
-  for (std::size_t q = 0; q < queries; ++q) {
-    float* row = products + q * kEntryBlock;
-    for (std::size_t e = 0; e < count; ++e) row[e] += shared[q];
+// <q, R_n μ> of the queries and a segment's keys, which are relative to R_n μ.
+class MeanTerm {
+ public:
+  MeanTerm(const Queries& queries, const RowsView& keys, Workspace& work)
+      : keys_(keys), turns_(keys.mean->turns()), gaps_(keys.gaps), queries_(queries.rows.rows) {
+    const std::span<const float> mean = keys.mean->mean();
+    const std::size_t pairs = turns_ == nullptr ? 0 : turns_->count();
+    for (std::size_t q = 0; q < queries_; ++q) {
+      const std::span<const float> query = queries.rows[q];
+      float* const coefficients = work.coefficients + q * 2 * pairs;
+      for (std::size_t f = 0; f < pairs; ++f) {
+        const std::size_t a = turns_->first(f), b = turns_->second(f);
+        coefficients[f] = query[a] * mean[a] + query[b] * mean[b];
+        coefficients[pairs + f] = query[b] * mean[a] - query[a] * mean[b];
+      }
+      double rest = 0.0;
+      for (std::size_t c = 2 * pairs; c < query.size(); ++c) {
+        rest += double{query[c]} * double{mean[c]};
+      }
+      work.constants[q] = static_cast<float>(rest);
+    }
+    turned_ = {pairs, work.coefficients, 2 * pairs, work.constants,
+               turns_ == nullptr ? nullptr : turns_->columns()};
   }
-}
+
+  // Reads the positions of the block at `begin`; blocks come in order, each once.
+  void next_block(std::size_t begin, std::size_t count) {
+    begin_ = begin;
+    count_ = count;
+    if (turns_ == nullptr || keys_.positions != nullptr || keys_.gaps == nullptr) return;
+    for (std::size_t e = 0; e < count; ++e) read_[e] = gaps_.next();
+  }
+
+  // Adds to the products of the block.
+  void add(float* products) const {
+    if (turns_ == nullptr) return add_constants(products);
+    const Position* const positions = keys_.positions != nullptr ? keys_.positions + begin_
+                                      : keys_.gaps != nullptr    ? read_
+                                                                 : nullptr;
+    for (std::size_t e = 0; e < count_;) {
+      const Position first = positions != nullptr
+                                 ? positions[e]
+                                 : keys_.first_position + static_cast<Position>(begin_ + e);
+      float cosines[Turns::kMost], sines[Turns::kMost];
+      turns_->at(first, cosines, sines);
+      std::uint8_t places[Turns::kTogether];
+      std::size_t n = 0;
+      if (positions == nullptr) {
+        n = std::min(count_ - e, Turns::kTogether);
+      } else {
+        for (Position last = first - 1; e + n < count_ && n < Turns::kTogether; ++n) {
+          const Position at = positions[e + n];
+          if (at <= last || at - first >= static_cast<Position>(Turns::kTogether)) break;
+          places[n] = static_cast<std::uint8_t>(at - first);
+          last = at;
+        }
+      }
+      kernels::add_turned(turned_, cosines, sines, queries_,
+                          positions == nullptr ? nullptr : places, n, products + e);
+      e += n;
+    }
+  }
+
+ private:
+  void add_constants(float* products) const {
+    for (std::size_t q = 0; q < queries_; ++q) {
+      float* const row = products + q * kEntryBlock;
+      for (std::size_t e = 0; e < count_; ++e) row[e] += turned_.constants[q];
+    }
+  }
+
+  const RowsView& keys_;
+  const Turns* turns_;
+  GapReader gaps_;
+  std::size_t queries_, begin_ = 0, count_ = 0;
+  kernels::TurnedMean turned_;
+  Position read_[kEntryBlock];
+};
 
 // The block of rows at `begin`: cut short, and empty past the end.
 RowsView block_of(const RowsView& rows, std::size_t begin) {
@@ -297,10 +378,8 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     }
     work.packed_for = segment.keys.type;
   }
-  float mean_products[kQueryBlock];
-  for (std::size_t q = 0; segment.keys.mean != nullptr && q < m; ++q) {
-    mean_products[q] = mean_product(queries.rows[q], segment.keys.mean);
-  }
+  std::optional<MeanTerm> mean;
+  if (segment.keys.mean != nullptr) mean.emplace(queries, segment.keys, work);
   Position low = 0;
   Position high = std::numeric_limits<Position>::max();
   if (!queries.positions.empty()) {
@@ -312,6 +391,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   const bool keys_ahead = segment.role == Role::normaliser || prefetches_next_block(segment);
   for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
     RowsView keys = block_of(segment.keys, begin);
+    if (mean) mean->next_block(begin, keys.rows);
     const EntryBlock block(segment, begin, keys.rows);
     if (block.hidden_from(low, high, window)) continue;
     const bool unpacked = prepare(keys, m, keys_as_stored(keys.type), work.unpacked);
@@ -321,7 +401,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
                                        segment.role == Role::normaliser ? following : values};
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
     multiply_keys(keys, work.packed, m, weights, m < kUnpackFrom && !unpacked ? &range : nullptr);
-    if (segment.keys.mean != nullptr) add_to_products(mean_products, m, block.count(), weights);
+    if (mean) mean->add(weights);
     use(block, begin, weights);
   }
 }
@@ -393,7 +473,8 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
                       {row, value_dim});
       if (segment.values.mean != nullptr) {
         const auto weight = static_cast<float>(work.weight_sum[q]);
-        for (std::size_t i = 0; i < value_dim; ++i) row[i] += weight * segment.values.mean[i];
+        const std::span<const float> mean = segment.values.mean->mean();
+        for (std::size_t i = 0; i < value_dim; ++i) row[i] += weight * mean[i];
       }
       for (std::size_t i = 0; i < value_dim; ++i) {
         out[i] = out[i] * old_factor + row[i] * new_factor;
@@ -534,7 +615,7 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
           partial.numerator.rows());
   check(queries, segments, logits);
   check_values(segments, value_dim);
-  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim, any_decoded(segments));
+  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim, segments);
   for (std::size_t first = 0; first < m; first += kQueryBlock) {
     attend_queries(queries, first, std::min(kQueryBlock, m - first), segments, logits, work,
                    partial);
@@ -564,7 +645,8 @@ std::size_t attention_scratch(std::size_t queries, std::size_t entries, std::siz
   const std::size_t together =
       std::min(queries, with_attention_sum ? recorded_together(blocks) : kQueryBlock);
   const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
-  std::size_t numbers = queries * (value_dim + 2) + together * (keys + values + kEntryBlock);
+  std::size_t numbers =
+      queries * (value_dim + 2) + together * (keys + values + kEntryBlock + key_dim + 1);
   if (together >= kUnpackFrom) numbers += kEntryBlock * std::max(keys, values);
   if (with_attention_sum) numbers += (blocks + 1) * together * (kEntryBlock + 1);
   return numbers * sizeof(float);
@@ -589,7 +671,7 @@ void attend_with_scores(const Queries& queries, std::span<const Segment> segment
   // recomputing them, while they stay in cache.
   const std::size_t together = recorded_together(blocks);
   const std::size_t most = std::min(m, together);
-  Workspace work(most, queries.rows.cols, out.cols, any_decoded(segments));
+  Workspace work(most, queries.rows.cols, out.cols, segments);
   Record record(most, blocks + 1);  // the last for a block without attention sum
   work.record = &record;
   for (std::size_t first = 0; first < m; first += together) {

@@ -11,6 +11,7 @@
 #include "ballast/memory_size.h"
 #include "ballast/summary.h"
 #include "base/fail.h"
+#include "storage/low_bits.h"
 #include "summary/entry_budget.h"
 #include "summary/query_moments.h"
 
@@ -53,14 +54,16 @@ class Sizes {
     const auto layers = static_cast<int>(shape_.layers);
     std::size_t bytes = 0, most = 0, summarised = 0, middle = tokens_;
     for (int l = 0; l < layers; ++l) {
-      const Budget budget = policy.budget(tokens_, options_.protocol, l, layers);
+      const Budget budget = with_first(policy.budget(tokens_, options_.protocol, l, layers),
+                                       options_.key_type, options_.value_type);
       std::size_t head = queries_;
       if (tokens_ > 0 && tokens_ <= budget.total()) {  // nothing is summarised
-        head += tokens_ * window_row_ + moments_;
+        head += tokens_ * window_row_ + moments_ + low_bit_bytes(kFirstTokens);
         most = std::max(most, tokens_);
       } else {
-        head += budget.sink * row_ + (budget.window + budget.step) * window_row_ +
-                summary_bytes(budget, l) + (budget.step > 0 ? moments_ : 0);
+        head += low_bit_bytes(budget.sink) + budget.sink * row_ +
+                (budget.window + budget.step) * window_row_ + summary_bytes(budget, l) +
+                (budget.step > 0 ? moments_ : 0);
         summarised += budget.summary;
         middle = tokens_ - std::min(tokens_, budget.sink + budget.window);
         most = std::max(most, budget.total());
@@ -79,6 +82,17 @@ class Sizes {
   }
 
  private:
+  /// Of one head: means, and what up to `sink` first tokens take more than others.
+  std::size_t low_bit_bytes(std::size_t sink) const {
+    const auto part = [&](StorageType type, std::size_t dim) {
+      if (!is_low_bit(type)) return std::size_t{0};
+      return dim * sizeof(float) +
+             std::min({sink, tokens_ == 0 ? sink : tokens_, kFirstTokens}) *
+                 (stored_row_bytes(as_read(type), dim) - stored_row_bytes(type, dim));
+    };
+    return part(options_.key_type, shape_.key_dim) + part(options_.value_type, shape_.value_dim);
+  }
+
   /// Of one head. Summaries take their memory when they are made, so one is made.
   std::size_t summary_bytes(const Budget& budget, int layer) {
     // Layers that share state may hold different things in as many entries.

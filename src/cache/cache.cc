@@ -86,9 +86,13 @@ void check_shape(const CacheShape& shape) {
               shape.alibi_slopes.size() == shape.kv_heads * shape.queries_per_kv_head,
           "{} ALiBi slopes for {} query heads", shape.alibi_slopes.size(),
           shape.kv_heads * shape.queries_per_kv_head);
-  require(2 * shape.rotary.frequencies.size() <= shape.key_dim,
-          "{} rotations of two numbers in a head of {}", shape.rotary.frequencies.size(),
-          shape.key_dim);
+  require(shape.rotations.empty() || shape.rotations.size() == shape.layers,
+          "{} rotations for {} layers", shape.rotations.size(), shape.layers);
+  for (std::size_t l = 0; l < std::max<std::size_t>(shape.rotations.size(), 1); ++l) {
+    require(2 * shape.rotary_of(l).frequencies.size() <= shape.key_dim,
+            "{} rotations of two numbers in a head of {}", shape.rotary_of(l).frequencies.size(),
+            shape.key_dim);
+  }
   require(!std::isnan(shape.logits.scale),
           "CacheShape::logits.scale is not set; it is usually 1 / sqrt(key_dim), here {}",
           1.0f / std::sqrt(static_cast<float>(shape.key_dim)));
@@ -213,6 +217,7 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
       info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (options.positions == Positions::rolling) {
+    require(shape.rotations.empty(), "rolling positions need one rotation for all layers");
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);
   }
   // In prefill the prompt's length decides; copies get the budget of what they are copied from.

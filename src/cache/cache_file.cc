@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ballast/cache.h"
+#include "ballast/row_mean.h"
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
@@ -17,12 +18,13 @@
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
 // u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
 //
-//   8 bytes, u32     magic BALLASTC, version 2
+//   8 bytes, u32     magic BALLASTC, version 3
 //   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
 //   f32, f32, i32    logits: scale, softcap, sliding_window
 //   i32[n]           sliding windows of the layers
 //   f32[n]           ALiBi slopes
-//   f32[n], f32, u8  rotary: frequencies, magnitude, pairs
+//   u64              rotations n: 1, or one a layer; each:
+//     f32[n], f32, u8  frequencies, magnitude, pairs
 //   text             method string
 //   u8, u8           protocol, positions
 //   u8, u8           key type, value type
@@ -33,11 +35,15 @@
 //     u8, u8           state, whether the prompt is finished
 //     u64              tokens seen
 //     4 × u64          budget: sink, summary, window, step
+//     u8, u64          whether rows of few bits are as read (bf16); tokens that their mean rests on
 //                      each KV head:
 //       3 × u64          capacity of the summary, tokens it expects, size of the sink
+//       u8, f32          whether there is a mean of keys; the mean; the same of values
+//       u64, rows, rows  first tokens as read, beside rows of few bits: count, keys, values
 //       rows, rows       sink: keys, values
 //       u8               whether a summary follows: Summary::save()
 //       3 × u64          window: capacity, slot of the oldest row, size
+//       f32              attention sums of the first tokens, if they are used and none was evicted
 //       rows, rows, f32  window, a run at a time: keys, values, attention sums if they are used
 //       f32              last queries, if they are used: a ring by position
 //                    replay in stream: i32[n] ids noted, then each layer and KV head: f32[=n]
@@ -48,9 +54,7 @@ namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'C'};
-constexpr std::uint32_t kVersion = 2;
-// Files of version 1 are the same without the types q4, q3 and q2.
-constexpr std::uint32_t kOldestVersion = 1;
+constexpr std::uint32_t kVersion = 3;
 
 class FileWriter : public ByteWriter {
  public:
@@ -84,10 +88,15 @@ void put_settings(ByteWriter& out, const CacheShape& shape, const CacheOptions& 
   out.put_all<Position>(shape.sliding_windows);
   out.put<std::uint64_t>(shape.alibi_slopes.size());
   out.put_all<float>(shape.alibi_slopes);
-  out.put<std::uint64_t>(shape.rotary.frequencies.size());
-  out.put_all<float>(shape.rotary.frequencies);
-  out.put(shape.rotary.magnitude);
-  out.put<std::uint8_t>(shape.rotary.pairs);
+  const std::size_t rotations = std::max<std::size_t>(shape.rotations.size(), 1);
+  out.put<std::uint64_t>(rotations);
+  for (std::size_t l = 0; l < rotations; ++l) {
+    const Rotary& rotary = shape.rotary_of(l);
+    out.put<std::uint64_t>(rotary.frequencies.size());
+    out.put_all<float>(rotary.frequencies);
+    out.put(rotary.magnitude);
+    out.put<std::uint8_t>(rotary.pairs);
+  }
   out.put_text(options.policy.to_string());
   out.put(options.protocol);
   out.put(options.positions);
@@ -124,10 +133,17 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
       in.get_count(std::min(shape.kv_heads * shape.queries_per_kv_head, in.left() / sizeof(float)),
                    "the number of slopes"));
   in.get_all<float>(shape.alibi_slopes);
-  shape.rotary.frequencies.resize(in.get_count(kMostHeadDim, "the number of rotations"));
-  in.get_all<float>(shape.rotary.frequencies);
-  shape.rotary.magnitude = in.get<float>();
-  shape.rotary.pairs = in.get<std::uint8_t>() != 0;
+  const std::size_t rotations = in.get_count(shape.layers, "the number of rotations");
+  require(rotations == 1 || rotations == shape.layers, "{}: {} rotations for {} layers", in.what(),
+          rotations, shape.layers);
+  for (std::size_t l = 0; l < rotations; ++l) {
+    Rotary& rotary = rotations == 1 ? shape.rotary : shape.rotations.emplace_back();
+    rotary.frequencies.resize(
+        in.get_count(std::min(kMostHeadDim, in.left() / sizeof(float)), "frequencies"));
+    in.get_all<float>(rotary.frequencies);
+    rotary.magnitude = in.get<float>();
+    rotary.pairs = in.get<std::uint8_t>() != 0;
+  }
   options.policy = Policy::parse(in.get_text());
   options.protocol = get_enum(in, Protocol::stream, "protocol");
   options.positions = get_enum(in, Positions::rolling, "positions");
@@ -146,10 +162,19 @@ void LayerCache::save(ByteWriter& out) const {
   for (std::size_t part : {budget_.sink, budget_.summary, budget_.window, budget_.step}) {
     out.put<std::uint64_t>(part);
   }
+  out.put(as_read_);
+  out.put<std::uint64_t>(rounded_);
   for (const HeadCache& head : heads_) {
     out.put<std::uint64_t>(head.setup.capacity);
     out.put<std::uint64_t>(head.setup.tokens);
     out.put<std::uint64_t>(head.sink);
+    for (const auto* mean : {head.setup.key_mean.get(), head.setup.value_mean.get()}) {
+      out.put<std::uint8_t>(mean != nullptr);
+      if (mean != nullptr) out.put_all<float>(mean->mean());
+    }
+    out.put<std::uint64_t>(head.first);
+    save_rows(out, head.first_keys.view(0, head.first));
+    save_rows(out, head.first_values.view(0, head.first));
     save_rows(out, head.sink_keys.view(0, head.sink));
     save_rows(out, head.sink_values.view(0, head.sink));
     out.put<std::uint8_t>(head.summary != nullptr);
@@ -176,6 +201,8 @@ void LayerCache::load(ByteReader& in, std::size_t& room) {
   for (std::size_t* part : {&budget_.sink, &budget_.summary, &budget_.window, &budget_.step}) {
     *part = in.get_count(most, "a share of the budget");
   }
+  as_read_ = in.get<std::uint8_t>() != 0;
+  rounded_ = in.get_count(kFirstTokens + kMeanTokens, "the tokens of a mean");
   for (HeadCache& head : heads_) load_head(head, in, room);
 }
 
@@ -190,9 +217,28 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
       in.get_count(budget_.summary * (adapts() ? heads_.size() : 1), "the capacity of a summary");
   head.setup.tokens = in.get_count(std::numeric_limits<Position>::max(), "the length of a text");
   head.sink = in.get_count(std::min(budget_.sink, in.left()), "the size of a sink");
-  head.setup.sink = head.sink;
+  const auto load_mean = [&](std::size_t dim) {
+    std::vector<float> mean(in.get<std::uint8_t>() != 0 ? dim : 0);
+    in.get_all<float>(mean);
+    require(first_not_finite(mean) == mean.size(), "{}: a mean of rows is not finite", in.what());
+    return mean;
+  };
+  if (auto mean = load_mean(shape_.key_dim); !mean.empty()) {
+    head.setup.key_mean = std::make_shared<const RowMean>(std::move(mean), rotary());
+  }
+  if (auto mean = load_mean(shape_.value_dim); !mean.empty()) {
+    head.setup.value_mean = std::make_shared<const RowMean>(RowMean::for_values(std::move(mean)));
+  }
+  head.first = in.get_count(kFirstTokens, "the first tokens held as read");
+  head.setup.sink = head.ahead();
+  head.first_keys = Rows(ballast::as_read(options_.key_type), shape_.key_dim, head.first);
+  head.first_values = Rows(ballast::as_read(options_.value_type), shape_.value_dim, head.first);
+  load_rows(in, head.first_keys, 0, head.first);
+  load_rows(in, head.first_values, 0, head.first);
   head.sink_keys = Rows(options_.key_type, shape_.key_dim, head.sink);
   head.sink_values = Rows(options_.value_type, shape_.value_dim, head.sink);
+  head.sink_keys.set_mean(head.setup.key_mean);
+  head.sink_values.set_mean(head.setup.value_mean);
   load_rows(in, head.sink_keys, 0, head.sink);
   load_rows(in, head.sink_values, 0, head.sink);
   if (in.get<std::uint8_t>() != 0) {
@@ -204,10 +250,14 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
   } else if (state_ != State::whole) {
     take(summary_bytes(head.setup, head.setup.capacity), "a summary");  // that may be missing
   }
-  const std::size_t row = stored_row_bytes(options_.key_type, shape_.key_dim) +
-                          stored_row_bytes(options_.value_type, shape_.value_dim) + sizeof(float);
+  const auto row_of = [&](StorageType type, std::size_t dim) {
+    return stored_row_bytes(as_read_ ? ballast::as_read(type) : type, dim);
+  };
+  const std::size_t row = row_of(options_.key_type, shape_.key_dim) +
+                          row_of(options_.value_type, shape_.value_dim) + sizeof(float);
   const std::size_t rows =
-      head.window.load(head.setup, accumulates(), state_ == State::sliding, room / row, in);
+      head.window.load(head.setup, accumulates(), state_ == State::sliding, as_read_,
+                       state_ == State::whole ? head.first : 0, room / row, in);
   take(rows * row, "a window");
   std::span<float> recent(head.recent_queries.data(),
                           head.recent_queries.rows() * head.recent_queries.cols());
@@ -265,9 +315,9 @@ Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name,
   const auto body = bytes.first(bytes.size() - sizeof(std::uint32_t));
   ByteReader in(body.subspan(sizeof(kMagic)), name);
   const auto version = in.get<std::uint32_t>();
-  require(version >= kOldestVersion && version <= kVersion, ErrorCode::unsupported,
-          "{}: a saved cache of version {}, this program reads versions {} to {}", name, version,
-          kOldestVersion, kVersion);
+  require(version == kVersion, ErrorCode::unsupported,
+          "{}: a saved cache of version {}, this program reads version {}: read the text again",
+          name, version, kVersion);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + body.size(), sizeof(stored));
   const uLong crc =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ballast/row_mean.h"
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "cache/replay_scores.h"
@@ -17,11 +18,28 @@ constexpr float kMostAttention = 1e30f;
 
 }  // namespace
 
-Window::Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums)
-    : keys_(setup.key_type, setup.key_dim, capacity),
-      values_(setup.value_type, setup.value_dim, capacity),
+Window::Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums, bool as_read)
+    : keys_(as_read ? ballast::as_read(setup.key_type) : setup.key_type, setup.key_dim, capacity),
+      values_(as_read ? ballast::as_read(setup.value_type) : setup.value_type, setup.value_dim,
+              capacity),
       attention_sum_(attention_sums ? capacity : 0),
-      has_attention_sums_(attention_sums) {}
+      has_attention_sums_(attention_sums) {
+  keys_.set_mean(setup.key_mean);
+  values_.set_mean(setup.value_mean);
+}
+
+void Window::encode(const SummarySetup& setup, std::size_t count, std::size_t capacity,
+                    Position now) {
+  Window rounded(setup, std::max(capacity, size_ - count), false);
+  for (std::size_t i = count; i < size_; ++i) rounded.push(*this, i, now);
+  rounded.has_attention_sums_ = has_attention_sums_;
+  rounded.lead_ = has_attention_sums_ ? count : 0;
+  if (has_attention_sums_) {
+    rounded.attention_sum_ = std::move(attention_sum_);
+    rounded.attention_sum_.resize(count + rounded.capacity());
+  }
+  *this = std::move(rounded);
+}
 
 void Window::reserve(std::size_t count) {
   if (size_ + count <= capacity()) return;
@@ -42,24 +60,25 @@ void Window::reserve_exactly(std::size_t count) {
   keys_.grow(wanted, size_);
   values_.grow(wanted, size_);
   if (!has_attention_sums_) return;
-  attention_sum_.reserve(wanted);  // resize() would take up to twice as much
-  attention_sum_.resize(wanted);
+  attention_sum_.reserve(lead_ + wanted);  // resize() would take up to twice as much
+  attention_sum_.resize(lead_ + wanted);
 }
 
-void Window::push(std::span<const float> key, std::span<const float> value) {
+void Window::push(std::span<const float> key, std::span<const float> value, Position position) {
   const std::size_t slot = (begin_ + size_) % capacity();
-  keys_.set(slot, key);
-  values_.set(slot, value);
-  if (has_attention_sums_) attention_sum_[slot] = 0.0f;
+  keys_.set(slot, key, position);
+  values_.set(slot, value, position);
+  if (has_attention_sums_) attention_sum_[lead_ + slot] = 0.0f;
   ++size_;
 }
 
-void Window::push(const Window& other, std::size_t i) {
+void Window::push(const Window& other, std::size_t i, Position now) {
   const std::size_t from = (other.begin_ + i) % other.capacity();
   const std::size_t slot = (begin_ + size_) % capacity();
-  keys_.copy(slot, other.keys_.view(0, other.capacity()), from);
-  values_.copy(slot, other.values_.view(0, other.capacity()), from);
-  if (has_attention_sums_) attention_sum_[slot] = other.attention_sum_[from];
+  const Position position = now - static_cast<Position>(other.size_ - i);
+  keys_.copy(slot, other.keys_.view(from, 1, position), 0);
+  values_.copy(slot, other.values_.view(from, 1, position), 0);
+  if (has_attention_sums_) attention_sum_[lead_ + slot] = other.attention_sum_[other.lead_ + from];
   ++size_;
 }
 
@@ -68,15 +87,21 @@ void Window::drop_oldest(std::size_t count) {
   size_ -= count;
 }
 
+void Window::forget_attention_sums() {
+  attention_sum_ = {};
+  has_attention_sums_ = false;
+  lead_ = 0;
+}
+
 Block Window::run(std::size_t i, std::size_t count, Position now) const {
   const std::size_t slot = (begin_ + i) % capacity();
   count = std::min(count, capacity() - slot);
   Block block;
-  block.keys = keys_.view(slot, count);
-  block.values = values_.view(slot, count);
   block.first = now - static_cast<Position>(size_ - i);
+  block.keys = keys_.view(slot, count, block.first);
+  block.values = values_.view(slot, count, block.first);
   block.now = now;
-  if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + slot, count};
+  if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + lead_ + slot, count};
   return block;
 }
 
@@ -96,10 +121,16 @@ void Window::add_attention_sum(std::span<const float> attention_sum) {
   for (std::size_t i = first; i < size_; ++i) attention_sum_[i - first] += attention_sum[i];
 }
 
-void Window::copy(const SummarySetup& setup, const Window& other, bool ring) {
-  *this = Window(setup, ring ? other.capacity() : other.size_, other.has_attention_sums_);
+void Window::copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read) {
+  *this = Window(setup, ring ? other.capacity() : other.size_, false, as_read);
   begin_ = other.begin_;
-  for (std::size_t i = 0; i < other.size_; ++i) push(other, i);
+  for (std::size_t i = 0; i < other.size_; ++i) push(other, i, static_cast<Position>(other.size_));
+  lead_ = other.lead_;
+  has_attention_sums_ = other.has_attention_sums_;
+  if (!has_attention_sums_) return;
+  attention_sum_.assign(
+      other.attention_sum_.begin(),
+      other.attention_sum_.begin() + static_cast<std::ptrdiff_t>(lead_ + capacity()));
 }
 
 void Window::save(ByteWriter& out, bool attention_sums, bool ring) const {
@@ -107,6 +138,7 @@ void Window::save(ByteWriter& out, bool attention_sums, bool ring) const {
   out.put<std::uint64_t>(ring ? capacity() : size_);
   out.put<std::uint64_t>(begin_);
   out.put<std::uint64_t>(size_);
+  if (attention_sums && has_attention_sums_) out.put_all<float>({attention_sum_.data(), lead_});
   for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
     save_rows(out, block.keys);
     save_rows(out, block.values);
@@ -114,8 +146,8 @@ void Window::save(ByteWriter& out, bool attention_sums, bool ring) const {
   }
 }
 
-std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ring,
-                         std::size_t most, ByteReader& in) {
+std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ring, bool as_read,
+                         std::size_t lead, std::size_t most, ByteReader& in) {
   // A window that is no ring was once saved with its spare room, which it does not get again.
   const std::size_t saved = in.get_count(ring ? most : std::numeric_limits<std::size_t>::max(),
                                          "the capacity of a window");
@@ -124,47 +156,103 @@ std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ri
   require(ring ? begin < saved : begin == 0, "{}: a window of {} rows begins at {}", in.what(),
           saved, begin);
   const std::size_t capacity = ring ? saved : size;
-  *this = Window(setup, capacity, attention_sums);
+  *this = Window(setup, capacity, attention_sums, as_read);
   begin_ = begin;
   size_ = size;
+  const auto load_sums = [&](std::size_t first, std::size_t count) {
+    const std::span<float> sums(attention_sum_.data() + first, count);
+    in.get_all<float>(sums);
+    for (float sum : sums) {
+      require(sum >= 0 && sum < kMostAttention, "{}: an attention sum is {}", in.what(), sum);
+    }
+  };
+  if (has_attention_sums_ && lead > 0) {
+    lead_ = lead;
+    attention_sum_.resize(lead + capacity);
+    load_sums(0, lead);
+  }
   for (std::size_t done = 0; done < size_;) {
     const std::size_t slot = (begin_ + done) % capacity;
     const std::size_t run = std::min(size_ - done, capacity - slot);
     load_rows(in, keys_, slot, run);
     load_rows(in, values_, slot, run);
-    if (has_attention_sums_) {
-      const std::span<float> sums(attention_sum_.data() + slot, run);
-      in.get_all<float>(sums);
-      for (float sum : sums) {
-        require(sum >= 0 && sum < kMostAttention, "{}: an attention sum is {}", in.what(), sum);
-      }
-    }
+    if (has_attention_sums_) load_sums(lead_ + slot, run);
     done += run;
   }
   return capacity;
 }
 
-void HeadCache::copy(const HeadCache& other, bool ring) {
+namespace {
+
+/// The first `count` of those rows, in as much memory.
+Rows copied(const Rows& from, std::size_t count) {
+  Rows out(from.type(), from.dim(), count);
+  out.set_mean(from.mean());
+  for (std::size_t i = 0; i < count; ++i) out.copy(i, from.view(0, count), i);
+  return out;
+}
+
+}  // namespace
+
+void HeadCache::copy(const HeadCache& other, bool ring, bool as_read) {
   const SummarySetup own = setup;
   setup = other.setup;
   setup.shared = own.shared;
   setup.query_moments = own.query_moments;
   setup.value_norms = own.value_norms;
   query_moments = other.query_moments;
+  first = other.first;
+  first_keys = copied(other.first_keys, first);
+  first_values = copied(other.first_values, first);
   sink = other.sink;
-  sink_keys = Rows(setup.key_type, setup.key_dim, sink);
-  sink_values = Rows(setup.value_type, setup.value_dim, sink);
-  for (std::size_t i = 0; i < sink; ++i) {
-    sink_keys.copy(i, other.sink_keys.view(0, sink), i);
-    sink_values.copy(i, other.sink_values.view(0, sink), i);
-  }
+  sink_keys = copied(other.sink_keys, sink);
+  sink_values = copied(other.sink_values, sink);
   if (other.summary) {
     summary = make_summary(setup);
     copy_saved(*other.summary, *summary);
   }
-  window.copy(setup, other.window, ring);
+  window.copy(setup, other.window, ring, as_read);
   std::copy_n(other.recent_queries.data(),
               other.recent_queries.rows() * other.recent_queries.cols(), recent_queries.data());
+}
+
+void HeadCache::copy_prompt(const HeadCache& other, bool attention_sums, bool as_read) {
+  setup.key_mean = other.setup.key_mean;
+  setup.value_mean = other.setup.value_mean;
+  first = other.first;
+  first_keys = copied(other.first_keys, first);
+  first_values = copied(other.first_values, first);
+  window.copy(setup, other.window, false, as_read);
+  if (!attention_sums) window.forget_attention_sums();
+}
+
+void HeadCache::find_means(Position now, const Rotary& rotary, std::span<const Tier> tiers) {
+  if (setup.key_mean != nullptr || setup.value_mean != nullptr) return;
+  const auto needed = [&](StorageType own, StorageType Tier::*type) {
+    return is_low_bit(own) ||
+           std::ranges::any_of(tiers, [&](const Tier& tier) { return is_low_bit(tier.*type); });
+  };
+  const std::size_t skipped = window.size() > kFirstTokens ? kFirstTokens : 0;
+  const Block block = window.run(skipped, std::min(window.size() - skipped, kMeanTokens), now);
+  if (needed(setup.key_type, &Tier::key_type)) {
+    setup.key_mean = std::make_shared<const RowMean>(RowMean::of_keys(block.keys, rotary));
+  }
+  if (needed(setup.value_type, &Tier::value_type)) {
+    setup.value_mean = std::make_shared<const RowMean>(RowMean::of_values(block.values));
+  }
+}
+
+void HeadCache::encode(std::size_t capacity, Position now, const Rotary& rotary) {
+  find_means(now, rotary);
+  first = std::min(window.size(), kFirstTokens);
+  first_keys = Rows(as_read(setup.key_type), setup.key_dim, first);
+  first_values = Rows(as_read(setup.value_type), setup.value_dim, first);
+  const Block block = window.run(0, first, now);
+  for (std::size_t i = 0; i < first; ++i) {
+    first_keys.copy(i, block.keys, i);
+    first_values.copy(i, block.values, i);
+  }
+  window.encode(setup, first, capacity, now);
 }
 
 VectorInOwnPages<Position> HeadCache::summary_positions() const {
@@ -176,12 +264,15 @@ VectorInOwnPages<Position> HeadCache::summary_positions() const {
 }
 
 std::size_t HeadCache::entries() const {
-  return sink + (summary ? summary->entries() : 0) + window.size();
+  return ahead() + (summary ? summary->entries() : 0) + window.size();
 }
 
 CacheBytes HeadCache::bytes() const {
   CacheBytes bytes;
-  bytes.sink = sink_keys.bytes() + sink_values.bytes();
+  bytes.sink = first_keys.bytes() + first_values.bytes() + sink_keys.bytes() + sink_values.bytes();
+  for (const auto* mean : {setup.key_mean.get(), setup.value_mean.get()}) {
+    if (mean != nullptr) bytes.sink += mean->bytes();
+  }
   bytes.summary = summary ? summary->bytes() : 0;
   bytes.window = window.bytes();
   bytes.room = window.room_bytes();
@@ -192,13 +283,17 @@ CacheBytes HeadCache::bytes() const {
 }
 
 void HeadCache::segments(Position now, std::vector<Segment>& out) const {
-  if (sink > 0) {
+  const auto add = [&out](const Rows& keys, const Rows& values, std::size_t count,
+                          std::size_t first_position) {
+    if (count == 0) return;
     Segment segment;
-    segment.keys = sink_keys.view(0, sink);
-    segment.values = sink_values.view(0, sink);
-    segment.first_position = 0;
+    segment.first_position = static_cast<Position>(first_position);
+    segment.keys = keys.view(0, count, segment.first_position);
+    segment.values = values.view(0, count);
     out.push_back(segment);
-  }
+  };
+  add(first_keys, first_values, first, 0);
+  add(sink_keys, sink_values, sink, first);
   if (summary) summary->segments(out);
   for (std::size_t i = 0; i < window.size();) {
     const Block block = window.run(i, window.size() - i, now);
@@ -233,48 +328,58 @@ void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Bl
 
 std::vector<float> HeadCache::scores(const Budget& budget, Position now,
                                      std::span<const float> latest) const {
-  const std::size_t all = window.size();
-  const std::size_t first = std::min(budget.sink, all);
-  const std::size_t middle = all - first - std::min(budget.window, all - first);
+  const std::size_t all = first + window.size();
+  const std::size_t before = std::max(std::min(budget.sink, all), first);
+  const std::size_t middle = all - before - std::min(budget.window, all - before);
   std::vector<float> out(middle);
   if (middle == 0) return out;
   SummarySetup empty = setup;
   empty.capacity = 0;
-  empty.sink = first;
-  Block block = window.run(first, middle, now);
+  empty.sink = before;
+  Block block = window.run(before - first, middle, now);
   require(block.size() == middle, "a window that holds everything wraps");
-  if (!latest.empty()) block.attention_sum = latest.subspan(first, middle);
+  if (!latest.empty()) block.attention_sum = latest.subspan(before, middle);
   make_summary(empty)->scores(block, out);
   return out;
 }
 
 void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
                           std::span<const float> latest, const AskedQueries& asked) {
-  const std::size_t all = window.size();
-  const std::size_t first = std::min(budget.sink, all);
-  const std::size_t last = std::min(budget.window, all - first);
-  const std::size_t middle = all - first - last;
+  const std::size_t all = first + window.size();
+  const std::size_t kept = std::min(budget.sink, all);
+  const std::size_t before = std::max(kept, first);  // tokens held apart that no sink keeps leave
+  const std::size_t last = std::min(budget.window, all - before);
+  const std::size_t middle = all - before - last;
   Window everything = std::move(window);
 
-  sink = first;
-  sink_keys = Rows(setup.key_type, setup.key_dim, first);
-  sink_values = Rows(setup.value_type, setup.value_dim, first);
-  for (const Block& block : everything.blocks(0, first, now)) {
+  if (first > kept) {
+    first = kept;
+    first_keys = copied(first_keys, first);
+    first_values = copied(first_values, first);
+  }
+  const std::size_t gone = all - everything.size();  // from the window
+  sink = kept - first;
+  sink_keys = Rows(setup.key_type, setup.key_dim, sink);
+  sink_values = Rows(setup.value_type, setup.value_dim, sink);
+  sink_keys.set_mean(setup.key_mean);
+  sink_values.set_mean(setup.value_mean);
+  for (const Block& block : everything.blocks(0, sink, now)) {
     for (std::size_t i = 0; i < block.size(); ++i) {
       sink_keys.copy(i, block.keys, i);
       sink_values.copy(i, block.values, i);
     }
   }
   setup.capacity = budget.summary;
-  setup.sink = first;
+  setup.sink = before;
   if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
   summary = make_summary(setup);
   if (summary && middle > 0) {
-    absorb_blocks(*summary, setup.policy.attention_stats(), everything.blocks(first, middle, now),
-                  latest.empty() ? latest : latest.subspan(first), asked);
+    absorb_blocks(*summary, setup.policy.attention_stats(),
+                  everything.blocks(before - gone, middle, now),
+                  latest.empty() ? latest : latest.subspan(before), asked);
   }
   window = Window(setup, std::max(room, last), everything.attention_sum_bytes() != 0);
-  for (std::size_t i = 0; i < last; ++i) window.push(everything, first + middle + i);
+  for (std::size_t i = 0; i < last; ++i) window.push(everything, before + middle - gone + i, now);
 }
 
 void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
@@ -315,10 +420,10 @@ void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const f
     const AttentionStats watch = setup.policy.attention_stats();
     const std::size_t middle = summary->entries();
     if (!latest.empty()) {
-      const auto attention_sum = latest.subspan(sink, middle);
+      const auto attention_sum = latest.subspan(ahead(), middle);
       watch.kind == AttentionStats::Kind::both ? summary->observe_last(attention_sum)
                                                : summary->observe(attention_sum);
-      latest = latest.subspan(sink + middle);
+      latest = latest.subspan(ahead() + middle);
     }
     absorb_blocks(*summary, watch, window.blocks(0, count, now), latest, asked);
   }
@@ -327,7 +432,7 @@ void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const f
 
 std::vector<KeptEntry> HeadCache::kept(Position now) const {
   std::vector<KeptEntry> out;
-  for (std::size_t i = 0; i < sink; ++i) out.push_back({static_cast<Position>(i), 1, 1});
+  for (std::size_t i = 0; i < ahead(); ++i) out.push_back({static_cast<Position>(i), 1, 1});
   if (summary) {
     auto middle = summary->kept();
     std::ranges::sort(middle, {}, &KeptEntry::position);

@@ -9,19 +9,23 @@
 #include "ballast/cache.h"
 #include "ballast/summary.h"
 #include "base/own_pages.h"
+#include "storage/low_bits.h"
 #include "summary/query_moments.h"
 
 namespace ballast {
 
 struct ReplayQueries;
+struct Tier;
 
 /// Rows of the tokens in the window, oldest first from slot begin; a ring once its capacity is
 /// fixed.
 class Window {
  public:
   Window() = default;
-  /// `attention_sums`: each token has an accumulated attention sum too.
-  Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums);
+  /// `attention_sums`: each token has an accumulated attention sum too. `as_read`: rows are not yet
+  /// rounded to types of few bits (as_read() of a type).
+  Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums,
+         bool as_read = false);
 
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return keys_.capacity(); }
@@ -39,9 +43,10 @@ class Window {
   void reserve(std::size_t count, std::size_t most);
   /// The same, without spare room.
   void reserve_exactly(std::size_t count);
-  /// There must be room.
-  void push(std::span<const float> key, std::span<const float> value);
-  void push(const Window& other, std::size_t i);
+  /// There must be room. `position`: of the token.
+  void push(std::span<const float> key, std::span<const float> value, Position position);
+  /// Token i of a window that holds the tokens before `now`.
+  void push(const Window& other, std::size_t i, Position now);
   void drop_oldest(std::size_t count);
   void drop_newest(std::size_t count) { size_ -= count; }
 
@@ -52,26 +57,32 @@ class Window {
   Block run(std::size_t i, std::size_t count, Position now) const;
   /// Adds to the attention sum of the tokens, oldest first.
   void add_attention_sum(std::span<const float> attention_sum);
-  /// The attention sums, oldest token first; only while it is in slot 0.
+  /// The attention sums, oldest token first, only while it is in slot 0: of the first tokens, held
+  /// apart (leave_first()), then of the window.
   std::span<float> attention_sums() {
-    return {attention_sum_.data(), has_attention_sums_ ? size_ : 0};
+    return {attention_sum_.data(), has_attention_sums_ ? lead_ + size_ : 0};
   }
+  void forget_attention_sums();
+  /// Rounds rows as read to the setup's types. The oldest `count` tokens leave, but for their
+  /// attention sums.
+  void encode(const SummarySetup& setup, std::size_t count, std::size_t capacity, Position now);
 
   /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
-  void copy(const SummarySetup& setup, const Window& other, bool ring);
+  void copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read);
   /// `attention_sums`: they are written too, if there are any. `ring`: as for copy(); the spare
   /// room of another window is not written.
   void save(ByteWriter& out, bool attention_sums, bool ring) const;
   /// Restores what save() wrote; a window that is not a ring gets no more room than it needs.
   /// Returns its capacity, at most `most`.
-  std::size_t load(const SummarySetup& setup, bool attention_sums, bool ring, std::size_t most,
-                   ByteReader& in);
+  std::size_t load(const SummarySetup& setup, bool attention_sums, bool ring, bool as_read,
+                   std::size_t lead, std::size_t most, ByteReader& in);
 
  private:
   Rows keys_;
   Rows values_;
   std::vector<float> attention_sum_;
   bool has_attention_sums_ = false;
+  std::size_t lead_ = 0;  ///< sums of tokens before the window, first in attention_sum_
   std::size_t begin_ = 0;
   std::size_t size_ = 0;
 };
@@ -82,9 +93,13 @@ struct AskedQueries {
   std::span<const Position> positions;  ///< of each row
 };
 
-/// sink | summary | window.
+/// first | sink | summary | window.
 struct HeadCache {
   SummarySetup setup;  ///< capacity, tokens and sink are known once the middle is summarised
+  /// Where rows have few bits: the first tokens, as read.
+  Rows first_keys;
+  Rows first_values;
+  std::size_t first = 0;  ///< rows held there
   Rows sink_keys;
   Rows sink_values;
   std::size_t sink = 0;  ///< rows held there
@@ -96,7 +111,14 @@ struct HeadCache {
   QueryMoments query_moments;  ///< of no query heads unless they are watched
   /// Entries held.
   std::size_t entries() const;
+  /// Of them, those before the summary.
+  std::size_t ahead() const { return first + sink; }
   CacheBytes bytes() const;
+  /// Sets the means of the setup, of the window's tokens, as far as its types or `tiers` need them;
+  /// they stay as they are once they are set.
+  void find_means(Position now, const Rotary& rotary, std::span<const Tier> tiers = {});
+  /// Rounds the window, which holds everything as read, to types of few bits; room for `capacity`.
+  void encode(std::size_t capacity, Position now, const Rotary& rotary);
   /// Methods in tiers: of the summary's entries, in the order of its segments.
   VectorInOwnPages<Position> summary_positions() const;
   /// Appends sink, summary and window; `now`: tokens seen.
@@ -121,8 +143,10 @@ struct HeadCache {
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
                      const AskedQueries& asked);
   std::vector<KeptEntry> kept(Position now) const;
+  /// Takes the tokens of `other`, which holds all of them before a summary.
+  void copy_prompt(const HeadCache& other, bool attention_sums, bool as_read);
   /// Becomes a copy of `other`, of another sequence with the same options. `ring`: of its window.
-  void copy(const HeadCache& other, bool ring);
+  void copy(const HeadCache& other, bool ring, bool as_read);
 };
 
 }  // namespace ballast

@@ -12,10 +12,14 @@ namespace {
 void check_numbers(const CacheShape& shape, std::string_view what) {
   const auto finite = [](std::span<const float> x) { return first_not_finite(x) == x.size(); };
   require(std::isfinite(shape.logits.scale) && std::isfinite(shape.logits.softcap) &&
-              shape.logits.softcap >= 0 && std::isfinite(shape.rotary.magnitude) &&
-              finite(shape.rotary.frequencies),
-          "{}: a scale of {}, a soft cap of {} and rotations of magnitude {} cannot be", what,
-          shape.logits.scale, shape.logits.softcap, shape.rotary.magnitude);
+              shape.logits.softcap >= 0,
+          "{}: a scale of {} and a soft cap of {} cannot be", what, shape.logits.scale,
+          shape.logits.softcap);
+  for (std::size_t l = 0; l < std::max<std::size_t>(shape.rotations.size(), 1); ++l) {
+    const Rotary& rotary = shape.rotary_of(l);
+    require(std::isfinite(rotary.magnitude) && finite(rotary.frequencies),
+            "{}: rotations of magnitude {} cannot be", what, rotary.magnitude);
+  }
   require(finite(shape.alibi_slopes) &&
               std::ranges::all_of(shape.alibi_slopes, [](float x) { return x >= 0; }),
           "{}: a slope of ALiBi is negative or not finite", what);
@@ -27,7 +31,7 @@ void check_numbers(const CacheShape& shape, std::string_view what) {
 void check_positions(const HeadCache& head, std::size_t tokens, std::string_view what,
                      std::size_t layer) {
   if (!head.summary) return;
-  const auto first = static_cast<Position>(head.sink);
+  const auto first = static_cast<Position>(head.ahead());
   const auto end = static_cast<Position>(tokens - head.window.size());
   for (const KeptEntry& entry : head.summary->kept()) {
     require(entry.position >= first && entry.position < end,
@@ -67,15 +71,27 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
           "step={} cannot be",
           what, layer.layer_, name, tokens, info.name, to_string(options.protocol), budget.sink,
           budget.summary, budget.window, budget.step);
+  const auto low = [](StorageType type) { return is_low_bit(type); };
+  const bool rounds = low(options.key_type) || low(options.value_type);
+  require(layer.as_read_ ? rounds && state == State::whole && layer.rounded_ == 0
+                         : rounds == (layer.rounded_ > 0) && layer.rounded_ <= tokens,
+          "{}: layer {}: rows of few bits after {} tokens, {} of them in their mean, cannot be",
+          what, layer.layer_, tokens, layer.rounded_);
   std::size_t capacities = 0;
   for (std::size_t h = 0; h < layer.heads_.size(); ++h) {
     const HeadCache& head = layer.heads_[h];
     const std::size_t window = head.window.size();
     bool fits = window <= tokens && window == layer.heads_[0].window.size();
+    const bool rounded = rounds && !layer.as_read_;
+    require((head.setup.key_mean != nullptr || !rounded || !low(options.key_type)) &&
+                (head.setup.value_mean != nullptr || !rounded || !low(options.value_type)) &&
+                (rounded || head.first == 0),
+            "{}: layer {}, head {}: a mean of rows of few bits is missing", what, layer.layer_, h);
+    const std::size_t ahead = head.ahead();
     if (state == State::whole) {
-      fits &= window == tokens && head.sink == 0 && head.summary == nullptr;
+      fits &= ahead + window == tokens && head.sink == 0 && head.summary == nullptr;
     } else {
-      fits &= window >= budget.window && head.sink == budget.sink && head.sink + window <= tokens;
+      fits &= window >= budget.window && ahead == budget.sink && ahead + window <= tokens;
       if (state == State::sliding) {
         const std::size_t ring = budget.window + budget.step;
         fits &= window <= ring && head.window.capacity() == ring;
@@ -84,7 +100,7 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
     require(fits,
             "{}: layer {}, head {}: a {} cache of {} tokens holds {} in its sink and {} in "
             "its window, which cannot be",
-            what, layer.layer_, h, name, tokens, head.sink, window);
+            what, layer.layer_, h, name, tokens, ahead, window);
     if (state == State::whole) continue;
     capacities += head.setup.capacity;
     const std::size_t expected = layer.adapts()                     ? head.setup.capacity

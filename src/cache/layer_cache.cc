@@ -9,6 +9,7 @@
 #include "cache/head_elements.h"
 #include "cache/rolling.h"
 #include "summary/adaptive.h"
+#include "summary/entry_budget.h"
 
 namespace ballast {
 namespace {
@@ -73,16 +74,22 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
   const bool stream = options.protocol == Protocol::stream;
   // In prefill the prompt's length decides; asking now reports an impossible budget early.
   if (counted != nullptr) {
-    budget_ = counted->budget(
-        stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
-        options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers));
+    budget_ = with_first(
+        counted->budget(
+            stream ? options.expected_tokens : std::max<std::size_t>(1, options.expected_tokens),
+            options.protocol, static_cast<int>(layer), static_cast<int>(shape.layers)),
+        options.key_type, options.value_type);
   }
-  std::size_t rows = options.expected_tokens;
+  rows_ = options.expected_tokens;
   if (works_in_chunks()) {
-    rows = std::min(rows, exact_limit(shape, options));
+    rows_ = std::min(rows_, exact_limit(shape, options));
   } else if (stream && room() != kUnlimited) {
-    rows = rows == 0 ? budget_.total() : std::min(rows, budget_.total());
+    rows_ = rows_ == 0 ? budget_.total() : std::min(rows_, budget_.total());
   }
+  if (!reserve) rows_ = 0;
+  as_read_ = is_low_bit(options.key_type) || is_low_bit(options.value_type);
+  const std::size_t at_first =
+      as_read_ && !reads_first() ? std::min(rows_, kFirstTokens + kMeanTokens) : rows_;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     SummarySetup& setup = heads_[h].setup;
     setup.policy = options.policy;
@@ -101,11 +108,10 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
     setup.value_norms = &options.value_norms;
     if (query_moments_) {
       // With rolling positions queries come as they were before rotation.
-      heads_[h].query_moments = QueryMoments(shape.queries_per_kv_head, shape.key_dim,
-                                             rotations == nullptr ? shape.rotary : Rotary{});
+      heads_[h].query_moments = QueryMoments(shape.queries_per_kv_head, shape.key_dim, rotary());
       setup.query_moments = &heads_[h].query_moments;
     }
-    heads_[h].window = Window(setup, reserve ? rows : 0, accumulates());
+    heads_[h].window = Window(setup, at_first, accumulates(), as_read_);
     if (observed_ > 0)
       heads_[h].recent_queries = Matrix(observed_ * shape.queries_per_kv_head, shape.key_dim);
   }
@@ -115,6 +121,22 @@ Logits LayerCache::logits() const {
   Logits logits = shape_.logits;
   if (!shape_.sliding_windows.empty()) logits.sliding_window = shape_.sliding_windows[layer_];
   return logits;
+}
+
+const Rotary& LayerCache::rotary() const {
+  // With rolling positions keys and queries come as they were before rotation.
+  static const Rotary none;
+  return rotations_ == nullptr ? shape_.rotary_of(layer_) : none;
+}
+
+bool LayerCache::reads_first() const { return options_.recording.replay != ReplayScore::none; }
+
+void LayerCache::encode() {
+  if (!as_read_) return;
+  as_read_ = false;
+  rounded_ = std::min(tokens(), kFirstTokens + kMeanTokens);
+  const std::size_t room = loaded_ ? 0 : rows_;
+  parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].encode(room, now(), rotary()); });
 }
 
 std::span<const float> LayerCache::slopes(std::size_t h) const {
@@ -151,12 +173,14 @@ void LayerCache::forward(const HeadsView& keys, const HeadsView& values, const H
       make_room();
       continue;
     }
+    if (as_read_ && tokens() < encode_at()) count = std::min(count, encode_at() - tokens());
     // Attention sums grow token by token: they must not depend on how a text is cut into calls.
     if (accumulates() && state_ == State::sliding) count = 1;
     const bool asked = queries.tokens != 0;
     extend(keys.slice(done, count), values.slice(done, count),
            asked ? queries.slice(done, count) : queries, asked ? out.slice(done, count) : out);
     done += count;
+    if (tokens() >= encode_at() && !reads_first()) encode();
   }
 }
 
@@ -181,9 +205,13 @@ void LayerCache::finish_prompt(const Policy& counted) {
   const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
   prompt_tokens_ = tokens();
+  // A budget in bytes counts every row at its type.
+  if (tokens() >= encode_at() || options_.policy.info().window_policy != WindowPolicy::all)
+    encode();
   if (options_.protocol == Protocol::stream) return;
-  budget_ = counted.budget(tokens(), Protocol::prefill, static_cast<int>(layer_),
-                           static_cast<int>(shape_.layers));
+  budget_ = with_first(counted.budget(tokens(), Protocol::prefill, static_cast<int>(layer_),
+                                      static_cast<int>(shape_.layers)),
+                       options_.key_type, options_.value_type);
   if (options_.policy.info().window_policy != WindowPolicy::all && tokens() > budget_.total())
     summarize();
 }
@@ -198,12 +226,13 @@ void LayerCache::copy_prompt(const LayerCache& other) {
           options_.policy.info().name);
   tokens_ = other.tokens();
   loaded_ = other.loaded_;
+  as_read_ = other.as_read_;
+  rounded_ = other.rounded_;
   const std::size_t group = shape_.queries_per_kv_head;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     const HeadCache& from = other.heads_[h];
     if (query_moments_) heads_[h].query_moments = from.query_moments;
-    heads_[h].window = Window(heads_[h].setup, from.window.size(), accumulates());
-    for (std::size_t i = 0; i < from.window.size(); ++i) heads_[h].window.push(from.window, i);
+    heads_[h].copy_prompt(from, accumulates(), as_read_);
     for (std::size_t t = tokens() - std::min(tokens(), observed_); t < tokens(); ++t) {
       for (std::size_t g = 0; g < group; ++g) {
         std::ranges::copy(from.recent_queries[t % other.observed_ * group + g],
@@ -215,19 +244,25 @@ void LayerCache::copy_prompt(const LayerCache& other) {
 
 void LayerCache::copy(const LayerCache& other) {
   state_ = other.state_;
+  as_read_ = other.as_read_;
+  rounded_ = other.rounded_;
   prompt_ended_ = other.prompt_ended_;
   prompt_tokens_ = other.prompt_tokens_.load();
   tokens_ = other.tokens();
   loaded_ = other.loaded_;
   budget_ = other.budget_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
-    heads_[h].copy(other.heads_[h], state_ == State::sliding);
+    heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_);
 }
 
 void LayerCache::reserve(std::size_t count) {
   if (state_ == State::sliding || count <= tokens()) return;
   // New tokens stay in the window as long as the options allow.
-  const std::size_t more = std::min({room(), chunk_room(), count - tokens()});
+  std::size_t more = std::min({room(), chunk_room(), count - tokens()});
+  if (as_read_ && !reads_first()) {
+    rows_ = std::max(rows_, tokens() + more);
+    more = std::min(more, encode_at() - std::min(encode_at(), tokens()));
+  }
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
 }
 
@@ -238,6 +273,7 @@ std::size_t LayerCache::later_room() const {
 }
 
 void LayerCache::summarize() {
+  encode();
   const bool slides = budget_.step > 0;
   const std::size_t room = budget_.window + (slides ? budget_.step : later_room());
   if (accumulates() && watch_.whole_layer) {
@@ -402,7 +438,8 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
     }
     float key[kMostHeadDim], value[kMostHeadDim];
     for (std::size_t t = 0; t < keys.tokens; ++t)
-      head.window.push(read_head(keys, t, h, key), read_head(values, t, h, value));
+      head.window.push(read_head(keys, t, h, key), read_head(values, t, h, value),
+                       static_cast<Position>(tokens() - keys.tokens + t));
     if (queries.tokens == 0) return;
     remember(head, h, queries);
     attend_head(h, queries, out, attention_sums.empty() ? nullptr : &attention_sums[h]);
@@ -414,8 +451,8 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
     HeadCache& head = heads_[h];
     const std::size_t middle = head.summary ? head.summary->entries() : 0;
     const std::span<const float> attention_sum = attention_sums[h];
-    if (head.summary) head.summary->observe(attention_sum.subspan(head.sink, middle));
-    head.window.add_attention_sum(attention_sum.subspan(head.sink + middle));
+    if (head.summary) head.summary->observe(attention_sum.subspan(head.ahead(), middle));
+    head.window.add_attention_sum(attention_sum.subspan(head.ahead() + middle));
   }
 }
 
@@ -519,6 +556,10 @@ void LayerCache::check_truncate(std::size_t count) const {
         "clone() it before finish_prompt()",
         layer_, method, oldest, count);
   }
+  require(count >= rounded_,
+          "layer {}: rows of few bits are rounded about the mean of the first {} tokens, the cache "
+          "cannot be truncated to {}; clone() it before token {}",
+          layer_, rounded_, count, rounded_);
   require(!accumulates() && !query_moments_ && (observed_ == 0 || tokens() <= observed_),
           "layer {}: the attention statistics for {} hold the queries of the tokens after {}; "
           "clone() the cache before these",

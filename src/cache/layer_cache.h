@@ -54,6 +54,8 @@ class LayerCache {
   void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
                      std::span<const std::size_t> samples,
                      std::span<const std::shared_ptr<ReplayQueries>> queries);
+  /// Makes the means that rows in these tiers are relative to.
+  void find_means(std::span<const Tier> tiers);
   /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
   std::size_t chunk_tokens() const { return heads_[0].window.size(); }
   std::size_t chunk_room() const;
@@ -105,6 +107,15 @@ class LayerCache {
   bool works_in_chunks() const {
     return options_.policy.info().whole_cache && options_.protocol == Protocol::stream;
   }
+  const Rotary& rotary() const;
+  /// Tokens after which rows as read are rounded to types of few bits, unless they leave before.
+  std::size_t encode_at() const {
+    return kFirstTokens + (prompt_ended_ ? kLeastMean : kMeanTokens);
+  }
+  /// Whether that waits for the end of the prompt: a second reading scores rows as read.
+  bool reads_first() const;
+  /// Rounds them, if they are as read.
+  void encode();
   /// Tokens that may come in before something must leave.
   std::size_t room() const;
   /// Rows that a window gets at once for the tokens expected later: what a file says of them is not
@@ -156,7 +167,13 @@ class LayerCache {
   std::size_t observed_;
   bool query_moments_;
   RotaryTable* rotations_;
+  /// A prompt that ends with fewer tokens for a mean waits for these.
+  static constexpr std::size_t kLeastMean = 16;
+
   State state_ = State::whole;
+  bool as_read_ = false;     ///< rows wait for their mean; only while whole
+  std::size_t rounded_ = 0;  ///< tokens that the mean is of, and those before; 0: none is needed
+  std::size_t rows_ = 0;     ///< that the window has room for at once
   bool prompt_ended_ = false;
   bool loaded_ = false;  ///< from a file, or copied from such a cache
   std::atomic<std::size_t> tokens_ = 0;

@@ -86,7 +86,7 @@ Json capture_text(const Options& o, LoadedModel& m, const std::string& text,
       capture.set_scores(layer, std::move(scores));
     }
   }
-  auto metadata = attention_metadata(config);
+  auto metadata = attention_metadata(config, sequence.cache().shape().rotary);
   if (scored) metadata["score"] = o.score;
   metadata["model"] = o.model;
   metadata["command"] = command_line();

@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-// Differences from the mean saturate here, so that decoded rows of any dimension stay finite.
+// Larger elements saturate here, so that decoded rows of any dimension stay finite.
 constexpr float kRotatedLimit = 0x1p119f;
 
 // The first 256 bits of the fraction of π.
@@ -227,16 +227,15 @@ void hadamard_rotate_back(std::span<const float> row, float* out) {
   for (std::size_t i = 0; i < row.size(); ++i) out[i] *= scale;
 }
 
-std::uint16_t encode_rotated(StorageType type, std::span<const float> row, const float* mean,
+std::uint16_t encode_rotated(StorageType type, std::span<const float> row, bool averaged,
                              std::byte* codes) {
   const std::size_t dim = row.size();
-  RowBuffer centred(dim), rotated(dim), words(dim);
-  float* x = centred.data();
+  RowBuffer limited(dim), rotated(dim), words(dim);
+  float* x = limited.data();
   float* y = rotated.data();
   float largest = 0.0f;
   for (std::size_t i = 0; i < dim; ++i) {
-    const float centre = mean == nullptr ? 0.0f : mean[i];
-    x[i] = std::clamp(row[i] - centre, -kRotatedLimit, kRotatedLimit);
+    x[i] = std::clamp(row[i], -kRotatedLimit, kRotatedLimit);
     largest = std::max(largest, std::abs(x[i]));
   }
   std::fill_n(codes, row_bytes(type, dim), std::byte{0});
@@ -251,12 +250,13 @@ std::uint16_t encode_rotated(StorageType type, std::span<const float> row, const
       static_cast<float>(std::sqrt(static_cast<double>(dim) / square) * double{unit_of(type)});
   for (std::size_t i = 0; i < dim; ++i) x[i] = y[i] * to_unit;
   put_codes(type, x, dim, codes, words.data());
-  const double scale = dot(y, words.data(), dim) / dot(words.data(), words.data(), dim);
+  const double product = dot(y, words.data(), dim);
+  const double scale = averaged ? square / product : product / dot(words.data(), words.data(), dim);
   return kernels::bf16_encode(static_cast<float>(std::ldexp(scale, exponent)));
 }
 
 void decode_rotated(StorageType type, const std::byte* codes, std::uint16_t scale,
-                    const float* mean, std::span<float> out) {
+                    std::span<float> out) {
   const std::size_t dim = out.size();
   if (dim == 0) return;
   RowBuffer buffer((dim + 3) / 4);
@@ -268,10 +268,7 @@ void decode_rotated(StorageType type, const std::byte* codes, std::uint16_t scal
   multiply_hadamard(blocks, true, dim, out.data());
   flip_signs(dim, out.data());
   const double step = double{kernels::bf16_decode(scale)} * scale_of(blocks);
-  for (std::size_t i = 0; i < dim; ++i) {
-    out[i] = static_cast<float>(double{out[i]} * step);
-    if (mean != nullptr) out[i] += mean[i];
-  }
+  for (std::size_t i = 0; i < dim; ++i) out[i] = static_cast<float>(double{out[i]} * step);
 }
 
 void unpack_codewords(StorageType type, const std::byte* codes, std::size_t dim, std::int8_t* out) {

@@ -1,11 +1,15 @@
 // Rows of q4, q3 and q2: rotation, codes and codewords.
 //
-// A row x of dimension d is stored as codes c and one scale a, with x ≈ μ + Rᵀ(a c), where
+// A row x of dimension d, relative to its mean, is stored as codes c and one scale a, with
+// x ≈ Rᵀ(a c), where
 //   R = H diag(e) / √block,  H a Hadamard matrix, e fixed signs.
 // R makes the elements of any row look like draws of one normal, so one codebook serves all. It is
 // orthogonal: <q, x> = <R q, R x>, and attention rotates the query instead of every key.
-// a = <R(x − μ), c> / <c, c>, so the error is orthogonal to c. The codes are the nearest codewords
-// to the row scaled to variance 1 (TurboQuant's MSE form, arXiv 2504.19874, with that correction).
+// a = <R x, c> / <c, c>, so the error is orthogonal to c and least: for keys, which queries
+// multiply. For values, which attention averages, a = <x, x> / <R x, c>, so the error is orthogonal
+// to x: of many rows it averages out, where the other would leave a part of x out of each. The
+// codes are the nearest codewords to the row scaled to variance 1 (TurboQuant's MSE form, arXiv
+// 2504.19874, with that correction).
 #pragma once
 
 #include <array>
@@ -40,10 +44,11 @@ void hadamard_rotate(std::span<const float> row, float* out);
 void hadamard_rotate_back(std::span<const float> row, float* out);
 
 /// Writes row_bytes() of codes and returns the scale, bfloat16.
-std::uint16_t encode_rotated(StorageType type, std::span<const float> row, const float* mean,
+/// `averaged`: the scale for values.
+std::uint16_t encode_rotated(StorageType type, std::span<const float> row, bool averaged,
                              std::byte* codes);
 void decode_rotated(StorageType type, const std::byte* codes, std::uint16_t scale,
-                    const float* mean, std::span<float> out);
+                    std::span<float> out);
 
 /// The codewords of a row in rotated order, `dim` of them.
 void unpack_codewords(StorageType type, const std::byte* codes, std::size_t dim, std::int8_t* out);

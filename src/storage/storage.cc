@@ -9,8 +9,10 @@
 #include <limits>
 #include <memory>
 
+#include "ballast/row_mean.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "storage/gap_code.h"
 #include "storage/rotated.h"
 #include "storage/round.h"
 #include "storage/row_memory.h"
@@ -68,8 +70,8 @@ void encode_int4(std::span<const float> group, std::uint8_t* out, std::uint16_t&
   }
 }
 
-// `data` is aligned like the rows' elements; `scales` and `mean` as in RowsView.
-void encode_row(StorageType type, std::span<const float> row, const float* mean, std::byte* data,
+// `data` is aligned like the rows' elements; `scales` as in RowsView.
+void encode_row(StorageType type, std::span<const float> row, bool averaged, std::byte* data,
                 std::uint16_t* scales) {
   switch (type) {
     case StorageType::f32:
@@ -88,7 +90,7 @@ void encode_row(StorageType type, std::span<const float> row, const float* mean,
     case StorageType::q4:
     case StorageType::q3:
     case StorageType::q2:
-      *scales = encode_rotated(type, row, mean, data);
+      *scales = encode_rotated(type, row, averaged, data);
       return;
     case StorageType::int8:
     case StorageType::int4:
@@ -121,7 +123,7 @@ void decode_int4(const std::uint8_t* bytes, float scale, float offset, std::span
 }
 
 void decode_row(StorageType type, const std::byte* data, const std::uint16_t* scales,
-                const float* mean, std::span<float> out) {
+                std::span<float> out) {
   const std::size_t dim = out.size();
   switch (type) {
     case StorageType::f32:
@@ -140,7 +142,7 @@ void decode_row(StorageType type, const std::byte* data, const std::uint16_t* sc
     case StorageType::q4:
     case StorageType::q3:
     case StorageType::q2:
-      decode_rotated(type, data, *scales, mean, out);
+      decode_rotated(type, data, *scales, out);
       return;
     case StorageType::int8:
     case StorageType::int4:
@@ -193,13 +195,56 @@ StorageType parse_storage_type(std::string_view given) {
   fail("unknown storage type '{}': expected f32, bf16, f16, int8, int4, q4, q3 or q2", given);
 }
 
-void RowsView::decode(std::size_t i, std::span<float> out) const {
+namespace {
+
+// Floats of one row; only long ones are allocated.
+class RowBuffer {
+ public:
+  explicit RowBuffer(std::size_t dim) {
+    if (dim > kOnStack) large_ = allocate_aligned<float>(dim);
+  }
+  float* data() { return large_ ? large_.get() : small_; }
+
+ private:
+  static constexpr std::size_t kOnStack = 256;
+  float small_[kOnStack];
+  AlignedArray<float> large_;
+};
+
+}  // namespace
+
+Position RowsView::position(std::size_t i) const {
+  if (positions != nullptr) return positions[i];
+  if (gaps == nullptr) return first_position < 0 ? -1 : first_position + static_cast<Position>(i);
+  GapReader reader(gaps);
+  for (std::size_t skipped = 0; skipped < i; ++skipped) reader.next();
+  return reader.next();
+}
+
+void RowsView::decode_difference(std::size_t i, std::span<float> out) const {
   const std::uint16_t* row_scale = scales == nullptr ? nullptr : scales + i * row_scales(type, dim);
-  decode_row(type, data + i * stride, row_scale, mean, out.first(dim));
+  decode_row(type, data + i * stride, row_scale, out.first(dim));
+}
+
+void RowsView::decode(std::size_t i, std::span<float> out) const {
+  decode_difference(i, out);
+  if (mean == nullptr) return;
+  RowBuffer buffer(dim);
+  mean->at(mean->turns() == nullptr ? 0 : position(i), buffer.data());
+  for (std::size_t c = 0; c < dim; ++c) out[c] += buffer.data()[c];
 }
 
 void RowsView::decode(MutableMatrix out) const {
-  for (std::size_t i = 0; i < rows; ++i) decode(i, out[i]);
+  if (gaps == nullptr || mean == nullptr) {
+    for (std::size_t i = 0; i < rows; ++i) decode(i, out[i]);
+    return;
+  }
+  std::vector<Position> all(rows);
+  decode_gaps(gaps, all);
+  RowsView placed = *this;
+  placed.positions = all.data();
+  placed.gaps = nullptr;
+  placed.decode(out);
 }
 
 RowsView view_f32(ConstMatrix rows) {
@@ -235,38 +280,31 @@ std::size_t Rows::memory_for(StorageType type, std::size_t dim, std::size_t capa
          checked_product(capacity, row_scales(type, dim) * sizeof(std::uint16_t));
 }
 
-std::size_t Rows::bytes() const {
-  return capacity_ * stored_row_bytes(type_, dim_) + mean().size() * sizeof(float);
+void Rows::set_mean(std::shared_ptr<const RowMean> mean) {
+  if (!is_low_bit(type_)) return;
+  require(mean == nullptr || mean->mean().size() == dim_, "a mean of {} elements for rows of {}",
+          mean == nullptr ? 0 : mean->mean().size(), dim_);
+  mean_ = std::move(mean);
 }
 
-void Rows::set_mean(std::span<const float> mean) {
-  require(is_rotated(type_), "rows of type {} have no mean: expected q4, q3 or q2",
-          to_string(type_));
-  require(mean.size() == dim_, "a mean of {} elements for rows of {}", mean.size(), dim_);
-  require(first_not_finite(mean) == mean.size(), "the mean of rows is not finite");
-  mean_ = std::make_shared<const std::vector<float>>(mean.begin(), mean.end());
-}
-
-void Rows::share_mean(const Rows& other) {
-  require(is_rotated(type_) && other.dim_ == dim_, "rows of {} × {} take no mean of {} elements",
-          to_string(type_), dim_, other.dim_);
-  mean_ = other.mean_;
-}
-
-void Rows::set(std::size_t i, std::span<const float> row) {
-  encode_row(type_, row.first(dim_), mean().data(), data_.get() + i * stride_,
-             scales() + i * scales_per_row_);
+void Rows::set(std::size_t i, std::span<const float> row, Position position) {
+  const auto encode = [&](std::span<const float> x) {
+    encode_row(type_, x, mean_ != nullptr && mean_->averaged(), data_.get() + i * stride_,
+               scales() + i * scales_per_row_);
+  };
+  if (mean_ == nullptr) return encode(row.first(dim_));
+  RowBuffer buffer(dim_);
+  mean_->at(position, buffer.data());
+  for (std::size_t c = 0; c < dim_; ++c) buffer.data()[c] = row[c] - buffer.data()[c];
+  encode({buffer.data(), dim_});
 }
 
 void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
   require(source.dim == dim_, "cannot copy a row of {} numbers into a store of rows of {}",
           source.dim, dim_);
-  const auto same_mean = [&] {
-    const std::span<const float> ours = mean();
-    if (ours.empty() || source.mean == nullptr) return ours.empty() && source.mean == nullptr;
-    return source.mean == ours.data() || std::equal(ours.begin(), ours.end(), source.mean);
-  };
-  if (source.type == type_ && same_mean()) {
+  const bool same_mean = source.mean == mean_.get() ||
+                         (source.mean != nullptr && mean_ != nullptr && *source.mean == *mean_);
+  if (source.type == type_ && same_mean) {
     // An f32 view may be padded less than the store.
     const std::size_t payload = type_ == StorageType::f32 ? 4 * dim_ : stride_;
     std::memcpy(data_.get() + i * stride_, source.data + from * source.stride, payload);
@@ -276,16 +314,15 @@ void Rows::copy(std::size_t i, const RowsView& source, std::size_t from) {
     }
     return;
   }
-  constexpr std::size_t kOnStack = 256;
-  float small[kOnStack];
-  AlignedArray<float> large;
-  float* row = small;
-  if (dim_ > kOnStack) {
-    large = allocate_aligned<float>(dim_);
-    row = large.get();
+  RowBuffer row(dim_);
+  if (same_mean) {
+    source.decode_difference(from, {row.data(), dim_});
+    encode_row(type_, {row.data(), dim_}, mean_ != nullptr && mean_->averaged(),
+               data_.get() + i * stride_, scales() + i * scales_per_row_);
+  } else {
+    source.decode(from, {row.data(), dim_});
+    set(i, {row.data(), dim_}, source.position(from));
   }
-  source.decode(from, {row, dim_});
-  set(i, {row, dim_});
 }
 
 void Rows::grow(std::size_t capacity, std::size_t used) {
@@ -306,8 +343,20 @@ void Rows::grow(std::size_t capacity, std::size_t used) {
 RowsView Rows::view(std::size_t begin, std::size_t count) const {
   RowsView all{type_, capacity_, dim_, stride_, data_.get(), nullptr};
   if (scales_per_row_ > 0) all.scales = scales();
-  all.mean = mean().data();
+  all.mean = mean_.get();
   return all.slice(begin, count);
+}
+
+RowsView Rows::view(std::size_t begin, std::size_t count, Position first_position) const {
+  RowsView rows = view(begin, count);
+  rows.first_position = first_position;
+  return rows;
+}
+
+RowsView Rows::view(std::size_t begin, std::size_t count, const Position* positions) const {
+  RowsView rows = view(begin, count);
+  rows.positions = positions;
+  return rows;
 }
 
 }  // namespace ballast

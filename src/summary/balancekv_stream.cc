@@ -79,9 +79,7 @@ class BalanceKvStream : public Summary {
         numerator_rule_(balance_options(setup, 1)),
         normaliser_rule_(balance_options(setup, 2)),
         numerator_(EntryStore(setup, store_capacity(setup)), schedule_of(setup)),
-        normaliser_(
-            EntryStore(setup.key_type, setup.key_dim, setup.value_type, 0, store_capacity(setup)),
-            schedule_of(setup)),
+        normaliser_(EntryStore(setup, store_capacity(setup), false), schedule_of(setup)),
         epsilon_(setup.policy.real("epsilon")),
         row_(std::max(setup.key_dim, setup.value_dim)) {}
 

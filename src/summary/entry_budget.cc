@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "storage/low_bits.h"
+
 namespace ballast {
 namespace {
 
@@ -37,10 +39,14 @@ StoredTypes parse_types(std::string_view text) {
 }
 
 void set_types(const Policy& policy, StorageType& key_type, StorageType& value_type) {
-  if (!policy.has("type")) return;
-  const StoredTypes types = parse_types(policy.text("type"));
-  key_type = types.key;
-  value_type = types.value;
+  if (policy.has("type")) {
+    const StoredTypes types = parse_types(policy.text("type"));
+    key_type = types.key;
+    value_type = types.value;
+  }
+  if (!policy.info().whole_cache) return;
+  key_type = as_read(key_type);
+  value_type = as_read(value_type);
 }
 
 bool bytes_are_entries(const Policy& policy) {
@@ -53,6 +59,15 @@ Policy with_entries(const Policy& policy, std::size_t entries) {
     if (key != "rate" && key != "budget" && key != "bytes") text.append(",").append(item);
   });
   return Policy::parse(text);
+}
+
+Budget with_first(Budget budget, StorageType key_type, StorageType value_type) {
+  if (!is_low_bit(key_type) && !is_low_bit(value_type)) return budget;
+  const std::size_t more =
+      std::min(budget.summary, kFirstTokens - std::min(budget.sink, kFirstTokens));
+  budget.sink += more;
+  budget.summary -= more;
+  return budget;
 }
 
 std::size_t least_entries(const Policy& policy, Protocol protocol) {

@@ -16,7 +16,8 @@ struct StoredTypes {
 
 /// int4, or q4/q2 for keys and values apart. Throws Error on unknown types.
 StoredTypes parse_types(std::string_view text);
-/// Sets the types that type= names; leaves them as they are without one.
+/// Sets the types that type= names; leaves them as they are without one. Methods with one budget
+/// for the whole cache take bf16 in place of types of few bits: their tiers decide.
 void set_types(const Policy& policy, StorageType& key_type, StorageType& value_type);
 
 /// Whether bytes= stands for as many entries of each head as it holds, which a cache finds out.
@@ -24,6 +25,9 @@ void set_types(const Policy& policy, StorageType& key_type, StorageType& value_t
 bool bytes_are_entries(const Policy& policy);
 /// The same method with budget=`entries` in place of rate=, budget= and bytes=.
 Policy with_entries(const Policy& policy, std::size_t entries);
+/// The budget with the first tokens in the sink, where rows have few bits: as many as the summary
+/// would hold in their place.
+Budget with_first(Budget budget, StorageType key_type, StorageType value_type);
 /// The smallest budget= that the sink, the window and its step leave possible.
 std::size_t least_entries(const Policy& policy, Protocol protocol);
 

@@ -8,20 +8,26 @@
 
 namespace ballast {
 
-EntryStore::EntryStore(StorageType key_type, std::size_t key_dim, StorageType value_type,
-                       std::size_t value_dim, std::size_t capacity)
-    : keys_(key_type, key_dim, capacity),
-      values_(value_type, value_dim, value_dim == 0 ? 0 : capacity),
-      has_values_(value_dim != 0),
+EntryStore::EntryStore(const SummarySetup& setup, std::size_t capacity, bool has_values)
+    : keys_(setup.key_type, setup.key_dim, capacity),
+      values_(setup.value_type, has_values ? setup.value_dim : 0, has_values ? capacity : 0),
+      has_values_(has_values),
       positions_(capacity),
       log_weights_(capacity),
-      capacity_(capacity) {}
-
-EntryStore::EntryStore(const SummarySetup& setup, std::size_t capacity)
-    : EntryStore(setup.key_type, setup.key_dim, setup.value_type, setup.value_dim, capacity) {}
+      capacity_(capacity) {
+  keys_.set_mean(setup.key_mean);
+  if (has_values) values_.set_mean(setup.value_mean);
+}
 
 EntryStore EntryStore::like(std::size_t capacity) const {
-  return EntryStore(keys_.type(), keys_.dim(), values_.type(), values_.dim(), capacity);
+  SummarySetup setup;
+  setup.key_type = keys_.type();
+  setup.key_dim = keys_.dim();
+  setup.key_mean = keys_.mean();
+  setup.value_type = values_.type();
+  setup.value_dim = values_.dim();
+  setup.value_mean = values_.mean();
+  return EntryStore(setup, capacity, has_values_);
 }
 
 std::size_t EntryStore::bytes() const {

@@ -42,7 +42,9 @@ KeyClusters::KeyClusters(const SummarySetup& setup, double delta, std::size_t sa
       gaps_(most + 1),
       order_(most),
       stays_(most),
-      chosen_(samples) {}
+      chosen_(samples) {
+  representatives_.set_mean(setup.key_mean);
+}
 
 double KeyClusters::delta() const { return std::sqrt(static_cast<double>(delta_squared_)); }
 
@@ -58,7 +60,7 @@ Position KeyClusters::sample(std::size_t cluster, std::size_t j) const {
 }
 
 std::size_t KeyClusters::nearest(float& squared) const {
-  kernels::squared_distances(representatives_.view(0, size_), key_, distances_);
+  kernels::squared_distances(representatives(), key_, distances_);
   const auto end = distances_.begin() + static_cast<std::ptrdiff_t>(size_);
   const auto least = std::min_element(distances_.begin(), end);
   squared = *least;
@@ -142,7 +144,7 @@ void KeyClusters::grow(float newcomer) {
 }
 
 void KeyClusters::find_neighbours() {
-  const RowsView rows = representatives_.view(0, size_);
+  const RowsView rows = representatives();
   for (std::size_t c = 0; c < size_; ++c) {
     rows.decode(c, key_);
     kernels::squared_distances(rows, key_, distances_);
@@ -161,7 +163,7 @@ void KeyClusters::unite_neighbours() {
                                               : opened_by_[a] < opened_by_[b];
             });
   std::fill(stays_.begin(), stays_.end(), std::uint8_t{0});
-  const RowsView rows = representatives_.view(0, size_);
+  const RowsView rows = representatives();
   for (std::size_t o = 0; o < size_; ++o) {
     const std::size_t c = order_[o];
     rows.decode(c, key_);
@@ -199,7 +201,7 @@ void KeyClusters::close_gaps() {
   for (std::size_t c = 0; c < size_; ++c) {
     if (tokens_[c] == 0) continue;
     if (to != c) {
-      representatives_.copy(to, representatives_.view(0, size_), c);
+      representatives_.copy(to, representatives(), c);
       tokens_[to] = tokens_[c];
       opened_by_[to] = opened_by_[c];
       for (std::size_t j = 0; j < t_; ++j) samples_.copy(slot(to, j), slot(c, j));
@@ -213,7 +215,7 @@ void KeyClusters::close_gaps() {
 // Room for one more cluster of other's; returns the cluster that it joins, or size().
 std::size_t KeyClusters::open_for(const KeyClusters& other, std::size_t cluster) {
   while (size_ > 0) {
-    other.representatives_.view(cluster, 1).decode(0, key_);
+    other.representatives().decode(cluster, key_);
     float squared = 0;
     const std::size_t at = nearest(squared);
     if (squared <= delta_squared_) return at;
@@ -230,7 +232,7 @@ void KeyClusters::merge(const KeyClusters& other) {
     const std::size_t at = open_for(other, c);
     const bool opened = at == size_;
     if (opened) {
-      representatives_.copy(at, other.representatives_.view(c, 1), 0);
+      representatives_.copy(at, other.representatives(), c);
       opened_by_[at] = other.opened_by_[c];
       tokens_[at] = 0;
       ++size_;
@@ -268,7 +270,7 @@ void KeyClusters::save(ByteWriter& out) const {
   out.put<std::uint64_t>(growths_);
   out.put_all<std::uint64_t>({tokens_.data(), size_});
   out.put_all<Position>({opened_by_.data(), size_});
-  save_rows(out, representatives_.view(0, size_));
+  save_rows(out, representatives());
   samples_.save(out, size_ * t_);
 }
 

@@ -49,6 +49,7 @@ class KeyClusters {
 
  private:
   std::size_t slot(std::size_t cluster, std::size_t j) const { return cluster * t_ + j; }
+  RowsView representatives() const { return representatives_.view(0, size_, opened_by_.data()); }
   /// The cluster whose representative is nearest to key_, and its squared distance.
   std::size_t nearest(float& squared) const;
   void open(const Block& block, std::size_t i);

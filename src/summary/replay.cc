@@ -16,9 +16,9 @@
 #include "ballast/summary.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "storage/gap_code.h"
 #include "storage/row_memory.h"
 #include "storage/rows_bytes.h"
-#include "summary/gap_code.h"
 #include "summary/refit.h"
 #include "summary/registry.h"
 #include "summary/softmax_balance.h"
@@ -39,8 +39,6 @@ class TieredSummary : public Summary {
     require(block.tiers.size() == held + block.size(),
             "{} entries and {} tokens came with {} tiers", held, block.size(), block.tiers.size());
     const std::vector<Tier> tiers = this->tiers();
-    const std::vector<float> key_mean = mean_for(&Run::keys, block.keys),
-                             value_mean = mean_for(&Run::values, block.values);
     std::vector<std::vector<Source>> sources = sources_of(block.tiers);
     std::vector<std::vector<Position>> positions(tiers.size());
     for (std::size_t t = 0; t < tiers.size(); ++t) {
@@ -54,13 +52,11 @@ class TieredSummary : public Summary {
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       Run& run = runs[t];
       if (run.count == 0) continue;
-      if (is_rotated(tiers[t].key_type)) run.keys.set_mean(key_mean);
-      if (is_rotated(tiers[t].value_type)) run.values.set_mean(value_mean);
       std::size_t at = 0;
       for (const Source& source : sources[t]) {
         const Run& from = runs_[source.run];
-        run.keys.copy(at, from.keys.view(0, from.count), source.entry);
-        run.values.copy(at++, from.values.view(0, from.count), source.entry);
+        run.keys.copy(at, from.keys.view(source.entry, 1, source.position), 0);
+        run.values.copy(at++, from.values.view(source.entry, 1), 0);
       }
       for (std::size_t i = 0; i < block.size(); ++i) {
         if (block.tiers[held + i] != t) continue;
@@ -70,17 +66,16 @@ class TieredSummary : public Summary {
     }
     runs_ = std::move(runs);
     if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
-      sample_rest(block, setup_.capacity - entries(), key_mean, value_mean);
+      sample_rest(block, setup_.capacity - entries());
     }
     if (!block.outside_logits.empty()) refit(block);
-    share_means();
   }
 
   void segments(std::vector<Segment>& out) const override {
     const auto add = [&](const Run& run, const float* log_weights) {
       if (run.count == 0) return;
       Segment segment;
-      segment.keys = run.keys.view(0, run.count);
+      segment.keys = run.keys_view();
       segment.values = run.values.view(0, run.count);
       if (!run.positions.empty()) segment.positions = run.positions.data();
       segment.log_weights = log_weights;
@@ -98,20 +93,13 @@ class TieredSummary : public Summary {
 
   std::size_t bytes() const override {
     std::size_t bytes = log_weights_.capacity() * sizeof(float);
-    // Runs share their means.
-    std::size_t key_means = 0, value_means = 0;
     const auto add = [&](const Run& run) {
       bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() +
                run.gaps.size_bytes();
-      key_means += !run.keys.mean().empty();
-      value_means += !run.values.mean().empty();
     };
     for (const Run& run : runs_) add(run);
     add(rest_);
-    const auto shared = [](std::size_t means, std::size_t dim) {
-      return means == 0 ? 0 : (means - 1) * dim * sizeof(float);
-    };
-    return bytes - shared(key_means, setup_.key_dim) - shared(value_means, setup_.value_dim);
+    return bytes;
   }
 
   std::vector<KeptEntry> kept() const override {
@@ -146,7 +134,6 @@ class TieredSummary : public Summary {
       require(std::ranges::all_of(log_weights_, [](float x) { return x >= 0 && x < 40; }),
               "{}: a weight of a sample is below 1 or not finite", in.what());
     }
-    share_means();
   }
 
  private:
@@ -157,6 +144,13 @@ class TieredSummary : public Summary {
     Rows values;
     std::span<Position> positions;  ///< where attention asks for them; else empty
     std::span<std::uint8_t> gaps;   ///< else their code
+
+    RowsView keys_view() const {
+      RowsView view = keys.view(0, count);
+      if (!positions.empty()) view.positions = positions.data();
+      if (!gaps.empty()) view.gaps = gaps.data();
+      return view;
+    }
 
     std::vector<Position> all_positions() const {
       std::vector<Position> out(positions.begin(), positions.end());
@@ -204,6 +198,8 @@ class TieredSummary : public Summary {
       run.count = count;
       run.keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
       run.values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
+      run.keys.set_mean(setup_.key_mean);
+      run.values.set_mean(setup_.value_mean);
       std::byte* const rest = take(up(position_bytes(t)));
       if (setup_.asks_positions) {
         run.positions = {new (rest) Position[count], count};
@@ -248,14 +244,10 @@ class TieredSummary : public Summary {
     Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
     std::vector<Position> positions;
     for (const Run& run : runs_) {
-      const RowsView run_keys = run.keys.view(0, run.count);
-      const RowsView run_values = run.values.view(0, run.count);
-      std::size_t i = 0;
-      for (Position position : run.all_positions()) {
-        run_keys.decode(i, keys[positions.size()]);
-        run_values.decode(i++, values[positions.size()]);
-        positions.push_back(position);
-      }
+      run.keys_view().decode(keys.view().slice(positions.size(), run.count));
+      run.values.view(0, run.count).decode(values.view().slice(positions.size(), run.count));
+      const std::vector<Position> of_run = run.all_positions();
+      positions.insert(positions.end(), of_run.begin(), of_run.end());
     }
     const Matrix fitted = fit_values(block, keys.view(), values.view(), positions, setup_.logits);
     std::size_t at = 0;
@@ -265,8 +257,7 @@ class TieredSummary : public Summary {
   }
 
   /// Lets `count` of the block's evicted tokens stand for all of those.
-  void sample_rest(const Block& block, std::size_t count, std::span<const float> key_mean,
-                   std::span<const float> value_mean) {
+  void sample_rest(const Block& block, std::size_t count) {
     WeightedTokens tokens;
     tokens.keys = block.keys;
     tokens.values = block.values;
@@ -279,8 +270,6 @@ class TieredSummary : public Summary {
     rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
     const Tier& tier = rest_sample_.tier;
     rest_ = make_run(tier, {tokens.positions.begin(), tokens.positions.end()});
-    if (is_rotated(tier.key_type)) rest_.keys.set_mean(key_mean);
-    if (is_rotated(tier.value_type)) rest_.values.set_mean(value_mean);
     log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
     for (std::size_t i = 0; i < count; ++i) {
       rest_.keys.copy(i, block.keys, tokens.rows[i]);
@@ -345,48 +334,6 @@ class TieredSummary : public Summary {
     return out;
   }
 
-  /// What rotated rows are relative to: as those held, else the mean of the rows.
-  std::vector<float> mean_for(Rows Run::*part, const RowsView& rows) const {
-    for (const Run& run : runs_) {
-      const std::span<const float> mean = (run.*part).mean();
-      if (!mean.empty()) return {mean.begin(), mean.end()};
-    }
-    return mean_of(rows);
-  }
-
-  /// The mean row, in float64 sums.
-  static std::vector<float> mean_of(const RowsView& rows) {
-    std::vector<double> sums(rows.dim, 0.0);
-    std::vector<float> row(rows.dim);
-    for (std::size_t i = 0; i < rows.rows; ++i) {
-      rows.decode(i, row);
-      for (std::size_t c = 0; c < row.size(); ++c) sums[c] += double{row[c]};
-    }
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      row[c] = static_cast<float>(sums[c] / static_cast<double>(rows.rows));
-    }
-    return row;
-  }
-
-  /// One copy of equal means for all runs.
-  void share_means() {
-    const auto share = [&](Rows Run::*rows) {
-      const Rows* first = nullptr;
-      const auto unite = [&](Run& run) {
-        if ((run.*rows).mean().empty()) return;
-        if (first == nullptr) {
-          first = &(run.*rows);
-        } else if (std::ranges::equal(first->mean(), (run.*rows).mean())) {
-          (run.*rows).share_mean(*first);
-        }
-      };
-      for (Run& run : runs_) unite(run);
-      unite(rest_);
-    };
-    share(&Run::keys);
-    share(&Run::values);
-  }
-
   SummarySetup setup_;
   std::vector<Run> runs_;  ///< by tier
   RestSample rest_sample_;
@@ -449,12 +396,17 @@ std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::siz
                                std::size_t value_dim) {
   const std::size_t kept = policy.attention_stats().replay == ReplayScore::max ? 2 : 1;
   const std::size_t more = protocol == Protocol::stream ? kept * sizeof(float) : 0;
-  return parse_tiers(policy.text("tiers"), key_dim, value_dim, more);
+  const std::string text(policy.text("tiers"));
+  std::vector<Tier> tiers = parse_tiers(text, key_dim, value_dim, more);
+  // The first and the last tokens take one of 8 bits or more.
+  const Tier& safe = tiers[safe_tier(tiers)];
+  if (!is_low_bit(safe.key_type) && !is_low_bit(safe.value_type)) return tiers;
+  return parse_tiers(text + "+int8", key_dim, value_dim, more);
 }
 
 const MethodInfo& replay_method() {
   static const std::vector<Parameter> parameters = [] {
-    std::vector<Parameter> all = tiered_parameters("int8+q4+q4/q2+q2", "256", "8");
+    std::vector<Parameter> all = tiered_parameters("int8+q4+q4/q3+q3+q3/q2+q2", "256", "8");
     all.insert(all.begin() + 1,
                {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
                 "what the second reading makes of attention; max weighs values and residuals"});
@@ -470,7 +422,7 @@ const MethodInfo& replay_method() {
   }();
   static const MethodInfo info = {
       .name = "replay",
-      .title = "read twice; one budget in bytes gives each entry 8, 4 or 2 bits or nothing",
+      .title = "read twice; one budget in bytes gives each entry 8, 4, 3 or 2 bits or nothing",
       .paper = "KVzip and KVzip+, with TurboQuant's codes in tiers",
       .parameters = parameters,
       .window = 8,

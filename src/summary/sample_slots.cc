@@ -11,7 +11,7 @@
 namespace ballast {
 
 SampleSlots::SampleSlots(const SummarySetup& setup, std::size_t value_dim, std::size_t slots)
-    : store_(setup.key_type, setup.key_dim, setup.value_type, value_dim, slots),
+    : store_(setup, slots, value_dim != 0),
       id_(slots, kNone),
       id_of_(slots),
       entry_of_(slots),

@@ -13,6 +13,7 @@
 #include "attention/attention_scratch.h"
 #include "attention/cases.h"
 #include "ballast/error.h"
+#include "ballast/row_mean.h"
 #include "simd/forced_target.h"
 
 namespace ballast {
@@ -289,7 +290,8 @@ TEST_P(AttentionOf, MeansEnterLogitsAndValues) {
           const auto store_about = [&](Rows& rows, Numbers& numbers) {
             if (!is_rotated(rows.type())) return;
             const Numbers mean = random_rows(random_, 1, d, 2.0f);
-            rows.set_mean(mean[0]);
+            rows.set_mean(std::make_shared<const RowMean>(
+                std::vector<float>(mean[0].begin(), mean[0].end())));
             for (std::size_t i = 0; i < numbers.size(); ++i) {
               for (std::size_t c = 0; c < d; ++c) numbers[i][c] += mean[0][c];
               rows.set(i, numbers[i]);

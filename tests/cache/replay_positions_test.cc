@@ -6,7 +6,7 @@
 
 #include "ballast/experiments.h"
 #include "cache/streams.h"
-#include "summary/gap_code.h"
+#include "storage/gap_code.h"
 
 namespace ballast::test {
 namespace {
@@ -62,18 +62,14 @@ Cache compressed(const Shape& s, const std::string& method, std::mt19937& random
   return cache;
 }
 
-/// What the rows of a head take: their means are shared.
+/// What the rows of a head take.
 std::size_t row_bytes_of(const Cache& cache, std::size_t l, std::size_t h) {
   std::size_t bytes = 0;
-  bool key_mean = false, value_mean = false;
   for (const Segment& s : cache.segments(l, h)) {
     bytes += s.keys.rows * (stored_row_bytes(s.keys.type, s.keys.dim) +
                             stored_row_bytes(s.values.type, s.values.dim));
-    key_mean = key_mean || s.keys.mean != nullptr;
-    value_mean = value_mean || s.values.mean != nullptr;
   }
-  return bytes + (key_mean ? cache.shape().key_dim * 4 : 0) +
-         (value_mean ? cache.shape().value_dim * 4 : 0);
+  return bytes;
 }
 
 TEST(ReplayPositions, EveryByteIsCounted) {
@@ -90,22 +86,34 @@ TEST(ReplayPositions, EveryByteIsCounted) {
           std::vector<Position> positions;
           for (const KeptEntry& entry : cache.kept(l, h)) positions.push_back(entry.position);
           const auto segments = cache.segments(l, h);
-          ASSERT_EQ(segments.size(), 1u);
-          ASSERT_EQ(segments[0].keys.rows, positions.size());
-          if (alibi || window > 0) {
-            EXPECT_TRUE(
-                std::ranges::equal(positions, std::span(segments[0].positions, positions.size())));
-          } else {
-            EXPECT_EQ(segments[0].positions, nullptr);
-            EXPECT_LT(segments[0].first_position, 0);
+          // The first token and the last two take 8 bits.
+          ASSERT_EQ(segments.size(), 2u);
+          ASSERT_EQ(segments[0].keys.type, StorageType::int8);
+          std::vector<Position> all;
+          for (const Segment& segment : segments) {
+            std::vector<Position> at;
+            for (std::size_t i = 0; i < segment.keys.rows; ++i)
+              at.push_back(segment.keys.position(i));
+            if (&segment == &segments[0]) {
+              for (Position end : {0, 198, 199}) EXPECT_THAT(at, testing::Contains(end));
+            }
+            all.insert(all.end(), at.begin(), at.end());
+            if (alibi || window > 0) {
+              EXPECT_TRUE(std::ranges::equal(at, std::span(segment.positions, at.size())));
+            } else {
+              EXPECT_EQ(segment.positions, nullptr);
+              EXPECT_LT(segment.first_position, 0);
+            }
+            expected += alibi || window > 0 ? 4 * at.size() : gap_bytes(at);
           }
-          expected += row_bytes_of(cache, l, h) +
-                      (alibi || window > 0 ? 4 * positions.size() : gap_bytes(positions));
+          EXPECT_THAT(all, testing::UnorderedElementsAreArray(positions));
+          expected += row_bytes_of(cache, l, h);
           entries += positions.size();
         }
       }
       EXPECT_GT(entries, 100u);
       EXPECT_EQ(cache.bytes().summary, expected);
+      EXPECT_EQ(cache.bytes().sink, s.layers * s.heads * 4 * (s.key_dim + s.value_dim));  // means
     }
   }
 }

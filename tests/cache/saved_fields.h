@@ -37,7 +37,9 @@ class SavedFields {
     at_ = 12 + 40;
     scale = at_;
     at_ += 12;
-    for (int array = 0; array < 3; ++array) skip(4);
+    for (int array = 0; array < 2; ++array) skip(4);
+    at_ += 8;  // one rotation
+    skip(4);
     at_ += 5;
     skip(1);
     at_ += 4;
@@ -48,11 +50,11 @@ class SavedFields {
       SavedLayer layer;
       layer.begin = at_;
       layer.budget = at_ + 10;
-      at_ += 42;
+      at_ += 42 + 9;
       for (std::size_t h = 0; h < s.kv_heads; ++h) {
         SavedHead head;
         head.begin = at_;
-        at_ += 24 + number(at_ + 16) * row;
+        at_ += 24 + 10 + number(at_ + 16) * row;  // no means, no first tokens apart
         head.has_summary = at_;
         if (bytes_[at_++] != 0) {
           head.summary = at_;

@@ -14,6 +14,8 @@ F32, BF16, F16, INT8, INT4, Q4, Q3, Q2 = range(8)
 # Method string, storage type, protocol: every kind of summary, every storage type.
 CACHES = [
     ("exact", "f32", "prefill"),
+    ("exact", "q4", "prefill"),
+    ("h2o:rate=1", "q2", "prefill"),
     ("h2o:rate=0.25", "int8", "stream"),
     ("snapkv:rate=0.25", "int4", "stream"),
     ("spatten:rate=0.25", "f16", "stream"),
@@ -36,12 +38,13 @@ CACHES = [
     ("dropkv:rate=0.25", "q2", "stream"),
     ("attention-matching:rate=0.25", "bf16", "stream"),
     ("kvzip:bytes=0.3", "int8", "prefill"),
+    ("kvzip:bytes=0.3", "q4", "prefill"),
 ]
 SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten", "dropkv")
 # The default of `observe`.
 QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32,
            "attention-matching": 128}
-GROWING = 1  # the state of a layer
+WHOLE, GROWING = 0, 1  # states of a layer
 
 
 class Reader:
@@ -73,12 +76,14 @@ def row_bytes(kind, dim):
 
 def read_cache(data, value_samples):
     r = Reader(data)
-    assert r.get("8s") == b"BALLASTC" and r.get("I") == 2
+    assert r.get("8s") == b"BALLASTC" and r.get("I") == 3
     layers, kv_heads, queries, key_dim, value_dim = r.get("5Q")
     r.get("ffi")
-    for types in "iff":
+    for types in "if":
         r.skip(types)
-    r.get("fB")
+    for _ in range(r.get("Q")):
+        r.skip("f")
+        r.get("fB")
     method = r.text()
     stream, _, key_type, value_type = r.get("4B")
     r.get("QQ")
@@ -87,14 +92,16 @@ def read_cache(data, value_samples):
     sums = name in ("h2o", "spatten")
 
     def some_rows(count, kind, dim):
-        if kind >= Q4 and count > 0 and r.get("B") == 1:
-            r.at += 4 * dim  # the mean
         r.at += count * row_bytes(kind, dim)
 
     def rows(count, values=True):
         some_rows(count, key_type, key_dim)
         if values:
             some_rows(count, value_type, value_dim)
+
+    def rows_as_read(count):
+        for kind, dim in ((key_type, key_dim), (value_type, value_dim)):
+            some_rows(count, BF16 if kind >= INT4 else kind, dim)
 
     def entries(values=True):
         count = r.get("Q")
@@ -169,15 +176,22 @@ def read_cache(data, value_samples):
             r.skip("i")
     for _ in range(layers):
         state = r.get("BBQ4Q")[0]
+        as_read = r.get("BQ")[0]
         for _ in range(kv_heads):
             _, _, sink = r.get("3Q")
+            for dim in (key_dim, value_dim):
+                if r.get("B"):
+                    r.skip("f", dim)
+            first = r.get("Q")
+            rows_as_read(first)
             rows(sink)
             if r.get("B"):
                 summary()
             capacity, oldest, size = r.get("3Q")
             run = min(size, capacity - oldest)
+            r.skip("f", first if sums and state == WHOLE else 0)
             for count in (run, size - run):
-                rows(count)
+                rows_as_read(count) if as_read else rows(count)
                 r.skip("f", count if sums else 0)
             r.skip("f", QUERIES.get(name, 0) * queries * key_dim)
             if name == "expected-attention" and state != GROWING:

@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
 #include "ballast/error.h"
+#include "ballast/row_mean.h"
 #include "ballast/storage.h"
 
 namespace ballast {
@@ -128,6 +130,10 @@ TEST(Rotation, IsThatOfTheFormulaAndItsTransposeUndoesIt) {
   }
 }
 
+std::shared_ptr<const RowMean> about(const std::vector<float>& mean) {
+  return std::make_shared<const RowMean>(mean);
+}
+
 TEST(Rotated, CodesAndScalesAreThoseOfTheFormula) {
   std::mt19937 random(4);
   for (const Code& code : kCodes) {
@@ -139,7 +145,7 @@ TEST(Rotated, CodesAndScalesAreThoseOfTheFormula) {
         for (bool has_mean : {false, true}) {
           const auto mean = has_mean ? normal_row(random, dim, 3 * size) : std::vector<float>();
           Rows rows(code.type, dim, 1);
-          if (has_mean) rows.set_mean(mean);
+          if (has_mean) rows.set_mean(about(mean));
           const auto row = normal_row(random, dim, size);
           rows.set(0, row);
           const auto y = rotated(row, mean);
@@ -228,7 +234,7 @@ TEST(Rotated, ZeroRowsAndRowsEqualToTheMeanAreExact) {
   for (const Code& code : kCodes) {
     const std::vector<float> mean(80, 0.3f), zero(80, 0.0f);
     Rows plain(code.type, 80, 1), centred(code.type, 80, 1);
-    centred.set_mean(mean);
+    centred.set_mean(about(mean));
     plain.set(0, zero);
     centred.set(0, mean);
     EXPECT_EQ(plain.scales(0)[0], 0);
@@ -262,9 +268,9 @@ TEST(Rotated, CopiesKeepBitsOnlyWhereMeansAgree) {
   const auto mean = normal_row(random, 64, 2.0f), other = normal_row(random, 64, 2.0f);
   Rows source(StorageType::q4, 64, 1), same(StorageType::q4, 64, 1),
       different(StorageType::q4, 64, 1), plain(StorageType::q4, 64, 1);
-  source.set_mean(mean);
-  same.set_mean(mean);
-  different.set_mean(other);
+  source.set_mean(about(mean));
+  same.set_mean(about(mean));
+  different.set_mean(about(other));
   const auto row = normal_row(random, 64);
   source.set(0, row);
   for (Rows* target : {&same, &different, &plain}) target->copy(0, source.view(0, 1), 0);
@@ -289,15 +295,16 @@ TEST(Rotated, SizesAreAsDocumented) {
   EXPECT_EQ(stored_row_bytes(StorageType::q4, 256), 130u);
   Rows rows(StorageType::q2, 64, 10);
   EXPECT_EQ(rows.bytes(), 180u);
-  rows.set_mean(std::vector<float>(64, 1.0f));
-  EXPECT_EQ(rows.bytes(), 180u + 256u);
+  rows.set_mean(about(std::vector<float>(64, 1.0f)));
+  EXPECT_EQ(rows.bytes(), 180u);  // the mean is the head's
 }
 
-TEST(Rotated, MeansOfOtherTypesSizesAndNumbersAreRefused) {
+TEST(Rotated, MeansOfOtherSizesAndNumbersAreRefused) {
   Rows q4(StorageType::q4, 64, 1), int8(StorageType::int8, 64, 1);
-  EXPECT_THROW(int8.set_mean(std::vector<float>(64)), Error);
-  EXPECT_THROW(q4.set_mean(std::vector<float>(63)), Error);
-  EXPECT_THROW(q4.set_mean(std::vector<float>(64, NAN)), Error);
+  EXPECT_THROW(q4.set_mean(about(std::vector<float>(63))), Error);
+  EXPECT_THROW(about(std::vector<float>(64, NAN)), Error);
+  int8.set_mean(about(std::vector<float>(64, 1.0f)));
+  EXPECT_EQ(int8.mean(), nullptr);  // rows of more bits are relative to nothing
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ std::string loaded(Position position, float log_weight) {
   Block block;
   block.keys = block.values = view_f32(rows.view());
   block.first = position;
-  EntryStore store(StorageType::f32, 4, StorageType::f32, 4, 3), other = store.like(3);
+  SummarySetup setup;
+  setup.key_dim = setup.value_dim = 4;
+  EntryStore store(setup, 3), other = store.like(3);
   store.push(block, 0, log_weight);
   try {
     copy_saved(store, other);

@@ -11,8 +11,10 @@ namespace ballast::test {
 namespace {
 
 EntryStore store_for(const Tokens& tokens, std::size_t capacity) {
-  return EntryStore(StorageType::f32, tokens.keys.cols(), StorageType::f32, tokens.values.cols(),
-                    capacity);
+  SummarySetup setup;
+  setup.key_dim = tokens.keys.cols();
+  setup.value_dim = tokens.values.cols();
+  return EntryStore(setup, capacity);
 }
 
 BalanceOptions options_for(const Tokens& tokens, std::uint64_t seed, bool theory) {

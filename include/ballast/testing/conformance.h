@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -266,6 +267,63 @@ TEST_P(EveryMethod, StorageTypesStayClose) {
     if (!is_exact()) {
       EXPECT_LT(c.bytes().total(), exact32.bytes().total());
     }
+  }
+}
+
+// Keys with a bias of norm 300 that rotary positions turn, and a signal of norm 3, as Qwen2 has
+// them: what is held of a key errs by a part of the signal. The slowest rotations make in these
+// tokens the part of a turn that they make in 8,192 at a base of a million.
+TEST_P(EveryMethod, KeysOfFewBitsErrByAPartOfTheirSignalBesideAnyBias) {
+  Stream s = make_stream(kTokens, 21);
+  for (std::size_t f = 0; f < 8; ++f) {
+    s.shape.rotary.frequencies.push_back(
+        20.0f * static_cast<float>(std::pow(1e6, -static_cast<double>(f) / 8)));
+  }
+  const Matrix bias = random_matrix(4, 16, 77);
+  for (std::size_t l = 0; l < 2; ++l) {
+    s.keys[l] = random_matrix(kTokens, 2 * 16, 31 + l, 0.75f);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      for (std::size_t c = 0; c < 32; ++c) s.keys[l][t][c] += 75.0f * bias[2 * l + c / 16][c % 16];
+      for (std::size_t h = 0; h < 2; ++h) {
+        for (std::size_t f = 0; f < 8; ++f) {
+          float &a = s.keys[l][t][16 * h + f], &b = s.keys[l][t][16 * h + f + 8];
+          const double angle = static_cast<double>(t) * double{s.shape.rotary.frequencies[f]};
+          const double x = double{a}, y = double{b};
+          a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
+          b = static_cast<float>(y * std::cos(angle) + x * std::sin(angle));
+        }
+      }
+    }
+  }
+  struct Few {
+    StorageType type;
+    double error;  ///< of a key, over its signal, squared
+  };
+  for (const auto& [type, allowed] : {Few{StorageType::q4, 0.04}, Few{StorageType::q3, 0.08},
+                                      Few{StorageType::q2, 0.25}, Few{StorageType::int4, 0.04}}) {
+    CacheOptions options = options_of(with_budget(GetParam(), kBudget), GetParam().protocol);
+    options.key_type = options.value_type = type;
+    Cache c(s.shape, options);
+    feed(c, s, 0, kTokens, 64, prompt());
+    double lost = 0;
+    std::size_t entries = 0;
+    for (std::size_t head = 0; head < 4; ++head) {
+      for (const Segment& part : c.segments(head / 2, head % 2)) {
+        for (std::size_t i = 0; i < part.keys.rows; ++i) {
+          const Position at =
+              part.positions ? part.positions[i] : part.first_position + Position(i);
+          std::vector<float> key(16);
+          part.keys.decode(i, key);
+          for (std::size_t k = 0; k < 16; ++k) {
+            const double by =
+                double{key[k]} - s.keys[head / 2][std::size_t(at)][16 * (head % 2) + k];
+            lost += by * by;
+          }
+          ++entries;
+        }
+      }
+    }
+    EXPECT_LT(lost / static_cast<double>(entries) / 9.0, allowed) << to_string(type);
   }
 }
 

@@ -33,7 +33,7 @@ void pack_query(StorageType type, std::span<const float> row, float* out);
 void unpack(StorageType type, const float* packed, std::span<float> row);
 /// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. An f32 view of
 /// the result, of dimension packed_size(), gives the kernels the same elements as `rows`. Rows of
-/// rotated types stay a c: neither rotated back nor added to the mean.
+/// rotated types stay a c, not rotated back. Means are left out.
 void decode_packed(const RowsView& rows, float* out);
 
 /// Rows to prefetch while a kernel works on others.
@@ -78,6 +78,23 @@ struct FinishedLogits {
 /// at most kEntryBlock.
 void finish_logits(std::span<const LogitRule> rules, std::size_t count, float* logits,
                    FinishedLogits* finished);
+
+/// <q, R_n μ> of queries and entries that stand at positions n = b + j, 0 ≤ j < kTurnedTogether:
+///   Σ_f A_f cos(θ_f n) + B_f sin(θ_f n),  A_f = q_f μ_f + q_f' μ_f',  B_f = q_f' μ_f - q_f μ_f'
+/// for the pairs (f, f') that turn, plus the product of what does not turn.
+struct TurnedMean {
+  std::size_t pairs = 0;
+  const float* coefficients = nullptr;  ///< a query: A of every pair, then B; `stride` floats each
+  std::size_t stride = 0;
+  const float* constants = nullptr;  ///< a query: the product of what does not turn
+  const float* columns = nullptr;    ///< as Turns::columns()
+};
+inline constexpr std::size_t kTurnedTogether = 64;
+
+/// Adds these products to products[q · kEntryBlock + e] of `count` queries and `entries` entries.
+/// cosines, sines: of position b; places: j of each entry, ascending; null: 0, 1, 2, ...
+void add_turned(const TurnedMean& mean, const float* cosines, const float* sines, std::size_t count,
+                const std::uint8_t* places, std::size_t entries, float* products);
 
 /// Replaces the kEntryBlock elements x of each row by e^(scale · x - largest). `largest` must be
 /// finite and at least the largest logit of the row; sums[row] = the sum of the row.

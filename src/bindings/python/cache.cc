@@ -275,7 +275,8 @@ void add_cache(py::module_& m) {
       "given;\nsoftcap: c > 0 makes a logit s c·tanh(s/c); sliding_window, "
       "sliding_windows: tokens seen,\n0 all, for every layer or one number a "
       "layer; alibi_slopes: one a query head;\nrotary_frequencies: radians per "
-      "position, for rolling positions.")
+      "position; rolling positions need them, and keys of few bits\n(int4, q4, q3, q2) are then "
+      "about their mean before rotation.")
       .def(py::init(&make_shape), py::kw_only(), "layers"_a = 1, "kv_heads"_a = 1,
            "queries_per_kv_head"_a = 1, "key_dim"_a, "value_dim"_a = py::none(),
            "scale"_a = py::none(), "softcap"_a = 0.0f, "sliding_window"_a = 0,

@@ -141,9 +141,17 @@ void check_capturable(const ModelConfig& config, const std::string& model,
   }
 }
 
-std::map<std::string, std::string> attention_metadata(const ModelConfig& config) {
-  return {{"scale", fmt::format("{:.9g}", config.attention_scale)},
-          {"softcap", fmt::format("{:.9g}", config.attention_softcap)}};
+std::map<std::string, std::string> attention_metadata(const ModelConfig& config,
+                                                      const Rotary& rotary) {
+  std::map<std::string, std::string> out = {
+      {"scale", fmt::format("{:.9g}", config.attention_scale)},
+      {"softcap", fmt::format("{:.9g}", config.attention_softcap)}};
+  if (rotary.frequencies.empty()) return out;
+  std::string text =
+      fmt::format("{} {:.9g}", rotary.pairs ? "adjacent" : "apart", rotary.magnitude);
+  for (float frequency : rotary.frequencies) text += fmt::format(" {:.9g}", frequency);
+  out["rotary"] = text;
+  return out;
 }
 
 }  // namespace ballast

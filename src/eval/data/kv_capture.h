@@ -10,6 +10,7 @@
 
 #include "ballast/engine/model.h"
 #include "ballast/engine/tensor.h"
+#include "ballast/rotary.h"
 
 namespace ballast {
 
@@ -63,7 +64,8 @@ class KvCapture {
 void check_capturable(const ModelConfig& config, const std::string& model,
                       std::span<const std::size_t> layers, std::size_t tokens);
 
-/// `scale` and `softcap`, as KvFile::logits() reads them.
-std::map<std::string, std::string> attention_metadata(const ModelConfig& config);
+/// `scale`, `softcap` and `rotary`, as KvFile reads them.
+std::map<std::string, std::string> attention_metadata(const ModelConfig& config,
+                                                      const Rotary& rotary = {});
 
 }  // namespace ballast

@@ -1,10 +1,13 @@
 #include "eval/data/kv_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <string>
 
 #include "ballast/attention.h"
 #include "base/checks.h"
@@ -61,6 +64,25 @@ Logits KvFile::logits() const {
   };
   read("scale", out.scale, false);
   read("softcap", out.softcap, true);
+  return out;
+}
+
+Rotary KvFile::rotary() const {
+  const auto found = file_.metadata().find("rotary");
+  if (found == file_.metadata().end()) return {};
+  Rotary out;
+  std::istringstream text(found->second);
+  std::string pairs;
+  text >> pairs >> out.magnitude;
+  for (float frequency = 0; text >> frequency;) out.frequencies.push_back(frequency);
+  const auto finite = [](float x) { return std::isfinite(x); };
+  require((pairs == "adjacent" || pairs == "apart") && text.eof() && finite(out.magnitude) &&
+              out.magnitude > 0 && std::ranges::all_of(out.frequencies, finite) &&
+              2 * out.frequencies.size() <= shape().key_dim,
+          "{}: the metadata say that the rotary is '{}'; 'adjacent' or 'apart', the magnitude and "
+          "a frequency a pair were expected",
+          name_, printable(found->second));
+  out.pairs = pairs == "adjacent";
   return out;
 }
 

@@ -24,6 +24,7 @@ class KvFile : public KvSource {
   /// The metadata `scale` and `softcap`, which `ballast capture` writes. Throws Error where they
   /// are no numbers or out of range.
   Logits logits() const override;
+  Rotary rotary() const override;
   std::vector<float> scores(std::size_t layer, std::size_t kv_head) const override;
   std::string score_name() const override;
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,

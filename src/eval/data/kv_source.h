@@ -9,6 +9,7 @@
 
 #include "ballast/attention.h"
 #include "ballast/matrix.h"
+#include "ballast/rotary.h"
 
 namespace ballast {
 
@@ -39,6 +40,8 @@ class KvSource {
   virtual std::size_t layer_number(std::size_t i) const { return i; }
   /// Scale and soft cap of the attention that the data is of; 1/sqrt(key dimension) unless known.
   virtual Logits logits() const;
+  /// By which keys and queries are turned; nothing turns unless it is known.
+  virtual Rotary rotary() const { return {}; }
   /// What a second reading found of one KV head's tokens (Cache::replay_scores); empty: unknown.
   virtual std::vector<float> scores(std::size_t /*layer*/, std::size_t /*kv_head*/) const {
     return {};

@@ -244,8 +244,10 @@ void Experiment::prepare(Work& work, std::size_t layer, std::size_t kv_head, boo
   work.exact = work.attention->exact(work.queries, s.tokens);
   work.keys = Rows(options_.key_type, s.key_dim, s.tokens);
   work.values = Rows(options_.value_type, s.value_dim, s.tokens);
+  work.keys.set_mean(work.attention->key_mean());
+  work.values.set_mean(work.attention->value_mean());
   for (std::size_t t = 0; t < s.tokens; ++t) {
-    work.keys.set(t, work.attention->keys()[t]);
+    work.keys.set(t, work.attention->keys()[t], static_cast<Position>(t));
     work.values.set(t, work.attention->values()[t]);
   }
 }
@@ -318,7 +320,8 @@ Outcome Experiment::run_head(const Plan& plan, std::size_t l, const Work& work,
   const std::size_t first = whole ? 0 : budget.sink;
   const std::size_t near = whole ? prompt_ : std::min(budget.window, prompt_ - first);
   const std::size_t middle = prompt_ - first - near;
-  const RowsView keys = work.keys.view(0, s.tokens), values = work.values.view(0, s.tokens);
+  const RowsView keys = work.keys.view(0, s.tokens, Position{0}),
+                 values = work.values.view(0, s.tokens);
   SummarySetup setup = work.attention->setup({.policy = plan.policy,
                                               .sink = first,
                                               .tokens = middle,

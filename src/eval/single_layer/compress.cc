@@ -108,6 +108,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   shape.key_dim = s.key_dim;
   shape.value_dim = s.value_dim;
   shape.logits = source.logits();
+  shape.rotary = source.rotary();
   options.expected_tokens = s.tokens;
   const bool whole = options.policy.info().whole_cache;
   require(!whole || options.protocol == Protocol::prefill,

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/row_mean.h"
+#include "storage/low_bits.h"
+
 namespace ballast {
 
 Segment exact_segment(const RowsView& keys, const RowsView& values, std::size_t begin,
@@ -23,6 +26,13 @@ HeadAttention::HeadAttention(const KvSource& source, std::size_t layer, std::siz
   if (scale > 0) logits_.scale = scale;
   keys_ = source.read(KvSource::Part::key, layer, kv_head, 0, s.tokens);
   values_ = source.read(KvSource::Part::value, layer, kv_head, 0, s.tokens);
+  const std::size_t skipped = s.tokens > kFirstTokens ? kFirstTokens : 0;
+  const std::size_t count = std::min(s.tokens - skipped, kMeanTokens);
+  RowsView keys = view_f32(keys_.view().slice(skipped, count));
+  keys.first_position = static_cast<Position>(skipped);
+  key_mean_ = std::make_shared<const RowMean>(RowMean::of_keys(keys, source.rotary()));
+  value_mean_ = std::make_shared<const RowMean>(
+      RowMean::of_values(view_f32(values_.view().slice(skipped, count))));
 }
 
 GroupQueries HeadAttention::queries(std::size_t first, std::size_t count) const {
@@ -50,6 +60,8 @@ SummarySetup HeadAttention::setup(const SummaryPlan& plan) const {
   setup.value_dim = values_.cols();
   setup.key_type = plan.key_type;
   setup.value_type = plan.value_type;
+  setup.key_mean = key_mean_;
+  setup.value_mean = value_mean_;
   setup.logits = logits_;
   setup.random = {plan.seed, static_cast<std::uint32_t>(layer_),
                   static_cast<std::uint32_t>(kv_head_)};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,9 @@ class HeadAttention {
   const Matrix& keys() const { return keys_; }
   const Matrix& values() const { return values_; }
   const Logits& logits() const { return logits_; }
+  /// What rows of few bits are relative to, as in a cache.
+  const std::shared_ptr<const RowMean>& key_mean() const { return key_mean_; }
+  const std::shared_ptr<const RowMean>& value_mean() const { return value_mean_; }
 
   /// The input of make_summary() for this head: the plan, dimensions, logits and a random key.
   SummarySetup setup(const SummaryPlan& plan) const;
@@ -66,6 +70,7 @@ class HeadAttention {
   Logits logits_;
   Matrix keys_;
   Matrix values_;
+  std::shared_ptr<const RowMean> key_mean_, value_mean_;
 };
 
 /// ‖estimate − exact‖_F / ‖exact‖_F over the rows of each head of the group; 0 where both are 0.

@@ -1,4 +1,4 @@
-#include "summary/gap_code.h"
+#include "storage/gap_code.h"
 
 #include <gtest/gtest.h>
 

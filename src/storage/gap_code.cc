@@ -1,9 +1,9 @@
-#include "summary/gap_code.h"
+#include "storage/gap_code.h"
 
 namespace ballast {
 namespace {
 
-constexpr std::uint32_t kBase = 128;  // in bytes that others follow, the top bit is set
+constexpr std::uint32_t kBase = 128;
 
 /// Calls use(gap): the positions skipped before each.
 template <typename Use>
@@ -33,16 +33,8 @@ void encode_gaps(std::span<const Position> positions, std::uint8_t* out) {
 }
 
 void decode_gaps(const std::uint8_t* code, std::span<Position> out) {
-  std::uint32_t next = 0;
-  for (Position& position : out) {
-    std::uint32_t gap = 0;
-    for (int shift = 0;; shift += 7) {
-      gap |= (*code % kBase) << shift;
-      if (*code++ < kBase) break;
-    }
-    next += gap;
-    position = static_cast<Position>(next++);
-  }
+  GapReader reader(code);
+  for (Position& position : out) position = reader.next();
 }
 
 }  // namespace ballast
