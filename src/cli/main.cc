@@ -19,6 +19,7 @@
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/model_choice.h"
 #include "cli/overwriting.h"
 #include "report/progress.h"
 
@@ -106,6 +107,7 @@ int run(int argc, char** argv) {
   } else if (words == std::vector<std::string>{"version"}) {
     words = {"--version"};
   }
+  spell_out_hf(words);
   set_command_line(words);
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -140,6 +142,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
+  choose_model(app);
   refuse_overwriting(*selected_command(&app));
   if (threads > 0) set_threads(threads);
   task();

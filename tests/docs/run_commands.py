@@ -16,8 +16,8 @@ import sys
 import tempfile
 
 PAGES_TO_RUN = ("README.md", "docs/running-models.md")
-# Conversations without end, other programs' models, and figures that take hours.
-NOT_RUN = ("ballast bench ", "ballast serve ", "some-program")
+# Conversations without end, other programs' models, downloads, and figures that take hours.
+NOT_RUN = ("ballast bench ", "ballast serve ", "ballast pull ", "ballast models", "some-program")
 
 
 def commands(text):
