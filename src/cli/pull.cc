@@ -180,7 +180,7 @@ void add_pull(CLI::App& parent, std::function<void()>& task) {
       "folder of models; HF_TOKEN, for models whose terms are to be accepted; HF_ENDPOINT, a "
       "mirror "
       "of the hub; https_proxy.\n"
-      "Examples:\n  ballast pull smollm2-135m\n"
+      "Example:\n  ballast pull smollm2-135m\n"
       "  ballast pull Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M");
   app->callback([options, &task] { task = [options] { run_pull(*options); }; });
 }

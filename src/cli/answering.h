@@ -1,0 +1,44 @@
+// Answers that end where they begin to repeat themselves.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ballast/engine/generate.h"
+
+namespace ballast::cli {
+
+/// Sees tokens one by one, and when their end says the same again and again.
+class Repetition {
+ public:
+  /// Whether the last tokens are at least four times the same up to 128 tokens, over 60 of them.
+  bool add(Token token);
+
+ private:
+  static constexpr std::size_t kLongest = 128;  ///< tokens that are repeated
+  static constexpr std::size_t kLeast = 60;     ///< tokens that repeat others
+
+  std::vector<Token> tokens_;
+  /// At p: how many of the last tokens are those p before them.
+  std::array<std::size_t, kLongest + 1> same_{};
+};
+
+struct Answered {
+  Generated made;
+  bool repeats = false;  ///< and was ended for it; made.finish is `cancelled`
+};
+
+/// As generate(); `cut`: ends an answer that repeats itself.
+Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
+                         std::vector<float> logits, std::span<const Token> history,
+                         const GenerateOptions& options, bool cut,
+                         const std::function<bool(std::string_view)>& on_text);
+
+/// Says so on standard error.
+void tell_if_repeats(const Answered& answer);
+
+}  // namespace ballast::cli

@@ -1,0 +1,50 @@
+#include "text/html.h"
+
+#include <gtest/gtest.h>
+
+namespace ballast {
+namespace {
+
+TEST(Html, ShowsWhatAReaderSees) {
+  EXPECT_EQ(html_to_text("<!DOCTYPE html><html><head><title>Order &amp; bill</title>"
+                         "<style>p > b {}</style><script>if (a<b) x('</p>');</script></head>\n"
+                         "<body><h1>Bill</h1>\n<p>Price:\n  5&nbsp;&euro;<br/>paid <b>cash</b>.</p>"
+                         "<!-- <p>hidden</p> --><ul><li>one<li>two</ul></body></html>"),
+            "Order & bill\n\nBill\n\nPrice: 5 €\npaid cash.\n\n- one\n- two\n");
+}
+
+TEST(Html, KeepsTheCellsOfARowApart) {
+  EXPECT_EQ(html_to_text("<table><tr><th>who</th><th>when</th></tr>"
+                         "<tr><td>Ann<td>May 3</table>"),
+            "who | when\nAnn | May 3\n");
+}
+
+TEST(Html, KeepsThePlacesOfPreformattedText) {
+  EXPECT_EQ(html_to_text("<p>a  b</p><pre>x = 1\n  y</pre><p>c"), "a b\n\nx = 1\n  y\n\nc\n");
+}
+
+TEST(Html, TakesCharactersByNameAndNumber) {
+  EXPECT_EQ(html_to_text("&lt;p&gt; &#65;&#x42; &#xe9; &#128512; &nosuch; &#0; &#xd800; AT&T &"),
+            "<p> AB é 😀 &nosuch; &#0; &#xd800; AT&T &\n");
+}
+
+TEST(Html, TakesAnyText) {
+  EXPECT_EQ(html_to_text(""), "");
+  EXPECT_EQ(html_to_text("1 < 2 and <3"), "1 < 2 and <3\n");
+  EXPECT_EQ(html_to_text("a<b title='x>y'>c</b>d<"), "acd<\n");
+  EXPECT_EQ(html_to_text("a<b title=\"x>b</b> c"), "ab c\n");  // a quote without an end
+  for (const char* cut :
+       {"<script>never ends", "<!-- never ends", "<p", "<p title='", "</", "<!"}) {
+    EXPECT_LE(html_to_text(cut).size(), 3u) << cut;
+  }
+}
+
+TEST(Html, IsKnownByItsBeginning) {
+  EXPECT_TRUE(is_html("\n <!DOCTYPE HTML>"));
+  EXPECT_TRUE(is_html("<html lang=en>"));
+  EXPECT_FALSE(is_html("A text on <html>"));
+  EXPECT_FALSE(is_html(""));
+}
+
+}  // namespace
+}  // namespace ballast
