@@ -1,6 +1,7 @@
 #include "cli/answering.h"
 
 #include <algorithm>
+#include <set>
 
 #include "cli/command.h"
 
@@ -17,6 +18,28 @@ bool Repetition::add(Token token) {
   return repeats;
 }
 
+bool Repetition::add(std::string_view text) {
+  bool repeats = false;
+  for (char c : text) {
+    if (c != '\n') {
+      const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
+      if (letter) line_ += c;
+      continue;
+    }
+    if (!line_.empty()) {
+      lines_.push_back(line_);
+      if (lines_.size() > kLines) lines_.pop_front();
+      const std::set<std::string_view> distinct(lines_.begin(), lines_.end());
+      const bool alike = lines_.size() == kLines && distinct.size() <= 2;
+      repeats = repeats || (alike && std::ranges::any_of(distinct, [](std::string_view line) {
+                              return line.size() >= kLongLine;
+                            }));
+    }
+    line_.clear();
+  }
+  return repeats;
+}
+
 Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
                          std::vector<float> logits, std::span<const Token> history,
                          const GenerateOptions& options, bool cut,
@@ -28,12 +51,14 @@ Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& to
   std::size_t seen = 0;
   while (generation.step(text)) {
     if (!text.empty() && !on_text(text)) generation.cancel();
+    bool again = repetition.add(text);
     const std::vector<GeneratedToken>& tokens = generation.result().tokens;
     for (; seen < tokens.size(); ++seen) {
-      if (!repetition.add(tokens[seen].chosen.token) || !cut || generation.done()) continue;
-      out.repeats = true;
-      generation.cancel();
+      again = repetition.add(tokens[seen].chosen.token) || again;
     }
+    if (!again || !cut || generation.done()) continue;
+    out.repeats = true;
+    generation.cancel();
   }
   out.made = generation.result();
   return out;

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,19 +14,27 @@
 
 namespace ballast::cli {
 
-/// Sees tokens one by one, and when their end says the same again and again.
+/// Sees an answer grow, and when its end says the same again and again.
 class Repetition {
  public:
   /// Whether the last tokens are at least four times the same up to 128 tokens, over 60 of them.
   bool add(Token token);
+  /// Whether the last six lines are one or two, of more than a few words, whatever their numbers:
+  /// lists that count on without an end.
+  bool add(std::string_view text);
 
  private:
+  static constexpr std::size_t kLines = 6;
+  static constexpr std::size_t kLongLine = 30;  ///< bytes without digits, marks and blanks
+
   static constexpr std::size_t kLongest = 128;  ///< tokens that are repeated
   static constexpr std::size_t kLeast = 60;     ///< tokens that repeat others
 
   std::vector<Token> tokens_;
   /// At p: how many of the last tokens are those p before them.
   std::array<std::size_t, kLongest + 1> same_{};
+  std::string line_;               ///< the last one, not ended
+  std::deque<std::string> lines_;  ///< the last ones, without digits, marks and blanks
 };
 
 struct Answered {

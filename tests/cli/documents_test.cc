@@ -183,6 +183,23 @@ TEST(Repetition, IsNotInATextThatGoesOn) {
   }
 }
 
+TEST(Repetition, IsInAListThatCountsOn) {
+  cli::Repetition repetition, other;
+  bool found = false;
+  int lines = 0;
+  while (!found && lines < 100) {
+    ++lines;
+    const char* text = lines % 2 == 0 ? "Review the changes to see that they are as wanted."
+                                      : "Submit the changes again, to those who wrote it.";
+    found = repetition.add(fmt::format("{}. **{}**\n\n", lines, text));
+    // Code has many lines alike that are short, and others between.
+    EXPECT_FALSE(other.add(fmt::format("    check(x[{}]);\n", lines)));
+    EXPECT_FALSE(other.add(fmt::format("{}\n", std::string(20 + lines, 'a'))));
+    EXPECT_FALSE(other.add("    self.assertEqual(result, expected_result)\n"));
+  }
+  EXPECT_EQ(lines, 6);
+}
+
 TEST(Repetition, EndsAnAnswer) {
   const Model model(kShipped);
   const Tokenizer tokenizer(read_vocabulary(*model.file().gguf()));
