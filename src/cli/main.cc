@@ -21,6 +21,7 @@
 #include "cli/help.h"
 #include "cli/model_choice.h"
 #include "cli/overwriting.h"
+#include "cli/pull.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -142,7 +143,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
-  choose_model(app);
+  choose_model(app, fetch_model);
   refuse_overwriting(*selected_command(&app));
   if (threads > 0) set_threads(threads);
   task();

@@ -11,7 +11,9 @@
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "hub/pull.h"
+#include "hub/catalogue.h"
+#include "hub/local.h"
+#include "hub/reference.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -107,7 +109,7 @@ std::string resolve_model(const std::string& text) {
        did_you_mean(hub::lower_case(text), names));
 }
 
-void choose_model(CLI::App& app) {
+void choose_model(CLI::App& app, const FetchModel& fetch) {
   CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   CLI::Option* model = command->get_option_no_throw("--model");
@@ -116,10 +118,14 @@ void choose_model(CLI::App& app) {
   require(model->count() == 0 || hf->count() == 0, "give -m or -hf, not both");
   std::string path;
   if (hf->count() > 0) {
-    hub::PullOptions options;
-    options.offline = command->get_option("--offline")->count() > 0;
-    options.say = [](const std::string& line) { tell(line); };
-    path = hub::pull(hf->results().front(), options).path.string();
+    const std::string& name = hf->results().front();
+    if (fetch) {
+      path = fetch(name, command->get_option("--offline")->count() > 0);
+    } else {
+      const std::vector<hub::LocalModel> found = hub::find_local(name);
+      require(!found.empty(), "{0}: not here; ballast pull {0} fetches it", name);
+      path = found.front().path.string();
+    }
   } else if (model->count() > 0) {
     path = resolve_model(model->results().front());
   } else if (is_needed(*model)) {

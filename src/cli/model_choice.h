@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,14 @@ void spell_out_hf(std::vector<std::string>& words);
 /// others. `help` begins the text on -m.
 void add_optional_model(CLI::App& app, std::string& path, const std::string& help = "The model");
 
+/// Fetches a model of the hub, or finds it here; returns its path.
+using FetchModel = std::function<std::string(const std::string& name, bool offline)>;
+
 /// Sets the option -m of the selected command, if it has one, to the path of the model: of a file
-/// or folder, of the name of one that is here, of what -hf names, which may be fetched, or, where a
-/// model is needed, of the one that is here. Throws Error that says what to type.
-void choose_model(CLI::App& app);
+/// or folder, of the name of one that is here, of what -hf names, or, where a model is needed, of
+/// the one that is here. Without `fetch`, -hf takes what is here. Throws Error that says what to
+/// type.
+void choose_model(CLI::App& app, const FetchModel& fetch = {});
 
 /// The path of the file, the folder or the model of this name that is here.
 std::string resolve_model(const std::string& text);

@@ -165,6 +165,13 @@ void run_models(TableOutput& out) {
 
 }  // namespace
 
+std::string fetch_model(const std::string& name, bool offline) {
+  hub::PullOptions options;
+  options.offline = offline;
+  options.say = [](const std::string& line) { tell(line); };
+  return hub::pull(name, options).path.string();
+}
+
 void add_pull(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<PullFlags>();
   CLI::App* app = parent.add_subcommand("pull", "Fetch a model from the hub, for -m NAME");
