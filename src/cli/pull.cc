@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -149,7 +150,13 @@ Json catalogue_json(const std::vector<Opened>& here) {
 void run_models(TableOutput& out) {
   out.open();
   std::vector<Opened> here;
-  for (hub::LocalModel& file : hub::local_models()) here.push_back(open(std::move(file)));
+  for (hub::LocalModel& file : hub::local_models()) {
+    Opened model = open(std::move(file));
+    // The hub's cache has folders of all kinds of models.
+    if (model.error.empty() || !std::filesystem::is_directory(model.file.path)) {
+      here.push_back(std::move(model));
+    }
+  }
   if (!here.empty()) {
     show_here(out, here);
     out.say(

@@ -205,6 +205,14 @@ void fetch_all(const Download& what, Partial& part) {
 
 }  // namespace
 
+bool discard_partial(const fs::path& part) {
+  const int file = ::open(part.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool free = ::flock(file, LOCK_EX | LOCK_NB) == 0 && ::unlink(part.c_str()) == 0;
+  ::close(file);
+  return free;
+}
+
 void check_sum(const fs::path& file, const std::string& sha256, const fs::path& to, bool quiet) {
   const int in = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (in < 0) fail_to("cannot open", file, errno);

@@ -23,6 +23,9 @@ struct Download {
 /// Error; Unreachable where no answer came at all.
 void download(const Download& what);
 
+/// Deletes a partial file unless a process fetches into it; whether it did.
+bool discard_partial(const std::filesystem::path& part);
+
 /// Throws Error, naming `to`, unless the file has this sum.
 void check_sum(const std::filesystem::path& file, const std::string& sha256,
                const std::filesystem::path& to, bool quiet);

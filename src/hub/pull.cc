@@ -195,7 +195,8 @@ Download look_up(const Reference& ref, const std::string& file, const PullOption
     fail(ErrorCode::io, "{}: no file {} in this repository; it has {}", ref.repository, file,
          names_of(list_files(ref)));
   }
-  if (answer.status >= 400 && answer.status != 405) refuse(ref, answer);
+  // Other servers may answer no such request; the file itself will show it.
+  if (answer.status >= 400 && (ref.url.empty() || answer.status == 404)) refuse(ref, answer);
   const std::string linked = unquoted(answer.header("x-linked-etag"));
   out.tag = linked.empty() ? unquoted(answer.header("etag")) : linked;
   if (is_sha256(lower_case(linked))) out.sha256 = lower_case(linked);
@@ -263,31 +264,66 @@ LocalModel pull(const std::string& text, const PullOptions& options) {
   return found_after(ref, folder_of(ref) / base_name(ref.file));
 }
 
+namespace {
+
+/// Deletes what was fetched of files in this folder, unless it is being fetched; returns the bytes.
+std::uintmax_t remove_partial(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  std::vector<fs::path> parts;
+  for (const auto& file : fs::directory_iterator(folder, error)) {
+    if (file.path().extension() == ".part") parts.push_back(file.path());
+  }
+  for (const fs::path& part : parts) {
+    const std::uintmax_t size = fs::file_size(part, error);
+    if (discard_partial(part) && !error) bytes += size;
+  }
+  return bytes;
+}
+
+/// Deletes folders that are empty, up to the store.
+void remove_empty(fs::path folder) {
+  std::error_code left;
+  for (; folder != store(); folder = folder.parent_path()) {
+    if (!fs::remove(folder, left) || left) break;
+  }
+}
+
+/// Where a model of this name would be; empty for what is no such name.
+fs::path folder_named(const std::string& text) {
+  try {
+    return folder_of(parse_reference(text));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 std::uintmax_t remove(const std::string& text) {
   const std::vector<LocalModel> found = find_local(text);
   const auto own = std::ranges::find_if(found, [](const auto& m) { return m.owner.empty(); });
-  if (own == found.end() && !found.empty()) {
-    fail("{}: {} has it; remove it with that program, or delete {}", text, found.front().owner,
-         found.front().path.string());
-  }
-  if (own == found.end()) {
+  const fs::path folder = own == found.end() ? folder_named(text) : own->path.parent_path();
+  std::uintmax_t bytes = folder.empty() ? 0 : remove_partial(folder);
+  if (own == found.end() && bytes == 0) {
+    if (!found.empty()) {
+      fail("{}: {} has it; remove it with that program, or delete {}", text, found.front().owner,
+           found.front().path.string());
+    }
     std::vector<std::string> names;
     for (const LocalModel& model : local_models()) names.push_back(model.name);
     fail("{}: no such model is here{}; ballast models lists those that are", text,
          did_you_mean(text, names));
   }
-  const std::uintmax_t bytes = own->bytes;
-  for (const fs::path& file : own->files) {
-    std::error_code error;
-    fs::remove(file, error);
-    require(!error, ErrorCode::io, "{}: cannot be removed: {}", file.string(), error.message());
+  if (own != found.end()) {
+    bytes += own->bytes;
+    for (const fs::path& file : own->files) {
+      std::error_code error;
+      fs::remove(file, error);
+      require(!error, ErrorCode::io, "{}: cannot be removed: {}", file.string(), error.message());
+    }
   }
-  // Folders that are empty now, up to the store.
-  std::error_code left;
-  for (fs::path folder = own->path.parent_path(); folder != store();
-       folder = folder.parent_path()) {
-    if (!fs::remove(folder, left) || left) break;
-  }
+  remove_empty(folder);
   return bytes;
 }
 

@@ -186,6 +186,11 @@ class Pull(unittest.TestCase):
         self.assertEqual([r[3] for r in self.hub.requests], [None])
         other.close()
 
+    def test_goes_through_a_proxy(self):
+        self.works("pull", f"{REPOSITORY}:Q8_0", HF_ENDPOINT="http://hub.example",
+                   http_proxy=self.hub.address, no_proxy="127.0.0.1")
+        self.assertEqual(self.at("mini-Q8_0.gguf").read_bytes(), MODEL)
+
     def test_names_what_was_meant(self):
         self.assertIn("did you mean smollm2-135m?", self.fails("pull", "smollm-135m"))
         self.assertIn(f"did you mean {REPOSITORY}?", self.fails("pull", "Org/Mini-GGUFS"))
@@ -263,6 +268,10 @@ class Pull(unittest.TestCase):
         llama = self.home / ".cache/llama.cpp" / f"{KNOWN.replace('/', '_')}_{KNOWN_FILE}"
         llama.parent.mkdir(parents=True)
         llama.write_bytes(MODEL)
+        other = self.home / ".cache/huggingface/hub/models--Org--Other/snapshots/abc"
+        other.mkdir(parents=True)
+        (other / "config.json").write_text('{"model_type": "bert"}')
+        (other / "model.safetensors").write_bytes(b"x")
         here = self.models()["here"]
         self.assertEqual([(m["name"], m["fetched_by"]) for m in here],
                          [(f"{REPOSITORY}:Q8_0", "the hub's cache"),
@@ -280,6 +289,12 @@ class Pull(unittest.TestCase):
         self.assertIn("did you mean", self.fails("remove", f"{REPOSITORY}:Q8_1"))
         self.works("remove", f"{REPOSITORY}:Q8_0")
         self.assertEqual(list(self.store.rglob("*")), [])
+        # What came of a download that was given up goes, too.
+        folder = self.store / REPOSITORY
+        folder.mkdir(parents=True)
+        (folder / "mini-Q8_0.gguf.abc.part").write_bytes(b"x" * 2048)
+        self.assertIn("2.00 KiB are free again", self.works("remove", REPOSITORY))
+        self.assertFalse(folder.exists())
 
     # --- -m and -hf ---
 
