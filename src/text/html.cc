@@ -141,24 +141,47 @@ class Lines {
   bool blank_ = false;
 };
 
-/// Where the tag that begins `text` ends, behind its '>': quotes may hold one, unless they do not
-/// end.
-std::size_t end_of_tag(std::string_view text) {
-  constexpr std::size_t kLongest = 1 << 16;
-  const std::string_view head = text.substr(0, kLongest);
-  char quote = 0;
-  for (std::size_t i = 1; i < head.size(); ++i) {
-    const char c = head[i];
-    if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if ((c == '"' || c == '\'') && head[i - 1] == '=') {
-      quote = c;
-    } else if (c == '>') {
-      return i + 1;
+/// Finds the next of a character from places that only move forward: in time in proportion to the
+/// text, however often it is asked.
+class Next {
+ public:
+  explicit Next(char c) : c_(c) {}
+  /// text.size() if there is none. `text`: what is left of the same text each time.
+  std::size_t find(std::string_view text, std::size_t from) {
+    if (at_ == nullptr || at_ < text.data() + from) {
+      at_ = text.data() + std::min(text.find(c_, from), text.size());
     }
+    return static_cast<std::size_t>(at_ - text.data());
   }
-  return std::min(head.find('>'), head.size() - 1) + 1;
-}
+
+ private:
+  char c_;
+  const char* at_ = nullptr;
+};
+
+/// The ends of tags of one text.
+class Tags {
+ public:
+  /// Where the tag that begins `text` ends, behind its '>': quotes may hold one, unless they do not
+  /// end.
+  std::size_t end(std::string_view text) {
+    constexpr std::size_t kLongest = 1 << 16;  ///< of a quote
+    for (std::size_t i = 1; i < text.size(); ++i) {
+      const char c = text[i];
+      if (c == '>') return i + 1;
+      if ((c != '"' && c != '\'') || text[i - 1] != '=') continue;
+      const std::size_t close = (c == '"' ? double_ : single_).find(text, i + 1);
+      if (close == text.size() || close - i > kLongest) {
+        return std::min(text.find('>', i), text.size() - 1) + 1;
+      }
+      i = close;
+    }
+    return text.size();
+  }
+
+ private:
+  Next double_{'"'}, single_{'\''};
+};
 
 /// Leaves out the content of a hidden element, to behind its end.
 void skip_hidden(std::string_view& text, const std::string& name) {
@@ -179,6 +202,7 @@ bool is_html(std::string_view text) {
 
 std::string html_to_text(std::string_view html) {
   Lines out;
+  Tags tags;
   while (!html.empty()) {
     if (html[0] == '&') {
       out.add(character(html));
@@ -192,7 +216,7 @@ std::string html_to_text(std::string_view html) {
       continue;
     }
     if (html.starts_with("<!") || html.starts_with("<?")) {
-      html.remove_prefix(end_of_tag(html));
+      html.remove_prefix(tags.end(html));
       continue;
     }
     if (!tag) {
@@ -204,7 +228,7 @@ std::string html_to_text(std::string_view html) {
     for (std::size_t i = closes ? 2 : 1; i < html.size() && is_name(html[i]); ++i) {
       name += lower(html[i]);
     }
-    html.remove_prefix(end_of_tag(html));
+    html.remove_prefix(tags.end(html));
     if (!closes && is_among(name, kHidden)) skip_hidden(html, name);
     if (is_among(name, kApart)) out.end_line(2);
     if (is_among(name, kLines)) out.end_line(1);

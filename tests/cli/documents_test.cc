@@ -2,6 +2,7 @@
 #include "cli/documents.h"
 
 #include <fmt/format.h>
+#include <pty.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -149,6 +150,37 @@ TEST_F(Context, ABareQuestionGoesThroughTheModelsTemplate) {
   EXPECT_EQ(tokens_read({"Who?"}), tokens_read({"--question", "Who?"}));
   EXPECT_LT(tokens_read({"Who?", "--raw"}), tokens_read({"Who?"}));
   EXPECT_THAT(mini({"Who?"}).err, IsEmpty());
+}
+
+TEST_F(Context, ATerminalIsToldWhatWasReadAndKept) {
+  const auto shown = [](const Words& more) {
+    Words words = Words{BALLAST_PROGRAM, "run",  "-m",         kShipped, "-n", "4",
+                        "--context",     kStory, "--question", "Who?"} +
+                  more;
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    int terminal = -1;
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0) {
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    std::string out;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof buffer)) > 0;) {
+      out.append(buffer, static_cast<std::size_t>(n));
+    }
+    ::close(terminal);
+    ::waitpid(child, nullptr, 0);
+    return out;
+  };
+  const std::string all = shown({});
+  EXPECT_THAT(all, HasSubstr("ballast: read "));
+  EXPECT_THAT(all, HasSubstr(" tokens of story.txt in "));
+  EXPECT_THAT(all, HasSubstr("; kept all, "));
+  EXPECT_THAT(shown({"--cache", "1/8"}), HasSubstr("; kept "));
+  EXPECT_THAT(shown({"-q"}), testing::Not(HasSubstr("ballast: read ")));
 }
 
 TEST_F(Context, ChatTakesSeveralFiles) {

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "base/stopwatch.h"
+#include "sanitized.h"
+
 namespace ballast {
 namespace {
 
@@ -36,6 +41,16 @@ TEST(Html, TakesAnyText) {
   for (const char* cut :
        {"<script>never ends", "<!-- never ends", "<p", "<p title='", "</", "<!"}) {
     EXPECT_LE(html_to_text(cut).size(), 3u) << cut;
+  }
+}
+
+TEST(Html, TakesTimeInProportionToTheText) {
+  for (const char* part : {"<b=\"", "<b='x'>", "<", "&", "<!--x-->", "<script>", "<li>", "<pre>"}) {
+    std::string text;
+    while (text.size() < 4000000) text += part;
+    const Stopwatch watch;
+    html_to_text(text);
+    EXPECT_LT(watch.seconds(), test::kSanitized ? 60 : 6) << part;
   }
 }
 
