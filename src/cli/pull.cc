@@ -76,7 +76,7 @@ Opened open(hub::LocalModel file) {
 }
 
 void show_here(TableOutput& out, const std::vector<Opened>& here) {
-  Table table({{"here"},
+  Table table({{"installed"},
                {"size", Align::right},
                {"memory at 8K", Align::right},
                {"at 32K", Align::right},
@@ -98,7 +98,7 @@ void show_here(TableOutput& out, const std::vector<Opened>& here) {
 }
 
 void show_catalogue(TableOutput& out, const std::vector<Opened>& here) {
-  Table table({{"to be had"}, {"weights", Align::right}, {"licence"}, {"for"}});
+  Table table({{"available"}, {"weights", Align::right}, {"licence"}, {"for"}});
   for (const hub::KnownModel& model : hub::catalogue()) {
     if (std::ranges::any_of(here, [&](const auto& h) { return h.file.name == model.name; }))
       continue;
@@ -202,7 +202,7 @@ void add_pull(CLI::App& parent, std::function<void()>& task) {
 void add_models(CLI::App& parent, std::function<void()>& task) {
   auto output = std::make_shared<TableOutput>();
   CLI::App* app = parent.add_subcommand(
-      "models", "List the models that are here, the memory they need, and those to be had");
+      "models", "List the models that are installed, the memory they need, and those available");
   output->add_to(*app);
   app->footer("Example:\n  ballast models");
   app->callback([output, &task] { task = [output] { run_models(*output); }; });

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/stopwatch.h"
+#include "formats/mutate.h"
 #include "sanitized.h"
 
 namespace ballast {
@@ -41,6 +42,16 @@ TEST(Html, TakesAnyText) {
   for (const char* cut :
        {"<script>never ends", "<!-- never ends", "<p", "<p title='", "</", "<!"}) {
     EXPECT_LE(html_to_text(cut).size(), 3u) << cut;
+  }
+}
+
+TEST(Html, AnyBytesGiveAText) {
+  const std::string page =
+      "<!DOCTYPE html><title>A &amp; b</title><p class=\"x>y\">One<br/><pre> a\n</pre>"
+      "<!-- c --><script>d</script><ul><li>e</ul><table><tr><td>f<td>&#233;</table>";
+  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+    const std::string bytes = mutate(page, seed);
+    EXPECT_LE(html_to_text(bytes).size(), 4 * bytes.size() + 1) << seed;
   }
 }
 
