@@ -26,14 +26,18 @@ fs::path cache_home() {
   return fs::temp_directory_path();
 }
 
-/// All files below a folder, by name; none where it cannot be read.
+/// All files below a folder that are not hidden, by name; none where it cannot be read.
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code error;
   auto options = fs::directory_options::skip_permission_denied;
   for (fs::recursive_directory_iterator it(folder, options, error), end; !error && it != end;
        it.increment(error)) {
-    if (it->is_regular_file(error)) out.push_back(it->path());  // where a link leads, too
+    if (it->path().filename().string().starts_with('.')) {
+      if (it->is_directory(error)) it.disable_recursion_pending();
+    } else if (it->is_regular_file(error)) {  // where a link leads, too
+      out.push_back(it->path());
+    }
     error.clear();
   }
   std::ranges::sort(out);

@@ -289,6 +289,13 @@ class Pull(unittest.TestCase):
         self.assertIn("did you mean", self.fails("remove", f"{REPOSITORY}:Q8_1"))
         self.works("remove", f"{REPOSITORY}:Q8_0")
         self.assertEqual(list(self.store.rglob("*")), [])
+        hidden = self.store / REPOSITORY / ".package-1/x-Q8_0.gguf"  # one that is being unpacked
+        hidden.parent.mkdir(parents=True)
+        hidden.write_bytes(MODEL)
+        self.assertEqual(self.models()["here"], [])
+        hidden.unlink()
+        hidden.parent.rmdir()
+        hidden.parent.parent.rmdir()
         # What came of a download that was given up goes, too.
         folder = self.store / REPOSITORY
         folder.mkdir(parents=True)
