@@ -9,13 +9,13 @@
 #include "base/fail.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
+#include "cli/model_choice.h"
 #include "eval/data/random_model.h"
 
 namespace ballast::cli {
 
 void BenchModelFlags::add_to(CLI::App& app) {
-  app.add_option("-m,--model", path, "The model: a GGUF file or a Hugging Face folder")
-      ->type_name("FILE");
+  add_optional_model(app, path);
   app.add_option("--shape", shape,
                  "A model of random weights instead: 'default', or sizes such as "
                  "layers=12,width=768,heads=12,kv=4,head=64,hidden=2048,vocabulary=32000,"

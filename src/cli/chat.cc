@@ -15,7 +15,9 @@
 #include "base/partial_files.h"
 #include "base/peak_memory.h"
 #include "base/read_file.h"
+#include "cli/answering.h"
 #include "cli/command.h"
+#include "cli/documents.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "cli/overwriting.h"
@@ -31,7 +33,7 @@ struct Options {
   std::string model;
   std::string system;
   std::string tools;
-  std::string context;
+  std::vector<std::string> context;
   std::string load_cache;
   CacheFlags cache;
   GenerateFlags generate;
@@ -183,7 +185,7 @@ class Chat {
     } else if (name == "/clear") {
       clear();
     } else if (name == "/context") {
-      read_context(argument);
+      read_context({argument});
     } else if (name == "/save") {
       save(argument);
     } else if (name == "/load") {
@@ -213,10 +215,10 @@ class Chat {
     return endless.empty() ? "" : "; " + endless;
   }
 
-  void read_context(const std::string& path) {
-    const std::string text = read_input(path);
-    require(!text.empty(), "{}: the context is empty", path);
-    QuestionForm form = QuestionForm::from_template(m_.tokenizer, o_.system, text);
+  void read_context(const std::vector<std::string>& paths) {
+    const Documents documents = read_documents(paths, o_.quiet);
+    const std::string path = paths.size() == 1 ? paths.front() : documents.what;
+    QuestionForm form = QuestionForm::from_template(m_.tokenizer, o_.system, documents.text);
     std::vector<Token> tokens = form.begin(m_.tokenizer);
     const std::size_t needed =
         Sequence(m_.model, cache_options_).positions_after(tokens.size() + 1);
@@ -225,7 +227,7 @@ class Chat {
             format_count(positions()), advice());
     clear();
     form_ = std::move(form);
-    context_ = path;
+    context_ = paths;
     unread_ = std::move(tokens);
     const Interruptible interruptible;
     read();
@@ -250,7 +252,9 @@ class Chat {
   /// Saves a copy that has read up to where the next message begins.
   void save(const std::string& path) {
     require(sequence_->tokens() > 0, "/save: nothing has been said yet");
-    refuse_overwriting(path, std::vector<std::string>{o_.model, context_, o_.tools});
+    std::vector<std::string> inputs = context_;
+    inputs.insert(inputs.end(), {o_.model, o_.tools});
+    refuse_overwriting(path, inputs);
     Sequence copy(m_.model, sequence_->cache().clone());
     const QuestionForm form = form_ ? *form_ : conversation_.next();
     const std::vector<Token> rest = rest_of(form);
@@ -355,13 +359,15 @@ class Chat {
 
   std::string answer(const std::vector<float>& logits) {
     const Stopwatch watch;
-    const Generated made = generate(m_.engine, *sequence_, m_.tokenizer, logits, history_,
-                                    generate_, [](std::string_view text) {
-                                      print(text);
-                                      flush_output();
-                                      return !Interruptible::asked;
-                                    });
+    const Answered answered = generate_answer(m_.engine, *sequence_, m_.tokenizer, logits, history_,
+                                              generate_, true, [](std::string_view text) {
+                                                print(text);
+                                                flush_output();
+                                                return !Interruptible::asked;
+                                              });
+    const Generated& made = answered.made;
     print("\n");
+    if (!o_.quiet) tell_if_repeats(answered);
     if (!o_.quiet && made.finish != Finish::cancelled)
       tell_if_unsure(made, m_.model.config().unsure_below);
     for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
@@ -396,7 +402,7 @@ class Chat {
   LineEditor editor_;
   std::optional<Sequence> sequence_;
   std::optional<QuestionForm> form_;  ///< around the next message, after a context
-  std::string context_;               ///< the file of the context that was read; empty: none
+  std::vector<std::string> context_;  ///< files of the context that was read; empty: none
   std::vector<Token> unread_;         ///< tokens of the conversation that are not in the cache yet
   std::vector<Token> history_;
   Work prompt_;
@@ -426,7 +432,11 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
                   "A JSON array of the functions that the model may call, as in OpenAI's API, for "
                   "models whose chat template has a place for them")
       ->type_name("FILE");
-  app->add_option("--context", o.context, "Read this text first, to ask about it")
+  app->add_option(
+         "--context", o.context,
+         "Read this first, to ask about it: a text, PDF, web page or folder of them; may be "
+         "repeated")
+      ->allow_extra_args(false)
       ->type_name("FILE");
   o.cache.add_to(*app);
   o.cache.add_memory_to(*app);

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "cli/command.h"
+#include "cli/pull.h"
 #include "cli/serve.h"
 
 namespace ballast::cli {
@@ -11,6 +12,9 @@ std::span<const AddCommand> commands() {
       &add_run,         //
       &add_chat,        //
       &add_serve,       //
+      &add_pull,        //
+      &add_models,      //
+      &add_remove,      //
       &add_perplexity,  //
       &add_tokenize,    //
       &add_methods,     //

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/model_choice.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -27,6 +28,7 @@ std::string run_eval(std::span<const std::string> words,
     require(error.get_exit_code() != 0, "help is on the command line: ballast eval --help");
     fail("{}", usage_error(app, error));
   }
+  choose_model(app);
   const CapturedOutput output;
   const Progress::Observer observer(advance);
   task();

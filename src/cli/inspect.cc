@@ -13,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "cli/command.h"
 #include "cli/inspect_model.h"
+#include "cli/model_choice.h"
 #include "eval/data/kv_file.h"
 #include "eval/single_layer/kv_stats.h"
 #include "formats/json_text.h"
@@ -390,7 +391,8 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "inspect", "Describe a model, a saved cache, or a file of queries, keys and values");
   app->add_option("FILE", options->file,
-                  "A GGUF file, a Hugging Face folder, a saved cache, tensors layer.{i}.q|k|v "
+                  "A GGUF file, a Hugging Face folder, the name of a model that is here, a saved "
+                  "cache, tensors layer.{i}.q|k|v "
                   "(safetensors), or what ballast compress -o kept")
       ->required()
       ->type_name("");
@@ -399,6 +401,7 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
   app->callback([options, &task] {
     task = [options] {
       options->output.open();
+      options->file = resolve_model(options->file);
       for (const FileKind& kind : kFileKinds) {
         if (kind.recognises(options->file)) return kind.inspect(options->file, options->output);
       }

@@ -19,7 +19,9 @@
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/model_choice.h"
 #include "cli/overwriting.h"
+#include "cli/pull.h"
 #include "report/progress.h"
 
 namespace ballast::cli {
@@ -106,6 +108,7 @@ int run(int argc, char** argv) {
   } else if (words == std::vector<std::string>{"version"}) {
     words = {"--version"};
   }
+  spell_out_hf(words);
   set_command_line(words);
   CLI::App app("Small, accurate key-value caches for language models.", "ballast");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -140,6 +143,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
+  choose_model(app, fetch_model);
   refuse_overwriting(*selected_command(&app));
   if (threads > 0) set_threads(threads);
   task();

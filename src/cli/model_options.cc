@@ -71,12 +71,6 @@ std::size_t LoadedModel::program_memory() const {
   return bytes;
 }
 
-void add_model_option(CLI::App& app, std::string& path) {
-  app.add_option("-m,--model", path, "The model: a GGUF file or a Hugging Face folder")
-      ->required()
-      ->type_name("FILE");
-}
-
 void CacheFlags::add_to(CLI::App& app, bool with_method) {
   auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     options_.push_back(

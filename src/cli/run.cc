@@ -1,4 +1,5 @@
-// ballast run: continues a prompt, or reads a context once and answers questions about it.
+// ballast run: answers a question, alone or about a context that it reads once, or continues a
+// text.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,7 +9,9 @@
 #include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
+#include "cli/answering.h"
 #include "cli/command.h"
+#include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
@@ -21,7 +24,7 @@ struct Options {
   std::string model;
   std::string prompt;
   std::string prompt_file;
-  std::string context;
+  std::vector<std::string> context;
   std::vector<std::string> questions;
   std::string questions_file;
   std::string system;
@@ -69,12 +72,24 @@ std::vector<std::string> questions_of(const Options& o) {
   return all;
 }
 
+/// The texts to be asked about: of --context, or what is piped in beside a question.
+Documents context_of(const Options& o) {
+  if (!o.context.empty()) return read_documents(o.context, o.quiet);
+  const bool asks = !o.prompt.empty() || !o.questions.empty() ||
+                    (!o.prompt_file.empty() && o.prompt_file != "-") ||
+                    (!o.questions_file.empty() && o.questions_file != "-");
+  if (!asks || !o.load_cache.empty() || o.prompt_file == "-" || o.questions_file == "-") return {};
+  std::string text = piped_text(o.quiet);
+  return {text, text.empty() ? "" : "standard input"};
+}
+
 /// The state of one run: the context read and the sequence that continues it.
 class Runner {
  public:
-  Runner(const Options& o, std::vector<std::string> questions)
+  Runner(const Options& o, std::vector<std::string> questions, Documents context)
       : o_(o),
         questions_(std::move(questions)),
+        context_(std::move(context)),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model) {
@@ -83,10 +98,11 @@ class Runner {
 
   RunReport run() {
     report_.model = o_.model;
+    report_.context = o_.load_cache.empty() ? context_.what : o_.load_cache;
     report_.logprobs = o_.logprobs >= 0;
     report_.unsure_below = config().unsure_below;
     m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
-    if (o_.has_context()) {
+    if (has_context()) {
       answer_from_context();
     } else {
       for (const std::string& question : questions_) answer_alone(question);
@@ -98,9 +114,13 @@ class Runner {
 
  private:
   const ModelConfig& config() const { return m_.model.config(); }
+  bool has_context() const { return !context_.text.empty() || !o_.load_cache.empty(); }
+  /// Whether a chat template is put around what is asked: questions have one in any case, a prompt
+  /// if the model's file has one.
   bool chat() const {
-    return o_.chat ||
-           (!o_.raw && (o_.has_context() || !o_.questions.empty() || !o_.questions_file.empty()));
+    if (o_.chat || o_.raw) return o_.chat;
+    return has_context() || !o_.questions.empty() || !o_.questions_file.empty() ||
+           !m_.tokenizer.vocabulary().chat_template.empty();
   }
 
   QuestionForm form_for(std::string_view context) const {
@@ -187,19 +207,10 @@ class Runner {
     const std::vector<Token> tokens = form_for("").whole(m_.tokenizer, question);
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
-    note_raw_text();
     Sequence sequence(m_.model, cache_options_);
     std::vector<float> logits = read_prompt(sequence, tokens);
     sequence.cache().reserve(length_);
     answer(question, sequence, std::move(logits), tokens);
-  }
-
-  /// A model that was trained on conversations answers a question, not a bare text.
-  void note_raw_text() const {
-    if (o_.quiet || !o_.json.text() || o_.raw || chat() || !report_.answers.empty()) return;
-    if (m_.tokenizer.vocabulary().chat_template.empty()) return;
-    tell(
-        "note: the prompt is continued as bare text; --chat asks it of the model (--raw: no note)");
   }
 
   void answer_from_context() {
@@ -230,11 +241,9 @@ class Runner {
       sequence.emplace(m_.model, std::move(cache));
       note_cache(*sequence);
     } else {
-      const std::string context = read_input(o_.context);
-      require(!context.empty(), "{}: the context is empty", o_.context);
-      form = form_for(context);
+      form = form_for(context_.text);
       const std::vector<Token> tokens = form.begin(m_.tokenizer);
-      require(!tokens.empty(), "{}: the context is empty", o_.context);
+      require(!tokens.empty(), "{}: the context is empty", context_.what);
       plan(tokens.size(), encode_questions(), false, several);
       sequence.emplace(m_.model, cache_options_);
       read_prompt(*sequence, tokens, asked);
@@ -268,26 +277,32 @@ class Runner {
     bool line_open = true;
     Answer answer;
     answer.question = question;
-    answer.generated = generate(m_.engine, sequence, m_.tokenizer, std::move(logits), history,
-                                options, [&](std::string_view text) {
-                                  if (show) {
-                                    print(text);
-                                    flush_output();
-                                    line_open = !text.ends_with('\n');
-                                  }
-                                  return true;
-                                });
+    const Answered answered = generate_answer(m_.engine, sequence, m_.tokenizer, std::move(logits),
+                                              history, options, chat(), [&](std::string_view text) {
+                                                if (show) {
+                                                  print(text);
+                                                  flush_output();
+                                                  line_open = !text.ends_with('\n');
+                                                }
+                                                return true;
+                                              });
+    answer.generated = answered.made;
+    answer.repeats = answered.repeats;
     report_.answer.seconds += watch.seconds();
     report_.answer.tokens += answer.generated.tokens.size();
     if (show && line_open) print("\n");
     flush_output();
-    if (show && !o_.quiet) tell_if_unsure(answer.generated, config().unsure_below);
+    if (show && !o_.quiet) {
+      tell_if_repeats(answered);
+      tell_if_unsure(answer.generated, config().unsure_below);
+    }
     answer.cache = report_of(sequence.cache());
     report_.answers.push_back(std::move(answer));
   }
 
   const Options& o_;
   std::vector<std::string> questions_;
+  Documents context_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
   std::size_t length_ = 0;  ///< expected final length of a sequence in tokens
@@ -313,8 +328,13 @@ void run(Options& o) {
   check(o);
   o.json.open();
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
-  Runner runner(o, questions_of(o));
+  std::vector<std::string> questions = questions_of(o);
+  Runner runner(o, std::move(questions), context_of(o));
   const RunReport report = runner.run();
+  if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
+    flush_output();
+    tell(to_line(report));
+  }
   if (o.stats) {
     flush_output();
     std::fputs(to_text(report).c_str(), stderr);
@@ -328,23 +348,29 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand(
-      "run", "Continue a prompt, or read a context once and answer questions about it");
+      "run", "Answer a question, alone or about texts that are read once; or continue a text");
   add_model_option(*app, o.model);
   auto text = [&](const char* name, auto& value, const char* help, const char* type) {
     return app->add_option(name, value, help)->type_name(type);
   };
   text("PROMPT", o.prompt,
-       "Text to continue as it stands, or with --chat to answer; standard input if there is no "
-       "other",
+       "A question; a model without a chat template continues it as a text. Standard input if "
+       "there is no other",
        "");
   text("-f,--prompt-file", o.prompt_file, "The prompt is in this file; -: standard input", "FILE");
-  text("--context", o.context, "Read this text once, summarise it, then answer from the summary",
-       "FILE");
+  text(
+      "--context", o.context,
+      "Read this once, summarise it, then answer from the summary: a text, PDF, web page or folder "
+      "of them, -: standard input; may be repeated. Without it what is piped in beside a question",
+      "FILE")
+      ->allow_extra_args(false);
   text("--question", o.questions, "A question; may be repeated", "TEXT")->allow_extra_args(false);
   text("--questions", o.questions_file, "Questions, one a line", "FILE");
   text("--system", o.system, "What the model is told first, where its template is used", "TEXT");
-  app->add_flag("--chat", o.chat, "Put the model's chat template around the prompt");
-  app->add_flag("--raw", o.raw, "Use no chat template, around questions either");
+  app->add_flag("--chat", o.chat,
+                "Put a chat template around the prompt where the model's file has none");
+  app->add_flag("--raw", o.raw,
+                "Use no chat template: continue the text, and do not cut what repeats itself");
   o.cache.add_to(*app);
   o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
@@ -359,8 +385,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   o.json.add_to(*app);
   app->footer(
       std::string(kUnsureHelp) +
-      "Example:\n  ballast run -m model.gguf --method balancekv:rate=0.25 --context book.txt "
-      "--question 'Who wrote the letter?'");
+      "Example:\n  ballast run -m model.gguf 'What is a cache?'\n"
+      "  ballast run -m model.gguf --cache 1/8 --context book.pdf --question 'Who wrote the "
+      "letter?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 }  // namespace ballast::cli

@@ -87,7 +87,7 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, const RunReport& 
   }
   Json out = {{"question", answer.question},
               {"text", answer.generated.text},
-              {"finish", to_string(answer.generated.finish)},
+              {"finish", answer.repeats ? "repetition" : to_string(answer.generated.finish)},
               {"least_probability", least},
               {"unsure", least < report.unsure_below},
               {"ids", std::move(ids)}};
@@ -116,6 +116,30 @@ void tell_if_unsure(const Generated& answer, float unsure_below) {
       fmt::format("note: this answer may be wrong: a token of it had {:.0f}%, and below {:.0f}% "
                   "this model mostly is",
                   std::floor(100.0f * least), 100.0f * unsure_below));
+}
+
+std::string to_line(const RunReport& r) {
+  const CacheReport& kept = r.after_prompt;
+  std::string out;
+  if (r.prompt.tokens > 0) {
+    out = fmt::format("read {} tokens{} in {}", format_count(r.prompt.tokens),
+                      r.context.empty() ? "" : " of " + r.context,
+                      format_seconds(r.prompt.seconds + r.compress_seconds));
+  } else {
+    out = fmt::format("went on from {}, {} tokens", r.context, format_count(kept.tokens));
+  }
+  if (!r.context.empty()) {
+    constexpr double kSmaller = 1.01;
+    out += kept.ratio() > kSmaller ? fmt::format("; kept {} of {}", bytes_text(kept.bytes.used()),
+                                                 bytes_text(kept.exact))
+                                   : fmt::format("; kept all, {}", bytes_text(kept.bytes.used()));
+  }
+  if (r.answers.empty()) return out;
+  const std::size_t n = r.answers.size();
+  return out + fmt::format("; {} of {} tokens in {}",
+                           n == 1 ? "answer" : fmt::format("{} answers", n),
+                           format_count(r.answer.tokens),
+                           format_seconds(r.question.seconds + r.answer.seconds));
 }
 
 std::string to_text(const RunReport& r) {

@@ -34,11 +34,13 @@ CacheReport report_of(const Cache& cache);
 struct Answer {
   std::string question;
   Generated generated;
-  CacheReport cache;  ///< at its end
+  CacheReport cache;     ///< at its end
+  bool repeats = false;  ///< it was cut for that
 };
 
 struct RunReport {
   std::string model;
+  std::string context;  ///< what was read, for people; empty: no context
   CacheOptions options;
   Work prompt;
   double compress_seconds = 0;
@@ -62,6 +64,8 @@ inline constexpr std::string_view kUnsureHelp =
 /// probable than `unsure_below` (ModelConfig).
 void tell_if_unsure(const Generated& answer, float unsure_below);
 
+/// What was read, kept and answered, and how long it took, in a line.
+std::string to_line(const RunReport& report);
 /// Tables for --stats.
 std::string to_text(const RunReport& report);
 Json to_json(const RunReport& report, const Tokenizer& tokenizer);

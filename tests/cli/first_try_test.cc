@@ -20,7 +20,6 @@ using test::Said;
 using test::Words;
 using test::operator+;
 using testing::HasSubstr;
-using testing::Not;
 
 const std::string kSource = BALLAST_SOURCE_DIR;
 const std::string kShipped = kSource + "/models/ballast-mini.gguf";
@@ -96,15 +95,6 @@ TEST_F(FirstTry, OutputsDoNotDestroyInputs) {
   EXPECT_EQ(run(again).exit_code, 0);
 }
 
-TEST_F(FirstTry, ABarePromptIsNoted) {
-  const std::string note = "the prompt is continued as bare text; --chat";
-  EXPECT_THAT(mini({"Hello"}).err, HasSubstr(note));
-  for (const Words& more : {Words{"-q"}, Words{"--raw"}, Words{"--chat"}, Words{"--json"}}) {
-    EXPECT_THAT(mini(Words{"Hello"} + more).err, Not(HasSubstr(note))) << more[0];
-  }
-  EXPECT_THAT(mini({"--question", "Hello"}).err, Not(HasSubstr(note)));
-}
-
 TEST_F(FirstTry, ExactIsNeverSmallerThanExact) {
   const auto cache = [&](const Words& more, const char* most) {
     const Said said = mini(Words{"--context", kStory, "--question", "Who?", "--json"} + more, most);
@@ -135,13 +125,14 @@ TEST_F(FirstTry, SaysWhichKindOfFileIsNoText) {
   refused(std::string("\0\0\0H\0\0\0i\0\0\0!", 12), "UTF-32, but texts are UTF-8");
   refused(std::string("H\0i\0!\0", 6), "UTF-16, but texts are UTF-8");
   refused(read_text(kShipped).substr(0, 1000), "a GGUF file, but a text is expected");
-  refused("%PDF-1.7\nwithout a zero byte", "a PDF file, but a text is expected");
   refused(std::string("PK\x03\x04\0\0", 6), "a ZIP archive, perhaps PyTorch's, but a text");
   refused(std::string("A text with a zero") + '\0' + "byte", "not a text: byte 18 is zero");
   const Said saved = mini({"--context", kStory, "--save-cache", path("c")});
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
   expect_refusal(mini({"--context", path("c"), "--question", "Who?"}),
                  "a saved Ballast cache, but a text is expected");
+  write_text(dir_ / "pdf", "%PDF-1.7\nwithout a zero byte");
+  expect_refusal(mini({"--prompt-file", path("pdf")}), "pdf: a PDF file, but a text is expected");
   write_text(dir_ / "good", "GGUF is a format. \xE2\x82\xAC");
   EXPECT_EQ(mini({"--context", path("good"), "--question", "Who?"}).exit_code, 0);
 }

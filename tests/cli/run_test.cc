@@ -271,7 +271,10 @@ TEST_F(RunModel, RefusesWhatItCannotDo) {
   expect_refusal(run({"x", "-n", "3", "-n", "4"}), "--max-tokens is given more than once", 2);
   expect_refusal(run({"x", "--method", "exact", "--method", "h2o"}),
                  "--method is given more than once", 2);
-  expect_refusal(run_with({"run", "x"}), "--model is required", 2);
+  for (const char* folder : {"BALLAST_MODELS", "HF_HUB_CACHE", "LLAMA_CACHE"}) {
+    ::setenv(folder, path("none").c_str(), 1);
+  }
+  expect_refusal(run_with({"run", "x"}), "no model is here: give -m FILE, or fetch one", 2);
   expect_refusal(run_with({"run", "-m", path("absent"), "x"}), path("absent"));
   expect_refusal(run_with({"run", "-m", path("context"), "x"}), path("context"));
 }

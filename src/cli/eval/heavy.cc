@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/eval/experiment.h"
 #include "cli/kv_options.h"
+#include "cli/model_choice.h"
 #include "cli/model_options.h"
 #include "eval/single_layer/heavy.h"
 #include "eval/single_layer/norms.h"
@@ -276,8 +277,7 @@ void add_eval_heavy(CLI::App& parent, std::function<void()>& task) {
   o.source.add_to(*app);
   app->add_option("--queries", o.queries, "Rows of the attention matrix that sparsity is taken of")
       ->capture_default_str();
-  app->add_option("-m,--model", o.model, "With --text: a model to remove heavy hitters from")
-      ->type_name("PATH");
+  add_optional_model(*app, o.model, "With --text: a model to remove heavy hitters from");
   app->add_option("--text", o.text, "A text that the model reads")->type_name("FILE");
   app->add_option("--kept", o.kept,
                   "Fraction of the tokens that local, H2O and H2O with global sums keep")

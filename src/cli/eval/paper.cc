@@ -17,6 +17,7 @@
 #include "base/read_file.h"
 #include "cli/eval/experiment.h"
 #include "cli/eval/paper_rows.h"
+#include "cli/model_choice.h"
 #include "formats/json_text.h"
 #include "report/progress.h"
 
@@ -371,7 +372,7 @@ void add_eval_paper(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "paper", "Every table and figure of a paper, and where its claims hold on this model");
   app->add_option("PAPER", o.paper, "balancekv, clustergen or h2o")->required()->type_name("");
-  app->add_option("-m,--model", o.model, "A GGUF file or a Hugging Face folder")->type_name("FILE");
+  add_optional_model(*app, o.model);
   app->add_option("--data", o.data,
                   "The folder of the benchmarks: longeval/, longbench/, choice/, summarise/")
       ->type_name("DIR");

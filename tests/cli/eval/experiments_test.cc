@@ -106,7 +106,7 @@ TEST(Experiments, HeavyTokensGetMostAttention) {
     EXPECT_GT(row["share_20"], 0.2);
     EXPECT_GT(row["share_20"], row["share_1"]);
   }
-  expect_refusal(run_with(Words{"eval", "heavy", "-m", "x"} + kStream), "give -m and --text");
+  expect_refusal(run_with(Words{"eval", "heavy", "-m", "x.gguf"} + kStream), "give -m and --text");
   expect_refusal(run_with(Words{"eval", "heavy", "--removed", "1"} + kStream), "between 0 and 1");
 }
 

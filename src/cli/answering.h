@@ -1,0 +1,54 @@
+// Answers that end where they begin to repeat themselves.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/engine/generate.h"
+
+namespace ballast::cli {
+
+/// Sees an answer grow, and when its end says the same again and again.
+class Repetition {
+ public:
+  /// Whether the last tokens are at least four times the same up to 128 tokens, over 60 of them.
+  bool add(Token token);
+  /// Whether the last six lines are one or two, of more than a few words, whatever their numbers:
+  /// lists that count on without an end.
+  bool add(std::string_view text);
+
+ private:
+  static constexpr std::size_t kLines = 6;
+  static constexpr std::size_t kLongLine = 30;  ///< bytes without digits, marks and blanks
+
+  static constexpr std::size_t kLongest = 128;  ///< tokens that are repeated
+  static constexpr std::size_t kLeast = 60;     ///< tokens that repeat others
+
+  std::vector<Token> tokens_;
+  /// At p: how many of the last tokens are those p before them.
+  std::array<std::size_t, kLongest + 1> same_{};
+  std::string line_;               ///< the last one, not ended
+  std::deque<std::string> lines_;  ///< the last ones, without digits, marks and blanks
+};
+
+struct Answered {
+  Generated made;
+  bool repeats = false;  ///< and was ended for it; made.finish is `cancelled`
+};
+
+/// As generate(); `cut`: ends an answer that repeats itself.
+Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
+                         std::vector<float> logits, std::span<const Token> history,
+                         const GenerateOptions& options, bool cut,
+                         const std::function<bool(std::string_view)>& on_text);
+
+/// Says so on standard error.
+void tell_if_repeats(const Answered& answer);
+
+}  // namespace ballast::cli

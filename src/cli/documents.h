@@ -1,0 +1,24 @@
+// The texts that --context names: files, folders, PDF, web pages.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace ballast::cli {
+
+struct Documents {
+  std::string text;
+  std::string what;  ///< for people: "book.txt", "12 pages of a.pdf", "3 files"
+};
+
+/// One text of all. A file that is the only one stands as it is; of several, and of the pages of a
+/// PDF, each begins with a line of its name: "=== a.pdf, page 3 ===". Of a folder all texts are
+/// read, in the order of their names, and a note says what is left out unless `quiet`; "-" is
+/// standard input. Throws Error for what cannot be read, is no text or has none.
+Documents read_documents(std::span<const std::string> paths, bool quiet);
+
+/// What stands on standard input, where that is a file or a pipe and holds more than blanks; else
+/// empty. Says that it waits, unless `quiet`.
+std::string piped_text(bool quiet);
+
+}  // namespace ballast::cli
