@@ -1,4 +1,5 @@
 // Logits and the weights made of them, a row of a block at a time.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
+#include "simd/cpu.h"
 #include "simd/forced_target.h"
 
 namespace ballast {
@@ -307,7 +309,16 @@ TEST(PackedQuery, OfBf16KeysIsRoundedToTheNearest) {
     const auto word_at = [&](std::size_t i) {
       return std::uint32_t{reinterpret_cast<const std::uint16_t*>(packed.data())[i]};
     };
-    for (std::size_t i = 0; i < 2 * packed.size(); ++i) {
+    // Behind the row: with tiles its words again, 32 at a time in another order, else zeros.
+    for (std::size_t i = 0; i < packed.size(); i += 32) {
+      std::vector<std::uint32_t> ahead, behind;
+      for (std::size_t j = i; j < i + 32; ++j) {
+        ahead.push_back(has_amx_bf16() ? word_at(j) : 0u);
+        behind.push_back(word_at(packed.size() + j));
+      }
+      EXPECT_THAT(behind, testing::UnorderedElementsAreArray(ahead)) << i << " of " << dim;
+    }
+    for (std::size_t i = 0; i < packed.size(); ++i) {
       const std::uint32_t word = word_at(i);
       if (i >= dim) {
         EXPECT_EQ(word, 0u) << i << " of " << dim;
