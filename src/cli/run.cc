@@ -98,7 +98,9 @@ class Runner {
 
  private:
   const ModelConfig& config() const { return m_.model.config(); }
+  /// Whether the model is asked in its chat template: a saved context knows.
   bool chat() const {
+    if (loaded_form_) return loaded_form_->chat;
     return o_.chat ||
            (!o_.raw && (o_.has_context() || !o_.questions.empty() || !o_.questions_file.empty()));
   }
@@ -224,6 +226,8 @@ class Runner {
       std::string text;
       Cache cache = load_context(o_.load_cache, m_.model, &text);
       form = QuestionForm::of_text(text);
+      loaded_form_ = form;
+      m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
       const std::size_t more = encode_questions();
       cache_options_ = cache.options();
       plan(cache.tokens(), more, true, several);
@@ -290,6 +294,7 @@ class Runner {
   std::vector<std::string> questions_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
+  std::optional<QuestionForm> loaded_form_;
   std::size_t length_ = 0;  ///< expected final length of a sequence in tokens
   LoadedModel m_;
   RunReport report_;
