@@ -34,7 +34,9 @@ struct Job {
   std::shared_ptr<const Context> context;   ///< the prompt follows this text
   std::shared_ptr<const JsonGrammar> json;  ///< answers are of this grammar
   std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
-  GenerateOptions generate;                 ///< choice i has the seed `sampling.seed` + i
+  /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
+  GenerateOptions generate;
+  bool score_prompt = false;  ///< say how likely its tokens are
 };
 
 /// The prompt has been read.
@@ -44,6 +46,7 @@ struct PromptRead {
   std::size_t cache_bytes = 0;  ///< then
   double read_seconds = 0;
   double compress_seconds = 0;
+  std::vector<GeneratedToken> scored;  ///< its tokens but the first, where the job asks for it
 };
 /// A choice has gone on.
 struct Piece {

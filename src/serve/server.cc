@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <algorithm>
+#include <deque>
 #include <thread>
 
 #include "ballast/version.h"
@@ -117,7 +118,8 @@ struct Server::Impl {
   bool allowed(const Request& request, Response& response);
   void answer_error(Response& response, const ApiError& error);
   void text(const Request& request, Response& response, bool chat);
-  void stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+  /// `waiting`: for the prompts of the request.
+  void stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
               Response& response);
   void make_context(const Request& request, Response& response);
   Json props() const;
@@ -201,36 +203,34 @@ bool Server::Impl::allowed(const Request& request, Response& response) {
   return false;
 }
 
-void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
                           Response& response) {
   struct State {
-    State(AnswerWriter answer, std::shared_ptr<Ticket> ticket)
-        : answer(std::move(answer)), waiting(std::move(ticket)) {}
+    State(AnswerWriter answer, std::deque<Waiting> waiting)
+        : answer(std::move(answer)), waiting(std::move(waiting)) {}
     AnswerWriter answer;
-    Waiting waiting;
+    std::deque<Waiting> waiting;  ///< whose events are sent one prompt after the other
+    std::size_t prompt = 0;
   };
   auto state =
-      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(ticket));
+      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(waiting));
   response.set_header("Cache-Control", "no-store");
   response.set_chunked_content_provider(
       "text/event-stream", [this, state, request](std::size_t, httplib::DataSink& sink) {
-        auto send = [&](const std::string& text) {
+        const auto send = [&](const std::string& text) {
           const std::string event = "data: " + text + "\n\n";
           return sink.write(event.data(), event.size());
         };
-        const std::optional<Event> event = state->waiting.next();
+        const auto send_all = [&](const std::vector<Json>& chunks) {
+          return std::ranges::all_of(chunks, [&](const Json& chunk) { return send(line(chunk)); });
+        };
+        const std::optional<Event> event = state->waiting[state->prompt].next();
         if (!event) return false;
         if (const auto* read = std::get_if<PromptRead>(&*event)) {
-          state->answer.add(*read);
-          if (!request->chat) return true;
-          for (std::size_t i = 0; i < request->job.choices; ++i) {
-            if (!send(line(state->answer.opening(i)))) return false;
-          }
-          return true;
+          return send_all(state->answer.add(*read, state->prompt));
         }
         if (const auto* piece = std::get_if<Piece>(&*event)) {
-          const Json chunk = state->answer.add(*piece);
-          return chunk.is_null() || send(line(chunk));
+          return send_all(state->answer.add(*piece, state->prompt));
         }
         if (const auto* error = std::get_if<ApiError>(&*event)) {
           send(line(error->to_json()));
@@ -239,6 +239,7 @@ void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<
           return true;
         }
         if (const auto* ended = std::get_if<Ended>(&*event)) state->answer.add(*ended);
+        if (++state->prompt < state->waiting.size()) return true;
         if (request->include_usage && !send(line(state->answer.usage_chunk()))) return false;
         if (!send("[DONE]")) return false;
         sink.done();
@@ -253,19 +254,21 @@ void Server::Impl::text(const Request& request, Response& response, bool chat) {
                                          : parse_completion(body, limits, tokenizer, contexts));
   const std::string key = key_of(request);
   parsed->job.client = o.keys.empty() ? request.remote_addr : key;
-  const std::shared_ptr<Ticket> ticket = scheduler.submit(parsed->job);
-  if (parsed->stream) return stream(parsed, ticket, response);
+  std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
+  for (std::size_t i = 0; i < parsed->prompt_count(); ++i) {
+    waiting.emplace_back(scheduler.submit(parsed->job_of(i)));
+  }
+  if (parsed->stream) return stream(parsed, std::move(waiting), response);
   AnswerWriter answer(*parsed, o.name, tokenizer);
-  Waiting waiting(ticket);
-  while (true) {
-    const std::optional<Event> event = waiting.next();
+  for (std::size_t i = 0; i < waiting.size();) {
+    const std::optional<Event> event = waiting[i].next();
     if (!event) throw ClientLeft();
     if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
-    if (const auto* read = std::get_if<PromptRead>(&*event)) answer.add(*read);
-    if (const auto* piece = std::get_if<Piece>(&*event)) answer.add(*piece);
+    if (const auto* read = std::get_if<PromptRead>(&*event)) answer.add(*read, i);
+    if (const auto* piece = std::get_if<Piece>(&*event)) answer.add(*piece, i);
     if (const auto* ended = std::get_if<Ended>(&*event)) {
       answer.add(*ended);
-      break;
+      ++i;
     }
   }
   response.set_content(line(answer.whole()), "application/json");
