@@ -1,6 +1,10 @@
 #include "serve/server.h"
 
+#include <arpa/inet.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <thread>
 
@@ -49,6 +53,23 @@ bool same_secret(const std::string& a, const std::string& b) {
   return differs == 0;
 }
 
+/// The name of a Host header, in lower case, without port and brackets.
+std::string host_of(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (name.starts_with('[')) return name.substr(1, name.find(']') - 1);
+  if (std::ranges::count(name, ':') == 1) name.erase(name.find(':'));
+  if (name.ends_with('.')) name.pop_back();
+  return name;
+}
+
+bool is_address(const std::string& host) {
+  in6_addr address;
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 std::string key_of(const Request& request) {
   const std::string header = request.get_header_value("Authorization");
   return header.starts_with("Bearer ") ? header.substr(7) : request.get_header_value("X-Api-Key");
@@ -62,17 +83,30 @@ bool is_multipart(std::string_view type) {
   });
 }
 
+/// Of the answers that clients wait for.
+struct Answering {
+  std::atomic<bool> stopping = false;
+  std::atomic<std::size_t> count = 0;
+};
+
 /// Cancels a ticket that nobody waits for any more.
 class Waiting {
  public:
-  explicit Waiting(std::shared_ptr<Ticket> ticket) : ticket_(std::move(ticket)) {}
-  ~Waiting() { ticket_->cancel(); }
+  Waiting(std::shared_ptr<Ticket> ticket, Answering& answering)
+      : ticket_(std::move(ticket)), answering_(answering) {
+    ++answering_.count;
+  }
+  ~Waiting() {
+    ticket_->cancel();
+    --answering_.count;
+  }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   /// The next event; none if the client has left. Events without text are written nowhere, so that
-  /// they tell nothing of the client.
+  /// they tell nothing of the client. An error when the server stops.
   std::optional<Event> next() {
     while (true) {
+      if (answering_.stopping) return ApiError(503, "shutting_down", "the server is stopping");
       auto event = ticket_->wait(100ms);
       const auto now = std::chrono::steady_clock::now();
       if (!event || now - asked_ >= 100ms) {
@@ -86,6 +120,7 @@ class Waiting {
 
  private:
   std::shared_ptr<Ticket> ticket_;
+  Answering& answering_;
   std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
 };
 
@@ -115,6 +150,7 @@ struct Server::Impl {
   }
 
   void set_up();
+  bool knows_host(const Request& request) const;
   bool allowed(const Request& request, Response& response);
   void answer_error(Response& response, const ApiError& error);
   void text(const Request& request, Response& response, bool chat);
@@ -154,6 +190,7 @@ struct Server::Impl {
   Metrics metrics;
   Contexts contexts;
   RequestLimits limits;
+  Answering answering;
   HttpServer http;
   Scheduler scheduler;
   int port = 0;
@@ -167,7 +204,36 @@ void Server::Impl::answer_error(Response& response, const ApiError& error) {
   response.set_content(line(error.to_json()), "application/json");
 }
 
+/// Whether a request may name this host. A page whose name was made to mean this machine names
+/// itself; numbers mean what they say, and with a key the page would need it.
+bool Server::Impl::knows_host(const Request& request) const {
+  if (!o.keys.empty() || !request.has_header("Host")) return true;
+  const std::string host = host_of(request.get_header_value("Host"));
+  if (is_address(host) || host == "localhost" || host.ends_with(".localhost")) return true;
+  if (host == host_of(o.host)) return true;
+  char own[256] = "";
+  if (::gethostname(own, sizeof own - 1) == 0) {
+    const std::string name = host_of(own);
+    if (host == name || host == name + ".local") return true;
+  }
+  return std::ranges::any_of(o.origins, [&](const std::string& origin) {
+    return origin == "*" ||
+           host_of(origin.substr(std::min(origin.size(), origin.find("//") + 2))) == host;
+  });
+}
+
 bool Server::Impl::allowed(const Request& request, Response& response) {
+  if (!knows_host(request)) {
+    const std::string host = to_utf8(request.get_header_value("Host"));
+    answer_error(
+        response,
+        ApiError(403, "host_not_allowed",
+                 fmt::format("the host {} is none of this server's; use its address or "
+                             "localhost, or start it with --api-key, or with --cors-origin "
+                             "http://HOST",
+                             shown(Json(host)))));
+    return false;
+  }
   // A browser says which page calls; other clients send no origin.
   const std::string origin = request.get_header_value("Origin");
   if (!origin.empty()) {
@@ -233,7 +299,7 @@ void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::deque<Waiti
           return send_all(state->answer.add(*piece, state->prompt));
         }
         if (const auto* error = std::get_if<ApiError>(&*event)) {
-          send(line(error->to_json()));
+          if (send(line(error->to_json()))) send("[DONE]");
           Connection::current()->close_after();
           sink.done();
           return true;
@@ -256,7 +322,7 @@ void Server::Impl::text(const Request& request, Response& response, bool chat) {
   parsed->job.client = o.keys.empty() ? request.remote_addr : key;
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
   for (std::size_t i = 0; i < parsed->prompt_count(); ++i) {
-    waiting.emplace_back(scheduler.submit(parsed->job_of(i)));
+    waiting.emplace_back(scheduler.submit(parsed->job_of(i)), answering);
   }
   if (parsed->stream) return stream(parsed, std::move(waiting), response);
   AnswerWriter answer(*parsed, o.name, tokenizer);
@@ -278,7 +344,7 @@ void Server::Impl::make_context(const Request& request, Response& response) {
   ContextRequest parsed = parse_context(parse_object(request.body), limits, tokenizer);
   parsed.job.client = o.keys.empty() ? request.remote_addr : key_of(request);
   parsed.info.cache = describe_cache(parsed.job.cache);
-  Waiting waiting(scheduler.submit(std::move(parsed.job)));
+  Waiting waiting(scheduler.submit(std::move(parsed.job)), answering);
   while (true) {
     std::optional<Event> event = waiting.next();
     if (!event) throw ClientLeft();
@@ -494,6 +560,10 @@ Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptio
   if (options.name.empty()) options.name = model.file().path().stem().string();
   if (options.memory == 0) options.memory = available_memory() / 10 * 9;
   require(options.slots > 0, "--slots: at least 1 is needed");
+  for (const std::string& key : options.keys) {
+    require(key.find_first_not_of(" \t\r\n") != std::string::npos,
+            "--api-key: a key is empty, so that any client has it; give one of some characters");
+  }
   impl_ = std::make_unique<Impl>(model, tokenizer, options);
   impl_->set_up();
   impl_->port = options.port;
@@ -525,6 +595,9 @@ void Server::run() {
 }
 void Server::stop() {
   impl_->stopped = true;
+  // httplib cuts what is under way.
+  impl_->answering.stopping = true;
+  for (int i = 0; i < 200 && impl_->answering.count > 0; ++i) std::this_thread::sleep_for(10ms);
   // httplib's stop() does nothing before it listens.
   while (impl_->started && !impl_->ended && !impl_->http.is_running()) {
     std::this_thread::sleep_for(1ms);

@@ -164,18 +164,6 @@ TEST_F(RunModel, ASavedContextAnswersAsTheContextDoes) {
   }
 }
 
-// The shipped vocabulary puts a space before words, which a text that goes on keeps.
-TEST(RunShipped, ASavedRawContextKeepsTheFirstSpace) {
-  const TempDir dir;
-  write_text(dir / "context", "The sky is blue.");
-  const Words base = {"run", "-m", kShipped, "-n", "8", "-q", "--question", " The sky"};
-  const std::string cache = (dir / "cache").string();
-  const Said direct = run_with(
-      base + Words{"--raw", "--context", (dir / "context").string(), "--save-cache", cache});
-  EXPECT_THAT(direct.out, testing::StartsWith(" "));
-  EXPECT_EQ(run_with(base + Words{"--load-cache", cache}).out, direct.out);
-}
-
 TEST_F(RunModel, ABudgetThatCoversTheTextIsExact) {
   const Words base = {"--context", path("context"), "--question", "Who?", "--cache-type", "f32"};
   const json exact = answers(base);

@@ -399,6 +399,52 @@ TEST(Serve, KeysAndOrigins) {
   EXPECT_EQ(bad.headers.count("Access-Control-Allow-Origin"), 0u);
 }
 
+// A page whose name its owner makes mean 127.0.0.1 is of the server's origin to a browser.
+TEST(Serve, NamesOfOtherHostsAreRefused) {
+  const TestServer server;
+  const auto status = [](const TestServer& of, const std::string& host) {
+    return of.get("/v1/models", {{"Host", host}}).status;
+  };
+  for (const char* host : {"localhost", "LocalHost:8080", "x.localhost:1", "127.0.0.1", "[::1]:80",
+                           "192.168.0.7:8080", "localhost."}) {
+    EXPECT_EQ(status(server, host), 200) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:8080", "127.0.0.1.evil.example",
+                           "localhost.evil.example", "evillocalhost", "[evil.example]"}) {
+    EXPECT_EQ(status(server, host), 403) << host;
+  }
+  EXPECT_EQ(server.get("/", {{"Host", "evil.example"}}).code(), "host_not_allowed");
+  serve::ServerOptions options;
+  options.origins = {"https://good.example"};
+  EXPECT_EQ(status(TestServer(options), "good.example"), 200);
+  options.origins = {};
+  options.keys = {"secret"};
+  EXPECT_EQ(status(TestServer(options), "evil.example"), 401);  // the page does not have the key
+  options.keys = {"secret", " "};
+  EXPECT_THAT(error_of([&] { TestServer server(options); }), HasSubstr("a key is empty"));
+}
+
+TEST(Serve, AnswersUnderWayEndAsSuchWhenItStops) {
+  auto server = std::make_unique<TestServer>();
+  Json endless = completion();
+  endless["ignore_eos"] = true;
+  endless["max_tokens"] = 100000;
+  const Raw whole(server->port());
+  whole.write(post_text("/v1/completions", endless.dump()));
+  endless["stream"] = true;
+  const Raw stream(server->port());
+  stream.write(post_text("/v1/completions", endless.dump()));
+  ASSERT_THAT(stream.read("data: "), HasSubstr("data: "));
+  while (server->metric("streams") < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  server.reset();
+  const std::string rest = stream.read();
+  EXPECT_THAT(rest, HasSubstr("\"code\":\"shutting_down\""));
+  EXPECT_THAT(rest, HasSubstr("data: [DONE]\n\n"));
+  const std::string refused = whole.read();
+  EXPECT_THAT(refused, testing::StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(refused, HasSubstr("shutting_down"));
+}
+
 TEST(Serve, ModelsPropsTokens) {
   const TestServer server;
   const Json models = server.get("/v1/models").json();
