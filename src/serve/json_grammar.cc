@@ -186,6 +186,7 @@ bool JsonReader::structural(Place place) { return place <= Place::after && place
 bool JsonReader::in_free_string(std::size_t characters) const {
   return std::ranges::any_of(ways_, [&](const Way& way) {
     if (way.empty() || way.back().place != Place::string || way.back().rest > 0) return false;
+    if (!node(way.back()).places.empty()) return false;
     const std::size_t most = node(way.back()).max_length;
     return most == JsonGrammar::kNoLimit || most - way.back().number >= characters;
   });
@@ -527,6 +528,11 @@ bool JsonReader::string(Way& way, char c) {
   Frame& f = way.back();
   const JsonGrammar::Node& n = node(f);
   const auto byte = static_cast<std::uint8_t>(c);
+  if (!n.places.empty()) {
+    if (f.number < n.places.size()) return n.places[f.number++].find(c) != std::string::npos;
+    way.pop_back();
+    return c == '"';
+  }
   switch (f.place) {
     case Place::escape:
       f.place = c == 'u' ? Place::hex : Place::string;

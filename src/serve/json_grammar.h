@@ -36,6 +36,8 @@ struct JsonGrammar {
     Id items = 0;
     std::size_t min_items = 0, max_items = kNoLimit;
     std::size_t min_length = 0, max_length = kNoLimit;  ///< of a string, in characters
+    /// Of a string: the characters that may stand at each place; it has no others. Empty: any text.
+    std::vector<std::string> places = {};
     /// Of a number or an integer: its values times 10^decimals lie in [low, high], and it has no
     /// more decimals and no exponent. At most 18 digits.
     bool bounded = false;

@@ -50,6 +50,51 @@ bool is_of(const Json& value, std::string_view type) {
                              : value.is_null();
 }
 
+/// The characters at each place of texts of a format, one list for each kind of them; none: not
+/// known. Days end with the 28th, which every month has, and times are in UTC.
+std::vector<std::vector<std::string>> places_of(std::string_view format) {
+  // Of each part the alternatives: sets in brackets, other characters as they are.
+  const auto digits = [](std::string_view text) {
+    std::vector<std::string> out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const std::size_t end = text[at] == '[' ? text.find(']', at) : at;
+      if (text[at] == 'N') {
+        out.emplace_back("0123456789");
+      } else if (text[at] == 'H') {
+        out.emplace_back("0123456789abcdef");
+      } else {
+        out.emplace_back(end == at ? text.substr(at, 1) : text.substr(at + 1, end - at - 1));
+      }
+      at = end;
+    }
+    return out;
+  };
+  using Parts = std::vector<std::vector<std::string_view>>;
+  const Parts date = {
+      {"[12]NNN-"}, {"0[123456789]-", "1[012]-"}, {"0[123456789]", "1N", "2[012345678]"}};
+  const Parts time = {{"[01]N:", "2[0123]:"}, {"[012345]N:[012345]NZ"}};
+  Parts parts;
+  if (format == "date" || format == "date-time") parts = date;
+  if (format == "date-time") parts.push_back({"T"});
+  if (format == "time" || format == "date-time")
+    parts.insert(parts.end(), time.begin(), time.end());
+  if (format == "uuid") parts = {{"HHHHHHHH-HHHH-[12345]HHH-[89ab]HHH-HHHHHHHHHHHH"}};
+  if (parts.empty()) return {};
+  std::vector<std::vector<std::string>> out = {{}};
+  for (const auto& part : parts) {
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& begin : out) {
+      for (std::string_view one : part) {
+        longer.push_back(begin);
+        const std::vector<std::string> more = digits(one);
+        longer.back().insert(longer.back().end(), more.begin(), more.end());
+      }
+    }
+    out = std::move(longer);
+  }
+  return out;
+}
+
 /// A schema and those within it, as nodes of a grammar.
 class Compiler {
  public:
@@ -270,12 +315,25 @@ class Compiler {
   Id of_type(Fields& f, const std::string& type, const std::string& where) {
     if (type == "object") return object(f);
     if (type == "array") return array(f);
-    if (type == "string") return string(f);
+    if (type == "string") return string(f, where);
     if (type == "number" || type == "integer") return number(f, type == "integer", where);
     return type == "boolean" ? JsonGrammar::kBoolean : JsonGrammar::kNull;
   }
 
-  Id string(Fields& f) {
+  Id string(Fields& f, const std::string& where) {
+    if (const auto format = f.text("format")) {
+      std::vector<Id> ids;
+      for (std::vector<std::string>& places : places_of(*format)) {
+        JsonGrammar::Node node{.kind = Kind::string};
+        node.places = std::move(places);
+        ids.push_back(add(std::move(node)));
+      }
+      if (!ids.empty()) return choice(ids, where);
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("{}: {} is not supported; known: date, time, date-time, uuid",
+                                 f.full("format"), shown(Json(*format))),
+                     f.full("format"));
+    }
     const auto least = f.count("minLength", 0, kLength), most = f.count("maxLength", 0, kLength);
     if (!least && !most) return JsonGrammar::kString;
     JsonGrammar::Node out{.kind = Kind::string};

@@ -400,6 +400,25 @@ TEST(JsonSchema, Bounds) {
   });
 }
 
+TEST(JsonSchema, Formats) {
+  const auto of = [](const std::string& format) {
+    return R"({"type":"object","properties":{"t":{"type":"string","format":")" + format +
+           R"("}},"required":["t"]})";
+  };
+  const std::string date = of("date"), time = of("time"), both = of("date-time"), uuid = of("uuid");
+  check({
+      {date.c_str(),
+       {R"({"t":"2026-02-28"})", R"({"t":"1999-12-01"})"},
+       {R"({"t":"2026-02-30"})", R"({"t":"2026-13-01"})", R"({"t":"2026-00-01"})",
+        R"({"t":"2026-2-1"})", R"({"t":"2026-02-281"})", R"({"t":"\u0032026-02-28"})"}},
+      {time.c_str(), {R"({"t":"23:59:59Z"})"}, {R"({"t":"24:00:00Z"})", R"({"t":"23:60:00Z"})"}},
+      {both.c_str(), {R"({"t":"2026-02-28T09:30:00Z"})"}, {R"({"t":"2026-02-28 09:30:00Z"})"}},
+      {uuid.c_str(),
+       {R"({"t":"123e4567-e89b-42d3-a456-426614174000"})"},
+       {R"({"t":"123e4567e89b42d3a456426614174000"})"}},
+  });
+}
+
 TEST(JsonSchema, FurtherProperties) {
   check({
       {R"({"type":"object","properties":{"name":{"type":"null"}},"additionalProperties":true})",
@@ -610,8 +629,10 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
       {R"({"type":"object","properties":{"a":{"type":"string","pattern":"x"}}})",
        "s.properties.a.pattern"},
-      {R"({"type":"object","properties":{"a":{"type":"string","format":"date"}}})",
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"email"}}})",
        "s.properties.a.format"},
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":3}}})",
+       "s.properties.a.minLength"},
       {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
        "s.properties.a.minimum"},
       {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
