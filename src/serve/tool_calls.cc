@@ -64,6 +64,13 @@ std::optional<std::string_view> member_text(std::string_view object, std::string
   return found;
 }
 
+/// Whether an answer may be an object, or an array of objects.
+bool may_be_json(std::string_view text) {
+  if (!text.starts_with('[')) return text.starts_with('{');
+  const std::size_t first = text.find_first_not_of(kSpace, 1);
+  return first == std::string_view::npos || text[first] == '{';
+}
+
 /// Whether a character may stand in JSON outside strings.
 bool structural(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -175,9 +182,61 @@ bool ToolCallReader::add_xml(std::string_view xml, std::vector<ToolCall>& calls)
   return true;
 }
 
+bool ToolCallReader::add_array(std::string_view json, std::vector<ToolCall>& calls) const {
+  try {
+    if (!parse_json_text<Json>(json, "calls").is_array()) return false;
+  } catch (const Error&) {
+    return false;
+  }
+  std::vector<ToolCall> all;
+  int depth = 0;
+  std::size_t begin = 1;
+  for (std::size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (c == '"') at = end_of_string(json, at) - 1;
+    depth += c == '{' || c == '[';
+    depth -= c == '}' || c == ']';
+    if (!(depth == 1 && c == ',') && !(depth == 0 && c == ']')) continue;
+    if (!add_json(trimmed(json.substr(begin, at - begin)), all)) return false;
+    begin = at + 1;
+  }
+  calls.insert(calls.end(), all.begin(), all.end());
+  return true;
+}
+
+bool ToolCallReader::add_pairs(std::string_view text, std::vector<ToolCall>& calls) const {
+  const std::size_t name_end = std::min(text.find_first_of("\n<"), text.size());
+  const Function* function = find(trimmed(text.substr(0, name_end)));
+  if (function == nullptr) return false;
+  std::string arguments = "{";
+  text.remove_prefix(name_end);
+  const auto take = [&](std::string_view open, std::string_view close) {
+    std::optional<std::string_view> out;
+    text = trimmed(text);
+    const std::size_t end = text.find(close);
+    if (text.starts_with(open) && end != std::string_view::npos) {
+      out = text.substr(open.size(), end - open.size());
+      text.remove_prefix(end + close.size());
+    }
+    return out;
+  };
+  while (!trimmed(text).empty()) {
+    const auto key = take("<arg_key>", "</arg_key>"), value = take("<arg_value>", "</arg_value>");
+    if (!key || !value) return false;
+    if (arguments.size() > 1) arguments += ",";
+    const std::string name(trimmed(*key));
+    arguments +=
+        Json(name).dump() + ":" + parameter_json(*value, types_of(function->parameters, name));
+  }
+  calls.push_back({function->name, arguments + "}"});
+  return true;
+}
+
 bool ToolCallReader::add_call(std::string_view text, std::vector<ToolCall>& calls) const {
   text = trimmed(text);
-  return text.starts_with(kFunction) ? add_xml(text, calls) : add_json(text, calls);
+  if (text.starts_with('{')) return add_json(text, calls);
+  if (text.starts_with('[')) return add_array(text, calls);
+  return text.starts_with(kFunction) ? add_xml(text, calls) : add_pairs(text, calls);
 }
 
 // A text of many tags takes time in proportion: a scan that another tag does not end sees each tag
@@ -267,7 +326,7 @@ std::string ToolCallReader::read(std::vector<ToolCall>& calls, bool ends) {
   };
   while (true) {
     spaces = std::min(rest.find_first_not_of(kSpace, spaces), rest.size());
-    if (spaces == rest.size() || (!begun_ && rest[spaces] == '{')) return hold();
+    if (spaces == rest.size() || (!begun_ && may_be_json(rest.substr(spaces)))) return hold();
     const std::size_t tag = rest.find(kOpen, spaces), begin = tag + kOpen.size();
     if (tag == std::string::npos) {
       const std::size_t end = rest.size() - begun_tag(rest, kOpen);
@@ -304,8 +363,9 @@ std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
     if (called_) held_.clear();
   } else {
     rest.remove_prefix(first);
-    if (rest.starts_with(kOpen)) rest.remove_prefix(kOpen.size());
-    if (add_call(rest, calls)) held_.clear();
+    const bool tag = rest.starts_with(kOpen);
+    if (tag) rest.remove_prefix(kOpen.size());
+    if ((tag || may_be_json(rest)) && add_call(rest, calls)) held_.clear();
   }
   spaces_ = 0;
   body_ = {};

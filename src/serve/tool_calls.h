@@ -22,12 +22,12 @@ struct Function {
   Json parameters = {};  ///< a schema; null: not known
 };
 
-/// Takes calls out of an answer that comes in pieces. Three forms are calls: JSON between
-/// <tool_call> and </tool_call> (Hermes, Qwen), <function=NAME> with <parameter=NAME> between the
-/// same (Qwen3-Coder), and an answer that is one JSON object (Llama 3). JSON has "name", which is
-/// one of the functions that the model was given, and "arguments" or "parameters": an object, a
-/// text, null, or nothing. A closing tag within a string of the JSON closes nothing. Everything
-/// else is text.
+/// Takes calls out of an answer that comes in pieces. Between <tool_call> and </tool_call> these
+/// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder), and NAME
+/// with <arg_key> and <arg_value> (GLM). So is an answer that is one JSON object (Llama 3) or an
+/// array of them (Mistral). JSON has "name", which is one of the functions that the model was
+/// given, and "arguments" or "parameters": an object, a text, null, or nothing. A closing tag
+/// within a string of the JSON closes nothing. Everything else is text.
 class ToolCallReader {
  public:
   explicit ToolCallReader(std::vector<Function> functions) : functions_(std::move(functions)) {}
@@ -51,6 +51,8 @@ class ToolCallReader {
   std::string read(std::vector<ToolCall>& calls, bool ends);
   bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
   bool add_json(std::string_view json, std::vector<ToolCall>& calls) const;
+  bool add_array(std::string_view json, std::vector<ToolCall>& calls) const;
+  bool add_pairs(std::string_view text, std::vector<ToolCall>& calls) const;
   bool add_xml(std::string_view xml, std::vector<ToolCall>& calls) const;
   const Function* find(std::string_view name) const;
 
@@ -58,7 +60,7 @@ class ToolCallReader {
   std::string held_;        ///< what may become a call, and spaces before it
   std::size_t spaces_ = 0;  ///< of held_: as many spaces begin it
   Body body_;               ///< of the call that held_ begins with
-  bool begun_ = false;      ///< the answer is more than one JSON object
+  bool begun_ = false;      ///< the answer is more than JSON
   bool called_ = false;
 };
 

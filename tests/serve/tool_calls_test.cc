@@ -118,6 +118,29 @@ TEST(ToolCalls, OfQwen3Coder) {
               ElementsAre("time{}"));
 }
 
+TEST(ToolCalls, OfGlmAndMistral) {
+  const std::string glm =
+      "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo \"x\"</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  for (std::size_t size : {1, 5, 1000}) {
+    EXPECT_THAT(read(glm + "<tool_call>time</tool_call>", size).calls,
+                ElementsAre(R"(weather{"city":"Oslo \"x\"","days":3})", "time{}"));
+    const Said said = read(" [" + kOslo + ",\n " + kRome + "]", size);
+    EXPECT_THAT(said.calls,
+                ElementsAre(R"(weather{"city": "Oslo"})", R"(weather{"city": "Rome"})"));
+    EXPECT_EQ(said.text, "");
+    for (const std::string text :
+         {"[1] says so", "[", "[{}]", "[]", "[1]", "time", "<tool_call>none</tool_call>",
+          "<tool_call>time<arg_key>a</arg_key></tool_call>", "[{\"name\": \"time\"}, 1]"}) {
+      EXPECT_EQ(read(text, size).text, text);
+      EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
+    }
+  }
+  serve::ToolCallReader reader(functions());
+  std::vector<ToolCall> calls;
+  EXPECT_EQ(reader.push("[1] says", calls), "[1] says");  // not held up
+}
+
 TEST(ToolCalls, EverythingElseIsText) {
   const std::vector<std::string> all = {
       "",
