@@ -449,26 +449,27 @@ bool within_thoughts(const Tokenizer& tokenizer, std::span<const Token> prompt) 
 }
 
 /// A text or tokens.
-std::vector<Token> prompt_of(const Json& prompt, const Tokenizer& tokenizer, bool has_context) {
+std::vector<Token> prompt_of(const Json& prompt, const std::string& name,
+                             const Tokenizer& tokenizer, bool has_context) {
   std::vector<Token> out;
   if (prompt.is_string()) {
     const std::string& text = prompt.get_ref<const std::string&>();
-    naming("prompt", [&] {
+    naming(name, [&] {
       const QuestionForm form = QuestionForm::raw("");
       out = has_context ? form.question(tokenizer, text) : form.whole(tokenizer, text);
     });
   } else if (prompt.is_array()) {
     for (const Json& token : prompt) {
       if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
-        refuse("prompt", "prompt: {} is not a token from 0 to {}", shown(token),
+        refuse(name, "{}: {} is not a token from 0 to {}", name, shown(token),
                tokenizer.size() - 1);
       }
       out.push_back(token.get<Token>());
     }
   } else {
-    refuse("prompt", "prompt: {} is neither a text nor an array of tokens", shown(prompt));
+    refuse(name, "{}: {} is neither a text nor an array of tokens", name, shown(prompt));
   }
-  if (out.empty()) refuse("prompt", "prompt: the prompt is empty");
+  if (out.empty()) refuse(name, "{}: there is nothing in it", name);
   return out;
 }
 
@@ -532,6 +533,20 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
     if (key_type) out.key_type = parse_storage_type(*key_type);
     if (value_type) out.value_type = parse_storage_type(*value_type);
   });
+  return out;
+}
+
+std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
+                                           std::size_t most, const Tokenizer& tokenizer,
+                                           bool has_context) {
+  const bool several =
+      prompt.is_array() && !prompt.empty() && (prompt[0].is_string() || prompt[0].is_array());
+  if (!several) return {prompt_of(prompt, name, tokenizer, has_context)};
+  if (prompt.size() > most) {
+    refuse(name, "{}: {} texts; at most {} are taken at once", name, prompt.size(), most);
+  }
+  std::vector<std::vector<Token>> out;
+  for (const Json& one : prompt) out.push_back(prompt_of(one, name, tokenizer, has_context));
   return out;
 }
 
@@ -639,16 +654,7 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   Job& job = out.job;
   // An answer begins a text for a client, but goes on after the prompt, its leading space included.
   job.generate.text_start = false;
-  const bool several = prompt->is_array() && !prompt->empty() &&
-                       ((*prompt)[0].is_string() || (*prompt)[0].is_array());
-  if (several && prompt->size() > kMostPrompts) {
-    refuse("prompt", "prompt: {} prompts; at most {} are answered at once", prompt->size(),
-           kMostPrompts);
-  }
-  for (std::size_t i = 0; i < (several ? prompt->size() : 1); ++i) {
-    out.prompts.push_back(
-        prompt_of(several ? (*prompt)[i] : *prompt, tokenizer, job.context != nullptr));
-  }
+  out.prompts = prompts_of(*prompt, "prompt", kMostPrompts, tokenizer, job.context != nullptr);
   job.prompt = out.prompts[0];
   return out;
 }

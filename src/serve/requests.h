@@ -53,6 +53,11 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
 TextRequest parse_completion(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer, Contexts& contexts);
 
+/// A text, tokens, or an array of at most `most` of either. `name`: of the field.
+std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
+                                           std::size_t most, const Tokenizer& tokenizer,
+                                           bool has_context = false);
+
 /// A request to read a context.
 struct ContextRequest {
   ContextInfo info;

@@ -5,6 +5,7 @@
 
 #include "ballast/matrix.h"
 #include "serve/choice.h"
+#include "serve/embeddings.h"
 #include "serve/turns.h"
 
 namespace ballast::serve {
@@ -47,6 +48,7 @@ struct Scheduler::Running {
   std::vector<float> logits;      ///< of the last token read, where needed
   std::vector<float> compressed;  ///< of the last token that was summarized
   std::vector<GeneratedToken> scored;
+  std::vector<double> states;  ///< their sum
   std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
@@ -352,6 +354,14 @@ void Scheduler::read_chunk(Running& r) {
       for (std::size_t i = 0; i < logits.rows; ++i) r.score(r.read + first + i + 1, logits[i]);
     };
   }
+  if (r.job.embed) {
+    options.all_states = [&](std::size_t, ConstMatrix states) {
+      r.states.resize(states.cols);
+      for (std::size_t i = 0; i < states.rows; ++i) {
+        for (std::size_t k = 0; k < states.cols; ++k) r.states[k] += double{states[i][k]};
+      }
+    };
+  }
   const Stopwatch watch;
   std::vector<float> logits =
       engine_.prefill(*r.sequence, std::span(prompt).subspan(r.read, end - r.read), options);
@@ -418,6 +428,11 @@ void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
                             r.read_seconds, r.compress_seconds, std::move(r.scored)});
+  if (r.job.embed) {
+    r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
+    r.ended = true;
+    return;
+  }
   if (r.job.choices == 0) {
     if (cache.bytes().room > 0) cache = cache.clone();
     r.lease.shrink(cache.bytes().total());

@@ -14,6 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/connection.h"
 #include "serve/contexts.h"
+#include "serve/embeddings.h"
 #include "serve/fields.h"
 #include "serve/kept.h"
 #include "serve/memory.h"
@@ -158,6 +159,7 @@ struct Server::Impl {
   void stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
               Response& response);
   void make_context(const Request& request, Response& response);
+  void embed(const Request& request, Response& response);
   Json props() const;
 
   /// Runs a handler and writes what it throws as a response.
@@ -364,6 +366,31 @@ void Server::Impl::make_context(const Request& request, Response& response) {
   }
 }
 
+void Server::Impl::embed(const Request& request, Response& response) {
+  EmbeddingRequest parsed =
+      parse_embeddings(parse_object(request.body), limits, tokenizer, model.config().width);
+  Json data = Json::array();
+  std::size_t tokens = 0;
+  for (Job& job : parsed.jobs) {
+    tokens += job.prompt.size();
+    job.client = o.keys.empty() ? request.remote_addr : key_of(request);
+    Waiting waiting(scheduler.submit(std::move(job)), answering);
+    for (bool over = false; !over;) {
+      const std::optional<Event> event = waiting.next();
+      if (!event) throw ClientLeft();
+      if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
+      const auto* made = std::get_if<Embedded>(&*event);
+      over = made != nullptr;
+      if (over) data.push_back(embedding_json(made->embedding, data.size(), parsed.base64));
+    }
+  }
+  const Json answer = {{"object", "list"},
+                       {"data", std::move(data)},
+                       {"model", o.name},
+                       {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  response.set_content(line(answer), "application/json");
+}
+
 Json Server::Impl::props() const {
   const ModelConfig& c = model.config();
   Json methods = Json::array();
@@ -476,6 +503,9 @@ void Server::Impl::set_up() {
             }));
   http.Post("/v1/completions", handle([this](const Request& request, Response& response) {
               text(request, response, false);
+            }));
+  http.Post("/v1/embeddings", handle([this](const Request& request, Response& response) {
+              embed(request, response);
             }));
   http.Post("/tokenize", handle([this](const Request& request, Response& response) {
               const Json body = parse_object(request.body);

@@ -213,6 +213,13 @@ TEST(Serve, EchoWithLogProbabilitiesOfThePrompt) {
         EXPECT_EQ(chances["tokens"].size(), tokens.size() + static_cast<std::size_t>(most));
         EXPECT_EQ(choice["finish_reason"], "length");
         EXPECT_EQ(first["usage"]["completion_tokens"], most);
+        Json plain = body;
+        plain["echo"] = false;
+        const Json made = server.post("/v1/completions", plain).json()["choices"][0];
+        EXPECT_EQ(choice["text"], text + made["text"].get<std::string>());
+        if (most == 1) {
+          EXPECT_EQ(chances["token_logprobs"].back(), made["logprobs"]["token_logprobs"][0]);
+        }
       }
     }
   }
