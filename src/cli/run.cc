@@ -115,9 +115,10 @@ class Runner {
  private:
   const ModelConfig& config() const { return m_.model.config(); }
   bool has_context() const { return !context_.text.empty() || !o_.load_cache.empty(); }
-  /// Whether a chat template is put around what is asked: questions have one in any case, a prompt
-  /// if the model's file has one.
+  /// Whether a chat template is put around what is asked: a saved context knows, questions have one
+  /// in any case, a prompt if the model's file has one.
   bool chat() const {
+    if (loaded_form_) return loaded_form_->chat;
     if (o_.chat || o_.raw) return o_.chat;
     return has_context() || !o_.questions.empty() || !o_.questions_file.empty() ||
            !m_.tokenizer.vocabulary().chat_template.empty();
@@ -235,6 +236,8 @@ class Runner {
       std::string text;
       Cache cache = load_context(o_.load_cache, m_.model, &text);
       form = QuestionForm::of_text(text);
+      loaded_form_ = form;
+      m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
       const std::size_t more = encode_questions();
       cache_options_ = cache.options();
       plan(cache.tokens(), more, true, several);
@@ -305,6 +308,7 @@ class Runner {
   Documents context_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
+  std::optional<QuestionForm> loaded_form_;
   std::size_t length_ = 0;  ///< expected final length of a sequence in tokens
   LoadedModel m_;
   RunReport report_;

@@ -2,6 +2,12 @@
 #include "cli/serve.h"
 
 #include <fmt/format.h>
+#include <semaphore.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <thread>
 
 #include "base/fail.h"
 #include "base/read_file.h"
@@ -23,6 +29,44 @@ struct Options {
   std::string key_file;
   std::string cache_dir;
   bool quiet = false;
+};
+
+/// SIGTERM and SIGINT stop the server, so that answers under way end as such; the second signal
+/// ends the process.
+class StopSignals {
+ public:
+  explicit StopSignals(serve::Server& server) {
+    ::sem_init(&came_, 0, 0);
+    thread_ = std::thread([this, &server] {
+      while (::sem_wait(&came_) != 0) {
+      }
+      if (!over_) server.stop();
+    });
+    struct sigaction action {};
+    action.sa_handler = [](int) { ::sem_post(&came_); };
+    action.sa_flags = SA_RESETHAND;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      // The parent process may have ignored it.
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~StopSignals() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &before_[i], nullptr);
+    over_ = true;
+    ::sem_post(&came_);
+    thread_.join();
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  static constexpr std::array kSignals = {SIGTERM, SIGINT};
+  static inline sem_t came_;
+  std::array<struct sigaction, 2> before_{};
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
 };
 
 void run(const Options& o) {
@@ -57,6 +101,7 @@ void run(const Options& o) {
                       server.contexts()));
   }
   flush_output();
+  const StopSignals signals(server);
   server.run();
 }
 

@@ -140,11 +140,17 @@ void read_yarn(const Keys& scaling, ModelConfig& c) {
   double original = static_cast<double>(
       scaling.find_size("original_max_position_embeddings").value_or(c.max_positions));
   double factor = scaling.number("factor");
-  c.rope.divisors =
-      yarn_divisors(c.rope.dimension, static_cast<double>(c.rope.base),
-                    {factor, original, scaling.find_number("beta_fast").value_or(32.0),
-                     scaling.find_number("beta_slow").value_or(1.0)});
-  c.rope.magnitude = scaling.number("attention_factor", yarn_magnitude(factor));
+  c.rope.divisors = yarn_divisors(
+      c.rope.dimension, static_cast<double>(c.rope.base),
+      {factor, original, scaling.find_number("beta_fast").value_or(32.0),
+       scaling.find_number("beta_slow").value_or(1.0), scaling.flag("truncate", true)});
+  // DeepSeek's keys, of which Hugging Face uses both or none; 0 counts as none.
+  const double scale = scaling.find_number("mscale").value_or(0.0);
+  const double all = scaling.find_number("mscale_all_dim").value_or(0.0);
+  const double magnitude = scale != 0.0 && all != 0.0
+                               ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
+                               : yarn_magnitude(factor);
+  c.rope.magnitude = scaling.number("attention_factor", magnitude);
 }
 
 /// `rope_scaling` and `rope_theta`, which newer files join in `rope_parameters`.

@@ -143,6 +143,7 @@ class WeightResolver {
               model_.path_.string(), name);
       return;
     }
+    check_numbers(*tensor);
     switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
       case Fusion::none:
         return add(rule.first, layer, part, *tensor);
@@ -151,6 +152,20 @@ class WeightResolver {
       case Fusion::rows_per_head:
         return add_rows(rule.first, layer, part, regroup(*tensor, part));
     }
+  }
+
+  /// Weights that are quantized in other ways than GGUF's have scales in tensors of their own,
+  /// which are not read.
+  void check_numbers(const TensorView& tensor) const {
+    const bool whole = tensor.type >= TensorType::i64 && tensor.type <= TensorType::boolean;
+    const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
+    const bool scaled = look_up(stem + ".weight_scale") != nullptr ||
+                        look_up(stem + ".weight_scale_inv") != nullptr;
+    require(
+        !whole && !scaled, ErrorCode::unsupported,
+        "{}: the tensor '{}' holds quantized weights ({}), whose scales (quantization_config in "
+        "config.json) are not supported; use the model in BF16, or as a GGUF file",
+        model_.path_.string(), printable(tensor.name), to_string(tensor.type));
   }
 
   Shape expected_shape(Weight weight, Part part) const {

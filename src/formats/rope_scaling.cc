@@ -33,8 +33,13 @@ std::vector<float> yarn_divisors(std::size_t dimension, double base, const YarnS
            std::log(s.original_positions / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(base));
   };
-  double low = std::max(std::floor(index_of(s.beta_fast)), 0.0);
-  double high = std::min(std::ceil(index_of(s.beta_slow)), static_cast<double>(dimension) - 1.0);
+  double low = index_of(s.beta_fast), high = index_of(s.beta_slow);
+  if (s.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dimension) - 1.0);
   double span = std::max(high - low, 0.001);
   std::vector<float> divisors(dimension / 2);
   for (std::size_t i = 0; i < divisors.size(); ++i) {
@@ -44,7 +49,9 @@ std::vector<float> yarn_divisors(std::size_t dimension, double base, const YarnS
   return divisors;
 }
 
-double yarn_magnitude(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
+double yarn_magnitude(double factor, double scale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
 
 double longrope_magnitude(double factor, double original_positions) {
   return factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original_positions));

@@ -17,11 +17,12 @@ std::vector<float> llama3_divisors(std::size_t dimension, double base,
 /// within the original context.
 struct YarnScaling {
   double factor, original_positions, beta_fast = 32, beta_slow = 1;
+  bool truncate = true;  ///< blend between whole rotations
 };
 std::vector<float> yarn_divisors(std::size_t dimension, double base, const YarnScaling& scaling);
 
-/// YaRN's factor on rotated vectors.
-double yarn_magnitude(double factor);
+/// YaRN's factor on rotated vectors. `scale`: DeepSeek's mscale.
+double yarn_magnitude(double factor, double scale = 1.0);
 
 /// LongRoPE's factor on rotated vectors, for a context stretched by `factor`.
 double longrope_magnitude(double factor, double original_positions);

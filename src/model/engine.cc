@@ -76,7 +76,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     }
     // The last layer's output matters only for tokens whose logits are wanted.
     const bool ends = done + count == tokens.size();
-    const bool all = options.all_logits || watch;
+    const bool all = options.all_logits || options.all_states || watch;
     forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
     cache.note_text(run.tokens);
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
@@ -84,6 +84,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
       forward_->logits(i, rows);
       options.all_logits(done + i, rows);
     }
+    if (options.all_states) options.all_states(done, forward_->states());
     if (options.progress && !options.progress(done + count, tokens.size())) return {};
   }
   std::vector<float> logits(vocabulary());

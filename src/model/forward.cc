@@ -225,6 +225,11 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   }
 }
 
+ConstMatrix Forward::states() {
+  normalise_rows(weights_.output_norm, scratch_.residual, scratch_.normed);
+  return rows(scratch_.normed);
+}
+
 void Forward::logits(std::size_t first, MutableMatrix out) {
   const std::size_t count = out.rows;
   for (std::size_t i = 0; i < count; ++i) {

@@ -66,6 +66,8 @@ class Forward {
   /// The logits of tokens [first, first + out.rows) of the last run(), counted through the runs.
   /// Each token's logits can be computed once.
   void logits(std::size_t first, MutableMatrix out);
+  /// The states of all tokens of the last run(), after the last norm.
+  ConstMatrix states();
 
  private:
   void check(const Run& run) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "ballast/random.h"
 #include "base/fail.h"
@@ -47,6 +48,44 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) {
   require(o.min_p >= 0.0f && o.min_p < 1.0f, "min-p {}: expected 0 or more, below 1", o.min_p);
   require(o.repetition_penalty >= 1.0f && std::isfinite(o.repetition_penalty),
           "repetition penalty {}: expected 1 or more", o.repetition_penalty);
+  require(std::isfinite(o.presence_penalty), "presence penalty {}: expected a finite number",
+          o.presence_penalty);
+  require(std::isfinite(o.frequency_penalty), "frequency penalty {}: expected a finite number",
+          o.frequency_penalty);
+  for (const auto& [token, bias] : o.logit_bias) {
+    require(token >= 0 && std::isfinite(bias),
+            "logit bias {} of token {}: expected a finite number", bias, token);
+  }
+}
+
+bool Sampler::changes_logits() const {
+  return options_.repetition_penalty != 1.0f || options_.presence_penalty != 0.0f ||
+         options_.frequency_penalty != 0.0f || !options_.logit_bias.empty();
+}
+
+void Sampler::change_logits(std::span<const float> logits, std::span<const Token> history) {
+  const auto place = [&](Token token) {
+    const auto i = static_cast<std::size_t>(token);
+    require(token >= 0 && i < logits.size(), "token id {} among {} logits", token, logits.size());
+    return i;
+  };
+  // From the model's logit: a repeated token is penalized once.
+  if (options_.repetition_penalty != 1.0f) {
+    for (Token token : history.last(std::min(history.size(), options_.repetition_window))) {
+      const std::size_t i = place(token);
+      logits_[i] = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
+                                    : logits[i] * options_.repetition_penalty;
+    }
+  }
+  for (const auto& [token, bias] : options_.logit_bias) logits_[place(token)] += bias;
+  if (options_.presence_penalty == 0.0f && options_.frequency_penalty == 0.0f) return;
+  const auto chosen = static_cast<std::size_t>(std::min<std::uint64_t>(drawn_, history.size()));
+  std::unordered_map<Token, std::size_t> counts;
+  for (Token token : history.last(chosen)) ++counts[token];
+  for (const auto& [token, count] : counts) {
+    logits_[place(token)] -=
+        options_.presence_penalty + options_.frequency_penalty * static_cast<float>(count);
+  }
 }
 
 double log_sum_exp(std::span<const float> logits) {
@@ -61,22 +100,13 @@ double token_loss(std::span<const float> logits, Token token) {
 
 TokenChance Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
   const float largest = checked_top(logits);
-  const bool penalised = options_.repetition_penalty != 1.0f;
-  if (penalised || options_.temperature > 0.0f) logits_.assign(logits.begin(), logits.end());
-  if (penalised) {
-    const std::size_t window = std::min(history.size(), options_.repetition_window);
-    for (Token token : history.last(window)) {
-      const auto i = static_cast<std::size_t>(token);
-      require(token >= 0 && i < logits.size(), "token id {} among {} logits", token, logits.size());
-      // From the model's logit: a repeated token is penalized once.
-      logits_[i] = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
-                                    : logits[i] * options_.repetition_penalty;
-    }
-  }
+  const bool changed = changes_logits();
+  if (changed || options_.temperature > 0.0f) logits_.assign(logits.begin(), logits.end());
+  if (changed) change_logits(logits, history);
   const std::uint64_t draw = drawn_++;
   std::size_t chosen = 0;
   if (options_.temperature == 0.0f) {
-    chosen = penalised ? first_of(logits_, kernels::largest(logits_)) : first_of(logits, largest);
+    chosen = changed ? first_of(logits_, kernels::largest(logits_)) : first_of(logits, largest);
   } else {
     keep_likely();
     const float top = choices_[0].log_probability;

@@ -1,20 +1,47 @@
 #include "serve/answers.h"
 
+#include <algorithm>
+
 namespace ballast::serve {
+namespace {
+
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+/// A token's text; OpenAI's form of bytes that are no characters: bytes:\xf0\x9f.
+std::string shown_token(const std::string& text) {
+  if (to_valid_utf8(text) == text) return text;
+  std::string out = "bytes:";
+  for (char c : text) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+/// Appends the lists of one object of lists to those of another.
+void append(Json& all, const Json& more) {
+  for (auto& [name, list] : all.items()) {
+    if (list.is_array()) list.insert(list.end(), more[name].begin(), more[name].end());
+  }
+}
+
+}  // namespace
 
 AnswerWriter::AnswerWriter(const TextRequest& request, std::string model,
                            const Tokenizer& tokenizer)
-    : chat_(request.chat),
-      stream_(request.stream),
-      logprobs_(request.logprobs),
-      include_usage_(request.include_usage),
-      several_calls_(request.several_calls),
+    : request_(request),
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
-      tokenizer_(tokenizer),
-      choices_(request.job.choices) {
-  for (Choice& choice : choices_) {
+      tokenizer_(tokenizer) {
+  const DecodeOptions decode{.special = false,
+                             .text_start = request.echo || request.job.generate.text_start};
+  for (std::size_t i = 0; i < request.prompt_count() * request.job.choices; ++i) {
+    Choice& choice = choices_.emplace_back(TokenStream(tokenizer, decode));
+    if (request.logprobs) {
+      choice.logprobs = request.chat ? chat_logprobs({}) : logprobs({}, choice);
+    }
+    if (request.split_thoughts) choice.thinking.emplace(request.thoughts_open);
     if (!request.functions.empty()) choice.reader.emplace(request.functions);
   }
 }
@@ -24,36 +51,81 @@ const char* AnswerWriter::reason(const Choice& choice) {
   return choice.calls.empty() ? "stop" : "tool_calls";
 }
 
-std::string AnswerWriter::take_calls(Choice& choice, const Piece& piece) const {
-  if (!choice.reader) return piece.text;
+ThoughtReader::Parts AnswerWriter::take_apart(Choice& choice, const Piece& piece) const {
+  ThoughtReader::Parts parts{"", piece.text};
+  if (choice.thinking) {
+    parts = choice.thinking->push(piece.text);
+    if (piece.finish) {
+      const ThoughtReader::Parts rest = choice.thinking->finish();
+      parts.thoughts += rest.thoughts;
+      parts.answer += rest.answer;
+    }
+  }
+  if (!choice.reader) return parts;
   std::vector<ToolCall> calls;
-  std::string text = choice.reader->push(piece.text, calls);
-  if (piece.finish) text += choice.reader->finish(calls);
+  parts.answer = choice.reader->push(parts.answer, calls);
+  if (piece.finish) parts.answer += choice.reader->finish(calls);
   for (ToolCall& call : calls) {
-    if (!several_calls_ && !choice.calls.empty()) break;
+    if (!request_.several_calls && !choice.calls.empty()) break;
     choice.calls.push_back(
         {{"id", new_id("call_")},
          {"type", "function"},
          {"function", {{"name", std::move(call.name)}, {"arguments", std::move(call.arguments)}}}});
   }
-  return text;
+  return parts;
 }
 
-Json AnswerWriter::add(const Piece& piece) {
-  Choice& choice = choices_.at(piece.choice);
-  const std::size_t calls_before = choice.calls.size();
-  const std::string text = take_calls(choice, piece);
-  choice.text += text;
-  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
-  if (piece.finish) choice.finish = *piece.finish;
-  if (!stream_) return nullptr;
+std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) {
+  read_.tokens += read.tokens;
+  read_.cached += read.cached;
+  read_.cache_bytes += read.cache_bytes;
+  std::vector<Json> chunks;
+  for (std::size_t i = 0; i < request_.job.choices; ++i) {
+    const std::size_t index = prompt * request_.job.choices + i;
+    Choice& choice = choices_[index];
+    Json one = {{"index", index}};
+    if (request_.chat) {
+      one["delta"] = {{"role", "assistant"}, {"content", ""}};
+    } else if (request_.echo) {
+      const std::vector<Token>& tokens = request_.prompt(prompt);
+      one["text"] = choice.text = to_valid_utf8(tokenizer_.decode(tokens));
+      if (request_.logprobs) {
+        std::vector<GeneratedToken> scored = read.scored;
+        scored.insert(scored.begin(), GeneratedToken{{tokens[0], 0}, {}});
+        append(choice.logprobs, logprobs(scored, choice, true));
+      }
+    } else {
+      continue;
+    }
+    one["logprobs"] = request_.echo ? choice.logprobs : Json();
+    one["finish_reason"] = nullptr;
+    if (request_.stream) chunks.push_back(frame(Json::array({std::move(one)}), true));
+  }
+  return chunks;
+}
 
-  const bool chances = logprobs_ && !piece.tokens.empty();
+std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
+  const std::size_t index = prompt * request_.job.choices + piece.choice;
+  Choice& choice = choices_.at(index);
+  const std::size_t calls_before = choice.calls.size();
+  const auto [thoughts, text] = take_apart(choice, piece);
+  choice.text += text;
+  choice.thoughts += thoughts;
+  choice.made += piece.tokens.size();
+  if (piece.finish) choice.finish = *piece.finish;
+  Json chances;
+  if (request_.logprobs && !piece.tokens.empty()) {
+    chances = request_.chat ? chat_logprobs(piece.tokens) : logprobs(piece.tokens, choice);
+    append(choice.logprobs, chances);
+  }
+  if (!request_.stream) return {};
+
   const bool calls = choice.calls.size() > calls_before;
-  if (text.empty() && !calls && !chances && !piece.finish) return nullptr;
-  Json one = {{"index", piece.choice}};
-  if (chat_) {
+  if (text.empty() && thoughts.empty() && !calls && chances.is_null() && !piece.finish) return {};
+  Json one = {{"index", index}};
+  if (request_.chat) {
     Json& delta = one["delta"] = Json::object();
+    if (!thoughts.empty()) delta["reasoning_content"] = thoughts;
     if (!text.empty()) delta["content"] = text;
     for (std::size_t i = calls_before; i < choice.calls.size(); ++i) {
       Json call = {{"index", i}};
@@ -63,47 +135,53 @@ Json AnswerWriter::add(const Piece& piece) {
   } else {
     one["text"] = text;
   }
-  one["logprobs"] = chances ? logprobs(piece.tokens, choice.offset) : Json();
+  one["logprobs"] = std::move(chances);
   one["finish_reason"] = piece.finish ? Json(reason(choice)) : Json();
-  Json out = frame(Json::array({std::move(one)}), true);
-  if (include_usage_) out["usage"] = nullptr;
-  return out;
+  return {frame(Json::array({std::move(one)}), true)};
 }
 
 std::string AnswerWriter::token_text(Token token) const {
   return tokenizer_.decode({&token, 1}, {.special = true, .text_start = false});
 }
 
-Json AnswerWriter::logprobs(const std::vector<GeneratedToken>& tokens, std::size_t& offset) const {
-  auto shown = [&](const TokenChance& chance) -> Json {
+Json AnswerWriter::chat_logprobs(const std::vector<GeneratedToken>& tokens) const {
+  const auto shown = [&](const TokenChance& chance) -> Json {
     const std::string text = token_text(chance.token);
     Json bytes = Json::array();
     for (char c : text) bytes.push_back(static_cast<unsigned char>(c));
     return {
         {"token", to_utf8(text)}, {"logprob", chance.log_probability}, {"bytes", std::move(bytes)}};
   };
-  if (chat_) {
-    Json content = Json::array();
-    for (const GeneratedToken& token : tokens) {
-      Json one = shown(token.chosen);
-      one["top_logprobs"] = Json::array();
-      for (const TokenChance& other : token.likeliest) one["top_logprobs"].push_back(shown(other));
-      content.push_back(std::move(one));
-    }
-    return {{"content", std::move(content)}, {"refusal", nullptr}};
+  Json content = Json::array();
+  for (const GeneratedToken& token : tokens) {
+    Json one = shown(token.chosen);
+    one["top_logprobs"] = Json::array();
+    for (const TokenChance& other : token.likeliest) one["top_logprobs"].push_back(shown(other));
+    content.push_back(std::move(one));
   }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Json AnswerWriter::logprobs(const std::vector<GeneratedToken>& tokens, Choice& choice,
+                            bool unknown) const {
   Json texts = Json::array(), chances = Json::array(), top = Json::array(), offsets = Json::array();
   for (const GeneratedToken& token : tokens) {
-    const std::string text = to_utf8(token_text(token.chosen.token));
-    texts.push_back(text);
+    texts.push_back(shown_token(token_text(token.chosen.token)));
+    offsets.push_back(choice.offset);
+    choice.offset += characters(choice.stream.push(token.chosen.token));
+    if (std::exchange(unknown, false)) {
+      chances.push_back(nullptr);
+      top.push_back(nullptr);
+      continue;
+    }
     chances.push_back(token.chosen.log_probability);
     Json others = Json::object();
     for (const TokenChance& other : token.likeliest) {
-      others[to_utf8(token_text(other.token))] = other.log_probability;
+      // Of tokens with one text the likeliest, which comes first.
+      const std::string text = shown_token(token_text(other.token));
+      if (!others.contains(text)) others[text] = other.log_probability;
     }
     top.push_back(std::move(others));
-    offsets.push_back(offset);
-    offset += text.size();
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(chances)},
@@ -113,58 +191,50 @@ Json AnswerWriter::logprobs(const std::vector<GeneratedToken>& tokens, std::size
 
 Json AnswerWriter::usage() const {
   std::size_t made = 0;
-  for (const Choice& choice : choices_) made += choice.tokens.size();
+  for (const Choice& choice : choices_) made += choice.made;
   return {{"prompt_tokens", read_.tokens},
           {"completion_tokens", made},
           {"total_tokens", read_.tokens + made},
           {"prompt_tokens_details", {{"cached_tokens", read_.cached}}},
           {"cached_tokens", read_.cached},
           {"prompt_cache_bytes", read_.cache_bytes},
-          {"cache_bytes", ended_.cache_bytes}};
+          {"cache_bytes", cache_bytes_}};
 }
 
 Json AnswerWriter::frame(Json choices, bool chunk) const {
-  const char* object = !chat_  ? "text_completion"
-                       : chunk ? "chat.completion.chunk"
-                               : "chat.completion";
-  return {{"id", id_},
-          {"object", object},
-          {"created", created_},
-          {"model", model_},
-          {"choices", std::move(choices)}};
+  const char* object = !request_.chat ? "text_completion"
+                       : chunk        ? "chat.completion.chunk"
+                                      : "chat.completion";
+  Json out = {{"id", id_},
+              {"object", object},
+              {"created", created_},
+              {"model", model_},
+              {"choices", std::move(choices)}};
+  if (chunk && request_.include_usage) out["usage"] = nullptr;
+  return out;
 }
 
 Json AnswerWriter::whole() const {
   Json list = Json::array();
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
-    std::size_t offset = 0;
     Json one = {{"index", i}};
-    if (chat_) {
+    if (request_.chat) {
       const bool silent = choice.text.empty() && !choice.calls.empty();
       one["message"] = {{"role", "assistant"},
                         {"content", silent ? Json() : Json(choice.text)},
                         {"refusal", nullptr}};
+      if (!choice.thoughts.empty()) one["message"]["reasoning_content"] = choice.thoughts;
       if (!choice.calls.empty()) one["message"]["tool_calls"] = choice.calls;
     } else {
       one["text"] = choice.text;
     }
-    one["logprobs"] = logprobs_ ? logprobs(choice.tokens, offset) : Json();
+    one["logprobs"] = choice.logprobs;
     one["finish_reason"] = reason(choice);
     list.push_back(std::move(one));
   }
   Json out = frame(std::move(list), false);
   out["usage"] = usage();
-  return out;
-}
-
-Json AnswerWriter::opening(std::size_t choice) const {
-  Json one = {{"index", choice},
-              {"delta", {{"role", "assistant"}, {"content", ""}}},
-              {"logprobs", nullptr},
-              {"finish_reason", nullptr}};
-  Json out = frame(Json::array({std::move(one)}), true);
-  if (include_usage_) out["usage"] = nullptr;
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "report/json.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
+#include "serve/thoughts.h"
 #include "serve/tool_calls.h"
 
 namespace ballast::serve {
@@ -19,46 +20,50 @@ class AnswerWriter {
  public:
   AnswerWriter(const TextRequest& request, std::string model, const Tokenizer& tokenizer);
 
-  void add(const PromptRead& read) { read_ = read; }
-  /// Returns the chunk of a stream that says it; null where there is nothing to say.
-  Json add(const Piece& piece);
-  void add(const Ended& ended) { ended_ = ended; }
+  // What the job of a prompt says. In a stream each returns the chunks that say it, perhaps none.
+  std::vector<Json> add(const PromptRead& read, std::size_t prompt = 0);
+  std::vector<Json> add(const Piece& piece, std::size_t prompt = 0);
+  void add(const Ended& ended) { cache_bytes_ += ended.cache_bytes; }
 
   /// The whole answer.
   Json whole() const;
-  /// A chunk of a stream: before the first pieces of a chat; with the usage alone.
-  Json opening(std::size_t choice) const;
+  /// A chunk of a stream with the usage alone.
   Json usage_chunk() const;
 
  private:
   struct Choice {
+    explicit Choice(TokenStream stream) : stream(std::move(stream)) {}
     std::string text;
-    std::vector<GeneratedToken> tokens;
+    std::string thoughts;
+    std::size_t made = 0;  ///< tokens
     Finish finish = Finish::end;
-    std::size_t offset = 0;                ///< characters of the tokens before
-    std::optional<ToolCallReader> reader;  ///< where the model was given functions
+    TokenStream stream;      ///< of the tokens so far
+    std::size_t offset = 0;  ///< characters of their text
+    Json logprobs = nullptr;
+    std::optional<ThoughtReader> thinking;  ///< where thoughts come apart
+    std::optional<ToolCallReader> reader;   ///< where the model was given functions
     Json calls = Json::array();
   };
   static const char* reason(const Choice& choice);
-  /// Takes calls out of a piece's text, and adds them; returns what is left of the text.
-  std::string take_calls(Choice& choice, const Piece& piece) const;
+  /// Takes thoughts and calls out of a piece's text.
+  ThoughtReader::Parts take_apart(Choice& choice, const Piece& piece) const;
   Json frame(Json choices, bool chunk) const;
   Json usage() const;
-  Json logprobs(const std::vector<GeneratedToken>& tokens, std::size_t& offset) const;
+  /// The log-probabilities of tokens that follow those of the choice so far; `unknown`: the first
+  /// has none.
+  Json logprobs(const std::vector<GeneratedToken>& tokens, Choice& choice,
+                bool unknown = false) const;
+  Json chat_logprobs(const std::vector<GeneratedToken>& tokens) const;
   std::string token_text(Token token) const;
 
-  bool chat_;
-  bool stream_;
-  bool logprobs_;
-  bool include_usage_;
-  bool several_calls_;
+  const TextRequest request_;
   std::string model_;
   std::string id_;
   std::int64_t created_;
   const Tokenizer& tokenizer_;
-  std::vector<Choice> choices_;
-  PromptRead read_;
-  Ended ended_;
+  std::vector<Choice> choices_;  ///< those of the first prompt, then those of the second, ...
+  PromptRead read_;              ///< of all prompts together
+  std::size_t cache_bytes_ = 0;
 };
 
 }  // namespace ballast::serve

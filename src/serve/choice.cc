@@ -1,6 +1,7 @@
 #include "serve/choice.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ballast::serve {
 namespace {
@@ -48,6 +49,9 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     ++made_;
     GeneratedToken token{chosen, {}};
     if (options_.alternatives > 0) token.likeliest = likeliest(chances, options_.alternatives);
+    // JSON has no word for the chance of what cannot follow.
+    std::erase_if(token.likeliest,
+                  [](const TokenChance& other) { return std::isinf(other.log_probability); });
     piece.tokens.push_back(std::move(token));
     past_.push_back(chosen.token);
     piece.text = stop_.push(text_.push(chosen.token));

@@ -34,7 +34,10 @@ struct Job {
   std::shared_ptr<const Context> context;   ///< the prompt follows this text
   std::shared_ptr<const JsonGrammar> json;  ///< answers are of this grammar
   std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
-  GenerateOptions generate;                 ///< choice i has the seed `sampling.seed` + i
+  /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
+  GenerateOptions generate;
+  bool score_prompt = false;  ///< say how likely its tokens are
+  bool embed = false;         ///< without choices: the result is the mean of its tokens' states
 };
 
 /// The prompt has been read.
@@ -44,6 +47,7 @@ struct PromptRead {
   std::size_t cache_bytes = 0;  ///< then
   double read_seconds = 0;
   double compress_seconds = 0;
+  std::vector<GeneratedToken> scored;  ///< its tokens but the first, where the job asks for it
 };
 /// A choice has gone on.
 struct Piece {
@@ -61,12 +65,17 @@ struct ContextRead {
   std::unique_ptr<Cache> cache;
   Lease lease;
 };
-using Event = std::variant<PromptRead, Piece, Ended, ContextRead, ApiError>;
+/// The mean of the states of a job's tokens.
+struct Embedded {
+  std::vector<float> embedding;
+};
+using Event = std::variant<PromptRead, Piece, Ended, ContextRead, Embedded, ApiError>;
 
 /// What a job has to say, from the scheduler to the thread that answers.
 class Ticket {
  public:
-  /// The next event, or none within that time. ApiError, Ended and ContextRead are the last.
+  /// The next event, or none within that time. ApiError, Ended, ContextRead and
+  /// Embedded are the last.
   std::optional<Event> wait(std::chrono::milliseconds most);
   /// No one wants the rest. The job ends before its next step.
   void cancel() { cancelled_ = true; }

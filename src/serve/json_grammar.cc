@@ -8,16 +8,63 @@
 namespace ballast::serve {
 namespace {
 
-constexpr std::size_t kSpace = 16, kDepth = 64;
+constexpr std::size_t kSpace = 8;
 constexpr std::uint8_t kDigits = 32, kIntegerDigits = 17, kPower = 2;
 /// Ways to understand a text that are followed at once; the text need not go further ones.
 constexpr std::size_t kWays = 256;
+constexpr std::uint8_t kDepth = JsonGrammar::kDepth, kNoHeight = 255;
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 bool hex_digit(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool whitespace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 /// Whether it may stand behind a number.
 bool ends_value(char c) { return c == ',' || c == ']' || c == '}' || whitespace(c); }
+
+/// Narrows the sorted texts [index, count), which agree in `at` bytes, to those that go on with c.
+/// False: none does.
+bool narrow(const std::vector<std::string>& all, char c, std::uint32_t& index, std::uint32_t& count,
+            std::uint32_t at) {
+  const auto byte = [at](const std::string& text) {
+    return text.size() == at ? -1 : static_cast<int>(static_cast<unsigned char>(text[at]));
+  };
+  const auto found =
+      std::ranges::equal_range(all.begin() + index, all.begin() + count,
+                               static_cast<int>(static_cast<unsigned char>(c)), {}, byte);
+  index = static_cast<std::uint32_t>(found.begin() - all.begin());
+  count = static_cast<std::uint32_t>(found.end() - all.begin());
+  return !found.empty();
+}
+
+/// Digits of a bounded number, without its sign, in units of its last possible decimal.
+struct Digits {
+  std::uint64_t low = 1, high = 0;  ///< that it may have; none where low > high
+  std::uint64_t unit = 1;           ///< of a whole number
+
+  Digits(const JsonGrammar::Node& n, bool negative) {
+    if (!negative && n.high >= 0) {
+      low = static_cast<std::uint64_t>(std::max<std::int64_t>(0, n.low));
+      high = static_cast<std::uint64_t>(n.high);
+    } else if (negative && n.low < 0) {
+      low = static_cast<std::uint64_t>(std::max<std::int64_t>(0, -n.high));
+      high = static_cast<std::uint64_t>(-n.low);
+    }
+    for (int i = 0; i < n.decimals; ++i) unit *= 10;
+  }
+  bool none() const { return low > high; }
+  bool has(std::uint64_t number) const { return number >= low && number <= high; }
+  /// Whether one of [number, number + count) is possible.
+  bool meets(std::uint64_t number, std::uint64_t count) const {
+    return !none() && number <= high && number + (count - 1) >= low;
+  }
+  /// Whether a number that begins with these digits before the point is possible.
+  bool begins(std::uint64_t whole) const {
+    for (std::uint64_t part = unit; !none() && whole * part <= high; part *= 10) {
+      if (meets(whole * part, part)) return true;
+      if (whole == 0) break;  // nothing follows a zero
+    }
+    return false;
+  }
+};
 
 }  // namespace
 
@@ -36,6 +83,13 @@ JsonGrammar::JsonGrammar() {
 }
 
 JsonGrammar::Id JsonGrammar::add(Node node) {
+  set_first(node);
+  set_height(node);
+  nodes.push_back(std::move(node));
+  return static_cast<Id>(nodes.size() - 1);
+}
+
+void JsonGrammar::set_first(Node& node) const {
   const auto begins_with = [&](std::string_view bytes) {
     for (char c : bytes) node.first.set(static_cast<unsigned char>(c));
   };
@@ -54,7 +108,12 @@ JsonGrammar::Id JsonGrammar::add(Node node) {
       break;
     case Kind::number:
     case Kind::integer:
-      begins_with("-0123456789");
+      if (!node.bounded) begins_with("-0123456789");
+      for (char c = '0'; node.bounded && c <= '9'; ++c) {
+        if (Digits(node, false).begins(static_cast<std::uint64_t>(c - '0')))
+          node.first.set(static_cast<unsigned char>(c));
+      }
+      if (node.bounded && !Digits(node, true).none()) begins_with("-");
       break;
     case Kind::literal:
       for (const std::string& text : node.literals)
@@ -64,8 +123,59 @@ JsonGrammar::Id JsonGrammar::add(Node node) {
       for (Id choice : node.choices) node.first |= nodes[choice].first;
       break;
   }
-  nodes.push_back(std::move(node));
-  return static_cast<Id>(nodes.size() - 1);
+}
+
+void JsonGrammar::set_height(Node& node) const {
+  const auto above = [](std::uint8_t height) {
+    return height >= kDepth ? kNoHeight : static_cast<std::uint8_t>(height + 1);
+  };
+  if (node.kind == Kind::object) {
+    node.height = 1;
+    for (std::size_t i = 0; i < node.properties.size(); ++i) {
+      const std::uint8_t value = nodes[node.properties[i].value].height;
+      if (node.required[i]) node.height = std::max(node.height, above(value));
+    }
+  } else if (node.kind == Kind::array) {
+    node.height = node.min_items > 0 ? above(nodes[node.items].height) : 1;
+  } else if (node.kind == Kind::choice) {
+    node.height = kNoHeight;
+    for (Id choice : node.choices) node.height = std::min(node.height, nodes[choice].height);
+  }
+}
+
+bool JsonGrammar::complete() {
+  // Choices after those that they hold.
+  std::vector<char> seen(nodes.size());
+  std::vector<std::pair<Id, std::size_t>> open;
+  for (Id root = 0; root < nodes.size(); ++root) {
+    if (nodes[root].kind != Kind::choice || seen[root] != 0) continue;
+    open.emplace_back(root, 0);
+    seen[root] = 1;
+    while (!open.empty()) {
+      auto& [id, next] = open.back();
+      if (next == nodes[id].choices.size()) {
+        set_first(nodes[id]);
+        seen[id] = 2;
+        open.pop_back();
+        continue;
+      }
+      const Id choice = nodes[id].choices[next++];
+      if (nodes[choice].kind != Kind::choice || seen[choice] == 2) continue;
+      if (seen[choice] == 1) return false;
+      seen[choice] = 1;
+      open.emplace_back(choice, 0);
+    }
+  }
+  // Heights from below: those of up to n are right after n rounds, but for choices of choices.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (Node& node : nodes) {
+      const std::uint8_t before = node.height;
+      set_height(node);
+      changed |= node.height != before;
+    }
+  }
+  return true;
 }
 
 JsonReader::JsonReader(std::shared_ptr<const JsonGrammar> grammar)
@@ -73,9 +183,12 @@ JsonReader::JsonReader(std::shared_ptr<const JsonGrammar> grammar)
 
 bool JsonReader::structural(Place place) { return place <= Place::after && place != Place::name; }
 
-bool JsonReader::in_free_string() const {
-  return std::ranges::any_of(ways_, [](const Way& way) {
-    return !way.empty() && way.back().place == Place::string && way.back().rest == 0;
+bool JsonReader::in_free_string(std::size_t characters) const {
+  return std::ranges::any_of(ways_, [&](const Way& way) {
+    if (way.empty() || way.back().place != Place::string || way.back().rest > 0) return false;
+    if (!node(way.back()).places.empty()) return false;
+    const std::size_t most = node(way.back()).max_length;
+    return most == JsonGrammar::kNoLimit || most - way.back().number >= characters;
   });
 }
 
@@ -84,7 +197,7 @@ bool JsonReader::push(char c) {
   // All ways have read the same JSON, so that they are between two parts together.
   if (whitespace(c) &&
       std::ranges::any_of(ways_, [](const Way& way) { return structural(way.back().place); })) {
-    if (++space_ > (started_ ? kSpace : 1)) return false;
+    if (++space_ > (started_ ? kSpace : 0)) return false;
   } else {
     space_ = 0;
     started_ = true;
@@ -121,6 +234,7 @@ std::uint64_t JsonReader::hash(const Way& way) {
   for (const Frame& f : way) {
     mix(f.node, f.index);
     mix(f.count, f.at);
+    mix(f.number, 0);
     mix(static_cast<std::uint64_t>(f.place) | f.rest << 8 | f.low << 16, f.high);
   }
   return out;
@@ -167,7 +281,7 @@ bool JsonReader::step(Way& way, char c) {
 bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
   const JsonGrammar::Node& n = grammar_->nodes[id];
   const auto byte = static_cast<unsigned char>(c);
-  if (!n.first[byte]) return false;
+  if (!n.first[byte] || !fits(id, way.size() - 1)) return false;
   way.back() = {.node = id};
   Frame& frame = way.back();
   switch (n.kind) {
@@ -181,11 +295,16 @@ bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
       return c == '[';
     case JsonGrammar::Kind::string:
       frame.place = Place::string;
+      frame.count = static_cast<std::uint32_t>(n.literals.size());
       return c == '"';
     case JsonGrammar::Kind::number:
     case JsonGrammar::Kind::integer:
       frame.place = c == '-' ? Place::minus : c == '0' ? Place::zero : Place::whole;
       frame.rest = n.kind == JsonGrammar::Kind::integer ? kIntegerDigits : kDigits;
+      if (n.bounded) {
+        frame.low = c == '-';
+        if (digit(c)) frame.number = static_cast<std::uint64_t>(c - '0');
+      }
       return c == '-' || digit(c);
     case JsonGrammar::Kind::literal:
       frame.place = Place::literal;
@@ -206,9 +325,7 @@ bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
 
 bool JsonReader::begin_any(Way& way, char c) {
   using G = JsonGrammar;
-  if (c == '{' || c == '[') {
-    return way.size() <= kDepth && begin(way, c == '{' ? G::kObject : G::kArray, c);
-  }
+  if (c == '{' || c == '[') return begin(way, c == '{' ? G::kObject : G::kArray, c);
   return begin(way,
                c == '"'               ? G::kString
                : c == 'n'             ? G::kNull
@@ -217,24 +334,37 @@ bool JsonReader::begin_any(Way& way, char c) {
                c);
 }
 
-bool JsonReader::begin_key(Way& way) {
-  Frame& frame = way.back();
+bool JsonReader::has_key(const Way& way) const {
+  const Frame& frame = way.back();
   const JsonGrammar::Node& n = node(frame);
-  if (n.open) {
-    frame.place = Place::colon;
-    way.push_back({.node = JsonGrammar::kString, .place = Place::string});
-    return true;
+  for (std::size_t p = frame.index; p < n.properties.size(); ++p) {
+    if (fits(n.properties[p].value, way.size())) return true;
   }
+  return n.open && fits(n.further, way.size());
+}
+
+bool JsonReader::begin_key(Way& way) {
+  const JsonGrammar::Node& n = node(way.back());
+  const auto further = [&](Way& on) {
+    on.back().place = Place::colon;
+    on.back().index = static_cast<std::uint32_t>(n.properties.size());
+    on.push_back({.node = n.further_key});
+    return begin(on, n.further_key, '"');
+  };
+  if (n.open && n.properties.empty()) return fits(n.further, way.size()) && further(way);
   // Properties may be left out up to the next one that is required.
-  for (std::uint32_t p = frame.index; p < n.properties.size() && !full(); ++p) {
-    Way other = way;
-    other.back().place = Place::name;
-    other.back().index = p;
-    other.back().at = 1;
-    add(std::move(other));
-    if (n.required[p]) break;
+  for (std::uint32_t p = way.back().index; p < n.properties.size(); ++p) {
+    if (full()) return false;
+    if (fits(n.properties[p].value, way.size())) {
+      Way other = way;
+      other.back().place = Place::name;
+      other.back().index = p;
+      other.back().at = 1;
+      add(std::move(other));
+    }
+    if (n.required[p]) return false;
   }
-  return false;
+  return n.open && fits(n.further, way.size()) && further(way);
 }
 
 bool JsonReader::object(Way& way, char c) {
@@ -261,17 +391,18 @@ bool JsonReader::object(Way& way, char c) {
     }
     case Place::colon: {
       if (c != ':') return false;
-      const JsonGrammar::Id value = n.open ? JsonGrammar::kAny : n.properties[frame.index].value;
+      const bool further = frame.index == n.properties.size();
+      const JsonGrammar::Id value = further ? n.further : n.properties[frame.index].value;
       frame.place = Place::after;
       frame.at = 0;
-      if (!n.open) ++frame.index;
+      if (!further) ++frame.index;
       way.push_back({.node = value});
       return true;
     }
     default:
       if (c == '}') return close();
       frame.place = Place::key;
-      return c == ',' && (n.open || frame.index < n.properties.size());
+      return c == ',' && has_key(way);
   }
 }
 
@@ -285,6 +416,7 @@ bool JsonReader::array(Way& way, char c) {
   }
   const bool first = frame.place == Place::first_item;
   if (frame.count >= n.max_items || (!first && c != ',')) return false;
+  if (!fits(n.items, way.size())) return false;
   // What matters of a count is which of the bounds it has reached.
   if (frame.count < n.min_items || n.max_items != static_cast<std::size_t>(-1)) ++frame.count;
   frame.place = Place::after;
@@ -296,27 +428,55 @@ bool JsonReader::literal(Way& way, char c) {
   Frame& frame = way.back();
   const std::vector<std::string>& all = node(frame).literals;
   const auto at = frame.at;
-  const auto begin = all.begin() + frame.index, end = all.begin() + frame.count;
+  const auto begin = all.begin() + frame.index;
   // A number that is whole may end here, or be the beginning of another.
   if (begin->size() == at && ends_value(c)) {
     Way over = way;
     over.pop_back();
     if (!over.empty() && step(over, c)) add(std::move(over));
   }
-  const auto byte = [at](const std::string& text) {
-    return text.size() == at ? -1 : static_cast<int>(static_cast<unsigned char>(text[at]));
-  };
-  const auto found = std::ranges::equal_range(
-      begin, end, static_cast<int>(static_cast<unsigned char>(c)), {}, byte);
-  if (found.empty()) return false;
-  frame.index = static_cast<std::uint32_t>(found.begin() - all.begin());
-  frame.count = static_cast<std::uint32_t>(found.end() - all.begin());
+  if (!narrow(all, c, frame.index, frame.count, at)) return false;
   ++frame.at;
-  if (found.front().size() == frame.at && !digit(c)) way.pop_back();
+  if (all[frame.index].size() == frame.at && !digit(c)) way.pop_back();
   return true;
 }
 
+bool JsonReader::end_number(Way& way, char c) {
+  way.pop_back();
+  return !way.empty() && step(way, c);
+}
+
+bool JsonReader::bounded_number(Way& way, char c) {
+  Frame& frame = way.back();
+  const JsonGrammar::Node& n = node(frame);
+  const Digits digits(n, frame.low != 0);
+  std::uint64_t part = digits.unit;  // of the last digit
+  for (std::uint32_t i = 0; i < frame.at; ++i) part /= 10;
+  if (digit(c)) {
+    const std::uint64_t number = frame.number * 10 + static_cast<std::uint64_t>(c - '0');
+    if (frame.place == Place::zero || (frame.place >= Place::point && part == 1)) return false;
+    if (frame.place == Place::minus || frame.place == Place::whole) {
+      if (!digits.begins(number)) return false;
+      frame.place = number == 0 ? Place::zero : Place::whole;
+    } else {
+      if (!digits.meets(number * (part / 10), part / 10)) return false;
+      frame.place = Place::fraction;
+      ++frame.at;
+    }
+    frame.number = number;
+    return true;
+  }
+  const bool whole = frame.place == Place::zero || frame.place == Place::whole;
+  if (c == '.' && whole && n.decimals > 0 && digits.meets(frame.number * part, part)) {
+    frame.place = Place::point;
+    return true;
+  }
+  const bool over = whole || frame.place == Place::fraction;
+  return over && digits.has(frame.number * part) && end_number(way, c);
+}
+
 bool JsonReader::number(Way& way, char c) {
+  if (node(way.back()).bounded) return bounded_number(way, c);
   Frame& frame = way.back();
   const bool integer = node(frame).kind == JsonGrammar::Kind::integer;
   const auto go = [&](Place next) {
@@ -350,14 +510,29 @@ bool JsonReader::number(Way& way, char c) {
       if (digit(c)) return frame.rest-- > 0;
       break;
   }
-  // The number ends before this byte.
-  way.pop_back();
-  return !way.empty() && step(way, c);
+  return end_number(way, c);
+}
+
+bool JsonReader::string_character(Frame& frame, char c) const {
+  const JsonGrammar::Node& n = node(frame);
+  if (n.max_length != JsonGrammar::kNoLimit) {
+    if (frame.number == n.max_length) return false;
+    ++frame.number;
+  } else if (frame.number < n.min_length) {
+    ++frame.number;
+  }
+  return n.literals.empty() || c != '\\';
 }
 
 bool JsonReader::string(Way& way, char c) {
   Frame& f = way.back();
+  const JsonGrammar::Node& n = node(f);
   const auto byte = static_cast<std::uint8_t>(c);
+  if (!n.places.empty()) {
+    if (f.number < n.places.size()) return n.places[f.number++].find(c) != std::string::npos;
+    way.pop_back();
+    return c == '"';
+  }
   switch (f.place) {
     case Place::escape:
       f.place = c == 'u' ? Place::hex : Place::string;
@@ -372,6 +547,13 @@ bool JsonReader::string(Way& way, char c) {
     default:
       break;
   }
+  if (f.index < f.count && c != '"') {  // what it must not be
+    if (narrow(n.literals, c, f.index, f.count, f.at)) {
+      ++f.at;
+    } else {
+      f.index = f.count = f.at = 0;
+    }
+  }
   if (f.rest > 0) {
     if (byte < f.low || byte > f.high) return false;
     --f.rest;
@@ -380,9 +562,12 @@ bool JsonReader::string(Way& way, char c) {
     return true;
   }
   if (c == '"') {
+    if (f.number < n.min_length) return false;
+    if (f.index < f.count && n.literals[f.index].size() == f.at) return false;
     way.pop_back();
     return true;
   }
+  if (!string_character(f, c)) return false;
   if (c == '\\') {
     f.place = Place::escape;
     return true;
@@ -409,7 +594,8 @@ TokenTexts::TokenTexts(const Tokenizer& tokenizer)
     JsonReader reader = string;
     plain_[i] = texts_[i].find_first_of("\"\\") == std::string::npos &&
                 std::ranges::all_of(texts_[i], [&](char c) { return reader.push(c); }) &&
-                reader.in_free_string();
+                reader.in_free_string(0);
+    if (plain_[i]) longest_plain_ = std::max(longest_plain_, texts_[i].size());
   }
   all_ = sorted(true);
   marked_ = sorted(false);
@@ -435,7 +621,7 @@ TokenTexts::Sorted TokenTexts::sorted(bool with_plain) const {
 }
 
 std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) const {
-  const bool free = reader.in_free_string();
+  const bool free = reader.in_free_string(longest_plain_);
   std::vector<bool> takes = free ? plain_ : std::vector<bool>(texts_.size());
   const Sorted& sorted = free ? marked_ : all_;
   // states[d]: after d bytes of the text; a text starts where it departs from the one before.

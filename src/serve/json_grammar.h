@@ -14,7 +14,8 @@
 
 namespace ballast::serve {
 
-/// A set of JSON texts: nodes that name each other by index, without cycles.
+/// A set of JSON texts: nodes that name each other by index. A cycle leads through an object or an
+/// array.
 struct JsonGrammar {
   using Id = std::uint32_t;
   enum class Kind : std::uint8_t { any, object, array, string, number, integer, literal, choice };
@@ -22,17 +23,32 @@ struct JsonGrammar {
     std::string key;  ///< as it is written, with its quotes
     Id value = 0;
   };
+  static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
+  static constexpr std::uint8_t kDepth = 64;  ///< of objects and arrays in each other
   struct Node {
     Kind kind = Kind::any;
-    /// Of an object: any keys and values, or these properties in this order.
-    bool open = false;
+    /// Of an object: these properties in this order; if it is open, then any further keys that
+    /// `further` takes.
     std::vector<Property> properties = {};
     std::vector<bool> required = {};
+    bool open = false;
+    Id further_key = 3, further = 0;
     Id items = 0;
-    std::size_t min_items = 0, max_items = static_cast<std::size_t>(-1);
-    std::vector<std::string> literals = {};  ///< sorted, each once
-    std::vector<Id> choices = {};            ///< of any other kind
-    std::bitset<256> first = {};             ///< bytes that its texts begin with; set by add()
+    std::size_t min_items = 0, max_items = kNoLimit;
+    std::size_t min_length = 0, max_length = kNoLimit;  ///< of a string, in characters
+    /// Of a string: the characters that may stand at each place; it has no others. Empty: any text.
+    std::vector<std::string> places = {};
+    /// Of a number or an integer: its values times 10^decimals lie in [low, high], and it has no
+    /// more decimals and no exponent. At most 18 digits.
+    bool bounded = false;
+    std::int64_t low = 0, high = 0;
+    std::uint8_t decimals = 0;
+    /// Sorted, each once. Of a string: without their quotes, those that it must not be; then it has
+    /// no escapes.
+    std::vector<std::string> literals = {};
+    std::vector<Id> choices = {};
+    std::bitset<256> first = {};  ///< bytes that its texts begin with
+    std::uint8_t height = 0;      ///< nesting that its texts need; above kDepth: it has none
   };
 
   // The first nodes of every grammar.
@@ -43,16 +59,22 @@ struct JsonGrammar {
 
   /// The first nodes; the texts are all objects.
   JsonGrammar();
-  /// The node's choices are there already.
+  /// What the node names is there already, or complete() is called later.
   Id add(Node node);
+  /// Sets what nodes that name later ones know of them. False: a choice is one of its own choices.
+  bool complete();
+
+ private:
+  void set_first(Node& node) const;
+  void set_height(Node& node) const;
 };
 
 /// Reads the beginning of such a text byte by byte (RFC 8259, well-formed UTF-8, no halves of
 /// surrogate pairs). What it takes can always be gone on with to the end.
 ///
-/// Between two parts at most 16 whitespace characters may stand, so that a model cannot go on with
-/// them for ever. Numbers have at most 33 digits and an exponent of two, integers 18 digits, so
-/// that they fit into a double and an int64. Free values nest at most 64 deep.
+/// Between two parts at most 8 whitespace characters may stand, and none before the first, so that
+/// a model cannot go on with them for ever. Numbers have at most 33 digits and an exponent of two,
+/// integers 18 digits, so that they fit into a double and an int64. Values nest at most 64 deep.
 class JsonReader {
  public:
   explicit JsonReader(std::shared_ptr<const JsonGrammar> grammar);
@@ -61,8 +83,8 @@ class JsonReader {
   bool push(char c);
   /// Whether the text has ended.
   bool done() const { return !ways_.empty() && ways_[0].empty(); }
-  /// Whether any characters that need no escape may follow, in a string of any content.
-  bool in_free_string() const;
+  /// Whether any characters that need no escape, up to so many, may follow in a string.
+  bool in_free_string(std::size_t characters) const;
 
  private:
   enum class Place : std::uint8_t {
@@ -94,7 +116,8 @@ class JsonReader {
     std::uint8_t low = 0, high = 0;  ///< bounds of the character's next byte
     std::uint32_t index = 0;         ///< the property; the first literal that is possible
     std::uint32_t count = 0;         ///< items so far; the literal after the last possible one
-    std::uint32_t at = 0;            ///< bytes of the name or literal so far
+    std::uint32_t at = 0;            ///< bytes of the name or literal so far; decimals
+    std::uint64_t number = 0;        ///< digits so far, where they have bounds; else characters
     bool operator==(const Frame&) const = default;
   };
   using Way = std::vector<Frame>;
@@ -114,10 +137,20 @@ class JsonReader {
   bool begin_any(Way& way, char c);
   bool object(Way& way, char c);
   bool begin_key(Way& way);
+  /// Whether a value of this node may stand in so many objects and arrays.
+  bool fits(JsonGrammar::Id id, std::size_t depth) const {
+    return depth + grammar_->nodes[id].height <= JsonGrammar::kDepth;
+  }
+  /// Whether a key may follow in the object on top.
+  bool has_key(const Way& way) const;
   bool array(Way& way, char c);
   bool literal(Way& way, char c);
   bool number(Way& way, char c);
-  static bool string(Way& way, char c);
+  bool bounded_number(Way& way, char c);
+  bool end_number(Way& way, char c);
+  bool string(Way& way, char c);
+  /// Begins a character of a string, where it may have one more.
+  bool string_character(Frame& frame, char c) const;
 
   std::shared_ptr<const JsonGrammar> grammar_;
   std::vector<Way> ways_;      ///< in which the text so far can be understood
@@ -146,6 +179,7 @@ class TokenTexts {
 
   std::vector<std::string> texts_;  ///< empty: a token without text
   std::vector<bool> plain_;         ///< characters that need no escape in a string
+  std::size_t longest_plain_ = 0;   ///< bytes
   Sorted all_, marked_;             ///< marked: not plain
 };
 

@@ -16,13 +16,17 @@ namespace {
 using Id = JsonGrammar::Id;
 using Kind = JsonGrammar::Kind;
 
-constexpr std::size_t kDepth = 64, kItems = 1 << 16, kLevels = 256;
+constexpr std::size_t kItems = 1 << 16, kLevels = 256, kLength = 1 << 30;
+/// Of bounds of integers and scaled numbers: below 10^18, so that ten times as much is a uint64.
+constexpr std::int64_t kLargest = 999'999'999'999'999'999;
+constexpr std::uint8_t kDecimals = 15;
 /// Of an anyOf, and of properties that may be left out: the reader follows all at once.
 constexpr std::size_t kChoices = 128;
 constexpr std::array kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
 /// Keywords that say nothing about which texts are valid.
-constexpr std::array kAnnotations = {"title",    "description", "default",  "examples",
-                                     "$comment", "deprecated",  "readOnly", "writeOnly"};
+constexpr std::array kAnnotations = {"title",    "description", "default",
+                                     "examples", "$comment",    "deprecated",
+                                     "readOnly", "writeOnly",   "discriminator"};
 
 /// Where a part of a schema stands, for messages, in at most some 400 bytes.
 std::string shortened(const std::string& where) {
@@ -46,47 +50,159 @@ bool is_of(const Json& value, std::string_view type) {
                              : value.is_null();
 }
 
+/// The characters at each place of texts of a format, one list for each kind of them; none: not
+/// known. Days end with the 28th, which every month has, and times are in UTC.
+std::vector<std::vector<std::string>> places_of(std::string_view format) {
+  // Of each part the alternatives: sets in brackets, other characters as they are.
+  const auto digits = [](std::string_view text) {
+    std::vector<std::string> out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const std::size_t end = text[at] == '[' ? text.find(']', at) : at;
+      if (text[at] == 'N') {
+        out.emplace_back("0123456789");
+      } else if (text[at] == 'H') {
+        out.emplace_back("0123456789abcdef");
+      } else {
+        out.emplace_back(end == at ? text.substr(at, 1) : text.substr(at + 1, end - at - 1));
+      }
+      at = end;
+    }
+    return out;
+  };
+  using Parts = std::vector<std::vector<std::string_view>>;
+  const Parts date = {
+      {"[12]NNN-"}, {"0[123456789]-", "1[012]-"}, {"0[123456789]", "1N", "2[012345678]"}};
+  const Parts time = {{"[01]N:", "2[0123]:"}, {"[012345]N:[012345]NZ"}};
+  Parts parts;
+  if (format == "date" || format == "date-time") parts = date;
+  if (format == "date-time") parts.push_back({"T"});
+  if (format == "time" || format == "date-time")
+    parts.insert(parts.end(), time.begin(), time.end());
+  if (format == "uuid") parts = {{"HHHHHHHH-HHHH-[12345]HHH-[89ab]HHH-HHHHHHHHHHHH"}};
+  if (parts.empty()) return {};
+  std::vector<std::vector<std::string>> out = {{}};
+  for (const auto& part : parts) {
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& begin : out) {
+      for (std::string_view one : part) {
+        longer.push_back(begin);
+        const std::vector<std::string> more = digits(one);
+        longer.back().insert(longer.back().end(), more.begin(), more.end());
+      }
+    }
+    out = std::move(longer);
+  }
+  return out;
+}
+
+/// A schema and those within it, as nodes of a grammar.
 class Compiler {
  public:
-  Compiler(const Json& root, std::string where) : root_(root), where_(std::move(where)) {}
+  Compiler(JsonGrammar& grammar, const Json& root, std::string where)
+      : grammar_(grammar), root_(root), where_(std::move(where)) {}
 
-  std::shared_ptr<const JsonGrammar> compile() {
-    grammar_->root = schema(root_, where_);
-    const std::vector<Id> all = choices(grammar_->root);
-    if (std::ranges::any_of(all, [&](Id id) { return node(id).kind != Kind::object; })) {
-      refuse(where_, "{}: the root of a schema must be of the type \"object\"", where_);
+  /// The node of the schema, which is of objects.
+  Id compile() {
+    const Id root = reference("#", where_);
+    if (!grammar_.complete()) refuse(where_, "{}: a $ref refers to itself alone", where_);
+    for (Id id : parts(root)) {
+      if (node(id).kind != Kind::object) {
+        refuse(where_, "{}: the root of a schema must be of the type \"object\"", where_);
+      }
     }
-    return grammar_;
+    if (node(root).height > JsonGrammar::kDepth) {
+      refuse(where_, "{}: all its texts nest deeper than {}", where_, JsonGrammar::kDepth);
+    }
+    for (const auto& [ids, where] : exclusive_) check_exclusive(ids, where);
+    return root;
   }
 
  private:
-  JsonGrammar::Node& node(Id id) { return grammar_->nodes[id]; }
-  /// Parts come before what they are in.
-  Id add(JsonGrammar::Node node, const std::string& where) {
-    std::size_t depth = node.kind == Kind::array ? depths_[node.items] : 0;
-    for (const JsonGrammar::Property& p : node.properties)
-      depth = std::max(depth, depths_[p.value]);
-    for (Id one : node.choices) depth = std::max(depth, depths_[one]);
-    if (node.kind == Kind::object || node.kind == Kind::array) ++depth;
-    if (depth > kDepth) refuse(where, "{}: its texts nest deeper than {}", where, kDepth);
-    depths_.push_back(depth);
-    return grammar_->add(std::move(node));
+  JsonGrammar::Node& node(Id id) { return grammar_.nodes[id]; }
+  Id add(JsonGrammar::Node node) { return grammar_.add(std::move(node)); }
+
+  /// What a node chooses from, itself if it does not. Without what is not complete yet.
+  std::vector<Id> parts(Id id) {
+    std::vector<Id> out, open{id};
+    std::set<Id> seen;
+    while (!open.empty()) {
+      const Id one = open.back();
+      open.pop_back();
+      if (!seen.insert(one).second) continue;
+      const JsonGrammar::Node& n = node(one);
+      if (n.kind != Kind::choice || n.choices.empty()) out.push_back(one);
+      if (n.kind == Kind::choice) open.insert(open.end(), n.choices.begin(), n.choices.end());
+    }
+    return out;
   }
-  std::vector<Id> choices(Id id) {
-    return node(id).kind == Kind::choice ? node(id).choices : std::vector<Id>{id};
-  }
-  /// One node for several. Choices hold no choices, so that looking at each takes no longer than
-  /// the schema is.
+  /// One node for several. Choices hold no choices but those that are not complete yet, so that
+  /// looking at each takes no longer than the schema is.
   Id choice(const std::vector<Id>& ids, const std::string& where) {
     std::set<Id> all;
     for (Id id : ids) {
-      for (Id one : choices(id)) all.insert(one);
+      for (Id one : parts(id)) all.insert(one);
     }
     if (all.size() == 1) return *all.begin();
     if (all.size() > kChoices) refuse(where, "{}: more than {} choices", where, kChoices);
     JsonGrammar::Node out{.kind = Kind::choice};
     out.choices.assign(all.begin(), all.end());
-    return add(std::move(out), where);
+    return add(std::move(out));
+  }
+
+  /// Whether no value is of both nodes, as far as types and constants say.
+  bool disjoint(Id a, Id b, bool within = false) {
+    for (Id x : parts(a)) {
+      for (Id y : parts(b)) {
+        if (!disjoint_parts(node(x), node(y), within)) return false;
+      }
+    }
+    return true;
+  }
+  bool disjoint_parts(const JsonGrammar::Node& x, const JsonGrammar::Node& y, bool within) {
+    const std::string both = types(x), others = types(y);
+    if (both.find_first_of(others) == std::string::npos) return true;
+    if (x.kind == Kind::literal && y.kind == Kind::literal) {
+      std::vector<std::string> common;
+      std::ranges::set_intersection(x.literals, y.literals, std::back_inserter(common));
+      return common.empty();
+    }
+    if (within || x.kind != Kind::object || y.kind != Kind::object) return false;
+    for (std::size_t i = 0; i < x.properties.size(); ++i) {
+      for (std::size_t k = 0; k < y.properties.size(); ++k) {
+        if (x.required[i] && y.required[k] && x.properties[i].key == y.properties[k].key &&
+            disjoint(x.properties[i].value, y.properties[k].value, true)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  /// A letter for each type of a node's values.
+  static std::string types(const JsonGrammar::Node& n) {
+    std::string out;
+    for (const auto& [letter, bytes] :
+         {std::pair('o', "{"), std::pair('a', "["), std::pair('s', "\""),
+          std::pair('n', "-0123456789"), std::pair('b', "tf"), std::pair('0', "n")}) {
+      for (const char* c = bytes; *c != 0; ++c) {
+        if (n.first[static_cast<unsigned char>(*c)]) {
+          out += letter;
+          break;
+        }
+      }
+    }
+    return out;
+  }
+  void check_exclusive(const std::vector<Id>& ids, const std::string& where) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      for (std::size_t k = 0; k < i; ++k) {
+        if (disjoint(ids[i], ids[k])) continue;
+        throw ApiError(400, "unsupported_parameter",
+                       fmt::format("{}: neither a type nor a constant in a required property tells "
+                                   "{} and {} apart; use anyOf",
+                                   where, k, i),
+                       where);
+      }
+    }
   }
   static void only_annotations(Fields& f, std::initializer_list<const char*> others) {
     f.ignore(others);
@@ -112,29 +228,42 @@ class Compiler {
       only_annotations(f, {});
       return reference(*ref, f.full("$ref"));
     }
-    if (const Json* any = f.find("anyOf")) {
-      only_annotations(f, {});
-      if (!any->is_array() || any->empty()) {
-        refuse(f.full("anyOf"), "{}: {} is not an array of schemas", f.full("anyOf"), shown(*any));
-      }
-      std::vector<Id> ids;
-      for (std::size_t i = 0; i < any->size(); ++i) {
-        ids.push_back(schema((*any)[i], fmt::format("{}[{}]", f.full("anyOf"), i)));
-      }
-      return choice(ids, where);
+    for (const char* name : {"anyOf", "oneOf", "allOf"}) {
+      if (const Json* all = f.find(name)) return combined(f, name, *all, where);
     }
     const std::vector<std::string> types = types_of(f);
     const Json* one = f.find("const");
     const Json* several = f.find("enum");
     if (json.is_object() && json.contains("const") && json["const"].is_null()) one = &json["const"];
     if (one != nullptr || several != nullptr) {
-      return literals(f, types, one, several, where);
+      return literals(f, types, one, several);
     }
     std::vector<Id> ids;
     for (const std::string& type : types) ids.push_back(of_type(f, type, where));
     if (types.empty()) ids.push_back(JsonGrammar::kAny);
     only_annotations(
         f, {"properties", "required", "additionalProperties", "items", "minItems", "maxItems"});
+    return choice(ids, where);
+  }
+
+  Id combined(Fields& f, const std::string& name, const Json& all, const std::string& where) {
+    only_annotations(f, {});
+    const std::string place = f.full(name);
+    if (!all.is_array() || all.empty()) {
+      refuse(place, "{}: {} is not an array of schemas", place, shown(all));
+    }
+    if (name == "allOf" && all.size() > 1) {
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("{}: {} schemas; one is supported", place, all.size()), place);
+    }
+    std::vector<Id> ids;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ids.push_back(schema(all[i], fmt::format("{}[{}]", place, i)));
+    }
+    if (name == "oneOf") {
+      if (ids.size() > kChoices) refuse(place, "{}: more than {} choices", place, kChoices);
+      exclusive_.emplace_back(ids, place);
+    }
     return choice(ids, where);
   }
 
@@ -159,7 +288,7 @@ class Compiler {
   }
 
   Id literals(Fields& f, const std::vector<std::string>& types, const Json* one,
-              const Json* several, const std::string& where) {
+              const Json* several) {
     only_annotations(f, {});
     if (several != nullptr && (!several->is_array() || several->empty())) {
       refuse(f.full("enum"), "{}: {} is not an array of values", f.full("enum"), shown(*several));
@@ -180,34 +309,117 @@ class Compiler {
     }
     std::ranges::sort(out.literals);
     out.literals.erase(std::unique(out.literals.begin(), out.literals.end()), out.literals.end());
-    return add(std::move(out), where);
+    return add(std::move(out));
   }
 
   Id of_type(Fields& f, const std::string& type, const std::string& where) {
-    if (type == "object") return object(f, where);
-    if (type == "array") return array(f, where);
-    return type == "string"    ? JsonGrammar::kString
-           : type == "number"  ? JsonGrammar::kNumber
-           : type == "integer" ? JsonGrammar::kInteger
-           : type == "boolean" ? JsonGrammar::kBoolean
-                               : JsonGrammar::kNull;
+    if (type == "object") return object(f);
+    if (type == "array") return array(f);
+    if (type == "string") return string(f, where);
+    if (type == "number" || type == "integer") return number(f, type == "integer", where);
+    return type == "boolean" ? JsonGrammar::kBoolean : JsonGrammar::kNull;
   }
 
-  Id object(Fields& f, const std::string& where) {
+  Id string(Fields& f, const std::string& where) {
+    if (const auto format = f.text("format")) {
+      std::vector<Id> ids;
+      for (std::vector<std::string>& places : places_of(*format)) {
+        JsonGrammar::Node node{.kind = Kind::string};
+        node.places = std::move(places);
+        ids.push_back(add(std::move(node)));
+      }
+      if (!ids.empty()) return choice(ids, where);
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("{}: {} is not supported; known: date, time, date-time, uuid",
+                                 f.full("format"), shown(Json(*format))),
+                     f.full("format"));
+    }
+    const auto least = f.count("minLength", 0, kLength), most = f.count("maxLength", 0, kLength);
+    if (!least && !most) return JsonGrammar::kString;
+    JsonGrammar::Node out{.kind = Kind::string};
+    out.min_length = least.value_or(0);
+    out.max_length = most.value_or(JsonGrammar::kNoLimit);
+    if (out.min_length > out.max_length) {
+      refuse(f.full("minLength"), "{}: {} is more than maxLength, {}", f.full("minLength"),
+             out.min_length, out.max_length);
+    }
+    return add(std::move(out));
+  }
+
+  /// A bound; `excluded`: the number itself is outside.
+  struct Bound {
+    double number = 0;
+    std::optional<std::int64_t> whole = {};  ///< exactly, where it is one
+    bool excluded = false;
+  };
+  std::optional<Bound> bound(Fields& f, const char* name, const char* exclusive, bool low) {
+    std::optional<Bound> out;
+    for (const bool excluded : {false, true}) {
+      const char* key = excluded ? exclusive : name;
+      const Json* value = f.find(key);
+      if (value == nullptr) continue;
+      if (!value->is_number())
+        refuse(f.full(key), "{}: {} is not a number", f.full(key), shown(*value));
+      const double number = value->get<double>();
+      const bool tighter = !out || (low ? number >= out->number : number <= out->number);
+      if (!tighter) continue;
+      out = Bound{number, {}, excluded};
+      const bool fits = std::abs(number) < static_cast<double>(kLargest);
+      if (value->is_number_integer() && fits) out->whole = value->get<std::int64_t>();
+    }
+    return out;
+  }
+
+  Id number(Fields& f, bool integer, const std::string& where) {
+    const auto low = bound(f, "minimum", "exclusiveMinimum", true);
+    const auto high = bound(f, "maximum", "exclusiveMaximum", false);
+    if (integer) f.only("multipleOf", 1);
+    if (!low && !high) return integer ? JsonGrammar::kInteger : JsonGrammar::kNumber;
+    JsonGrammar::Node out{.kind = integer ? Kind::integer : Kind::number, .bounded = true};
+    // As many decimals as a double of the larger bound has; six where a side has none.
+    const double largest =
+        std::max(low ? std::abs(low->number) : 1e9, high ? std::abs(high->number) : 1e9);
+    double scale = 1;
+    while (!integer && out.decimals < kDecimals && largest * scale * 10 < 9e15) {
+      scale *= 10;
+      ++out.decimals;
+    }
+    const auto scaled = [&](const Bound& bound, bool up) {
+      const double rounded = std::round(bound.number * scale);
+      if (std::abs(rounded) >= static_cast<double>(kLargest)) {
+        return rounded < 0 ? -kLargest : kLargest;
+      }
+      // Its decimal text is the double that is nearest to it, so that this says what a reader sees.
+      std::int64_t at = static_cast<std::int64_t>(rounded);
+      if (scale == 1 && bound.whole) return *bound.whole + (!bound.excluded ? 0 : up ? 1 : -1);
+      const double seen = static_cast<double>(at) / scale;
+      const bool outside = up ? seen < bound.number : seen > bound.number;
+      if (outside || (bound.excluded && seen == bound.number)) at += up ? 1 : -1;
+      return at;
+    };
+    out.low = low ? scaled(*low, true) : -kLargest;
+    out.high = high ? scaled(*high, false) : kLargest;
+    if (out.low > out.high) {
+      refuse(where, "{}: no number of at most 18 digits lies between its bounds", where);
+    }
+    return add(std::move(out));
+  }
+
+  Id object(Fields& f) {
     JsonGrammar::Node out{.kind = Kind::object};
     const Json* properties = f.find("properties");
     const Json* required = f.find("required");
-    f.only("additionalProperties", false);
+    f.only("propertyNames", Json{{"type", "string"}});
     const std::string all = f.full("properties");
-    if (properties == nullptr) {
-      out.open = f.find("additionalProperties") == nullptr;
-    } else if (!properties->is_object()) {
+    if (properties != nullptr && !properties->is_object()) {
       refuse(all, "{}: {} is not an object", all, shown(*properties));
-    } else {
+    }
+    if (properties != nullptr) {
       for (const auto& [name, value] : properties->items()) {
         out.properties.push_back({dump(Json(name)), schema(value, all + "." + to_utf8(name))});
       }
     }
+    add_further(f, out);
     out.required.resize(out.properties.size());
     const std::string needed = f.full("required");
     if (required != nullptr && !required->is_array()) {
@@ -225,45 +437,78 @@ class Compiler {
     if (std::ranges::count(out.required, false) > static_cast<std::ptrdiff_t>(kChoices)) {
       refuse(all, "{}: more than {} that are not required", all, kChoices);
     }
-    return add(std::move(out), where);
+    return add(std::move(out));
   }
 
-  Id array(Fields& f, const std::string& where) {
+  /// What an object may have besides its properties.
+  void add_further(Fields& f, JsonGrammar::Node& out) {
+    const Json* further = f.find("additionalProperties");
+    const bool named = f.find("properties") != nullptr;
+    out.open = further != nullptr ? *further != false : !named;
+    if (!out.open) return;
+    out.further =
+        further == nullptr ? JsonGrammar::kAny : schema(*further, f.full("additionalProperties"));
+    if (out.properties.empty()) return;
+    JsonGrammar::Node key{.kind = Kind::string};
+    for (const JsonGrammar::Property& property : out.properties) {
+      key.literals.push_back(property.key.substr(1, property.key.size() - 2));
+    }
+    std::ranges::sort(key.literals);
+    out.further_key = add(std::move(key));
+  }
+
+  Id array(Fields& f) {
     JsonGrammar::Node out{.kind = Kind::array};
     if (const Json* items = f.find("items")) out.items = schema(*items, f.full("items"));
+    f.only("uniqueItems", false);
     out.min_items = f.count("minItems", 0, kItems).value_or(0);
     if (const auto most = f.count("maxItems", 0, kItems)) out.max_items = *most;
     if (out.min_items > out.max_items) {
       refuse(f.full("minItems"), "{}: {} is more than maxItems, {}", f.full("minItems"),
              out.min_items, out.max_items);
     }
-    return add(std::move(out), where);
+    return add(std::move(out));
   }
 
+  /// The node of a schema that is named by its place. While it is being read, a choice that has its
+  /// choices later.
   Id reference(const std::string& ref, const std::string& where) {
     if (const auto at = known_.find(ref); at != known_.end()) {
-      if (!at->second) {
-        throw ApiError(
-            400, "unsupported_parameter",
-            fmt::format("{}: {} refers to itself, which is not supported", where, shown(Json(ref))),
-            where);
+      Reference& known = at->second;
+      if (known.id) return *known.id;
+      if (!known.later) known.later = add({.kind = Kind::choice});
+      return *known.later;
+    }
+    const Json* target = &root_;
+    std::string place = where_, rest = ref;
+    if (rest.starts_with("#")) {
+      for (rest.erase(0, 1); target != nullptr && rest.starts_with("/");) {
+        const std::string name = unescaped(rest.substr(1, rest.find('/', 1) - 1));
+        rest.erase(0, std::min(rest.find('/', 1), rest.size()));
+        target = member(*target, name);
+        place += "." + to_utf8(name);
       }
-      return *at->second;
     }
-    for (const std::string part : {"$defs", "definitions"}) {
-      const std::string begin = "#/" + part + "/";
-      if (!ref.starts_with(begin)) continue;
-      const std::string name = unescaped(ref.substr(begin.size()));
-      const auto all = root_.find(part);
-      if (name.find('/') != std::string::npos && ref.find("~1") == std::string::npos) break;
-      if (all == root_.end() || !all->is_object() || !all->contains(name)) break;
-      known_[ref] = std::nullopt;
-      const Id id = schema((*all)[name], where_ + "." + part + "." + to_utf8(name));
-      known_[ref] = id;
-      return id;
+    if (!rest.empty() || target == nullptr) {
+      refuse(where, "{}: {} is not the place of a schema that is there, such as \"#/$defs/NAME\"",
+             where, shown(Json(ref)));
     }
-    refuse(where, "{}: {} is not \"#/$defs/NAME\" of a schema that is there", where,
-           shown(Json(ref)));
+    known_[ref] = {};
+    const Id id = schema(*target, place);
+    Reference& known = known_[ref];
+    known.id = id;
+    if (known.later) node(*known.later).choices = {id};
+    return id;
+  }
+  static const Json* member(const Json& of, const std::string& name) {
+    if (of.is_object()) {
+      const auto at = of.find(name);
+      return at == of.end() ? nullptr : &*at;
+    }
+    const bool index = of.is_array() && !name.empty() && name.size() < 6 &&
+                       name.find_first_not_of("0123456789") == std::string::npos;
+    if (!index || std::stoul(name) >= of.size()) return nullptr;
+    return &of[std::stoul(name)];
   }
   /// Of a part of a JSON pointer (RFC 6901).
   static std::string unescaped(const std::string& text) {
@@ -275,19 +520,50 @@ class Compiler {
     return out;
   }
 
+  struct Reference {
+    std::optional<Id> id;     ///< nothing: being read
+    std::optional<Id> later;  ///< what stands for it then, where it is used
+  };
+
+  JsonGrammar& grammar_;
   const Json& root_;
   const std::string where_;
-  std::shared_ptr<JsonGrammar> grammar_ = std::make_shared<JsonGrammar>();
-  std::vector<std::size_t> depths_ =
-      std::vector<std::size_t>(grammar_->nodes.size());  ///< of objects and arrays in each node
   std::size_t level_ = 0;
-  std::map<std::string, std::optional<Id>> known_;  ///< by $ref; nothing: being read
+  std::map<std::string, Reference> known_;                          ///< by $ref
+  std::vector<std::pair<std::vector<Id>, std::string>> exclusive_;  ///< choices of which one holds
 };
 
 }  // namespace
 
 std::shared_ptr<const JsonGrammar> compile_schema(const Json& schema, const std::string& where) {
-  return Compiler(schema, where).compile();
+  auto out = std::make_shared<JsonGrammar>();
+  out->root = Compiler(*out, schema, where).compile();
+  return out;
+}
+
+std::shared_ptr<const JsonGrammar> compile_calls(const std::vector<CallSchema>& calls,
+                                                 const std::string& arguments) {
+  auto out = std::make_shared<JsonGrammar>();
+  JsonGrammar::Node any{.kind = Kind::choice};
+  if (calls.size() > kChoices) {
+    refuse("tools", "tools: {} functions of which one must be called; at most {} are supported",
+           calls.size(), kChoices);
+  }
+  for (const CallSchema& call : calls) {
+    const Id parameters = call.parameters.is_null()
+                              ? JsonGrammar::kObject
+                              : Compiler(*out, call.parameters, call.where).compile();
+    const Id name = out->add({.kind = Kind::literal, .literals = {dump(Json(call.name))}});
+    JsonGrammar::Node node{.kind = Kind::object};
+    node.properties = {{dump(Json("name")), name}, {dump(Json(arguments)), parameters}};
+    node.required = {true, true};
+    any.choices.push_back(out->add(std::move(node)));
+  }
+  out->root = out->add(std::move(any));
+  if (out->nodes[out->root].height > JsonGrammar::kDepth) {
+    refuse("tools", "tools: all calls nest deeper than {}", JsonGrammar::kDepth);
+  }
+  return out;
 }
 
 }  // namespace ballast::serve

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "report/json.h"
 #include "serve/json_grammar.h"
@@ -11,14 +12,28 @@ namespace ballast::serve {
 
 /// Texts that are valid under a schema whose root is an object. Supported: type (one or several of
 /// object, array, string, number, integer, boolean, null), properties, required,
-/// additionalProperties: false, items, minItems, maxItems, enum, const, anyOf, $ref to
-/// "#/$defs/NAME" or "#/definitions/NAME" without cycles; and annotations, which change nothing.
+/// additionalProperties, items, minItems, maxItems, minLength, maxLength, format of date, time,
+/// date-time and uuid, minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,
+/// oneOf of schemas that a type or a constant tells apart, allOf of one schema, $ref to a place of
+/// the schema ("#/$defs/NAME", "#"), with cycles too; and annotations, which change nothing.
 ///
-/// An object has the properties that the schema names, in their order, and no others; without
-/// `properties` it has any. Not all valid texts are made then, but all texts made are valid.
+/// An object has the properties that the schema names, in their order, then further ones where
+/// additionalProperties says so; without `properties` it has any. Numbers with bounds have no
+/// exponent. Not all valid texts are made then, but all texts made are valid.
 ///
 /// Throws ApiError that names the keyword by its place below `where` where anything else is used,
-/// where a value is not what the keyword takes, or where texts nest deeper than 64.
+/// where a value is not what the keyword takes, or where all texts nest deeper than 64.
 std::shared_ptr<const JsonGrammar> compile_schema(const Json& schema, const std::string& where);
+
+/// A call of a function.
+struct CallSchema {
+  std::string name;
+  Json parameters;    ///< a schema; null: any object
+  std::string where;  ///< the schema's place, for messages
+};
+
+/// {"name": NAME, ARGUMENTS: PARAMETERS} of one of the calls. Throws as above.
+std::shared_ptr<const JsonGrammar> compile_calls(const std::vector<CallSchema>& calls,
+                                                 const std::string& arguments);
 
 }  // namespace ballast::serve

@@ -1,7 +1,8 @@
 #include "serve/requests.h"
 
+#include <charconv>
+#include <cmath>
 #include <ctime>
-#include <limits>
 #include <random>
 
 #include "base/fail.h"
@@ -14,7 +15,7 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::uint64_t kMostTokens = 1 << 30;
-constexpr std::size_t kMostStops = 16;
+constexpr std::size_t kMostStops = 16, kMostPrompts = 128;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
 
@@ -43,10 +44,10 @@ std::string bytes_of(const Json& value, const std::string& name) {
          name, shown(value));
 }
 
-/// The texts of a message's content; only one that calls functions may have none.
-std::string content_of(Fields& message, const std::string& where, bool calls) {
+/// The texts of a message's content; only one that calls functions, or that says null, has none.
+std::string content_of(Fields& message, const std::string& where, bool may_be_missing) {
   const Json* content = message.find("content");
-  if (content == nullptr && calls) return "";
+  if (content == nullptr && may_be_missing) return "";
   if (content == nullptr) refuse(where + "content", "{}content is missing", where);
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
@@ -57,15 +58,19 @@ std::string content_of(Fields& message, const std::string& where, bool calls) {
   for (std::size_t i = 0; i < content->size(); ++i) {
     Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
     const std::string type = part.text("type").value_or("");
-    if (type != "text") {
+    // Those of the API of responses are the same.
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (!is_text && type != "refusal") {
       throw ApiError(400, "unsupported_parameter",
                      fmt::format("{}: only parts of type \"text\" are supported, this is {}",
                                  part.full("type"), shown(Json(type))),
                      part.full("type"));
     }
-    const auto words = part.text("text");
-    if (!words) refuse(part.full("text"), "{} is missing", part.full("text"));
+    const char* field = is_text ? "text" : "refusal";
+    const auto words = part.text(field);
+    if (!words) refuse(part.full(field), "{} is missing", part.full(field));
     text += *words;
+    part.ignore({"cache_control", "annotations", "logprobs"});
     part.end();
   }
   return text;
@@ -103,18 +108,41 @@ Json calls_of(const Json& calls, const std::string& where, std::size_t& room) {
   return out;
 }
 
-/// The functions that the model may call, as the template takes them, and their names; empty: none.
-std::string tools_of(Fields& f, std::vector<std::string>& names) {
+/// Whether and which functions are called.
+struct ToolChoice {
+  enum class Kind : std::uint8_t { may, must, none } kind = Kind::may;
+  std::string name = {};  ///< the one that must be called; empty: any
+};
+
+ToolChoice tool_choice_of(Fields& f) {
+  using Kind = ToolChoice::Kind;
+  const Json* value = f.find("tool_choice");
+  if (value == nullptr || *value == "auto") return {};
+  if (*value == "none") return {Kind::none};
+  if (*value == "required" || *value == "any") return {Kind::must};
+  if (value->is_object() && value->value("type", Json()) == "function") {
+    Fields choice(*value, "tool_choice.");
+    choice.text("type");
+    const Json* function = choice.find("function");
+    choice.end();
+    if (function == nullptr) refuse("tool_choice.function", "tool_choice.function is missing");
+    Fields about(*function, "tool_choice.function.");
+    const auto name = about.text("name");
+    about.end();
+    if (!name) refuse("tool_choice.function.name", "tool_choice.function.name is missing");
+    return {Kind::must, *name};
+  }
+  throw ApiError(
+      400, "unsupported_parameter",
+      fmt::format("tool_choice: {} is not supported; known: \"auto\", \"none\", \"required\", and "
+                  "{{\"type\": \"function\", \"function\": {{\"name\": …}}}}",
+                  shown(*value)),
+      "tool_choice");
+}
+
+/// The functions that the model may call, and as the template takes them; empty: none.
+std::string tools_of(Fields& f, const ToolChoice& choice, std::vector<Function>& functions) {
   const Json* tools = f.find("tools");
-  const std::string choice = [&]() -> std::string {
-    const Json* value = f.find("tool_choice");
-    if (value == nullptr) return "auto";
-    if (*value == "auto" || *value == "none") return *value;
-    throw ApiError(
-        400, "unsupported_parameter",
-        fmt::format("tool_choice: {} is not supported; known: \"auto\", \"none\"", shown(*value)),
-        "tool_choice");
-  }();
   if (tools == nullptr) return "";
   if (!tools->is_array()) refuse("tools", "tools: {} is not an array", shown(*tools));
   for (std::size_t i = 0; i < tools->size(); ++i) {
@@ -127,9 +155,29 @@ std::string tools_of(Fields& f, std::vector<std::string>& names) {
     Fields about(*function, tool.full("function."));
     const auto name = about.text("name");
     if (!name) refuse(about.full("name"), "{} is missing", about.full("name"));
-    if (choice != "none") names.push_back(*name);
+    if (choice.kind == ToolChoice::Kind::none) continue;
+    const Json* parameters = about.find("parameters");
+    functions.push_back({*name, parameters == nullptr ? Json() : *parameters});
   }
-  return names.empty() ? "" : tools->dump();
+  return functions.empty() ? "" : tools->dump();
+}
+
+/// The schema of a call of one of the functions that must be called. `arguments`: the member's
+/// name.
+std::shared_ptr<const JsonGrammar> grammar_of_calls(const ToolChoice& choice,
+                                                    const std::vector<Function>& functions,
+                                                    const std::string& arguments) {
+  std::vector<CallSchema> calls;
+  for (std::size_t i = 0; i < functions.size(); ++i) {
+    const Function& one = functions[i];
+    if (!choice.name.empty() && choice.name != one.name) continue;
+    calls.push_back({one.name, one.parameters, fmt::format("tools[{}].function.parameters", i)});
+  }
+  if (calls.empty()) {
+    refuse("tool_choice", "tool_choice: {} is not among the functions of tools",
+           choice.name.empty() ? "\"required\"" : shown(Json(choice.name)));
+  }
+  return compile_calls(calls, arguments);
 }
 
 std::vector<ChatMessage> messages_of(Fields& fields) {
@@ -154,17 +202,24 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     if (calls != nullptr && !calls->empty()) {
       more["tool_calls"] = calls_of(*calls, where + "tool_calls", room);
     }
-    if (role == "tool") {
-      for (const char* name : {"tool_call_id", "name"}) {
-        if (const auto text = message.text(name)) more[name] = *text;
-      }
+    if (role == "assistant") {
+      const auto thoughts = message.text("reasoning_content"), other = message.text("reasoning");
+      if (thoughts || other) more["reasoning_content"] = thoughts.value_or(other.value_or(""));
     }
-    out.push_back({role, content_of(message, where, more.contains("tool_calls")),
+    if (role == "tool") {
+      if (const auto id = message.text("tool_call_id")) more["tool_call_id"] = *id;
+    }
+    if (const auto name = message.text("name")) more["name"] = *name;
+    const bool is_null = (*list)[i].contains("content") && (*list)[i]["content"].is_null();
+    out.push_back({role, content_of(message, where, is_null || more.contains("tool_calls")),
                    more.empty() ? "" : more.dump()});
     if (role != "assistant") message.only("tool_calls", Json::array());
     message.only("function_call", nullptr);
     message.only("audio", nullptr);
-    message.ignore({"refusal", "annotations"});
+    message.only("prefix", false);
+    message.only("partial", false);
+    message.ignore({"refusal", "annotations", "cache_control", "id", "parsed", "reasoning_details",
+                    "thinking_blocks", "provider_specific_fields"});
     message.end();
   }
   return out;
@@ -197,27 +252,63 @@ std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
   return compile_schema(*schema, where + ".schema");
 }
 
-/// What both kinds of request have in common.
-void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
-  const std::string model = f.text("model").value_or(limits.model);
-  if (model != limits.model) {
-    throw ApiError(404, "model_not_found",
-                   fmt::format("the model {} is not here; this server runs {}", shown(Json(model)),
-                               shown(Json(limits.model))),
-                   "model");
+/// Any whole number; none, and -1, which some clients send for none: drawn.
+std::uint64_t seed_of(Fields& f) {
+  const Json* seed = f.find("seed");
+  if (seed == nullptr || *seed == -1) return std::random_device()();
+  if (seed->is_number_unsigned()) return seed->get<std::uint64_t>();
+  if (!seed->is_number_integer()) refuse("seed", "seed: {} is not a whole number", shown(*seed));
+  return static_cast<std::uint64_t>(seed->get<std::int64_t>());
+}
+
+/// {"TOKEN": bias, …}
+std::vector<std::pair<Token, float>> logit_bias_of(Fields& f, const Tokenizer& tokenizer) {
+  std::vector<std::pair<Token, float>> out;
+  const Json* all = f.find("logit_bias");
+  if (all == nullptr) return out;
+  if (!all->is_object()) refuse("logit_bias", "logit_bias: {} is not an object", shown(*all));
+  for (const auto& [name, bias] : all->items()) {
+    Token token = kNoToken;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+    const bool known = error == std::errc() && end == name.data() + name.size() && token >= 0 &&
+                       static_cast<std::size_t>(token) < tokenizer.size();
+    if (!known) {
+      refuse("logit_bias", "logit_bias: {} is not a token from 0 to {}", shown(Json(name)),
+             tokenizer.size() - 1);
+    }
+    const double value = bias.is_number() ? bias.get<double>() : std::nan("");
+    if (!(value >= -100 && value <= 100)) {
+      refuse("logit_bias", "logit_bias: {} of token {} is not a number from -100 to 100",
+             shown(bias), token);
+    }
+    out.emplace_back(token, static_cast<float>(value));
   }
+  return out;
+}
+
+/// What both kinds of request have in common.
+void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& tokenizer,
+                  TextRequest& out) {
+  f.text("model");  // there is one, by whatever name clients know it
   GenerateOptions& g = out.job.generate;
   SamplingOptions& s = g.sampling;
   s.temperature = static_cast<float>(f.number("temperature", 0, 2, 1));
   s.top_p = static_cast<float>(f.number("top_p", 0, 1, 1));
-  if (s.top_p == 0) refuse("top_p", "top_p: must be above 0");
   s.min_p = static_cast<float>(f.number("min_p", 0, 1, 0));
   if (s.min_p == 1) refuse("min_p", "min_p: must be below 1");
-  s.top_k = f.count("top_k", 0, kMostTokens).value_or(0);
+  const Json* top_k = f.find("top_k");
+  const bool all = top_k != nullptr && *top_k == -1;  // as vLLM's clients say
+  s.top_k = all ? 0 : f.count("top_k", 0, kMostTokens).value_or(0);
+  if (s.top_p == 0) {  // none but the likeliest
+    s.top_p = 1;
+    s.top_k = 1;
+  }
   s.repetition_penalty = static_cast<float>(f.number("repetition_penalty", 1, 100, 1));
-  const auto seed = f.count("seed", 0, std::numeric_limits<std::uint64_t>::max());
-  s.seed = seed ? *seed : std::random_device()();
-  const auto most = f.count("max_tokens", 1, kMostTokens);
+  s.presence_penalty = static_cast<float>(f.number("presence_penalty", -2, 2, 0));
+  s.frequency_penalty = static_cast<float>(f.number("frequency_penalty", -2, 2, 0));
+  s.logit_bias = logit_bias_of(f, tokenizer);
+  s.seed = seed_of(f);
+  const auto most = f.count("max_tokens", out.chat ? 1 : 0, kMostTokens);
   const auto most_made = f.count("max_completion_tokens", 1, kMostTokens);
   if (most && most_made && *most != *most_made) {
     refuse("max_tokens", "max_tokens and max_completion_tokens are both given and differ");
@@ -249,10 +340,26 @@ void parse_common(Fields& f, const RequestLimits& limits, TextRequest& out) {
   if (const Json* format = f.find("response_format")) {
     out.job.json = parse_format(*format);
   }
-  f.only("frequency_penalty", 0);
-  f.only("presence_penalty", 0);
-  f.only("logit_bias", Json::object());
-  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+  // What others offer, off.
+  for (const auto& [name, off] :
+       std::initializer_list<std::pair<const char*, Json>>{{"min_tokens", 0},
+                                                           {"length_penalty", 1},
+                                                           {"use_beam_search", false},
+                                                           {"typical_p", 1},
+                                                           {"tfs_z", 1},
+                                                           {"mirostat", 0},
+                                                           {"dry_multiplier", 0},
+                                                           {"xtc_probability", 0},
+                                                           {"skip_special_tokens", true},
+                                                           {"spaces_between_special_tokens", true},
+                                                           {"include_stop_str_in_output", false},
+                                                           {"continue_final_message", false},
+                                                           {"add_generation_prompt", true}}) {
+    f.only(name, off);
+  }
+  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+            "prompt_cache_retention", "prediction", "cache_prompt", "id_slot", "keep_alive",
+            "priority", "request_id"});
 }
 
 void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, TextRequest& out) {
@@ -283,18 +390,111 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
   }
 }
 
-/// Tokens of a conversation whose first message goes on after a context.
-std::vector<Token> after_context(const Tokenizer& tokenizer, std::vector<ChatMessage> messages) {
+/// The variables that a request sets in the chat template, as a JSON object; empty: none.
+std::string template_variables(Fields& f) {
+  Json out = Json::object();
+  if (const auto effort = f.text("reasoning_effort")) {
+    out["reasoning_effort"] = *effort;
+    if (*effort == "none") out["enable_thinking"] = false;
+  }
+  if (const Json* thinking = f.find("thinking")) {
+    Fields t(*thinking, "thinking.");
+    const std::string type = t.text("type").value_or("");
+    if (type != "enabled" && type != "disabled") {
+      refuse("thinking.type", "thinking.type: {} is neither \"enabled\" nor \"disabled\"",
+             shown(Json(type)));
+    }
+    t.end();
+    out["enable_thinking"] = type == "enabled";
+  }
+  if (f.find("enable_thinking") != nullptr) {
+    out["enable_thinking"] = f.flag("enable_thinking", true);
+  }
+  if (const Json* given = f.find("chat_template_kwargs")) {
+    if (!given->is_object()) {
+      refuse("chat_template_kwargs", "chat_template_kwargs: {} is not an object", shown(*given));
+    }
+    out.update(*given);
+    for (const char* ours :
+         {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "documents"}) {
+      if (!given->contains(ours)) continue;
+      const std::string name = fmt::format("chat_template_kwargs.{}", ours);
+      refuse(name, "{}: the request's own fields say it; leave it out", name);
+    }
+  }
+  // Templates call the switch by two names.
+  if (out.contains("enable_thinking") && !out.contains("thinking")) {
+    out["thinking"] = out["enable_thinking"];
+  }
+  return out.empty() ? "" : out.dump();
+}
+
+/// Whether thoughts come as reasoning_content.
+bool splits_thoughts(Fields& f) {
+  const std::string format = f.text("reasoning_format").value_or("auto");
+  if (format != "auto" && format != "deepseek" && format != "none") {
+    refuse("reasoning_format", "reasoning_format: {} is none of \"auto\", \"deepseek\", \"none\"",
+           shown(Json(format)));
+  }
+  return format != "none";
+}
+
+/// Whether the prompt ends with a tag that opens thoughts.
+bool within_thoughts(const Tokenizer& tokenizer, std::span<const Token> prompt) {
+  constexpr std::size_t kTokens = 16;  // of the tag and blanks
+  std::string end = tokenizer.decode(prompt.last(std::min(prompt.size(), kTokens)),
+                                     {.special = true, .text_start = false});
+  end.erase(end.find_last_not_of(" \t\r\n") + 1);
+  return end.ends_with("<think>");
+}
+
+/// A text or tokens.
+std::vector<Token> prompt_of(const Json& prompt, const std::string& name,
+                             const Tokenizer& tokenizer, bool has_context) {
+  std::vector<Token> out;
+  if (prompt.is_string()) {
+    const std::string& text = prompt.get_ref<const std::string&>();
+    naming(name, [&] {
+      const QuestionForm form = QuestionForm::raw("");
+      out = has_context ? form.question(tokenizer, text) : form.whole(tokenizer, text);
+    });
+  } else if (prompt.is_array()) {
+    for (const Json& token : prompt) {
+      if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
+        refuse(name, "{}: {} is not a token from 0 to {}", name, shown(token),
+               tokenizer.size() - 1);
+      }
+      out.push_back(token.get<Token>());
+    }
+  } else {
+    refuse(name, "{}: {} is neither a text nor an array of tokens", name, shown(prompt));
+  }
+  if (out.empty()) refuse(name, "{}: there is nothing in it", name);
+  return out;
+}
+
+/// Tokens of a conversation whose first message goes on after a context. What a system message says
+/// stands before the text if it was read with it, and before the user's message otherwise.
+std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& context,
+                                 std::vector<ChatMessage> messages, const ChatOptions& options) {
   // The placeholder of the text that was read, a private code point that texts do not use.
   constexpr std::string_view place = "\uE0B0\uE0A2\uE0B0";
-  if (messages[0].role != "user") {
-    refuse("messages[0].role",
-           "messages[0].role: the first message after a context must be of the user; the system's "
-           "belongs into POST /v1/contexts");
+  std::string system;
+  std::size_t first = 0;
+  for (; first < messages.size() && messages[first].role == "system"; ++first) {
+    if (messages[first].content == context.info.system) continue;
+    system += messages[first].content + "\n\n";
   }
-  messages[0].content.insert(0, place);
-  const std::string text =
-      ChatTemplate::of(tokenizer).format(messages, chat_options(tokenizer, true));
+  if (first == messages.size() || messages[first].role != "user") {
+    const std::size_t wrong = std::min(first, messages.size() - 1);
+    refuse(fmt::format("messages[{}].role", wrong),
+           "messages[{}].role: the first message after a context, but for the system's, must be of "
+           "the user",
+           wrong);
+  }
+  messages.erase(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(first));
+  messages[0].content.insert(0, std::string(place) + system);
+  const std::string text = ChatTemplate::of(tokenizer).format(messages, options);
   const std::size_t at = text.find(place);
   require(at != std::string::npos, "the model's chat template leaves out the first message");
   return encode_more(tokenizer, text.substr(at + place.size()), true);
@@ -336,43 +536,74 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
   return out;
 }
 
+std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
+                                           std::size_t most, const Tokenizer& tokenizer,
+                                           bool has_context) {
+  const bool several =
+      prompt.is_array() && !prompt.empty() && (prompt[0].is_string() || prompt[0].is_array());
+  if (!several) return {prompt_of(prompt, name, tokenizer, has_context)};
+  if (prompt.size() > most) {
+    refuse(name, "{}: {} texts; at most {} are taken at once", name, prompt.size(), most);
+  }
+  std::vector<std::vector<Token>> out;
+  for (const Json& one : prompt) out.push_back(prompt_of(one, name, tokenizer, has_context));
+  return out;
+}
+
+Job TextRequest::job_of(std::size_t i) const {
+  Job out = job;
+  if (!prompts.empty()) out.prompt = prompts[i];
+  if (!chat) out.compress_at = out.prompt.size();
+  return out;
+}
+
 TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
                        Contexts& contexts) {
   TextRequest out;
   out.chat = out.job.chat = true;
   Fields f(body);
-  parse_common(f, limits, out);
+  parse_common(f, limits, tokenizer, out);
   std::vector<ChatMessage> messages = messages_of(f);
   out.logprobs = f.flag("logprobs", false);
   if (const auto top = f.count("top_logprobs", 0, 20)) {
     if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
     out.job.generate.alternatives = *top;
   }
-  const std::string tools = tools_of(f, out.functions);
+  ChatOptions options = chat_options(tokenizer, true);
+  const ToolChoice choice = tool_choice_of(f);
+  options.tools = tools_of(f, choice, out.functions);
   out.several_calls = f.flag("parallel_tool_calls", true);
+  options.variables = template_variables(f);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
-  f.only("reasoning_effort", "none");
+  f.only("add_special_tokens", false);
   parse_place(f, limits, contexts, out);
+  out.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
+  const bool must_call = choice.kind == ToolChoice::Kind::must;
+  const Token call_tag = tokenizer.find("<tool_call>");
+  if (must_call) {
+    const bool llama = call_tag == kNoToken && tokenizer.find("<|python_tag|>") != kNoToken;
+    job.json = grammar_of_calls(choice, out.functions, llama ? "parameters" : "arguments");
+  }
   const auto encode = [&](std::span<const ChatMessage> all) {
     try {
-      return encode_chat(tokenizer, all, true, tools);
+      return encode_chat(tokenizer, all, options);
     } catch (const Error& error) {
-      if (tools.empty() || error.code() != ErrorCode::unsupported) throw;
+      if (options.tools.empty() || error.code() != ErrorCode::unsupported) throw;
       throw ApiError(400, "unsupported_parameter", fmt::format("tools: {}", error.what()), "tools");
     }
   };
   naming("messages", [&] {
     if (job.context) {
-      if (!tools.empty()) {
+      if (!options.tools.empty()) {
         throw ApiError(400, "unsupported_parameter",
                        "tools: they stand before the text of a context, which "
                        "is read already",
                        "tools");
       }
-      job.prompt = after_context(tokenizer, std::move(messages));
+      job.prompt = after_context(tokenizer, *job.context, std::move(messages), options);
       return;
     }
     job.prompt = encode(messages);
@@ -390,6 +621,15 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
+  out.thoughts_open = within_thoughts(tokenizer, job.prompt);
+  if (job.json) {
+    // JSON is no thought, and a call stands in its tag where the model knows one.
+    std::string more = out.thoughts_open ? "</think>\n\n" : "";
+    if (must_call && call_tag != kNoToken) more += "<tool_call>\n";
+    const std::vector<Token> tokens = encode_more(tokenizer, more, true);
+    job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());
+    out.split_thoughts = out.thoughts_open = false;
+  }
   return out;
 }
 
@@ -397,14 +637,16 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer, Contexts& contexts) {
   TextRequest out;
   Fields f(body);
-  parse_common(f, limits, out);
+  parse_common(f, limits, tokenizer, out);
   if (const auto top = f.count("logprobs", 0, 20)) {
     out.logprobs = true;
     out.job.generate.alternatives = *top;
   }
-  f.only("echo", false);
+  out.echo = f.flag("echo", false);
+  out.job.score_prompt = out.echo && out.logprobs;
   f.only("suffix", "");
   f.only("best_of", out.job.choices);
+  f.only("add_special_tokens", true);
   parse_place(f, limits, contexts, out);
   const Json* prompt = f.find("prompt");
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
@@ -412,27 +654,8 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   Job& job = out.job;
   // An answer begins a text for a client, but goes on after the prompt, its leading space included.
   job.generate.text_start = false;
-  if (prompt->is_array() && prompt->size() == 1 && (*prompt)[0].is_string()) prompt = &(*prompt)[0];
-  if (prompt->is_string()) {
-    const std::string& text = prompt->get_ref<const std::string&>();
-    naming("prompt", [&] {
-      const QuestionForm form = QuestionForm::raw("");
-      job.prompt = job.context ? form.question(tokenizer, text) : form.whole(tokenizer, text);
-    });
-  } else if (prompt->is_array()) {
-    for (const Json& token : *prompt) {
-      if (!token.is_number_unsigned() || token.get<std::uint64_t>() >= tokenizer.size()) {
-        refuse("prompt",
-               "prompt: {} is not a token from 0 to {}; one prompt a request is supported",
-               shown(token), tokenizer.size() - 1);
-      }
-      job.prompt.push_back(token.get<Token>());
-    }
-  } else {
-    refuse("prompt", "prompt: {} is neither a string nor an array of tokens", shown(*prompt));
-  }
-  if (job.prompt.empty()) refuse("prompt", "prompt: the prompt is empty");
-  job.compress_at = job.prompt.size();
+  out.prompts = prompts_of(*prompt, "prompt", kMostPrompts, tokenizer, job.context != nullptr);
+  job.prompt = out.prompts[0];
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "serve/contexts.h"
 #include "serve/fields.h"
 #include "serve/scheduler.h"
+#include "serve/tool_calls.h"
 
 namespace ballast::serve {
 
@@ -29,9 +30,20 @@ struct TextRequest {
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;
-  std::vector<std::string> functions;  ///< that the model may call
-  bool several_calls = true;           ///< in one answer
+  bool echo = false;                ///< answers begin with the prompt
+  std::vector<Function> functions;  ///< that the model may call
+  bool several_calls = true;        ///< in one answer
+  bool split_thoughts = false;      ///< thoughts come apart from the answer
+  bool thoughts_open = false;       ///< the prompt ends within thoughts
   Job job;
+  std::vector<std::vector<Token>> prompts;  ///< where there are several; job.prompt is the first
+
+  std::size_t prompt_count() const { return prompts.empty() ? 1 : prompts.size(); }
+  const std::vector<Token>& prompt(std::size_t i) const {
+    return prompts.empty() ? job.prompt : prompts[i];
+  }
+  /// The job of a prompt.
+  Job job_of(std::size_t i) const;
 };
 
 /// /v1/chat/completions. Throws ApiError, which names the field.
@@ -40,6 +52,11 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
 /// /v1/completions.
 TextRequest parse_completion(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer, Contexts& contexts);
+
+/// A text, tokens, or an array of at most `most` of either. `name`: of the field.
+std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
+                                           std::size_t most, const Tokenizer& tokenizer,
+                                           bool has_context = false);
 
 /// A request to read a context.
 struct ContextRequest {

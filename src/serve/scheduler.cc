@@ -5,6 +5,7 @@
 
 #include "ballast/matrix.h"
 #include "serve/choice.h"
+#include "serve/embeddings.h"
 #include "serve/turns.h"
 
 namespace ballast::serve {
@@ -46,6 +47,8 @@ struct Scheduler::Running {
   std::size_t cached = 0;
   std::vector<float> logits;      ///< of the last token read, where needed
   std::vector<float> compressed;  ///< of the last token that was summarized
+  std::vector<GeneratedToken> scored;
+  std::vector<double> states;  ///< their sum
   std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
@@ -54,6 +57,14 @@ struct Scheduler::Running {
   const Sequence* again = nullptr;  ///< that `turns` work on
   std::unique_ptr<Turns> turns;     ///< of a second reading; last, as it uses the rest
 
+  /// Notes how likely a token of the prompt is, from the logits before it.
+  void score(std::size_t place, std::span<const float> logits) {
+    if (place >= job.prompt.size()) return;
+    const Token token = job.prompt[place];
+    GeneratedToken& one = scored.emplace_back();
+    one.chosen = {token, static_cast<float>(-token_loss(logits, token))};
+    if (job.generate.alternatives > 0) one.likeliest = likeliest(logits, job.generate.alternatives);
+  }
   bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
   bool reading() const { return !ended && (streams.empty() || turns); }
   /// Whether every chunk of the text is read again.
@@ -122,8 +133,8 @@ std::shared_ptr<Ticket> Scheduler::submit(Job job) {
         "messages");
   }
   if (kind == Positions::absolute && job.choices > 0) {
-    const std::size_t room = positions - all;
-    job.generate.max_tokens = std::clamp<std::size_t>(room, 1, job.generate.max_tokens);
+    const std::size_t room = std::max<std::size_t>(1, positions - all);
+    job.generate.max_tokens = std::min(room, job.generate.max_tokens);
   }
   // The room that a sequence is given at once. A rate counts the prompt.
   job.cache.expected_tokens =
@@ -268,7 +279,7 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
     if (r.job.context) {
       r.sequence = std::make_unique<Sequence>(model_, r.job.context->cache.clone());
       r.before = r.cached = r.job.context->info.tokens;
-    } else if (shares(r.job)) {
+    } else if (shares(r.job) && !r.job.score_prompt) {
       auto found = prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at);
       if (found) {
         r.sequence = std::make_unique<Sequence>(model_, std::move(found->cache));
@@ -338,6 +349,19 @@ void Scheduler::read_chunk(Running& r) {
     count = done;
     return done == total;  // one chunk, and logits after the last
   };
+  if (r.job.score_prompt) {
+    options.all_logits = [&](std::size_t first, ConstMatrix logits) {
+      for (std::size_t i = 0; i < logits.rows; ++i) r.score(r.read + first + i + 1, logits[i]);
+    };
+  }
+  if (r.job.embed) {
+    options.all_states = [&](std::size_t, ConstMatrix states) {
+      r.states.resize(states.cols);
+      for (std::size_t i = 0; i < states.rows; ++i) {
+        for (std::size_t k = 0; k < states.cols; ++k) r.states[k] += double{states[i][k]};
+      }
+    };
+  }
   const Stopwatch watch;
   std::vector<float> logits =
       engine_.prefill(*r.sequence, std::span(prompt).subspan(r.read, end - r.read), options);
@@ -403,11 +427,23 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
 void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
-                            r.read_seconds, r.compress_seconds});
+                            r.read_seconds, r.compress_seconds, std::move(r.scored)});
+  if (r.job.embed) {
+    r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
+    r.ended = true;
+    return;
+  }
   if (r.job.choices == 0) {
     if (cache.bytes().room > 0) cache = cache.clone();
     r.lease.shrink(cache.bytes().total());
     r.ticket->push(ContextRead{std::make_unique<Cache>(std::move(cache)), std::move(r.lease)});
+    r.ended = true;
+    return;
+  }
+  if (r.job.generate.max_tokens == 0) {
+    for (std::size_t i = 0; i < r.job.choices; ++i)
+      r.ticket->push(Piece{i, "", {}, Finish::length});
+    r.ticket->push(Ended{cache.bytes().used()});
     r.ended = true;
     return;
   }

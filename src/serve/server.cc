@@ -1,6 +1,11 @@
 #include "serve/server.h"
 
+#include <arpa/inet.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <thread>
 
 #include "ballast/version.h"
@@ -9,6 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/connection.h"
 #include "serve/contexts.h"
+#include "serve/embeddings.h"
 #include "serve/fields.h"
 #include "serve/kept.h"
 #include "serve/memory.h"
@@ -48,6 +54,23 @@ bool same_secret(const std::string& a, const std::string& b) {
   return differs == 0;
 }
 
+/// The name of a Host header, in lower case, without port and brackets.
+std::string host_of(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (name.starts_with('[')) return name.substr(1, name.find(']') - 1);
+  if (std::ranges::count(name, ':') == 1) name.erase(name.find(':'));
+  if (name.ends_with('.')) name.pop_back();
+  return name;
+}
+
+bool is_address(const std::string& host) {
+  in6_addr address;
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 std::string key_of(const Request& request) {
   const std::string header = request.get_header_value("Authorization");
   return header.starts_with("Bearer ") ? header.substr(7) : request.get_header_value("X-Api-Key");
@@ -61,17 +84,30 @@ bool is_multipart(std::string_view type) {
   });
 }
 
+/// Of the answers that clients wait for.
+struct Answering {
+  std::atomic<bool> stopping = false;
+  std::atomic<std::size_t> count = 0;
+};
+
 /// Cancels a ticket that nobody waits for any more.
 class Waiting {
  public:
-  explicit Waiting(std::shared_ptr<Ticket> ticket) : ticket_(std::move(ticket)) {}
-  ~Waiting() { ticket_->cancel(); }
+  Waiting(std::shared_ptr<Ticket> ticket, Answering& answering)
+      : ticket_(std::move(ticket)), answering_(answering) {
+    ++answering_.count;
+  }
+  ~Waiting() {
+    ticket_->cancel();
+    --answering_.count;
+  }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   /// The next event; none if the client has left. Events without text are written nowhere, so that
-  /// they tell nothing of the client.
+  /// they tell nothing of the client. An error when the server stops.
   std::optional<Event> next() {
     while (true) {
+      if (answering_.stopping) return ApiError(503, "shutting_down", "the server is stopping");
       auto event = ticket_->wait(100ms);
       const auto now = std::chrono::steady_clock::now();
       if (!event || now - asked_ >= 100ms) {
@@ -85,6 +121,7 @@ class Waiting {
 
  private:
   std::shared_ptr<Ticket> ticket_;
+  Answering& answering_;
   std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
 };
 
@@ -114,12 +151,15 @@ struct Server::Impl {
   }
 
   void set_up();
+  bool knows_host(const Request& request) const;
   bool allowed(const Request& request, Response& response);
   void answer_error(Response& response, const ApiError& error);
   void text(const Request& request, Response& response, bool chat);
-  void stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+  /// `waiting`: for the prompts of the request.
+  void stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
               Response& response);
   void make_context(const Request& request, Response& response);
+  void embed(const Request& request, Response& response);
   Json props() const;
 
   /// Runs a handler and writes what it throws as a response.
@@ -152,6 +192,7 @@ struct Server::Impl {
   Metrics metrics;
   Contexts contexts;
   RequestLimits limits;
+  Answering answering;
   HttpServer http;
   Scheduler scheduler;
   int port = 0;
@@ -165,7 +206,36 @@ void Server::Impl::answer_error(Response& response, const ApiError& error) {
   response.set_content(line(error.to_json()), "application/json");
 }
 
+/// Whether a request may name this host. A page whose name was made to mean this machine names
+/// itself; numbers mean what they say, and with a key the page would need it.
+bool Server::Impl::knows_host(const Request& request) const {
+  if (!o.keys.empty() || !request.has_header("Host")) return true;
+  const std::string host = host_of(request.get_header_value("Host"));
+  if (is_address(host) || host == "localhost" || host.ends_with(".localhost")) return true;
+  if (host == host_of(o.host)) return true;
+  char own[256] = "";
+  if (::gethostname(own, sizeof own - 1) == 0) {
+    const std::string name = host_of(own);
+    if (host == name || host == name + ".local") return true;
+  }
+  return std::ranges::any_of(o.origins, [&](const std::string& origin) {
+    return origin == "*" ||
+           host_of(origin.substr(std::min(origin.size(), origin.find("//") + 2))) == host;
+  });
+}
+
 bool Server::Impl::allowed(const Request& request, Response& response) {
+  if (!knows_host(request)) {
+    const std::string host = to_utf8(request.get_header_value("Host"));
+    answer_error(
+        response,
+        ApiError(403, "host_not_allowed",
+                 fmt::format("the host {} is none of this server's; use its address or "
+                             "localhost, or start it with --api-key, or with --cors-origin "
+                             "http://HOST",
+                             shown(Json(host)))));
+    return false;
+  }
   // A browser says which page calls; other clients send no origin.
   const std::string origin = request.get_header_value("Origin");
   if (!origin.empty()) {
@@ -201,44 +271,43 @@ bool Server::Impl::allowed(const Request& request, Response& response) {
   return false;
 }
 
-void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::shared_ptr<Ticket> ticket,
+void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
                           Response& response) {
   struct State {
-    State(AnswerWriter answer, std::shared_ptr<Ticket> ticket)
-        : answer(std::move(answer)), waiting(std::move(ticket)) {}
+    State(AnswerWriter answer, std::deque<Waiting> waiting)
+        : answer(std::move(answer)), waiting(std::move(waiting)) {}
     AnswerWriter answer;
-    Waiting waiting;
+    std::deque<Waiting> waiting;  ///< whose events are sent one prompt after the other
+    std::size_t prompt = 0;
   };
   auto state =
-      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(ticket));
+      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(waiting));
   response.set_header("Cache-Control", "no-store");
   response.set_chunked_content_provider(
       "text/event-stream", [this, state, request](std::size_t, httplib::DataSink& sink) {
-        auto send = [&](const std::string& text) {
+        const auto send = [&](const std::string& text) {
           const std::string event = "data: " + text + "\n\n";
           return sink.write(event.data(), event.size());
         };
-        const std::optional<Event> event = state->waiting.next();
+        const auto send_all = [&](const std::vector<Json>& chunks) {
+          return std::ranges::all_of(chunks, [&](const Json& chunk) { return send(line(chunk)); });
+        };
+        const std::optional<Event> event = state->waiting[state->prompt].next();
         if (!event) return false;
         if (const auto* read = std::get_if<PromptRead>(&*event)) {
-          state->answer.add(*read);
-          if (!request->chat) return true;
-          for (std::size_t i = 0; i < request->job.choices; ++i) {
-            if (!send(line(state->answer.opening(i)))) return false;
-          }
-          return true;
+          return send_all(state->answer.add(*read, state->prompt));
         }
         if (const auto* piece = std::get_if<Piece>(&*event)) {
-          const Json chunk = state->answer.add(*piece);
-          return chunk.is_null() || send(line(chunk));
+          return send_all(state->answer.add(*piece, state->prompt));
         }
         if (const auto* error = std::get_if<ApiError>(&*event)) {
-          send(line(error->to_json()));
+          if (send(line(error->to_json()))) send("[DONE]");
           Connection::current()->close_after();
           sink.done();
           return true;
         }
         if (const auto* ended = std::get_if<Ended>(&*event)) state->answer.add(*ended);
+        if (++state->prompt < state->waiting.size()) return true;
         if (request->include_usage && !send(line(state->answer.usage_chunk()))) return false;
         if (!send("[DONE]")) return false;
         sink.done();
@@ -253,19 +322,21 @@ void Server::Impl::text(const Request& request, Response& response, bool chat) {
                                          : parse_completion(body, limits, tokenizer, contexts));
   const std::string key = key_of(request);
   parsed->job.client = o.keys.empty() ? request.remote_addr : key;
-  const std::shared_ptr<Ticket> ticket = scheduler.submit(parsed->job);
-  if (parsed->stream) return stream(parsed, ticket, response);
+  std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
+  for (std::size_t i = 0; i < parsed->prompt_count(); ++i) {
+    waiting.emplace_back(scheduler.submit(parsed->job_of(i)), answering);
+  }
+  if (parsed->stream) return stream(parsed, std::move(waiting), response);
   AnswerWriter answer(*parsed, o.name, tokenizer);
-  Waiting waiting(ticket);
-  while (true) {
-    const std::optional<Event> event = waiting.next();
+  for (std::size_t i = 0; i < waiting.size();) {
+    const std::optional<Event> event = waiting[i].next();
     if (!event) throw ClientLeft();
     if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
-    if (const auto* read = std::get_if<PromptRead>(&*event)) answer.add(*read);
-    if (const auto* piece = std::get_if<Piece>(&*event)) answer.add(*piece);
+    if (const auto* read = std::get_if<PromptRead>(&*event)) answer.add(*read, i);
+    if (const auto* piece = std::get_if<Piece>(&*event)) answer.add(*piece, i);
     if (const auto* ended = std::get_if<Ended>(&*event)) {
       answer.add(*ended);
-      break;
+      ++i;
     }
   }
   response.set_content(line(answer.whole()), "application/json");
@@ -275,7 +346,7 @@ void Server::Impl::make_context(const Request& request, Response& response) {
   ContextRequest parsed = parse_context(parse_object(request.body), limits, tokenizer);
   parsed.job.client = o.keys.empty() ? request.remote_addr : key_of(request);
   parsed.info.cache = describe_cache(parsed.job.cache);
-  Waiting waiting(scheduler.submit(std::move(parsed.job)));
+  Waiting waiting(scheduler.submit(std::move(parsed.job)), answering);
   while (true) {
     std::optional<Event> event = waiting.next();
     if (!event) throw ClientLeft();
@@ -293,6 +364,31 @@ void Server::Impl::make_context(const Request& request, Response& response) {
       return;
     }
   }
+}
+
+void Server::Impl::embed(const Request& request, Response& response) {
+  EmbeddingRequest parsed =
+      parse_embeddings(parse_object(request.body), limits, tokenizer, model.config().width);
+  Json data = Json::array();
+  std::size_t tokens = 0;
+  for (Job& job : parsed.jobs) {
+    tokens += job.prompt.size();
+    job.client = o.keys.empty() ? request.remote_addr : key_of(request);
+    Waiting waiting(scheduler.submit(std::move(job)), answering);
+    for (bool over = false; !over;) {
+      const std::optional<Event> event = waiting.next();
+      if (!event) throw ClientLeft();
+      if (const auto* error = std::get_if<ApiError>(&*event)) throw ApiError(*error);
+      const auto* made = std::get_if<Embedded>(&*event);
+      over = made != nullptr;
+      if (over) data.push_back(embedding_json(made->embedding, data.size(), parsed.base64));
+    }
+  }
+  const Json answer = {{"object", "list"},
+                       {"data", std::move(data)},
+                       {"model", o.name},
+                       {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  response.set_content(line(answer), "application/json");
 }
 
 Json Server::Impl::props() const {
@@ -408,6 +504,9 @@ void Server::Impl::set_up() {
   http.Post("/v1/completions", handle([this](const Request& request, Response& response) {
               text(request, response, false);
             }));
+  http.Post("/v1/embeddings", handle([this](const Request& request, Response& response) {
+              embed(request, response);
+            }));
   http.Post("/tokenize", handle([this](const Request& request, Response& response) {
               const Json body = parse_object(request.body);
               Fields f(body);
@@ -491,6 +590,10 @@ Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptio
   if (options.name.empty()) options.name = model.file().path().stem().string();
   if (options.memory == 0) options.memory = available_memory() / 10 * 9;
   require(options.slots > 0, "--slots: at least 1 is needed");
+  for (const std::string& key : options.keys) {
+    require(key.find_first_not_of(" \t\r\n") != std::string::npos,
+            "--api-key: a key is empty, so that any client has it; give one of some characters");
+  }
   impl_ = std::make_unique<Impl>(model, tokenizer, options);
   impl_->set_up();
   impl_->port = options.port;
@@ -522,6 +625,9 @@ void Server::run() {
 }
 void Server::stop() {
   impl_->stopped = true;
+  // httplib cuts what is under way.
+  impl_->answering.stopping = true;
+  for (int i = 0; i < 200 && impl_->answering.count > 0; ++i) std::this_thread::sleep_for(10ms);
   // httplib's stop() does nothing before it listens.
   while (impl_->started && !impl_->ended && !impl_->http.is_running()) {
     std::this_thread::sleep_for(1ms);

@@ -1,15 +1,17 @@
 #include "serve/tool_calls.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ballast/error.h"
 #include "formats/json_text.h"
-#include "report/json.h"
 
 namespace ballast::serve {
 namespace {
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n";
+constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>",
+                           kParameter = "<parameter=", kParameterEnd = "</parameter>";
 
 /// Characters before the spaces at the end of text[0, end).
 std::size_t without_spaces(std::string_view text, std::size_t end) {
@@ -17,16 +19,116 @@ std::size_t without_spaces(std::string_view text, std::size_t end) {
   return last == std::string_view::npos ? 0 : last + 1;
 }
 
-/// Characters at the end of `text` that kOpen begins with.
-std::size_t begun_tag(std::string_view text) {
-  std::size_t length = std::min(text.size(), kOpen.size() - 1);
-  while (!text.ends_with(kOpen.substr(0, length))) --length;
+std::string_view trimmed(std::string_view text) {
+  text = text.substr(0, without_spaces(text, text.size()));
+  return text.substr(std::min(text.find_first_not_of(kSpace), text.size()));
+}
+
+/// Characters at the end of `text` that `tag` begins with, short of all of it.
+std::size_t begun_tag(std::string_view text, std::string_view tag) {
+  std::size_t length = std::min(text.size(), tag.size() - 1);
+  while (!text.ends_with(tag.substr(0, length))) --length;
   return length;
+}
+
+/// Where the string that begins at text[at] ends, of valid JSON.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  for (++at; text[at] != '"'; ++at) at += text[at] == '\\';
+  return at + 1;
+}
+
+/// The text of an object's member, of valid JSON; the last of that name.
+std::optional<std::string_view> member_text(std::string_view object, std::string_view name) {
+  std::optional<std::string_view> found;
+  int depth = 0;
+  std::string_view key;
+  std::size_t begin = 0;  // of a member's value; 0: none
+  for (std::size_t at = 0; at < object.size(); ++at) {
+    const char c = object[at];
+    if (c == '"') {
+      const std::size_t end = end_of_string(object, at);
+      if (depth == 1 && begin == 0) key = object.substr(at + 1, end - at - 2);
+      at = end - 1;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (depth == 1 && c == ':') {
+      begin = at + 1;
+    } else if (c == '}' || c == ']' || c == ',') {
+      if (depth == 1 && begin > 0) {
+        if (key == name) found = trimmed(object.substr(begin, at - begin));
+        begin = 0;
+      }
+      depth -= c != ',';
+    }
+  }
+  return found;
+}
+
+/// Whether an answer may be an object, or an array of objects.
+bool may_be_json(std::string_view text) {
+  if (!text.starts_with('[')) return text.starts_with('{');
+  const std::size_t first = text.find_first_not_of(kSpace, 1);
+  return first == std::string_view::npos || text[first] == '{';
+}
+
+/// Whether a character may stand in JSON outside strings.
+bool structural(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("{}[],:+-. \t\r\n").find(c) != std::string_view::npos;
+}
+
+/// The types that a schema gives a property; empty: any.
+std::vector<std::string> types_of(const Json& parameters, const std::string& name) {
+  std::vector<std::string> out;
+  if (!parameters.is_object()) return out;
+  const auto properties = parameters.find("properties");
+  if (properties == parameters.end() || !properties->is_object()) return out;
+  const auto property = properties->find(name);
+  if (property == properties->end() || !property->is_object()) return out;
+  const auto type = property->find("type");
+  if (type == property->end()) return out;
+  for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
+    if (one.is_string()) out.push_back(one);
+  }
+  return out;
+}
+
+bool is_of(const Json& value, const std::vector<std::string>& types) {
+  return std::ranges::any_of(types, [&](const std::string& type) {
+    return type == "integer"   ? value.is_number_integer()
+           : type == "number"  ? value.is_number()
+           : type == "boolean" ? value.is_boolean()
+           : type == "array"   ? value.is_array()
+           : type == "object"  ? value.is_object()
+                               : type == "null" && value.is_null();
+  });
+}
+
+/// The JSON of a parameter that was written without quotes: text, unless its type is another.
+std::string parameter_json(std::string_view text, const std::vector<std::string>& types) {
+  const std::string_view bare = trimmed(text);
+  if (std::ranges::find(types, "string") == types.end() && !types.empty()) {
+    try {
+      if (is_of(parse_json_text<Json>(bare, "a parameter"), types)) return std::string(bare);
+    } catch (const Error&) {  // a model may write anything
+    }
+    // As Python writes them.
+    if (is_of(Json(true), types) && (bare == "True" || bare == "False")) {
+      return bare == "True" ? "true" : "false";
+    }
+    if (is_of(Json(), types) && bare == "None") return "null";
+  }
+  return Json(std::string(text)).dump();
 }
 
 }  // namespace
 
-bool ToolCallReader::add_call(std::string_view json, std::vector<ToolCall>& calls) const {
+const Function* ToolCallReader::find(std::string_view name) const {
+  const auto at = std::ranges::find(functions_, name, &Function::name);
+  return at == functions_.end() ? nullptr : &*at;
+}
+
+bool ToolCallReader::add_json(std::string_view json, std::vector<ToolCall>& calls) const {
   Json call;
   try {
     call = parse_json_text<Json>(json, "a call");
@@ -35,30 +137,182 @@ bool ToolCallReader::add_call(std::string_view json, std::vector<ToolCall>& call
   }
   if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
   const std::string name = call["name"];
-  if (std::ranges::find(functions_, name) == functions_.end()) return false;
-  Json arguments = Json::object();
-  for (const char* field : {"parameters", "arguments"}) {
-    if (call.contains(field)) arguments = call[field];
-  }
+  if (find(name) == nullptr) return false;
+  const char* field = call.contains("arguments") ? "arguments" : "parameters";
+  const Json arguments = call.contains(field) ? call[field] : Json();
+  std::string text = "{}";
   if (arguments.is_string()) {
-    calls.push_back({name, arguments});
+    const auto& own = arguments.get_ref<const std::string&>();
+    if (!trimmed(own).empty()) text = own;
   } else if (arguments.is_object()) {
-    calls.push_back({name, arguments.dump()});
-  } else {
+    // Not dumped again, which would round long numbers.
+    text = member_text(json, field).value_or("{}");
+  } else if (!arguments.is_null()) {
     return false;
   }
+  calls.push_back({name, std::move(text)});
   return true;
+}
+
+bool ToolCallReader::add_xml(std::string_view xml, std::vector<ToolCall>& calls) const {
+  xml.remove_prefix(kFunction.size());
+  const std::size_t name_end = xml.find('>');
+  if (name_end == std::string_view::npos || !xml.ends_with(kFunctionEnd)) return false;
+  const Function* function = find(trimmed(xml.substr(0, name_end)));
+  if (function == nullptr) return false;
+  xml = xml.substr(name_end + 1, xml.size() - name_end - 1 - kFunctionEnd.size());
+  std::string arguments = "{";
+  while (!(xml = trimmed(xml)).empty()) {
+    const std::size_t key_end = xml.find('>');
+    if (!xml.starts_with(kParameter) || key_end == std::string_view::npos) return false;
+    const std::string key(xml.substr(kParameter.size(), key_end - kParameter.size()));
+    // The last end before the next parameter, so that a value may hold one.
+    const std::size_t next = xml.find(kParameter, key_end);
+    const std::size_t end = xml.substr(0, next).rfind(kParameterEnd);
+    if (end == std::string_view::npos || end < key_end) return false;
+    std::string_view value = xml.substr(key_end + 1, end - key_end - 1);
+    if (value.starts_with('\n')) value.remove_prefix(1);
+    if (value.ends_with('\n')) value.remove_suffix(1);
+    if (arguments.size() > 1) arguments += ",";
+    arguments +=
+        Json(key).dump() + ":" + parameter_json(value, types_of(function->parameters, key));
+    xml.remove_prefix(end + kParameterEnd.size());
+  }
+  calls.push_back({function->name, arguments + "}"});
+  return true;
+}
+
+bool ToolCallReader::add_array(std::string_view json, std::vector<ToolCall>& calls) const {
+  try {
+    if (!parse_json_text<Json>(json, "calls").is_array()) return false;
+  } catch (const Error&) {
+    return false;
+  }
+  std::vector<ToolCall> all;
+  int depth = 0;
+  std::size_t begin = 1;
+  for (std::size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (c == '"') at = end_of_string(json, at) - 1;
+    depth += c == '{' || c == '[';
+    depth -= c == '}' || c == ']';
+    if (!(depth == 1 && c == ',') && !(depth == 0 && c == ']')) continue;
+    if (!add_json(trimmed(json.substr(begin, at - begin)), all)) return false;
+    begin = at + 1;
+  }
+  calls.insert(calls.end(), all.begin(), all.end());
+  return true;
+}
+
+bool ToolCallReader::add_pairs(std::string_view text, std::vector<ToolCall>& calls) const {
+  const std::size_t name_end = std::min(text.find_first_of("\n<"), text.size());
+  const Function* function = find(trimmed(text.substr(0, name_end)));
+  if (function == nullptr) return false;
+  std::string arguments = "{";
+  text.remove_prefix(name_end);
+  const auto take = [&](std::string_view open, std::string_view close) {
+    std::optional<std::string_view> out;
+    text = trimmed(text);
+    const std::size_t end = text.find(close);
+    if (text.starts_with(open) && end != std::string_view::npos) {
+      out = text.substr(open.size(), end - open.size());
+      text.remove_prefix(end + close.size());
+    }
+    return out;
+  };
+  while (!trimmed(text).empty()) {
+    const auto key = take("<arg_key>", "</arg_key>"), value = take("<arg_value>", "</arg_value>");
+    if (!key || !value) return false;
+    if (arguments.size() > 1) arguments += ",";
+    const std::string name(trimmed(*key));
+    arguments +=
+        Json(name).dump() + ":" + parameter_json(*value, types_of(function->parameters, name));
+  }
+  calls.push_back({function->name, arguments + "}"});
+  return true;
+}
+
+bool ToolCallReader::add_call(std::string_view text, std::vector<ToolCall>& calls) const {
+  text = trimmed(text);
+  if (text.starts_with('{')) return add_json(text, calls);
+  if (text.starts_with('[')) return add_array(text, calls);
+  return text.starts_with(kFunction) ? add_xml(text, calls) : add_pairs(text, calls);
+}
+
+// A text of many tags takes time in proportion: a scan that another tag does not end sees each tag
+// in a string, and the scans that begin there, outside of strings, do not see the next so.
+ToolCallReader::Closed ToolCallReader::find_close(std::string_view text, Body& body,
+                                                  std::size_t& closed) {
+  using Kind = Body::Kind;
+  if (body.kind == Kind::unknown) {
+    body.at = text.find_first_not_of(kSpace, body.at);
+    if (body.at == std::string_view::npos) {
+      body.at = text.size();
+      return Closed::not_yet;
+    }
+    const std::string_view rest = text.substr(body.at);
+    if (rest[0] == '{') {
+      body.kind = Kind::json;
+    } else if (rest.starts_with(kFunction)) {
+      body.kind = Kind::xml;
+    } else if (kFunction.starts_with(rest)) {
+      return Closed::not_yet;
+    } else {
+      body.kind = Kind::other;
+    }
+  }
+  while (body.at < text.size()) {
+    const std::string_view rest = text.substr(body.at);
+    const char c = rest[0];
+    if (c == '<' && rest.size() < kClose.size() &&
+        (kClose.starts_with(rest) || kOpen.starts_with(rest))) {
+      return Closed::not_yet;
+    }
+    if (c == '<' && rest.starts_with(kClose)) {
+      if (body.first == std::string_view::npos) body.first = body.at;
+      const std::string_view before = text.substr(0, without_spaces(text, body.at));
+      const bool closes = body.kind == Kind::json  ? !body.in_string
+                          : body.kind == Kind::xml ? before.ends_with(kFunctionEnd)
+                                                   : true;
+      if (closes) {
+        closed = body.at;
+        return Closed::yes;
+      }
+    } else if (body.kind == Kind::xml && rest.starts_with(kOpen)) {
+      body.kind = Kind::other;
+    } else if (body.kind == Kind::json && body.in_string) {
+      if (!body.escaped && c == '"') body.in_string = false;
+      if (static_cast<unsigned char>(c) < 0x20) body.kind = Kind::other;
+      body.escaped = !body.escaped && c == '\\';
+    } else if (body.kind == Kind::json) {
+      if (c == '"') {
+        body.in_string = true;
+      } else if (!structural(c)) {
+        body.kind = Kind::other;
+      }
+    }
+    // What is no call ends with the first tag that closes one.
+    if (body.kind == Kind::other && body.first != std::string_view::npos) return Closed::never;
+    ++body.at;
+  }
+  return Closed::not_yet;
 }
 
 std::string ToolCallReader::push(std::string_view piece, std::vector<ToolCall>& calls) {
   held_ += piece;
+  return read(calls, false);
+}
+
+std::string ToolCallReader::read(std::vector<ToolCall>& calls, bool ends) {
   std::string out;
   std::string_view rest(held_);
   // What was looked at once is not looked at again while it is held.
-  std::size_t spaces = std::exchange(spaces_, 0), open = std::exchange(open_, 0);
+  std::size_t spaces = std::exchange(spaces_, 0);
+  Body body = std::exchange(body_, {});
   const auto skip = [&](std::size_t count) {
     rest.remove_prefix(count);
-    spaces = open = 0;
+    spaces = 0;
+    body = {};
   };
   const auto let_through = [&](std::size_t count) {
     out += rest.substr(0, count);
@@ -67,49 +321,55 @@ std::string ToolCallReader::push(std::string_view piece, std::vector<ToolCall>& 
   const auto hold = [&] {
     held_.erase(0, held_.size() - rest.size());
     spaces_ = spaces;
-    open_ = open;
+    body_ = body;
     return std::move(out);
   };
   while (true) {
     spaces = std::min(rest.find_first_not_of(kSpace, spaces), rest.size());
-    if (spaces == rest.size() || (!begun_ && rest[spaces] == '{')) return hold();
+    if (spaces == rest.size() || (!begun_ && may_be_json(rest.substr(spaces)))) return hold();
     const std::size_t tag = rest.find(kOpen, spaces), begin = tag + kOpen.size();
-    const std::size_t close =
-        tag == std::string::npos ? tag : rest.find(kClose, std::max(begin, open));
-    if (close == std::string::npos) {
-      const std::size_t end = tag == std::string::npos ? rest.size() - begun_tag(rest) : tag;
+    if (tag == std::string::npos) {
+      const std::size_t end = rest.size() - begun_tag(rest, kOpen);
       const std::size_t text = end == spaces ? 0 : without_spaces(rest, end);
-      begun_ = begun_ || text > 0 || tag != std::string::npos;
-      if (text > 0) {
-        let_through(text);
-      } else if (tag != std::string::npos) {
-        open = std::max(begin, rest.size() - std::min(rest.size(), kClose.size() - 1));
-      }
+      begun_ = begun_ || text > 0;
+      if (text > 0) let_through(text);
       return hold();
     }
     begun_ = true;
-    if (add_call(rest.substr(begin, close - begin), calls)) {
+    if (tag > spaces) {
+      let_through(without_spaces(rest, tag));
+      continue;
+    }
+    std::size_t close = 0;
+    Closed closed = find_close(rest.substr(begin), body, close);
+    if (closed == Closed::not_yet) {
+      if (!ends || body.first == std::string::npos) return hold();
+      closed = Closed::never;
+    }
+    if (closed == Closed::yes && add_call(rest.substr(begin, close), calls)) {
       called_ = true;
-      out += rest.substr(0, without_spaces(rest, tag));
-      skip(close + kClose.size());
+      skip(begin + close + kClose.size());
     } else {
-      let_through(close + kClose.size());
+      let_through(begin + body.first + kClose.size());
     }
   }
 }
 
 std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
+  std::string out = read(calls, true);
   const std::size_t first = held_.find_first_not_of(kSpace);
   std::string_view rest(held_);
   if (first == std::string::npos) {
     if (called_) held_.clear();
   } else {
     rest.remove_prefix(first);
-    if (rest.starts_with(kOpen)) rest.remove_prefix(kOpen.size());
-    if (add_call(rest, calls)) held_.clear();
+    const bool tag = rest.starts_with(kOpen);
+    if (tag) rest.remove_prefix(kOpen.size());
+    if ((tag || may_be_json(rest)) && add_call(rest, calls)) held_.clear();
   }
-  spaces_ = open_ = 0;
-  return std::exchange(held_, {});
+  spaces_ = 0;
+  body_ = {};
+  return out + std::exchange(held_, {});
 }
 
 }  // namespace ballast::serve

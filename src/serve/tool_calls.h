@@ -7,20 +7,30 @@
 #include <utility>
 #include <vector>
 
+#include "report/json.h"
+
 namespace ballast::serve {
 
 struct ToolCall {
   std::string name;
-  std::string arguments;  ///< JSON
+  std::string arguments;  ///< JSON, as the model wrote it where it wrote JSON
 };
 
-/// Takes calls out of an answer that comes in pieces. Two forms are calls: JSON between <tool_call>
-/// and </tool_call> (Hermes, Qwen), and an answer that is one JSON object (Llama 3). The object has
-/// "name", which is one of the functions that the model was given, and "arguments" or "parameters".
-/// Everything else is text.
+/// A function that a model may call.
+struct Function {
+  std::string name;
+  Json parameters = {};  ///< a schema; null: not known
+};
+
+/// Takes calls out of an answer that comes in pieces. Between <tool_call> and </tool_call> these
+/// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder), and NAME
+/// with <arg_key> and <arg_value> (GLM). So is an answer that is one JSON object (Llama 3) or an
+/// array of them (Mistral). JSON has "name", which is one of the functions that the model was
+/// given, and "arguments" or "parameters": an object, a text, null, or nothing. A closing tag
+/// within a string of the JSON closes nothing. Everything else is text.
 class ToolCallReader {
  public:
-  explicit ToolCallReader(std::vector<std::string> functions) : functions_(std::move(functions)) {}
+  explicit ToolCallReader(std::vector<Function> functions) : functions_(std::move(functions)) {}
 
   /// The text that is certain not to be of a call. Appends to `calls` those that are whole.
   std::string push(std::string_view piece, std::vector<ToolCall>& calls);
@@ -28,13 +38,29 @@ class ToolCallReader {
   std::string finish(std::vector<ToolCall>& calls);
 
  private:
-  bool add_call(std::string_view json, std::vector<ToolCall>& calls) const;
+  /// Where the call in `text`, which follows an opening tag, is closed.
+  struct Body {
+    enum class Kind { unknown, json, xml, other } kind = Kind::unknown;
+    std::size_t at = 0;                     ///< bytes looked at
+    std::size_t first = std::string::npos;  ///< the first closing tag, in a string or not
+    bool in_string = false, escaped = false;
+  };
+  enum class Closed { yes, not_yet, never };
+  /// `closed`: its place, if yes.
+  static Closed find_close(std::string_view text, Body& body, std::size_t& closed);
+  std::string read(std::vector<ToolCall>& calls, bool ends);
+  bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
+  bool add_json(std::string_view json, std::vector<ToolCall>& calls) const;
+  bool add_array(std::string_view json, std::vector<ToolCall>& calls) const;
+  bool add_pairs(std::string_view text, std::vector<ToolCall>& calls) const;
+  bool add_xml(std::string_view xml, std::vector<ToolCall>& calls) const;
+  const Function* find(std::string_view name) const;
 
-  std::vector<std::string> functions_;
+  std::vector<Function> functions_;
   std::string held_;        ///< what may become a call, and spaces before it
   std::size_t spaces_ = 0;  ///< of held_: as many spaces begin it
-  std::size_t open_ = 0;    ///< of held_: no tag that closes a call begins before
-  bool begun_ = false;      ///< the answer is more than one JSON object
+  Body body_;               ///< of the call that held_ begins with
+  bool begun_ = false;      ///< the answer is more than JSON
   bool called_ = false;
 };
 

@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "formats/json_text.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
@@ -141,8 +143,9 @@ ChatTemplate ChatTemplate::family(std::string_view name) {
   fail("unknown chat template '{}'; known: {}", name, fmt::join(chat_families(), ", "));
 }
 
-ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer) {
-  const std::string& own = tokenizer.vocabulary().chat_template;
+ChatTemplate ChatTemplate::of(const Tokenizer& tokenizer, bool tools) {
+  const Vocabulary& v = tokenizer.vocabulary();
+  const std::string& own = tools && !v.tool_template.empty() ? v.tool_template : v.chat_template;
   if (!own.empty()) {
     ChatTemplate made = family("plain");
     Impl impl;
@@ -190,13 +193,28 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
     require(given.is_array() && !given.empty(), "tools: expected a JSON array of functions");
     tools = jinja::from_json(given);
   }
+  jinja::Dict common{{{"messages", list},
+                      {"add_generation_prompt", options.add_generation_prompt},
+                      {"bos_token", options.bos_token},
+                      {"eos_token", options.eos_token},
+                      {"documents", jinja::None{}}}};
+  if (!options.variables.empty()) {
+    size += options.variables.size();
+    const auto given = parse_json_text<Json>(options.variables, "the template's variables");
+    require(given.is_object(), "the template's variables are {}; expected a JSON object",
+            given.type_name());
+    for (const auto& [name, value] : given.items()) {
+      const bool ours = name == "tools" || std::ranges::any_of(common.items, [&](const auto& item) {
+                          return *item.first.string() == name;
+                        });
+      require(!ours, "the template's variable '{}' is set already", printable(name));
+      common.items.emplace_back(name, jinja::from_json(value));
+    }
+  }
   const auto variables = [&](jinja::Value said) {
-    return jinja::Dict{{{"messages", list},
-                        {"add_generation_prompt", options.add_generation_prompt},
-                        {"bos_token", options.bos_token},
-                        {"eos_token", options.eos_token},
-                        {"tools", std::move(said)},
-                        {"documents", jinja::None{}}}};
+    jinja::Dict all = common;
+    all.items.emplace_back("tools", std::move(said));
+    return all;
   };
   const auto render = [&](jinja::Value said) {
     const jinja::Budget budget(
@@ -236,7 +254,13 @@ std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatM
                                bool add_generation_prompt, std::string tools) {
   ChatOptions options = chat_options(tokenizer, add_generation_prompt);
   options.tools = std::move(tools);
-  const std::string text = ChatTemplate::of(tokenizer).format(messages, options);
+  return encode_chat(tokenizer, messages, options);
+}
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                               const ChatOptions& options) {
+  const std::string text =
+      ChatTemplate::of(tokenizer, !options.tools.empty()).format(messages, options);
   return tokenizer.encode(text, {.add_special = false, .parse_special = true});
 }
 

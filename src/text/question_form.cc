@@ -83,7 +83,8 @@ std::size_t template_tokens(const Tokenizer& tokenizer) {
 }
 
 Conversation::Conversation(const Tokenizer& tokenizer, std::string system, std::string tools)
-    : template_(ChatTemplate::of(tokenizer)), options_(chat_options(tokenizer, true)) {
+    : template_(ChatTemplate::of(tokenizer, !tools.empty())),
+      options_(chat_options(tokenizer, true)) {
   options_.tools = std::move(tools);
   if (!system.empty()) messages_.push_back({"system", std::move(system)});
 }

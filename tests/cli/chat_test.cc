@@ -324,6 +324,24 @@ TEST(ChatPipe, AsksAboutAContextAsRunDoes) {
             answer);
 }
 
+// The shipped vocabulary puts a space before words, which a text that goes on keeps.
+TEST(RunShipped, ASavedRawContextKeepsTheFirstSpace) {
+  const TempDir dir;
+  write_text(dir / "context", "line one: The pass key is 48213. Remember it.");
+  const std::string cache = (dir / "cache").string();
+  const auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"run", "-m", kShipped, "-n", "8", "-q", "--question", " The pass key is"});
+    const ProgramResult result = run(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string direct =
+      answer({"--raw", "--context", (dir / "context").string(), "--save-cache", cache});
+  EXPECT_THAT(direct, testing::StartsWith(" "));
+  EXPECT_EQ(answer({"--load-cache", cache}), direct);
+}
+
 TEST(ChatPipe, AMessageThatIsTooLongFailsAtTheEnd) {
   const ProgramResult one = Program(kChat, "Hello\n").wait();
   std::string text;

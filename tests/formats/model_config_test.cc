@@ -240,6 +240,36 @@ TEST(RopeScaling, YarnBlendsBetweenItsBounds) {
   EXPECT_NEAR(yarn_magnitude(4.0), 1.13862943611, 1e-9);
 }
 
+TEST(RopeScaling, YarnBlendsBetweenPartsOfRotationsIfAskedTo) {
+  const std::vector<float> divisors = yarn_divisors(128, 1e6, {4.0, 32768.0, 32, 1, false});
+  const double low = 128 * std::log(32768 / (32 * 2 * std::numbers::pi)) / (2 * std::log(1e6));
+  const double high = 128 * std::log(32768 / (2 * std::numbers::pi)) / (2 * std::log(1e6));
+  for (std::size_t i = 0; i < 64; ++i) {
+    const double t = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    EXPECT_NEAR(1.0 / static_cast<double>(divisors[i]), (1 - t) + t / 4.0, 1e-6) << i;
+  }
+}
+
+// As transformers computes it: the ratio where both keys are there and not 0.
+TEST_F(HfConfigTest, YarnsMscale) {
+  const auto magnitude = [&](const std::string& keys) {
+    return read(R"({"model_type": "mistral", "hidden_size": 64, "intermediate_size": 128,
+        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 1,
+        "vocab_size": 100, "rope_scaling": {"rope_type": "yarn", "factor": 16.0,
+        "original_max_position_embeddings": 64)" +
+                keys + "}}")
+        .rope.magnitude;
+  };
+  const float plain = 0.1f * std::log(16.0f) + 1.0f;
+  EXPECT_FLOAT_EQ(magnitude(""), plain);
+  EXPECT_FLOAT_EQ(magnitude(R"(, "mscale": 1.0, "mscale_all_dim": 1.0)"), 1.0f);
+  EXPECT_FLOAT_EQ(magnitude(R"(, "mscale": 0.5, "mscale_all_dim": 1)"),
+                  (0.05f * std::log(16.0f) + 1.0f) / plain);
+  EXPECT_FLOAT_EQ(magnitude(R"(, "mscale": 0.5)"), plain);
+  EXPECT_FLOAT_EQ(magnitude(R"(, "mscale": 0.5, "mscale_all_dim": 0)"), plain);
+  EXPECT_FLOAT_EQ(magnitude(R"(, "mscale": 1, "mscale_all_dim": 1, "attention_factor": 2)"), 2.0f);
+}
+
 TEST(Alibi, SlopesOfAnyNumberOfHeads) {
   EXPECT_THAT(alibi_slopes(8, 8.0f),
               ElementsAre(0.5f, 0.25f, 0.125f, 0x1p-4f, 0x1p-5f, 0x1p-6f, 0x1p-7f, 0x1p-8f));

@@ -41,6 +41,36 @@ struct Fixture {
   std::optional<Engine> engine;
 };
 
+TEST(Engine, StatesAreWhatTheOutputMakesLogitsOf) {
+  Fixture f("llama");
+  BALLAST_NEED_REFERENCE(f.reference);
+  const std::vector<float> output = to_float(f.model->file().at(Weight::output));
+  const std::size_t vocabulary = f.engine->vocabulary(), width = f.model->config().width;
+  Sequence alone(*f.model, CacheOptions{});
+  const std::vector<float> logits = all_logits(*f.engine, alone, f.tokens());
+  for (std::size_t chunk : {1, 5, 100}) {
+    Sequence sequence(*f.model, CacheOptions{});
+    PrefillOptions options;
+    options.chunk = chunk;
+    std::size_t count = 0;
+    options.all_states = [&](std::size_t first, ConstMatrix states) {
+      ASSERT_EQ(first, count);
+      ASSERT_EQ(states.cols, width);
+      for (std::size_t i = 0; i < states.rows; ++i, ++count) {
+        for (std::size_t t = 0; t < vocabulary; ++t) {
+          double sum = 0;
+          for (std::size_t k = 0; k < width; ++k) {
+            sum += double{states[i][k]} * double{output[t * width + k]};
+          }
+          ASSERT_NEAR(sum, double{logits[count * vocabulary + t]}, 1e-4);
+        }
+      }
+    };
+    (void)f.engine->prefill(sequence, f.tokens(), options);
+    EXPECT_EQ(count, f.tokens().size());
+  }
+}
+
 // Without all_logits the last layer leaves out what no one asks for. What is left is the same.
 TEST(Engine, LeavingOutWhatNobodyAsksForChangesNothing) {
   for (const char* name : {"llama", "gemma2", "neox", "mpt"}) {

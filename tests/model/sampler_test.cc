@@ -90,6 +90,29 @@ TEST(Sampler, PenaltyTouchesEachTokenOfTheWindowOnce) {
   EXPECT_EQ(sampler.sample(negative, std::vector<Token>{0}).token, 1);  // -1 · 1.25
 }
 
+// Logits are 0, 3, 1.5, …, 2.5 at token 4.
+TEST(Sampler, PresenceAndFrequencyCountWhatItHasChosen) {
+  const std::vector<Token> prompt = {1, 1, 1};
+  const auto choices = [&](const SamplingOptions& options) {
+    Sampler sampler(options);
+    std::vector<Token> history = prompt;
+    for (int i = 0; i < 5; ++i) history.push_back(sampler.sample(kLogits, history).token);
+    return std::vector<Token>(history.begin() + 3, history.end());
+  };
+  EXPECT_THAT(choices({}), testing::Each(1));
+  EXPECT_EQ(choices({.presence_penalty = 0.75f}), (std::vector<Token>{1, 4, 1, 1, 1}));
+  EXPECT_EQ(choices({.frequency_penalty = 0.3f}), (std::vector<Token>{1, 1, 4, 1, 4}));
+}
+
+TEST(Sampler, BiasIsAddedToLogits) {
+  Sampler sampler({.logit_bias = {{4, 0.6f}}});
+  const TokenChance choice = sampler.sample(kLogits, {});
+  EXPECT_EQ(choice.token, 4);
+  EXPECT_NEAR(choice.log_probability, 2.5 - log_sum_exp(kLogits), 1e-6);  // the model's own
+  EXPECT_EQ(Sampler({.logit_bias = {{1, -100.0f}}}).sample(kLogits, {}).token, 4);
+  EXPECT_EQ(Sampler({.temperature = 1, .logit_bias = {{2, 100.0f}}}).sample(kLogits, {}).token, 2);
+}
+
 TEST(Sampler, ReportsTheModelsOwnLogProbability) {
   const double total = log_sum_exp(kLogits);
   Sampler sampler({.temperature = 0.1f, .top_k = 1, .repetition_penalty = 1.1f});
@@ -132,6 +155,18 @@ TEST(Sampler, NamesBadOptionsAndLogits) {
   EXPECT_EQ(error_of([] { Sampler({.min_p = 1}); }), "min-p 1: expected 0 or more, below 1");
   EXPECT_EQ(error_of([] { Sampler({.repetition_penalty = 0.5f}); }),
             "repetition penalty 0.5: expected 1 or more");
+  EXPECT_EQ(error_of([] { Sampler({.presence_penalty = NAN}); }),
+            "presence penalty nan: expected a finite number");
+  EXPECT_EQ(error_of([] { Sampler({.frequency_penalty = INFINITY}); }),
+            "frequency penalty inf: expected a finite number");
+  EXPECT_EQ(error_of([] {
+              Sampler({.logit_bias = {{-1, 1}}});
+            }),
+            "logit bias 1 of token -1: expected a finite number");
+  EXPECT_EQ(error_of([] {
+              Sampler({.logit_bias = {{7, 1}}}).sample(kLogits, {});
+            }),
+            "token id 7 among 7 logits");
   EXPECT_EQ(error_of([] {
               Sampler({}).sample(std::vector<float>{0, NAN}, {});
             }),

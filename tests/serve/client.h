@@ -99,7 +99,7 @@ class Raw {
 };
 
 inline std::string post_text(const std::string& path, const std::string& body) {
-  return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", path,
+  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", path,
                      body.size(), body);
 }
 

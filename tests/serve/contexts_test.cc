@@ -181,6 +181,30 @@ TEST_F(ServeContexts, OneIsEvictedWhileOthersLookAtThem) {
   other.join();
 }
 
+TEST_F(ServeContexts, ASystemMessageIsThatOfTheContextOrStandsBeforeTheQuestion) {
+  const TestServer server;
+  const std::string id = read(server, {{"text", document(5)}, {"system", "Be brief."}})["id"];
+  const auto ask = [&](const std::vector<std::string>& system, const std::string& question) {
+    Json body = about(id);
+    body["messages"] = Json::array();
+    for (const std::string& text : system) {
+      body["messages"].push_back({{"role", "system"}, {"content", text}});
+    }
+    body["messages"].push_back({{"role", "user"}, {"content", question}});
+    const Reply reply = server.post("/v1/chat/completions", body);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    Json usage = reply.json()["usage"];
+    return std::pair(text_of(reply), usage["prompt_tokens"]);
+  };
+  EXPECT_EQ(ask({"Be brief."}, "Who?"), ask({}, "Who?"));
+  EXPECT_EQ(ask({"Be long.", "Be brief."}, "Who?"), ask({}, "Be long.\n\nWho?"));
+  Json body = about(id);
+  body["messages"] = {{{"role", "system"}, {"content", "x"}}};
+  EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("messages[0].role"));
+  body["messages"].push_back({{"role", "assistant"}, {"content", "x"}});
+  EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("messages[1].role"));
+}
+
 TEST_F(ServeContexts, FormsAndRefusals) {
   const TestServer server;
   const std::string raw = read(server, {{"text", document(20)}, {"form", "raw"}})["id"];

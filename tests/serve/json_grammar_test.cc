@@ -20,7 +20,7 @@ bool takes(std::string_view text, bool& done) {
 
 TEST(JsonReader, TakesObjects) {
   for (const char* text :
-       {"{}", " { } ", R"({"a":1})", R"({"a":-0.5e+3,"b":[],"c":[1, 2,{}],"d":null})",
+       {"{}", "{ } ", R"({"a":1})", R"({"a":-0.5e+3,"b":[],"c":[1, 2,{}],"d":null})",
         R"({"a\n\u00e9":"\"é€😀\uD7ff","b":true,"c":false})",
         R"({"a":0,"b":10,"c":1E5,"d":[[[]]]})"}) {
     bool done = false;
@@ -58,12 +58,15 @@ TEST(JsonReader, TakesNothingElse) {
                            "{\"a\":\"\xf4\x90",
                            "{}x",
                            "{}{",
+                           " {}",
+                           "\n{",
                            R"({1)"}) {
     bool done = false;
     EXPECT_FALSE(takes(text, done)) << text;
   }
   bool done = false;
-  EXPECT_FALSE(takes("{" + std::string(17, ' '), done));
+  EXPECT_TRUE(takes("{" + std::string(8, ' '), done));
+  EXPECT_FALSE(takes("{" + std::string(9, ' '), done));
 }
 
 /// What is drawn byte by byte from what the reader takes is JSON.

@@ -57,6 +57,32 @@ bool valid(const Ordered& schema, const Ordered& value, const Ordered& root) {
     for (const Ordered& one : schema["anyOf"]) any |= valid(one, value, root);
     if (!any) return false;
   }
+  if (schema.contains("oneOf")) {
+    int fits = 0;
+    for (const Ordered& one : schema["oneOf"]) fits += valid(one, value, root) ? 1 : 0;
+    if (fits != 1) return false;
+  }
+  if (schema.contains("allOf")) {
+    for (const Ordered& one : schema["allOf"]) {
+      if (!valid(one, value, root)) return false;
+    }
+  }
+  if (value.is_string()) {
+    std::size_t length = 0;
+    for (char c : value.get<std::string>()) length += (c & 0xc0) != 0x80 ? 1 : 0;
+    if (length < schema.value("minLength", 0u)) return false;
+    if (schema.contains("maxLength") && length > schema["maxLength"].get<std::size_t>())
+      return false;
+  }
+  if (value.is_number()) {
+    const double x = value.get<double>();
+    if (schema.contains("minimum") && x < schema["minimum"].get<double>()) return false;
+    if (schema.contains("maximum") && x > schema["maximum"].get<double>()) return false;
+    if (schema.contains("exclusiveMinimum") && x <= schema["exclusiveMinimum"].get<double>())
+      return false;
+    if (schema.contains("exclusiveMaximum") && x >= schema["exclusiveMaximum"].get<double>())
+      return false;
+  }
   if (value.is_array()) {
     if (value.size() < schema.value("minItems", 0u)) return false;
     if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<std::size_t>())
@@ -114,11 +140,19 @@ class Draw {
         (schema["type"].is_array() ? pick(schema["type"]) : schema["type"]).get<std::string>();
     if (type == "object") {
       Ordered out = Ordered::object();
-      if (!schema.contains("properties")) return below(2) != 0 ? Ordered{{"k", any(1)}} : out;
+      const Ordered further = schema.value("additionalProperties", Ordered(false));
+      if (!schema.contains("properties") && !further.is_object()) {
+        return below(2) != 0 ? Ordered{{"k", any(1)}} : out;
+      }
       const Ordered needed = schema.value("required", Ordered::array());
       for (const auto& [name, inner] : schema["properties"].items()) {
         const bool must = std::find(needed.begin(), needed.end(), name) != needed.end();
         if (must || below(2) != 0) out[name] = value(inner, root);
+      }
+      for (const char* name : {"nam", "zz", "a"}) {
+        if (further != false && below(2) == 0 && !schema["properties"].contains(name)) {
+          out[name] = value(further, root);
+        }
       }
       return out;
     }
@@ -130,6 +164,21 @@ class Draw {
         out.push_back(schema.contains("items") ? value(schema["items"], root) : any(1));
       }
       return out;
+    }
+    if (schema.contains("minLength")) {
+      std::string text;
+      const std::size_t least = schema["minLength"];
+      const std::size_t length = least + below(schema.value("maxLength", least + 3) - least + 1);
+      for (std::size_t i = 0; i < length; ++i) text += below(2) == 0 ? "é" : "x";
+      return text;
+    }
+    if (schema.contains("minimum")) {
+      const auto low = schema["minimum"].get<double>();
+      const auto high = schema.value("maximum", low + 50);
+      return type == "integer" ? Ordered(static_cast<int>(low) +
+                                         static_cast<int>(below(static_cast<std::size_t>(
+                                             static_cast<int>(high) - static_cast<int>(low) + 1))))
+                               : Ordered(below(2) == 0 ? low : high);
     }
     return scalar(type);
   }
@@ -166,8 +215,40 @@ class Draw {
     }
     Ordered out = {{"type", "object"}, {"properties", properties}};
     if (!required.empty()) out["required"] = required;
-    if (below(2) == 0) out["additionalProperties"] = false;
+    switch (below(6)) {
+      case 0:
+      case 1:
+      case 2:
+        out["additionalProperties"] = false;
+        break;
+      case 3:
+        out["additionalProperties"] = true;
+        break;
+      case 4:
+        out["additionalProperties"] = inner(0);
+        break;
+      default:
+        break;
+    }
     return out;
+  }
+
+  Ordered bounded() {
+    const int low = static_cast<int>(below(400)) - 200;
+    const int high = low + static_cast<int>(below(250));
+    switch (below(4)) {
+      case 0:
+        return {{"type", "integer"}, {"minimum", low}, {"maximum", high}};
+      case 1:
+        return {{"type", "integer"}, {"minimum", low}};
+      case 2:
+        return {{"type", "number"}, {"minimum", low / 8.0}, {"maximum", high / 8.0}};
+      default: {
+        Ordered out = {{"type", "string"}, {"minLength", below(4)}};
+        if (below(2) == 0) out["maxLength"] = out["minLength"].get<std::size_t>() + below(4);
+        return out;
+      }
+    }
   }
 
   Ordered inner(int depth) {
@@ -177,6 +258,8 @@ class Draw {
                                   {Ordered{{"k", 1}}, Ordered{{"k", 12}}, Ordered::object()}};
     static const Ordered types = {"string", "number", "integer", "boolean", "null"};
     switch (below(depth > 0 ? 10 : 5)) {
+      case 3:
+        return bounded();
       case 0:
         return {{"enum", pick(lists)}};
       case 1:
@@ -270,6 +353,148 @@ TEST(JsonSchema, WhatItTakesIsValid) {
     }
   }
   EXPECT_GT(ended, 2000);
+}
+
+/// Texts that the reader takes whole or not, for one schema after the other.
+struct Taken {
+  const char* schema;
+  std::vector<const char*> yes, no;
+};
+void check(const std::vector<Taken>& all) {
+  for (const auto& [schema, yes, no] : all) {
+    const auto grammar = compile_schema(Ordered::parse(schema), "s");
+    const auto takes = [&](const std::string& text) {
+      bool done = false;
+      return taken(*grammar, text, done) == text.size() && done;
+    };
+    for (const char* text : yes) EXPECT_TRUE(takes(text)) << schema << text;
+    for (const char* text : no) EXPECT_FALSE(takes(text)) << schema << text;
+  }
+}
+
+TEST(JsonSchema, Bounds) {
+  check({
+      {R"({"type":"object","properties":{"n":{"type":"integer","minimum":-9007199254740991,
+           "maximum":9007199254740991}},"required":["n"]})",
+       {R"({"n":0})", R"({"n":-9007199254740991})", R"({"n":9007199254740991})"},
+       {R"({"n":9007199254740992})", R"({"n":-9007199254740992})", R"({"n":1.0})",
+        R"({"n":10000000000000000})"}},
+      {R"({"type":"object","properties":{"n":{"type":"integer","exclusiveMinimum":0,
+           "maximum":120}},"required":["n"]})",
+       {R"({"n":1})", R"({"n":120})", R"({"n":99})"},
+       {R"({"n":0})", R"({"n":121})", R"({"n":-1})", R"({"n":00})", R"({"n":1e1})"}},
+      {R"({"type":"object","properties":{"n":{"type":"integer","maximum":-5}},"required":["n"]})",
+       {R"({"n":-5})", R"({"n":-50})"},
+       {R"({"n":-4})", R"({"n":5})", R"({"n":0})"}},
+      {R"({"type":"object","properties":{"n":{"type":"number","minimum":0.1,
+           "exclusiveMaximum":1}},"required":["n"]})",
+       {R"({"n":0.1})", R"({"n":0.999})", R"({"n":0.100000000000001})"},
+       {R"({"n":0})", R"({"n":0.09})", R"({"n":1})", R"({"n":1.0})", R"({"n":0.0999999999})"}},
+      {R"({"type":"object","properties":{"n":{"type":"number","minimum":0}},"required":["n"]})",
+       {R"({"n":0})", R"({"n":12.5})", R"({"n":123456789.25})"},
+       {R"({"n":-1})", R"({"n":1e5})"}},
+      {R"({"type":"object","properties":{"t":{"type":"string","minLength":2,"maxLength":3}},
+           "required":["t"]})",
+       {R"({"t":"ab"})", R"({"t":"éé€"})", R"({"t":"\n\u00e9"})"},
+       {R"({"t":"a"})", R"({"t":"abcd"})", R"({"t":"abc\n"})", R"({"t":""})"}},
+  });
+}
+
+TEST(JsonSchema, Formats) {
+  const auto of = [](const std::string& format) {
+    return R"({"type":"object","properties":{"t":{"type":"string","format":")" + format +
+           R"("}},"required":["t"]})";
+  };
+  const std::string date = of("date"), time = of("time"), both = of("date-time"), uuid = of("uuid");
+  check({
+      {date.c_str(),
+       {R"({"t":"2026-02-28"})", R"({"t":"1999-12-01"})"},
+       {R"({"t":"2026-02-30"})", R"({"t":"2026-13-01"})", R"({"t":"2026-00-01"})",
+        R"({"t":"2026-2-1"})", R"({"t":"2026-02-281"})", R"({"t":"\u0032026-02-28"})"}},
+      {time.c_str(), {R"({"t":"23:59:59Z"})"}, {R"({"t":"24:00:00Z"})", R"({"t":"23:60:00Z"})"}},
+      {both.c_str(), {R"({"t":"2026-02-28T09:30:00Z"})"}, {R"({"t":"2026-02-28 09:30:00Z"})"}},
+      {uuid.c_str(),
+       {R"({"t":"123e4567-e89b-42d3-a456-426614174000"})"},
+       {R"({"t":"123e4567e89b42d3a456426614174000"})"}},
+  });
+}
+
+TEST(JsonSchema, FurtherProperties) {
+  check({
+      {R"({"type":"object","properties":{"name":{"type":"null"}},"additionalProperties":true})",
+       {R"({})", R"({"name":null})", R"({"name":null,"nam":[1],"b":{}})", R"({"names":1})",
+        R"({"n":1})"},
+       {R"({"name":1})", R"({"a":1,"name":null})", R"({"na\u006de":1})"}},
+      {R"({"type":"object","additionalProperties":{"type":"integer"}})",
+       {R"({})", R"({"a":1,"b":2})"},
+       {R"({"a":"1"})", R"({"a":1,})"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+           "required":["b"],"additionalProperties":{"type":"boolean"}})",
+       {R"({"b":null})", R"({"a":null,"b":null,"c":true})"},
+       {R"({"c":true,"b":null})", R"({"a":null,"c":true})"}},
+  });
+}
+
+TEST(JsonSchema, Recursion) {
+  check({
+      {R"({"$defs":{"n":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/n"},
+           {"type":"null"}]}},"required":["next"],"additionalProperties":false}},
+           "$ref":"#/$defs/n"})",
+       {R"({"next":null})", R"({"next":{"next":{"next":null}}})"},
+       {R"({"next":1})", R"({"next":{}})", R"({})"}},
+      {R"({"type":"object","properties":{"name":{"type":"null"},"children":{"type":"array",
+           "items":{"$ref":"#"}}},"required":["name","children"]})",
+       {R"({"name":null,"children":[]})",
+        R"({"name":null,"children":[{"name":null,"children":[]},{"name":null,"children":[]}]})"},
+       {R"({"name":null,"children":[{}]})"}},
+      {R"({"type":"object","properties":{"a":{"type":"object","properties":{"x":{"type":"null"}},
+           "required":["x"]},"b":{"$ref":"#/properties/a"}},"required":["b"]})",
+       {R"({"b":{"x":null}})"},
+       {R"({"b":{}})"}},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":{"b":{"$ref":"#/$defs/b"}}},
+           "b":{"type":"array","items":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}}}})",
+       {R"({})", R"({"b":[[],{},{"b":[[{}]]}]})"},
+       {R"({"b":[1]})", R"({"b":{}})"}},
+  });
+}
+
+TEST(JsonSchema, ARecursiveTextEndsAtTheDeepestLevel) {
+  const auto grammar = compile_schema(
+      Ordered::parse(R"({"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":
+          {"more":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}},"required":["n"]},
+           "last":{"type":"null"}}}}})"),
+      "s");
+  JsonReader reader(grammar);
+  std::string text;
+  while (true) {
+    const std::string deeper = R"({"more":{"n":)";
+    JsonReader next = reader;
+    if (!std::ranges::all_of(deeper, [&](char c) { return next.push(c); })) break;
+    reader = next;
+    text += deeper;
+  }
+  EXPECT_EQ(std::ranges::count(text, '{'), 62);
+  text += R"({"last":null})" + std::string(62, '}');
+  bool done = false;
+  EXPECT_EQ(taken(*grammar, text, done), text.size());
+  EXPECT_TRUE(done);
+}
+
+TEST(JsonSchema, OneOfWhatIsToldApart) {
+  check({
+      {R"({"type":"object","properties":{"v":{"oneOf":[{"type":"string"},{"type":"null"},
+           {"type":"integer"}]}},"required":["v"]})",
+       {R"({"v":"x"})", R"({"v":null})", R"({"v":1})"},
+       {R"({"v":1.5})"}},
+      {R"({"oneOf":[{"type":"object","properties":{"t":{"const":"a"},"x":{"type":"null"}},
+           "required":["t"]},{"type":"object","properties":{"t":{"const":"b"}},"required":["t"]}],
+           "discriminator":{"propertyName":"t"}})",
+       {R"({"t":"a","x":null})", R"({"t":"b"})"},
+       {R"({"t":"c"})", R"({"t":"b","x":null})"}},
+      {R"({"allOf":[{"type":"object","properties":{"a":{"type":"null"}}}]})",
+       {R"({"a":null})"},
+       {R"({"a":1})"}},
+  });
 }
 
 TEST(JsonSchema, PropertiesStandInTheirOrder) {
@@ -387,10 +612,12 @@ TEST(JsonSchema, AnswersOfTheServerAreValid) {
 }
 
 TEST(JsonSchema, RefusesByName) {
-  Ordered chain = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/69"}}}}}};
+  Ordered chain = {
+      {"type", "object"}, {"required", {"a"}}, {"properties", {{"a", {{"$ref", "#/$defs/69"}}}}}};
   chain["$defs"]["0"] = {{"type", "object"}};
   for (int i = 1; i < 70; ++i) {
     chain["$defs"][std::to_string(i)] = {{"type", "array"},
+                                         {"minItems", 1},
                                          {"items", {{"$ref", fmt::format("#/$defs/{}", i - 1)}}}};
   }
   Ordered wide = {{"type", "object"}};
@@ -402,12 +629,24 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
       {R"({"type":"object","properties":{"a":{"type":"string","pattern":"x"}}})",
        "s.properties.a.pattern"},
-      {R"({"type":"object","properties":{"a":{"type":"string","format":"date"}}})",
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"email"}}})",
        "s.properties.a.format"},
-      {R"({"type":"object","properties":{"a":{"type":"number","minimum":1}}})",
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":3}}})",
+       "s.properties.a.minLength"},
+      {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
        "s.properties.a.minimum"},
-      {R"({"type":"object","oneOf":[]})", "s.oneOf"},
-      {R"({"type":"object","additionalProperties":{"type":"string"}})", "s.additionalProperties"},
+      {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
+       "s.properties.a"},
+      {R"({"type":"object","properties":{"a":{"type":"integer","multipleOf":2}}})",
+       "s.properties.a.multipleOf"},
+      {R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":1}}})",
+       "s.properties.a.minLength"},
+      {R"({"oneOf":[]})", "s.oneOf"},
+      {R"({"oneOf":[{"type":"object"},{"type":"object","properties":{"a":{"const":1}}}]})",
+       "s.oneOf"},
+      {R"({"allOf":[{"type":"object"},{"type":"object"}]})", "s.allOf"},
+      {R"({"type":"object","additionalProperties":3})", "s.additionalProperties"},
+      {R"({"type":"object","additionalProperties":{"type":"x"}})", "s.additionalProperties.type"},
       {R"({"type":"object","properties":3})", "s.properties"},
       {R"({"type":"object","required":["a"]})", "s.required"},
       {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
@@ -422,12 +661,16 @@ TEST(JsonSchema, RefusesByName) {
        "s.properties.a.minItems"},
       {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
        "s.properties.a.uniqueItems"},
-      {R"({"type":"object","properties":{"a":{"$ref":"#"}}})", "s.properties.a.$ref"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#/properties/b"}}})", "s.properties.a.$ref"},
+      {R"({"type":"object","properties":{"a":{"$ref":"other.json"}}})", "s.properties.a.$ref"},
+      {R"({"$ref":"#"})", "s"},
       {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}})",
+       "s"},
       {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
-           {"b":{"$ref":"#/$defs/a"}}}}})",
-       "s.$defs.a.properties.b.$ref"},
-      {chain.dump(), "s.$defs.64"},
+           {"b":{"$ref":"#/$defs/a"}},"required":["b"]}}})",
+       "s"},
+      {chain.dump(), "s"},
       {wide.dump(), "s.properties"},
   };
   for (const auto& [text, place] : all) {

@@ -226,8 +226,8 @@ TEST(LongServeLoad, MalformedRequestsGetA4xx) { malformed(10000); }
 TEST(ServeLoad, SeveralRequestsOnOneConnection) {
   const TestServer server;
   const Raw raw(server.port());
-  const std::string one = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
-  raw.write(one + one + one + "GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string one = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  raw.write(one + one + one + "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string all = raw.read();
   std::size_t answers = 0;
   for (std::size_t at = 0; (at = all.find("HTTP/1.1 200", at)) != std::string::npos; ++at)
@@ -269,16 +269,36 @@ class ServeProgram {
   ~ServeProgram() { kill(); }
   int port() const { return port_; }
   void kill() {
-    if (!program_) return;
-    program_->signal(SIGKILL);
-    program_->wait();
+    if (program_) end(SIGKILL);
+  }
+  /// Its exit code.
+  int end(int signal) {
+    program_->signal(signal);
+    const int code = program_->wait().exit_code;
     program_.reset();
+    return code;
   }
 
  private:
   std::optional<Program> program_;
   int port_ = 0;
 };
+
+TEST(ServeLoad, ASignalEndsStreamsAsSuch) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const TempDir dir;
+    ServeProgram server(dir / "contexts");
+    Json endless = {
+        {"prompt", "The sky"}, {"ignore_eos", true}, {"max_tokens", 100000}, {"stream", true}};
+    const Raw stream(server.port());
+    stream.write(post_text("/v1/completions", endless.dump()));
+    ASSERT_THAT(stream.read("data: "), HasSubstr("data: "));
+    EXPECT_EQ(server.end(signal), 0);
+    const std::string rest = stream.read();
+    EXPECT_THAT(rest, HasSubstr("shutting_down"));
+    EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
+  }
+}
 
 TEST(ServeLoad, KilledWhileItReadsAContext) {
   const TempDir dir;

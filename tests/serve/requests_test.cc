@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <set>
 
 #include "report/json.h"
 #include "serve/api_error.h"
@@ -26,13 +27,16 @@ class ServeTools : public testing::Test {
         "{% if tools %}{{ tools[0].function.name }} {% endif %}"
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
         "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments.city }})"
-        "{% endfor %}{{ m.tool_call_id }}{% endfor %}";
+        "{% endfor %}{{ m.tool_call_id }}{% if m.reasoning_content %}({{ m.reasoning_content }})"
+        "{% endif %}{{ m.name }}{% endfor %}{% if reasoning_effort %} {{ reasoning_effort }}"
+        "{% endif %}{% if enable_thinking is defined %} {{ enable_thinking }}{% endif %}"
+        "{% if open %}<think>\n{% endif %}";
     return out;
   }
-  std::string prompt(const std::string& body) {
-    const TextRequest request = parse_chat(Ordered::parse(body), limits_, tokenizer_, contexts_);
-    return tokenizer_.decode(request.job.prompt);
+  TextRequest parsed(const std::string& body) {
+    return parse_chat(Ordered::parse(body), limits_, tokenizer_, contexts_);
   }
+  std::string prompt(const std::string& body) { return tokenizer_.decode(parsed(body).job.prompt); }
   std::string param_of(const std::string& body) {
     try {
       return "none; " + prompt(body);
@@ -81,12 +85,98 @@ TEST_F(ServeTools, AreRefusedByName) {
   EXPECT_EQ(param_of(ask + R"("tools":[{"type":"web_search"}]})"), "tools[0].type");
   EXPECT_EQ(param_of(ask + R"("tools":[{"type":"function","function":{}}]})"),
             "tools[0].function.name");
-  EXPECT_EQ(param_of(ask + kTools + R"(,"tool_choice":"required"})"), "tool_choice");
+  EXPECT_EQ(param_of(ask + R"("tool_choice":"required"})"), "tool_choice");
+  const std::string named = R"(,"tool_choice":{"type":"function","function":)";
+  EXPECT_EQ(param_of(ask + kTools + named + R"({"name":"time"}}})"), "tool_choice");
+  EXPECT_EQ(param_of(ask + kTools + named + "{}}}"), "tool_choice.function.name");
+  EXPECT_EQ(param_of(ask + kTools + R"(,"tool_choice":{"type":"allowed_tools"}})"), "tool_choice");
+  EXPECT_EQ(param_of(ask + R"("tool_choice":"required","tools":[{"type":"function","function":
+      {"name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"x"}}}}}]})"),
+            "tools[0].function.parameters.properties.a.pattern");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant"}]})"), "messages[0].content");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})"),
             "messages[0].tool_calls[0].function");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})"),
             "messages[0].tool_calls");
+}
+
+TEST_F(ServeTools, ThoughtsNamesAndSwitchesReachTheTemplate) {
+  const std::string ask = R"({"messages":[{"role":"user","content":"x"})";
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    EXPECT_THAT(prompt(ask + R"(,{"role":"assistant","content":"y",")" + name + R"(":"why"}]})"),
+                HasSubstr("<assistant>y(why)"));
+  }
+  EXPECT_THAT(prompt(R"({"messages":[{"role":"user","content":"x","name":"ann"}]})"),
+              HasSubstr("<user>xann"));
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {R"("chat_template_kwargs":{"enable_thinking":false})", "<user>x False"},
+      {R"("enable_thinking":true)", "<user>x True"},
+      {R"("thinking":{"type":"disabled"})", "<user>x False"},
+      {R"("thinking":{"type":"enabled"})", "<user>x True"},
+      {R"("reasoning_effort":"low")", "<user>x low"},
+      {R"("reasoning_effort":"none")", "<user>x none False"},
+      {R"("reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true})",
+       "<user>x none True"},
+  };
+  for (const auto& [field, text] : all) {
+    EXPECT_THAT(prompt(ask + "]," + field + "}"), testing::EndsWith(text)) << field;
+  }
+}
+
+TEST_F(ServeTools, AnOpenThoughtIsKnownAndEndsBeforeJson) {
+  const std::string ask =
+      R"({"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"open":1})";
+  EXPECT_TRUE(parsed(ask + "}").thoughts_open);
+  EXPECT_TRUE(parsed(ask + "}").split_thoughts);
+  EXPECT_FALSE(parsed(ask + R"(,"reasoning_format":"none"})").split_thoughts);
+  const TextRequest json = parsed(ask + R"(,"response_format":{"type":"json_object"}})");
+  EXPECT_FALSE(json.thoughts_open || json.split_thoughts);
+  EXPECT_THAT(tokenizer_.decode(json.job.prompt), testing::EndsWith("<think>\n</think>\n\n"));
+  EXPECT_FALSE(parsed(R"({"messages":[{"role":"user","content":"<think> x"}]})").thoughts_open);
+}
+
+TEST_F(ServeTools, OneMustBeCalledWhereTheRequestSaysSo) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"weather",
+      "parameters":{"type":"object","properties":{"city":{"enum":["Oslo","Rome"]}},
+      "required":["city"]}}},{"type":"function","function":{"name":"now"}}],"max_tokens":200,)"
+                            R"("temperature":1.5,"seed":)";
+  const TestServer server(TestServer::mini(), {}, tokenizer_);
+  const std::string ask = R"({"messages":[{"role":"user","content":"How is it?"}],)" + tools;
+  std::set<std::string> called;
+  for (int seed = 0; seed < 8; ++seed) {
+    const std::string named = R"({"type":"function","function":{"name":"weather"}})";
+    for (const std::string& choice : {std::string("\"required\""), named}) {
+      const Reply reply = send(server.port(), "POST", "/v1/chat/completions",
+                               ask + fmt::format(R"({},"tool_choice":{}}})", seed, choice));
+      ASSERT_EQ(reply.status, 200) << reply.body;
+      const Json answer = reply.json()["choices"][0];
+      if (answer["finish_reason"] == "length") continue;
+      ASSERT_EQ(answer["finish_reason"], "tool_calls") << reply.body;
+      ASSERT_EQ(answer["message"]["tool_calls"].size(), 1u);
+      const Json call = answer["message"]["tool_calls"][0]["function"];
+      const Json arguments = Json::parse(call["arguments"].get<std::string>());
+      EXPECT_TRUE(choice != named || call["name"] == "weather");
+      EXPECT_TRUE(call["name"] != "weather" || arguments["city"].is_string());
+      EXPECT_TRUE(arguments.is_object());
+      called.insert(call["name"]);
+    }
+  }
+  EXPECT_EQ(called.count("weather"), 1u);
+}
+
+TEST_F(ServeTools, ACallThatMustBeStandsInItsTag) {
+  Vocabulary tagged = vocabulary();
+  tagged.pieces.push_back("<tool_call>");
+  tagged.types.push_back(TokenType::user_defined);
+  if (!tagged.scores.empty()) tagged.scores.push_back(0);
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"required",)" + kTools + "}";
+  EXPECT_THAT(prompt(body), testing::EndsWith("<user>x"));
+  tagged.kind = Vocabulary::Kind::sentencepiece;
+  const Tokenizer tokenizer(tagged);
+  const TextRequest request = parse_chat(Ordered::parse(body), limits_, tokenizer, contexts_);
+  EXPECT_THAT(tokenizer.decode(request.job.prompt), testing::EndsWith("<user>x<tool_call>\n"));
+  EXPECT_LT(request.job.compress_at, request.job.prompt.size());
 }
 
 TEST(ServeRequests, LongNamesAreShortened) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ballast/engine/chat.h"
+#include "ballast/engine/sampler.h"
 #include "serve/asking.h"
 
 namespace ballast::test {
@@ -149,6 +150,153 @@ TEST(Serve, LogProbabilities) {
   EXPECT_EQ(chances["token_logprobs"].size(), chances["tokens"].size());
 }
 
+TEST(Serve, TextOffsetsCountCharactersAndPartsOfCharactersAreNamed) {
+  const TestServer server;
+  std::vector<Token> bytes;
+  for (const char* piece : {"<0xC3>", "<0xA9>", "<0xF0>"}) {
+    bytes.push_back(server.tokenizer().find(piece));
+    ASSERT_NE(bytes.back(), kNoToken);
+  }
+  Json body = {{"prompt", bytes}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 20}};
+  const Json choice = server.post("/v1/completions", body).json()["choices"][0];
+  const Json& chances = choice["logprobs"];
+  EXPECT_EQ(chances["tokens"], Json({"bytes:\\xc3", "bytes:\\xa9", "bytes:\\xf0"}));
+  EXPECT_EQ(chances["text_offset"], Json({0, 0, 1}));
+  // Tokens of one text count once, the likeliest.
+  EXPECT_GE(chances["top_logprobs"][1].size(), 18u);
+}
+
+/// Log-probabilities of tokens after the first, as `perplexity` computes them.
+std::vector<double> scored(const std::vector<Token>& tokens) {
+  Engine engine(TestServer::mini());
+  CacheOptions cache;
+  cache.key_type = cache.value_type = StorageType::bf16;
+  Sequence sequence(TestServer::mini(), cache);
+  std::vector<double> out;
+  PrefillOptions options;
+  options.all_logits = [&](std::size_t first, ConstMatrix logits) {
+    for (std::size_t i = 0; i < logits.rows; ++i) {
+      if (first + i + 1 == tokens.size()) break;
+      out.push_back(-token_loss(logits[i], tokens[first + i + 1]));
+    }
+  };
+  (void)engine.prefill(sequence, tokens, options);
+  return out;
+}
+
+TEST(Serve, EchoWithLogProbabilitiesOfThePrompt) {
+  const TestServer server;
+  const std::string text = document(30);  // more than a chunk
+  const std::vector<Token> tokens = server.tokenizer().encode(text);
+  ASSERT_GT(tokens.size(), 256u);
+  const std::vector<double> expected = scored(tokens);
+  for (const int most : {0, 1}) {
+    for (const bool stream : {false, true}) {
+      Json body = {{"prompt", tokens}, {"max_tokens", most}, {"echo", true},    {"logprobs", 1},
+                   {"temperature", 0}, {"seed", 1234},       {"stream", stream}};
+      if (most == 1) body["prompt"] = text;
+      for (int round = 0; round < 2; ++round) {  // the beginning that is kept changes nothing
+        const Reply reply = server.post("/v1/completions", body);
+        ASSERT_EQ(reply.status, 200) << reply.body;
+        const Json first = stream ? Json::parse(events_of(reply.body).at(0)) : reply.json();
+        const Json choice = first["choices"][0];
+        const Json& chances = choice["logprobs"];
+        EXPECT_THAT(choice["text"].get<std::string>(), testing::StartsWith(text));
+        ASSERT_GE(chances["token_logprobs"].size(), tokens.size());
+        EXPECT_TRUE(chances["token_logprobs"][0].is_null());
+        EXPECT_TRUE(chances["top_logprobs"][0].is_null());
+        for (std::size_t i = 1; i < tokens.size(); ++i) {
+          ASSERT_NEAR(chances["token_logprobs"][i].get<double>(), expected[i - 1], 1e-4) << i;
+          ASSERT_EQ(chances["top_logprobs"][i].size(), 1u);
+        }
+        if (stream) continue;
+        EXPECT_EQ(chances["tokens"].size(), tokens.size() + static_cast<std::size_t>(most));
+        EXPECT_EQ(choice["finish_reason"], "length");
+        EXPECT_EQ(first["usage"]["completion_tokens"], most);
+        Json plain = body;
+        plain["echo"] = false;
+        const Json made = server.post("/v1/completions", plain).json()["choices"][0];
+        EXPECT_EQ(choice["text"], text + made["text"].get<std::string>());
+        if (most == 1) {
+          EXPECT_EQ(chances["token_logprobs"].back(), made["logprobs"]["token_logprobs"][0]);
+        }
+      }
+    }
+  }
+}
+
+TEST(Serve, SeveralPromptsAtOnce) {
+  const TestServer server;
+  Json body = completion();
+  body["prompt"] = {"The sky", "line one: The pass key is 48213."};
+  body["n"] = 2;
+  body["temperature"] = 1;
+  body["seed"] = 3;
+  const Json all = server.post("/v1/completions", body).json();
+  ASSERT_EQ(all["choices"].size(), 4u);
+  std::size_t read = 0;
+  for (std::size_t p = 0; p < 2; ++p) {
+    Json one = body;
+    one["prompt"] = body["prompt"][p];
+    const Json alone = server.post("/v1/completions", one).json();
+    read += alone["usage"]["prompt_tokens"].get<std::size_t>();
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(all["choices"][2 * p + i]["text"], alone["choices"][i]["text"]);
+      EXPECT_EQ(all["choices"][2 * p + i]["index"], 2 * p + i);
+    }
+  }
+  EXPECT_EQ(all["usage"]["prompt_tokens"], read);
+
+  body["stream"] = true;
+  std::vector<std::string> texts(4);
+  std::size_t ends = 0;
+  for (const std::string& event : events_of(server.post("/v1/completions", body).body)) {
+    if (event == "[DONE]") continue;
+    const Json choice = Json::parse(event)["choices"][0];
+    texts.at(choice["index"]) += choice["text"];
+    ends += choice["finish_reason"].is_null() ? 0 : 1;
+  }
+  EXPECT_EQ(ends, 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(texts[i], all["choices"][i]["text"]) << i;
+
+  body["prompt"] = {{5, 6, 7}, {8, 9}};
+  body["stream"] = false;
+  EXPECT_EQ(server.post("/v1/completions", body).json()["usage"]["prompt_tokens"], 5);
+  body["prompt"] = std::vector<std::string>(129, "x");
+  EXPECT_EQ(server.post("/v1/completions", body).code(), "invalid_value");
+}
+
+TEST(Serve, RequestsAsClientsSendThem) {
+  const TestServer server;
+  const std::string ask = R"({"messages":[{"role":"user","content":"x"}],"max_tokens":3,)";
+  for (const std::string& body : std::vector<std::string>{
+           ask + R"("model":"gpt-9"})",
+           ask + R"("seed":-1,"top_p":0,"top_k":-1,"user":"u","store":false})",
+           ask + R"("seed":-9223372036854775808,"presence_penalty":-2,"frequency_penalty":1.5})",
+           ask + R"("logit_bias":{"42":-100,"7":100},"chat_template_kwargs":{"a":[1]}})",
+           ask + R"("reasoning_effort":"low","thinking":{"type":"disabled"}})",
+           ask + R"("min_tokens":0,"mirostat":0,"add_generation_prompt":true,"prediction":{}})",
+           ask + R"("parallel_tool_calls":true,"tool_choice":"auto","response_format":null})",
+           std::string(R"({"messages":[{"role":"user","name":"ann","content":"a"},
+               {"role":"assistant","content":null},{"role":"user","content":"b"}],"max_tokens":3})"),
+           std::string(R"({"messages":[{"role":"user","content":"2+2?"},{"role":"assistant",
+               "content":"4","reasoning_content":"two","refusal":null},
+               {"role":"user","content":[{"type":"text","text":"hi",
+               "cache_control":{"type":"ephemeral"}},{"type":"input_text","text":"!"}]}],
+               "max_tokens":3})"),
+       }) {
+    const Reply reply = send(server.port(), "POST", "/v1/chat/completions", body);
+    EXPECT_EQ(reply.status, 200) << body << reply.body;
+  }
+  Json biased = chat();
+  biased["logit_bias"] = {{"300", 100}};
+  biased["max_tokens"] = 2;
+  const Token token = 300;
+  const std::string piece =
+      server.tokenizer().decode({&token, 1}, {.special = true, .text_start = false});
+  EXPECT_THAT(text_of(server.post("/v1/chat/completions", biased)), HasSubstr(piece));
+}
+
 TEST(Serve, RefusesByName) {
   const TestServer server;
   const std::string ask = R"("messages":[{"role":"user","content":"x"}])";
@@ -169,17 +317,25 @@ TEST(Serve, RefusesByName) {
        "unsupported_parameter", "messages[0].content[0].type"},
       {talk, "{" + ask + R"(,"temperature":3})", 400, "invalid_value", "temperature"},
       {talk, "{" + ask + R"(,"temperature":"hot"})", 400, "invalid_value", "temperature"},
-      {talk, "{" + ask + R"(,"top_p":0})", 400, "invalid_value", "top_p"},
       {talk, "{" + ask + R"(,"n":0})", 400, "invalid_value", "n"},
       {talk, "{" + ask + R"(,"n":1000})", 400, "invalid_value", "n"},
       {talk, "{" + ask + R"(,"max_tokens":-1})", 400, "invalid_value", "max_tokens"},
       {talk, "{" + ask + R"(,"stop":[1]})", 400, "invalid_value", "stop"},
-      {talk, "{" + ask + R"(,"logit_bias":{"1":5}})", 400, "unsupported_parameter", "logit_bias"},
+      {talk, "{" + ask + R"(,"logit_bias":{"1":500}})", 400, "invalid_value", "logit_bias"},
+      {talk, "{" + ask + R"(,"logit_bias":{"x":5}})", 400, "invalid_value", "logit_bias"},
+      {talk, "{" + ask + R"(,"logit_bias":{"99999999":5}})", 400, "invalid_value", "logit_bias"},
+      {talk, "{" + ask + R"(,"seed":1.5})", 400, "invalid_value", "seed"},
+      {talk, "{" + ask + R"(,"max_tokens":0})", 400, "invalid_value", "max_tokens"},
+      {talk, "{" + ask + R"(,"chat_template_kwargs":{"messages":1}})", 400, "invalid_value",
+       "chat_template_kwargs.messages"},
+      {talk, "{" + ask + R"(,"thinking":{"type":"deep"}})", 400, "invalid_value", "thinking.type"},
+      {talk, "{" + ask + R"(,"reasoning_format":"x"})", 400, "invalid_value", "reasoning_format"},
+      {talk, "{" + ask + R"(,"mirostat":2})", 400, "unsupported_parameter", "mirostat"},
       {talk, "{" + ask + R"(,"tools":[{}]})", 400, "invalid_value", "tools[0].type"},
       {talk, "{" + ask + R"(,"tools":[{"type":"function","function":{"name":"f"}}]})", 400,
        "unsupported_parameter", "tools"},  // which the template of this model leaves out
-      {talk, "{" + ask + R"(,"tool_choice":"required"})", 400, "unsupported_parameter",
-       "tool_choice"},
+      {talk, "{" + ask + R"(,"tool_choice":"required"})", 400, "invalid_value", "tool_choice"},
+      {talk, "{" + ask + R"(,"tool_choice":"each"})", 400, "unsupported_parameter", "tool_choice"},
       {talk, "{" + ask + R"(,"response_format":{"type":"xml"}})", 400, "unsupported_parameter",
        "response_format.type"},
       {talk, "{" + ask + R"(,"response_format":{"type":"json_schema"}})", 400, "invalid_value",
@@ -188,18 +344,18 @@ TEST(Serve, RefusesByName) {
        "{" + ask +
            R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object","x":1}}}})",
        400, "unknown_parameter", "response_format.json_schema.schema.x"},
-      {talk, "{" + ask + R"(,"frequency_penalty":1})", 400, "unsupported_parameter",
-       "frequency_penalty"},
+      {talk, "{" + ask + R"(,"frequency_penalty":3})", 400, "invalid_value", "frequency_penalty"},
       {talk, "{" + ask + R"(,"temprature":1})", 400, "unknown_parameter", "temprature"},
-      {talk, "{" + ask + R"(,"model":"gpt-9"})", 404, "model_not_found", "model"},
       {talk, "{" + ask + R"(,"context":"ctx_none"})", 404, "context_not_found", "context"},
       {talk, "{" + ask + R"(,"cache":{"method":"nonesuch"}})", 400, "invalid_value",
        "cache.method"},
       {talk, "{" + ask + R"(,"cache":{"bytes":0}})", 400, "invalid_value", "cache.bytes"},
       {talk, "{" + ask + R"(,"cache":{"size":1}})", 400, "unknown_parameter", "cache.size"},
-      {"/v1/completions", R"({"prompt":["a","b"]})", 400, "invalid_value", "prompt"},
       {"/v1/completions", R"({"prompt":[99999999]})", 400, "invalid_value", "prompt"},
-      {"/v1/completions", R"({"prompt":"x","echo":true})", 400, "unsupported_parameter", "echo"},
+      {"/v1/completions", R"({"prompt":[["a"]]})", 400, "invalid_value", "prompt"},
+      {"/v1/completions", R"({"prompt":["a",[]]})", 400, "invalid_value", "prompt"},
+      {"/v1/completions", R"({"prompt":[]})", 400, "invalid_value", "prompt"},
+      {"/v1/completions", R"({"prompt":"x","suffix":"y"})", 400, "unsupported_parameter", "suffix"},
       {"/v1/contexts", R"({"text":""})", 400, "invalid_value", "text"},
       {"/v1/nothing", "{}", 404, "unknown_url", ""},
       {"/detokenize", R"({"tokens":[-1]})", 400, "invalid_value", "tokens"},
@@ -248,6 +404,52 @@ TEST(Serve, KeysAndOrigins) {
   const Reply bad = server.get("/health", {{"Origin", "https://bad.example"}});
   EXPECT_EQ(bad.status, 403);
   EXPECT_EQ(bad.headers.count("Access-Control-Allow-Origin"), 0u);
+}
+
+// A page whose name its owner makes mean 127.0.0.1 is of the server's origin to a browser.
+TEST(Serve, NamesOfOtherHostsAreRefused) {
+  const TestServer server;
+  const auto status = [](const TestServer& of, const std::string& host) {
+    return of.get("/v1/models", {{"Host", host}}).status;
+  };
+  for (const char* host : {"localhost", "LocalHost:8080", "x.localhost:1", "127.0.0.1", "[::1]:80",
+                           "192.168.0.7:8080", "localhost."}) {
+    EXPECT_EQ(status(server, host), 200) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:8080", "127.0.0.1.evil.example",
+                           "localhost.evil.example", "evillocalhost", "[evil.example]"}) {
+    EXPECT_EQ(status(server, host), 403) << host;
+  }
+  EXPECT_EQ(server.get("/", {{"Host", "evil.example"}}).code(), "host_not_allowed");
+  serve::ServerOptions options;
+  options.origins = {"https://good.example"};
+  EXPECT_EQ(status(TestServer(options), "good.example"), 200);
+  options.origins = {};
+  options.keys = {"secret"};
+  EXPECT_EQ(status(TestServer(options), "evil.example"), 401);  // the page does not have the key
+  options.keys = {"secret", " "};
+  EXPECT_THAT(error_of([&] { TestServer server(options); }), HasSubstr("a key is empty"));
+}
+
+TEST(Serve, AnswersUnderWayEndAsSuchWhenItStops) {
+  auto server = std::make_unique<TestServer>();
+  Json endless = completion();
+  endless["ignore_eos"] = true;
+  endless["max_tokens"] = 100000;
+  const Raw whole(server->port());
+  whole.write(post_text("/v1/completions", endless.dump()));
+  endless["stream"] = true;
+  const Raw stream(server->port());
+  stream.write(post_text("/v1/completions", endless.dump()));
+  ASSERT_THAT(stream.read("data: "), HasSubstr("data: "));
+  while (server->metric("streams") < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  server.reset();
+  const std::string rest = stream.read();
+  EXPECT_THAT(rest, HasSubstr("\"code\":\"shutting_down\""));
+  EXPECT_THAT(rest, HasSubstr("data: [DONE]\n\n"));
+  const std::string refused = whole.read();
+  EXPECT_THAT(refused, testing::StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(refused, HasSubstr("shutting_down"));
 }
 
 TEST(Serve, ModelsPropsTokens) {

@@ -21,13 +21,18 @@ const std::string kOslo = R"({"name": "weather", "arguments": {"city": "Oslo"}})
 const std::string kRome = R"({"name": "weather", "parameters": {"city": "Rome"}})";
 std::string tagged(const std::string& json) { return "<tool_call>\n" + json + "\n</tool_call>"; }
 
+std::vector<serve::Function> functions() {
+  return {{"time"}, {"weather", Ordered::parse(R"({"properties":{"city":{"type":"string"},
+              "days":{"type":"integer"},"now":{"type":["boolean","null"]}}})")}};
+}
+
 struct Said {
   std::string text;
   std::vector<std::string> calls;
 };
 /// What comes of a text in pieces of so many characters.
 Said read(const std::string& all, std::size_t size) {
-  serve::ToolCallReader reader({"time", "weather"});
+  serve::ToolCallReader reader(functions());
   std::vector<ToolCall> calls;
   Said out;
   for (std::size_t at = 0; at < all.size(); at += size) {
@@ -39,7 +44,7 @@ Said read(const std::string& all, std::size_t size) {
 }
 
 TEST(ToolCalls, HaveTwoForms) {
-  const std::string oslo = R"(weather{"city":"Oslo"})", rome = R"(weather{"city":"Rome"})";
+  const std::string oslo = R"(weather{"city": "Oslo"})", rome = R"(weather{"city": "Rome"})";
   for (std::size_t size : {1, 2, 7, 1000}) {
     for (const std::string& json : {kOslo, "\n " + kOslo + "\n"}) {
       EXPECT_THAT(read(json, size).calls, ElementsAre(oslo)) << size;
@@ -54,7 +59,86 @@ TEST(ToolCalls, HaveTwoForms) {
     EXPECT_THAT(read("<tool_call>" + kOslo, size).calls, ElementsAre(oslo));  // not closed
   }
   EXPECT_THAT(read(R"({"name": "time"})", 1).calls, ElementsAre("time{}"));
-  EXPECT_THAT(read(R"({"name": "time", "arguments": "{}"})", 1).calls, ElementsAre("time{}"));
+  for (const char* none : {"\"{}\"", "\"\"", "\" \"", "null", "{}"}) {
+    const std::string call = fmt::format(R"({{"name": "time", "arguments": {}}})", none);
+    EXPECT_THAT(read(call, 1).calls, ElementsAre("time{}")) << none;
+    EXPECT_THAT(read(tagged(call), 1).calls, ElementsAre("time{}")) << none;
+  }
+}
+
+TEST(ToolCalls, ArgumentsAreThoseThatTheModelWrote) {
+  for (const std::string arguments :
+       {R"({"a":12345678901234567890123})", R"({ "b" : [1.50, 1E5, "\u00e9", "x\"}"] , "c":{}})"}) {
+    const std::string call =
+        R"({"arguments": {"no": 1}, "name": "time", "x": ["arguments", 1], "arguments": )" +
+        arguments + " , \"y\": 1}";
+    EXPECT_THAT(read(tagged(call), 3).calls, ElementsAre("time" + arguments));
+  }
+}
+
+TEST(ToolCalls, AClosingTagInAStringClosesNothing) {
+  const std::string arguments = R"({"city": "the </tool_call> tag, \"</tool_call>"})";
+  const std::string call = R"({"name": "weather", "arguments": )" + arguments + "}";
+  for (std::size_t size : {1, 2, 7, 1000}) {
+    const Said said = read("a " + tagged(call) + tagged(kOslo) + " b", size);
+    EXPECT_THAT(said.calls, ElementsAre("weather" + arguments, R"(weather{"city": "Oslo"})"));
+    EXPECT_EQ(said.text, "a b") << size;
+  }
+  // A string that has no end hides none of the calls after it.
+  const std::string broken = "<tool_call>{\"x</tool_call>";
+  for (std::size_t size : {1, 1000}) {
+    EXPECT_EQ(read(broken, size).text, broken);
+    const Said said = read(broken + tagged(kOslo), size);
+    EXPECT_EQ(said.text, broken);
+    EXPECT_EQ(said.calls.size(), 1u);
+  }
+}
+
+TEST(ToolCalls, OfQwen3Coder) {
+  const std::string call =
+      "<tool_call>\n<function=weather>\n<parameter=city>\nthe </tool_call> \"tag\"\n</parameter>\n"
+      "<parameter=days>\n12345678901234567890\n</parameter>\n<parameter=now>True</parameter>\n"
+      "<parameter=else>\n3\n</parameter>\n</function>\n</tool_call>";
+  for (std::size_t size : {1, 5, 1000}) {
+    const Said said = read("I look.\n" + call + call, size);
+    EXPECT_EQ(said.text, "I look.");
+    ASSERT_EQ(said.calls.size(), 2u);
+    EXPECT_EQ(said.calls[0], R"(weather{"city":"the </tool_call> \"tag\"",)"
+                             R"("days":12345678901234567890,"now":true,"else":"3"})");
+  }
+  for (const std::string text :
+       {"<tool_call><function=none></function></tool_call>",
+        "<tool_call><function=time>x</function></tool_call>",
+        "<tool_call><function=time><parameter=a>x</function></tool_call>",
+        "<tool_call><function=time></tool_call>", "<tool_call><function=time"}) {
+    EXPECT_EQ(read(text, 3).text, text);
+    EXPECT_THAT(read(text, 3).calls, IsEmpty());
+  }
+  EXPECT_THAT(read("<tool_call><function=time></function></tool_call>", 1).calls,
+              ElementsAre("time{}"));
+}
+
+TEST(ToolCalls, OfGlmAndMistral) {
+  const std::string glm =
+      "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo \"x\"</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  for (std::size_t size : {1, 5, 1000}) {
+    EXPECT_THAT(read(glm + "<tool_call>time</tool_call>", size).calls,
+                ElementsAre(R"(weather{"city":"Oslo \"x\"","days":3})", "time{}"));
+    const Said said = read(" [" + kOslo + ",\n " + kRome + "]", size);
+    EXPECT_THAT(said.calls,
+                ElementsAre(R"(weather{"city": "Oslo"})", R"(weather{"city": "Rome"})"));
+    EXPECT_EQ(said.text, "");
+    for (const std::string text :
+         {"[1] says so", "[", "[{}]", "[]", "[1]", "time", "<tool_call>none</tool_call>",
+          "<tool_call>time<arg_key>a</arg_key></tool_call>", "[{\"name\": \"time\"}, 1]"}) {
+      EXPECT_EQ(read(text, size).text, text);
+      EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
+    }
+  }
+  serve::ToolCallReader reader(functions());
+  std::vector<ToolCall> calls;
+  EXPECT_EQ(reader.push("[1] says", calls), "[1] says");  // not held up
 }
 
 TEST(ToolCalls, EverythingElseIsText) {
@@ -85,7 +169,7 @@ TEST(ToolCalls, EverythingElseIsText) {
 }
 
 TEST(ToolCalls, TextIsNotHeldUp) {
-  serve::ToolCallReader reader({"time"});
+  serve::ToolCallReader reader(functions());
   std::vector<ToolCall> calls;
   EXPECT_EQ(reader.push("Hello,", calls), "Hello,");
   EXPECT_EQ(reader.push(" you <to", calls), " you");
@@ -98,6 +182,14 @@ TEST(ToolCalls, LongAnswersTakeTimeInProportion) {
   std::string all;
   for (int i = 0; i < 150'000; ++i) all += empty;
   EXPECT_EQ(read(all, all.size()).text, all);
+  for (const std::string part : {"<tool_call>{\"", "<tool_call>{\"</tool_call>", "<tool_call>",
+                                 "<tool_call>{\"a\\\"</tool_call>",
+                                 "<tool_call><function=", "<tool_call><function=</tool_call>",
+                                 "<tool_call>{\"a\":\"\",\""}) {
+    std::string many;
+    for (int i = 0; i < 100'000; ++i) many += part;
+    EXPECT_EQ(read(many, 1000).text, many) << part;
+  }
   for (const std::string begin : {"Text", "", "{}", " <tool_call>", "<tool_call>{"}) {
     for (const char c : {' ', '<', 'x'}) {
       const std::string text = begin + std::string(2'000'000, c);
@@ -108,9 +200,23 @@ TEST(ToolCalls, LongAnswersTakeTimeInProportion) {
 
 // Against a reading that looks at all that was written each time.
 TEST(ToolCalls, PiecesOfAnySizeMakeTheSame) {
-  const std::vector<std::string> parts = {
-      " ", "\n",  "a",   "{",           "<tool_call>", "</tool_call>",        "<tool_",
-      "<", kOslo, kRome, tagged(kOslo), tagged("x"),   " \n " + tagged(kRome)};
+  const std::vector<std::string> parts = {" ",
+                                          "\n",
+                                          "a",
+                                          "{",
+                                          "<tool_call>",
+                                          "</tool_call>",
+                                          "<tool_",
+                                          "<",
+                                          kOslo,
+                                          kRome,
+                                          tagged(kOslo),
+                                          tagged("x"),
+                                          " \n " + tagged(kRome),
+                                          "{\"",
+                                          "\"",
+                                          "<function=time>",
+                                          "</function>"};
   std::mt19937 random(6);
   int with_calls = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -139,9 +245,9 @@ struct Answer {
       for (std::size_t at = 0; at <= text.size(); at += 3) {
         serve::Piece piece{0, text.substr(at, 3), {}, {}};
         if (at + 3 > text.size()) piece.finish = finish;
-        const Ordered chunk = writer.add(piece);
-        EXPECT_TRUE(stream || chunk.is_null());
-        if (!chunk.is_null()) chunks.push_back(chunk["choices"][0]);
+        const std::vector<ballast::Json> made = writer.add(piece);
+        EXPECT_TRUE(stream || made.empty());
+        for (const ballast::Json& chunk : made) chunks.push_back(chunk["choices"][0]);
       }
       writer.add(serve::Ended{});
       if (!stream) whole = writer.whole()["choices"][0];
@@ -152,7 +258,7 @@ struct Answer {
 };
 serve::TextRequest with_functions() {
   serve::TextRequest request;
-  request.functions = {"weather"};
+  request.functions = functions();
   return request;
 }
 
@@ -165,7 +271,7 @@ TEST(ToolCalls, ReachClientsInOpenAiShape) {
   const Ordered& call = message["tool_calls"][1];
   EXPECT_EQ(call["type"], "function");
   EXPECT_EQ(call["function"]["name"], "weather");
-  EXPECT_EQ(call["function"]["arguments"], R"({"city":"Rome"})");
+  EXPECT_EQ(call["function"]["arguments"], R"({"city": "Rome"})");
   EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
   EXPECT_NE(call["id"], message["tool_calls"][0]["id"]);
 

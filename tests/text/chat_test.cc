@@ -244,6 +244,29 @@ TEST(ChatTemplate, IsTheModelsOwnOrThatOfItsTokens) {
   EXPECT_EQ(encode_chat(t, kShort), (std::vector<Token>{v.eos, 'H', 'i', ' '}));
 }
 
+TEST(ChatTemplate, OfConversationsWithToolsMayBeAnother) {
+  Vocabulary v = test::byte_vocabulary({});
+  v.chat_template = "{{ messages[0].content }}";
+  v.tool_template = "{% if tools %}{{ tools[0] }}{% endif %}{{ messages[0].content }}";
+  const Tokenizer t(v);
+  ChatOptions options = chat_options(t);
+  EXPECT_EQ(t.decode(encode_chat(t, kShort, options)), "Hi ");
+  options.tools = R"(["T"])";
+  EXPECT_EQ(t.decode(encode_chat(t, kShort, options)), "THi ");
+}
+
+TEST(ChatTemplate, HasTheVariablesThatAreGiven) {
+  const ChatTemplate t("{{ enable_thinking }} {{ other.a if other }} {{ messages | length }}");
+  ChatOptions options = kTell;
+  EXPECT_EQ(t.format(kShort, options), "  1");
+  options.variables = R"({"enable_thinking": false, "other": {"a": 2}})";
+  EXPECT_EQ(t.format(kShort, options), "False 2 1");
+  for (const char* wrong : {"[]", R"({"messages": []})", R"({"tools": 1})", "{"}) {
+    options.variables = wrong;
+    EXPECT_THROW(t.format(kShort, options), Error) << wrong;
+  }
+}
+
 TEST(QuestionForm, WhiteSpaceBehindAQuestionIsNotSaid) {
   Vocabulary v = test::byte_vocabulary({});
   v.chat_template = "<u>{{ messages[0].content | trim }}<a>";

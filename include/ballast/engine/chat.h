@@ -25,6 +25,8 @@ struct ChatOptions {
   std::string eos_token;
   /// The functions that the model may call: a JSON array as in OpenAI's API. Empty: none.
   std::string tools = {};
+  /// A JSON object of further variables of the template, such as enable_thinking. Empty: none.
+  std::string variables = {};
 };
 
 /// A chat template: Jinja text, as models carry it. What it writes holds the model's special
@@ -44,8 +46,8 @@ class ChatTemplate {
   static ChatTemplate family(std::string_view name);
 
   /// The model's own template; if it has none, the family that its special tokens show, else
-  /// "plain".
-  static ChatTemplate of(const Tokenizer& tokenizer);
+  /// "plain". `tools`: the one for conversations with functions, where the model has two.
+  static ChatTemplate of(const Tokenizer& tokenizer, bool tools = false);
 
   /// Throws Error if the template refuses the conversation (a system message where the model knows
   /// none, say) or fails, if it leaves out the tools that are given, and on JSON that is none.
@@ -65,5 +67,8 @@ ChatOptions chat_options(const Tokenizer& tokenizer, bool add_generation_prompt 
 /// The tokens of a conversation for this model, by its own template.
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                bool add_generation_prompt = true, std::string tools = {});
+/// The same with options of chat_options().
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                               const ChatOptions& options);
 
 }  // namespace ballast

@@ -158,6 +158,8 @@ struct PrefillOptions {
   /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
   /// is number `first` of this call.
   std::function<void(std::size_t first, ConstMatrix logits)> all_logits = {};
+  /// The same of every token's state after the last layer and its norm, of the model's width.
+  std::function<void(std::size_t first, ConstMatrix states)> all_states = {};
   /// When set, is shown every layer's attention as it happens, chunk by chunk.
   std::function<void(const AttentionStep& step)> on_attention = {};
 };

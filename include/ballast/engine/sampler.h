@@ -4,13 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ballast/engine/model.h"
 
 namespace ballast {
 
-/// What to choose from, in the order in which it is applied: the repetition penalty changes logits;
+/// What to choose from, in the order in which it is applied: bias and penalties change logits;
 /// top-k, top-p and min-p, each if set, leave out tokens by the probabilities of what is left at
 /// temperature 1; temperature then flattens or sharpens what remains.
 struct SamplingOptions {
@@ -22,6 +23,11 @@ struct SamplingOptions {
   /// negative (Keskar et al. 2019); at least 1; 1: no penalty.
   float repetition_penalty = 1.0f;
   std::size_t repetition_window = 64;  ///< the last tokens that count for it
+  /// Taken from the logit of a token that this sampler has chosen before: once, and once for each
+  /// time it was chosen (OpenAI's penalties); finite.
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<std::pair<Token, float>> logit_bias = {};  ///< added to logits of tokens; finite
   std::uint64_t seed = 0;
 };
 
@@ -40,18 +46,22 @@ class Sampler {
   const SamplingOptions& options() const { return options_; }
 
   /// The next token; its log-probability is the model's own, at temperature 1 and before any
-  /// penalty. `history`: the tokens so far, the latest last. Throws Error if no logit is finite.
+  /// bias or penalty. `history`: the tokens so far, the latest last, those that this sampler chose
+  /// among them. Throws Error if no logit is finite.
   TokenChance sample(std::span<const float> logits, std::span<const Token> history);
 
  private:
+  bool changes_logits() const;
+  /// Fills logits_ from the model's.
+  void change_logits(std::span<const float> logits, std::span<const Token> history);
   /// Fills choices_, the likeliest first.
   void keep_likely();
   void keep_top_p(float top);
 
   SamplingOptions options_;
   std::uint64_t drawn_ = 0;
-  std::vector<float> logits_;         ///< after the penalty
-  std::vector<TokenChance> choices_;  ///< log_probability: logit after the penalty
+  std::vector<float> logits_;         ///< after bias and penalties
+  std::vector<TokenChance> choices_;  ///< log_probability: logit after bias and penalties
 };
 
 /// The `count` likeliest tokens, likeliest first, ties by id.

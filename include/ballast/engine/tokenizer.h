@@ -90,9 +90,11 @@ struct Vocabulary {
   Token eot = kNoToken;              ///< ends a turn of a conversation
   Token unk = kNoToken;
   Token pad = kNoToken;
+  std::vector<Token> ends;  ///< further tokens that end a text or a turn
   bool add_bos = false;
   bool add_eos = false;
   std::string chat_template;  ///< Jinja text; empty: the model has none
+  std::string tool_template;  ///< the one for conversations with functions; empty: the same
   std::string sentencepiece_model;
 };
 

@@ -345,6 +345,7 @@ class Interpreter {
     const Value target = find(statement.targets[0].name);
     require(target.name_space() != nullptr, "'{}' is {}; only a namespace has members to set",
             statement.targets[0].name, target.type_name());
+    require(!value.has_namespace(), "a namespace cannot be nested in a namespace");
     target.name_space()->set(statement.targets[1].name, value, budget_);
   }
 

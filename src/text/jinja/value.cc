@@ -15,12 +15,6 @@ namespace {
 
 constexpr int kDeepest = 100;
 
-int depth_within(const Value& item) {
-  // A namespace changes, so that it could come to contain itself.
-  require(!item.name_space(), "a namespace cannot be nested in a list, dict or namespace");
-  return item.depth();
-}
-
 int checked_depth(int deepest_item) {
   require(deepest_item < kDeepest, "values nested more than {} deep", kDeepest);
   return deepest_item + 1;
@@ -318,12 +312,16 @@ Value::Value(Function value)
     : data_(std::shared_ptr<const Function>(counted(std::move(value), kFunctionBytes))) {}
 
 Value::Value(Function value, const Value& held) : Value(std::move(value)) {
-  depth_ = checked_depth(depth_within(held));
+  depth_ = checked_depth(held.depth());
+  has_namespace_ = held.has_namespace();
 }
 
 Value::Value(List value) {
   int deepest = 0;
-  for (const Value& item : value) deepest = std::max(deepest, depth_within(item));
+  for (const Value& item : value) {
+    deepest = std::max(deepest, item.depth());
+    has_namespace_ |= item.has_namespace();
+  }
   depth_ = checked_depth(deepest);
   const std::uint64_t bytes = kStringBytes + kPlaceBytes * value.capacity();
   data_ = std::shared_ptr<const List>(counted(std::move(value), bytes));
@@ -343,7 +341,13 @@ Value Value::group(Value key, List items) {
 
 Value::Value(Dict value) {
   int deepest = 0;
-  for (const auto& [key, item] : value.items) deepest = std::max(deepest, depth_within(item));
+  for (const auto& [key, item] : value.items) {
+    deepest = std::max(deepest, item.depth());
+    has_namespace_ |= item.has_namespace();
+  }
+  // A namespace changes, so that it could come to contain itself.
+  require(!value.is_namespace || !has_namespace_, "a namespace cannot be nested in a namespace");
+  has_namespace_ |= value.is_namespace;
   depth_ = checked_depth(deepest);
   const std::uint64_t bytes = kStringBytes + 2 * kPlaceBytes * value.items.capacity();
   data_ = counted(std::move(value), bytes);

@@ -55,7 +55,7 @@ class Value {
   Value(double value) : data_(value) {}
   Value(const char* value) : Value(std::string(value)) {}
   Value(std::string value);
-  /// Throws Error if the nesting becomes too deep; a namespace cannot be within another value.
+  /// Throws Error if the nesting becomes too deep, or if a namespace would be within a namespace.
   Value(List value);
   Value(Dict value);
   Value(Function value);
@@ -77,6 +77,8 @@ class Value {
   bool is_group() const { return is_group_; }
   const Dict* dict() const { return pointer<Dict>(); }
   Dict* name_space() const;
+  /// Whether it is a namespace, or one is in it.
+  bool has_namespace() const { return has_namespace_; }
   /// Null if the value cannot be called.
   const Function* function() const;
   bool is_number() const { return boolean() || integer() || real(); }
@@ -102,6 +104,7 @@ class Value {
   int depth_ = 0;
   bool is_tuple_ = false;
   bool is_group_ = false;
+  bool has_namespace_ = false;
 };
 
 /// Whether a dict may have this key. Each item of a tuple costs its looking at.

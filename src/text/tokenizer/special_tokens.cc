@@ -1,16 +1,35 @@
 #include "text/tokenizer/special_tokens.h"
 
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <string>
 
 #include "base/fail.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::size_t kWindow = std::size_t{1} << 14;  // bytes that are searched at once
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+/// Bytes of the whitespace character that begins at `at`; 0: another, or none.
+std::size_t space_at(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return 0;
+  const Utf8Char c = next_utf8(text, at);
+  const bool space =
+      c.state == Utf8Char::State::valid && u_isUWhiteSpace(static_cast<UChar32>(c.code));
+  return space ? c.length : 0;
+}
+
+/// Bytes of the whitespace character that ends text[begin, end); 0: another, or none.
+std::size_t space_before(std::string_view text, std::size_t begin, std::size_t end) {
+  constexpr std::size_t kLongest = 3;  // none lies beyond U+FFFF
+  for (std::size_t length = 1; length <= kLongest && begin + length <= end; ++length) {
+    if (space_at(text, end - length) == length) return length;
+  }
+  return 0;
+}
 
 std::vector<bool> set_of(const std::vector<Token>& list, std::size_t size) {
   std::vector<bool> set(size);
@@ -162,11 +181,15 @@ void SpecialTokens::split(std::string_view text, bool control,
     }
     const Special& special = tokens_[index];
     std::size_t end = i;
-    while (special.strip_left && end > begin && is_space(text[end - 1])) --end;
+    while (const std::size_t space = special.strip_left ? space_before(text, begin, end) : 0) {
+      end -= space;
+    }
     if (end > begin) part({text.substr(begin, end - begin)});
     part({text.substr(i, special.length), special.token});
     begin = i + special.length;
-    while (special.strip_right && begin < text.size() && is_space(text[begin])) ++begin;
+    while (const std::size_t space = special.strip_right ? space_at(text, begin) : 0) {
+      begin += space;
+    }
     i = begin;
   }
   if (begin < text.size()) part({text.substr(begin)});

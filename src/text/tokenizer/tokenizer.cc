@@ -96,6 +96,10 @@ void check(Vocabulary& vocabulary) {
                                                {"eot", vocabulary.eot},
                                                {"unk", vocabulary.unk},
                                                {"pad", vocabulary.pad}};
+  for (const Token id : vocabulary.ends) {
+    require(id >= 0 && id < static_cast<Token>(size),
+            "{}: an end token is {}; expected an id below {}", source, id, size);
+  }
   for (const auto& [name, id] : ids) {
     require(id >= kNoToken && id < static_cast<Token>(size),
             "{}: the {} token is {}; expected an id below {}", source, name, id, size);
@@ -157,6 +161,7 @@ Tokenizer::Impl::Impl(Vocabulary given)
   vocabulary.merges = {};
   ids.emplace(vocabulary.pieces, [](std::size_t) { return true; });
   ends = {vocabulary.eos, vocabulary.eot};
+  ends.insert(ends.end(), vocabulary.ends.begin(), vocabulary.ends.end());
   for (std::string_view name : kEnds) {
     const Token found = ids->find(name);
     if (found != kNoToken && vocabulary.types[found] != TokenType::normal) ends.push_back(found);

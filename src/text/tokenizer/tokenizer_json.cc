@@ -157,6 +157,7 @@ class Reader {
       }
     });
     in("post_processor", [&](const json& part) { read_post_processor(part, 0); });
+    in("decoder", [&](const json& part) { check_decoder(part, 0); });
     return std::move(vocabulary_);
   }
 
@@ -355,6 +356,22 @@ class Reader {
       }
     } else if (type != "ByteLevel") {
       unsupported("post-processor", part);
+    }
+  }
+
+  // Texts are decoded by the vocabulary's kind, so that a decoder may say that alone.
+  void check_decoder(const json& part, int depth) {
+    const auto type = part.at("type").get<std::string>();
+    if (type == "Sequence") {
+      return each(part, "decoders", depth, [&](const json& p, int d) { check_decoder(p, d); });
+    }
+    const bool marks = type == "Replace" && part.at("pattern") == json{{"String", kSpace}} &&
+                       part.at("content") == " ";
+    const bool prefix = type == "Strip" && part.at("content") == " " && part.at("start") == 1 &&
+                        part.at("stop") == 0;
+    if (!marks && !prefix && type != "ByteLevel" && type != "Metaspace" && type != "ByteFallback" &&
+        type != "Fuse") {
+      unsupported("decoder", part);
     }
   }
 

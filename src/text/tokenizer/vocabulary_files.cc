@@ -86,14 +86,36 @@ void set_special_ids(Vocabulary& vocabulary, const json& config) {
 void set_chat_template(Vocabulary& vocabulary, const json& config) {
   const auto found = config.find("chat_template");
   if (found == config.end()) return;
+  const auto set = [&](const std::string& name, const json& text) {
+    if (name == "default") vocabulary.chat_template = text.get<std::string>();
+    if (name == "tool_use") vocabulary.tool_template = text.get<std::string>();
+  };
   if (found->is_string()) {
     vocabulary.chat_template = found->get<std::string>();
   } else if (found->is_array()) {
-    for (const json& entry : *found) {
-      if (entry.at("name") == "default") {
-        vocabulary.chat_template = entry.at("template").get<std::string>();
-      }
+    for (const json& entry : *found) set(entry.at("name").get<std::string>(), entry.at("template"));
+  } else if (found->is_object()) {
+    for (const auto& [name, text] : found->items()) set(name, text);
+  }
+}
+
+// The tokens that end an answer, where the model's files list them: the first file that does.
+void read_ends(Vocabulary& vocabulary, const fs::path& folder) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path)) continue;
+    const json config = parse_json(read_limited(path), path.string());
+    const auto found = config.find("eos_token_id");
+    if (found == config.end() || found->is_null()) continue;
+    for (const json& id : found->is_array() ? *found : json::array({*found})) {
+      require(id.is_number_integer(), "{}: 'eos_token_id' is neither an id nor a list of ids",
+              path.string());
+      // Some writers put a number outside the vocabulary for "none".
+      const bool there =
+          id.is_number_unsigned() && id.get<std::uint64_t>() < vocabulary.pieces.size();
+      if (there) vocabulary.ends.push_back(id.get<Token>());
     }
+    return;
   }
 }
 
@@ -135,6 +157,9 @@ Vocabulary read_vocabulary(const fs::path& path) try {
   if (fs::exists(folder / "chat_template.jinja")) {
     vocabulary.chat_template = read_limited(folder / "chat_template.jinja");
   }
+  const fs::path for_tools = folder / "additional_chat_templates" / "tool_use.jinja";
+  if (fs::exists(for_tools)) vocabulary.tool_template = read_limited(for_tools);
+  read_ends(vocabulary, folder);
   return vocabulary;
 } catch (const Error& error) {
   rethrow_from_file(error);

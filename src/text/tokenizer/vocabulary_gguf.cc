@@ -53,6 +53,7 @@ void read_special(Vocabulary& vocabulary, const Gguf& file) {
   vocabulary.eot = id("eot", vocabulary.eot);
   vocabulary.unk = id("unknown", vocabulary.unk);
   vocabulary.pad = id("padding", vocabulary.pad);
+  if (const Token eom = id("eom", kNoToken); eom != kNoToken) vocabulary.ends.push_back(eom);
   const auto flag = [&](const char* key, bool otherwise) {
     return file.find<bool>(key).value_or(otherwise);
   };
@@ -115,8 +116,11 @@ Vocabulary read_vocabulary(const Gguf& file) try {
          vocabulary.source, model);
   }
   read_special(vocabulary, file);
-  vocabulary.chat_template =
-      file.find<std::string_view>("tokenizer.chat_template").value_or(std::string_view());
+  const auto text = [&](const char* key) {
+    return std::string(file.find<std::string_view>(key).value_or(std::string_view()));
+  };
+  vocabulary.chat_template = text("tokenizer.chat_template");
+  vocabulary.tool_template = text("tokenizer.chat_template.tool_use");
   return vocabulary;
 } catch (const Error& error) {
   rethrow_from_file(error);

@@ -59,8 +59,26 @@ try {
   const stranger = new OpenAI({baseURL: server.url + '/v1', apiKey: 'wrong', maxRetries: 0});
   const kept_out = await stranger.models.list().catch(e => e);
   check('key', kept_out instanceof OpenAI.AuthenticationError && kept_out.code === 'invalid_api_key', kept_out);
-  const missing = await client.chat.completions.create({...ask, model: 'gpt'}).catch(e => e);
-  check('model', missing instanceof OpenAI.NotFoundError, missing);
+  const other = await client.chat.completions.create({...ask, model: 'gpt'});
+  check('any model', other.choices[0].message.content === text, other);
+
+  const second = await client.chat.completions.create({...ask, seed: -1, presence_penalty: 0.5, top_p: 0,
+      logit_bias: {5: -100}, messages: [{role: 'user', content: '2+2?', name: 'ann'},
+      {role: 'assistant', content: '4', reasoning_content: 'two and two'}, {role: 'user', content: '3+3?'}]});
+  check('a second turn with thoughts', second.choices[0].finish_reason !== null, second);
+  const batch = await client.completions.create(
+      {model: 'tested', prompt: ['The sky', 'The sea'], max_tokens: 0, echo: true, logprobs: 1});
+  check('echo of several', batch.choices[1].text === 'The sea' &&
+        batch.choices[0].logprobs.token_logprobs[0] === null, batch.choices);
+  const vectors = await client.embeddings.create({model: 'tested', input: ['The sky', 'The sea']});
+  const length = Math.hypot(...vectors.data[1].embedding);
+  check('embeddings', Math.abs(length - 1) < 1e-3, length);
+  const zod = {type: 'object', properties: {n: {type: 'integer', minimum: 3, maximum: 12},
+               t: {type: 'string', minLength: 1, maxLength: 8}}, required: ['n', 't'], additionalProperties: false};
+  const held = JSON.parse((await client.chat.completions.create({...ask, max_tokens: 100,
+      response_format: {type: 'json_schema', json_schema: {name: 'x', strict: true, schema: zod}}}))
+      .choices[0].message.content);
+  check('bounds of a schema', held.n >= 3 && held.n <= 12 && held.t.length <= 8, held);
 
   const provider = createOpenAICompatible({
     name: 'ballast', baseURL: server.url + '/v1', apiKey: 'secret', includeUsage: true});
@@ -105,6 +123,9 @@ try {
   const streamed = (await runner.finalChatCompletion()).choices[0];
   check('tool call in a stream', streamed.finish_reason === 'tool_calls' &&
         JSON.parse(streamed.message.tool_calls[0].function.arguments).city === city, streamed);
+  const must = (await client.chat.completions.create(
+      {...ask, response_format: undefined, tool_choice: 'required', max_tokens: 100})).choices[0];
+  check('a call that must be', must.message.tool_calls?.[0].function.name === 'weather', must);
   const after = await client.chat.completions.create(
       {...ask, response_format: undefined, tool_choice: 'none', max_tokens: 4,
        messages: [...messages, message, {role: 'tool', tool_call_id: message.tool_calls[0].id, content: 'cold'}]});

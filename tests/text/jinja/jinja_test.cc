@@ -143,6 +143,15 @@ TEST(Jinja, VariablesLiveInTheirScope) {
 }
 
 // A macro sees the variables around its definition, not those of its caller.
+TEST(Jinja, NamespacesStandInListsAndDicts) {
+  check({{"{% set n = namespace(role='system', content='S') %}{% for m in [n] + m %}"
+          "{{ m.role }}{{ m.content }}{{ m.r }};{% endfor %}",
+          "systemS;u;w;u;"},
+         {"{% set n = namespace(v=1) %}{% set d = {'n': n, 'l': [[n]]} %}{% set n.v = 2 %}"
+          "{{ d.n.v }}{{ d.l[0][0].v }}",
+          "22"}});
+}
+
 TEST(Jinja, MacrosSeeWhatIsAroundTheirDefinition) {
   check(
       {{"{% macro m() %}[{{ v }}{{ loop }}]{% endmacro %}{% for v in l %}{{ m() }}{% endfor %}",
@@ -195,8 +204,12 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
   }
   EXPECT_THAT(error_of("{% include 'x' %}"), HasSubstr("'include' is not supported"));
   EXPECT_THAT(error_of("{% for x in 5 %}{% endfor %}"), HasSubstr("an integer has no items"));
-  EXPECT_THAT(error_of("{% set n = namespace() %}{{ [n] + l }}"),
-              HasSubstr("a namespace cannot be nested in a list"));
+  for (const char* nested : {"namespace(a=n)", "namespace(a=[n])", "namespace({'a': [n]})"}) {
+    EXPECT_THAT(error_of("{% set n = namespace() %}{{ " + std::string(nested) + " }}"),
+                HasSubstr("a namespace cannot be nested in a namespace"));
+  }
+  EXPECT_THAT(error_of("{% set n = namespace() %}{% set n.a = [[n]] %}"),
+              HasSubstr("a namespace cannot be nested in a namespace"));
   EXPECT_THAT(error_of("{% macro m(x) %}{% endmacro %}{{ m(y=1) }}"),
               HasSubstr("macro 'm' takes no argument 'y'"));
   EXPECT_THAT(error_of("{% macro m(x) %}{% endmacro %}{{ m(" + std::string(99, 'y') + "=1) }}"),

@@ -215,6 +215,48 @@ TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
   EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "newer");
 }
 
+TEST_F(HuggingFaceFolder, EndTokensAndTheTemplateForTools) {
+  test::write_text(folder_ / "tokenizer.json", byte_level().dump());
+  test::write_text(folder_ / "tokenizer_config.json", R"({"chat_template":
+      [{"name": "default", "template": "yes"}, {"name": "tool_use", "template": "tools"}]})");
+  test::write_text(folder_ / "config.json", R"({"eos_token_id": [0, 1]})");
+  Vocabulary v = read_vocabulary(folder_);
+  EXPECT_EQ(v.ends, (Ids{0, 1}));
+  EXPECT_EQ(v.tool_template, "tools");
+  test::write_text(folder_ / "generation_config.json", R"({"temperature": 1})");
+  EXPECT_EQ(read_vocabulary(folder_).ends, (Ids{0, 1}));
+  test::write_text(folder_ / "generation_config.json", R"({"eos_token_id": [2, 12, 99, -1]})");
+  test::write_text(folder_ / "additional_chat_templates" / "tool_use.jinja", "newer");
+  v = read_vocabulary(folder_ / "tokenizer.json");
+  EXPECT_EQ(v.ends, (Ids{2, 12}));
+  EXPECT_EQ(v.tool_template, "newer");
+  test::write_text(folder_ / "generation_config.json", R"({"eos_token_id": 3})");
+  EXPECT_EQ(read_vocabulary(folder_).ends, Ids{3});
+  test::write_text(folder_ / "generation_config.json", R"({"eos_token_id": ["</s>"]})");
+  EXPECT_THROW(read_vocabulary(folder_), Error);
+}
+
+TEST(TokenizerJson, DecodersThatDoMoreAreRefused) {
+  json root = with_marks();
+  const json marks = {{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}};
+  root["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {marks,
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  EXPECT_EQ(error_of(root), "");
+  for (const json& other :
+       {json{{"type", "Replace"}, {"pattern", {{"String", "\n "}}}, {"content", "\n"}},
+        json{{"type", "Strip"}, {"content", "_"}, {"start", 1}, {"stop", 0}},
+        json{{"type", "WordPiece"}}}) {
+    json all = root;
+    all["decoder"]["decoders"].push_back(other);
+    EXPECT_THAT(error_of(all), HasSubstr("json: decoder {"));
+    EXPECT_THAT(error_of(all), HasSubstr("is not supported"));
+  }
+}
+
 // 262,000 pieces and 790,000 short merges without blanks: the worst that a file may hold.
 TEST(TokenizerJson, TakesFourTimesItsText) {
   if (!test::kHeapCanBeAsked) GTEST_SKIP() << "a sanitizer keeps what is freed";

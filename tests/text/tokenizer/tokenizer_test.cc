@@ -1,5 +1,7 @@
 #include "ballast/engine/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "ballast/error.h"
@@ -165,6 +167,32 @@ TEST(Tokenizer, SomeSpecialTokensSwallowSpace) {
   v.strip_right = {v.bos};
   EXPECT_EQ(Tokenizer(v).encode("<s> \nhe \n</s> he", {.parse_special = true}),
             (Ids{v.bos, 256, v.eos, 257}));
+}
+
+TEST(Tokenizer, TheSpaceThatTokensSwallowIsUnicodes) {
+  Vocabulary v = small_bytes();
+  v.strip_left = v.strip_right = {v.eos};
+  const Tokenizer t(v);
+  for (const char* space : {"\u00a0", "\u3000", "\u2003 \t", "\u0085", "\u00a0\u1680\u2028"}) {
+    EXPECT_EQ(t.encode(fmt::format("x{}</s>{}x", space, space), {.parse_special = true}),
+              (Ids{'x', v.eos, 'x'}))
+        << space;
+  }
+  // A space's last byte may end another character, and U+200B is none.
+  for (const char* other : {"\u0120", "\u200b", "\xa0", "\x80", "\xe3\x80"}) {
+    const std::string text = fmt::format("x{}</s>{}x", other, other);
+    EXPECT_EQ(t.decode(t.encode(text, {.parse_special = true}), {.special = true}), text);
+  }
+}
+
+TEST(Tokenizer, FurtherTokensEndATextToo) {
+  Vocabulary v = small_bytes();
+  v.ends = {'x', 'y'};
+  const Tokenizer t(v);
+  EXPECT_TRUE(t.is_end('x') && t.is_end('y') && t.is_end(v.eos));
+  EXPECT_FALSE(t.is_end('z'));
+  v.ends = {static_cast<Token>(v.pieces.size())};
+  EXPECT_THROW(Tokenizer{v}, Error);
 }
 
 TEST(Tokenizer, AddsWhatTheVocabularyAsksFor) {

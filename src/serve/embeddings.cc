@@ -1,0 +1,85 @@
+#include "serve/embeddings.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "serve/api_error.h"
+#include "serve/fields.h"
+
+namespace ballast::serve {
+namespace {
+
+constexpr std::size_t kMostTexts = 2048;
+
+std::string base64_of(const std::vector<float>& numbers) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<unsigned> bytes;
+  for (float number : numbers) {
+    const auto bits = std::bit_cast<std::uint32_t>(number);
+    for (int i = 0; i < 4; ++i) bytes.push_back(bits >> (8 * i) & 0xff);
+  }
+  std::string out;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t left = bytes.size() - at;
+    const unsigned three =
+        bytes[at] << 16 | (left > 1 ? bytes[at + 1] << 8 : 0) | (left > 2 ? bytes[at + 2] : 0);
+    for (std::size_t i = 0; i < 4; ++i) {
+      out += i > left ? '=' : kDigits[three >> (18 - 6 * i) & 0x3f];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
+                                  const Tokenizer& tokenizer, std::size_t width) {
+  EmbeddingRequest out;
+  Fields f(body);
+  f.text("model");
+  f.ignore({"user"});
+  const std::string format = f.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64") {
+    refuse("encoding_format", "encoding_format: {} is neither \"float\" nor \"base64\"",
+           shown(Json(format)));
+  }
+  out.base64 = format == "base64";
+  f.only("dimensions", width);
+  const Json* input = f.find("input");
+  if (input == nullptr) refuse("input", "input is missing");
+  f.end();
+  const std::vector<std::vector<Token>> all = prompts_of(*input, "input", kMostTexts, tokenizer);
+  for (const std::vector<Token>& tokens : all) {
+    Job job;
+    job.prompt = tokens;
+    job.compress_at = tokens.size();
+    job.cache = limits.cache;
+    job.cache.policy = Policy::parse("exact");
+    job.cache.protocol = Protocol::prefill;
+    job.cache.positions = Positions::absolute;
+    job.choices = 0;
+    job.embed = true;
+    out.jobs.push_back(std::move(job));
+  }
+  return out;
+}
+
+std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t tokens) {
+  double square = 0;
+  for (double x : sum) square += x * x;
+  const auto count = static_cast<double>(tokens);
+  const double length = std::sqrt(square) / count;
+  std::vector<float> out;
+  for (double x : sum) out.push_back(static_cast<float>(length > 0 ? x / count / length : 0));
+  return out;
+}
+
+Json embedding_json(const std::vector<float>& embedding, std::size_t index, bool base64) {
+  return {{"object", "embedding"},
+          {"index", index},
+          {"embedding", base64 ? Json(base64_of(embedding)) : Json(embedding)}};
+}
+
+}  // namespace ballast::serve

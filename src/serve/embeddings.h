@@ -1,0 +1,29 @@
+// Texts as vectors: the mean of what the model's last layer makes of their tokens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ballast/engine/tokenizer.h"
+#include "report/json.h"
+#include "serve/job.h"
+#include "serve/requests.h"
+
+namespace ballast::serve {
+
+/// POST /v1/embeddings: input (a text, tokens, or an array of either), encoding_format, dimensions.
+struct EmbeddingRequest {
+  std::vector<Job> jobs;  ///< of each text
+  bool base64 = false;    ///< vectors as the base64 of float32, little-endian
+};
+/// Throws ApiError, which names the field. `width`: of the model.
+EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
+                                  const Tokenizer& tokenizer, std::size_t width);
+
+/// The mean of a sum over `tokens` states, brought to length 1.
+std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t tokens);
+
+/// An entry of the answer's data.
+Json embedding_json(const std::vector<float>& embedding, std::size_t index, bool base64);
+
+}  // namespace ballast::serve

@@ -1,0 +1,76 @@
+#include "serve/thoughts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ballast::serve {
+namespace {
+
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kBlank = " \t\r\n";
+
+std::size_t begun_tag(std::string_view text, std::string_view tag) {
+  std::size_t length = std::min(text.size(), tag.size() - 1);
+  while (!text.ends_with(tag.substr(0, length))) --length;
+  return length;
+}
+
+}  // namespace
+
+ThoughtReader::Parts ThoughtReader::push(std::string_view piece) {
+  if (place_ == Place::answer) return {"", std::string(piece)};
+  held_ += piece;
+  return read(false);
+}
+
+ThoughtReader::Parts ThoughtReader::finish() { return read(true); }
+
+ThoughtReader::Parts ThoughtReader::read(bool ends) {
+  Parts out;
+  if (place_ == Place::before || place_ == Place::opened) {
+    const std::size_t first = held_.find_first_not_of(kBlank);
+    const std::string_view rest = std::string_view(held_).substr(std::min(first, held_.size()));
+    const bool tag = rest.starts_with(kOpen);
+    if (!tag && !ends && kOpen.starts_with(rest)) return out;
+    if (!tag && place_ == Place::before) {
+      place_ = Place::answer;
+      return {"", std::exchange(held_, {})};
+    }
+    held_ = rest.substr(tag ? kOpen.size() : 0);
+    held_.erase(0, std::min(held_.find_first_not_of(kBlank), held_.size()));
+    if (held_.empty() && !ends) {
+      place_ = tag ? Place::opened : place_;
+      return out;
+    }
+    place_ = Place::within;
+  }
+  if (place_ == Place::within) {
+    const std::size_t close = held_.find(kClose, blanks_);
+    std::size_t end = close;
+    if (close == std::string::npos) end = held_.size() - (ends ? 0 : begun_tag(held_, kClose));
+    // Blanks may turn out to be the last.
+    const std::string_view fresh = std::string_view(held_).substr(0, end).substr(blanks_);
+    const std::size_t last = fresh.find_last_not_of(kBlank);
+    const std::size_t thought = last == std::string::npos ? 0 : blanks_ + last + 1;
+    out.thoughts = held_.substr(0, thought);
+    if (close == std::string::npos) {
+      held_.erase(0, ends ? held_.size() : thought);
+      blanks_ = ends ? 0 : end - thought;
+      return out;
+    }
+    held_.erase(0, close + kClose.size());
+    place_ = Place::after;
+  }
+  if (place_ == Place::after) {
+    const std::size_t first = held_.find_first_not_of(kBlank);
+    if (first == std::string::npos) {
+      held_.clear();
+      return out;
+    }
+    out.answer = held_.substr(first);
+    held_.clear();
+    place_ = Place::answer;
+  }
+  return out;
+}
+
+}  // namespace ballast::serve

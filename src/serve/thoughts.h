@@ -1,0 +1,35 @@
+// What a model thinks before it answers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ballast::serve {
+
+/// Takes the thoughts out of an answer that comes in pieces: what stands between <think> at its
+/// beginning and </think>. Blanks around thoughts, and after them, are left out.
+class ThoughtReader {
+ public:
+  struct Parts {
+    std::string thoughts;
+    std::string answer;
+  };
+
+  /// `open`: the prompt ends with <think>.
+  explicit ThoughtReader(bool open) : place_(open ? Place::opened : Place::before) {}
+
+  /// What is certain.
+  Parts push(std::string_view piece);
+  /// The rest, at the end of the answer.
+  Parts finish();
+
+ private:
+  enum class Place { before, opened, within, after, answer };
+  Parts read(bool ends);
+
+  Place place_;
+  std::string held_;
+  std::size_t blanks_ = 0;  ///< of held_, while within: as many bytes of blanks begin it
+};
+
+}  // namespace ballast::serve
