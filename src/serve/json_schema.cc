@@ -20,6 +20,7 @@ constexpr std::size_t kItems = 1 << 16, kLevels = 256, kLength = 1 << 30;
 /// Of bounds of integers and scaled numbers: below 10^18, so that ten times as much is a uint64.
 constexpr std::int64_t kLargest = 999'999'999'999'999'999;
 constexpr std::uint8_t kDecimals = 15;
+constexpr std::size_t kComparisons = 20'000'000;
 /// Of an anyOf, and of properties that may be left out: the reader follows all at once.
 constexpr std::size_t kChoices = 128;
 constexpr std::array kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
@@ -159,15 +160,18 @@ class Compiler {
     return true;
   }
   bool disjoint_parts(const JsonGrammar::Node& x, const JsonGrammar::Node& y, bool within) {
+    count_comparisons(1);
     const std::string both = types(x), others = types(y);
     if (both.find_first_of(others) == std::string::npos) return true;
     if (x.kind == Kind::literal && y.kind == Kind::literal) {
+      count_comparisons(x.literals.size() + y.literals.size());
       std::vector<std::string> common;
       std::ranges::set_intersection(x.literals, y.literals, std::back_inserter(common));
       return common.empty();
     }
     if (within || x.kind != Kind::object || y.kind != Kind::object) return false;
     for (std::size_t i = 0; i < x.properties.size(); ++i) {
+      count_comparisons(y.properties.size());
       for (std::size_t k = 0; k < y.properties.size(); ++k) {
         if (x.required[i] && y.required[k] && x.properties[i].key == y.properties[k].key &&
             disjoint(x.properties[i].value, y.properties[k].value, true)) {
@@ -176,6 +180,13 @@ class Compiler {
       }
     }
     return false;
+  }
+  /// A oneOf of many long schemas would take hours.
+  void count_comparisons(std::size_t count) {
+    comparisons_ += count;
+    if (comparisons_ > kComparisons) {
+      refuse(where_, "{}: too much to compare for oneOf; use anyOf", where_);
+    }
   }
   /// A letter for each type of a node's values.
   static std::string types(const JsonGrammar::Node& n) {
@@ -529,6 +540,7 @@ class Compiler {
   const Json& root_;
   const std::string where_;
   std::size_t level_ = 0;
+  std::size_t comparisons_ = 0;
   std::map<std::string, Reference> known_;                          ///< by $ref
   std::vector<std::pair<std::vector<Id>, std::string>> exclusive_;  ///< choices of which one holds
 };

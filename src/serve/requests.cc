@@ -15,7 +15,7 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::uint64_t kMostTokens = 1 << 30;
-constexpr std::size_t kMostStops = 16, kMostPrompts = 128;
+constexpr std::size_t kMostStops = 16, kMostPrompts = 128, kMostBiases = 4096;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
 
@@ -266,7 +266,10 @@ std::vector<std::pair<Token, float>> logit_bias_of(Fields& f, const Tokenizer& t
   std::vector<std::pair<Token, float>> out;
   const Json* all = f.find("logit_bias");
   if (all == nullptr) return out;
-  if (!all->is_object()) refuse("logit_bias", "logit_bias: {} is not an object", shown(*all));
+  if (!all->is_object() || all->size() > kMostBiases) {
+    refuse("logit_bias", "logit_bias: {} is not an object of at most {} tokens", shown(*all),
+           kMostBiases);
+  }
   for (const auto& [name, bias] : all->items()) {
     Token token = kNoToken;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);

@@ -12,6 +12,8 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::size_t kChunk = ChunkPace::kMost;
+/// Of the log-probability of one token at one place of a prompt, as numbers and as JSON.
+constexpr std::size_t kScoredBytes = 256;
 
 ApiError to_api(const Error& error) {
   const bool memory = error.code() == ErrorCode::out_of_memory;
@@ -105,17 +107,19 @@ std::size_t Scheduler::own_memory(const Model& model, std::size_t slots) {
 
 std::size_t Scheduler::memory_for(const Job& job) const {
   const std::size_t most = job.choices == 0 ? 0 : job.generate.max_tokens;
+  const std::size_t scored =
+      job.score_prompt ? job.prompt.size() * (1 + job.generate.alternatives) * kScoredBytes : 0;
   if (job.context) {
     const std::size_t context = job.context->info.tokens;
     const CacheOptions& options = job.context->cache.options();
     const MemoryEstimate estimate =
         model_.estimate(options, context, job.prompt.size() + most, kChunk);
-    return std::max<std::size_t>(1, job.choices) * estimate.kept +
+    return scored + std::max<std::size_t>(1, job.choices) * estimate.kept +
            (reads_chunks_again(options) ? estimate.scratch : 0);
   }
   const std::size_t later = job.prompt.size() - job.compress_at;
   const MemoryEstimate estimate = model_.estimate(job.cache, job.compress_at, later + most, kChunk);
-  return estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
+  return scored + estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
          (reads_again(job.cache) ? estimate.scratch : 0);
 }
 

@@ -685,6 +685,26 @@ TEST(JsonSchema, RefusesByName) {
   }
 }
 
+TEST(JsonSchema, LongSchemasOfOneOfAreRefusedSoon) {
+  Ordered all = Ordered::array();
+  for (int i = 0; i < 100; ++i) {
+    Ordered properties, required;
+    for (int k = 0; k < 1000; ++k) {
+      properties[fmt::format("{}", i * 1000 + k)] = true;
+      required.push_back(fmt::format("{}", i * 1000 + k));
+    }
+    properties["type"] = {{"const", i}};
+    required.push_back("type");
+    all.push_back({{"type", "object"}, {"properties", properties}, {"required", required}});
+  }
+  try {
+    compile_schema({{"oneOf", all}}, "s");
+    ADD_FAILURE();
+  } catch (const serve::ApiError& error) {
+    EXPECT_STREQ(error.what(), "s: too much to compare for oneOf; use anyOf");
+  }
+}
+
 // Compared each with each, the values would take minutes; a place that grew with each of the names
 // would take hundreds of megabytes.
 TEST(JsonSchema, LongListsAndNamesCostWhatTheyHold) {

@@ -225,6 +225,18 @@ TEST(Serve, EchoWithLogProbabilitiesOfThePrompt) {
   }
 }
 
+TEST(Serve, LogProbabilitiesOfAPromptCountAsMemory) {
+  serve::ServerOptions options;
+  options.slots = 1;
+  options.memory = std::size_t{12} << 20;
+  const TestServer server(options);
+  Json body = completion(document(80));
+  body["echo"] = true;
+  EXPECT_EQ(server.post("/v1/completions", body).status, 200);
+  body["logprobs"] = 20;
+  EXPECT_EQ(server.post("/v1/completions", body).code(), "insufficient_memory");
+}
+
 TEST(Serve, SeveralPromptsAtOnce) {
   const TestServer server;
   Json body = completion();
