@@ -62,6 +62,10 @@ Json to_json(const KvLayerStats& s) {
               {"shifted_key_norm", to_json(s.shifted_norm)},
               {"value_norm", to_json(s.value_norm)},
               {"k_centre_radius", std::move(radius)}};
+  if (s.turned_norm.largest > 0) {
+    out["mean_before_rotation"] = to_json(s.mean_norm);
+    out["turned_key_norm"] = to_json(s.turned_norm);
+  }
   if (s.query_norm.mean > 0) out["query_norm"] = to_json(s.query_norm);
   if (s.queries > 0) {
     out["attention"] = {{"first_4", s.first4},
@@ -89,6 +93,10 @@ void show_norms(TableOutput& out, const LayerNumbers& numbers,
     if (stats[l].query_norm.mean > 0) add("queries", stats[l].query_norm);
     add("keys", stats[l].key_norm);
     add("keys - mean", stats[l].shifted_norm);
+    if (stats[l].turned_norm.largest > 0) {
+      add("mean before rotation", stats[l].mean_norm);
+      add("keys - turned mean", stats[l].turned_norm);
+    }
     add("values", stats[l].value_norm);
   }
   out.show(table);

@@ -281,7 +281,7 @@ std::size_t Rows::memory_for(StorageType type, std::size_t dim, std::size_t capa
 }
 
 void Rows::set_mean(std::shared_ptr<const RowMean> mean) {
-  if (!is_low_bit(type_)) return;
+  if (scales_per_row_ == 0) return;
   require(mean == nullptr || mean->mean().size() == dim_, "a mean of {} elements for rows of {}",
           mean == nullptr ? 0 : mean->mean().size(), dim_);
   mean_ = std::move(mean);

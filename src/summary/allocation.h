@@ -39,7 +39,7 @@ struct ScoredRun {
   /// The best tier that an entry may get: what was rounded once gains nothing from more bytes.
   std::uint8_t best = 0;
   /// Distortion of the head's rows in each tier, as Tier::distortion; empty: that of the tiers.
-  std::span<const double> distortions;
+  std::span<const double> distortions = {};
   /// Entries before `first` and from `last` on are kept in any case, with the largest score of all,
   /// in types of 8 bits or more if a tier has such; so are those with a score above `floor`, with
   /// their own score and in any tier.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "ballast/row_mean.h"
 #include "base/thread_pool.h"
 #include "eval/single_layer/clusters.h"
 #include "eval/single_layer/head_attention.h"
@@ -62,10 +63,17 @@ Attention describe(std::vector<float> weights, std::span<const Position> positio
 
 struct HeadStats {
   KvNorms norms;
+  MomentSums mean, turned;
   Radii radius{};
   Attention attention;
   double queries = 0;
 };
+
+double length(std::span<const float> row) {
+  double square = 0;
+  for (float x : row) square += double{x} * double{x};
+  return std::sqrt(square);
+}
 
 /// The queries of one KV head's group, one token a query.
 void ask(const HeadAttention& head, std::size_t t, std::span<const Position> positions,
@@ -89,6 +97,13 @@ HeadStats measure_head(const KvSource& source, std::size_t layer, std::size_t kv
   const HeadAttention head(source, layer, kv_head);
   HeadStats out;
   out.norms = measure_norms(source, layer, kv_head);
+  out.mean.add(length(head.key_mean()->mean()));
+  std::vector<float> place(s.key_dim);
+  for (std::size_t t = 0; t < s.tokens; ++t) {
+    head.key_mean()->at(static_cast<Position>(t), place.data());
+    for (std::size_t c = 0; c < place.size(); ++c) place[c] -= head.keys()[t][c];
+    out.turned.add(length(place));
+  }
   out.radius = centre_radii(head.keys());
   const std::size_t half = s.tokens / 2, asked = std::min(s.tokens - half, kSampledQueries);
   std::vector<Position> positions(s.tokens);
@@ -130,6 +145,17 @@ HeadStats measure_head(const Cache& cache, std::size_t layer, std::size_t kv_hea
   }
   if (positions.empty()) return out;
   out.norms = measure_norms(segments);
+  const RowMean* mean = nullptr;
+  std::vector<float> difference(cache.shape().key_dim);
+  for (const Segment& segment : segments) {
+    if (segment.keys.mean == nullptr) continue;
+    mean = segment.keys.mean;
+    for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+      segment.keys.decode_difference(i, difference);
+      out.turned.add(length(difference));
+    }
+  }
+  if (mean != nullptr) out.mean.add(length(mean->mean()));
   out.radius =
       centre_radii(spaced_keys(segments, positions.size(), cache.shape().key_dim, kSampledKeys));
   const std::size_t queries = std::max<std::size_t>(1, asked / positions.size());
@@ -146,6 +172,8 @@ KvLayerStats combine(const std::vector<HeadStats>& of_head) {
   HeadStats all;
   for (const HeadStats& head : of_head) {
     all.norms.add(head.norms);
+    all.mean.add(head.mean);
+    all.turned.add(head.turned);
     all.attention.add(head.attention);
     all.queries += head.queries;
     for (std::size_t k = 0; k < all.radius.size(); ++k) {
@@ -157,6 +185,8 @@ KvLayerStats combine(const std::vector<HeadStats>& of_head) {
   out.key_norm = all.norms.key.moments();
   out.shifted_norm = all.norms.shifted.moments();
   out.value_norm = all.norms.value.moments();
+  out.mean_norm = all.mean.moments();
+  out.turned_norm = all.turned.moments();
   for (std::size_t k = 0; k < out.radius.size(); ++k) {
     out.radius[k] = out.shifted_norm.mean > 0 ? all.radius[k] / out.shifted_norm.mean : 0;
   }

@@ -16,6 +16,10 @@ struct KvLayerStats {
   Moments key_norm;
   Moments shifted_norm;  ///< of keys less their mean in the head
   Moments value_norm;
+  /// The mean of a head's keys before rotary positions, over heads, and keys less that mean turned
+  /// to where they stand: what types of few bits store (RowMean). 0 where no mean is known.
+  Moments mean_norm;
+  Moments turned_norm;
 
   /// Greedy k-centre over up to 2048 keys of a head, evenly spaced: with k centres, the largest
   /// distance of a key to its centre, over the mean shifted norm; mean over heads. Small at few

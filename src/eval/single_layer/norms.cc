@@ -78,9 +78,10 @@ KvNorms measure_norms(std::span<const Segment> segments) {
   const auto each_row = [&](RowsView Segment::*part, auto&& action) {
     for (const Segment& segment : segments) {
       const RowsView& rows = segment.*part;
-      row.resize(rows.dim);
+      Matrix decoded(rows.rows, rows.dim);
+      rows.decode(decoded.view());
       for (std::size_t i = 0; i < rows.rows; ++i) {
-        rows.decode(i, row);
+        row.assign(decoded[i].begin(), decoded[i].end());
         action();
       }
     }

@@ -34,7 +34,7 @@ struct KvNorms {
 
 /// Norms of rows of one head.
 KvNorms measure_norms(const Matrix& queries, const Matrix& keys, const Matrix& values);
-/// The same of what a cache holds, without queries; one row at a time is a float32 one.
+/// The same of what a cache holds, without queries.
 KvNorms measure_norms(std::span<const Segment> segments);
 /// Norms of one KV head and the query heads of its group.
 KvNorms measure_norms(const KvSource& source, std::size_t layer, std::size_t kv_head);
