@@ -84,7 +84,7 @@ struct RowsView {
   const std::byte* data = nullptr;        ///< payload of row 0
   const std::uint16_t* scales = nullptr;  ///< bfloat16, row_scales() a row, contiguous;
                                           ///< int4: all scales of a row, then all its offsets
-  /// What the rows are relative to (is_low_bit() types only), or null.
+  /// What the rows are relative to (types with scales only), or null.
   const RowMean* mean = nullptr;
   /// Where the rows stand in the text: positions[i] when given; else as `gaps` code it
   /// (storage/gap_code.h), row by row; else first_position + i. Only rows relative to a mean that
@@ -148,7 +148,7 @@ class Rows {
   /// Bytes allocated, scales included; the mean, which the rows of a head share, is not.
   std::size_t bytes() const { return capacity_ * stored_row_bytes(type_, dim_); }
 
-  /// Makes rows relative to `mean`; null, and types of more bits: they stay as they are. Call it
+  /// Makes rows relative to `mean`; null, and float types: they stay as they are. Call it
   /// before the first row is set. Throws Error for a mean of another size.
   void set_mean(std::shared_ptr<const RowMean> mean);
   const std::shared_ptr<const RowMean>& mean() const { return mean_; }

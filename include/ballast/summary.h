@@ -63,7 +63,7 @@ struct SummarySetup {
 
 /// Consecutive tokens that leave the window, oldest first.
 struct Block {
-  RowsView keys;  ///< with positions
+  RowsView keys;
   RowsView values;
   Position first = 0;
   Position now = 0;  ///< tokens of the text seen so far, window included

@@ -15,9 +15,6 @@ struct CacheParts {
   static const LayerCache& layer(const Cache& cache, std::size_t layer, std::size_t kv_head);
   /// Those of a second reading; makes empty ones where there are none.
   static ReplayScores& scores(Cache& cache);
-  /// Distortion of each head's rows in each tier, of all layers; empty where nothing was read
-  /// again.
-  static std::vector<std::vector<double>> measure_tiers(Cache& cache, std::span<const Tier> tiers);
 };
 
 }  // namespace ballast

@@ -383,10 +383,13 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
 }
 
 void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
-                          const ReplayQueries* queries, std::size_t room, Position now) {
+                          const ReplayQueries* queries, std::size_t room, Position now,
+                          const Rotary& rotary) {
+  const std::vector<Tier> kinds =
+      replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim);
+  find_means(now, rotary, kinds);
   Window everything = std::move(window);
-  const std::size_t count =
-      replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim).size();
+  const std::size_t count = kinds.size();
   setup.capacity = sample + static_cast<std::size_t>(std::ranges::count_if(
                                 tiers, [&](std::uint8_t t) { return t < count; }));
   summary = make_summary(setup);
@@ -402,8 +405,12 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sampl
   window = Window(setup, room, false);
 }
 
-void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now) {
-  if (!summary) summary = make_summary(setup);
+void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now, const Rotary& rotary) {
+  if (!summary) {
+    find_means(now, rotary,
+               replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim));
+    summary = make_summary(setup);
+  }
   {
     const Window chunk = std::move(window);
     Block block = chunk.run(0, chunk.size(), now);

@@ -136,9 +136,10 @@ struct HeadCache {
   /// entries that may stand for those evicted. `queries`: values are fitted to them; null: they
   /// stay. A window with room for `room` rows remains.
   void summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
-                 const ReplayQueries* queries, std::size_t room, Position now);
+                 const ReplayQueries* queries, std::size_t room, Position now,
+                 const Rotary& rotary);
   /// Hands the window to the summary, with the tier of every entry held there and of every token.
-  void end_chunk(std::span<const std::uint8_t> tiers, Position now);
+  void end_chunk(std::span<const std::uint8_t> tiers, Position now, const Rotary& rotary);
   /// The oldest `count` tokens leave the window.
   void absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
                      const AskedQueries& asked);

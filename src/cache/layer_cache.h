@@ -54,8 +54,6 @@ class LayerCache {
   void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
                      std::span<const std::size_t> samples,
                      std::span<const std::shared_ptr<ReplayQueries>> queries);
-  /// Makes the means that rows in these tiers are relative to.
-  void find_means(std::span<const Tier> tiers);
   /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
   std::size_t chunk_tokens() const { return heads_[0].window.size(); }
   std::size_t chunk_room() const;

@@ -140,13 +140,6 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
     head.scores.resize(held);
     head.scores.reserve(held + chunk);
     head.scores.resize(held + chunk, 0.0f);
-    head.asked = 0;
-    head.query_squares = 0;
-    head.value_gain = output_grams.rows == 0 ? 1 : 0;
-    for (std::size_t i = 0; output_grams.rows > 0 && i < group * dim; ++i) {
-      head.value_gain +=
-          double{output_grams[h * group * dim + i][i % dim]} / static_cast<double>(group * dim);
-    }
     if (notes_queries(options())) head.queries = std::make_shared<ReplayQueries>();
     if (score != ReplayScore::max) return;
     Matrix norms(group, chunk);
@@ -315,12 +308,6 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     if (heads[h].queries) note_queries(h, queries, own[h].keys.view(0, tokens), *heads[h].queries);
   });
   parallel_for(heads_.size(), [&](std::size_t h) {
-    heads[h].asked += tokens * group;
-    for (std::size_t t = 0; t < tokens; ++t) {
-      for (float x : queries[t].subspan(h * group * key_dim, group * key_dim)) {
-        heads[h].query_squares += double{x} * double{x};
-      }
-    }
     const std::span<float> scores = heads[h].scores;
     // Where the entries scored stand: the tokens that read again come last, the chunk before them.
     const std::size_t before = chunk ? scores.size() - chunk_tokens() + chunk->first : 0;

@@ -37,11 +37,6 @@ struct ReplayHead {
   std::shared_ptr<const Matrix> value_norms;
   VectorInOwnPages<float> norms;  ///< in stream: of each entry, the largest of the query heads'
   std::shared_ptr<ReplayQueries> queries;  ///< null: none are wanted
-  /// Of the queries that read again: how many, and the sum of their squared lengths.
-  std::size_t asked = 0;
-  double query_squares = 0;
-  /// Mean over query heads and elements of |W_O^T e|² for unit vectors e.
-  double value_gain = 1;
 
   /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,
   /// in the order of the text. `given`: the tier of each entry of `runs`, `tiers` if it is evicted.

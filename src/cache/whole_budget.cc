@@ -4,16 +4,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 
 #include "ballast/memory_size.h"
-#include "ballast/row_mean.h"
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
-#include "cache/cache_parts.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "storage/gap_code.h"
@@ -92,73 +88,6 @@ void add_runs(const std::vector<Segment>& segments, std::span<const float> score
     out.push_back(run);
     at += count;
   }
-}
-
-/// Mean squared error of a row, over some of the block's, when stored in a type about a mean.
-double squared_error(const RowsView& rows, StorageType type,
-                     const std::shared_ptr<const RowMean>& mean) {
-  constexpr std::size_t kMost = 64;
-  const std::size_t count = std::min(rows.rows, kMost);
-  Rows stored(type, rows.dim, 1);
-  stored.set_mean(mean);
-  std::vector<float> row(rows.dim), back(rows.dim);
-  double sum = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t at = i * rows.rows / count;
-    stored.copy(0, rows, at);
-    rows.decode(at, row);
-    stored.view(0, 1, rows.position(at)).decode(0, back);
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const double by = double{row[c]} - double{back[c]};
-      sum += by * by;
-    }
-  }
-  return sum / static_cast<double>(count);
-}
-
-/// Distortion of a head's rows in each tier, measured on the text's last tokens: the mean squared
-/// error of its logits, for the queries that read again, plus that of what its values write, over
-/// the square of what they write. Errors of rows lie in no direction more than in others.
-/// Empty without a second reading: nobody knows the queries.
-std::vector<double> distortions_of(const Block& text, const SummarySetup& setup,
-                                   const ReplayHead& head, std::span<const Tier> tiers) {
-  if (head.asked == 0) return {};
-  double values = 0;  // mean square of what is written, by the head's scores
-  if (head.value_norms != nullptr) {
-    const Matrix& norms = *head.value_norms;
-    for (std::size_t i = 0; i < norms.rows() * norms.cols(); ++i) {
-      values += double{norms.data()[i]} * double{norms.data()[i]};
-    }
-    values /= static_cast<double>(norms.rows() * norms.cols());
-  } else if (!head.norms.empty()) {
-    for (float norm : head.norms) values += double{norm} * double{norm};
-    values /= static_cast<double>(head.norms.size());
-  } else {
-    std::vector<float> row(text.values.dim);
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      text.values.decode(i, row);
-      for (float x : row) values += double{x} * double{x};
-    }
-    values *= head.value_gain / static_cast<double>(text.size());
-  }
-  const double scale = double{setup.logits.scale};
-  const double keys = scale * scale * head.query_squares / static_cast<double>(head.asked) /
-                      static_cast<double>(setup.key_dim);
-  std::map<StorageType, double> of_keys, of_values;
-  std::vector<double> out;
-  for (const Tier& tier : tiers) {
-    const auto [key, new_key] = of_keys.try_emplace(tier.key_type);
-    if (new_key) key->second = keys * squared_error(text.keys, tier.key_type, setup.key_mean);
-    const auto [value, new_value] = of_values.try_emplace(tier.value_type);
-    if (new_value) {
-      value->second = values == 0
-                          ? 0
-                          : head.value_gain / values *
-                                squared_error(text.values, tier.value_type, setup.value_mean);
-    }
-    out.push_back(key->second + value->second);
-  }
-  return out;
 }
 
 /// What a method keeps in any case of a text of `n` tokens.
@@ -324,26 +253,6 @@ Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t>
   return allocate(runs, tiers, budget - sample, fixed);
 }
 
-std::vector<std::vector<double>> CacheParts::measure_tiers(Cache& cache,
-                                                           std::span<const Tier> tiers) {
-  const std::size_t heads = cache.shape().kv_heads;
-  std::vector<std::vector<double>> out(cache.layers_.size() * heads);
-  if (cache.scores_ == nullptr) return out;
-  const PoolScope scope(cache.options().pool.get());
-  for (auto& layer : cache.layers_) layer->find_means(tiers);
-  parallel_for(out.size(), [&](std::size_t i) {
-    const HeadCache& head = cache.layers_[i / heads]->head(i % heads);
-    const Block text =
-        head.window.run(0, head.window.size(), static_cast<Position>(cache.tokens(i / heads)));
-    out[i] = distortions_of(text, head.setup, cache.scores_->layer(i / heads)[i % heads], tiers);
-  });
-  return out;
-}
-
-void LayerCache::find_means(std::span<const Tier> tiers) {
-  parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].find_means(now(), rotary(), tiers); });
-}
-
 void Cache::end_chunk() {
   require(works_in_chunks() && chunk_tokens() > 0,
           "a chunk ends in stream, for methods with one budget, once it has tokens");
@@ -355,7 +264,6 @@ void Cache::end_chunk() {
   if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
   std::vector<ScoredRun> runs;
   std::vector<std::size_t> first_run;  // of each head
-  const std::vector<std::vector<double>> distortions = CacheParts::measure_tiers(*this, tiers);
   std::vector<VectorInOwnPages<Position>> held(s.layers * s.kv_heads);
   for (std::size_t l = 0; l < s.layers; ++l) {
     require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
@@ -367,9 +275,8 @@ void Cache::end_chunk() {
       first_run.push_back(runs.size());
       const std::size_t head = l * s.kv_heads + h;
       held[head] = layers_[l]->head(h).summary_positions();
-      ScoredRun run = protected_run(policy, tokens(), head);
-      run.distortions = distortions[head];
-      add_runs(segments(l, h), replay_scores(l, h), held[head], tiers, run, runs);
+      add_runs(segments(l, h), replay_scores(l, h), held[head], tiers,
+               protected_run(policy, tokens(), head), runs);
     }
   }
   first_run.push_back(runs.size());
@@ -442,7 +349,8 @@ void Cache::load_chunk(ByteReader& in) {
 
 void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
   const PoolScope scope(options_.pool.get());
-  parallel_for(heads_.size(), [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now()); });
+  parallel_for(heads_.size(),
+               [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now(), rotary()); });
   budget_ = {};
   for (const HeadCache& head : heads_) {
     budget_.summary = std::max(budget_.summary, head.summary->entries());
@@ -461,7 +369,7 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
   const std::size_t later = later_room();
   budget_ = {};
   parallel_for(heads_.size(), [&](std::size_t h) {
-    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now());
+    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now(), rotary());
   });
   for (const HeadCache& head : heads_) {
     budget_.summary = std::max(budget_.summary, head.summary->entries());
@@ -500,7 +408,6 @@ void Cache::finish_whole_prompt() {
   require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
           policy.info().name);
   const std::vector<Tier> tiers = counted_tiers(s, options());
-  const std::vector<std::vector<double>> distortions = CacheParts::measure_tiers(*this, tiers);
   std::vector<ScoredRun> runs;
   std::vector<std::vector<float>> roots;  // score=rms has sums of squares
   std::vector<std::size_t> first_run = {0};
@@ -509,7 +416,6 @@ void Cache::finish_whole_prompt() {
       first_run.push_back(runs.size() + 1);
       runs.push_back(protected_run(policy, n, l * s.kv_heads + h));
       runs.back().scores = replay_scores(l, h);
-      runs.back().distortions = distortions[l * s.kv_heads + h];
       if (policy.attention_stats().replay == ReplayScore::rms) {
         std::vector<float>& root = roots.emplace_back(runs.back().scores.size());
         std::ranges::transform(runs.back().scores, root.begin(),

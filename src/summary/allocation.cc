@@ -63,14 +63,12 @@ class Upgrades {
  public:
   Upgrades(std::span<const ScoredRun> runs, std::span<const Tier> tiers)
       : runs_(runs), tiers_(tiers.size()), safe_(safe_tier(tiers)) {
-    std::vector<double> usual;
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       const bool cheapest = t + 1 == tiers.size();
       rises_.push_back(tiers[t].bytes - (cheapest ? 0 : tiers[t + 1].bytes));
-      usual.push_back(tiers[t].distortion);
-    }
-    for (const ScoredRun& run : runs) {
-      worths_.push_back(worths_of(run.distortions.empty() ? usual : run.distortions, rises_));
+      worths_.push_back(
+          static_cast<float>(((cheapest ? 1.0 : tiers[t + 1].distortion) - tiers[t].distortion) /
+                             static_cast<double>(rises_[t])));
     }
     for (const ScoredRun& run : runs) {
       for (float score : run.scores) most_ = std::max(most_, score);
@@ -89,7 +87,7 @@ class Upgrades {
         const auto at = static_cast<std::uint32_t>(run.position(i));
         const float score = run.at_an_end(i) ? most_ : run.scores[i];
         for (std::size_t t = first_choice(run, i); t-- > run.best;) {
-          const std::uint64_t bits = std::bit_cast<std::uint32_t>(score * worths_[r][t]);
+          const std::uint64_t bits = std::bit_cast<std::uint32_t>(score * worths_[t]);
           const auto later = static_cast<std::uint32_t>(run.head * tiers_ + (tiers_ - 1 - t));
           use(r, i, t, Rank{bits << 32 | (at ^ 0xffffffffu), later ^ 0xffffffffu});
         }
@@ -104,39 +102,10 @@ class Upgrades {
   }
 
  private:
-  /// Fall of distortion a byte, from the next worse tier to each, along the lower convex hull.
-  static std::vector<float> worths_of(std::span<const double> distortions,
-                                      std::span<const std::size_t> rises) {
-    struct Step {
-      double fall, bytes;
-      std::size_t first;  ///< the best tier that it leads to
-    };
-    std::vector<Step> steps;  // from the evicted entry up, each worth less than the one before
-    double last = 1.0;
-    for (std::size_t t = distortions.size(); t-- > 0; last = distortions[t]) {
-      Step step{last - distortions[t], static_cast<double>(rises[t]), t};
-      while (!steps.empty() && step.fall * steps.back().bytes >= steps.back().fall * step.bytes) {
-        step.fall += steps.back().fall;
-        step.bytes += steps.back().bytes;
-        steps.pop_back();
-      }
-      steps.push_back(step);
-    }
-    std::vector<float> worths(distortions.size());
-    std::size_t end = distortions.size();
-    for (const Step& step : steps) {
-      const auto worth = static_cast<float>(std::max(0.0, step.fall) / step.bytes);
-      std::fill(worths.begin() + static_cast<std::ptrdiff_t>(step.first),
-                worths.begin() + static_cast<std::ptrdiff_t>(end), worth);
-      end = step.first;
-    }
-    return worths;
-  }
-
   std::span<const ScoredRun> runs_;
   std::size_t tiers_, safe_;
-  std::vector<std::size_t> rises_;          ///< bytes from the next worse tier to each
-  std::vector<std::vector<float>> worths_;  ///< of each run: fall of distortion a byte
+  std::vector<std::size_t> rises_;  ///< bytes from the next worse tier to each
+  std::vector<float> worths_;       ///< fall of distortion a byte
   float most_ = 0;
 };
 

@@ -38,8 +38,6 @@ struct ScoredRun {
   Position first_position = 0;
   /// The best tier that an entry may get: what was rounded once gains nothing from more bytes.
   std::uint8_t best = 0;
-  /// Distortion of the head's rows in each tier, as Tier::distortion; empty: that of the tiers.
-  std::span<const double> distortions = {};
   /// Entries before `first` and from `last` on are kept in any case, with the largest score of all,
   /// in types of 8 bits or more if a tier has such; so are those with a score above `floor`, with
   /// their own score and in any tier.
@@ -66,9 +64,8 @@ struct Allocation {
 std::size_t safe_tier(std::span<const Tier> tiers);
 
 /// Minimises the sum over all entries of score times distortion, with bytes within `budget`. An
-/// upgrade of an entry by one tier is worth score · (fall of distortion) / (rise of bytes), along
-/// the lower convex hull of the head's distortions; the upgrades worth most are taken until one
-/// does not fit, then those that still do. Among equals the
+/// upgrade of an entry by one tier is worth score · (fall of distortion) / (rise of bytes); the
+/// upgrades worth most are taken until one does not fit, then those that still do. Among equals the
 /// entry of the lower position and head comes first. No entry gets a better tier than
 /// ScoredRun::best. Takes a byte an entry, and 1 MiB: the last upgrade is found by radix
 /// selection, without sorting. Throws Error that names the minimum if the budget does not hold what

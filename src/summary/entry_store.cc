@@ -45,7 +45,9 @@ void EntryStore::push(const EntryStore& other, std::size_t i) {
 }
 
 void EntryStore::replace(std::size_t slot, const Block& block, std::size_t i, float log_weight) {
-  keys_.copy(slot, block.keys, i);
+  RowsView keys = block.keys;
+  if (keys.positions == nullptr) keys.first_position = block.first;
+  keys_.copy(slot, keys, i);
   if (has_values_) values_.copy(slot, block.values, i);
   positions_[slot] = block.first + static_cast<Position>(i);
   log_weights_[slot] = log_weight;

@@ -300,11 +300,11 @@ TEST(Rotated, SizesAreAsDocumented) {
 }
 
 TEST(Rotated, MeansOfOtherSizesAndNumbersAreRefused) {
-  Rows q4(StorageType::q4, 64, 1), int8(StorageType::int8, 64, 1);
+  Rows q4(StorageType::q4, 64, 1), bf16(StorageType::bf16, 64, 1);
   EXPECT_THROW(q4.set_mean(about(std::vector<float>(63))), Error);
   EXPECT_THROW(about(std::vector<float>(64, NAN)), Error);
-  int8.set_mean(about(std::vector<float>(64, 1.0f)));
-  EXPECT_EQ(int8.mean(), nullptr);  // rows of more bits are relative to nothing
+  bf16.set_mean(about(std::vector<float>(64, 1.0f)));
+  EXPECT_EQ(bf16.mean(), nullptr);  // float rows are relative to nothing
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST(Policy, HoldsTypedValues) {
 TEST(Policy, HoldsSizesAndTexts) {
   const Policy p = Policy::parse("replay:bytes=1/8");
   EXPECT_EQ(p.memory("bytes").amount, 0.125);
-  EXPECT_EQ(p.text("tiers"), "int8+q4+q4/q2+q2");  // by default
+  EXPECT_EQ(p.text("tiers"), "int8+q4+q4/q3+q3+q3/q2+q2");  // by default
   EXPECT_EQ(p.with("tiers", "int4").text("tiers"), "int4");
   EXPECT_EQ(p.with("bytes", "2K").memory("bytes").unit, MemorySize::Unit::bytes);
   EXPECT_EQ(p.to_string(), "replay:bytes=1/8");
