@@ -84,13 +84,9 @@ class Sizes {
  private:
   /// Of one head: means, and what up to `sink` first tokens take more than others.
   std::size_t low_bit_bytes(std::size_t sink) const {
-    const auto part = [&](StorageType type, std::size_t dim) {
-      if (!is_low_bit(type)) return std::size_t{0};
-      return dim * sizeof(float) +
-             std::min({sink, tokens_ == 0 ? sink : tokens_, kFirstTokens}) *
-                 (stored_row_bytes(as_read(type), dim) - stored_row_bytes(type, dim));
-    };
-    return part(options_.key_type, shape_.key_dim) + part(options_.value_type, shape_.value_dim);
+    const std::size_t first = tokens_ == 0 ? sink : std::min(sink, tokens_);
+    return ballast::low_bit_bytes(options_.key_type, shape_.key_dim, first) +
+           ballast::low_bit_bytes(options_.value_type, shape_.value_dim, first);
   }
 
   /// Of one head. Summaries take their memory when they are made, so one is made.

@@ -88,7 +88,7 @@ void Window::drop_oldest(std::size_t count) {
 }
 
 void Window::forget_attention_sums() {
-  attention_sum_ = {};
+  attention_sum_ = std::vector<float>();  // {} would keep the memory
   has_attention_sums_ = false;
   lead_ = 0;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "eval/single_layer/mean_entries.h"
+#include "storage/low_bits.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -103,9 +104,11 @@ CacheReport report_of(const Cache& cache) {
   const CacheOptions& o = cache.options();
   const std::size_t row =
       stored_row_bytes(o.key_type, s.key_dim) + stored_row_bytes(o.value_type, s.value_dim);
+  const std::size_t beside = low_bit_bytes(o.key_type, s.key_dim, cache.tokens()) +
+                             low_bit_bytes(o.value_type, s.value_dim, cache.tokens());
   const CacheBytes bytes = cache.bytes();
   return {cache.tokens(), mean_entries(cache), bytes,
-          cache.tokens() * s.layers * s.kv_heads * row + bytes.rotary};
+          s.layers * s.kv_heads * (cache.tokens() * row + beside) + bytes.rotary};
 }
 
 void tell_if_unsure(const Generated& answer, float unsure_below) {

@@ -10,6 +10,7 @@
 #include "cache/byte_budget.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
+#include "storage/low_bits.h"
 #include "summary/entry_budget.h"
 #include "summary/query_moments.h"
 
@@ -145,7 +146,10 @@ class Sizes {
   }
   /// All heads with `entries` entries each, `summarised` of them in the summary.
   std::size_t held(std::size_t entries, std::size_t summarised) const {
-    return c_.kv_heads * (entries * entry_ + summarised * kBookkeeping + queries_ + moments_);
+    const std::size_t low_bits = low_bit_bytes(options_.key_type, c_.key_dim, entries) +
+                                 low_bit_bytes(options_.value_type, c_.value_dim, entries);
+    return c_.kv_heads *
+           (entries * entry_ + low_bits + summarised * kBookkeeping + queries_ + moments_);
   }
   LayerNeed whole(std::size_t entries) const {
     const std::size_t bytes = held(entries, 0);

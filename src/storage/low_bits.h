@@ -17,4 +17,12 @@ constexpr StorageType as_read(StorageType type) {
   return is_low_bit(type) ? StorageType::bf16 : type;
 }
 
+/// Bytes of a head beside its rows of a type of few bits: the mean, and what the `first` tokens, as
+/// read, take more than others.
+constexpr std::size_t low_bit_bytes(StorageType type, std::size_t dim, std::size_t first) {
+  if (!is_low_bit(type)) return 0;
+  const std::size_t more = stored_row_bytes(as_read(type), dim) - stored_row_bytes(type, dim);
+  return dim * sizeof(float) + (first < kFirstTokens ? first : kFirstTokens) * more;
+}
+
 }  // namespace ballast

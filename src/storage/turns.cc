@@ -6,17 +6,53 @@
 
 namespace ballast {
 
+namespace {
+
+struct KnownTurns {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<const Turns>> all;
+};
+
+/// Never destroyed: caches may outlive what is static.
+KnownTurns& known_turns() {
+  static KnownTurns& known = *new KnownTurns;
+  return known;
+}
+
+void forget_turns(const Turns* turns) {
+  delete turns;
+  KnownTurns& known = known_turns();
+  const std::lock_guard lock(known.mutex);
+  std::erase_if(known.all, [](const auto& one) { return one.expired(); });
+}
+
+}  // namespace
+
 std::shared_ptr<const Turns> Turns::of(const Rotary& rotary) {
-  static std::mutex mutex;
-  static std::vector<std::weak_ptr<const Turns>> known;
   if (rotary.frequencies.empty()) return nullptr;
-  const std::lock_guard lock(mutex);
-  std::erase_if(known, [](const auto& turns) { return turns.expired(); });
-  for (const auto& turns : known) {
-    if (auto held = turns.lock(); held != nullptr && held->rotary() == rotary) return held;
+  KnownTurns& known = known_turns();
+  // Released, and with them forgotten, outside of the lock.
+  std::shared_ptr<const Turns> made;
+  std::vector<std::shared_ptr<const Turns>> seen;
+  const auto find = [&]() -> std::shared_ptr<const Turns> {
+    seen.reserve(known.all.size());
+    for (const auto& turns : known.all) {
+      if (auto held = turns.lock(); held != nullptr) seen.push_back(std::move(held));
+    }
+    for (const auto& held : seen) {
+      if (held->rotary() == rotary) return held;
+    }
+    return nullptr;
+  };
+  {
+    const std::lock_guard lock(known.mutex);
+    if (auto held = find()) return held;
   }
-  auto made = std::make_shared<const Turns>(rotary);
-  known.push_back(made);
+  seen.clear();
+  made = std::shared_ptr<const Turns>(new Turns(rotary), forget_turns);
+  const std::lock_guard lock(known.mutex);
+  if (auto held = find()) return held;  // another thread was first
+  known.all.push_back(made);
   return made;
 }
 
