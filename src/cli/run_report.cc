@@ -6,10 +6,10 @@
 
 #include "cli/command.h"
 #include "eval/single_layer/mean_entries.h"
-#include "storage/low_bits.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
+#include "storage/low_bits.h"
 
 namespace ballast::cli {
 namespace {
