@@ -230,7 +230,7 @@ void HeadCache::find_means(Position now, const Rotary& rotary, std::span<const T
   if (setup.key_mean != nullptr || setup.value_mean != nullptr) return;
   const auto needed = [&](StorageType own, StorageType Tier::*type) {
     return is_low_bit(own) ||
-           std::ranges::any_of(tiers, [&](const Tier& tier) { return is_low_bit(tier.*type); });
+           std::ranges::any_of(tiers, [&](const Tier& tier) { return takes_mean(tier.*type); });
   };
   const std::size_t skipped = window.size() > kFirstTokens ? kFirstTokens : 0;
   const Block block = window.run(skipped, std::min(window.size() - skipped, kMeanTokens), now);

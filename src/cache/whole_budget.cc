@@ -13,6 +13,7 @@
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "storage/gap_code.h"
+#include "storage/low_bits.h"
 #include "summary/entry_budget.h"
 #include "summary/replay.h"
 
@@ -41,7 +42,7 @@ std::vector<Tier> counted_tiers(const CacheShape& s, const CacheOptions& options
 /// Of a head's means of rotated rows.
 std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
   const auto rotated = [&](StorageType Tier::*type) {
-    return std::ranges::any_of(tiers, [&](const Tier& tier) { return is_low_bit(tier.*type); });
+    return std::ranges::any_of(tiers, [&](const Tier& tier) { return takes_mean(tier.*type); });
   };
   return (rotated(&Tier::key_type) ? s.key_dim * sizeof(float) : 0) +
          (rotated(&Tier::value_type) ? s.value_dim * sizeof(float) : 0);

@@ -17,6 +17,12 @@ constexpr StorageType as_read(StorageType type) {
   return is_low_bit(type) ? StorageType::bf16 : type;
 }
 
+/// Whether rows of the type are about a mean where there is one. Tiers of int8 are: a bias would take
+/// most of their 8 bits. A cache of int8 alone has no mean.
+constexpr bool takes_mean(StorageType type) {
+  return is_low_bit(type) || type == StorageType::int8;
+}
+
 /// Bytes of a head beside its rows of a type of few bits: the mean, and what the `first` tokens, as
 /// read, take more than others.
 constexpr std::size_t low_bit_bytes(StorageType type, std::size_t dim, std::size_t first) {

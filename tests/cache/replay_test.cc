@@ -178,7 +178,8 @@ TEST(Replay, AFloorIsKeptInEveryHead) {
       std::vector<std::size_t> best;
       for (std::size_t j = 1; j + 2 < kText; ++j) best.push_back(j);
       std::ranges::sort(best, std::greater(), [&](std::size_t j) { return scores[h][j]; });
-      const auto held = static_cast<std::size_t>(floor * double(share / entry));
+      const std::size_t means = (16 + 24) * sizeof(float);
+      const auto held = static_cast<std::size_t>(floor * double((share - means) / entry));
       best.resize(held - std::min<std::size_t>(held, 3));
       std::vector<Position> kept;
       for (const KeptEntry& e : cache.kept(1, h)) kept.push_back(e.position);
