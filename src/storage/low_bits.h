@@ -17,8 +17,8 @@ constexpr StorageType as_read(StorageType type) {
   return is_low_bit(type) ? StorageType::bf16 : type;
 }
 
-/// Whether rows of the type are about a mean where there is one. Tiers of int8 are: a bias would take
-/// most of their 8 bits. A cache of int8 alone has no mean.
+/// Whether rows of the type are about a mean where there is one. Tiers of int8 are: a bias would
+/// take most of their 8 bits. A cache of int8 alone has no mean.
 constexpr bool takes_mean(StorageType type) {
   return is_low_bit(type) || type == StorageType::int8;
 }
