@@ -270,6 +270,8 @@ bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer)
 
 // <q, R_n μ> of the queries and a segment's keys, which are relative to R_n μ.
 class MeanTerm {
+  static_assert(Turns::kTogether == kernels::kTurnedTogether);
+
  public:
   MeanTerm(const Queries& queries, const RowsView& keys, Workspace& work)
       : keys_(keys), turns_(keys.mean->turns()), gaps_(keys.gaps), queries_(queries.rows.rows) {

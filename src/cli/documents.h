@@ -17,8 +17,8 @@ struct Documents {
 /// standard input. Throws Error for what cannot be read, is no text or has none.
 Documents read_documents(std::span<const std::string> paths, bool quiet);
 
-/// What stands on standard input, where that is a file or a pipe and holds more than blanks; else
-/// empty. Says that it waits, unless `quiet`.
+/// The text of standard input if that is a file or a pipe; empty if it is a terminal or blank. Says
+/// that it waits, unless `quiet`.
 std::string piped_text(bool quiet);
 
 }  // namespace ballast::cli

@@ -27,7 +27,7 @@ struct KnownModel {
 
 /// From small to large.
 std::span<const KnownModel> catalogue();
-/// Null if there is none of this name; upper and lower case are the same.
+/// The model of this name, in upper or lower case; null if the catalogue lacks it.
 const KnownModel* find_known(std::string_view name);
 
 /// ASCII letters in lower case.

@@ -312,8 +312,7 @@ std::uintmax_t remove(const std::string& text) {
     }
     std::vector<std::string> names;
     for (const LocalModel& model : local_models()) names.push_back(model.name);
-    fail("{}: no such model is here{}; ballast models lists those that are", text,
-         did_you_mean(text, names));
+    fail("{}: no such model is here{}; see ballast models", text, did_you_mean(text, names));
   }
   if (own != found.end()) {
     bytes += own->bytes;

@@ -20,7 +20,7 @@ struct Reference {
 /// The hub's address: HF_ENDPOINT, or https://huggingface.co.
 std::string endpoint();
 
-/// Throws Error on what is none of the three, with the name that was meant.
+/// Throws Error, with the nearest known name, if the text has none of the three forms.
 Reference parse_reference(std::string_view text);
 /// Whether the text has the form ORG/REPO[:QUANT].
 bool is_repository(std::string_view text);

@@ -43,8 +43,8 @@ struct JsonGrammar {
     bool bounded = false;
     std::int64_t low = 0, high = 0;
     std::uint8_t decimals = 0;
-    /// Sorted, each once. Of a string: without their quotes, those that it must not be; then it has
-    /// no escapes.
+    /// Sorted, each once. Of a string: the texts, without quotes, that it must differ from; such a
+    /// string has no escapes.
     std::vector<std::string> literals = {};
     std::vector<Id> choices = {};
     std::bitset<256> first = {};  ///< bytes that its texts begin with
