@@ -8,7 +8,7 @@ packages=(
   libhwy-dev librandom123-dev libsentencepiece-dev libicu-dev zlib1g-dev
   nlohmann-json3-dev libcli11-dev libfmt-dev libcpp-httplib-dev libedit-dev libcurl4-openssl-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  gnuplot-nox python3-numpy poppler-utils
+  librsvg2-bin python3-numpy poppler-utils
   pybind11-dev python3-dev
 )
 

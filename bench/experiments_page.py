@@ -61,7 +61,7 @@ def tables(result):
 
 
 def quoted(command):
-    return " ".join(f"'{w}'" if ";" in w or "*" in w else w for w in command.split(" "))
+    return " ".join(f"'{w}'" if (";" in w or "*" in w) and w[:1] != "'" else w for w in command.split(" "))
 
 
 def page(text):

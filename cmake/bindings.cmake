@@ -36,8 +36,9 @@ if(BALLAST_PYTHON)
   set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
   target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  target_link_libraries(ballast_python PRIVATE ballast_cli ballast_warnings fmt::fmt)
-  # Of the commands it has the experiments alone, and needs no library of the others.
+  target_link_libraries(ballast_python PRIVATE ballast_experiments ballast_hub ballast_warnings
+    fmt::fmt nlohmann_json::nlohmann_json)
+  # It fetches no models, and needs no library for that.
   target_link_options(ballast_python PRIVATE -Wl,--as-needed)
   target_compile_options(ballast_python PRIVATE $<$<CONFIG:Release>:-O1>)
   file(GLOB package_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast

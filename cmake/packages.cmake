@@ -36,7 +36,7 @@ ballast_package(libballast-dev libdevel "small key-value caches for language mod
   RECOMMENDS "libfmt-dev, libhwy-dev, zlib1g-dev, libicu-dev, libsentencepiece-dev")
 if(BALLAST_ENGINE)
   ballast_package(ballast utils "small key-value caches for language models - program"
-    RECOMMENDS "gnuplot-nox, poppler-utils")
+    RECOMMENDS "librsvg2-bin, poppler-utils")
 endif()
 if(BALLAST_PYTHON)
   set(scripts ${CMAKE_CURRENT_BINARY_DIR}/python-scripts)

@@ -1,5 +1,5 @@
 // The benchmarks' files: JSON lines, read by each of their readers.
-#include "eval/data/benchmarks.h"
+#include "experiments/data/benchmarks.h"
 
 #include "ballast/error.h"
 #include "memory_file.h"

@@ -1,6 +1,6 @@
 // Files of results, and the progress of an experiment that is resumed.
 #include "ballast/error.h"
-#include "eval/results/result_log.h"
+#include "experiments/result_log.h"
 #include "memory_file.h"
 #include "report/result.h"
 #include "target.h"

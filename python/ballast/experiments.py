@@ -43,21 +43,26 @@ def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = No
     Raises ArgumentError on an option or value that the program would refuse. The interpreter's lock
     is released; Ctrl-C ends an experiment between two steps, such as answers.
     """
-    if experiment == "paper":
-        raise ValueError("evaluate: 'paper' starts programs; run `ballast eval paper`")
-    if "quiet" in options:
-        raise TypeError("evaluate prints nothing: it has no option 'quiet'")
-    words = [experiment, *(os.fspath(file) for file in files)]
-    given = {"model": model.path if isinstance(model, Model) else model, "methods": methods,
-             "cache": _cache(bytes, options.pop("cache", None)), **options}
-    for name, value in given.items():
-        words += _words(name, value)
-    words.append("--json" if json is None else f"--json={os.fspath(json)}")
-    text = _ballast._evaluate(words, progress)
-    if json is not None:
-        with open(json, encoding="utf-8") as file:
-            text = file.read()
-    return Records(_json.loads(text))
+    values = {name: _plain(value) for name, value in options.items()}
+    if files:
+        values["files"] = [os.fspath(file) for file in files] if len(files) > 1 else os.fspath(files[0])
+    values["model"] = _plain(model.path if isinstance(model, Model) else model)
+    values["methods"] = _plain(methods)
+    values["cache"] = _cache(bytes, values.pop("cache", None))
+    values = {name: value for name, value in values.items() if value is not None}
+    return Records(_json.loads(_ballast._evaluate(experiment, _json.dumps(values),
+                                                  "" if json is None else os.fspath(json), progress)))
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has: paths as text, tuples, arrays and their numbers as Python's own."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (str, dict)) or not hasattr(value, "__iter__"):
+        return value
+    return [_plain(one) for one in value]
 
 
 def _cache(bytes: Any, cache: Any) -> Any:
@@ -76,18 +81,3 @@ def _cache(bytes: Any, cache: Any) -> Any:
             raise ValueError(f"bytes {size}: expected shares of the exact cache's bytes, such as "
                              "1/8, or amounts, such as '256M'")
     return sizes
-
-
-def _words(name: str, value: Any) -> list[str]:
-    """An option as the program takes it."""
-    flag = "--" + name.replace("_", "-")
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [flag]
-    if isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__"):
-        return [f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}"]
-    words = [word for one in value for word in _words(name, one)]
-    if not words:
-        raise ValueError(f"{name}: expected at least one value")
-    return words

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "base/fail.h"
-#include "cli/bench_model.h"
-#include "cli/bench_report.h"
 #include "cli/bench_serve.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "experiments/speed/bench_model.h"
+#include "experiments/speed/speed_report.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "simd/cpu.h"
@@ -18,7 +18,7 @@ namespace ballast::cli {
 namespace {
 
 struct Options {
-  BenchModelFlags model;
+  BenchModelParameters model;
   std::vector<std::string> methods;
   std::vector<std::size_t> prompts;
   std::optional<std::size_t> generate;
@@ -172,8 +172,8 @@ void run_scale(const Task& t) {
   const std::filesystem::path plot = t.o.plot;
   std::filesystem::path memory = plot;
   memory.replace_filename(plot.stem().string() + "-memory" + plot.extension().string());
-  write_plot(scale_plot(rows, false), plot);
-  write_plot(scale_plot(rows, true), memory);
+  write_plots({scale_plot(rows, false)}, plot);
+  write_plots({scale_plot(rows, true)}, memory);
   for (const auto& path : {plot, memory}) name_written(path.string());
 }
 
@@ -233,6 +233,7 @@ void run(Options& o) {
   }
   o.output.open();
   const BenchModel file(o.model);
+  if (!o.model.keep.empty()) name_written(o.model.keep);
   const Model model(file.path());
   const Task task{o, model, cache, std::move(policies)};
   if (!o.memory.empty()) return run_throughput(task);
@@ -298,7 +299,9 @@ void add_bench(CLI::App& parent, std::function<void()>& task) {
   Options& o = *options;
   CLI::App* app = parent.add_subcommand(
       "bench", "Measure how fast a model runs with each method, against the machine's limits");
-  o.model.add_to(*app);
+  Parameters model;
+  o.model.describe(model);
+  add_parameters(*app, model);
   add_measurements(*app, o);
   o.cache.add_to(*app, false);
   o.output.add_to(*app);

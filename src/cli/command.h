@@ -10,7 +10,7 @@
 
 #include "ballast/engine/tensor.h"
 #include "base/output_file.h"
-#include "eval/data/synth.h"
+#include "experiments/parameters.h"
 #include "report/json.h"
 #include "report/table.h"
 
@@ -32,32 +32,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task);
 void add_perplexity(CLI::App& parent, std::function<void()>& task);
 void add_tokenize(CLI::App& parent, std::function<void()>& task);
 
-/// Experiments: subcommands of eval.
-void add_eval_attention(CLI::App& parent, std::function<void()>& task);
-void add_eval_memory(CLI::App& parent, std::function<void()>& task);
-void add_eval_ablation(CLI::App& parent, std::function<void()>& task);
-void add_eval_neurons(CLI::App& parent, std::function<void()>& task);
-void add_eval_answers(CLI::App& parent, std::function<void()>& task);
-void add_eval_submodular(CLI::App& parent, std::function<void()>& task);
-void add_eval_norms(CLI::App& parent, std::function<void()>& task);
-void add_eval_clusters(CLI::App& parent, std::function<void()>& task);
-void add_eval_heavy(CLI::App& parent, std::function<void()>& task);
-void add_eval_efficiency(CLI::App& parent, std::function<void()>& task);
-void add_eval_throughput(CLI::App& parent, std::function<void()>& task);
-void add_eval_needle(CLI::App& parent, std::function<void()>& task);
-void add_eval_quantized(CLI::App& parent, std::function<void()>& task);
-void add_eval_stream(CLI::App& parent, std::function<void()>& task);
-void add_eval_records(CLI::App& parent, std::function<void()>& task);
-void add_eval_lines(CLI::App& parent, std::function<void()>& task);
-void add_eval_longbench(CLI::App& parent, std::function<void()>& task);
-void add_eval_light(CLI::App& parent, std::function<void()>& task);
-void add_eval_ruler(CLI::App& parent, std::function<void()>& task);
-void add_eval_summarise(CLI::App& parent, std::function<void()>& task);
-void add_eval_choice(CLI::App& parent, std::function<void()>& task);
-void add_eval_diversity(CLI::App& parent, std::function<void()>& task);
-void add_eval_paper(CLI::App& parent, std::function<void()>& task);
-
-/// The command that this thread runs, quoted for a shell; empty before it is set.
+/// The command that runs, quoted for a shell; empty before it is set.
 const std::string& command_line();
 /// `words`: without the program's name.
 void set_command_line(std::span<const std::string> words);
@@ -67,19 +42,6 @@ std::span<const AddCommand> commands();
 
 /// Standard output was closed by its reader.
 struct BrokenPipe {};
-
-/// While it lives, what this thread prints goes into a text, and no written file is named.
-class CapturedOutput {
- public:
-  CapturedOutput();
-  ~CapturedOutput();
-  CapturedOutput(const CapturedOutput&) = delete;
-  CapturedOutput& operator=(const CapturedOutput&) = delete;
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 /// Writes to standard output. Throws BrokenPipe, or Error if it cannot be written (a full disk).
 void print(std::string_view text);
@@ -152,20 +114,13 @@ class TableOutput {
 /// Names a file that was written, on standard error.
 void name_written(std::string_view path);
 
-/// --tokens, --layers, … of synthetic streams.
-void add_synth_options(CLI::App& app, SynthOptions& options, const std::string& group);
-
-/// "0,2,5-7" as numbers, ascending. Throws Error; `what` names the option.
-std::vector<std::size_t> parse_selection(std::string_view text, std::string_view what);
-
 /// --dtype, the type of written tensors; what --cache-type understands of other programs' names
 /// (fp16, Float32) becomes our own.
 void add_float_type(CLI::App& app, std::string& type);
 /// "f32", "bf16" or "f16". Throws Error.
 TensorType parse_float_type(std::string_view name);
 
-/// "exact,balancekv:rate=0.25,block=128;h2o" and repeated options: every method string given.
-/// Either sign separates; what has a '=' first after a ',' is an option of the method before.
-std::vector<std::string> split_methods(const std::vector<std::string>& texts);
+/// Options of a command, one for each parameter.
+void add_parameters(CLI::App& app, const Parameters& parameters);
 
 }  // namespace ballast::cli

@@ -3,8 +3,8 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
-#include "eval/data/kv_file.h"
-#include "eval/single_layer/compress.h"
+#include "experiments/attention/compress.h"
+#include "experiments/data/kv_file.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"

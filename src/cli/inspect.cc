@@ -13,11 +13,11 @@
 #include "base/mapped_file.h"
 #include "cli/command.h"
 #include "cli/inspect_model.h"
-#include "cli/model_choice.h"
-#include "eval/data/kv_file.h"
-#include "eval/single_layer/kv_stats.h"
+#include "experiments/attention/kv_stats.h"
+#include "experiments/data/kv_file.h"
 #include "formats/json_text.h"
 #include "formats/sniff.h"
+#include "hub/choice.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -409,7 +409,7 @@ void add_inspect(CLI::App& parent, std::function<void()>& task) {
   app->callback([options, &task] {
     task = [options] {
       options->output.open();
-      options->file = resolve_model(options->file);
+      options->file = hub::resolve_model(options->file);
       for (const FileKind& kind : kFileKinds) {
         if (kind.recognises(options->file)) return kind.inspect(options->file, options->output);
       }

@@ -24,7 +24,4 @@ using FetchModel = std::function<std::string(const std::string& name, bool offli
 /// type.
 void choose_model(CLI::App& app, const FetchModel& fetch = {});
 
-/// The path of the file, the folder or the model of this name that is here.
-std::string resolve_model(const std::string& text);
-
 }  // namespace ballast::cli

@@ -1,76 +1,17 @@
 #include "cli/model_options.h"
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iostream>
-#include <memory>
 
 #include "base/fail.h"
-#include "base/read_file.h"
 #include "cli/command.h"
-#include "formats/utf8_text.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "summary/entry_budget.h"
-#include "text/tokenizer/check_sizes.h"
 
 namespace ballast::cli {
-namespace {
-
-Tokenizer tokenizer_of(const Model& model) {
-  if (const Gguf* gguf = model.file().gguf()) return Tokenizer(read_vocabulary(*gguf));
-  const TokenizerSource source = model.file().tokenizer();
-  return Tokenizer(read_vocabulary(source.folder));
-}
-
-}  // namespace
-
-LoadedModel::LoadedModel(const std::string& path)
-    : model(path), tokenizer(tokenizer_of(model)), engine(model) {
-  check_rows(tokenizer, model.config().vocabulary, path);
-}
-
-namespace {
-
-/// Allowance for code, library tables and small buffers first touched while a model runs.
-constexpr std::size_t kTouchedLater = 1 << 20;
-
-}  // namespace
-
-std::size_t LoadedModel::program_memory() const {
-#if defined(__GLIBC__)
-  ::malloc_trim(0);  // returns the memory of reading the text
-#endif
-  std::vector<std::string> files;
-  for (const std::filesystem::path& file : model.file().files()) {
-    std::error_code unknown;
-    files.push_back(std::filesystem::canonical(file, unknown).string());
-  }
-  std::ifstream in("/proc/self/smaps");
-  bool ours = true;
-  std::size_t bytes = kTouchedLater;
-  for (std::string line; std::getline(in, line);) {
-    // A mapping begins with a line that ends with its file; lines on it begin with a capital.
-    if (!line.empty() && std::isupper(static_cast<unsigned char>(line[0])) == 0) {
-      ours = std::ranges::none_of(files, [&](const auto& f) { return line.ends_with(" " + f); });
-    } else if (ours && line.starts_with("Rss:")) {
-      bytes += std::stoull(line.substr(4)) * 1024;
-    }
-  }
-  return bytes;
-}
-
 void CacheFlags::add_to(CLI::App& app, bool with_method) {
   auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     options_.push_back(
@@ -252,22 +193,6 @@ GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
   return out;
 }
 
-std::string read_input(const std::string& path) {
-  if (path == "-") {
-    std::string text;
-    char buffer[1 << 16];
-    while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
-      text.append(buffer, n);
-      require(text.size() <= Readable{}.most, ErrorCode::over_limit,
-              "standard input: over {} bytes, more than a text may have", Readable{}.most);
-    }
-    require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
-            std::strerror(errno));
-    return as_utf8(std::move(text), "standard input");
-  }
-  return read_utf8(path);
-}
-
 std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
                                bool quiet, double& seconds, const std::atomic<bool>* cancelled) {
   const Stopwatch watch;
@@ -285,10 +210,6 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
   std::vector<float> logits = engine.prefill(sequence, tokens, options);
   seconds += watch.seconds();
   return logits;
-}
-
-ReplayWording replay_wording_of(const LoadedModel& m, bool chat) {
-  return replay_wording(m.tokenizer, chat && !m.tokenizer.vocabulary().chat_template.empty());
 }
 
 bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,

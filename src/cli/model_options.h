@@ -11,24 +11,11 @@
 #include <vector>
 
 #include "ballast/engine/generate.h"
-#include "ballast/engine/model.h"
-#include "ballast/engine/tokenizer.h"
 #include "base/stopwatch.h"
+#include "formats/utf8_text.h"
+#include "model/loaded_model.h"
 
 namespace ballast::cli {
-
-/// A model with its tokenizer, ready to run.
-struct LoadedModel {
-  /// Throws Error if either cannot be read.
-  explicit LoadedModel(const std::string& path);
-
-  /// Bytes of this process besides pages of the model's files, plus an allowance for a run.
-  std::size_t program_memory() const;
-
-  Model model;
-  Tokenizer tokenizer;
-  Engine engine;
-};
 
 /// Whether the method works in protocol stream: scores of a second reading that add up over the
 /// whole text do not.
@@ -87,10 +74,6 @@ struct GenerateFlags {
   GenerateOptions parse(std::uint64_t seed) const;
 };
 
-/// The text of a file, "-": of standard input, without a byte order mark. Throws Error if it cannot
-/// be read or is no UTF-8 text: UTF-16, UTF-32, or a file with zero bytes.
-std::string read_input(const std::string& path);
-
 /// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.
 /// Returns the logits of the last, and adds to `seconds` what it took. When `cancelled` becomes
 /// true, stops between two tokens and returns nothing.
@@ -98,9 +81,6 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
                                bool quiet, double& seconds,
                                const std::atomic<bool>* cancelled = nullptr);
 
-/// How this model is asked to read a text again. `chat`: the text stands in the model's chat
-/// template, if it has one.
-ReplayWording replay_wording_of(const LoadedModel& m, bool chat);
 /// Ends the prompt, reading it again where the method wants that, with progress unless `quiet`.
 /// Returns false, the prompt not ended, once `cancelled` is set. `questions`: those that are known.
 bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,

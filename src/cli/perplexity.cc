@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
-#include "eval/single_layer/mean_entries.h"
+#include "experiments/attention/mean_entries.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"

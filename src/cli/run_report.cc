@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cli/command.h"
-#include "eval/single_layer/mean_entries.h"
+#include "experiments/attention/mean_entries.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"

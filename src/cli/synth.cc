@@ -3,7 +3,8 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
-#include "eval/data/index_instance.h"
+#include "experiments/attention/kv_parameters.h"
+#include "experiments/data/index_instance.h"
 #include "report/progress.h"
 #include "report/units.h"
 
@@ -80,7 +81,9 @@ void add_synth(CLI::App& parent, std::function<void()>& task) {
   app->add_option("-o,--out", options->out, "The safetensors file to write")
       ->required()
       ->type_name("FILE");
-  add_synth_options(*app, options->synth, "Options");
+  Parameters stream;
+  describe_synth(stream, options->synth);
+  add_parameters(*app, stream);
   app->add_option("--seed", options->synth.seed, "Seed")->capture_default_str();
   add_float_type(*app, options->type);
   app->add_flag("--index", options->index,

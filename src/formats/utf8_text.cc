@@ -1,5 +1,8 @@
 #include "formats/utf8_text.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <span>
 
 #include "base/fail.h"
@@ -43,6 +46,22 @@ std::string as_utf8(std::string text, const std::string& name) {
 
 std::string read_utf8(const std::filesystem::path& path) {
   return as_utf8(read_file(path), path.string());
+}
+
+std::string read_input(const std::string& path) {
+  if (path == "-") {
+    std::string text;
+    char buffer[1 << 16];
+    while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+      text.append(buffer, n);
+      require(text.size() <= Readable{}.most, ErrorCode::over_limit,
+              "standard input: over {} bytes, more than a text may have", Readable{}.most);
+    }
+    require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
+            std::strerror(errno));
+    return as_utf8(std::move(text), "standard input");
+  }
+  return read_utf8(path);
 }
 
 }  // namespace ballast

@@ -14,4 +14,7 @@ std::string as_utf8(std::string text, const std::string& name);
 /// The text of a file by as_utf8(). Throws Error, too, if it cannot be read.
 std::string read_utf8(const std::filesystem::path& path);
 
+/// The same; "-": of standard input.
+std::string read_input(const std::string& path);
+
 }  // namespace ballast

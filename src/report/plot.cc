@@ -1,13 +1,20 @@
 #include "report/plot.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/output_file.h"
-#include "report/gnuplot.h"
+#include "base/partial_files.h"
+#include "base/read_file.h"
+#include "report/svg.h"
 
 namespace ballast {
 namespace {
@@ -19,72 +26,6 @@ constexpr std::array<std::pair<Plot::Kind, const char*>, 4> kKinds = {
      {Plot::Kind::points, "points"},
      {Plot::Kind::bars, "bars"},
      {Plot::Kind::heat, "heat"}}};
-
-struct Size {
-  int width = 900;
-  int height = 600;
-};
-
-/// Maps need room for their cells.
-Size size_of(const Plot& plot) {
-  if (plot.kind != Plot::Kind::heat) return {};
-  std::size_t columns = 0, rows = 0;
-  for (const Plot::Map& map : plot.maps) {
-    std::size_t most = 0;
-    for (const auto& row : map.cells) most = std::max(most, row.size());
-    columns += most + 1;
-    rows = std::max(rows, map.cells.size());
-  }
-  const auto fit = [](std::size_t n, std::size_t each, std::size_t low, std::size_t high) {
-    return static_cast<int>(std::clamp(std::min(n, high) * each + 220, low, high));
-  };
-  // One map alone leaves room for its title.
-  return {fit(columns, 38, plot.maps.size() == 1 ? 460 : 600, 2400), fit(rows, 26, 340, 1600)};
-}
-
-std::string terminal_of(const Plot& plot, const fs::path& path) {
-  const std::string extension = path.extension().string();
-  const Size size = size_of(plot);
-  if (extension == ".svg") {
-    return fmt::format("svg size {},{} dynamic enhanced background 'white'", size.width,
-                       size.height);
-  }
-  if (extension == ".png") {
-    return fmt::format("pngcairo size {},{} enhanced", size.width, size.height);
-  }
-  if (extension == ".pdf") {
-    return fmt::format("pdfcairo size {}in,{}in enhanced", size.width / 100.0, size.height / 100.0);
-  }
-  fail("{}: a plot's name ends in .svg, .png or .pdf", path.string());
-}
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
-  }
-}
-
-/// Adapts a tag of gnuplot's SVG to a page with several plots: ids get a prefix, black becomes the
-/// text colour.
-std::string adapt_tag(std::string tag, const std::string& prefix) {
-  for (const char* attribute : {" id='", " id=\"", "href='#", "href=\"#", "url(#"}) {
-    replace_all(tag, attribute, attribute + prefix);
-  }
-  replace_all(tag, " color=\"black\"", "");
-  for (const char* black : {"stroke='black'", "stroke=\"black\""}) {
-    replace_all(tag, black, "stroke=\"currentColor\"");
-  }
-  replace_all(tag, "fill=\"black\"", "fill=\"currentColor\"");
-  replace_all(tag, "font-family=\"Arial\"", "font-family=\"sans-serif\"");
-  return tag;
-}
-
-/// The id suffix of a plot: equal for equal plots, different for others.
-std::uint64_t fingerprint(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-  return hash;
-}
 
 Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
@@ -102,6 +43,24 @@ Plot::Point point_of(const Json& json) {
   return {
       number_of(json.at(0)), number_of(json.at(1)), json.size() > 2 ? number_of(json.at(2)) : 0.0,
       json.size() > 4 ? number_of(json.at(3)) : NAN, json.size() > 4 ? number_of(json.at(4)) : NAN};
+}
+
+/// An SVG file as "png" or "pdf", by rsvg-convert.
+std::string converted(const std::string& svg, const std::string& kind) {
+  fs::path made = fs::temp_directory_path() / fmt::format("ballast-{}.{}", ::getpid(), kind);
+  const int note = note_partial_file(made.string());
+  const std::string command = fmt::format("rsvg-convert -f {} -o '{}'", kind, made.string());
+  std::FILE* program = ::popen(command.c_str(), "w");
+  const bool written =
+      program != nullptr && std::fwrite(svg.data(), 1, svg.size(), program) == svg.size();
+  const bool done = program != nullptr && ::pclose(program) == 0 && written;
+  std::string out;
+  if (done) out = read_file(made);
+  std::error_code ignored;
+  fs::remove(made, ignored);
+  forget_partial_file(note);
+  require(done, ErrorCode::io, "rsvg-convert could not make the plot's {}", kind);
+  return out;
 }
 
 }  // namespace
@@ -172,57 +131,32 @@ bool is_rule(const Plot::Line& line) {
                              [&](const Plot::Point& p) { return p.y == line.points[0].y; });
 }
 
-bool can_draw() { return is_installed("gnuplot"); }
-
 void check_plot(const fs::path& path) {
-  terminal_of({}, path);
-  require(can_draw(),
-          "{}: plots are drawn by gnuplot, which is not installed (Debian's package: gnuplot-nox)",
-          path.string());
+  const std::string kind = path.extension().string();
+  require(kind == ".svg" || kind == ".png" || kind == ".pdf",
+          "{}: a plot's name ends in .svg, .png or .pdf", path.string());
+  require(kind == ".svg" || std::system("command -v rsvg-convert > /dev/null 2>&1") == 0,
+          "{}: {} is made by rsvg-convert, which is not installed (Debian's package: "
+          "librsvg2-bin); .svg needs nothing",
+          path.string(), kind);
 }
-
-void write_plot(const Plot& plot, const fs::path& path) { write_plots({plot}, path); }
 
 std::vector<fs::path> write_plots(const std::vector<Plot>& plots, const fs::path& path) {
   check_plot(path);
+  const std::string kind = path.extension().string();
   std::vector<std::string> drawn;  // draws all before the first file changes
   for (const Plot& plot : plots) {
-    drawn.push_back(run_gnuplot(plot_script(plot, terminal_of(plot, path))));
+    drawn.push_back(chart_file(plot));
+    if (kind != ".svg") drawn.back() = converted(drawn.back(), kind.substr(1));
   }
   std::vector<fs::path> names;
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     fs::path name = path;
-    if (i > 0) {
-      name.replace_filename(
-          fmt::format("{}-{}{}", path.stem().string(), i + 1, path.extension().string()));
-    }
+    if (i > 0) name.replace_filename(fmt::format("{}-{}{}", path.stem().string(), i + 1, kind));
     write_file(name, drawn[i]);
     names.push_back(name);
   }
   return names;
-}
-
-std::string plot_svg(const Plot& plot) {
-  const Size size = size_of(plot);
-  const std::string drawn = run_gnuplot(
-      plot_script(plot, fmt::format("svg size {},{} dynamic enhanced", size.width, size.height)));
-  const std::string prefix = fmt::format("p{:016x}-", fingerprint(drawn));
-  std::string out;
-  // gnuplot escapes '<' in text.
-  for (std::size_t at = drawn.find("<svg"); at < drawn.size();) {
-    const std::size_t end = drawn.find('>', at);
-    require(end != std::string::npos, "gnuplot wrote an SVG with an unfinished tag");
-    std::size_t next = std::min(drawn.find('<', end), drawn.size());
-    const std::string tag = drawn.substr(at, end + 1 - at);
-    if (tag.starts_with("<title") || tag.starts_with("<desc")) {
-      next = std::min(drawn.find('<', next + 1), drawn.size());  // tooltips that say gnuplot_plot_1
-    } else {
-      out += adapt_tag(tag, prefix) + drawn.substr(end + 1, next - end - 1);
-    }
-    at = next;
-  }
-  replace_all(out, "\n\n", "\n");
-  return out;
 }
 
 }  // namespace ballast

@@ -1,10 +1,9 @@
-// Plots, drawn by gnuplot.
+// Plots, drawn as SVG (report/svg.h).
 #pragma once
 
 #include <cmath>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "report/json.h"
@@ -53,23 +52,14 @@ struct Plot {
 /// Whether a plot of lines shows it as a rule across: the exact cache, where it is at one height.
 bool is_rule(const Plot::Line& line);
 
-/// Throws Error unless the name ends in .svg, .png or .pdf and gnuplot is installed. Call it before
-/// long work.
+/// Throws Error unless the name ends in .svg, or in .png or .pdf and rsvg-convert is installed.
+/// Call it before long work.
 void check_plot(const std::filesystem::path& path);
-/// Whether gnuplot is installed.
-bool can_draw();
 
 /// Draws the plots; each file appears whole or not at all. Throws Error as check_plot() does, or
 /// when the file cannot be written. With several plots, the second goes to NAME-2.svg beside
 /// NAME.svg, and so on. Returns the files written.
-void write_plot(const Plot& plot, const std::filesystem::path& path);
 std::vector<std::filesystem::path> write_plots(const std::vector<Plot>& plots,
                                                const std::filesystem::path& path);
-
-/// As an <svg> element for an HTML page.
-std::string plot_svg(const Plot& plot);
-
-/// The script for gnuplot. `terminal`: a gnuplot terminal. Throws Error if the plot shows no point.
-std::string plot_script(const Plot& plot, std::string_view terminal);
 
 }  // namespace ballast

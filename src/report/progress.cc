@@ -19,12 +19,6 @@ constexpr double kKnown = 0.01;
 Progress::Progress(std::string label, std::function<double(double)> cost)
     : label_(std::move(label)), cost_(std::move(cost)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-Progress::Observer::Observer(std::function<void(double)> advance) : advance_(std::move(advance)) {
-  observer_ = &advance_;
-}
-
-Progress::Observer::~Observer() { observer_ = nullptr; }
-
 Progress::~Progress() {
   if (!shown_) return;
   std::fputs("\r\033[K", stderr);
@@ -47,7 +41,6 @@ std::string Progress::announcement(const std::string& label, double done, double
 }
 
 void Progress::update(double done) {
-  if (advance_ != nullptr) return (*advance_)(std::clamp(cost_ ? cost_(done) : done, 0.0, 1.0));
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   if (now < next_) return;

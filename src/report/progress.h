@@ -24,19 +24,6 @@ class Progress {
   /// done: the fraction that is done, 0 to 1.
   void update(double done);
 
-  /// While it lives, what this thread makes calls `advance` with fractions and shows nothing.
-  /// `advance` may throw, and is called from any thread.
-  class Observer {
-   public:
-    explicit Observer(std::function<void(double)> advance);
-    ~Observer();
-    Observer(const Observer&) = delete;
-    Observer& operator=(const Observer&) = delete;
-
-   private:
-    std::function<void(double)> advance_;
-  };
-
   /// Whether the line is visible now. Safe in signal handlers.
   static bool visible() { return visible_ > 0; }
 
@@ -48,12 +35,10 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   static inline std::atomic<int> visible_ = 0;
-  static inline thread_local const std::function<void(double)>* observer_ = nullptr;
   static_assert(std::atomic<int>::is_always_lock_free, "signal handlers read it");
 
   std::string label_;
   std::function<double(double)> cost_;
-  const std::function<void(double)>* advance_ = observer_;
   bool terminal_;
   bool shown_ = false;
   bool announced_ = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -556,6 +557,42 @@ std::string chart_svg(const Plot& plot, bool narrow) {
   if (plot.kind == Plot::Kind::heat) return heat(plot);
   require(!plot.lines.empty(), "there is nothing to draw: no line has a point on these axes");
   return plot.kind == Plot::Kind::bars ? bars(plot, narrow) : curves(plot, narrow);
+}
+
+std::string chart_file(const Plot& plot) {
+  constexpr double kMargin = 8;
+  const bool named = plot.kind != Plot::Kind::bars && !plot.y_title.empty();  // bars say it
+  const double top = named ? 46 : 30;
+  static constexpr std::array<std::string_view, kColours> kLight = {
+      "#0067a5", "#c44e00", "#00805c", "#a8437f", "#0b8aa3", "#9a6a00", "#6b57b5", "#b3261e"};
+  std::string chart = chart_svg(plot);
+  double width = 0, height = 0;
+  require(std::sscanf(chart.c_str(), "<svg viewBox=\"0 0 %lf %lf\"", &width, &height) == 2,
+          "a chart without a size");
+  const std::size_t tag = std::string_view("<svg").size();
+  chart.insert(tag, fmt::format(" x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{3}\"", kMargin, top,
+                                width, height));
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<style>{2}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{3}{4}</svg>\n",
+      width + 2 * kMargin, height + top + kMargin,
+      "text { fill: #1c1e21; } .quiet { fill: #61656b; } .strong { font-weight: 600; } "
+      ".grid { stroke: #d5d5d2; } .axis { stroke: #61656b; } .leader { stroke: #d5d5d2; } "
+      ".rule { stroke: #1c1e21; stroke-width: 1.5; } path.rest { stroke: #61656b; opacity: .5; } "
+      "circle.rest { fill: #61656b; opacity: .6; } .bar { stroke-width: 1.2; opacity: .75; } "
+      ".whisker { stroke: #1c1e21; stroke-width: 1.2; }",
+      text_at(kMargin, 20, shortened(plot.title, width), " class=\"strong\"") +
+          (named ? text_at(kMargin, 37, plot.y_title, " class=\"quiet\"") : ""),
+      chart);
+  const auto replace = [&](std::string_view name, std::string_view value) {
+    for (std::size_t at = 0; (at = out.find(name, at)) != std::string::npos;) {
+      out.replace(at, name.size(), value);
+    }
+  };
+  for (std::size_t i = 0; i < kColours; ++i) replace(colour(i), kLight[i]);
+  replace("var(--quiet)", "#61656b");
+  return out;
 }
 
 std::string heat_scale_svg(double low, double high) {

@@ -18,6 +18,9 @@ std::string escape_html(std::string_view text);
 /// width. Throws Error when there is nothing to draw, or over 100,000 points, bars or cells.
 std::string chart_svg(const Plot& plot, bool narrow = false);
 
+/// The same as a file of its own, with its title and colours.
+std::string chart_file(const Plot& plot);
+
 /// The colours of heat maps from `low` to `high`, as one <svg> element.
 std::string heat_scale_svg(double low, double high);
 

@@ -20,7 +20,7 @@
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
-#include "eval/data/json_lines.h"
+#include "experiments/data/json_lines.h"
 #include "paths.h"
 #include "support.h"
 #include "temp_dir.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "../eval/kv_files.h"
+#include "../experiments/kv_files.h"
 #include "ballast/cache.h"
 #include "ballast/engine/safetensors.h"
 #include "ballast/method.h"
@@ -376,9 +376,6 @@ TEST_F(Cli, SameSeedSameResults) {
 }
 
 TEST_F(Cli, EvaluatesAMadeUpStreamAndDraws) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "gnuplot is not installed";
-  }
   const auto result = run(eval({"--synth", "--tokens", "200", "--heads", "2", "--dim", "8",
                                 "--methods", "balancekv:block=16", "--plot", path("plot.svg")}));
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "eval/data/random_model.h"
+#include "experiments/data/random_model.h"
 #include "model_run.h"
 #include "paths.h"
 #include "sanitized.h"

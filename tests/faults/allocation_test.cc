@@ -14,7 +14,7 @@
 #include "ballast/engine/model.h"
 #include "ballast/error.h"
 #include "base/output_file.h"
-#include "eval/data/random_model.h"
+#include "experiments/data/random_model.h"
 #include "formats/json_text.h"
 #include "report/json.h"
 #include "temp_dir.h"

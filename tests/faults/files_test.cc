@@ -14,7 +14,7 @@
 #include "ballast/error.h"
 #include "base/file_calls.h"
 #include "base/output_file.h"
-#include "eval/data/random_model.h"
+#include "experiments/data/random_model.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "ballast/engine/gguf.h"
-#include "eval/data/random_model.h"
+#include "experiments/data/random_model.h"
 #include "model/reference_case.h"
 
 namespace ballast {

@@ -90,11 +90,11 @@ class Evaluate(unittest.TestCase):
         for options, text in wrong:
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 ballast.evaluate("lines", model=MODEL, **options)
-        with self.assertRaisesRegex(ballast.ArgumentError, "unknown command 'line'; did you mean"):
+        with self.assertRaisesRegex(ballast.ArgumentError, "unknown experiment 'line'; did you mean"):
             ballast.evaluate("line")
         with self.assertRaisesRegex(ballast.FileError, "/no/such"):
             ballast.evaluate("lines", model="/no/such", **SMALL)
-        self.assertRaises(TypeError, ballast.evaluate, "lines", model=MODEL, quiet=True)
+        self.assertRaises(ValueError, ballast.evaluate, "lines", model=MODEL, quiet=True)
         self.assertRaises(ValueError, ballast.evaluate, "paper")
 
     def test_writes_a_file_and_goes_on_after_an_interruption(self):

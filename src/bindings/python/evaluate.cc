@@ -5,8 +5,10 @@
 #include <mutex>
 #include <optional>
 
+#include "base/output_file.h"
 #include "bindings/python/bindings.h"
-#include "cli/in_process.h"
+#include "experiments/experiment.h"
+#include "hub/choice.h"
 
 namespace ballast::python {
 namespace {
@@ -45,11 +47,47 @@ class Steps {
   std::mutex mutex_;
 };
 
-std::string evaluate(const std::vector<std::string>& words, py::object progress) {
+/// The paths of models that are named by what is here.
+void find_models(Parameters& parameters) {
+  for (const Parameters::Entry& p : parameters.all()) {
+    if (p.role == Parameters::Entry::Role::value) continue;
+    std::string& path = *std::get<std::string*>(p.target);
+    const bool needed = p.role == Parameters::Entry::Role::model;
+    path = path.empty() && needed ? hub::only_model() : hub::resolve_model(path);
+  }
+}
+
+/// `values`: an object of keywords as JSON. `json`: the file that the result also goes to; empty:
+/// none. Returns the result as JSON.
+std::string evaluate(const std::string& name, const std::string& values, const std::string& json,
+                     py::object progress) {
   Steps steps(std::move(progress));
+  const auto measure = [&] {
+    Experiment::Call call = find_experiment(name).call();
+    const Json given = Json::parse(values);
+    call.parameters.set(given);
+    call.parameters.check();
+    find_models(call.parameters);
+    Work::Options options;
+    options.command = command_of(name, call.parameters, given);
+    options.quiet = true;
+    options.advance = [&](double done) { steps.advance(done); };
+    std::optional<OutputFile> file;
+    if (!json.empty()) {
+      options.log = json + ".progress";
+      file.emplace(json);
+    }
+    Work work("eval " + name, std::move(options));
+    const std::string text = to_text(run_experiment(call, work).to_json());
+    if (file) {
+      file->write(text);
+      file->commit();
+    }
+    work.finish();
+    return text;
+  };
   try {
-    return unlocked(
-        [&] { return cli::run_eval(words, [&](double done) { steps.advance(done); }); });
+    return unlocked(measure);
   } catch (const Stopped&) {
     steps.raise();
   }
@@ -58,7 +96,8 @@ std::string evaluate(const std::vector<std::string>& words, py::object progress)
 }  // namespace
 
 void add_evaluate(py::module_& m) {
-  m.def("_evaluate", &evaluate, py::arg("words"), py::arg("progress"));
+  m.def("_evaluate", &evaluate, py::arg("experiment"), py::arg("values"), py::arg("json"),
+        py::arg("progress"));
 }
 
 }  // namespace ballast::python
