@@ -14,7 +14,7 @@ namespace ballast::cli {
 namespace {
 
 std::string watch_text(const MethodInfo& info) {
-  if (info.attention_stats.replay != ReplayScore::none) return "a second reading of the text";
+  if (info.attention_stats.reads_again()) return "a second reading of the text";
   std::string text;
   switch (info.attention_stats.kind) {
     case AttentionStats::Kind::nothing:

@@ -53,7 +53,7 @@ struct CacheKeywords {
   int threads = 0;
   bool check_finite = true;
 
-  CacheOptions parse() const;
+  CacheOptions parse(const Model* model = nullptr) const;
 };
 
 /// Keys of a dict, by part, and their total.
