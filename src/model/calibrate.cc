@@ -132,6 +132,8 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
            progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
   };
   Engine engine(model);
+  const ReplayWording wording =
+      replay_wording(tokenizer, !tokenizer.vocabulary().chat_template.empty());
   std::vector<Moments> moments(c.layers);
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it
@@ -159,7 +161,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
     };
     if (engine.prefill(sequence, tokens, prefill).empty()) return nullptr;
     ++done;
-    if (!engine.replay(sequence, {replay_wording(tokenizer, false), tell})) return nullptr;
+    if (!engine.replay(sequence, {wording, tell})) return nullptr;
     ++done;
     const Cache& cache = sequence.cache();
     if (least == 0) {
