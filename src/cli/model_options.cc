@@ -170,9 +170,10 @@ void CacheFlags::choose(CacheOptions& options, const Model& model, bool quiet) c
   if (!method.empty() || (cache.empty() && memory.empty())) return;
   options.policy = model.policy_for(cache.empty() ? memory : cache);
   if (model.calibration() == nullptr && !quiet) {
-    tell(fmt::format("note: texts are read twice: the model has no calibration; ballast calibrate "
-                     "-m {} takes as long as reading 75,000 tokens, once",
-                     model.file().path().string()));
+    tell(
+        fmt::format("note: texts are read twice: the model has no calibration; ballast calibrate "
+                    "-m {} takes as long as reading 75,000 tokens, once",
+                    model.file().path().string()));
   }
 }
 

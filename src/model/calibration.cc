@@ -131,8 +131,11 @@ std::string calibration_key(const Model& model) {
       }
     }
   }
-  return fmt::format("{}-{}x{}x{}-{:016x}", to_string(c.family), c.layers, c.kv_heads, c.width,
-                     hash);
+  std::string family;  // as a file's name has it
+  for (char x : to_string(c.family)) {
+    if (x != ' ') family += static_cast<char>(x >= 'A' && x <= 'Z' ? x - 'A' + 'a' : x);
+  }
+  return fmt::format("{}-{}x{}x{}-{:016x}", family, c.layers, c.kv_heads, c.width, hash);
 }
 
 fs::path calibration_path(const Model& model) {
