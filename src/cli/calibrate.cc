@@ -12,6 +12,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string file;
   std::string out;
   bool quiet = false;
   JsonOption json;
@@ -24,10 +25,14 @@ void run(Options& o) {
   require(!out.empty(), "calibrate: HOME is not set: say where the file goes with --out");
   const Stopwatch time;
   Progress progress("calibrate");
-  const auto made = calibrate(m.model, m.tokenizer, [&](double done) {
-    if (!o.quiet) progress.update(done);
-    return true;
-  });
+  const std::string text = o.file.empty() ? "" : read_input(o.file);
+  const auto made = calibrate(
+      m.model, m.tokenizer,
+      [&](double done) {
+        if (!o.quiet) progress.update(done);
+        return true;
+      },
+      text);
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
   made->save(out);
   if (o.json.text()) {
@@ -49,6 +54,10 @@ void add_calibrate(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "calibrate", "Spare a model the second reading of texts: once a model, a few minutes");
   add_model_option(*app, o.model);
+  app->add_option("-f,--file", o.file,
+                  "A text of your own, 25,000 tokens or more, in place of the English one that "
+                  "comes with Ballast; -: standard input")
+      ->type_name("FILE");
   app->add_option("-o,--out", o.out,
                   "The file; beside the model's as model.gguf.scores it is found, too  "
                   "[default: in the user's cache folder]")

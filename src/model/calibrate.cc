@@ -21,18 +21,26 @@ constexpr double kRidge = 1e-3;       ///< of a feature's variance
 /// Sums over the tokens of all pieces, of one layer. The scores of all KV heads are columns behind
 /// the features.
 struct Moments {
-  Matrix products;           ///< columns × columns
-  std::vector<double> sums;  ///< of each column
+  std::vector<float> centre;  ///< of each column, near its mean: products are of what differs
+  Matrix products;            ///< columns × columns
+  std::vector<double> sums;   ///< of each column, from the centre
 };
 
 /// The tokens of one piece, of one layer: columns × tokens.
 using Piece = Matrix;
 
-void add(const Piece& piece, Moments& moments) {
+void add(Piece& piece, Moments& moments) {
   const std::size_t columns = piece.rows(), tokens = piece.cols();
   if (moments.sums.empty()) {
     moments.products = Matrix(columns, columns);
     moments.sums.resize(columns);
+    for (std::size_t i = 0; i < columns; ++i) {
+      const double sum = std::accumulate(piece[i].begin(), piece[i].end(), 0.0);
+      moments.centre.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
+    }
+  }
+  for (std::size_t i = 0; i < columns; ++i) {
+    for (float& x : piece[i]) x -= moments.centre[i];
   }
   Linear weights;
   weights.data = reinterpret_cast<const std::byte*>(piece.data());
@@ -95,9 +103,12 @@ Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens)
     std::vector<double> with(n);
     for (std::size_t i = 0; i < n; ++i) with[i] = covariance(n + h, i);
     const std::vector<double> weights = solve(a, n, with);
-    double mean = moments.sums[n + h] / tokens, explained = 0;
+    const auto mean_of = [&](std::size_t i) {
+      return moments.centre[i] + moments.sums[i] / tokens;
+    };
+    double mean = mean_of(n + h), explained = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      mean -= weights[i] * moments.sums[i] / tokens;
+      mean -= weights[i] * mean_of(i);
       explained += weights[i] * with[i];
       out.weights[h][i] = static_cast<float>(weights[i]);
     }
@@ -111,13 +122,18 @@ Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens)
 }  // namespace
 
 std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
-                                             const std::function<bool(double)>& progress) {
+                                             const std::function<bool(double)>& progress,
+                                             std::string_view text) {
   const ModelConfig& c = model.config();
   const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
-  std::vector<std::vector<Token>> pieces;
+  std::vector<std::string_view> texts;
   for (const BuiltInFile& file : calibration_texts()) {
-    const std::vector<Token> tokens =
-        tokenizer.encode({reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
+    texts.emplace_back(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+  }
+  if (!text.empty()) texts = {text};
+  std::vector<std::vector<Token>> pieces;
+  for (std::string_view one : texts) {
+    const std::vector<Token> tokens = tokenizer.encode(one);
     for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
       const std::size_t count = std::min({kPiece, tokens.size() - begin, c.max_positions / 2});
       if (count < kPiece / 8) continue;
@@ -186,8 +202,8 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
     }
     fitted += count;
   }
-  require(fitted > 0, "{}: a model of {} positions is too short to be calibrated",
-          model.file().path().string(), c.max_positions);
+  require(fitted > 0, "{}: no text of {} tokens to calibrate on, or too few positions ({})",
+          model.file().path().string(), kPiece / 8, c.max_positions);
   std::vector<Calibration::Layer> layers;
   for (const Moments& of : moments) layers.push_back(fit(of, heads, static_cast<double>(fitted)));
   return std::make_shared<Calibration>(calibration_key(model), std::move(layers));

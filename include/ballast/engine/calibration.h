@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ballast/matrix.h"
@@ -62,10 +63,11 @@ std::filesystem::path calibration_path(const Model& model);
 /// file is damaged.
 std::shared_ptr<const Calibration> find_calibration(const Model& model);
 
-/// Fits one. Reads the text that is part of this library, about 25,000 tokens, twice, in pieces;
+/// Fits one. Reads `text` (empty: 25,000 tokens that are part of this library) twice, in pieces;
 /// the scores are those of `replay`. `progress`: called with the part done, from 0 to 1; false
-/// stops, and null is returned.
+/// stops, and null is returned. Throws Error if the text is too short.
 std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
-                                             const std::function<bool(double)>& progress = {});
+                                             const std::function<bool(double)>& progress = {},
+                                             std::string_view text = {});
 
 }  // namespace ballast

@@ -17,6 +17,10 @@ struct ballast_cache {
   ballast::Cache& cache;
 };
 
+namespace ballast {
+class Model;
+}
+
 namespace ballast::c {
 
 /// Throws Error on what is no value of its enum, and as parse_policy() does.

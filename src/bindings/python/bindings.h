@@ -11,6 +11,10 @@
 #include "ballast/cache.h"
 #include "base/fail.h"
 
+namespace ballast {
+class Model;
+}
+
 namespace ballast::python {
 
 namespace py = pybind11;
