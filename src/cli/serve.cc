@@ -88,6 +88,7 @@ void run(const Options& o) {
             o.key_file);
   }
   const LoadedModel m(o.model);
+  o.cache.choose(options.cache, m.model, o.quiet);
   serve::Server server(m.model, m.tokenizer, options);
   for (const std::string& line : server.refused()) {
     tell(fmt::format("note: a context is left out: {}", line));
