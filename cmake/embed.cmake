@@ -1,7 +1,15 @@
-# Writes the bytes of INPUT into OUTPUT, the source of ballast::serve::page().
-file(READ ${INPUT} bytes HEX)
-string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-file(WRITE ${OUTPUT} "#include \"serve/page.h\"
+# Writes OUTPUT, a C++ source with the bytes of files. TARGET_KIND=page: the one file INPUT, as
+# ballast::serve::page(). TARGET_KIND=calibration: INPUT is a folder; its *.scores and *.txt become
+# what src/model/calibration_data.h declares.
+function(hex_of file out)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  set(${out} "${bytes}" PARENT_SCOPE)
+endfunction()
+
+if(TARGET_KIND STREQUAL page)
+  hex_of(${INPUT} bytes)
+  file(WRITE ${OUTPUT} "#include \"serve/page.h\"
 
 namespace ballast::serve {
 
@@ -12,3 +20,34 @@ std::string_view page() {
 
 }  // namespace ballast::serve
 ")
+  return()
+endif()
+
+set(source "#include <array>\n\n#include \"model/calibration_data.h\"\n\nnamespace ballast {\n")
+foreach(kind scores txt)
+  file(GLOB files ${INPUT}/*.${kind})
+  list(LENGTH files count)
+  set(number 0)
+  set(entries "")
+  foreach(file ${files})
+    hex_of(${file} bytes)
+    get_filename_component(name ${file} NAME)
+    string(APPEND source
+      "namespace { const unsigned char ${kind}_${number}[] = {${bytes}}; }\n")
+    string(APPEND entries
+      "      BuiltInFile{\"${name}\", std::as_bytes(std::span(${kind}_${number}))},\n")
+    math(EXPR number "${number} + 1")
+  endforeach()
+  if(kind STREQUAL scores)
+    set(function built_in_calibrations)
+  else()
+    set(function calibration_texts)
+  endif()
+  string(APPEND source "
+std::span<const BuiltInFile> ${function}() {
+  static const std::array<BuiltInFile, ${count}> files = {\n${entries}  };
+  return files;
+}
+")
+endforeach()
+file(WRITE ${OUTPUT} "${source}\n}  // namespace ballast\n")

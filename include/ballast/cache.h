@@ -145,6 +145,14 @@ class Cache {
   void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                MutableMatrix out);
 
+  /// Whether the tokens that forward() takes come with scores: the method has ReplayScore::given,
+  /// and may still choose among them.
+  bool takes_scores() const;
+  /// Scores of the tokens that forward() has just taken in this layer, tokens × kv_heads, from 0:
+  /// how much answers would lose without each entry. Throws Error if the method takes none, on
+  /// another number of tokens, and if a score is negative or not finite.
+  void note_scores(std::size_t layer, ConstMatrix scores);
+
   /// What a second reading is scored with, for methods whose AttentionStats ask for one or for
   /// recording.replay. After the last token of the text, before replay(), once for each layer.
   /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
@@ -173,10 +181,10 @@ class Cache {
   /// reading. In stream, norms are the largest of the query heads' |W_O^T v|.
   std::span<const float> replay_scores(std::size_t layer, std::size_t head) const;
 
-  /// Methods with one budget for the whole cache, in stream: a chunk is read, read again
-  /// (start_replay(), replay()) and divides the budget anew (end_chunk()). While the exact cache of
-  /// all that was read is within the budget, the chunk is all of it.
-  /// Tokens that forward() takes before the chunk must end; unlimited for other caches.
+  /// Methods with one budget for the whole cache, in stream: a chunk is read, scored
+  /// (start_replay(), replay(), or note_scores() as it is read) and divides the budget anew
+  /// (end_chunk()). While the exact cache of all that was read is within the budget, the chunk is
+  /// all of it. Tokens that forward() takes before the chunk must end; unlimited for other caches.
   std::size_t chunk_room() const;
   /// Tokens of the chunk: the last of those read.
   std::size_t chunk_tokens() const;
@@ -268,6 +276,9 @@ class Cache {
   std::vector<std::int32_t>& notes();
   void save_chunk(ByteWriter& out) const;
   void load_chunk(ByteReader& in);
+  /// Entries of a head whose scores a saved cache has: those held, and with given scores the chunk.
+  std::size_t saved_scores(std::size_t layer, std::size_t head) const;
+  bool gives_scores() const;
   /// bytes= of the method, for the tokens read; in stream for those expected.
   std::size_t whole_budget() const;
   /// Divides it among the entries of all heads; runs of head i begin at first_run[i].

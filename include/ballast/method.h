@@ -63,9 +63,10 @@ enum class ReplayScore : std::uint8_t {
   plain,  ///< max p (KVzip)
   rms,    ///< root of the mean of p² (Attention Matching)
   mean,   ///< mean of p
+  given,  ///< no second reading: scores come with the tokens (Cache::note_scores)
 };
 
-/// none, max, plain, rms, mean.
+/// none, max, plain, rms, mean, given.
 std::string_view to_string(ReplayScore score);
 
 /// Which attention a method wants to see.
@@ -95,6 +96,8 @@ struct AttentionStats {
   bool whole_layer = false;
   /// Scores of a second reading, before the prompt ends.
   ReplayScore replay = ReplayScore::none;
+  /// Whether that takes a second reading.
+  bool reads_again() const { return replay != ReplayScore::none && replay != ReplayScore::given; }
   /// A chunk that is read again scores its own entries alone, from a softmax over the first tokens,
   /// them and itself (KVzip's code). Else every chunk scores all entries.
   bool replay_own = false;

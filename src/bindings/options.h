@@ -9,10 +9,13 @@
 
 namespace ballast {
 
+class Model;
+
 /// A policy from a method string and, unless empty, the bytes of the whole cache (see MemorySize).
-/// No method: exact, or `replay` where bytes are given. Throws Error on an unknown method, or one
+/// No method: exact, or where bytes are given that of the model (Model::policy_for), `replay`
+/// without a model. Throws Error on an unknown method, or one
 /// that is told twice how much to keep or takes no bytes.
-Policy parse_policy(std::string_view method, std::string_view bytes);
+Policy parse_policy(std::string_view method, std::string_view bytes, const Model* model = nullptr);
 
 /// A pool of that many threads; null below 1: the shared one.
 std::shared_ptr<ThreadPool> make_pool(int threads);

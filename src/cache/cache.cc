@@ -183,7 +183,7 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
             info.name);
     // Methods that never fail here may have no such keys to name.
     const ReplayScore score = options.policy.attention_stats().replay;
-    if (score != ReplayScore::max && score != ReplayScore::plain) {
+    if (score == ReplayScore::rms || score == ReplayScore::mean) {
       fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
            info.name, options.policy.choice("score"));
     }
@@ -216,6 +216,7 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
       "take these",
       info.name);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
+  if (gives_scores()) scores_ = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);
   if (options.positions == Positions::rolling) {
     require(shape.rotations.empty(), "rolling positions need one rotation for all layers");
     rotations_ = std::make_unique<RotaryTable>(shape.rotary);
@@ -390,7 +391,7 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
         "{} needs another second reading than the cache has had", policy.info().name);
     require(!policy.attention_stats().refit || recording.replay_queries,
             "{} needs queries that the second reading did not note", policy.to_string());
-    out.scores_ = scores_;
+    out.scores_ = gives_scores() ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
   }
   return out;
 }
@@ -398,7 +399,8 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
 Cache Cache::clone() const {
   Cache out(shape(), options(), false);
   if (shared_) copy_saved(*shared_, *out.shared_);
-  out.scores_ = scores_;
+  out.scores_ =
+      gives_scores() && scores_ ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
   out.notes() = settings_->notes;
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
   out.reach_rotations();
@@ -409,6 +411,12 @@ void Cache::truncate(std::size_t tokens) {
   for (const auto& layer : layers_) layer->check_truncate(tokens);
   notes().resize(notes().size() - std::min(notes().size(), this->tokens() - tokens));
   for (auto& layer : layers_) layer->truncate(tokens);
+  for (std::size_t l = 0; takes_scores() && l < layers_.size(); ++l) {
+    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+      VectorInOwnPages<float>& scores = scores_->layer(l)[h].scores;
+      scores.resize(std::min(scores.size(), layers_[l]->head(h).entries()));
+    }
+  }
 }
 
 void Cache::reach_rotations() {

@@ -281,7 +281,7 @@ void Cache::write(ByteWriter& out, std::string_view note) const {
   out.put_text(note);
   if (shared_) shared_->save(out);
   for (const auto& layer : layers_) layer->save(out);
-  if (works_in_chunks()) save_chunk(out);
+  save_chunk(out);
 }
 
 void Cache::save(const std::filesystem::path& path, std::string_view note) const {
@@ -353,7 +353,7 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   Cache cache(shape, options, false);
   if (cache.shared_) cache.shared_->load(in);
   for (auto& layer : cache.layers_) layer->load(in, room);
-  if (cache.works_in_chunks()) cache.load_chunk(in);
+  cache.load_chunk(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
   check_invariants(cache.shape(), cache.options(), cache.layers_, in.what());
   cache.reach_rotations();

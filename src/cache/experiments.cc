@@ -22,7 +22,7 @@ void Recording::include(const Policy& policy) {
   const bool own = policy.attention_stats().replay_own;
   require(replay == ReplayScore::none ||
               (replay == wanted && replay_chunk == chunk && replay_own == own),
-          "one reading scores entries in one way: {} wants another score=, reading= or chunk=",
+          "one reading scores entries in one way: {} wants another score, reading= or chunk=",
           policy.info().name);
   replay = wanted;
   replay_chunk = chunk;

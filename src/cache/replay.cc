@@ -108,12 +108,37 @@ float log_sum(std::span<const float> query, const RowsView& keys, std::size_t co
 
 }  // namespace
 
+bool Cache::gives_scores() const { return wanted_score(options()) == ReplayScore::given; }
+
+bool Cache::takes_scores() const {
+  return gives_scores() && (works_in_chunks() || !layers_[0]->prompt_ended());
+}
+
+void Cache::note_scores(std::size_t layer, ConstMatrix scores) {
+  const CacheShape& s = shape();
+  require(takes_scores(), "method {} takes no scores with its tokens",
+          options().policy.info().name);
+  require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
+  require(scores.cols == s.kv_heads, "scores of {} KV heads, expected {}", scores.cols, s.kv_heads);
+  std::vector<ReplayHead>& heads = scores_->layer(layer);
+  const std::size_t entries = layers_[layer]->head(0).entries(), had = heads[0].scores.size();
+  require(had + scores.rows == entries, "layer {}: {} scores for {} new tokens", layer, scores.rows,
+          entries - std::min(entries, had));
+  for (std::size_t t = 0; t < scores.rows; ++t) {
+    require(std::ranges::all_of(scores[t], [](float x) { return x >= 0 && std::isfinite(x); }),
+            "layer {}: a score of token {} is negative or not finite", layer, t);
+  }
+  for (std::size_t h = 0; h < s.kv_heads; ++h) {
+    for (std::size_t t = 0; t < scores.rows; ++t) heads[h].scores.push_back(scores[t][h]);
+  }
+}
+
 void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   const CacheShape& s = shape();
   require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
   const ReplayScore score = wanted_score(options());
-  require(score != ReplayScore::none, "method {} has no use for a second reading",
-          options().policy.info().name);
+  require(score != ReplayScore::none && score != ReplayScore::given,
+          "method {} has no use for a second reading", options().policy.info().name);
   require(options().positions == Positions::absolute,
           "a second reading needs absolute positions, not rolling ones");
   const std::size_t group = s.queries_per_kv_head, dim = s.value_dim;
@@ -352,7 +377,7 @@ void LayerCache::note_queries(std::size_t h, ConstMatrix queries, const RowsView
 
 void Cache::forget_replay() {
   // What a stream holds keeps its scores.
-  if (works_in_chunks() && chunk_tokens() != tokens()) return;
+  if (gives_scores() || (works_in_chunks() && chunk_tokens() != tokens())) return;
   scores_.reset();
 }
 
@@ -360,7 +385,8 @@ bool Cache::needs_replay() const {
   if (works_in_chunks()) {
     return chunk_tokens() > 0 && (chunk_tokens() != tokens() || !fits_exactly());
   }
-  if (wanted_score(options()) == ReplayScore::none || scores_ != nullptr || tokens() == 0) {
+  const ReplayScore wanted = wanted_score(options());
+  if (wanted == ReplayScore::none || gives_scores() || scores_ != nullptr || tokens() == 0) {
     return false;
   }
   return !options().policy.info().whole_cache || !fits_exactly();

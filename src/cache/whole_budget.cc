@@ -237,7 +237,8 @@ std::size_t Cache::chunk_tokens() const {
 }
 
 void Cache::note_text(std::span<const std::int32_t> tokens) {
-  if (works_in_chunks()) notes().insert(notes().end(), tokens.begin(), tokens.end());
+  if (works_in_chunks() && !gives_scores())
+    notes().insert(notes().end(), tokens.begin(), tokens.end());
 }
 
 Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
@@ -271,8 +272,10 @@ void Cache::end_chunk() {
             "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
       const std::size_t entries = layers_[l]->head(h).entries();
-      require(scores_ != nullptr && replay_scores(l, h).size() == entries,
-              "layer {}: start_replay() and replay() come before end_chunk()", l);
+      require(
+          scores_ != nullptr && replay_scores(l, h).size() == entries,
+          "layer {}: scores of its tokens, by replay() or note_scores(), come before end_chunk()",
+          l);
       first_run.push_back(runs.size());
       const std::size_t head = l * s.kv_heads + h;
       held[head] = layers_[l]->head(h).summary_positions();
@@ -303,32 +306,47 @@ void Cache::end_chunk() {
       std::vector<std::int32_t>(notes().end() - static_cast<std::ptrdiff_t>(rest), notes().end());
 }
 
+std::size_t Cache::saved_scores(std::size_t layer, std::size_t head) const {
+  const std::size_t entries = layers_[layer]->head(head).entries();
+  return gives_scores() ? entries : entries - chunk_tokens();
+}
+
 void Cache::save_chunk(ByteWriter& out) const {
-  out.put<std::uint64_t>(noted_text().size());
-  out.put_all<std::int32_t>(noted_text());
+  if (works_in_chunks()) {
+    out.put<std::uint64_t>(noted_text().size());
+    out.put_all<std::int32_t>(noted_text());
+  } else if (!takes_scores() || options().recording.any()) {
+    return;
+  }
   const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      const std::size_t held = layers_[l]->head(h).entries() - chunk_tokens();
-      if (held == 0) continue;
+      const std::size_t count = saved_scores(l, h);
+      if (count == 0) continue;
       const ReplayHead& head = scores_->layer(l)[h];
-      out.put_all<float>(std::span(head.scores).first(held));
-      if (weighs) out.put_all<float>(std::span(head.norms).first(held));
+      require(head.scores.size() >= count, "a cache is saved once each of its tokens has scores");
+      out.put_all<float>(std::span(head.scores).first(count));
+      if (weighs) out.put_all<float>(std::span(head.norms).first(count));
     }
   }
 }
 
 void Cache::load_chunk(ByteReader& in) {
-  notes().resize(
-      in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
-  in.get_all<std::int32_t>(notes());
+  if (works_in_chunks()) {
+    notes().resize(
+        in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
+    in.get_all<std::int32_t>(notes());
+  } else if (!takes_scores()) {
+    return;
+  }
   bool holds = false;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     for (std::size_t h = 0; h < shape().kv_heads; ++h) {
       const HeadCache& head = layers_[l]->head(h);
-      require(tokens(l) == tokens() && head.window.size() == chunk_tokens() && head.sink == 0,
+      const std::size_t window = layers_[0]->chunk_tokens();
+      require(tokens(l) == tokens() && head.window.size() == window && head.sink == 0,
               "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
-      holds = holds || head.entries() > chunk_tokens();
+      holds = holds || saved_scores(l, h) > 0;
     }
   }
   if (!holds) return;
@@ -339,7 +357,7 @@ void Cache::load_chunk(ByteReader& in) {
       ReplayHead& head = scores_->layer(l)[h];
       for (VectorInOwnPages<float>* part : {&head.scores, &head.norms}) {
         if (part == &head.norms && !weighs) continue;
-        part->resize(layers_[l]->head(h).entries() - chunk_tokens());
+        part->resize(saved_scores(l, h));
         in.get_all<float>(*part);
         require(std::ranges::all_of(*part, [](float x) { return x >= 0 && std::isfinite(x); }),
                 "{}: a score is negative or not finite", in.what());
@@ -423,8 +441,8 @@ void Cache::finish_whole_prompt() {
                                [](float x) { return std::sqrt(x); });
         runs.back().scores = root;
       }
-      require(runs.back().scores.size() == n,
-              "layer {}: tokens came after the second reading began", l);
+      require(runs.back().scores.size() == n, "layer {}: {} of {} tokens have scores", l,
+              runs.back().scores.size(), n);
     }
   }
   const Allocation allocation = divide(runs, first_run, tiers);

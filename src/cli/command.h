@@ -28,6 +28,7 @@ void add_bench(CLI::App& parent, std::function<void()>& task);
 void add_report(CLI::App& parent, std::function<void()>& task);
 void add_capture(CLI::App& parent, std::function<void()>& task);
 void add_run(CLI::App& parent, std::function<void()>& task);
+void add_calibrate(CLI::App& parent, std::function<void()>& task);
 void add_chat(CLI::App& parent, std::function<void()>& task);
 void add_perplexity(CLI::App& parent, std::function<void()>& task);
 void add_tokenize(CLI::App& parent, std::function<void()>& task);

@@ -15,6 +15,7 @@ std::span<const AddCommand> commands() {
       &add_pull,        //
       &add_models,      //
       &add_remove,      //
+      &add_calibrate,   //
       &add_perplexity,  //
       &add_tokenize,    //
       &add_methods,     //

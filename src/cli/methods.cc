@@ -14,7 +14,7 @@ namespace ballast::cli {
 namespace {
 
 std::string watch_text(const MethodInfo& info) {
-  if (info.attention_stats.replay != ReplayScore::none) return "a second reading of the text";
+  if (info.attention_stats.reads_again()) return "a second reading of the text";
   std::string text;
   switch (info.attention_stats.kind) {
     case AttentionStats::Kind::nothing:
@@ -165,10 +165,11 @@ struct Choice {
 
 constexpr Choice kChoices[] = {
     {"questions come after the text, answers must stay right", "--cache 1/8",
-     "twice; holds the exact cache while it reads"},
+     "once; holds the exact cache while it reads"},
     {"the same, and the exact cache has no room", "--cache 1/8 --protocol stream",
-     "twice, chunk by chunk; holds the budget and a chunk"},
-    {"one reading must do", "--method exact:type=q4/q2", "once; a fifth of the exact bytes"},
+     "once; holds the budget and a chunk"},
+    {"a sixteenth or less must do", "--method replay:bytes=1/16",
+     "twice; finds what calibration cannot foresee"},
     {"the questions are known beforehand", "--method replay:question=known,bytes=1/16",
      "twice; what the questions look at counts, too"},
     {"a conversation, or a text of unknown length", "--cache 256M",

@@ -128,7 +128,7 @@ void CacheFlags::refuse_overridden(std::string_view with, bool draws) const {
 bool can_stream(const Policy& policy) {
   if (!policy.info().whole_cache) return true;
   const ReplayScore score = policy.attention_stats().replay;
-  return score == ReplayScore::max || score == ReplayScore::plain;
+  return score != ReplayScore::rms && score != ReplayScore::mean;
 }
 
 std::size_t parse_bytes(const std::string& text, std::string_view option, std::string_view hint) {
@@ -164,6 +164,17 @@ CacheOptions CacheFlags::parse() const {
   options.value_type = parse_storage_type(value_type.empty() ? type : value_type);
   options.seed = seed;
   return options;
+}
+
+void CacheFlags::choose(CacheOptions& options, const Model& model, bool quiet) const {
+  if (!method.empty() || (cache.empty() && memory.empty())) return;
+  options.policy = model.policy_for(cache.empty() ? memory : cache);
+  if (model.calibration() == nullptr && !quiet) {
+    tell(
+        fmt::format("note: texts are read twice: the model has no calibration; ballast calibrate "
+                    "-m {} takes as long as reading 75,000 tokens, once",
+                    model.file().path().string()));
+  }
 }
 
 void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prompt,

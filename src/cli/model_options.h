@@ -43,7 +43,7 @@ void add_model_option(CLI::App& app, std::string& path);
 
 /// --method, --cache, --protocol, --cache-type, …
 struct CacheFlags {
-  std::string method;  ///< empty: exact, or replay where `cache` says how much
+  std::string method;  ///< empty: exact, or where `cache` says how much, see choose()
   std::string cache;   ///< how much memory: see MemorySize
   std::string memory;  ///< the same with what follows the text
   std::string protocol = "prefill";
@@ -60,6 +60,9 @@ struct CacheFlags {
   void add_memory_to(CLI::App& app);
   /// Throws Error on an unknown name. With --memory a method has its bytes after fit() only.
   CacheOptions parse() const;
+  /// Where --cache or --memory says how much and --method nothing, the method for this model
+  /// (Model::policy_for) in place of replay. Unless `quiet` says what would spare a second reading.
+  void choose(CacheOptions& options, const Model& model, bool quiet) const;
   /// Divides --memory between a text of `prompt` tokens and `after` tokens more: the method gets
   /// what these leave. `copies`: caches of the text that are held at once. Then makes options of
   /// prefill those of stream if the exact cache of the whole text, which prefill reads into,

@@ -93,6 +93,7 @@ class Runner {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model) {
+    o.cache.choose(cache_options_, m_.model, o.quiet);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
 

@@ -74,8 +74,9 @@ class Sizes {
                              watch == AttentionStats::Kind::both || options.recording.attention_sum;
     const std::size_t observed = std::max(options.policy.observed(), options.recording.queries);
     if (accumulates) entry_ += sizeof(float);
-    if (options.policy.attention_stats().replay != ReplayScore::none) {
-      scores_ = (1 + c.heads / c.kv_heads) * sizeof(float);  // and |W_O^T v| of each query head
+    const AttentionStats stats = options.policy.attention_stats();
+    if (stats.replay != ReplayScore::none) {  // and |W_O^T v| of each query head
+      scores_ = (1 + (stats.reads_again() ? c.heads / c.kv_heads : 0)) * sizeof(float);
     }
     queries_ = observed * c.heads / c.kv_heads * c.key_dim * sizeof(float);
     if (options.policy.attention_stats().query_moments || options.recording.query_moments) {

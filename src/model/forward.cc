@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/rotary.h"
+#include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/row_ops.h"
@@ -32,12 +33,13 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       gate(c.gated_ffn ? tokens : 0, c.ffn_width),
       up(tokens, c.ffn_width),
       rotations(tokens, c.rope.style == RopeStyle::none ? 0 : c.rope.dimension),
+      scores(tokens, c.kv_heads),
       tokens(tokens) {}
 
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements = 3 * c.width + c.heads * (c.key_dim + c.value_dim) +
                                c.kv_heads * (c.key_dim + c.value_dim) +
-                               (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension;
+                               (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.kv_heads;
   return elements * tokens * sizeof(float);
 }
 
@@ -146,6 +148,23 @@ void Forward::attend(std::size_t layer, std::span<const Run> runs) {
   };
   if (from_ > 0) forward(0, from_, false);
   forward(from_, tokens_, true);
+  std::size_t at = 0;
+  for (const Run& run : runs) {
+    note_scores(layer, run.sequence->cache(), at, run.tokens.size());
+    at += run.tokens.size();
+  }
+}
+
+void Forward::note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count) {
+  if (!cache.takes_scores()) return;
+  require(model_.calibration() != nullptr,
+          "{}: method {} needs a calibration of this model; make one with: ballast calibrate",
+          model_.file().path().string(), cache.options().policy.info().name);
+  const auto part = [&](const Matrix& m) { return m.view().slice(first, count); };
+  const MutableMatrix scores = scratch_.scores.view().slice(first, count);
+  model_.calibration()->score(layer, part(scratch_.normed), part(scratch_.key),
+                              part(scratch_.value), scores);
+  cache.note_scores(layer, scores);
 }
 
 void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_t first) {
@@ -208,7 +227,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
     attention(l, runs, last ? tokens_ - std::min(wanted, tokens_) : 0);
     if (on_attention) {
       on_attention({l, 0, rows(scratch_.query), rows(scratch_.key), rows(scratch_.value),
-                    rows(scratch_.attended)});
+                    rows(scratch_.attended), rows(scratch_.normed)});
     }
     if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
     // In a parallel block the feed-forward reads the input of attention, before the sum.

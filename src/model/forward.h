@@ -32,6 +32,7 @@ struct ForwardScratch {
   Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
   Matrix rotations;  ///< cosines and sines of the tokens' positions
+  Matrix scores;     ///< of the tokens' entries, a KV head each: see Calibration
   std::size_t tokens = 0;
 
   /// Bytes for that many tokens.
@@ -76,6 +77,8 @@ class Forward {
   /// with tokens from `first`.
   void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
   void attend(std::size_t layer, std::span<const Run> runs);
+  /// Scores what a cache has just taken, rows [first, first + count) of the pass, if it wants that.
+  void note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count);
   void feed_forward(std::size_t layer);
   /// Norms and rotations of the query and key heads.
   void place_heads(const LayerWeights& weights);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
@@ -11,7 +12,13 @@
 namespace ballast {
 
 Model::Model(const std::filesystem::path& path)
-    : file_(std::make_shared<ModelFile>(path)), weights_(std::make_shared<ModelWeights>(*file_)) {}
+    : file_(std::make_shared<ModelFile>(path)),
+      weights_(std::make_shared<ModelWeights>(*file_)),
+      calibration_(find_calibration(*this)) {}
+
+Policy Model::policy_for(std::string_view bytes) const {
+  return Policy::parse(calibration_ ? "calibrated" : "replay").with("bytes", bytes);
+}
 
 const ModelConfig& Model::config() const { return file_->config(); }
 const ModelFile& Model::file() const { return *file_; }
@@ -110,7 +117,7 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
 bool Sequence::remembers_text() const {
   const CacheOptions& options = cache_.options();
   return !prompt_finished_ && options.protocol == Protocol::prefill &&
-         (options.policy.attention_stats().replay != ReplayScore::none ||
+         (options.policy.attention_stats().reads_again() ||
           options.recording.replay != ReplayScore::none);
 }
 

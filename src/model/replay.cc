@@ -80,6 +80,10 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
 
 bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
   Cache& cache = sequence.cache();
+  if (cache.takes_scores()) {  // scored as it was read
+    cache.end_chunk();
+    return true;
+  }
   const ModelConfig& config = model().config();
   const bool streams = cache.options().protocol == Protocol::stream;
   const std::span<const Token> text = streams ? cache.noted_text() : sequence.text();

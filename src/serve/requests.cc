@@ -371,7 +371,7 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
   const auto id = f.text("context");
   const Json* cache = f.find("cache");
   if (!id) {
-    out.job.cache = parse_cache(cache, limits.cache);
+    out.job.cache = parse_cache(cache, limits.cache, limits.sized_method);
     return;
   }
   if (cache != nullptr) {
@@ -521,7 +521,8 @@ Policy policy_of(const std::string& method, const std::string& bytes) {
   return policy.with("bytes", bytes);
 }
 
-CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
+CacheOptions parse_cache(const Json* value, const CacheOptions& standard,
+                         const std::string& sized_method) {
   if (value == nullptr) return standard;
   Fields f(*value, "cache.");
   CacheOptions out = standard;
@@ -534,8 +535,8 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard) {
   if (method) naming("cache.method", [&] { return Policy::parse(*method); });
   naming("cache", [&] {
     if (bytes != nullptr || method) {
-      out.policy =
-          policy_of(method.value_or(""), bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
+      out.policy = policy_of(method.value_or(bytes != nullptr ? sized_method : ""),
+                             bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
     }
     if (protocol) out.protocol = parse_protocol(*protocol);
     if (positions) out.positions = parse_positions(*positions);
@@ -685,7 +686,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   if (form == "raw" && !out.info.system.empty()) {
     refuse("system", "system: only with \"form\": \"chat\"");
   }
-  out.job.cache = parse_cache(f.find("cache"), limits.cache);
+  out.job.cache = parse_cache(f.find("cache"), limits.cache, limits.sized_method);
   f.end();
   naming("text", [&] {
     const QuestionForm words = form == "raw"

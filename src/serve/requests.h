@@ -18,10 +18,11 @@ namespace ballast::serve {
 
 /// What a request may take, and what it means where it does not say.
 struct RequestLimits {
-  std::string model;              ///< its name
-  std::size_t choices = 16;       ///< n at most
-  std::size_t max_tokens = 2048;  ///< of an answer, unless the request says
-  CacheOptions cache;             ///< unless the request says
+  std::string model;                    ///< its name
+  std::size_t choices = 16;             ///< n at most
+  std::size_t max_tokens = 2048;        ///< of an answer, unless the request says
+  CacheOptions cache;                   ///< unless the request says
+  std::string sized_method = "replay";  ///< of a cache with bytes and no method
 };
 
 /// A request for text.
@@ -67,7 +68,8 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 
 /// {"bytes": 0.125, "method": "replay", …}; null: `standard`.
-CacheOptions parse_cache(const Json* value, const CacheOptions& standard);
+CacheOptions parse_cache(const Json* value, const CacheOptions& standard,
+                         const std::string& sized_method = "replay");
 /// The policy of a method string and an amount of memory, either of which may be empty. Throws
 /// Error as Policy does.
 Policy policy_of(const std::string& method, const std::string& bytes);

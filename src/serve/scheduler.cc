@@ -26,7 +26,7 @@ ApiError to_api(const Error& error) {
 }
 
 bool reads_again(const CacheOptions& cache) {
-  return cache.policy.attention_stats().replay != ReplayScore::none;
+  return cache.policy.attention_stats().reads_again();
 }
 bool reads_chunks_again(const CacheOptions& cache) {
   return reads_again(cache) && cache.protocol == Protocol::stream;

@@ -134,7 +134,8 @@ struct Server::Impl {
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
-        limits{options.name, options.slots, options.max_tokens, options.cache},
+        limits{options.name, options.slots, options.max_tokens, options.cache,
+               model.calibration() != nullptr ? "calibrated" : "replay"},
         scheduler(model, this->tokenizer, {options.slots, options.queue, options.patience}, memory,
                   contexts, metrics) {}
 

@@ -11,7 +11,7 @@ const MethodInfo& kvzip_method() {
       .name = "kvzip",
       .title = "read twice; the entries that get most attention, over all layers and heads",
       .paper = "Kim et al. 2025, KVzip (arXiv:2505.23416), section 3",
-      .parameters = tiered_parameters("bf16", "2048", "0"),
+      .parameters = rereading_parameters("bf16", "2048", "0"),
       .sink = 4,
       .window = 0,
       .whole_cache = true,

@@ -10,7 +10,7 @@ const MethodInfo& kvzip_plus_method() {
       .name = "kvzip-plus",
       .title = "kvzip with attention weighed by values and residuals",
       .paper = "KVzip+, in KVzap (2026, arXiv:2601.07891)",
-      .parameters = tiered_parameters("bf16", "2048", "0"),
+      .parameters = rereading_parameters("bf16", "2048", "0"),
       .sink = 4,
       .window = 0,
       .whole_cache = true,

@@ -85,6 +85,8 @@ std::string_view to_string(ReplayScore score) {
       return "rms";
     case ReplayScore::mean:
       return "mean";
+    case ReplayScore::given:
+      return "given";
   }
   return "";
 }

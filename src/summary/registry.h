@@ -20,6 +20,7 @@
   METHOD(strided)               \
   METHOD(fixed)                 \
   METHOD(spatten)               \
+  METHOD(calibrated)            \
   METHOD(replay)                \
   METHOD(kvzip)                 \
   METHOD(kvzip_plus)            \

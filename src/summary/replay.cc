@@ -383,13 +383,20 @@ std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_vie
   using Kind = Parameter::Kind;
   return {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
           {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
-          {"chunk", Kind::integer, chunk, 16, 65536, "", "tokens that are read again at once"},
-          {"reading", Kind::choice, "all", 0, 0, "all|own",
-           "own: a chunk that is read again scores its own tokens only"},
+          {"chunk", Kind::integer, chunk, 16, 65536, "",
+           "tokens that are read again at once; in stream, between two divisions of the budget"},
           {"floor", Kind::real, "0", 0, 1, "",
            "each head keeps its best entries in any case, in this part of an equal share"},
           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
           {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
+}
+
+std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_view chunk,
+                                            std::string_view window) {
+  std::vector<Parameter> all = tiered_parameters(tiers, chunk, window);
+  all.insert(all.begin() + 3, {"reading", Parameter::Kind::choice, "all", 0, 0, "all|own",
+                               "own: a chunk that is read again scores its own tokens only"});
+  return all;
 }
 
 std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
@@ -406,7 +413,7 @@ std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::siz
 
 const MethodInfo& replay_method() {
   static const std::vector<Parameter> parameters = [] {
-    std::vector<Parameter> all = tiered_parameters("int8+q4+q4/q3+q3+q3/q2+q2", "256", "8");
+    std::vector<Parameter> all = rereading_parameters(kTiers, "256", "8");
     all.insert(all.begin() + 1,
                {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
                 "what the second reading makes of attention; max weighs values and residuals"});

@@ -37,9 +37,13 @@ std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);
 /// Whether a chunk that is read again scores its own entries alone (reading=own).
 bool reads_own(const Policy& policy);
 
-/// The keys of such a method: bytes, tiers, chunk, reading, floor, sink and window, with these
-/// defaults.
+/// The keys of such a method: bytes, tiers, chunk, floor, sink and window, with these defaults.
 std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
                                          std::string_view window);
+/// The same and reading=, of methods that read a text twice.
+std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_view chunk,
+                                            std::string_view window);
+/// The tiers of the methods that give every entry a precision.
+inline constexpr std::string_view kTiers = "int8+q4+q4/q3+q3+q3/q2+q2";
 
 }  // namespace ballast

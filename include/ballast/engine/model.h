@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ballast/cache.h"
@@ -29,6 +30,7 @@
 namespace ballast {
 
 struct ModelWeights;
+class Calibration;
 class Forward;
 
 /// Bytes that running a model will take.
@@ -68,12 +70,23 @@ class Model {
   /// same storage.
   std::size_t exact_bytes(const Cache& cache) const;
 
+  /// What the method `calibrated` scores entries with, found when the model was opened (see
+  /// find_calibration()); null: there is none.
+  const Calibration* calibration() const { return calibration_.get(); }
+  void set_calibration(std::shared_ptr<const Calibration> calibration) {
+    calibration_ = std::move(calibration);
+  }
+  /// The method for a cache of a given size: calibrated, or without a calibration replay, with
+  /// bytes= this.
+  Policy policy_for(std::string_view bytes) const;
+
   /// For the engine.
   const ModelWeights& weights() const { return *weights_; }
 
  private:
   std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const ModelWeights> weights_;
+  std::shared_ptr<const Calibration> calibration_;
 };
 
 /// The words with which a text is read again, around each of its chunks.
@@ -130,6 +143,7 @@ struct AttentionStep {
   ConstMatrix keys;       ///< tokens × (KV heads · key dimension)
   ConstMatrix values;     ///< tokens × (KV heads · value dimension)
   ConstMatrix outputs;    ///< tokens × (heads · value dimension)
+  ConstMatrix inputs;     ///< tokens × width: what enters the layer, after its norm
 };
 
 /// A second reading before a prompt ends.

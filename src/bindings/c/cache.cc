@@ -79,11 +79,11 @@ View view_of(const ballast_heads* heads, const char* name) {
 
 }  // namespace
 
-CacheOptions cache_options(const ballast_cache_params* params) {
+CacheOptions cache_options(const ballast_cache_params* params, const Model* model) {
   const ballast_cache_params p = read_struct(params, ballast_cache_default_params(), "params");
   CacheOptions options;
   options.policy =
-      parse_policy(p.method == nullptr ? "" : p.method, p.bytes == nullptr ? "" : p.bytes);
+      parse_policy(p.method == nullptr ? "" : p.method, p.bytes == nullptr ? "" : p.bytes, model);
   options.protocol = convert(p.protocol, Protocol::stream, "protocol");
   options.positions = convert(p.positions, Positions::rolling, "positions");
   options.key_type = convert(p.key_type, StorageType::q2, "key_type");

@@ -17,10 +17,14 @@ struct ballast_cache {
   ballast::Cache& cache;
 };
 
+namespace ballast {
+class Model;
+}
+
 namespace ballast::c {
 
 /// Throws Error on what is no value of its enum, and as parse_policy() does.
-CacheOptions cache_options(const ballast_cache_params* params);
+CacheOptions cache_options(const ballast_cache_params* params, const Model* model = nullptr);
 
 /// Logs what the methods of a cache have to say.
 void log_reports(const Cache& cache);

@@ -106,7 +106,8 @@ ballast_status ballast_context_new(const ballast_model* model, const ballast_cac
                                    ballast_context** out) {
   return guarded([&] {
     given(out, "out");
-    *out = new ballast_context(Session(given(model, "model").text, cache_options(params)));
+    const std::shared_ptr<const TextModel>& text = given(model, "model").text;
+    *out = new ballast_context(Session(text, cache_options(params, &text->model)));
   });
 }
 

@@ -11,6 +11,10 @@
 #include "ballast/cache.h"
 #include "base/fail.h"
 
+namespace ballast {
+class Model;
+}
+
 namespace ballast::python {
 
 namespace py = pybind11;
@@ -53,7 +57,7 @@ struct CacheKeywords {
   int threads = 0;
   bool check_finite = true;
 
-  CacheOptions parse() const;
+  CacheOptions parse(const Model* model = nullptr) const;
 };
 
 /// Keys of a dict, by part, and their total.

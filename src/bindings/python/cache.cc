@@ -230,9 +230,9 @@ std::string shape_text(const CacheShape& s) {
 
 }  // namespace
 
-CacheOptions CacheKeywords::parse() const {
+CacheOptions CacheKeywords::parse(const Model* model) const {
   CacheOptions options;
-  options.policy = parse_policy(method, bytes_text(bytes));
+  options.policy = parse_policy(method, bytes_text(bytes), model);
   options.protocol = parse_protocol(protocol);
   options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type);

@@ -152,7 +152,7 @@ void add_model(py::module_& m) {
                                                         seed,
                                                         expected_tokens,
                                                         threads}
-                                              .parse();
+                                              .parse(&self.text->model);
              return unlocked(
                  [&] { return std::make_shared<PyContext>(Session(self.text, options)); });
            })

@@ -1,0 +1,73 @@
+// Scores of cache entries that cost nothing: a linear function of what enters a layer, fitted once
+// a model to the scores of a second reading. The method `calibrated` divides its budget by them.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+class Model;
+class Tokenizer;
+
+/// The functions of all layers. Never changes once made.
+class Calibration {
+ public:
+  /// One layer. A token's features: the layer's input after its norm, then log |key| and log
+  /// |value| of every KV head.
+  struct Layer {
+    Matrix weights;              ///< KV heads × features
+    std::vector<float> offsets;  ///< of each KV head
+  };
+
+  Calibration(std::string key, std::vector<Layer> layers)
+      : key_(std::move(key)), layers_(std::move(layers)) {}
+
+  /// exp(offset + weights · features) of every token and KV head. inputs: tokens × width, keys and
+  /// values: tokens × (KV heads · dimension), out: tokens × KV heads.
+  void score(std::size_t layer, ConstMatrix inputs, ConstMatrix keys, ConstMatrix values,
+             MutableMatrix out) const;
+
+  /// Of which model it is: see calibration_key().
+  const std::string& key() const { return key_; }
+
+  /// Writes the file, whole or not at all. Throws Error if it cannot be written.
+  void save(const std::filesystem::path& path) const;
+  /// Throws Error, which begins with `name`, if the bytes are no calibration for this model.
+  static Calibration parse(std::span<const std::byte> bytes, const std::string& name,
+                           const Model& model);
+
+ private:
+  std::string key_;
+  std::vector<Layer> layers_;
+};
+
+/// The same for all quantizations of a model, another for others: its family, its shape and a hash
+/// of the norms before attention.
+std::string calibration_key(const Model& model);
+
+/// Where `ballast calibrate` keeps the calibration of a model and Model looks for it: the folder
+/// ballast/scores of the user's caches. Empty: there is no such folder.
+std::filesystem::path calibration_path(const Model& model);
+
+/// The calibration of a model: beside its file (model.gguf.scores; in a folder ballast.scores), at
+/// calibration_path(), or one that is part of this library. Null: there is none. Throws Error if a
+/// file is damaged.
+std::shared_ptr<const Calibration> find_calibration(const Model& model);
+
+/// Fits one. Reads `text` (empty: 25,000 tokens that are part of this library) twice, in pieces;
+/// the scores are those of `replay`. `progress`: called with the part done, from 0 to 1; false
+/// stops, and null is returned. Throws Error if the text is too short.
+std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
+                                             const std::function<bool(double)>& progress = {},
+                                             std::string_view text = {});
+
+}  // namespace ballast

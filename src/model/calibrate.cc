@@ -1,0 +1,212 @@
+// Fitting a calibration: ridge regression of log scores, a layer at a time, in closed form.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ballast/engine/calibration.h"
+#include "ballast/engine/generate.h"
+#include "ballast/engine/model.h"
+#include "base/fail.h"
+#include "base/thread_pool.h"
+#include "gemm/matmul.h"
+#include "model/calibration_data.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kPiece = 1536;  ///< tokens that are read and scored together
+constexpr std::size_t kFirst = 4;     ///< tokens of a piece that every head keeps: not fitted
+constexpr double kRidge = 1e-3;       ///< of a feature's variance
+
+/// Sums over the tokens of all pieces, of one layer. The scores of all KV heads are columns behind
+/// the features.
+struct Moments {
+  std::vector<float> centre;  ///< of each column, near its mean: products are of what differs
+  Matrix products;            ///< columns × columns
+  std::vector<double> sums;   ///< of each column, from the centre
+};
+
+/// The tokens of one piece, of one layer: columns × tokens.
+using Piece = Matrix;
+
+void add(Piece& piece, Moments& moments) {
+  const std::size_t columns = piece.rows(), tokens = piece.cols();
+  if (moments.sums.empty()) {
+    moments.products = Matrix(columns, columns);
+    moments.sums.resize(columns);
+    for (std::size_t i = 0; i < columns; ++i) {
+      const double sum = std::accumulate(piece[i].begin(), piece[i].end(), 0.0);
+      moments.centre.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
+    }
+  }
+  for (std::size_t i = 0; i < columns; ++i) {
+    for (float& x : piece[i]) x -= moments.centre[i];
+  }
+  Linear weights;
+  weights.data = reinterpret_cast<const std::byte*>(piece.data());
+  weights.rows = columns;
+  weights.cols = tokens;
+  weights.row_bytes = tokens * sizeof(float);
+  Matrix products(columns, columns);
+  multiply(piece.view(), weights, products.view());
+  for (std::size_t i = 0; i < columns; ++i) {
+    moments.sums[i] += std::accumulate(piece[i].begin(), piece[i].end(), 0.0);
+    for (std::size_t j = 0; j < columns; ++j) moments.products[i][j] += products[i][j];
+  }
+}
+
+/// Replaces the lower triangle of a positive matrix by its Cholesky factor.
+void factor(std::vector<double>& a, std::size_t n) {
+  for (std::size_t j = 0; j < n; ++j) {
+    double* const row = &a[j * n];
+    for (std::size_t k = 0; k < j; ++k) row[j] -= row[k] * row[k];
+    require(row[j] > 0, "the features of a layer cannot be fitted: not finite, or all equal");
+    row[j] = std::sqrt(row[j]);
+    parallel_for(
+        n - j - 1,
+        [&](std::size_t below) {
+          double* const other = &a[(j + 1 + below) * n];
+          double sum = other[j];
+          for (std::size_t k = 0; k < j; ++k) sum -= other[k] * row[k];
+          other[j] = sum / row[j];
+        },
+        (n - j) * j >= 32 * 1024);
+  }
+}
+
+std::vector<double> solve(const std::vector<double>& a, std::size_t n, std::vector<double> x) {
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t k = 0; k < i; ++k) x[i] -= a[i * n + k] * x[k];
+    x[i] /= a[i * n + i];
+  }
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t k = i + 1; k < n; ++k) x[i] -= a[k * n + i] * x[k];
+    x[i] /= a[i * n + i];
+  }
+  return x;
+}
+
+Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens) {
+  const std::size_t n = moments.sums.size() - heads;
+  const auto covariance = [&](std::size_t i, std::size_t j) {
+    return moments.products[i][j] - moments.sums[i] * moments.sums[j] / tokens;
+  };
+  std::vector<double> a(n * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) a[i * n + j] = covariance(i, j);
+    a[i * n + i] += kRidge * covariance(i, i) + 1e-9 * tokens;
+  }
+  factor(a, n);
+  Calibration::Layer out;
+  out.weights = Matrix(heads, n);
+  for (std::size_t h = 0; h < heads; ++h) {
+    std::vector<double> with(n);
+    for (std::size_t i = 0; i < n; ++i) with[i] = covariance(n + h, i);
+    const std::vector<double> weights = solve(a, n, with);
+    const auto mean_of = [&](std::size_t i) {
+      return moments.centre[i] + moments.sums[i] / tokens;
+    };
+    double mean = mean_of(n + h), explained = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      mean -= weights[i] * mean_of(i);
+      explained += weights[i] * with[i];
+      out.weights[h][i] = static_cast<float>(weights[i]);
+    }
+    // Of a log-normal score the mean, not the median: budgets are divided by expected loss.
+    const double rest = std::max(0.0, covariance(n + h, n + h) - explained) / tokens;
+    out.offsets.push_back(static_cast<float>(mean + rest / 2));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
+                                             const std::function<bool(double)>& progress,
+                                             std::string_view text) {
+  const ModelConfig& c = model.config();
+  const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
+  std::vector<std::string_view> texts;
+  for (const BuiltInFile& file : calibration_texts()) {
+    texts.emplace_back(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+  }
+  if (!text.empty()) texts = {text};
+  std::vector<std::vector<Token>> pieces;
+  for (std::string_view one : texts) {
+    const std::vector<Token> tokens = tokenizer.encode(one);
+    for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
+      const std::size_t count = std::min({kPiece, tokens.size() - begin, c.max_positions / 2});
+      if (count < kPiece / 8) continue;
+      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
+      pieces.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+    }
+  }
+  const auto all = static_cast<double>(2 * pieces.size());  // readings
+  double done = 0;
+  const auto tell = [&](std::size_t read, std::size_t of) {
+    return !progress ||
+           progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
+  };
+  Engine engine(model);
+  const ReplayWording wording =
+      replay_wording(tokenizer, !tokenizer.vocabulary().chat_template.empty());
+  std::vector<Moments> moments(c.layers);
+  std::size_t fitted = 0;
+  float least = 0;  // a quarter of all scores are below it
+  for (const std::vector<Token>& tokens : pieces) {
+    CacheOptions options;
+    options.policy = Policy::parse("replay:bytes=1/8");
+    options.key_type = options.value_type = StorageType::bf16;
+    options.expected_tokens = tokens.size();
+    Sequence sequence(model, options);
+    std::vector<Piece> layers;
+    const std::size_t count = tokens.size() - kFirst;
+    for (std::size_t l = 0; l < c.layers; ++l) layers.emplace_back(features + heads, count);
+    PrefillOptions prefill;
+    prefill.finish_prompt = false;
+    prefill.progress = tell;
+    std::vector<float> row(features);
+    prefill.on_attention = [&](const AttentionStep& step) {
+      for (std::size_t t = 0; t < step.inputs.rows; ++t) {
+        if (step.first + t < kFirst) continue;
+        fill_features(step.inputs[t], step.keys[t], step.values[t], heads, row);
+        for (std::size_t i = 0; i < features; ++i) {
+          layers[step.layer][i][step.first + t - kFirst] = row[i];
+        }
+      }
+    };
+    if (engine.prefill(sequence, tokens, prefill).empty()) return nullptr;
+    ++done;
+    if (!engine.replay(sequence, {wording, tell})) return nullptr;
+    ++done;
+    const Cache& cache = sequence.cache();
+    if (least == 0) {
+      std::vector<float> scores;
+      for (std::size_t l = 0; l < c.layers; ++l) {
+        for (std::size_t h = 0; h < heads; ++h) {
+          const std::span<const float> of = cache.replay_scores(l, h);
+          scores.insert(scores.end(), of.begin() + kFirst, of.end());
+        }
+      }
+      const auto quarter = scores.begin() + static_cast<std::ptrdiff_t>(scores.size() / 4);
+      std::ranges::nth_element(scores, quarter);
+      least = std::max(*quarter, 1e-12f);
+    }
+    for (std::size_t l = 0; l < c.layers; ++l) {
+      for (std::size_t h = 0; h < heads; ++h) {
+        const std::span<const float> scores = cache.replay_scores(l, h).subspan(kFirst);
+        std::ranges::transform(scores, layers[l][features + h].begin(),
+                               [&](float x) { return std::log(x + least); });
+      }
+      add(layers[l], moments[l]);
+    }
+    fitted += count;
+  }
+  require(fitted > 0, "{}: no text of {} tokens to calibrate on, or too few positions ({})",
+          model.file().path().string(), kPiece / 8, c.max_positions);
+  std::vector<Calibration::Layer> layers;
+  for (const Moments& of : moments) layers.push_back(fit(of, heads, static_cast<double>(fitted)));
+  return std::make_shared<Calibration>(calibration_key(model), std::move(layers));
+}
+
+}  // namespace ballast

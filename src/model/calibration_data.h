@@ -1,0 +1,25 @@
+// What calibrations are made from, and those that are part of the library (data/calibration).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace ballast {
+
+/// A file of the source tree that is compiled into the library.
+struct BuiltInFile {
+  std::string_view name;
+  std::span<const std::byte> bytes;
+};
+
+/// <key>.scores, one a model.
+std::span<const BuiltInFile> built_in_calibrations();
+/// Texts of many kinds, a file each.
+std::span<const BuiltInFile> calibration_texts();
+
+/// A token's features, as Calibration::Layer says. `heads`: KV heads.
+void fill_features(std::span<const float> input, std::span<const float> keys,
+                   std::span<const float> values, std::size_t heads, std::span<float> out);
+
+}  // namespace ballast

@@ -1,0 +1,214 @@
+// Methods whose scores come with the tokens: calibrated.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "ballast/error.h"
+#include "ballast/random.h"
+#include "ballast/threads.h"
+#include "cache/streams.h"
+
+namespace ballast::test {
+namespace {
+
+constexpr std::size_t kTokens = 200, kChunk = 16;
+
+/// A text with a score for each token of each head.
+struct Scored {
+  Stream text = make_stream(kTokens, 5);
+  std::array<Matrix, 2> scores = {random_matrix(kTokens, 2, 91), random_matrix(kTokens, 2, 92)};
+
+  Scored() {
+    for (Matrix& layer : scores) {
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        for (float& x : layer[t]) x = std::exp(2 * x);
+      }
+    }
+  }
+  Cache cache(const std::string& more, Protocol protocol = Protocol::prefill) const {
+    return {text.shape, options_of("calibrated:chunk=16,sink=1,window=2," + more, protocol,
+                                   protocol == Protocol::stream ? kTokens : 0)};
+  }
+  /// Reads up to token `end` in calls of at most `piece` tokens; outputs of layer 1.
+  Matrix read(Cache& cache, std::size_t end, std::size_t piece) const {
+    Matrix out(kTokens, 4 * 24);
+    while (cache.tokens() < end) {
+      if (cache.chunk_room() == 0) cache.end_chunk();
+      const std::size_t t = cache.tokens(), n = std::min({piece, end - t, cache.chunk_room()});
+      for (std::size_t l = 0; l < 2; ++l) {
+        cache.forward(l, text.keys[l].view().slice(t, n), text.values[l].view().slice(t, n),
+                      text.queries[l].view().slice(t, n), out.view().slice(t, n));
+        if (cache.takes_scores()) cache.note_scores(l, scores[l].view().slice(t, n));
+      }
+    }
+    return out;
+  }
+  std::size_t exact() const { return kTokens * 2 * 2 * (16 + 24) * 2; }
+};
+
+std::vector<float> entries_of(const Cache& cache) {
+  std::vector<float> out;
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      for (const Segment& segment : cache.segments(l, h)) {
+        std::vector<float> key(16), value(24);
+        for (std::size_t i = 0; i < segment.keys.rows; ++i) {
+          segment.keys.decode(i, key);
+          segment.values.decode(i, value);
+          out.insert(out.end(), key.begin(), key.end());
+          out.insert(out.end(), value.begin(), value.end());
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TEST(GivenScores, TheHighestOfAllHeadsStay) {
+  const Scored s;
+  Cache cache = s.cache("bytes=1/4,tiers=bf16");
+  s.read(cache, kTokens, 32);
+  EXPECT_FALSE(cache.needs_replay());
+  cache.finish_prompt();
+  EXPECT_FALSE(cache.takes_scores());
+  EXPECT_LE(cache.bytes().total(), s.exact() / 4);
+  float least_kept = 1e9f, most_gone = 0;
+  for (std::size_t l = 0; l < 2; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      std::set<Position> kept;
+      for (const KeptEntry& entry : cache.kept(l, h)) kept.insert(entry.position);
+      for (Position end : {Position{0}, Position{kTokens - 2}, Position{kTokens - 1}}) {
+        EXPECT_TRUE(kept.contains(end)) << end;
+      }
+      for (std::size_t t = 1; t + 2 < kTokens; ++t) {
+        const float score = s.scores[l][t][h];
+        if (kept.contains(static_cast<Position>(t))) {
+          least_kept = std::min(least_kept, score);
+        } else {
+          most_gone = std::max(most_gone, score);
+        }
+      }
+    }
+  }
+  EXPECT_GE(least_kept, most_gone);
+}
+
+TEST(GivenScores, ABudgetOfTheWholeTextIsExact) {
+  const Scored s;
+  Cache exact(s.text.shape, options_of("exact", Protocol::prefill));
+  Cache cache(s.text.shape, [&] {
+    CacheOptions options = options_of("calibrated:bytes=100%", Protocol::prefill);
+    options.key_type = options.value_type = StorageType::bf16;
+    return options;
+  }());
+  Cache other(s.text.shape, [&] {
+    CacheOptions options = options_of("exact", Protocol::prefill);
+    options.key_type = options.value_type = StorageType::bf16;
+    return options;
+  }());
+  s.read(cache, 150, 32);
+  s.read(other, 150, 32);
+  cache.finish_prompt();
+  other.finish_prompt();
+  EXPECT_TRUE(same_bits(s.read(cache, kTokens, 1), s.read(other, kTokens, 1)));
+}
+
+TEST(GivenScores, AStreamHoldsItsBudgetAfterEveryChunk) {
+  const Scored s;
+  for (double share : {0.5, 0.25, 0.125}) {
+    Cache cache = s.cache("bytes=" + std::to_string(share), Protocol::stream);
+    const auto most = static_cast<std::size_t>(share * static_cast<double>(s.exact()));
+    for (std::size_t t = 40; t <= kTokens; t += 40) {
+      s.read(cache, t, 7);
+      if (cache.needs_replay()) cache.end_chunk();
+      EXPECT_LE(cache.bytes().total(), most) << share << " at " << t;
+    }
+    cache.finish_prompt();
+    EXPECT_TRUE(cache.takes_scores()) << "what is generated has scores, too";
+  }
+}
+
+TEST(GivenScores, DoNotDependOnThreadsOrCalls) {
+  const Scored s;
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    std::vector<float> expected;
+    for (std::size_t piece : {1u, 5u, 64u}) {
+      CacheOptions options =
+          options_of("calibrated:bytes=1/8,chunk=16,sink=1,window=2", protocol, kTokens);
+      options.pool = std::make_shared<ThreadPool>(piece == 5 ? 3 : 1);
+      Cache cache(s.text.shape, options);
+      s.read(cache, kTokens, piece);
+      if (cache.needs_replay()) cache.end_chunk();
+      cache.finish_prompt();
+      if (expected.empty()) expected = entries_of(cache);
+      EXPECT_EQ(entries_of(cache), expected) << to_string(protocol) << ", calls of " << piece;
+    }
+  }
+}
+
+TEST(GivenScores, FilesAndClonesGoOnToTheBit) {
+  const Scored s;
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    for (std::size_t at : {std::size_t{5}, std::size_t{90}, std::size_t{101}}) {
+      Cache cache = s.cache("bytes=1/8", protocol);
+      s.read(cache, at, 7);
+      Cache loaded = Cache::parse(cache.to_bytes(), "a file"), copy = cache.clone();
+      for (Cache* c : {&cache, &loaded, &copy}) {
+        s.read(*c, kTokens, 7);
+        if (c->needs_replay()) c->end_chunk();
+        c->finish_prompt();
+        EXPECT_EQ(entries_of(*c), entries_of(cache)) << to_string(protocol) << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(GivenScores, TokensTakenBackTakeTheirScoresAlong) {
+  const Scored s;
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    Cache once = s.cache("bytes=1/8", protocol), twice = s.cache("bytes=1/8", protocol);
+    s.read(once, kTokens, 7);
+    s.read(twice, 108, 7);
+    twice.truncate(103);
+    s.read(twice, kTokens, 7);
+    for (Cache* c : {&once, &twice}) {
+      if (c->needs_replay()) c->end_chunk();
+      c->finish_prompt();
+    }
+    EXPECT_EQ(entries_of(once), entries_of(twice)) << to_string(protocol);
+  }
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(GivenScores, SaysWhatIsWrong) {
+  const Scored s;
+  Cache cache = s.cache("bytes=1/8"), exact(s.text.shape, options_of("exact", Protocol::prefill));
+  Matrix scores(3, 2);
+  EXPECT_THAT(error_of([&] { exact.note_scores(0, scores.view()); }),
+              testing::HasSubstr("exact takes no scores"));
+  s.read(cache, 40, 7);
+  EXPECT_THAT(error_of([&] { cache.note_scores(0, scores.view()); }),
+              testing::HasSubstr("3 scores for 0 new tokens"));
+  EXPECT_THAT(error_of([&] { cache.start_replay(0, {}); }),
+              testing::HasSubstr("no use for a second reading"));
+  cache.forward(0, s.text.keys[0].view().slice(40, 3), s.text.values[0].view().slice(40, 3),
+                s.text.queries[0].view().slice(40, 3), Matrix(3, 96).view());
+  scores[1][1] = -1;
+  EXPECT_THAT(error_of([&] { cache.note_scores(0, scores.view()); }),
+              testing::HasSubstr("a score of token 1 is negative"));
+  Cache unscored = s.cache("bytes=1/8");
+  feed(unscored, s.text, 0, kTokens, 32);
+  EXPECT_THAT(error_of([&] { unscored.finish_prompt(); }),
+              testing::HasSubstr("0 of 200 tokens have scores"));
+}
+
+}  // namespace
+}  // namespace ballast::test
