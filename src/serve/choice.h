@@ -11,6 +11,7 @@
 #include "ballast/engine/sampler.h"
 #include "model/stop_filter.h"
 #include "serve/job.h"
+#include "serve/thoughts.h"
 
 namespace ballast::serve {
 
@@ -33,6 +34,9 @@ class Choice {
   const std::vector<Token>& tokens() const { return past_; }
 
  private:
+  /// The tokens that come next close the thoughts.
+  void close_thoughts();
+
   const Tokenizer& tokenizer_;
   const GenerateOptions& options_;
   std::size_t number_;
@@ -41,6 +45,9 @@ class Choice {
   TokenStream text_;
   StopFilter stop_;
   std::optional<JsonReader> json_;  ///< what was made, where it is to be JSON
+  std::size_t thinking_budget_;
+  std::optional<ThoughtReader> thoughts_;  ///< where they have a budget
+  std::vector<Token> closing_;             ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;
   std::size_t made_ = 0;
   Token next_ = kNoToken;

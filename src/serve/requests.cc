@@ -230,8 +230,10 @@ std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
   Fields f(format, "response_format.");
   const std::string type = f.text("type").value_or("");
   const Json* about = type == "json_schema" ? f.find("json_schema") : nullptr;
+  const Json* own = type == "json_object" ? f.find("schema") : nullptr;
   f.end();
   if (type == "text") return nullptr;
+  if (own != nullptr) return compile_schema(*own, "response_format.schema");
   if (type == "json_object") return std::make_shared<JsonGrammar>();
   if (type != "json_schema") {
     throw ApiError(400, "unsupported_parameter",
@@ -336,7 +338,7 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
   if (const Json* options = f.find("stream_options")) {
     if (!out.stream) refuse("stream_options", "stream_options: only with \"stream\": true");
     Fields o(*options, "stream_options.");
-    out.include_usage = o.flag("include_usage", false);
+    o.flag("include_usage", false);
     o.only("include_obfuscation", false);
     o.end();
   }
@@ -393,8 +395,9 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
   }
 }
 
-/// The variables that a request sets in the chat template, as a JSON object; empty: none.
-std::string template_variables(Fields& f) {
+/// The variables that a request sets in the chat template, as a JSON object; empty: none. Sets the
+/// job's budget of thoughts.
+std::string template_variables(Fields& f, Job& job) {
   Json out = Json::object();
   if (const auto effort = f.text("reasoning_effort")) {
     out["reasoning_effort"] = *effort;
@@ -403,13 +406,17 @@ std::string template_variables(Fields& f) {
   if (const Json* thinking = f.find("thinking")) {
     Fields t(*thinking, "thinking.");
     const std::string type = t.text("type").value_or("");
-    if (type != "enabled" && type != "disabled") {
-      refuse("thinking.type", "thinking.type: {} is neither \"enabled\" nor \"disabled\"",
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      refuse("thinking.type",
+             "thinking.type: {} is none of \"enabled\", \"disabled\", \"adaptive\"",
              shown(Json(type)));
     }
+    job.thinking_budget = t.count("budget_tokens", 0, kMostTokens);
+    t.ignore({"display"});
     t.end();
-    out["enable_thinking"] = type == "enabled";
+    if (type != "adaptive") out["enable_thinking"] = type == "enabled";
   }
+  if (const auto budget = f.count("thinking_budget", 0, kMostTokens)) job.thinking_budget = budget;
   if (f.find("enable_thinking") != nullptr) {
     out["enable_thinking"] = f.flag("enable_thinking", true);
   }
@@ -577,7 +584,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   const ToolChoice choice = tool_choice_of(f);
   options.tools = tools_of(f, choice, out.functions);
   out.several_calls = f.flag("parallel_tool_calls", true);
-  options.variables = template_variables(f);
+  options.variables = template_variables(f, out.job);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
@@ -625,7 +632,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
-  out.thoughts_open = within_thoughts(tokenizer, job.prompt);
+  out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
   if (job.json) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
@@ -633,6 +640,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     const std::vector<Token> tokens = encode_more(tokenizer, more, true);
     job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());
     out.split_thoughts = out.thoughts_open = false;
+    job.thinking_budget.reset();
   }
   return out;
 }

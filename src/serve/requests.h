@@ -29,7 +29,6 @@ struct RequestLimits {
 struct TextRequest {
   bool chat = false;
   bool stream = false;
-  bool include_usage = false;
   bool logprobs = false;
   bool echo = false;                ///< answers begin with the prompt
   std::vector<Function> functions;  ///< that the model may call

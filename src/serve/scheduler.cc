@@ -431,7 +431,8 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
 void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
-                            r.read_seconds, r.compress_seconds, std::move(r.scored)});
+                            r.read_seconds, r.compress_seconds, std::move(r.scored),
+                            r.since_request.seconds()});
   if (r.job.embed) {
     r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
     r.ended = true;
@@ -447,7 +448,7 @@ void Scheduler::prompt_read(Running& r) {
   if (r.job.generate.max_tokens == 0) {
     for (std::size_t i = 0; i < r.job.choices; ++i)
       r.ticket->push(Piece{i, "", {}, Finish::length});
-    r.ticket->push(Ended{cache.bytes().used()});
+    r.ticket->push(Ended{cache.bytes().used(), r.since_request.seconds()});
     r.ended = true;
     return;
   }
@@ -537,7 +538,7 @@ void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
     if (!stream->ended()) return;
   }
-  r.ticket->push(Ended{r.sequence->cache().bytes().used()});
+  r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds()});
   r.ended = true;
   if (!shares(r.job)) return;
   std::vector<Token> tokens = r.streams[0]->tokens();
