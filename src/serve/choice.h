@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
 #include "model/stop_filter.h"
@@ -32,6 +33,11 @@ class Choice {
   /// The prompt and what was made.
   const std::vector<Token>& tokens() const { return past_; }
 
+  /// Of the model, of the least likely token so far; 1 before the first.
+  float least_probability() const { return least_; }
+
+  std::optional<Lookup> lookup;  ///< where the job cites
+
  private:
   const Tokenizer& tokenizer_;
   const GenerateOptions& options_;
@@ -43,6 +49,7 @@ class Choice {
   std::optional<JsonReader> json_;  ///< what was made, where it is to be JSON
   std::vector<Token> past_;
   std::size_t made_ = 0;
+  float least_ = 1;
   Token next_ = kNoToken;
   std::unique_ptr<Sequence> own_;
   Sequence* sequence_;

@@ -36,6 +36,7 @@ struct Job {
   std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
   /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
   GenerateOptions generate;
+  bool cite = false;          ///< of a context: say what its choices look up in it
   bool score_prompt = false;  ///< say how likely its tokens are
   bool embed = false;         ///< without choices: the result is the mean of its tokens' states
 };
@@ -55,6 +56,8 @@ struct Piece {
   std::string text;  ///< may be empty
   std::vector<GeneratedToken> tokens;
   std::optional<Finish> finish;
+  bool unsure = false;  ///< at the end: a token was less probable than the model says it should be
+  std::vector<float> attention = {};  ///< at the end, where the job cites: see Lookup::attention()
 };
 /// All choices have ended.
 struct Ended {
