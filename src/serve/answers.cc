@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "report/citations.h"
+#include "text/question_form.h"
+
 namespace ballast::serve {
 namespace {
 
@@ -113,6 +116,8 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   if (choice.thinking && choice.thinking->thinks()) usage_.thoughts += piece.tokens.size();
   if (piece.finish) choice.finish = *piece.finish;
   choice.stop = piece.stop;
+  choice.unsure = piece.unsure;
+  if (piece.finish && request_.job.cite) choice.citations = citations(piece);
   Json chances;
   if (request_.logprobs && !piece.tokens.empty()) {
     chances = request_.chat ? chat_logprobs(piece.tokens) : logprobs(piece.tokens, choice);
@@ -138,7 +143,22 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   one["logprobs"] = std::move(chances);
   one["finish_reason"] = piece.finish ? Json(reason(choice)) : Json();
   if (!choice.stop.empty()) one["stop_reason"] = choice.stop;
+  if (choice.unsure) one["unsure"] = true;
+  if (!choice.citations.is_null()) one["citations"] = choice.citations;
   return {frame(Json::array({std::move(one)}), true)};
+}
+
+Json AnswerWriter::citations(const Piece& piece) const {
+  const ContextInfo& info = request_.job.context->info;
+  const bool chat = info.form.starts_with("chat");
+  const std::vector<Token> text = QuestionForm{chat, info.before, ""}.begin(tokenizer_);
+  if (text.size() != info.tokens) return Json::array();
+  const std::size_t before = chat ? bytes_before_context(tokenizer_, info.system) : 0;
+  std::vector<Citation> all = cite(tokenizer_, text, before, piece.attention);
+  for (Citation& one : all) {
+    if (one.place.document.empty()) one.place.document = info.name;
+  }
+  return to_json(all);
 }
 
 void AnswerWriter::add(const Ended& ended) {
@@ -225,6 +245,8 @@ Json AnswerWriter::whole() const {
     one["logprobs"] = choice.logprobs;
     one["finish_reason"] = reason(choice);
     if (!choice.stop.empty()) one["stop_reason"] = choice.stop;
+    if (choice.unsure) one["unsure"] = true;
+    if (!choice.citations.is_null()) one["citations"] = choice.citations;
     list.push_back(std::move(one));
   }
   return frame(std::move(list), false);

@@ -40,6 +40,8 @@ class AnswerWriter {
     TokenStream stream;      ///< of the tokens so far
     std::size_t offset = 0;  ///< characters of their text
     Json logprobs = nullptr;
+    bool unsure = false;
+    Json citations = nullptr;               ///< where the request asks for them
     std::optional<ThoughtReader> thinking;  ///< where thoughts come apart
     std::optional<ToolCallReader> reader;   ///< where the model was given functions
     Json calls = Json::array();
@@ -54,6 +56,7 @@ class AnswerWriter {
                 bool unknown = false) const;
   Json chat_logprobs(const std::vector<GeneratedToken>& tokens) const;
   std::string token_text(Token token) const;
+  Json citations(const Piece& piece) const;
 
   TextRequest request_;
   std::string model_;

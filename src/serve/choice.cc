@@ -66,6 +66,7 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     piece.finish = Finish::end;
   } else {
     ++made_;
+    least_ = std::min(least_, std::exp(chosen.log_probability));
     GeneratedToken token{chosen, {}};
     if (options_.alternatives > 0) token.likeliest = likeliest(chances, options_.alternatives);
     // JSON has no word for the chance of what cannot follow.

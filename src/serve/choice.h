@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
 #include "model/stop_filter.h"
@@ -33,6 +34,11 @@ class Choice {
   /// The prompt and what was made.
   const std::vector<Token>& tokens() const { return past_; }
 
+  /// Of the model, of the least likely token so far; 1 before the first.
+  float least_probability() const { return least_; }
+
+  std::optional<Lookup> lookup;  ///< where the job cites
+
  private:
   /// The tokens that come next close the thoughts.
   void close_thoughts();
@@ -50,6 +56,7 @@ class Choice {
   std::vector<Token> closing_;             ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;
   std::size_t made_ = 0;
+  float least_ = 1;
   Token next_ = kNoToken;
   std::unique_ptr<Sequence> own_;
   Sequence* sequence_;

@@ -40,6 +40,7 @@ struct Job {
   bool thoughts_open = false;                  ///< the prompt ends within thoughts
   bool score_prompt = false;                   ///< say how likely its tokens are
   bool embed = false;  ///< without choices: the result is the mean of its tokens' states
+  bool cite = false;   ///< of a context: say what its choices look up in it
 };
 
 /// The prompt has been read.
@@ -59,6 +60,8 @@ struct Piece {
   std::vector<GeneratedToken> tokens;
   std::optional<Finish> finish;
   std::string stop = {};  ///< the stop string that ended it
+  bool unsure = false;  ///< at the end: a token was less probable than the model says it should be
+  std::vector<float> attention = {};  ///< at the end, where the job cites: see Lookup::attention()
 };
 /// All choices have ended.
 struct Ended {

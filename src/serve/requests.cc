@@ -5,10 +5,12 @@
 #include <ctime>
 #include <random>
 
+#include "base/base64.h"
 #include "base/fail.h"
 #include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
+#include "text/document.h"
 #include "text/question_form.h"
 
 namespace ballast::serve {
@@ -370,7 +372,11 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
 void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, TextRequest& out) {
   const auto id = f.text("context");
   const Json* cache = f.find("cache");
+  out.job.cite = f.flag("cite", false);
   if (!id) {
+    if (out.job.cite) {
+      refuse("cite", "cite: only with a context: POST /v1/contexts reads the text to be cited");
+    }
     out.job.cache = parse_cache(cache, limits.cache, limits.sized_method);
     return;
   }
@@ -508,6 +514,22 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& cont
   const std::size_t at = text.find(place);
   require(at != std::string::npos, "the model's chat template leaves out the first message");
   return encode_more(tokenizer, text.substr(at + place.size()), true);
+}
+
+/// The text of a file that comes in base64, of a data URL too.
+std::string text_of_file(std::string_view base64, const std::string& name) {
+  if (base64.starts_with("data:")) {
+    base64.remove_prefix(std::min(base64.find(','), base64.size() - 1) + 1);
+  }
+  std::string bytes = decode_base64(base64);
+  if (bytes.empty()) refuse("file", "file: no bytes in base64");
+  const bool pdf = bytes.starts_with("%PDF-");
+  std::string text;
+  naming("file", [&] {
+    const std::string shown_name = name.empty() ? "document" : name;
+    text = joined_text(read_document(std::move(bytes), shown_name, shown_name), pdf);
+  });
+  return text;
 }
 
 }  // namespace
@@ -675,13 +697,21 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer) {
   ContextRequest out;
   Fields f(body);
-  const auto text = f.text("text");
-  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  auto text = f.text("text");
+  const auto file = f.text("file");
   const std::string form = f.text("form").value_or("chat");
   if (form != "chat" && form != "raw") {
     refuse("form", "form: {} is neither \"chat\" nor \"raw\"", shown(Json(form)));
   }
   out.info.name = f.text("name").value_or("");
+  if (file) {
+    if (text) refuse("file", "file: give text or file, not both");
+    text = text_of_file(*file, out.info.name);
+  }
+  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  if (text->starts_with("%PDF-") || looks_binary(*text)) {
+    refuse("text", "text: no text; the bytes of a file go to file, in base64");
+  }
   out.info.system = f.text("system").value_or("");
   if (form == "raw" && !out.info.system.empty()) {
     refuse("system", "system: only with \"form\": \"chat\"");
