@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Ballast and asks the model that it ships two kinds of questions, with
-# the exact cache and with every method at a part of its bytes: lines of a long record (LongEval) at a
-# quarter and a sixteenth, needles in a haystack at an eighth. No method knows the questions when it
-# compresses. Ends with a page that shows what was found and what was kept.
-#   ./demo.sh            under three minutes once it is built
-#   ./demo.sh --quick    fewer questions
+# Installs what is missing, builds Ballast, fetches a model and asks it five questions about a story,
+# with the exact cache and with an eighth of it. Ends with a page that shows what each method kept of
+# a longer text. Where no model can be fetched, the small one that is shipped answers.
+#   ./demo.sh            some minutes once it is built
+#   ./demo.sh --quick    without the page
+#   MODEL=NAME ./demo.sh         another model of `ballast models`, or a file
 set -euo pipefail
 cd "$(dirname "$0")"
 
-questions=50 depths=5
+quick=
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) questions=8 depths=3 ;;
+    --quick) quick=yes ;;
     *) echo "demo.sh: unknown option '$1'; known: --quick" >&2; exit 2 ;;
   esac
   shift
@@ -21,23 +21,58 @@ done
 cmake --preset release >/dev/null
 cmake --build --preset release --target ballast_program
 mkdir -p results
-
 ballast=build/ballast
-model=models/ballast-mini.gguf
-# Types of storage stand beside them, at the bytes that they take.
-methods='exact;exact:type=int4;exact:type=q4/q2;exact:type=q2;replay;kvzip;balancekv;balancekv:outliers=yes;balancekv-stream;clustergen;kcenter;h2o;snapkv;pyramidkv;streaming-llm;local;uniform;topk;strided;fixed;spatten'
-lines=(--lines 200 --repeat "$questions")
-# LongEval's own questions where they are; ours are worded alike.
-longeval=../shared/data/longeval/200_lines.jsonl
-[ -f "$longeval" ] && lines=(--data "$longeval" --limit "$questions")
 
+# The better of two small models that can be had.
+model=${MODEL:-}
+for name in qwen2.5-coder-0.5b smollm2-135m; do
+  [ -n "$model" ] || ! "$ballast" pull "$name" || model=$name
+done
+if [ -z "$model" ]; then
+  model=models/ballast-mini.gguf
+  echo "demo.sh: no model could be fetched; $model, which is shipped and tiny, answers in its place"
+fi
+
+tail -n 5 examples/story-questions.txt >results/questions.txt
+ask=("$ballast" run -m "$model" --context examples/story.txt --questions results/questions.txt -n 24)
+"${ask[@]}" --json >results/exact.json
+"${ask[@]}" --cache 1/8 --json >results/eighth.json
+python3 - "$model" results/exact.json results/eighth.json <<'PYTHON'
+import json, shutil, sys, textwrap
+
+model, *files = sys.argv[1:]
+exact, eighth = (json.load(open(f)) for f in files)
+width = (min(shutil.get_terminal_size().columns, 140) - 4) // 3
+
+def row(*cells):
+    lines = [textwrap.wrap(cell, width) or [""] for cell in cells]
+    for i in range(max(map(len, lines))):
+        print("  ".join((line[i] if i < len(line) else "").ljust(width) for line in lines).rstrip())
+
+def of(report):
+    s = report["statistics"]
+    cache = s["cache_after_prompt"]
+    return (f"{s['prompt']['seconds'] + s['compress_seconds']:.1f} s",
+            f"{cache['bytes']['used'] / 1024:,.0f} KiB",
+            f"{s['answer']['seconds'] + s['question']['seconds']:.1f} s")
+
+print(f"\n{model} has read examples/story.txt, {exact['statistics']['prompt']['tokens']} tokens\n")
+row("question", "the exact cache", "an eighth of it")
+row(*["-" * width] * 3)
+for a, b in zip(exact["answers"], eighth["answers"]):
+    row(a["question"], a["text"].strip(), b["text"].strip())
+print()
+for name, a, b in zip(("time to read", "memory of the cache", "time to answer"), of(exact), of(eighth)):
+    row(name, a, b)
+print(f"\nGo on:  build/ballast run -m {model} --cache 1/8 --cite --context FILE.pdf --question '…'")
+PYTHON
+[ -z "$quick" ] || exit 0
+
+# What methods keep: a sentence that is asked for later, hidden in a text of a thousand tokens.
 echo
-"$ballast" eval lines -m "$model" "${lines[@]}" --question-later --methods "$methods" \
-  --cache 1/4,1/16 --show-kept --json=results/lines.json
-echo
-"$ballast" eval needle -m "$model" --lengths 2048,3072,4000 --depth-count "$depths" --repeat 2 \
-  --question-later --methods "$methods" --cache 1/8 --show-kept --json=results/needle.json
-echo
-"$ballast" report results/lines.json results/needle.json -o results/demo.html \
+"$ballast" eval needle -m "$model" --lengths 1024 --depth-count 3 --repeat 1 --question-later \
+  --methods 'exact;replay;kvzip;balancekv;h2o;snapkv;streaming-llm' --cache 1/8 --show-kept \
+  --json=results/needle.json
+"$ballast" report results/needle.json -o results/demo.html \
   --title 'What is still found when most of the cache is gone'
 echo "Open it: file://$PWD/results/demo.html"

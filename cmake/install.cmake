@@ -55,3 +55,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ballast-config.cmake
         DESTINATION ${package_dir})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ballast)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT ballast)
+install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT ballast
+        PATTERN __pycache__ EXCLUDE)

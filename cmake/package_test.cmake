@@ -29,7 +29,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 # What is installed.
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
-foreach(wanted /LICENSE$ /README.md$ /docs/methods.md$ include/ballast/cache.h$
+foreach(wanted /LICENSE$ /README.md$ /docs/methods.md$ /examples/c/cache.c$ /examples/story.txt$ include/ballast/cache.h$
         include/ballast/serialize.h$ include/ballast/testing/conformance.h$ /libballast-core.a$
         include/ballast.h$ /libballast.so.0$ /pkgconfig/ballast.pc$)
   set(found ${installed})
@@ -80,9 +80,12 @@ run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${library_dir}/pkgconfig
     pkg-config --cflags --libs ballast)
 string(STRIP "${output}" flags)
 separate_arguments(flags)
+run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${library_dir}/pkgconfig
+    pkg-config --variable=libdir ballast)
+string(STRIP "${output}" libdir)
 run(${C_COMPILER} -std=c99 -Wall -Wextra -Wpedantic -Werror ${FLAGS} ${SOURCE}/examples/c/cache.c
-    -o ${WORK}/cache ${flags} -lm)
-run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${library_dir} ${WORK}/cache)
+    -o ${WORK}/cache ${flags} -Wl,-rpath,${libdir} -lm)
+run(${WORK}/cache)
 message("${output}")
 expect_output("summary: 2001 tokens, 54[0-9] entries")
 if(PYTHON)

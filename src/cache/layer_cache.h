@@ -66,6 +66,10 @@ class LayerCache {
   /// Becomes a copy of `other`, of another sequence with the same shape and options.
   void copy(const LayerCache& other);
 
+  /// See attention_by_token.h.
+  void attention(std::size_t query_head, std::span<const float> query, Position position,
+                 std::span<float> sums) const;
+
   /// See experiments.h.
   Matrix answer_latest(const LayerCache& other, std::size_t head) const;
   Matrix latest_attention(std::size_t head, std::size_t most) const;

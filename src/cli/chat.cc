@@ -369,8 +369,10 @@ class Chat {
     const Generated& made = answered.made;
     print("\n");
     if (!o_.quiet) tell_if_repeats(answered);
-    if (!o_.quiet && made.finish != Finish::cancelled)
-      tell_if_unsure(made, m_.model.config().unsure_below);
+    if (!o_.quiet && made.finish != Finish::cancelled &&
+        is_unsure(made, m_.model.config().unsure_below)) {
+      tell_unsure(std::vector<std::size_t>{1}, 1);
+    }
     for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
     if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
     last_ = {made.tokens.size(), watch.seconds()};

@@ -1,16 +1,11 @@
 #include "cli/documents.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -19,110 +14,17 @@
 #include "base/read_file.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "formats/sniff.h"
-#include "formats/utf8_text.h"
 #include "report/units.h"
-#include "text/html.h"
-
-extern char** environ;
+#include "text/document.h"
 
 namespace ballast::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A text, or a page of one.
-struct Part {
-  std::string name;
-  std::string text;
-};
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n\f") == std::string_view::npos;
-}
-
-/// Whether the first bytes hold what no text has: zeros, and many other control characters.
-bool looks_binary(std::string_view text) {
-  const std::string_view head = text.substr(0, 4096);
-  const auto strange = std::ranges::count_if(head, [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 32 && std::strchr("\t\n\r\f\v\b\x1b", c) == nullptr;
-  });
-  return static_cast<std::size_t>(strange) > head.size() / 20;
-}
-
-// --- PDF ---
-
-/// What `program` prints. Throws Error that begins with `path`.
-std::string output_of(std::vector<std::string> words, const std::string& path) {
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  int ends[2];
-  require(::pipe2(ends, O_CLOEXEC) == 0, ErrorCode::io, "{}: no pipe: {}", path,
-          std::strerror(errno));
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t child = 0;
-  const int error = ::posix_spawnp(&child, argv[0], &files, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&files);
-  ::close(ends[1]);
-  std::string out;
-  char buffer[1 << 16];
-  ssize_t n = 0;
-  while (error == 0 && out.size() <= Readable{}.most &&
-         ((n = ::read(ends[0], buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))) {
-    if (n > 0) out.append(buffer, static_cast<std::size_t>(n));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  if (error == 0) ::waitpid(child, &status, 0);
-  require(error == 0, ErrorCode::unsupported,
-          "{}: reading a PDF takes the program {} (Debian: apt-get install poppler-utils)", path,
-          words[0]);
-  require(status == 0, ErrorCode::bad_file,
-          "{}: {} cannot read it: it is damaged, or wants a password", path, words[0]);
-  return out;
-}
-
-/// The pages that have text. `name`: of the file, for people.
-std::vector<Part> pages_of(const std::string& path, const std::string& name) {
-  const std::string file = path.starts_with('-') ? "./" + path : path;
-  const std::string text =
-      output_of({"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", file, "-"}, path);
-  std::vector<Part> pages;
-  std::size_t number = 1;
-  for (std::size_t begin = 0; begin < text.size(); ++number) {  // a form feed ends each page
-    const std::size_t end = std::min(text.find('\f', begin), text.size());
-    std::string page = text.substr(begin, end - begin);
-    if (!is_blank(page)) pages.push_back({fmt::format("{}, page {}", name, number), page});
-    begin = end + 1;
-  }
-  require(!pages.empty(), ErrorCode::unsupported,
-          "{}: no text in this PDF, perhaps pictures of it; make it a text first (ocrmypdf)", path);
-  return pages;
-}
-
-// --- files and folders ---
-
-std::vector<Part> read_one(const std::string& path, const std::string& name) {
+std::vector<DocumentPart> read_one(const std::string& path, const std::string& name) {
   if (path == "-") return {{"standard input", read_input("-")}};
-  std::string text = read_file(path);
-  if (text.starts_with("%PDF-")) return pages_of(path, name);
-  text = as_utf8(std::move(text), path);
-  if (looks_binary(text)) {
-    const std::string_view kind = sniff(std::as_bytes(std::span(text)));
-    fail(ErrorCode::unsupported, "{}: {}, but a text is expected", path,
-         kind.empty() ? "binary data" : kind);
-  }
-  std::string ending = fs::path(path).extension().string();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (ending == ".html" || ending == ".htm" || ending == ".xhtml" || is_html(text)) {
-    text = html_to_text(text);
-  }
-  return {{name, std::move(text)}};
+  return read_document(read_file(path), name, path);
 }
 
 /// Whether a file of a folder may be read as a text: its first bytes say so.
@@ -152,8 +54,8 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   return files;
 }
 
-std::vector<Part> read_folder(const fs::path& folder, std::size_t& count, bool quiet) {
-  std::vector<Part> parts;
+std::vector<DocumentPart> read_folder(const fs::path& folder, std::size_t& count, bool quiet) {
+  std::vector<DocumentPart> parts;
   std::vector<std::string> left_out;
   const std::vector<fs::path> files = files_of(folder);
   for (const fs::path& file : files) {
@@ -163,8 +65,9 @@ std::vector<Part> read_folder(const fs::path& folder, std::size_t& count, bool q
         left_out.push_back(name);
         continue;
       }
-      std::vector<Part> more = read_one(file.string(), name);
-      if (std::ranges::all_of(more, [](const Part& part) { return is_blank(part.text); })) continue;
+      std::vector<DocumentPart> more = read_one(file.string(), name);
+      if (std::ranges::all_of(more, [](const DocumentPart& part) { return is_blank(part.text); }))
+        continue;
       ++count;
       std::ranges::move(more, std::back_inserter(parts));
     } catch (const Error&) {  // a text of another encoding, a PDF without text
@@ -183,18 +86,18 @@ std::vector<Part> read_folder(const fs::path& folder, std::size_t& count, bool q
 }  // namespace
 
 Documents read_documents(std::span<const std::string> paths, bool quiet) {
-  std::vector<Part> parts;
+  std::vector<DocumentPart> parts;
   std::size_t files = 0;
   bool pdf = false;
   for (const std::string& path : paths) {
     std::error_code unknown;
-    std::vector<Part> more;
+    std::vector<DocumentPart> more;
     if (path != "-" && fs::is_directory(path, unknown)) {
       more = read_folder(path, files, quiet);
     } else {
       const std::string name = fs::path(path).filename().string();
       more = read_one(path, name);
-      require(!std::ranges::all_of(more, [](const Part& p) { return p.text.empty(); }),
+      require(!std::ranges::all_of(more, [](const DocumentPart& p) { return p.text.empty(); }),
               "{}: the context is empty", path);
       pdf = paths.size() == 1 && more.front().name != name && path != "-";
       ++files;
@@ -206,14 +109,7 @@ Documents read_documents(std::span<const std::string> paths, bool quiet) {
   out.what = pdf ? fmt::format("{} page{} of {}", parts.size(), parts.size() == 1 ? "" : "s", first)
              : files == 1 ? parts.front().name
                           : fmt::format("{} files", format_count(files));
-  if (parts.size() == 1 && !pdf) {
-    out.text = std::move(parts.front().text);
-    return out;
-  }
-  for (const Part& part : parts) {
-    while (!out.text.empty() && !out.text.ends_with("\n\n")) out.text += '\n';
-    out.text += fmt::format("=== {} ===\n\n{}", part.name, part.text);
-  }
+  out.text = joined_text(parts, parts.size() > 1 || pdf);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ballast/engine/context_file.h"
+#include "ballast/engine/lookup.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "cli/answering.h"
@@ -35,6 +36,7 @@ struct Options {
   int logprobs = -1;
   std::string save_cache;
   std::string load_cache;
+  bool cite = false;
   bool stats = false;
   bool quiet = false;
   JsonOption json;
@@ -102,11 +104,19 @@ class Runner {
     report_.context = o_.load_cache.empty() ? context_.what : o_.load_cache;
     report_.logprobs = o_.logprobs >= 0;
     report_.unsure_below = config().unsure_below;
+    report_.cite = o_.cite;
     m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
     if (has_context()) {
       answer_from_context();
     } else {
       for (const std::string& question : questions_) answer_alone(question);
+    }
+    if (o_.json.text() && !o_.quiet) {
+      std::vector<std::size_t> unsure;
+      for (std::size_t i = 0; i < report_.answers.size(); ++i) {
+        if (is_unsure(report_.answers[i].generated, config().unsure_below)) unsure.push_back(i + 1);
+      }
+      tell_unsure(unsure, report_.answers.size());
     }
     report_.peak_memory = peak_memory();
     return std::move(report_);
@@ -197,6 +207,8 @@ class Runner {
     finish_prompt(m_, sequence, chat(), o_.quiet, nullptr, asked);
     report_.compress_seconds += watch.seconds();
     note_cache(sequence);
+    if (has_context() && !o_.quiet)
+      tell_if_not_smaller(report_.after_prompt, cache_options_.policy);
     return logits;
   }
 
@@ -249,6 +261,10 @@ class Runner {
       const std::vector<Token> tokens = form.begin(m_.tokenizer);
       require(!tokens.empty(), "{}: the context is empty", context_.what);
       plan(tokens.size(), encode_questions(), false, several);
+      if (o_.cite) {
+        lookup_heads_ = find_lookup_heads(m_.engine);
+        text_ = tokens;
+      }
       sequence.emplace(m_.model, cache_options_);
       read_prompt(*sequence, tokens, asked);
     }
@@ -263,20 +279,37 @@ class Runner {
       Sequence& asking = several ? *copy : *sequence;
       asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
-      std::vector<float> logits =
-          read_tokens(m_.engine, asking, asked[i], o_.quiet, report_.question.seconds);
-      answer(questions_[i], asking, std::move(logits), asked[i]);
+      std::optional<Lookup> lookup;
+      PrefillOptions options;
+      options.finish_prompt = false;
+      if (o_.cite) {
+        lookup.emplace(lookup_heads_, text_.size());
+        // The first token of an answer follows the last one of the question.
+        options.on_attention = [&](const AttentionStep& step) {
+          if (step.first + step.queries.rows < asked[i].size()) return;
+          lookup->add(asking.cache(), step, step.queries.rows - 1);
+        };
+      }
+      const Stopwatch watch;
+      std::vector<float> logits = m_.engine.prefill(asking, asked[i], options);
+      report_.question.seconds += watch.seconds();
+      answer(questions_[i], asking, std::move(logits), asked[i], lookup ? &*lookup : nullptr);
     }
   }
 
   void answer(const std::string& question, Sequence& sequence, std::vector<float> logits,
-              std::span<const Token> history) {
+              std::span<const Token> history, Lookup* lookup = nullptr) {
     const bool show = o_.json.text();
     if (show && questions_.size() > 1) {
       print(fmt::format("{}> {}\n", report_.answers.empty() ? "" : "\n", question));
     }
     GenerateOptions options = generate_;
     options.text_start = chat();
+    if (lookup != nullptr) {
+      options.on_attention = [&](const AttentionStep& step) {
+        lookup->add(sequence.cache(), step, 0);
+      };
+    }
     const Stopwatch watch;
     bool line_open = true;
     Answer answer;
@@ -295,13 +328,25 @@ class Runner {
     report_.answer.seconds += watch.seconds();
     report_.answer.tokens += answer.generated.tokens.size();
     if (show && line_open) print("\n");
+    if (lookup != nullptr) {
+      answer.citations = citations(*lookup);
+      if (show) print(ballast::to_text(answer.citations));
+    }
     flush_output();
     if (show && !o_.quiet) {
       tell_if_repeats(answered);
-      tell_if_unsure(answer.generated, config().unsure_below);
     }
     answer.cache = report_of(sequence.cache());
     report_.answers.push_back(std::move(answer));
+  }
+
+  std::vector<Citation> citations(const Lookup& lookup) const {
+    const std::size_t before = chat() ? bytes_before_context(m_.tokenizer, o_.system) : 0;
+    std::vector<Citation> all = cite(m_.tokenizer, text_, before, lookup.attention());
+    for (Citation& one : all) {
+      if (one.place.document.empty()) one.place.document = context_.what;
+    }
+    return all;
   }
 
   const Options& o_;
@@ -310,7 +355,9 @@ class Runner {
   CacheOptions cache_options_;
   GenerateOptions generate_;
   std::optional<QuestionForm> loaded_form_;
-  std::size_t length_ = 0;  ///< expected final length of a sequence in tokens
+  std::vector<LookupHead> lookup_heads_;  ///< with --cite
+  std::vector<Token> text_;               ///< of the context, with --cite
+  std::size_t length_ = 0;                ///< expected final length of a sequence in tokens
   LoadedModel m_;
   RunReport report_;
 };
@@ -322,6 +369,8 @@ void check(const Options& o) {
   require(o.save_cache.empty() || !o.context.empty(), "--save-cache needs a --context to save");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
+  require(!o.cite || o.load_cache.empty(),
+          "--cite needs the text, which a saved cache does not have: give --context");
   require(o.logprobs < 0 || o.json.wanted(), "--logprobs needs --json, which shows them");
   if (o.load_cache.empty()) return;
   require(!o.chat && !o.raw, "{} has no effect with --load-cache: the saved context has its form",
@@ -334,7 +383,9 @@ void run(Options& o) {
   o.json.open();
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
   std::vector<std::string> questions = questions_of(o);
-  Runner runner(o, std::move(questions), context_of(o));
+  Documents context = context_of(o);
+  require(!o.cite || !context.text.empty(), "--cite needs a text to cite: give --context");
+  Runner runner(o, std::move(questions), std::move(context));
   const RunReport report = runner.run();
   if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
     flush_output();
@@ -385,6 +436,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
       ->transform(whole_number(0, 1000))
       ->type_name("N");
+  app->add_flag("--cite", o.cite,
+                "After each answer, the sentences of the context that it rests on, with file, page "
+                "and line");
   app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);

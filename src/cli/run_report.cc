@@ -1,8 +1,7 @@
 #include "cli/run_report.h"
 
 #include <fmt/format.h>
-
-#include <cmath>
+#include <fmt/ranges.h>
 
 #include "cli/command.h"
 #include "experiments/attention/mean_entries.h"
@@ -90,9 +89,10 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, const RunReport& 
               {"text", answer.generated.text},
               {"finish", answer.repeats ? "repetition" : to_string(answer.generated.finish)},
               {"least_probability", least},
-              {"unsure", least < report.unsure_below},
+              {"unsure", is_unsure(answer.generated, report.unsure_below)},
               {"ids", std::move(ids)}};
   if (logprobs) out["log_probabilities"] = std::move(chances);
+  if (report.cite) out["citations"] = ballast::to_json(answer.citations);
   out["cache"] = to_json(answer.cache);
   return out;
 }
@@ -111,14 +111,25 @@ CacheReport report_of(const Cache& cache) {
           s.layers * s.kv_heads * (cache.tokens() * row + beside) + bytes.rotary};
 }
 
-void tell_if_unsure(const Generated& answer, float unsure_below) {
-  const float least = least_probability(answer);
-  if (least >= unsure_below) return;
+bool is_unsure(const Generated& answer, float unsure_below) {
+  return least_probability(answer) < unsure_below;
+}
+
+void tell_unsure(std::span<const std::size_t> numbers, std::size_t count) {
+  if (numbers.empty()) return;
   flush_output();
-  tell(
-      fmt::format("note: this answer may be wrong: a token of it had {:.0f}%, and below {:.0f}% "
-                  "this model mostly is",
-                  std::floor(100.0f * least), 100.0f * unsure_below));
+  if (count == 1) return tell("note: the model is unsure of this answer; it may be wrong");
+  tell(fmt::format("note: the model is unsure of answer{} {}; {} may be wrong",
+                   numbers.size() == 1 ? "" : "s", fmt::join(numbers, ", "),
+                   numbers.size() == 1 ? "it" : "they"));
+}
+
+void tell_if_not_smaller(const CacheReport& cache, const Policy& policy) {
+  constexpr double kSmaller = 1.01;
+  if (policy.info().window_policy == WindowPolicy::all || cache.ratio() >= kSmaller) return;
+  tell(fmt::format("note: {} saves no memory on so short a text: {} for {} tokens, {} exact",
+                   policy.info().name, bytes_text(cache.bytes.used()), format_count(cache.tokens),
+                   bytes_text(cache.exact)));
 }
 
 std::string to_line(const RunReport& r) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ballast/engine/generate.h"
+#include "report/citations.h"
 #include "report/json.h"
 
 namespace ballast::cli {
@@ -36,6 +38,7 @@ struct Answer {
   Generated generated;
   CacheReport cache;     ///< at its end
   bool repeats = false;  ///< it was cut for that
+  std::vector<Citation> citations;
 };
 
 struct RunReport {
@@ -52,17 +55,23 @@ struct RunReport {
   std::size_t peak_memory = 0;
   std::vector<Answer> answers;
   bool logprobs = false;
+  bool cite = false;
   float unsure_below = 0;  ///< of the model (ModelConfig)
 };
 
 /// What the help of commands that answer says of it.
 inline constexpr std::string_view kUnsureHelp =
     "Where a model's file says below which probability of a token its answers are mostly wrong, a "
-    "note marks such an answer.\n\n";
+    "note names such an answer.\n\n";
 
-/// Says in a line on standard error that an answer may be wrong, where a token of it is less
-/// probable than `unsure_below` (ModelConfig).
-void tell_if_unsure(const Generated& answer, float unsure_below);
+/// Whether a token of an answer is less probable than `unsure_below` (ModelConfig).
+bool is_unsure(const Generated& answer, float unsure_below);
+/// Says in a line on standard error which of `count` answers the model is unsure of; `numbers` from
+/// 1, perhaps none.
+void tell_unsure(std::span<const std::size_t> numbers, std::size_t count);
+/// Says in a line on standard error that the cache of a text takes no less than the exact one,
+/// where a method was to make it smaller.
+void tell_if_not_smaller(const CacheReport& cache, const Policy& policy);
 
 /// What was read, kept and answered, and how long it took, in a line.
 std::string to_line(const RunReport& report);

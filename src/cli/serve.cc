@@ -7,13 +7,16 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <thread>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "base/read_file.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "report/json.h"
 #include "report/units.h"
 #include "serve/server.h"
 
@@ -28,8 +31,50 @@ struct Options {
   std::string max_body = "32M";
   std::string key_file;
   std::string cache_dir;
+  std::string log;
+  bool check = false;
   bool quiet = false;
 };
+
+/// Writes a line about a request to standard error.
+void log_request(const serve::RequestRecord& r, const std::string& model, bool json) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const serve::Usage& u = r.usage;
+  const double making = u.seconds - u.first_seconds;
+  const double rate = making > 0 ? static_cast<double>(u.made) / making : 0;
+  std::string line;
+  if (json) {
+    Json out = {{"time", time},
+                {"client", r.client},
+                {"method", r.method},
+                {"path", printable(r.path)},
+                {"status", r.status},
+                {"seconds", r.seconds},
+                {"model", model},
+                {"prompt_tokens", u.prompt},
+                {"cached_tokens", u.cached},
+                {"generated_tokens", u.made}};
+    if (u.made > 0) {
+      out["first_token_ms"] = u.first_seconds * 1e3;
+      out["tokens_per_second"] = rate;
+    }
+    line = out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else {
+    line = fmt::format("{} {} {} {} {} {:.3f} s", time, r.client, printable(r.method),
+                       printable(r.path), r.status, r.seconds);
+    if (u.prompt > 0)
+      line += fmt::format(", {} tokens read, {} cached", u.prompt - u.cached, u.cached);
+    if (u.made > 0) {
+      line += fmt::format(", {} made, first after {:.0f} ms, {:.1f} a second", u.made,
+                          u.first_seconds * 1e3, rate);
+    }
+  }
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
 
 /// SIGTERM and SIGINT stop the server, so that answers under way end as such; the second signal
 /// ends the process.
@@ -88,8 +133,16 @@ void run(const Options& o) {
             o.key_file);
   }
   const LoadedModel m(o.model);
+  std::string name = options.name;
+  const std::string log = !o.log.empty() ? o.log : o.quiet ? "off" : "text";
+  if (log != "off") {
+    options.log = [&name, json = log == "json"](const serve::RequestRecord& record) {
+      log_request(record, name, json);
+    };
+  }
   o.cache.choose(options.cache, m.model, o.quiet);
   serve::Server server(m.model, m.tokenizer, options);
+  name = server.name();
   for (const std::string& line : server.refused()) {
     tell(fmt::format("note: a context is left out: {}", line));
   }
@@ -102,6 +155,7 @@ void run(const Options& o) {
                       server.contexts()));
   }
   flush_output();
+  if (o.check) return;
   const StopSignals signals(server);
   server.run();
 }
@@ -145,7 +199,15 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
       "Pages of this origin may call, such as https://chat.example; *: all pages", "ORIGIN")
       ->allow_extra_args(false);
   o.cache.add_to(*app);
-  app->add_flag("-q,--quiet", o.quiet, "Print the address only");
+  app->add_option("--log", o.log,
+                  "A line on standard error for each request: text, json or off; text unless -q")
+      ->type_name("FORMAT")
+      ->group("Server")
+      ->transform(one_of({"text", "json", "off"}));
+  app->add_flag("--check", o.check,
+                "Load the model and the contexts, take the port, and end: an error says why not")
+      ->group("Server");
+  app->add_flag("-q,--quiet", o.quiet, "Print the address only, and no line for requests");
   app->footer(
       "Example:\n  ballast serve -m model.gguf --cache 1/8 --cache-dir contexts\n  curl "
       "localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": "

@@ -59,7 +59,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
   std::size_t count = 0, done = 0;
-  Forward::OnAttention watch;
+  OnAttention watch;
   if (options.on_attention) {
     watch = [&](AttentionStep step) {
       step.first = done;
@@ -98,7 +98,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
 }
 
 void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
-                    MutableMatrix logits) {
+                    MutableMatrix logits, const OnAttention& on_attention) {
   const PoolScope scope(pool_.get());
   require(sequences.size() == tokens.size() && sequences.size() == logits.rows &&
               logits.cols == vocabulary(),
@@ -116,15 +116,16 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
     runs[i] = {sequences[i], tokens.subspan(i, 1), {}};
     if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
-  blame_weights(model(), [&] { forward_->run(runs); });
+  blame_weights(model(), [&] { forward_->run(runs, Forward::kAll, on_attention); });
   for (std::size_t i = 0; i < runs.size(); ++i) sequences[i]->cache().note_text(runs[i].tokens);
   forward_->logits(0, logits);
   check_logits(model(), logits);
 }
 
-void Engine::decode(Sequence& sequence, Token token, std::span<float> logits) {
+void Engine::decode(Sequence& sequence, Token token, std::span<float> logits,
+                    const OnAttention& on_attention) {
   Sequence* const sequences[] = {&sequence};
-  decode(sequences, {&token, 1}, {logits.data(), 1, logits.size()});
+  decode(sequences, {&token, 1}, {logits.data(), 1, logits.size()}, on_attention);
 }
 
 }  // namespace ballast

@@ -52,9 +52,6 @@ class Forward {
   /// every chunk wants them. Empty before.
   std::vector<Matrix> output_grams;
 
-  /// Called after each layer's attention, all runs together, with rows counted from 0.
-  using OnAttention = std::function<void(const AttentionStep& step)>;
-
   /// When set, is given the neurons of each layer's feed-forward block, tokens × ffn_width, after
   /// their activation, and may change them. For experiments.
   std::function<void(std::size_t layer, MutableMatrix neurons)> on_neurons;
@@ -62,6 +59,7 @@ class Forward {
   /// Moves the runs forward, each of another sequence. The state after the last layer stays until
   /// the next call, for logits(). With a single run, the state may be wanted for its last `wanted`
   /// tokens only; for the others the last layer then only stores keys and values.
+  /// `on_attention`: called after each layer's attention, all runs together, rows counted from 0.
   void run(std::span<const Run> runs, std::size_t wanted = kAll,
            const OnAttention& on_attention = {});
   /// The logits of tokens [first, first + out.rows) of the last run(), counted through the runs.

@@ -83,7 +83,7 @@ bool Generation::Impl::step(std::string& text) {
     if (sequence.positions_after(1) > engine.model().config().max_positions) {
       return end(text, Finish::positions);
     }
-    engine.decode(sequence, out.tokens.back().chosen.token, logits);
+    engine.decode(sequence, out.tokens.back().chosen.token, logits, options.on_attention);
     out.last_unread = false;
   }
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.

@@ -93,7 +93,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
           text.size());
   const std::size_t chunk = chunk_of(cache.options());
   std::size_t done = text.size() - due;
-  const Forward::OnAttention tell = [&](const AttentionStep&) {
+  const OnAttention tell = [&](const AttentionStep&) {
     if (options.progress && !options.progress(done, text.size())) throw Stopped{};
   };
   std::vector<Matrix>& kept = forward_->output_grams;

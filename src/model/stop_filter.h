@@ -34,7 +34,9 @@ class StopFilter {
     for (Stop& stop : stops_) {
       for (std::size_t i = 0; i < text.size() && !stop.is_whole(); ++i) {
         stop.push(text[i]);
-        if (stop.is_whole()) end = std::min(end, before + i + 1 - stop.text.size());
+        if (!stop.is_whole() || before + i + 1 - stop.text.size() >= end) continue;
+        end = before + i + 1 - stop.text.size();
+        which_ = stop.text;
       }
       longest = std::max(longest, stop.matched);
     }
@@ -43,6 +45,8 @@ class StopFilter {
   }
   std::string flush() { return take(held_.size()); }
   bool found() const { return found_; }
+  /// The stop string that was found; empty: none.
+  const std::string& which() const { return which_; }
 
  private:
   struct Stop {
@@ -74,6 +78,7 @@ class StopFilter {
   std::vector<Stop> stops_;
   std::string held_;
   bool found_ = false;
+  std::string which_;
 };
 
 }  // namespace ballast

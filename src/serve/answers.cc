@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "report/citations.h"
+#include "text/question_form.h"
+
 namespace ballast::serve {
 namespace {
 
@@ -27,22 +30,19 @@ void append(Json& all, const Json& more) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(const TextRequest& request, std::string model,
-                           const Tokenizer& tokenizer)
-    : request_(request),
+AnswerWriter::AnswerWriter(TextRequest request, std::string model, const Tokenizer& tokenizer)
+    : request_(std::move(request)),
       model_(std::move(model)),
-      id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
+      id_(new_id(request_.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
       tokenizer_(tokenizer) {
-  const DecodeOptions decode{.special = false,
-                             .text_start = request.echo || request.job.generate.text_start};
-  for (std::size_t i = 0; i < request.prompt_count() * request.job.choices; ++i) {
+  const TextRequest& r = request_;
+  const DecodeOptions decode{.special = false, .text_start = r.echo || r.job.generate.text_start};
+  for (std::size_t i = 0; i < r.prompt_count() * r.job.choices; ++i) {
     Choice& choice = choices_.emplace_back(TokenStream(tokenizer, decode));
-    if (request.logprobs) {
-      choice.logprobs = request.chat ? chat_logprobs({}) : logprobs({}, choice);
-    }
-    if (request.split_thoughts) choice.thinking.emplace(request.thoughts_open);
-    if (!request.functions.empty()) choice.reader.emplace(request.functions);
+    if (r.logprobs) choice.logprobs = r.chat ? chat_logprobs({}) : logprobs({}, choice);
+    if (r.split_thoughts) choice.thinking.emplace(r.thoughts_open);
+    if (!r.functions.empty()) choice.reader.emplace(r.functions);
   }
 }
 
@@ -76,9 +76,10 @@ ThoughtReader::Parts AnswerWriter::take_apart(Choice& choice, const Piece& piece
 }
 
 std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) {
-  read_.tokens += read.tokens;
-  read_.cached += read.cached;
-  read_.cache_bytes += read.cache_bytes;
+  usage_.prompt += read.tokens;
+  usage_.cached += read.cached;
+  usage_.prompt_cache_bytes += read.cache_bytes;
+  usage_.first_seconds = std::max(usage_.first_seconds, read.seconds);
   std::vector<Json> chunks;
   for (std::size_t i = 0; i < request_.job.choices; ++i) {
     const std::size_t index = prompt * request_.job.choices + i;
@@ -111,8 +112,12 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   const auto [thoughts, text] = take_apart(choice, piece);
   choice.text += text;
   choice.thoughts += thoughts;
-  choice.made += piece.tokens.size();
+  usage_.made += piece.tokens.size();
+  if (choice.thinking && choice.thinking->thinks()) usage_.thoughts += piece.tokens.size();
   if (piece.finish) choice.finish = *piece.finish;
+  choice.stop = piece.stop;
+  choice.unsure = piece.unsure;
+  if (piece.finish && request_.job.cite) choice.citations = citations(piece);
   Json chances;
   if (request_.logprobs && !piece.tokens.empty()) {
     chances = request_.chat ? chat_logprobs(piece.tokens) : logprobs(piece.tokens, choice);
@@ -137,7 +142,28 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   }
   one["logprobs"] = std::move(chances);
   one["finish_reason"] = piece.finish ? Json(reason(choice)) : Json();
+  if (!choice.stop.empty()) one["stop_reason"] = choice.stop;
+  if (choice.unsure) one["unsure"] = true;
+  if (!choice.citations.is_null()) one["citations"] = choice.citations;
   return {frame(Json::array({std::move(one)}), true)};
+}
+
+Json AnswerWriter::citations(const Piece& piece) const {
+  const ContextInfo& info = request_.job.context->info;
+  const bool chat = info.form.starts_with("chat");
+  const std::vector<Token> text = QuestionForm{chat, info.before, ""}.begin(tokenizer_);
+  if (text.size() != info.tokens) return Json::array();
+  const std::size_t before = chat ? bytes_before_context(tokenizer_, info.system) : 0;
+  std::vector<Citation> all = cite(tokenizer_, text, before, piece.attention);
+  for (Citation& one : all) {
+    if (one.place.document.empty()) one.place.document = info.name;
+  }
+  return to_json(all);
+}
+
+void AnswerWriter::add(const Ended& ended) {
+  usage_.cache_bytes += ended.cache_bytes;
+  usage_.seconds = std::max(usage_.seconds, ended.seconds);
 }
 
 std::string AnswerWriter::token_text(Token token) const {
@@ -189,18 +215,6 @@ Json AnswerWriter::logprobs(const std::vector<GeneratedToken>& tokens, Choice& c
           {"text_offset", std::move(offsets)}};
 }
 
-Json AnswerWriter::usage() const {
-  std::size_t made = 0;
-  for (const Choice& choice : choices_) made += choice.made;
-  return {{"prompt_tokens", read_.tokens},
-          {"completion_tokens", made},
-          {"total_tokens", read_.tokens + made},
-          {"prompt_tokens_details", {{"cached_tokens", read_.cached}}},
-          {"cached_tokens", read_.cached},
-          {"prompt_cache_bytes", read_.cache_bytes},
-          {"cache_bytes", cache_bytes_}};
-}
-
 Json AnswerWriter::frame(Json choices, bool chunk) const {
   const char* object = !request_.chat ? "text_completion"
                        : chunk        ? "chat.completion.chunk"
@@ -210,7 +224,6 @@ Json AnswerWriter::frame(Json choices, bool chunk) const {
               {"created", created_},
               {"model", model_},
               {"choices", std::move(choices)}};
-  if (chunk && request_.include_usage) out["usage"] = nullptr;
   return out;
 }
 
@@ -231,17 +244,12 @@ Json AnswerWriter::whole() const {
     }
     one["logprobs"] = choice.logprobs;
     one["finish_reason"] = reason(choice);
+    if (!choice.stop.empty()) one["stop_reason"] = choice.stop;
+    if (choice.unsure) one["unsure"] = true;
+    if (!choice.citations.is_null()) one["citations"] = choice.citations;
     list.push_back(std::move(one));
   }
-  Json out = frame(std::move(list), false);
-  out["usage"] = usage();
-  return out;
-}
-
-Json AnswerWriter::usage_chunk() const {
-  Json out = frame(Json::array(), true);
-  out["usage"] = usage();
-  return out;
+  return frame(std::move(list), false);
 }
 
 }  // namespace ballast::serve

@@ -8,6 +8,7 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "report/json.h"
+#include "serve/formats/format.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
 #include "serve/thoughts.h"
@@ -15,31 +16,32 @@
 
 namespace ballast::serve {
 
-/// Collects what a job says, and writes it as JSON.
+/// Collects what a job says, and writes it as JSON without usage, which a Format adds.
 class AnswerWriter {
  public:
-  AnswerWriter(const TextRequest& request, std::string model, const Tokenizer& tokenizer);
+  AnswerWriter(TextRequest request, std::string model, const Tokenizer& tokenizer);
 
   // What the job of a prompt says. In a stream each returns the chunks that say it, perhaps none.
   std::vector<Json> add(const PromptRead& read, std::size_t prompt = 0);
   std::vector<Json> add(const Piece& piece, std::size_t prompt = 0);
-  void add(const Ended& ended) { cache_bytes_ += ended.cache_bytes; }
+  void add(const Ended& ended);
 
   /// The whole answer.
   Json whole() const;
-  /// A chunk of a stream with the usage alone.
-  Json usage_chunk() const;
+  const Usage& usage() const { return usage_; }
 
  private:
   struct Choice {
     explicit Choice(TokenStream stream) : stream(std::move(stream)) {}
     std::string text;
     std::string thoughts;
-    std::size_t made = 0;  ///< tokens
     Finish finish = Finish::end;
+    std::string stop;        ///< the stop string that ended it
     TokenStream stream;      ///< of the tokens so far
     std::size_t offset = 0;  ///< characters of their text
     Json logprobs = nullptr;
+    bool unsure = false;
+    Json citations = nullptr;               ///< where the request asks for them
     std::optional<ThoughtReader> thinking;  ///< where thoughts come apart
     std::optional<ToolCallReader> reader;   ///< where the model was given functions
     Json calls = Json::array();
@@ -48,22 +50,21 @@ class AnswerWriter {
   /// Takes thoughts and calls out of a piece's text.
   ThoughtReader::Parts take_apart(Choice& choice, const Piece& piece) const;
   Json frame(Json choices, bool chunk) const;
-  Json usage() const;
   /// The log-probabilities of tokens that follow those of the choice so far; `unknown`: the first
   /// has none.
   Json logprobs(const std::vector<GeneratedToken>& tokens, Choice& choice,
                 bool unknown = false) const;
   Json chat_logprobs(const std::vector<GeneratedToken>& tokens) const;
   std::string token_text(Token token) const;
+  Json citations(const Piece& piece) const;
 
-  const TextRequest request_;
+  TextRequest request_;
   std::string model_;
   std::string id_;
   std::int64_t created_;
   const Tokenizer& tokenizer_;
   std::vector<Choice> choices_;  ///< those of the first prompt, then those of the second, ...
-  PromptRead read_;              ///< of all prompts together
-  std::size_t cache_bytes_ = 0;
+  Usage usage_;                  ///< of all prompts together
 };
 
 }  // namespace ballast::serve

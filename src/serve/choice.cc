@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "text/question_form.h"
+
 namespace ballast::serve {
 namespace {
 
@@ -23,10 +25,20 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       sampler_(sampling_of(job, number)),
       text_(tokenizer, {.text_start = options_.text_start}),
       stop_(options_.stop),
+      thinking_budget_(job.thinking_budget.value_or(0)),
       past_(job.prompt),
       own_(std::move(copy)),
       sequence_(own_ ? own_.get() : &sequence) {
   if (job.json) json_.emplace(job.json);
+  if (!job.thinking_budget) return;
+  thoughts_.emplace(job.thoughts_open);
+  if (thoughts_->thinks() && thinking_budget_ == 0) close_thoughts();
+}
+
+void Choice::close_thoughts() {
+  closing_ = encode_more(tokenizer_, "\n</think>\n\n", true);
+  std::ranges::reverse(closing_);
+  thoughts_.reset();
 }
 
 Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
@@ -40,13 +52,21 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     }
     chances = masked;
   }
-  const TokenChance chosen = sampler_.sample(chances, past_);
+  TokenChance chosen;
+  if (closing_.empty()) {
+    chosen = sampler_.sample(chances, past_);
+  } else {
+    chosen.token = closing_.back();
+    chosen.log_probability = static_cast<float>(-token_loss(chances, chosen.token));
+    closing_.pop_back();
+  }
   Piece piece;
   piece.choice = number_;
   if (tokenizer_.is_end(chosen.token) && !options_.ignore_end) {
     piece.finish = Finish::end;
   } else {
     ++made_;
+    least_ = std::min(least_, std::exp(chosen.log_probability));
     GeneratedToken token{chosen, {}};
     if (options_.alternatives > 0) token.likeliest = likeliest(chances, options_.alternatives);
     // JSON has no word for the chance of what cannot follow.
@@ -54,7 +74,12 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
                   [](const TokenChance& other) { return std::isinf(other.log_probability); });
     piece.tokens.push_back(std::move(token));
     past_.push_back(chosen.token);
-    piece.text = stop_.push(text_.push(chosen.token));
+    const std::string text = text_.push(chosen.token);
+    piece.text = stop_.push(text);
+    if (thoughts_) {
+      thoughts_->push(text);
+      if (thoughts_->thinks() && made_ >= thinking_budget_) close_thoughts();
+    }
     if (json_) {
       for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) json_->push(c);
     }
@@ -76,6 +101,7 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
       piece.text += stop_.flush();
     }
   }
+  piece.stop = stop_.which();
   next_ = piece.finish ? kNoToken : chosen.token;
   return piece;
 }

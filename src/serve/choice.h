@@ -7,10 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
 #include "model/stop_filter.h"
 #include "serve/job.h"
+#include "serve/thoughts.h"
 
 namespace ballast::serve {
 
@@ -32,7 +34,15 @@ class Choice {
   /// The prompt and what was made.
   const std::vector<Token>& tokens() const { return past_; }
 
+  /// Of the model, of the least likely token so far; 1 before the first.
+  float least_probability() const { return least_; }
+
+  std::optional<Lookup> lookup;  ///< where the job cites
+
  private:
+  /// The tokens that come next close the thoughts.
+  void close_thoughts();
+
   const Tokenizer& tokenizer_;
   const GenerateOptions& options_;
   std::size_t number_;
@@ -41,8 +51,12 @@ class Choice {
   TokenStream text_;
   StopFilter stop_;
   std::optional<JsonReader> json_;  ///< what was made, where it is to be JSON
+  std::size_t thinking_budget_;
+  std::optional<ThoughtReader> thoughts_;  ///< where they have a budget
+  std::vector<Token> closing_;             ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;
   std::size_t made_ = 0;
+  float least_ = 1;
   Token next_ = kNoToken;
   std::unique_ptr<Sequence> own_;
   Sequence* sequence_;

@@ -55,6 +55,8 @@ Connection* Connection::current() { return serving; }
 
 void Connection::begin(double seconds) {
   allowed_ = 0;
+  since_request = Stopwatch();
+  usage = {};
   expect(seconds, kHeaderBytes);
 }
 

@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <string>
 
+#include "base/stopwatch.h"
+#include "serve/usage.h"
+
 namespace ballast::serve {
 
 /// A socket that is read within a time and a number of bytes for each request.
@@ -34,6 +37,10 @@ class Connection : public httplib::Stream {
   /// The connection ends after this request.
   void close_after() { close_ = true; }
   bool closes() const { return close_; }
+
+  /// Of the request that is being answered.
+  Stopwatch since_request;
+  Usage usage;
 
   bool is_readable() const override;
   bool is_writable() const override;

@@ -39,7 +39,7 @@ EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
   EmbeddingRequest out;
   Fields f(body);
   f.text("model");
-  f.ignore({"user"});
+  f.ignore({"user", "truncate", "options", "keep_alive"});  // the last three are Ollama's
   const std::string format = f.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") {
     refuse("encoding_format", "encoding_format: {} is neither \"float\" nor \"base64\"",

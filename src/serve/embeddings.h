@@ -11,7 +11,8 @@
 
 namespace ballast::serve {
 
-/// POST /v1/embeddings: input (a text, tokens, or an array of either), encoding_format, dimensions.
+/// POST /v1/embeddings and /api/embed: input (a text, tokens, or an array of either),
+/// encoding_format, dimensions.
 struct EmbeddingRequest {
   std::vector<Job> jobs;  ///< of each text
   bool base64 = false;    ///< vectors as the base64 of float32, little-endian

@@ -36,8 +36,11 @@ struct Job {
   std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
   /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
   GenerateOptions generate;
-  bool score_prompt = false;  ///< say how likely its tokens are
-  bool embed = false;         ///< without choices: the result is the mean of its tokens' states
+  std::optional<std::size_t> thinking_budget;  ///< tokens after which thoughts are closed
+  bool thoughts_open = false;                  ///< the prompt ends within thoughts
+  bool score_prompt = false;                   ///< say how likely its tokens are
+  bool embed = false;  ///< without choices: the result is the mean of its tokens' states
+  bool cite = false;   ///< of a context: say what its choices look up in it
 };
 
 /// The prompt has been read.
@@ -48,6 +51,7 @@ struct PromptRead {
   double read_seconds = 0;
   double compress_seconds = 0;
   std::vector<GeneratedToken> scored;  ///< its tokens but the first, where the job asks for it
+  double seconds = 0;                  ///< since the job was submitted
 };
 /// A choice has gone on.
 struct Piece {
@@ -55,10 +59,14 @@ struct Piece {
   std::string text;  ///< may be empty
   std::vector<GeneratedToken> tokens;
   std::optional<Finish> finish;
+  std::string stop = {};  ///< the stop string that ended it
+  bool unsure = false;  ///< at the end: a token was less probable than the model says it should be
+  std::vector<float> attention = {};  ///< at the end, where the job cites: see Lookup::attention()
 };
 /// All choices have ended.
 struct Ended {
   std::size_t cache_bytes = 0;  ///< of the first choice
+  double seconds = 0;           ///< since the job was submitted
 };
 /// The cache of a job without choices.
 struct ContextRead {

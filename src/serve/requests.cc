@@ -5,10 +5,12 @@
 #include <ctime>
 #include <random>
 
+#include "base/base64.h"
 #include "base/fail.h"
 #include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
+#include "text/document.h"
 #include "text/question_form.h"
 
 namespace ballast::serve {
@@ -230,8 +232,10 @@ std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
   Fields f(format, "response_format.");
   const std::string type = f.text("type").value_or("");
   const Json* about = type == "json_schema" ? f.find("json_schema") : nullptr;
+  const Json* own = type == "json_object" ? f.find("schema") : nullptr;
   f.end();
   if (type == "text") return nullptr;
+  if (own != nullptr) return compile_schema(*own, "response_format.schema");
   if (type == "json_object") return std::make_shared<JsonGrammar>();
   if (type != "json_schema") {
     throw ApiError(400, "unsupported_parameter",
@@ -336,7 +340,7 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
   if (const Json* options = f.find("stream_options")) {
     if (!out.stream) refuse("stream_options", "stream_options: only with \"stream\": true");
     Fields o(*options, "stream_options.");
-    out.include_usage = o.flag("include_usage", false);
+    o.flag("include_usage", false);
     o.only("include_obfuscation", false);
     o.end();
   }
@@ -368,7 +372,11 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
 void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, TextRequest& out) {
   const auto id = f.text("context");
   const Json* cache = f.find("cache");
+  out.job.cite = f.flag("cite", false);
   if (!id) {
+    if (out.job.cite) {
+      refuse("cite", "cite: only with a context: POST /v1/contexts reads the text to be cited");
+    }
     out.job.cache = parse_cache(cache, limits.cache, limits.sized_method);
     return;
   }
@@ -393,8 +401,9 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
   }
 }
 
-/// The variables that a request sets in the chat template, as a JSON object; empty: none.
-std::string template_variables(Fields& f) {
+/// The variables that a request sets in the chat template, as a JSON object; empty: none. Sets the
+/// job's budget of thoughts.
+std::string template_variables(Fields& f, Job& job) {
   Json out = Json::object();
   if (const auto effort = f.text("reasoning_effort")) {
     out["reasoning_effort"] = *effort;
@@ -403,13 +412,17 @@ std::string template_variables(Fields& f) {
   if (const Json* thinking = f.find("thinking")) {
     Fields t(*thinking, "thinking.");
     const std::string type = t.text("type").value_or("");
-    if (type != "enabled" && type != "disabled") {
-      refuse("thinking.type", "thinking.type: {} is neither \"enabled\" nor \"disabled\"",
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      refuse("thinking.type",
+             "thinking.type: {} is none of \"enabled\", \"disabled\", \"adaptive\"",
              shown(Json(type)));
     }
+    job.thinking_budget = t.count("budget_tokens", 0, kMostTokens);
+    t.ignore({"display"});
     t.end();
-    out["enable_thinking"] = type == "enabled";
+    if (type != "adaptive") out["enable_thinking"] = type == "enabled";
   }
+  if (const auto budget = f.count("thinking_budget", 0, kMostTokens)) job.thinking_budget = budget;
   if (f.find("enable_thinking") != nullptr) {
     out["enable_thinking"] = f.flag("enable_thinking", true);
   }
@@ -503,6 +516,22 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& cont
   return encode_more(tokenizer, text.substr(at + place.size()), true);
 }
 
+/// The text of a file that comes in base64, of a data URL too.
+std::string text_of_file(std::string_view base64, const std::string& name) {
+  if (base64.starts_with("data:")) {
+    base64.remove_prefix(std::min(base64.find(','), base64.size() - 1) + 1);
+  }
+  std::string bytes = decode_base64(base64);
+  if (bytes.empty()) refuse("file", "file: no bytes in base64");
+  const bool pdf = bytes.starts_with("%PDF-");
+  std::string text;
+  naming("file", [&] {
+    const std::string shown_name = name.empty() ? "document" : name;
+    text = joined_text(read_document(std::move(bytes), shown_name, shown_name), pdf);
+  });
+  return text;
+}
+
 }  // namespace
 
 Policy policy_of(const std::string& method, const std::string& bytes) {
@@ -577,7 +606,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   const ToolChoice choice = tool_choice_of(f);
   options.tools = tools_of(f, choice, out.functions);
   out.several_calls = f.flag("parallel_tool_calls", true);
-  options.variables = template_variables(f);
+  options.variables = template_variables(f, out.job);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
@@ -625,7 +654,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
-  out.thoughts_open = within_thoughts(tokenizer, job.prompt);
+  out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
   if (job.json) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
@@ -633,6 +662,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     const std::vector<Token> tokens = encode_more(tokenizer, more, true);
     job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());
     out.split_thoughts = out.thoughts_open = false;
+    job.thinking_budget.reset();
   }
   return out;
 }
@@ -667,13 +697,21 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer) {
   ContextRequest out;
   Fields f(body);
-  const auto text = f.text("text");
-  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  auto text = f.text("text");
+  const auto file = f.text("file");
   const std::string form = f.text("form").value_or("chat");
   if (form != "chat" && form != "raw") {
     refuse("form", "form: {} is neither \"chat\" nor \"raw\"", shown(Json(form)));
   }
   out.info.name = f.text("name").value_or("");
+  if (file) {
+    if (text) refuse("file", "file: give text or file, not both");
+    text = text_of_file(*file, out.info.name);
+  }
+  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  if (text->starts_with("%PDF-") || looks_binary(*text)) {
+    refuse("text", "text: no text; the bytes of a file go to file, in base64");
+  }
   out.info.system = f.text("system").value_or("");
   if (form == "raw" && !out.info.system.empty()) {
     refuse("system", "system: only with \"form\": \"chat\"");

@@ -29,7 +29,6 @@ struct RequestLimits {
 struct TextRequest {
   bool chat = false;
   bool stream = false;
-  bool include_usage = false;
   bool logprobs = false;
   bool echo = false;                ///< answers begin with the prompt
   std::vector<Function> functions;  ///< that the model may call
@@ -64,7 +63,7 @@ struct ContextRequest {
   ContextInfo info;
   Job job;
 };
-/// POST /v1/contexts: text, name, system, form ("chat", "raw"), cache.
+/// POST /v1/contexts: text or file (base64), name, system, form ("chat", "raw"), cache.
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 

@@ -50,7 +50,8 @@ struct Scheduler::Running {
   std::vector<float> logits;      ///< of the last token read, where needed
   std::vector<float> compressed;  ///< of the last token that was summarized
   std::vector<GeneratedToken> scored;
-  std::vector<double> states;  ///< their sum
+  std::optional<Lookup> lookup;  ///< of the last token of the prompt, where the job cites
+  std::vector<double> states;    ///< their sum
   std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
@@ -283,6 +284,10 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
     if (r.job.context) {
       r.sequence = std::make_unique<Sequence>(model_, r.job.context->cache.clone());
       r.before = r.cached = r.job.context->info.tokens;
+      if (r.job.cite) {
+        if (lookup_heads_.empty()) lookup_heads_ = find_lookup_heads(engine_);
+        r.lookup.emplace(lookup_heads_, r.before);
+      }
     } else if (shares(r.job) && !r.job.score_prompt) {
       auto found = prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at);
       if (found) {
@@ -358,6 +363,13 @@ void Scheduler::read_chunk(Running& r) {
       for (std::size_t i = 0; i < logits.rows; ++i) r.score(r.read + first + i + 1, logits[i]);
     };
   }
+  if (r.lookup) {
+    options.on_attention = [&](const AttentionStep& step) {
+      const std::size_t rows = step.queries.rows;
+      if (r.read + step.first + rows < prompt.size()) return;
+      r.lookup->add(r.sequence->cache(), step, rows - 1);
+    };
+  }
   if (r.job.embed) {
     options.all_states = [&](std::size_t, ConstMatrix states) {
       r.states.resize(states.cols);
@@ -431,7 +443,8 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
 void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
-                            r.read_seconds, r.compress_seconds, std::move(r.scored)});
+                            r.read_seconds, r.compress_seconds, std::move(r.scored),
+                            r.since_request.seconds()});
   if (r.job.embed) {
     r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
     r.ended = true;
@@ -447,7 +460,7 @@ void Scheduler::prompt_read(Running& r) {
   if (r.job.generate.max_tokens == 0) {
     for (std::size_t i = 0; i < r.job.choices; ++i)
       r.ticket->push(Piece{i, "", {}, Finish::length});
-    r.ticket->push(Ended{cache.bytes().used()});
+    r.ticket->push(Ended{cache.bytes().used(), r.since_request.seconds()});
     r.ended = true;
     return;
   }
@@ -461,6 +474,7 @@ void Scheduler::prompt_read(Running& r) {
     }
     r.streams.push_back(
         std::make_unique<Choice>(tokenizer_, r.job, i, positions, *r.sequence, std::move(copy)));
+    r.streams.back()->lookup = r.lookup;
   }
   metrics_.first_token.add(r.since_request.seconds());
   const std::vector<float> logits = std::move(r.logits);
@@ -471,6 +485,8 @@ void Scheduler::prompt_read(Running& r) {
 void Scheduler::advance(Running& r, Choice& choice, std::span<const float> logits) {
   if (r.job.json && !texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
   Piece piece = choice.advance(logits, texts_.get());
+  piece.unsure = piece.finish && choice.least_probability() < model_.config().unsure_below;
+  if (piece.finish && choice.lookup) piece.attention = choice.lookup->attention();
   metrics_.generated_tokens += piece.tokens.size();
   r.ticket->push(std::move(piece));
 }
@@ -509,10 +525,18 @@ bool Scheduler::decode() {
     stepped_ = false;
     return began;
   }
+  OnAttention watch;
+  if (std::ranges::any_of(streams, [](Choice* choice) { return choice->lookup.has_value(); })) {
+    watch = [&](const AttentionStep& step) {
+      for (std::size_t i = 0; i < streams.size(); ++i) {
+        if (streams[i]->lookup) streams[i]->lookup->add(sequences[i]->cache(), step, i);
+      }
+    };
+  }
   Matrix logits;
   try {
     logits = Matrix(streams.size(), engine_.vocabulary());
-    engine_.decode(sequences, tokens, logits.view());
+    engine_.decode(sequences, tokens, logits.view(), watch);
   } catch (...) {
     // A step that was broken off has reached some layers and not others: no sequence can go on.
     const std::exception_ptr error = std::current_exception();
@@ -537,7 +561,7 @@ void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
     if (!stream->ended()) return;
   }
-  r.ticket->push(Ended{r.sequence->cache().bytes().used()});
+  r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds()});
   r.ended = true;
   if (!shares(r.job)) return;
   std::vector<Token> tokens = r.streams[0]->tokens();

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "base/stopwatch.h"
 #include "serve/contexts.h"
@@ -98,7 +99,8 @@ class Scheduler {
   // Of the scheduler's thread.
   std::list<std::unique_ptr<Running>> running_;
   ChunkPace pace_;
-  std::unique_ptr<TokenTexts> texts_;  ///< once an answer is to be JSON
+  std::vector<LookupHead> lookup_heads_;  ///< once a job cites
+  std::unique_ptr<TokenTexts> texts_;     ///< once an answer is to be JSON
   Stopwatch since_step_;
   bool stepped_ = false;
   std::thread thread_;

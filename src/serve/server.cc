@@ -16,6 +16,8 @@
 #include "serve/contexts.h"
 #include "serve/embeddings.h"
 #include "serve/fields.h"
+#include "serve/formats/format.h"
+#include "serve/formats/ollama_models.h"
 #include "serve/kept.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
@@ -39,11 +41,6 @@ constexpr std::size_t kMostTokens = std::size_t{1} << 20;
 /// Bytes that the tokens of a request are turned into: a token of three digits may be a piece of a
 /// kilobyte.
 constexpr std::size_t kMostText = std::size_t{16} << 20;
-
-/// A line of JSON; bytes that are not UTF-8 are replaced.
-std::string line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 /// Whether the texts are equal, in a time that depends on their lengths alone.
 bool same_secret(const std::string& a, const std::string& b) {
@@ -154,10 +151,11 @@ struct Server::Impl {
   void set_up();
   bool knows_host(const Request& request) const;
   bool allowed(const Request& request, Response& response);
-  void answer_error(Response& response, const ApiError& error);
-  void text(const Request& request, Response& response, bool chat);
+  void answer_error(const Request& request, Response& response, const ApiError& error);
+  TextRequest parse(const Format& format);
+  void text(const Request& request, Response& response, Api api);
   /// `waiting`: for the prompts of the request.
-  void stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
+  void stream(std::shared_ptr<Format> format, AnswerWriter answer, std::deque<Waiting> waiting,
               Response& response);
   void make_context(const Request& request, Response& response);
   void embed(const Request& request, Response& response);
@@ -170,16 +168,16 @@ struct Server::Impl {
       try {
         handler(request, response);
       } catch (const ApiError& error) {
-        answer_error(response, error);
+        answer_error(request, response, error);
       } catch (const Error& error) {
-        answer_error(response, ApiError(400, "invalid_value", error.what()));
+        answer_error(request, response, ApiError(400, "invalid_value", error.what()));
       } catch (const ClientLeft&) {
         Connection::current()->close_after();
         response.status = 499;
       } catch (const std::bad_alloc&) {
-        answer_error(response, ApiError(503, "insufficient_memory", "out of memory"));
+        answer_error(request, response, ApiError(503, "insufficient_memory", "out of memory"));
       } catch (const std::exception& error) {
-        answer_error(response, ApiError(500, "internal_error", error.what()));
+        answer_error(request, response, ApiError(500, "internal_error", error.what()));
       }
     };
   }
@@ -200,11 +198,11 @@ struct Server::Impl {
   std::atomic<bool> started = false, stopped = false, ended = false;  ///< run(), stop()
 };
 
-void Server::Impl::answer_error(Response& response, const ApiError& error) {
+void Server::Impl::answer_error(const Request& request, Response& response, const ApiError& error) {
   response.status = error.status();
   if (error.status() == 429 || error.status() == 503) response.set_header("Retry-After", "2");
   if (error.status() == 401) response.set_header("WWW-Authenticate", "Bearer");
-  response.set_content(line(error.to_json()), "application/json");
+  response.set_content(line(Format::error(request.path, error)), "application/json");
 }
 
 /// Whether a request may name this host. A page whose name was made to mean this machine names
@@ -229,7 +227,7 @@ bool Server::Impl::allowed(const Request& request, Response& response) {
   if (!knows_host(request)) {
     const std::string host = to_utf8(request.get_header_value("Host"));
     answer_error(
-        response,
+        request, response,
         ApiError(403, "host_not_allowed",
                  fmt::format("the host {} is none of this server's; use its address or "
                              "localhost, or start it with --api-key, or with --cors-origin "
@@ -249,10 +247,11 @@ bool Server::Impl::allowed(const Request& request, Response& response) {
       response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key");
       response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     } else if (!own) {
-      answer_error(response, ApiError(403, "origin_not_allowed",
-                                      fmt::format("pages of {} may not call this server; start it "
-                                                  "with --cors-origin",
-                                                  to_utf8(origin))));
+      answer_error(request, response,
+                   ApiError(403, "origin_not_allowed",
+                            fmt::format("pages of {} may not call this server; start it "
+                                        "with --cors-origin",
+                                        to_utf8(origin))));
       return false;
     }
   }
@@ -266,69 +265,72 @@ bool Server::Impl::allowed(const Request& request, Response& response) {
   bool known = false;
   for (const std::string& one : o.keys) known |= same_secret(one, key);
   if (known) return true;
-  answer_error(response, ApiError(401, "invalid_api_key",
-                                  key.empty() ? "an API key is needed: Authorization: Bearer KEY"
-                                              : "the API key is not one of this server"));
+  answer_error(request, response,
+               ApiError(401, "invalid_api_key",
+                        key.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                    : "the API key is not one of this server"));
   return false;
 }
 
-void Server::Impl::stream(std::shared_ptr<TextRequest> request, std::deque<Waiting> waiting,
-                          Response& response) {
+void Server::Impl::stream(std::shared_ptr<Format> format, AnswerWriter answer,
+                          std::deque<Waiting> waiting, Response& response) {
   struct State {
-    State(AnswerWriter answer, std::deque<Waiting> waiting)
-        : answer(std::move(answer)), waiting(std::move(waiting)) {}
     AnswerWriter answer;
     std::deque<Waiting> waiting;  ///< whose events are sent one prompt after the other
     std::size_t prompt = 0;
   };
-  auto state =
-      std::make_shared<State>(AnswerWriter(*request, o.name, tokenizer), std::move(waiting));
+  auto state = std::make_shared<State>(State{std::move(answer), std::move(waiting)});
   response.set_header("Cache-Control", "no-store");
   response.set_chunked_content_provider(
-      "text/event-stream", [this, state, request](std::size_t, httplib::DataSink& sink) {
+      format->stream_type(), [this, state, format](std::size_t, httplib::DataSink& sink) {
+        AnswerWriter& answer = state->answer;
         const auto send = [&](const std::string& text) {
-          const std::string event = "data: " + text + "\n\n";
-          return sink.write(event.data(), event.size());
+          return text.empty() || sink.write(text.data(), text.size());
         };
         const auto send_all = [&](const std::vector<Json>& chunks) {
-          return std::ranges::all_of(chunks, [&](const Json& chunk) { return send(line(chunk)); });
+          return std::ranges::all_of(chunks, [&](const Json& chunk) {
+            return send(format->chunk(chunk, answer.usage()));
+          });
         };
         const std::optional<Event> event = state->waiting[state->prompt].next();
         if (!event) return false;
         if (const auto* read = std::get_if<PromptRead>(&*event)) {
-          return send_all(state->answer.add(*read, state->prompt));
+          return send_all(answer.add(*read, state->prompt));
         }
         if (const auto* piece = std::get_if<Piece>(&*event)) {
-          return send_all(state->answer.add(*piece, state->prompt));
+          return send_all(answer.add(*piece, state->prompt));
         }
         if (const auto* error = std::get_if<ApiError>(&*event)) {
-          if (send(line(error->to_json()))) send("[DONE]");
+          send(format->fail(*error));
           Connection::current()->close_after();
           sink.done();
           return true;
         }
-        if (const auto* ended = std::get_if<Ended>(&*event)) state->answer.add(*ended);
+        if (const auto* ended = std::get_if<Ended>(&*event)) answer.add(*ended);
         if (++state->prompt < state->waiting.size()) return true;
-        if (request->include_usage && !send(line(state->answer.usage_chunk()))) return false;
-        if (!send("[DONE]")) return false;
+        Connection::current()->usage = answer.usage();
+        if (!send(format->end(answer.usage()))) return false;
         sink.done();
         return true;
       });
 }
 
-void Server::Impl::text(const Request& request, Response& response, bool chat) {
-  const Json body = parse_object(request.body);
-  auto parsed =
-      std::make_shared<TextRequest>(chat ? parse_chat(body, limits, tokenizer, contexts)
-                                         : parse_completion(body, limits, tokenizer, contexts));
-  const std::string key = key_of(request);
-  parsed->job.client = o.keys.empty() ? request.remote_addr : key;
+TextRequest Server::Impl::parse(const Format& format) {
+  return format.is_chat() ? parse_chat(format.body(), limits, tokenizer, contexts)
+                          : parse_completion(format.body(), limits, tokenizer, contexts);
+}
+
+void Server::Impl::text(const Request& request, Response& response, Api api) {
+  std::shared_ptr<Format> format = Format::of(api, parse_object(request.body));
+  TextRequest parsed = parse(*format);
+  parsed.job.client = o.keys.empty() ? request.remote_addr : key_of(request);
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
-  for (std::size_t i = 0; i < parsed->prompt_count(); ++i) {
-    waiting.emplace_back(scheduler.submit(parsed->job_of(i)), answering);
+  for (std::size_t i = 0; i < parsed.prompt_count(); ++i) {
+    waiting.emplace_back(scheduler.submit(parsed.job_of(i)), answering);
   }
-  if (parsed->stream) return stream(parsed, std::move(waiting), response);
-  AnswerWriter answer(*parsed, o.name, tokenizer);
+  const bool streams = parsed.stream;
+  AnswerWriter answer(std::move(parsed), o.name, tokenizer);
+  if (streams) return stream(format, std::move(answer), std::move(waiting), response);
   for (std::size_t i = 0; i < waiting.size();) {
     const std::optional<Event> event = waiting[i].next();
     if (!event) throw ClientLeft();
@@ -340,7 +342,8 @@ void Server::Impl::text(const Request& request, Response& response, bool chat) {
       ++i;
     }
   }
-  response.set_content(line(answer.whole()), "application/json");
+  Connection::current()->usage = answer.usage();
+  response.set_content(line(format->whole(answer.whole(), answer.usage())), "application/json");
 }
 
 void Server::Impl::make_context(const Request& request, Response& response) {
@@ -385,10 +388,17 @@ void Server::Impl::embed(const Request& request, Response& response) {
       if (over) data.push_back(embedding_json(made->embedding, data.size(), parsed.base64));
     }
   }
-  const Json answer = {{"object", "list"},
-                       {"data", std::move(data)},
-                       {"model", o.name},
-                       {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  Connection::current()->usage.prompt = tokens;
+  Json answer = {{"model", o.name}};
+  if (request.path == "/api/embed") {
+    answer["embeddings"] = Json::array();
+    for (Json& one : data) answer["embeddings"].push_back(std::move(one["embedding"]));
+    answer["prompt_eval_count"] = tokens;
+  } else {
+    answer["object"] = "list";
+    answer["data"] = std::move(data);
+    answer["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
+  }
   response.set_content(line(answer), "application/json");
 }
 
@@ -428,15 +438,17 @@ void Server::Impl::set_up() {
     Connection* connection = Connection::current();
     connection->expect(kBodySeconds + static_cast<double>(o.max_body) / kBodyRate, o.max_body);
     if (request.has_header("Content-Encoding")) {  // a few bytes could become gigabytes
-      answer_error(response, ApiError(415, "unsupported_encoding",
-                                      "send the body without a Content-Encoding"));
+      answer_error(
+          request, response,
+          ApiError(415, "unsupported_encoding", "send the body without a Content-Encoding"));
       return httplib::Server::HandlerResponse::Handled;
     }
     if (request.is_multipart_form_data() ||
         is_multipart(request.get_header_value("Content-Type"))) {
       // The library reads the headers of its parts with expressions that take quadratic time.
-      answer_error(response, ApiError(415, "unsupported_type",
-                                      "send the body as application/json, not in parts"));
+      answer_error(
+          request, response,
+          ApiError(415, "unsupported_type", "send the body as application/json, not in parts"));
       return httplib::Server::HandlerResponse::Handled;
     }
     return allowed(request, response) ? httplib::Server::HandlerResponse::Unhandled
@@ -449,17 +461,23 @@ void Server::Impl::set_up() {
     if (!response.body.empty()) return;
     const std::string what = to_utf8(request.method + " " + request.path);
     if (response.status == 404) {
-      answer_error(response, ApiError(404, "unknown_url", "there is no " + what));
+      answer_error(request, response, ApiError(404, "unknown_url", "there is no " + what));
     } else if (response.status == 413) {
-      answer_error(response, ApiError(413, "request_too_large",
-                                      fmt::format("the body is larger than {} bytes", o.max_body)));
+      answer_error(request, response,
+                   ApiError(413, "request_too_large",
+                            fmt::format("the body is larger than {} bytes", o.max_body)));
     } else {
-      answer_error(response,
+      answer_error(request, response,
                    ApiError(response.status, "invalid_request", "the request is not valid HTTP"));
     }
   });
-  http.set_logger([this](const Request&, const Response& response) {
+  http.set_logger([this](const Request& request, const Response& response) {
     metrics.count_response(response.status);
+    const Connection* connection = Connection::current();
+    const bool watched = request.path == "/health" || request.path == "/metrics";
+    if (!o.log || connection == nullptr || (watched && response.status == 200)) return;
+    o.log({connection->since_request.seconds(), request.remote_addr, request.method, request.path,
+           response.status, connection->usage});
   });
 
   http.Get("/", handle([](const Request&, Response& response) {
@@ -499,15 +517,45 @@ void Server::Impl::set_up() {
              }
              response.set_content(line(about), "application/json");
            }));
-  http.Post("/v1/chat/completions", handle([this](const Request& request, Response& response) {
-              text(request, response, true);
+  for (const auto& [path, api] : std::initializer_list<std::pair<const char*, Api>>{
+           {"/v1/chat/completions", Api::chat},
+           {"/v1/completions", Api::completion},
+           {"/v1/responses", Api::responses},
+           {"/v1/messages", Api::anthropic},
+           {"/api/chat", Api::ollama_chat},
+           {"/api/generate", Api::ollama_generate}}) {
+    http.Post(path, handle([this, api = api](const Request& request, Response& response) {
+                text(request, response, api);
+              }));
+  }
+  http.Post("/v1/messages/count_tokens", handle([this](const Request& request, Response& response) {
+              const auto format = Format::of(Api::anthropic, parse_object(request.body));
+              const TextRequest parsed = parse(*format);
+              const Job& job = parsed.job;
+              const std::size_t before = job.context ? job.context->info.tokens : 0;
+              response.set_content(line({{"input_tokens", before + job.prompt.size()}}),
+                                   "application/json");
             }));
-  http.Post("/v1/completions", handle([this](const Request& request, Response& response) {
-              text(request, response, false);
+  const OllamaModel ollama{o.name, model, tokenizer};
+  http.Get("/api/version", handle([](const Request&, Response& response) {
+             response.set_content(line({{"version", BALLAST_VERSION}}), "application/json");
+           }));
+  http.Get(
+      "/api/tags", handle([ollama](const Request&, Response& response) {
+        response.set_content(line({{"models", Json::array({ollama.entry()})}}), "application/json");
+      }));
+  http.Get(
+      "/api/ps", handle([ollama](const Request&, Response& response) {
+        response.set_content(line({{"models", Json::array({ollama.entry()})}}), "application/json");
+      }));
+  http.Post("/api/show", handle([ollama](const Request&, Response& response) {
+              response.set_content(line(ollama.details()), "application/json");
             }));
-  http.Post("/v1/embeddings", handle([this](const Request& request, Response& response) {
-              embed(request, response);
-            }));
+  for (const char* path : {"/v1/embeddings", "/api/embed"}) {
+    http.Post(path, handle([this](const Request& request, Response& response) {
+                embed(request, response);
+              }));
+  }
   http.Post("/tokenize", handle([this](const Request& request, Response& response) {
               const Json body = parse_object(request.body);
               Fields f(body);

@@ -3,14 +3,25 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ballast/engine/model.h"
 #include "ballast/engine/tokenizer.h"
+#include "serve/usage.h"
 
 namespace ballast::serve {
+
+/// A request that was answered, for a log.
+struct RequestRecord {
+  double seconds = 0;  ///< from its first byte to the answer's last one
+  std::string client;  ///< the address
+  std::string method, path;
+  int status = 0;
+  Usage usage;  ///< no tokens: the model was not asked
+};
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -26,6 +37,9 @@ struct ServerOptions {
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
   std::filesystem::path cache_dir;   ///< where contexts stay; empty: nowhere
   CacheOptions cache;                ///< unless the request says
+  /// Called from any thread for each request that was answered, but for those of /health and
+  /// /metrics that found it well; may be empty.
+  std::function<void(const RequestRecord&)> log;
 };
 
 /// A running server. The model and the tokenizer must outlive it.

@@ -18,6 +18,8 @@ class ThoughtReader {
   /// `open`: the prompt ends with <think>.
   explicit ThoughtReader(bool open) : place_(open ? Place::opened : Place::before) {}
 
+  /// Whether the answer is still to come.
+  bool thinks() const { return place_ == Place::opened || place_ == Place::within; }
   /// What is certain.
   Parts push(std::string_view piece);
   /// The rest, at the end of the answer.

@@ -5,6 +5,7 @@
 
 #include "ballast/error.h"
 #include "formats/json_text.h"
+#include "serve/call_literals.h"
 
 namespace ballast::serve {
 namespace {
@@ -12,6 +13,12 @@ namespace {
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n";
 constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>",
                            kParameter = "<parameter=", kParameterEnd = "</parameter>";
+
+/// Around calls that are written like code, where the tokens are shown.
+constexpr std::string_view kCodeOpen[] = {"<|tool_call_start|>", "<|tool_call>",
+                                          "<start_function_call>", "[TOOL_CALLS]"};
+constexpr std::string_view kCodeClose[] = {"<|tool_call_end|>", "<tool_call|>",
+                                           "<end_function_call>"};
 
 /// Characters before the spaces at the end of text[0, end).
 std::size_t without_spaces(std::string_view text, std::size_t end) {
@@ -204,6 +211,59 @@ bool ToolCallReader::add_array(std::string_view json, std::vector<ToolCall>& cal
   return true;
 }
 
+bool ToolCallReader::may_be_code(std::string_view text) const {
+  const auto begins = [&text](std::string_view mark) {  // as far as there is text
+    return text.starts_with(mark) || mark.starts_with(text);
+  };
+  for (const std::string_view tag : kCodeOpen) {
+    if (!begins(tag)) continue;
+    if (text.size() <= tag.size()) return true;
+    text = text.substr(std::min(text.find_first_not_of(kSpace, tag.size()), text.size()));
+  }
+  const bool list = text.starts_with('[');
+  if (list) text = text.substr(std::min(text.find_first_not_of(kSpace, 1), text.size()));
+  return std::ranges::any_of(functions_, [&](const Function& function) {
+    const std::string& name = function.name;
+    if (list) return begins(name + "(");
+    return begins(name + "{") || begins(name + "[ARGS]{") || begins("call:" + name + "{");
+  });
+}
+
+bool ToolCallReader::may_be_bare(std::string_view text) const {
+  return may_be_json(text) || may_be_code(text);
+}
+
+bool ToolCallReader::add_code(std::string_view text, std::vector<ToolCall>& calls,
+                              std::string_view& rest) const {
+  std::vector<ToolCall> all;
+  LiteralReader reader(text);
+  const auto one = [&] {
+    const bool marked = reader.take("call:");
+    const Function* function = find(reader.name());
+    if (function == nullptr) return false;
+    const bool list = !marked && reader.take("(");
+    if (!list) reader.take("[ARGS]");
+    if (!list && !reader.take("{")) return false;
+    auto arguments = reader.arguments(list ? ')' : '}');
+    if (arguments) all.push_back({function->name, std::move(*arguments)});
+    return arguments.has_value();
+  };
+  for (rest = text; !rest.empty() && may_be_code(trimmed(rest)); rest = reader.rest()) {
+    const std::size_t before = all.size();
+    for (const std::string_view tag : kCodeOpen) reader.take(tag);
+    const bool list = reader.take("[");
+    bool whole = one();
+    while (whole && list && reader.take(",")) whole = one();
+    if (!whole || (list && !reader.take("]"))) {
+      all.resize(before);
+      break;
+    }
+    for (const std::string_view tag : kCodeClose) reader.take(tag);
+  }
+  calls.insert(calls.end(), all.begin(), all.end());
+  return !all.empty();
+}
+
 bool ToolCallReader::add_pairs(std::string_view text, std::vector<ToolCall>& calls) const {
   const std::size_t name_end = std::min(text.find_first_of("\n<"), text.size());
   const Function* function = find(trimmed(text.substr(0, name_end)));
@@ -326,7 +386,7 @@ std::string ToolCallReader::read(std::vector<ToolCall>& calls, bool ends) {
   };
   while (true) {
     spaces = std::min(rest.find_first_not_of(kSpace, spaces), rest.size());
-    if (spaces == rest.size() || (!begun_ && may_be_json(rest.substr(spaces)))) return hold();
+    if (spaces == rest.size() || (!begun_ && may_be_bare(rest.substr(spaces)))) return hold();
     const std::size_t tag = rest.find(kOpen, spaces), begin = tag + kOpen.size();
     if (tag == std::string::npos) {
       const std::size_t end = rest.size() - begun_tag(rest, kOpen);
@@ -365,7 +425,12 @@ std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
     rest.remove_prefix(first);
     const bool tag = rest.starts_with(kOpen);
     if (tag) rest.remove_prefix(kOpen.size());
-    if ((tag || may_be_json(rest)) && add_call(rest, calls)) held_.clear();
+    std::string_view after;
+    if ((tag || may_be_json(rest)) && add_call(rest, calls)) {
+      held_.clear();
+    } else if (!tag && !begun_ && add_code(rest, calls, after)) {
+      held_ = std::string(trimmed(after));
+    }
   }
   spaces_ = 0;
   body_ = {};

@@ -25,9 +25,10 @@ struct Function {
 /// Takes calls out of an answer that comes in pieces. Between <tool_call> and </tool_call> these
 /// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder), and NAME
 /// with <arg_key> and <arg_value> (GLM). So is an answer that is one JSON object (Llama 3) or an
-/// array of them (Mistral). JSON has "name", which is one of the functions that the model was
-/// given, and "arguments" or "parameters": an object, a text, null, or nothing. A closing tag
-/// within a string of the JSON closes nothing. Everything else is text.
+/// array of them (Mistral), or that begins with [NAME(KEY=VALUE, ...)] (Llama 3.2, LFM2), NAME{...}
+/// (later Mistral) or call:NAME{...} (Gemma). JSON has "name", which is one of the functions that
+/// the model was given, and "arguments" or "parameters": an object, a text, null, or nothing. A
+/// closing tag within a string of the JSON closes nothing. Everything else is text.
 class ToolCallReader {
  public:
   explicit ToolCallReader(std::vector<Function> functions) : functions_(std::move(functions)) {}
@@ -51,6 +52,11 @@ class ToolCallReader {
   std::string read(std::vector<ToolCall>& calls, bool ends);
   bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
   bool add_json(std::string_view json, std::vector<ToolCall>& calls) const;
+  /// Calls that are written like code; `rest`: what follows them.
+  bool add_code(std::string_view text, std::vector<ToolCall>& calls, std::string_view& rest) const;
+  /// Whether an answer that begins so may be a call without <tool_call>.
+  bool may_be_bare(std::string_view text) const;
+  bool may_be_code(std::string_view text) const;
   bool add_array(std::string_view json, std::vector<ToolCall>& calls) const;
   bool add_pairs(std::string_view text, std::vector<ToolCall>& calls) const;
   bool add_xml(std::string_view xml, std::vector<ToolCall>& calls) const;

@@ -73,6 +73,12 @@ std::vector<Token> QuestionForm::whole(const Tokenizer& tokenizer, std::string_v
                           {.add_special = !chat, .parse_special = chat});
 }
 
+std::size_t bytes_before_context(const Tokenizer& tokenizer, std::string_view system) {
+  constexpr std::string_view context = "\uE0B0\uE0A3\uE0B0";
+  const std::string before = QuestionForm::from_template(tokenizer, system, context).before;
+  return std::min(before.find(context), before.size());
+}
+
 std::size_t template_tokens(const Tokenizer& tokenizer) {
   if (tokenizer.vocabulary().chat_template.empty()) return 0;
   const QuestionForm form = QuestionForm::from_template(tokenizer, "", "a");

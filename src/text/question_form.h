@@ -41,6 +41,9 @@ struct QuestionForm {
   std::vector<Token> whole(const Tokenizer& tokenizer, std::string_view text) const;
 };
 
+/// Bytes of QuestionForm::before that the chat template puts before a context.
+std::size_t bytes_before_context(const Tokenizer& tokenizer, std::string_view system);
+
 /// Tokens that the chat template puts around a context and a question. A model without one has 0,
 /// but for the token that begins a text.
 std::size_t template_tokens(const Tokenizer& tokenizer);

@@ -152,6 +152,33 @@ TEST_F(Context, ABareQuestionGoesThroughTheModelsTemplate) {
   EXPECT_THAT(mini({"Who?"}).err, IsEmpty());
 }
 
+TEST_F(Context, CitesTheSentenceThatAnAnswerRestsOn) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    text +=
+        fmt::format("line {}: the number of record {} is {}.\n", i, i * 7 % 101, i * 7919 % 9973);
+  }
+  const std::string path = file("records.txt", text), other = file("b.txt", "Nothing is here.\n");
+  const Words ask = {"run", "-m", kShipped, "--question", "What is the number of record 21?",
+                     "-n",  "12", "-q",     "--context",  path};
+  const auto cited = [&](const Words& more) {
+    const ProgramResult result = run_with(ask + more + Words{"--cite", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.json().at("answers").at(0).at("citations").at(0);
+  };
+  for (const Words& cache : {Words{}, Words{"--cache", "1/4"}, Words{"--method", "h2o:rate=0.5"}}) {
+    const auto first = cited(cache);
+    EXPECT_EQ(first.at("text"), "line 3: the number of record 21 is 3811.");
+    EXPECT_EQ(first.at("line"), 4);
+    EXPECT_EQ(first.at("document"), "records.txt");
+  }
+  EXPECT_EQ(cited({"--context", other}).at("document"), "records.txt");
+  const ProgramResult plain = run_with(ask), shown = run_with(ask + Words{"--cite"});
+  EXPECT_EQ(shown.out.substr(0, plain.out.size()), plain.out);
+  EXPECT_THAT(shown.out, HasSubstr("\n  [records.txt, line 4] line 3: the number of record 21 is"));
+  expect_refusal(run_with({"run", "-m", kShipped, "--raw", "Hello", "--cite"}), "--context");
+}
+
 TEST_F(Context, ATerminalIsToldWhatWasReadAndKept) {
   const auto shown = [](const Words& more) {
     Words words = Words{BALLAST_PROGRAM, "run",  "-m",         kShipped, "-n", "4",

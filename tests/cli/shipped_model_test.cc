@@ -129,7 +129,7 @@ std::string unsure_below(const TempDir& dir, float value) {
 
 TEST(ShippedModel, AnAnswerThatMayBeWrongIsMarked) {
   const TempDir dir;
-  const std::string note = "note: this answer may be wrong: a token of it had ";
+  const std::string note = "note: the model is unsure of this answer; it may be wrong\n";
   const std::string context = kSource + "/examples/record.txt";
   const std::string question = "What is the number in line digital-crystal?";
   for (const float value : {0.0f, 1.0f}) {
@@ -139,6 +139,10 @@ TEST(ShippedModel, AnAnswerThatMayBeWrongIsMarked) {
     EXPECT_EQ(trimmed(asked.out), "4174");
     EXPECT_EQ(asked.err.find(note) != std::string::npos, value == 1.0f) << asked.err;
     EXPECT_THAT(run_with(run + Words{"-q"}).err, testing::IsEmpty());
+    // One note for several.
+    EXPECT_EQ(run_with(run + Words{"--question", question}).err.find("unsure of answers 1, 2;") !=
+                  std::string::npos,
+              value == 1.0f);
     const nlohmann::json answer = run_with(run + Words{"--json"}).json().at("answers").at(0);
     EXPECT_EQ(answer.at("unsure"), value == 1.0f);
     EXPECT_GT(answer.at("least_probability"), 0.5);

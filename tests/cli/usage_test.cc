@@ -355,6 +355,11 @@ TEST_F(Usage, HelpAndErrorsHaveNoWordsOfLibraries) {
     expect_refusal(run({"serve", "-m", kModel, "--port", port}),
                    std::string("--port: ") + port + " is not a whole number from 0 to 65535", 2);
   }
+  const auto checked = run({"serve", "-m", kModel, "--port", "0", "--check", "-q"});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("ballast-mini at http://127.0.0.1:"));
+  expect_refusal(run({"serve", "-m", kModel, "--log", "jsn"}),
+                 "--log: jsn is none of text, json, off; did you mean json?", 2);
   expect_refusal(run({"run", "-m", kModel, "x", "--threads", "x"}),
                  "--threads: x is not a whole number from 1 to 1024", 2);
   expect_refusal(run({"capture", "-m", kModel, "--file", "x", "-o", "y", "--scores", "mux"}),

@@ -34,6 +34,70 @@ class ServeContexts : public testing::Test {
   serve::ServerOptions options_;
 };
 
+TEST_F(ServeContexts, CitesTheSentenceThatAnAnswerRestsOn) {
+  const TestServer server(options_);
+  const Json made = read(server, {{"text", document(60)}, {"name", "records"}});
+  Json body = about(made["id"]);
+  const std::string plain = text_of(server.post("/v1/chat/completions", body));
+  body["cite"] = true;
+  const Reply reply = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(text_of(reply), plain);
+  const Json choice = reply.json()["choices"][0], cited = choice["citations"][0];
+  const int line = 42 * 29 % 101;  // i with 7 i mod 101 = 42
+  EXPECT_EQ(cited["text"],
+            fmt::format("line {}: the number of record 42 is {}.", line, line * 7919 % 9973));
+  EXPECT_EQ(cited["line"], line + 1);
+  EXPECT_EQ(cited["document"], "records");
+  EXPECT_GT(cited["share"], 0.3);
+  const Json kept = server.get("/v1/contexts/" + made["id"].get<std::string>() + "/kept").json();
+  EXPECT_THAT(kept["tokens"][cited["tokens"][0].get<std::size_t>()].get<std::string>(),
+              HasSubstr("line"));
+  body["stream"] = true;
+  Json last;
+  for (const std::string& event : events_of(server.post("/v1/chat/completions", body).body)) {
+    if (event != "[DONE]") last = Json::parse(event)["choices"][0];
+  }
+  EXPECT_EQ(last["citations"], choice["citations"]);
+  // Choices of their own.
+  body["stream"] = false;
+  body["n"] = 2;
+  const Json two = server.post("/v1/chat/completions", body).json()["choices"];
+  EXPECT_EQ(two[0]["citations"], choice["citations"]);
+  EXPECT_EQ(two[1]["citations"], choice["citations"]);
+
+  Json alone = chat("Hello");
+  alone["cite"] = true;
+  const Reply refused = server.post("/v1/chat/completions", alone);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("cite: only with a context"));
+}
+
+TEST_F(ServeContexts, AreReadFromFiles) {
+  const TestServer server(options_);
+  const std::string text = "The pass key is 48213.";
+  const Json plain = read(server, {{"text", text}});
+  // base64 of the same text, of a web page, of a data URL
+  const std::string base64 = "VGhlIHBhc3Mga2V5IGlzIDQ4MjEzLg==";
+  const std::string page = "PHA+VGhlIHBhc3Mga2V5IGlzIDQ4MjEzLjwvcD4=";
+  EXPECT_EQ(read(server, {{"file", base64}})["tokens"], plain["tokens"]);
+  EXPECT_EQ(read(server, {{"file", "data:text/plain;base64," + base64}})["tokens"],
+            plain["tokens"]);
+  EXPECT_EQ(read(server, {{"file", page}, {"name", "a.html"}})["tokens"],
+            read(server, {{"text", text + "\n"}})["tokens"]);
+  const auto refusal = [&](const Json& body) {
+    const Reply reply = server.post("/v1/contexts", body);
+    EXPECT_EQ(reply.status, 400);
+    return reply.body;
+  };
+  EXPECT_THAT(refusal({{"file", "R0dVRgMAAAAAAAAA"}, {"name", "a.gguf"}}),  // "GGUF", zeros
+              HasSubstr("a.gguf: a GGUF file"));
+  EXPECT_THAT(refusal({{"file", "JVBERi0xLjQK"}, {"name", "a.pdf"}}), HasSubstr("a.pdf: "));
+  EXPECT_THAT(refusal({{"file", "!"}}), HasSubstr("no bytes in base64"));
+  EXPECT_THAT(refusal({{"file", base64}, {"text", text}}), HasSubstr("not both"));
+  EXPECT_THAT(refusal({{"text", "%PDF-1.4 and so on"}}), HasSubstr("no text"));
+  EXPECT_THAT(refusal({{"text", std::string("\1\2\3\0\4", 5)}}), HasSubstr("no text"));
+}
+
 TEST_F(ServeContexts, AnswersAreThoseOfRunAndSurviveARestart) {
   const std::string text = document(60);
   write_text(dir_ / "text", text);

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <mutex>
+#include <span>
+
 #include "ballast/engine/chat.h"
 #include "ballast/engine/sampler.h"
 #include "serve/asking.h"
@@ -87,6 +90,38 @@ TEST(Serve, StreamIsTheWholeAnswerInPieces) {
     EXPECT_EQ(text, text_of(whole));
     EXPECT_EQ(reason, whole.json()["choices"][0]["finish_reason"]);
   }
+}
+
+TEST(Serve, EveryAnswerIsLogged) {
+  std::mutex mutex;
+  std::vector<serve::RequestRecord> log;
+  serve::ServerOptions options;
+  options.log = [&](const serve::RequestRecord& record) {
+    const std::scoped_lock lock(mutex);
+    log.push_back(record);
+  };
+  std::size_t made = 0;
+  {
+    const TestServer server(options);
+    Json body = chat();
+    made = server.post("/v1/chat/completions", body).json()["usage"]["completion_tokens"];
+    body["stream"] = true;
+    (void)server.post("/v1/chat/completions", body);
+    (void)server.post("/v1/completions", {{"no_such", 1}});
+    (void)server.get("/health");
+  }
+  ASSERT_EQ(log.size(), 3u);
+  for (const serve::RequestRecord& record : std::span(log).first(2)) {
+    EXPECT_EQ(record.path, "/v1/chat/completions");
+    EXPECT_EQ(record.status, 200);
+    EXPECT_EQ(record.usage.made, made);
+    EXPECT_GT(record.usage.prompt, 10u);
+    EXPECT_GT(record.usage.first_seconds, 0);
+    EXPECT_GT(record.usage.seconds, record.usage.first_seconds);
+  }
+  EXPECT_GT(log[1].usage.cached, 10u);
+  EXPECT_EQ(log[2].status, 400);
+  EXPECT_EQ(log[2].usage.made, 0u);
 }
 
 TEST(Serve, StopSeedAndChoices) {

@@ -115,5 +115,45 @@ TEST(Thoughts, ComeApartAndHoldNoCalls) {
   EXPECT_EQ(answer(request, "<think>a</think>b")["content"], "<think>a</think>b");
 }
 
+TEST(Thoughts, EndAtTheirBudget) {
+  const Model& model = TestServer::mini();
+  Vocabulary vocabulary = read_vocabulary(*model.file().gguf());
+  vocabulary.chat_template =
+      "{{ bos_token }}<|user|>{{ messages[0].content }}<|assistant|>{% if enable_thinking is not "
+      "defined or enable_thinking %}<think>\n{% endif %}";
+  const TestServer server(model, {}, Tokenizer(vocabulary));
+  Json body = {{"messages", {{{"role", "user"}, {"content", "Count."}}}},
+               {"temperature", 0},
+               {"ignore_eos", true},
+               {"max_tokens", 40}};
+  const auto asked = [&](const Json& more) {
+    Json all = body;
+    all.update(more);
+    return server.post("/v1/chat/completions", all).json();
+  };
+  const auto thoughts = [](const Json& answer) {
+    return answer["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>();
+  };
+  Json answer = asked(Json::object());
+  EXPECT_EQ(thoughts(answer), 40);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "");
+  for (const Json& budget : {Json{{"thinking_budget", 5}},
+                             Json{{"thinking", {{"type", "enabled"}, {"budget_tokens", 5}}}}}) {
+    answer = asked(budget);
+    EXPECT_GE(thoughts(answer), 5);
+    EXPECT_LT(thoughts(answer), 30);  // the shipped model writes the tag letter by letter
+    EXPECT_NE(answer["choices"][0]["message"]["content"], "");
+    EXPECT_NE(answer["choices"][0]["message"]["reasoning_content"], "");
+  }
+  answer = asked({{"thinking_budget", 0}});
+  EXPECT_FALSE(answer["choices"][0]["message"].contains("reasoning_content"));
+  EXPECT_NE(answer["choices"][0]["message"]["content"], "");
+  // Anthropic's form of the same.
+  body.erase("ignore_eos");
+  body["thinking"] = {{"type", "enabled"}, {"budget_tokens", 5}};
+  const Json content = server.post("/v1/messages", body).json()["content"];
+  EXPECT_EQ(content[0]["type"], "thinking");
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -94,6 +94,45 @@ TEST(ToolCalls, AClosingTagInAStringClosesNothing) {
   }
 }
 
+TEST(ToolCalls, WrittenLikeCode) {
+  for (std::size_t size : {1, 5, 1000}) {
+    // Llama 3.2 and LFM2, with and without their tokens.
+    const std::string list =
+        R"([weather(city="the \"x\" city", days=-12345678901234567890, now=None), time()])";
+    for (const std::string& all : {list, "<|tool_call_start|>" + list + "<|tool_call_end|>"}) {
+      const Said said = read(all + " I look.", size);
+      EXPECT_THAT(
+          said.calls,
+          ElementsAre(R"(weather{"city":"the \"x\" city","days":-12345678901234567890,"now":null})",
+                      "time{}"));
+      EXPECT_EQ(said.text, "I look.") << size;
+    }
+    EXPECT_THAT(
+        read(R"([weather(city='a\'b', x=[1, (2.5, True)], y={'k': "v", 'l': {}},)])", size).calls,
+        ElementsAre(R"(weather{"city":"a'b","x":[1,[2.5,true]],"y":{"k":"v","l":{}}})"));
+    // Mistral, two calls.
+    EXPECT_THAT(read(R"(weather{"city": "Oslo"}[TOOL_CALLS]time[ARGS]{})", size).calls,
+                ElementsAre(R"(weather{"city":"Oslo"})", "time{}"));
+    // Gemma.
+    EXPECT_THAT(read("<start_function_call>call:weather{city:<escape>a, b<escape>,days:3}"
+                     "<end_function_call>",
+                     size)
+                    .calls,
+                ElementsAre(R"(weather{"city":"a, b","days":3})"));
+    EXPECT_THAT(read("call:weather{city:<|\"|>a}<|\"|>,now:true}", size).calls,
+                ElementsAre(R"(weather{"city":"a}","now":true})"));
+    for (const std::string text :
+         {"[weather(city=", "[weather(city=1)", "[none(a=1)]", "weather is fine", "weather{",
+          "[1, 2]", "call:none{}", "[weather(1)]", "So [time()]", "time",
+          "<start_function_call>x"}) {
+      EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
+      EXPECT_EQ(read(text, size).text, text) << text;
+    }
+  }
+  const std::string deep = "[time(a=" + std::string(100'000, '[');
+  EXPECT_EQ(read(deep, 1000).text, deep);
+}
+
 TEST(ToolCalls, OfQwen3Coder) {
   const std::string call =
       "<tool_call>\n<function=weather>\n<parameter=city>\nthe </tool_call> \"tag\"\n</parameter>\n"

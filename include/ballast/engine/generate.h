@@ -27,6 +27,7 @@ struct GenerateOptions {
   bool ignore_end = false;        ///< go on after the model's end tokens
   bool text_start = true;         ///< drop the space that some vocabularies put before a text
   std::size_t alternatives = 0;   ///< likeliest tokens to be reported for each place
+  OnAttention on_attention = {};  ///< is shown every layer's attention of each token made
 };
 
 /// Why a text ended.

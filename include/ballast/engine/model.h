@@ -145,6 +145,7 @@ struct AttentionStep {
   ConstMatrix outputs;    ///< tokens × (heads · value dimension)
   ConstMatrix inputs;     ///< tokens × width: what enters the layer, after its norm
 };
+using OnAttention = std::function<void(const AttentionStep& step)>;
 
 /// A second reading before a prompt ends.
 struct ReplayOptions {
@@ -175,7 +176,7 @@ struct PrefillOptions {
   /// The same of every token's state after the last layer and its norm, of the model's width.
   std::function<void(std::size_t first, ConstMatrix states)> all_states = {};
   /// When set, is shown every layer's attention as it happens, chunk by chunk.
-  std::function<void(const AttentionStep& step)> on_attention = {};
+  OnAttention on_attention = {};
 };
 
 /// Moves sequences forward. Holds the scratch memory of one forward pass, so an engine does one
@@ -217,11 +218,13 @@ class Engine {
   bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
 
   /// One step of several different sequences, a token each, which share one pass over the weights.
-  /// Sequences may join and leave between steps. logits: sequences × vocabulary. Errors as above.
+  /// Sequences may join and leave between steps. logits: sequences × vocabulary. `on_attention` is
+  /// shown every layer's attention, a row a sequence. Errors as above.
   void decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
-              MutableMatrix logits);
+              MutableMatrix logits, const OnAttention& on_attention = {});
   /// The same for one.
-  void decode(Sequence& sequence, Token token, std::span<float> logits);
+  void decode(Sequence& sequence, Token token, std::span<float> logits,
+              const OnAttention& on_attention = {});
 
  private:
   std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,

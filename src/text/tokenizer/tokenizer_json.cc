@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/base64.h"
 #include "base/fail.h"
 #include "base/json_reason.h"
 #include "base/printable.h"
@@ -24,26 +25,6 @@ using SpacePrefix = Vocabulary::SpacePrefix;
 
 constexpr const char* kSpace = "\u2581";
 constexpr int kDeepest = 8;  // sequences within sequences
-
-std::string base64(std::string_view text) {
-  std::string out;
-  unsigned bits = 0;
-  int count = 0;
-  for (char c : text) {
-    const auto value = std::string_view(
-                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                           "0123456789+/")
-                           .find(c);
-    if (value == std::string_view::npos) break;  // the padding
-    bits = bits << 6 | static_cast<unsigned>(value);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out.push_back(static_cast<char>(bits >> count));
-    }
-  }
-  return out;
-}
 
 // An id as it may stand in a file: a whole number that a Token holds.
 Token token_id(const json& id, const std::string& source, std::string_view name) {
@@ -197,7 +178,7 @@ class Reader {
     } else if (type == "Prepend" && part.at("prepend") == kSpace) {
       vocabulary_.space_prefix = SpacePrefix::always;
     } else if (type == "Precompiled") {
-      library_.character_map = base64(part.at("precompiled_charsmap").get<std::string>());
+      library_.character_map = decode_base64(part.at("precompiled_charsmap").get<std::string>());
     } else if (type == "Replace" && part.at("pattern") == json{{"String", " "}} &&
                part.at("content") == kSpace) {
       spaces_are_marked_ = true;

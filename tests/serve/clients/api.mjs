@@ -4,6 +4,8 @@ import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 
+import {createAnthropic} from '@ai-sdk/anthropic';
+import {createOpenAI} from '@ai-sdk/openai';
 import {createOpenAICompatible} from '@ai-sdk/openai-compatible';
 import {generateText, jsonSchema, streamText, tool} from 'ai';
 import OpenAI from 'openai';
@@ -90,6 +92,22 @@ try {
   for await (const piece of pieces.textStream) joined += piece;
   check('ai: streamText', joined === made.text, [joined, made.text]);
   check('ai: usage', (await pieces.usage).outputTokens === made.usage.outputTokens, await pieces.usage);
+
+  for (const [name, model] of [
+      ['responses', createOpenAI({baseURL: server.url + '/v1', apiKey: 'secret'}).responses('tested')],
+      ['anthropic', createAnthropic({baseURL: server.url + '/v1', apiKey: 'secret'})('tested')]]) {
+    const asked = {model, prompt, temperature: 0, maxOutputTokens: 12, providerOptions: {openai: {store: false}}};
+    const whole = await generateText(asked);
+    check(`ai, ${name}: generateText`, whole.text === made.text && whole.usage.outputTokens === made.usage.outputTokens,
+          [whole.text, whole.usage]);
+    const stream = streamText(asked);
+    let text = '';
+    for await (const piece of stream.textStream) text += piece;
+    check(`ai, ${name}: streamText`, text === whole.text && (await stream.usage).outputTokens > 0, text);
+    const messages = [{role: 'user', content: prompt}, ...whole.response.messages, {role: 'user', content: 'And?'}];
+    const second = await generateText({...asked, prompt: undefined, messages});
+    check(`ai, ${name}: a second turn`, second.usage.inputTokens > whole.usage.inputTokens, second.usage);
+  }
 } finally {
   server.stop();
 }
@@ -141,6 +159,21 @@ try {
   await calls.consumeStream();
   check('ai: tool call in a stream', (await calls.toolResults)[0]?.output === city + ' is cold',
         await calls.content);
+  for (const [name, model] of [
+      ['responses', createOpenAI({baseURL: other.url + '/v1', apiKey: 'x'}).responses('taught')],
+      ['anthropic', createAnthropic({baseURL: other.url + '/v1', apiKey: 'x'})('taught')]]) {
+    const asked = {model, prompt: 'How is the weather?', temperature: 0, tools: {weather}, toolChoice: 'required',
+                   maxOutputTokens: 400, providerOptions: {openai: {store: false}}};
+    const whole = await generateText(asked);
+    check(`ai, ${name}: tool call`, /^(Oslo|Rome) is cold$/.test(whole.toolResults[0]?.output), whole.content);
+    const stream = streamText(asked);
+    await stream.consumeStream();
+    check(`ai, ${name}: tool call in a stream`, /is cold$/.test((await stream.toolResults)[0]?.output),
+          await stream.content);
+    const after = await generateText({...asked, toolChoice: 'none', prompt: undefined, maxOutputTokens: 4, messages: [
+        {role: 'user', content: 'How is the weather?'}, ...whole.response.messages]});
+    check(`ai, ${name}: answer after a call`, after.finishReason === 'length' || after.text !== '', after.content);
+  }
 } finally {
   other.stop();
   rmSync(folder, {recursive: true});

@@ -1,4 +1,5 @@
-// The page in Chromium: chat, a document, two sides, what is kept; wide and narrow, light and dark.
+// The page in Chromium: chat, documents, what an answer rests on, two sides, what is kept, errors; wide and
+// narrow, light and dark.
 //   node page.mjs PROGRAM MODEL [FOLDER for screenshots]
 import {existsSync, mkdirSync, writeFileSync} from 'node:fs';
 import {tmpdir} from 'node:os';
@@ -35,14 +36,36 @@ try {
   const said = await page.textContent('.said .assistant');
   check('chat', said.length > 0 && said !== '…', said);
 
+  // Nothing that a model writes becomes HTML.
+  const made = await page.evaluate(() => {
+    const box = document.createElement('div');
+    box.append(...markdown('# A\n\n<b>x</b> **bold** `a<b`\n- one\n- two\n\n```\n<i>\n```\n[y](javascript:alert(1)) [z](https://a.b)'));
+    return box.innerHTML;
+  });
+  check('Markdown', made === '<h3>A</h3><p>&lt;b&gt;x&lt;/b&gt; <strong>bold</strong> <code>a&lt;b</code></p><ul><li>one</li>' +
+        '<li>two</li></ul><pre><code>&lt;i&gt;</code></pre><p>[y](javascript:alert(1)) ' +
+        '<a href="https://a.b" target="_blank" rel="noreferrer">z</a></p>', made);
+
+  // A binary file is refused, and the error goes away.
+  const binary = join(folder, 'a.bin');
+  writeFileSync(binary, Buffer.from([0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0]));
+  await page.setInputFiles('#file', binary);
+  await page.waitForSelector('#wrong:not([hidden])');
+  check('binary file', /a\.bin: a GGUF file/.test(await page.textContent('#wrong')), await page.textContent('#wrong'));
+  errors.length = 0;  // the browser logs the status
+  await page.click('#wrong button');
+  check('errors go away', await page.isHidden('#wrong'), null);
+
   await page.check('#compare');
   for (const [method, number] of [['replay', 1], ['streaming-llm', 2]]) {
-    await page.setInputFiles('#file', file);
     await page.selectOption('#method', method);
     await page.selectOption('#size', '0.25');
-    await page.click('#read');
+    await page.setInputFiles('#file', file);
     await page.waitForFunction(n => document.querySelectorAll('#contexts li').length === n, number, {timeout: 120000});
   }
+  const sizes = await page.evaluate(async () => (await (await fetch('/v1/contexts')).json()).data.map(c => c.cache_bytes));
+  check('equal bytes', Math.abs(sizes[0] / sizes[1] - 1) < 0.1, sizes);
+  await page.waitForTimeout(400);  // a timer that still ran would write over it
   check('time and bytes', /tokens in .* s: .* in place of /.test(await page.textContent('#reading')),
         await page.textContent('#reading'));
   const selects = page.locator('#sides select');
@@ -54,7 +77,14 @@ try {
   const about = await page.locator('#sides > div > .soft').allTextContents();
   check('two sides', about.length === 2 && about.every(text => /tokens before, [1-9]\d* of them cached/.test(text)), about);
 
-  await page.locator('#contexts li').first().getByText('What is kept').click();
+  const cite = page.locator('#sides > div').first().locator('.cites button').first();
+  check('citation', /^line \d+: line \d+: the number of record/.test(await cite.textContent()), await cite.textContent());
+  await cite.click();
+  await page.waitForSelector('#text mark');
+  check('highlighted', (await cite.textContent()).endsWith((await page.textContent('#text mark')).trim()),
+        await page.textContent('#text mark'));
+  await page.locator('#contexts li').first().getByText('what is kept').click();
+  await page.click('#heads summary');
   await page.waitForSelector('#grid button');
   const kept = await page.textContent('#text');
   check('text', kept.includes('the number of record 42 is'), kept.slice(0, 80));

@@ -1,0 +1,259 @@
+// Anthropic's API of messages.
+#include "serve/contexts.h"
+#include "serve/formats/format.h"
+
+namespace ballast::serve {
+namespace {
+
+/// What a user's or an assistant's message becomes: results of calls are messages of their own.
+void add_message(const Json& message, const std::string& where, Json& out) {
+  Fields f(message, where);
+  const std::string role = needed(f, "role");
+  if (role != "user" && role != "assistant" && role != "system") {
+    refuse(where + "role", R"({}role: {} is neither "user" nor "assistant")", where,
+           shown(Json(role)));
+  }
+  const Json* content = f.find("content");
+  if (content == nullptr) refuse(where + "content", "{}content is missing", where);
+  f.end();
+  Json one = {{"role", role}};
+  if (!content->is_array()) {
+    one["content"] = text_of(*content, where + "content", {"text"});
+    out.push_back(std::move(one));
+    return;
+  }
+  std::string text, thoughts;
+  Json calls = Json::array();
+  for (std::size_t i = 0; i < content->size(); ++i) {
+    Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
+    const std::string type = needed(part, "type");
+    part.ignore({"cache_control", "citations"});
+    if (type == "text") {
+      text += needed(part, "text");
+    } else if (type == "thinking" && role == "assistant") {
+      thoughts += needed(part, "thinking");
+      part.ignore({"signature"});
+    } else if (type == "redacted_thinking" && role == "assistant") {
+      part.ignore({"data"});
+    } else if (type == "tool_use" && role == "assistant") {
+      const Json* input = part.find("input");
+      part.ignore({"caller"});
+      calls.push_back({{"id", needed(part, "id")},
+                       {"type", "function"},
+                       {"function",
+                        {{"name", needed(part, "name")},
+                         {"arguments", input == nullptr ? "{}" : line(*input)}}}});
+    } else if (type == "tool_result" && role == "user") {
+      const Json* result = part.find("content");
+      out.push_back(
+          {{"role", "tool"},
+           {"tool_call_id", needed(part, "tool_use_id")},
+           {"content", result == nullptr ? "" : text_of(*result, part.full("content"), {"text"})}});
+      part.ignore({"is_error"});
+    } else {
+      unsupported(part.full("type"), type, "text, thinking, tool_use and tool_result");
+    }
+    part.end();
+  }
+  const bool only_results = role == "user" && text.empty() && !content->empty();
+  if (only_results) return;
+  one["content"] = text;
+  if (!thoughts.empty()) one["reasoning_content"] = thoughts;
+  if (!calls.empty()) one["tool_calls"] = std::move(calls);
+  out.push_back(std::move(one));
+}
+
+Json tools_of(const Json& tools) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    Fields tool(tools[i], fmt::format("tools[{}].", i));
+    const std::string type = tool.text("type").value_or("custom");
+    if (type != "custom") unsupported(tool.full("type"), type, "\"custom\"");
+    Json function = {{"name", needed(tool, "name")}};
+    copy(tool, function, {"description"});
+    if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
+    tool.ignore({"cache_control", "strict", "input_examples", "eager_input_streaming",
+                 "defer_loading", "allowed_callers"});
+    tool.end();
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
+
+void add_tool_choice(const Json& choice, Json& chat) {
+  Fields f(choice, "tool_choice.");
+  const std::string type = needed(f, "type");
+  if (type == "tool") {
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", needed(f, "name")}}}};
+  } else if (type == "auto" || type == "any" || type == "none") {
+    chat["tool_choice"] = type;
+  } else {
+    unsupported("tool_choice.type", type, "auto, any, tool and none");
+  }
+  if (f.flag("disable_parallel_tool_use", false)) chat["parallel_tool_calls"] = false;
+  f.end();
+}
+
+/// {"type": "json_schema", "schema": …}
+Json response_format(const Json& format, const std::string& where) {
+  Fields f(format, where + ".");
+  const std::string type = needed(f, "type");
+  if (type != "json_schema") unsupported(where + ".type", type, "\"json_schema\"");
+  Json about = {{"name", "answer"}};
+  copy(f, about, {"schema"});
+  f.end();
+  return {{"type", type}, {"json_schema", std::move(about)}};
+}
+
+class Anthropic : public Format {
+ public:
+  explicit Anthropic(const Json& body) {
+    Fields f(body);
+    copy(f, body_, {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "thinking"});
+    copy_extensions(f, body_);
+    if (const Json* stops = f.find("stop_sequences")) body_["stop"] = *stops;
+    Json messages = Json::array();
+    if (const Json* system = f.find("system")) {
+      messages.push_back({{"role", "system"}, {"content", text_of(*system, "system", {"text"})}});
+    }
+    const Json& list = list_of(f, "messages");
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      add_message(list[i], fmt::format("messages[{}].", i), messages);
+    }
+    body_["messages"] = std::move(messages);
+    if (f.find("tools") != nullptr) body_["tools"] = tools_of(list_of(f, "tools"));
+    if (const Json* choice = f.find("tool_choice")) add_tool_choice(*choice, body_);
+    if (const Json* format = f.find("output_format")) {
+      body_["response_format"] = response_format(*format, "output_format");
+    }
+    if (const Json* output = f.find("output_config")) {
+      Fields o(*output, "output_config.");
+      if (const Json* format = o.find("format")) {
+        body_["response_format"] = response_format(*format, "output_config.format");
+      }
+      if (const auto effort = o.text("effort")) body_["reasoning_effort"] = *effort;
+      o.end();
+    }
+    f.only("mcp_servers", Json::array());
+    f.ignore({"metadata", "service_tier", "context_management", "inference_geo"});
+    f.end();
+  }
+
+  Json whole(const Json& answer, const Usage& usage) override {
+    const Json& choice = answer["choices"][0];
+    const Json& message = choice["message"];
+    Json content = Json::array();
+    if (message.contains("reasoning_content")) {
+      content.push_back(
+          {{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
+    }
+    if (message["content"].is_string() && message["content"] != "") {
+      content.push_back({{"type", "text"}, {"text", message["content"]}});
+    }
+    for (const Json& call : message.value("tool_calls", Json::array())) {
+      content.push_back(
+          {{"type", "tool_use"}, {"id", call["id"]}, {"name", call["function"]["name"]}});
+      content.back()["input"] = arguments_of(call);
+    }
+    Json out = frame(answer["model"], std::move(content), usage);
+    add_reason(choice, out);
+    return out;
+  }
+
+  std::string chunk(const Json& chunk, const Usage& usage) override {
+    std::string out;
+    if (!begun_) {
+      begun_ = true;
+      Json message = frame(chunk["model"], Json::array(), usage);
+      message["usage"]["output_tokens"] = 0;
+      out += event({{"type", "message_start"}, {"message", std::move(message)}});
+    }
+    const Json& choice = chunk["choices"][0];
+    const Json& delta = choice["delta"];
+    if (delta.contains("reasoning_content")) {
+      out += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+      out += add({{"type", "thinking_delta"}, {"thinking", delta["reasoning_content"]}});
+    }
+    if (delta.value("content", Json()).is_string() && delta["content"] != "") {
+      out += open("text", {{"type", "text"}, {"text", ""}});
+      out += add({{"type", "text_delta"}, {"text", delta["content"]}});
+    }
+    for (const Json& call : delta.value("tool_calls", Json::array())) {
+      out += close();
+      out += open("tool_use", {{"type", "tool_use"},
+                               {"id", call["id"]},
+                               {"name", call["function"]["name"]},
+                               {"input", Json::object()}});
+      out += add({{"type", "input_json_delta"}, {"partial_json", call["function"]["arguments"]}});
+    }
+    if (!choice["finish_reason"].is_null()) add_reason(choice, end_);
+    return out;
+  }
+
+  std::string end(const Usage& usage) override {
+    return close() +
+           event({{"type", "message_delta"}, {"delta", end_}, {"usage", to_json(usage)}}) +
+           event({{"type", "message_stop"}});
+  }
+  std::string fail(const ApiError& error) override {
+    return event(Format::error("/v1/messages", error));
+  }
+
+ private:
+  static Json to_json(const Usage& u) {
+    return {{"input_tokens", u.prompt - u.cached},
+            {"cache_creation_input_tokens", 0},
+            {"cache_read_input_tokens", u.cached},
+            {"output_tokens", u.made}};
+  }
+  static void add_reason(const Json& choice, Json& out) {
+    const std::string reason = choice["finish_reason"];
+    const Json stop = choice.value("stop_reason", Json());
+    out["stop_reason"] = reason == "length"       ? "max_tokens"
+                         : reason == "tool_calls" ? "tool_use"
+                         : stop.is_null()         ? "end_turn"
+                                                  : "stop_sequence";
+    out["stop_sequence"] = stop;
+  }
+  Json frame(const Json& model, Json content, const Usage& usage) const {
+    return {{"id", id_},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", model},
+            {"content", std::move(content)},
+            {"stop_reason", nullptr},
+            {"stop_sequence", nullptr},
+            {"usage", to_json(usage)}};
+  }
+  // Blocks of the content follow one another; a text goes on in the block that is open.
+  std::string open(const std::string& kind, Json block) {
+    if (open_ == kind) return "";
+    std::string out = close();
+    open_ = kind;
+    return out + event({{"type", "content_block_start"},
+                        {"index", index_},
+                        {"content_block", std::move(block)}});
+  }
+  std::string add(Json delta) const {
+    return event({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
+  }
+  std::string close() {
+    if (open_.empty()) return "";
+    open_.clear();
+    return event({{"type", "content_block_stop"}, {"index", index_++}});
+  }
+
+  const std::string id_ = new_id("msg_");
+  bool begun_ = false;
+  std::string open_;  ///< the block's type
+  std::size_t index_ = 0;
+  Json end_ = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
+};
+
+}  // namespace
+
+std::unique_ptr<Format> anthropic_format(const Json& body) {
+  return std::make_unique<Anthropic>(body);
+}
+
+}  // namespace ballast::serve

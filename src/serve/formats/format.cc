@@ -1,0 +1,162 @@
+#include "serve/formats/format.h"
+
+#include <algorithm>
+
+#include "formats/json_text.h"
+
+namespace ballast::serve {
+namespace {
+
+/// OpenAI's chat completions and completions.
+class OpenAi : public Format {
+ public:
+  OpenAi(Json body, bool chat) {
+    body_ = std::move(body);
+    chat_ = chat;
+    const auto options = body_.find("stream_options");
+    has_usage_ = options != body_.end() && options->is_object() &&
+                 options->value("include_usage", Json()) == true;
+  }
+
+  Json whole(const Json& answer, const Usage& usage) override {
+    Json out = answer;
+    out["usage"] = to_json(usage);
+    return out;
+  }
+  std::string chunk(const Json& chunk, const Usage&) override {
+    frame_ = chunk;
+    Json out = chunk;
+    if (has_usage_) out["usage"] = nullptr;
+    return data(line(out));
+  }
+  std::string end(const Usage& usage) override {
+    if (!has_usage_) return data("[DONE]");
+    frame_["choices"] = Json::array();
+    frame_["usage"] = to_json(usage);
+    return data(line(frame_)) + data("[DONE]");
+  }
+  std::string fail(const ApiError& error) override {
+    return data(line(error.to_json())) + data("[DONE]");
+  }
+
+ private:
+  static std::string data(const std::string& text) { return "data: " + text + "\n\n"; }
+  static Json to_json(const Usage& u) {
+    return {{"prompt_tokens", u.prompt},
+            {"completion_tokens", u.made},
+            {"total_tokens", u.prompt + u.made},
+            {"prompt_tokens_details", {{"cached_tokens", u.cached}}},
+            {"completion_tokens_details", {{"reasoning_tokens", u.thoughts}}},
+            {"cached_tokens", u.cached},
+            {"prompt_cache_bytes", u.prompt_cache_bytes},
+            {"cache_bytes", u.cache_bytes}};
+  }
+
+  bool has_usage_ = false;
+  Json frame_;  ///< of the last chunk
+};
+
+}  // namespace
+
+std::unique_ptr<Format> Format::of(Api api, Json body) {
+  switch (api) {
+    case Api::responses:
+      return responses_format(body);
+    case Api::anthropic:
+      return anthropic_format(body);
+    case Api::ollama_chat:
+    case Api::ollama_generate:
+      return ollama_format(body, api == Api::ollama_chat);
+    default:
+      return std::make_unique<OpenAi>(std::move(body), api == Api::chat);
+  }
+}
+
+Json Format::error(const std::string& path, const ApiError& error) {
+  if (path.starts_with("/v1/messages")) {
+    const int status = error.status();
+    const char* type = status == 401   ? "authentication_error"
+                       : status == 403 ? "permission_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 413 ? "request_too_large"
+                       : status == 429 ? "rate_limit_error"
+                       : status == 503 ? "overloaded_error"
+                       : status >= 500 ? "api_error"
+                                       : "invalid_request_error";
+    return {{"type", "error"}, {"error", {{"type", type}, {"message", error.what()}}}};
+  }
+  if (path.starts_with("/api/")) return {{"error", error.what()}};
+  return error.to_json();
+}
+
+std::string line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string event(const Json& data) {
+  return "event: " + data["type"].get<std::string>() + "\ndata: " + line(data) + "\n\n";
+}
+
+void copy(Fields& from, Json& to, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const Json* value = from.find(name)) to[name] = *value;
+  }
+}
+
+void copy_extensions(Fields& from, Json& to) {
+  copy(from, to,
+       {"cache", "context", "seed", "min_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "logit_bias", "ignore_eos", "chat_template_kwargs", "enable_thinking",
+        "thinking_budget"});
+}
+
+Json arguments_of(const Json& call) {
+  try {
+    Json out = parse_json_text<Json>(call["function"]["arguments"].get_ref<const std::string&>(),
+                                     "arguments");
+    if (out.is_object()) return out;
+  } catch (const Error&) {  // a model may write anything
+  }
+  return Json::object();
+}
+
+std::string needed(Fields& fields, const char* name) {
+  const auto text = fields.text(name);
+  if (!text) refuse(fields.full(name), "{} is missing", fields.full(name));
+  return *text;
+}
+
+const Json& list_of(Fields& fields, const char* name) {
+  const Json* list = fields.find(name);
+  if (list == nullptr) refuse(fields.full(name), "{} is missing", fields.full(name));
+  if (!list->is_array()) {
+    refuse(fields.full(name), "{}: {} is not an array", fields.full(name), shown(*list));
+  }
+  return *list;
+}
+
+void unsupported(const std::string& place, const std::string& type, const std::string& known) {
+  throw ApiError(400, "unsupported_parameter",
+                 fmt::format("{}: {} is not supported; known: {}", place, shown(Json(type)), known),
+                 place);
+}
+
+std::string text_of(const Json& content, const std::string& where,
+                    std::initializer_list<const char*> types) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    refuse(where, "{}: {} is neither a string nor an array of parts", where, shown(content));
+  }
+  std::string out;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    Fields part(content[i], fmt::format("{}[{}].", where, i));
+    const std::string type = needed(part, "type");
+    if (std::ranges::find(types, type) == types.end()) {
+      unsupported(part.full("type"), type, *types.begin());
+    }
+    out += needed(part, type == "refusal" ? "refusal" : "text");
+  }
+  return out;
+}
+
+}  // namespace ballast::serve

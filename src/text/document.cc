@@ -1,0 +1,146 @@
+#include "text/document.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "base/fail.h"
+#include "base/read_file.h"
+#include "formats/sniff.h"
+#include "formats/utf8_text.h"
+#include "text/html.h"
+
+extern char** environ;
+
+namespace ballast {
+namespace {
+
+/// A file descriptor that closes.
+struct Descriptor {
+  int number;
+  explicit Descriptor(int n) : number(n) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+/// What pdftotext makes of a PDF. The file reaches it through memory: a stranger's PDF has no path.
+std::string text_of_pdf(std::string_view pdf, const std::string& path) {
+  const Descriptor in(::memfd_create("pdf", MFD_CLOEXEC));
+  require(in.number >= 0, ErrorCode::io, "{}: no memory file: {}", path, std::strerror(errno));
+  while (!pdf.empty()) {
+    const ssize_t n = ::write(in.number, pdf.data(), pdf.size());
+    require(n > 0 || errno == EINTR, ErrorCode::io, "{}: {}", path, std::strerror(errno));
+    if (n > 0) pdf.remove_prefix(static_cast<std::size_t>(n));
+  }
+  ::lseek(in.number, 0, SEEK_SET);
+  int ends[2];
+  require(::pipe2(ends, O_CLOEXEC) == 0, ErrorCode::io, "{}: no pipe: {}", path,
+          std::strerror(errno));
+  const Descriptor out(ends[0]);
+  std::string words[] = {"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_adddup2(&files, in.number, STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = ::posix_spawnp(&child, argv[0], &files, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&files);
+  ::close(ends[1]);
+  require(error == 0, ErrorCode::unsupported,
+          "{}: reading a PDF takes the program {} (Debian: apt-get install poppler-utils)", path,
+          words[0]);
+  std::string text;
+  char buffer[1 << 16];
+  ssize_t n = 0;
+  while (text.size() <= Readable{}.most &&
+         ((n = ::read(out.number, buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))) {
+    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
+  }
+  if (n > 0) ::kill(child, SIGKILL);  // it would wait for ever to write the rest
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  require(status == 0, ErrorCode::bad_file,
+          "{}: {} cannot read it: it is damaged, or wants a password", path, words[0]);
+  return text;
+}
+
+std::vector<DocumentPart> pages_of(std::string_view pdf, const std::string& name,
+                                   const std::string& path) {
+  const std::string text = text_of_pdf(pdf, path);
+  std::vector<DocumentPart> pages;
+  std::size_t number = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++number) {  // a form feed ends each page
+    const std::size_t end = std::min(text.find('\f', begin), text.size());
+    std::string page = text.substr(begin, end - begin);
+    if (!is_blank(page)) pages.push_back({fmt::format("{}, page {}", name, number), page});
+    begin = end + 1;
+  }
+  require(!pages.empty(), ErrorCode::unsupported,
+          "{}: no text in this PDF, perhaps pictures of it; make it a text first (ocrmypdf)", path);
+  return pages;
+}
+
+bool has_html_ending(const std::string& name) {
+  std::string ending = std::filesystem::path(name).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending == ".html" || ending == ".htm" || ending == ".xhtml";
+}
+
+}  // namespace
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n\f") == std::string_view::npos;
+}
+
+bool looks_binary(std::string_view text) {
+  const std::string_view head = text.substr(0, 4096);
+  const auto strange = std::ranges::count_if(head, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 32 && std::strchr("\t\n\r\f\v\b\x1b", c) == nullptr;
+  });
+  return static_cast<std::size_t>(strange) > head.size() / 20;
+}
+
+std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
+                                        const std::string& path) {
+  if (bytes.starts_with("%PDF-")) return pages_of(bytes, name, path);
+  std::string text = as_utf8(std::move(bytes), path);
+  if (looks_binary(text)) {
+    const std::string_view kind = sniff(std::as_bytes(std::span(text)));
+    fail(ErrorCode::unsupported, "{}: {}, but a text is expected", path,
+         kind.empty() ? "binary data" : kind);
+  }
+  if (has_html_ending(name) || is_html(text)) text = html_to_text(text);
+  return {{name, std::move(text)}};
+}
+
+std::string joined_text(const std::vector<DocumentPart>& parts, bool with_names) {
+  if (!with_names && parts.size() == 1) return parts[0].text;
+  std::string out;
+  for (const DocumentPart& part : parts) {
+    while (!out.empty() && !out.ends_with("\n\n")) out += '\n';
+    out += fmt::format("=== {} ===\n\n{}", part.name, part.text);
+  }
+  return out;
+}
+
+}  // namespace ballast

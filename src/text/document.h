@@ -1,0 +1,33 @@
+// The texts in the files that people hand in: plain text, web pages, PDF.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+/// A text, or a page of one.
+struct DocumentPart {
+  std::string name;  ///< for people: "a.txt", "a.pdf, page 3"
+  std::string text;
+};
+
+/// Whether the first bytes of a text hold what no text has: many control characters.
+bool looks_binary(std::string_view text);
+
+/// Whether it is nothing but blanks.
+bool is_blank(std::string_view text);
+
+/// The text of a file, or those pages of a PDF that have one; a web page's is what a reader sees.
+/// `name`: of the file, for people; its ending tells web pages that do not begin as such. `path`:
+/// what errors begin with. Throws Error (unsupported) for what is no text, and for a PDF where
+/// there is no program that reads it; bad_file for a PDF that is damaged.
+std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
+                                        const std::string& path);
+
+/// One text of all parts: the only part of a file as it is; several with a line of its name before
+/// each, "=== a.pdf, page 3 ===", and an empty line.
+std::string joined_text(const std::vector<DocumentPart>& parts, bool with_names);
+
+}  // namespace ballast
