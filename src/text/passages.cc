@@ -17,6 +17,7 @@ namespace ballast {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\f";
+constexpr std::size_t kNone = std::string_view::npos;
 /// From this length on a line may be one of prose that a margin has broken.
 constexpr std::size_t kProse = 40;
 
@@ -36,20 +37,29 @@ bool begins_anew(std::string_view line) {
          (line[digits] == '.' || line[digits] == ')');
 }
 
-/// Whether lines one below the other are prose that a margin has broken: most would not have had
-/// room for the first word of the next. Lines of a PDF are not equally long in letters.
+/// Whether a line's end may be within a sentence.
+bool goes_on(std::string_view line) {
+  const std::size_t last = line.find_last_not_of(kBlanks);
+  return last != std::string_view::npos && std::string_view(".!?:;").find(line[last]) == kNone;
+}
+
+/// Whether lines one below the other are prose that a margin has broken: most of those that go on
+/// would not have had room for the first word of the next. Lines of a PDF are not equally long in
+/// letters.
 bool is_prose(std::span<const std::string_view> lines) {
   constexpr double kNearly = 0.95, kMost = 0.6;
   if (lines.size() < 2) return false;
   const std::size_t margin = std::ranges::max(lines, {}, &std::string_view::size).size();
   if (margin < kProse) return false;
-  std::size_t full = 0;
+  std::size_t full = 0, all = 0;
   for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
+    if (!goes_on(lines[i])) continue;
+    ++all;
     const std::size_t word = std::min(lines[i + 1].find(' '), lines[i + 1].size());
     const auto needed = static_cast<double>(lines[i].size() + 1 + word);
     full += needed >= kNearly * static_cast<double>(margin) ? 1u : 0u;
   }
-  return static_cast<double>(full) >= kMost * static_cast<double>(lines.size() - 1);
+  return static_cast<double>(full) >= kMost * static_cast<double>(all);
 }
 
 /// The text with a space in place of each line end within prose.
@@ -57,9 +67,10 @@ std::string without_margins(std::string_view text) {
   std::string out(text);
   std::vector<std::string_view> lines;
   const auto end_block = [&] {
-    if (is_prose(lines)) {
-      for (std::size_t i = 0; i + 1 < lines.size(); ++i)
-        out[static_cast<std::size_t>(lines[i].data() - text.data()) + lines[i].size()] = ' ';
+    const bool prose = is_prose(lines);
+    for (std::size_t i = 0; prose && i + 1 < lines.size(); ++i) {
+      if (!goes_on(lines[i])) continue;
+      out[static_cast<std::size_t>(lines[i].data() - text.data()) + lines[i].size()] = ' ';
     }
     lines.clear();
   };

@@ -39,6 +39,10 @@ TEST(Sentences, GoOnInTheNextLineOfProseButNotOfAList) {
                           "Always.", "Even on", "Rent: 85 florins", "Deposit: none",
                           "- a first item that is as long as a line of prose", "- a second item",
                           "3. a third item that is as long as a line of prose", "4. the last"));
+  EXPECT_EQ(sentences("line 10: the number of the record is 9379.\n"
+                      "line 11: the number of the record is 7325.\n")
+                .size(),
+            2u);
   // Lines that end for another reason than a margin, long as they are.
   EXPECT_EQ(sentences("line gothic-bicycle-and-horse-cart: content is <1367>\n"
                       "line guard: content is <5151>\nline pocket: content is <41091>\n"
