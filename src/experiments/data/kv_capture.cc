@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -217,10 +218,12 @@ Json capture_text(LoadedModel& m, const std::string& text, const std::string& so
   metadata["model"] = model;
   metadata["command"] = o.command;
   capture.write(metadata);
+  std::string type(to_string(o.type));
+  for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return {{"file", out.string()},
           {"model", model},
           {"command", o.command},
-          {"type", to_string(o.type)},
+          {"type", type},
           {"score", scored ? Json(o.score) : Json()},
           {"layers", layers},
           {"heads", config.heads},
