@@ -103,7 +103,7 @@ class Chat {
         m_(o.model),
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
-    o.cache.choose(cache_options_, m_.model, o.quiet);
+    o.cache.choose(cache_options_, m_.model);
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");

@@ -107,15 +107,9 @@ CacheOptions CacheFlags::parse() const {
   return options;
 }
 
-void CacheFlags::choose(CacheOptions& options, const Model& model, bool quiet) const {
+void CacheFlags::choose(CacheOptions& options, const Model& model) const {
   if (!method.empty() || (cache.empty() && memory.empty())) return;
   options.policy = model.policy_for(cache.empty() ? memory : cache);
-  if (model.calibration() == nullptr && !quiet) {
-    tell(
-        fmt::format("note: texts are read twice: the model has no calibration; ballast calibrate "
-                    "-m {} takes as long as reading 75,000 tokens, once",
-                    model.file().path().string()));
-  }
 }
 
 void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prompt,

@@ -48,8 +48,8 @@ struct CacheFlags {
   /// Throws Error on an unknown name. With --memory a method has its bytes after fit() only.
   CacheOptions parse() const;
   /// Where --cache or --memory says how much and --method nothing, the method for this model
-  /// (Model::policy_for) in place of replay. Unless `quiet` says what would spare a second reading.
-  void choose(CacheOptions& options, const Model& model, bool quiet) const;
+  /// (Model::policy_for) in place of replay.
+  void choose(CacheOptions& options, const Model& model) const;
   /// Divides --memory between a text of `prompt` tokens and `after` tokens more: the method gets
   /// what these leave. `copies`: caches of the text that are held at once. Then makes options of
   /// prefill those of stream if the exact cache of the whole text, which prefill reads into,

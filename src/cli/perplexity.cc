@@ -105,7 +105,7 @@ void run(Options& o) {
   CacheOptions cache = o.cache.parse();
   o.json.open();
   LoadedModel m(o.model);
-  o.cache.choose(cache, m.model, o.quiet);
+  o.cache.choose(cache, m.model);
   m.engine.set_replay_wording(replay_wording_of(m, false));
   std::vector<Token> tokens = m.tokenizer.encode(read_input(o.file));
   const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;

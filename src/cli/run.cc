@@ -95,8 +95,14 @@ class Runner {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         m_(o.model) {
-    o.cache.choose(cache_options_, m_.model, o.quiet);
+    o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
+  }
+
+  /// Whether a calibration would have spared a second reading.
+  bool could_calibrate() const {
+    return o_.cache.method.empty() && m_.model.calibration() == nullptr &&
+           cache_options_.policy.attention_stats().reads_again() && o_.load_cache.empty();
   }
 
   RunReport run() {
@@ -390,6 +396,12 @@ void run(Options& o) {
   if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
     flush_output();
     tell(to_line(report));
+    if (runner.could_calibrate()) {
+      tell(
+          fmt::format("note: the text was read twice; ballast calibrate -m {} spares that from "
+                      "then on, and takes as long as reading 75,000 tokens",
+                      o.model));
+    }
   }
   if (o.stats) {
     flush_output();

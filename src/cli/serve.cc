@@ -140,7 +140,7 @@ void run(const Options& o) {
       log_request(record, name, json);
     };
   }
-  o.cache.choose(options.cache, m.model, o.quiet);
+  o.cache.choose(options.cache, m.model);
   serve::Server server(m.model, m.tokenizer, options);
   name = server.name();
   for (const std::string& line : server.refused()) {

@@ -192,8 +192,11 @@ std::vector<Citation> cite(const Tokenizer& tokenizer, std::span<const Token> to
     if (at == all.size()) break;
     if (word - before < all[at].begin || !part_name(context, all[at].begin).empty()) continue;
     Citation& sentence = found[at];
-    if (sentence.end_token == 0) sentence.first_token = t;
-    sentence.end_token = t + 1;
+    const std::size_t end = t + 1 < begins.size() ? begins[t + 1] : text.size();
+    if (word < end) {  // not a blank alone
+      if (sentence.end_token == 0) sentence.first_token = t;
+      sentence.end_token = t + 1;
+    }
     sentence.share += attention[t];
   }
   float sum = 0;
