@@ -39,8 +39,9 @@ bool narrow(const std::vector<std::string>& all, char c, std::uint32_t& index, s
 struct Digits {
   std::uint64_t low = 1, high = 0;  ///< that it may have; none where low > high
   std::uint64_t unit = 1;           ///< of a whole number
+  std::uint64_t step = 1;           ///< that divides it
 
-  Digits(const JsonGrammar::Node& n, bool negative) {
+  Digits(const JsonGrammar::Node& n, bool negative) : step(n.step) {
     if (!negative && n.high >= 0) {
       low = static_cast<std::uint64_t>(std::max<std::int64_t>(0, n.low));
       high = static_cast<std::uint64_t>(n.high);
@@ -51,10 +52,13 @@ struct Digits {
     for (int i = 0; i < n.decimals; ++i) unit *= 10;
   }
   bool none() const { return low > high; }
-  bool has(std::uint64_t number) const { return number >= low && number <= high; }
+  bool has(std::uint64_t number) const {
+    return number >= low && number <= high && number % step == 0;
+  }
   /// Whether one of [number, number + count) is possible.
   bool meets(std::uint64_t number, std::uint64_t count) const {
-    return !none() && number <= high && number + (count - 1) >= low;
+    const std::uint64_t first = (std::max(number, low) + step - 1) / step * step;
+    return !none() && first <= high && first <= number + (count - 1);
   }
   /// Whether a number that begins with these digits before the point is possible.
   bool begins(std::uint64_t whole) const {
@@ -113,7 +117,7 @@ void JsonGrammar::set_first(Node& node) const {
         if (Digits(node, false).begins(static_cast<std::uint64_t>(c - '0')))
           node.first.set(static_cast<unsigned char>(c));
       }
-      if (node.bounded && !Digits(node, true).none()) begins_with("-");
+      if (node.bounded && Digits(node, true).meets(0, 1'000'000'000'000'000'000)) begins_with("-");
       break;
     case Kind::literal:
       for (const std::string& text : node.literals)
@@ -136,7 +140,12 @@ void JsonGrammar::set_height(Node& node) const {
       if (node.required[i]) node.height = std::max(node.height, above(value));
     }
   } else if (node.kind == Kind::array) {
-    node.height = node.min_items > 0 ? above(nodes[node.items].height) : 1;
+    node.height = 1;
+    for (std::size_t i = 0; i < node.min_items && i <= node.first_items.size(); ++i) {
+      const bool first = i < node.first_items.size();
+      const Id item = first ? node.first_items[i] : node.items;
+      node.height = std::max(node.height, above(nodes[item].height));
+    }
   } else if (node.kind == Kind::choice) {
     node.height = kNoHeight;
     for (Id choice : node.choices) node.height = std::min(node.height, nodes[choice].height);
@@ -186,7 +195,8 @@ bool JsonReader::structural(Place place) { return place <= Place::after && place
 bool JsonReader::in_free_string(std::size_t characters) const {
   return std::ranges::any_of(ways_, [&](const Way& way) {
     if (way.empty() || way.back().place != Place::string || way.back().rest > 0) return false;
-    if (!node(way.back()).places.empty()) return false;
+    const Pattern* pattern = node(way.back()).pattern.get();
+    if (pattern != nullptr) return pattern->is_free(way.back().index);
     const std::size_t most = node(way.back()).max_length;
     return most == JsonGrammar::kNoLimit || most - way.back().number >= characters;
   });
@@ -296,6 +306,7 @@ bool JsonReader::begin(Way& way, JsonGrammar::Id id, char c) {
     case JsonGrammar::Kind::string:
       frame.place = Place::string;
       frame.count = static_cast<std::uint32_t>(n.literals.size());
+      if (n.pattern) frame.index = Pattern::kStart;
       return c == '"';
     case JsonGrammar::Kind::number:
     case JsonGrammar::Kind::integer:
@@ -406,6 +417,11 @@ bool JsonReader::object(Way& way, char c) {
   }
 }
 
+JsonGrammar::Id JsonReader::next_item(const Frame& frame) const {
+  const JsonGrammar::Node& n = node(frame);
+  return frame.count < n.first_items.size() ? n.first_items[frame.count] : n.items;
+}
+
 bool JsonReader::array(Way& way, char c) {
   Frame& frame = way.back();
   const JsonGrammar::Node& n = node(frame);
@@ -416,12 +432,14 @@ bool JsonReader::array(Way& way, char c) {
   }
   const bool first = frame.place == Place::first_item;
   if (frame.count >= n.max_items || (!first && c != ',')) return false;
-  if (!fits(n.items, way.size())) return false;
+  const JsonGrammar::Id item = next_item(frame);
+  if (!fits(item, way.size())) return false;
   // What matters of a count is which of the bounds it has reached.
-  if (frame.count < n.min_items || n.max_items != static_cast<std::size_t>(-1)) ++frame.count;
+  const bool counts = frame.count < std::max(n.min_items, n.first_items.size());
+  if (counts || n.max_items != JsonGrammar::kNoLimit) ++frame.count;
   frame.place = Place::after;
-  way.push_back({.node = n.items});
-  return !first || begin(way, n.items, c);
+  way.push_back({.node = item});
+  return !first || begin(way, item, c);
 }
 
 bool JsonReader::literal(Way& way, char c) {
@@ -528,10 +546,14 @@ bool JsonReader::string(Way& way, char c) {
   Frame& f = way.back();
   const JsonGrammar::Node& n = node(f);
   const auto byte = static_cast<std::uint8_t>(c);
-  if (!n.places.empty()) {
-    if (f.number < n.places.size()) return n.places[f.number++].find(c) != std::string::npos;
-    way.pop_back();
-    return c == '"';
+  if (n.pattern && f.rest == 0) {
+    if (c == '"') {
+      if (!n.pattern->accepts(f.index)) return false;
+      way.pop_back();
+      return true;
+    }
+    f.index = n.pattern->next(f.index, c);
+    if (f.index == Pattern::kDead) return false;
   }
   switch (f.place) {
     case Place::escape:
@@ -547,7 +569,7 @@ bool JsonReader::string(Way& way, char c) {
     default:
       break;
   }
-  if (f.index < f.count && c != '"') {  // what it must not be
+  if (!n.pattern && f.index < f.count && c != '"') {  // what it must not be
     if (narrow(n.literals, c, f.index, f.count, f.at)) {
       ++f.at;
     } else {

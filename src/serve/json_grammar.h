@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ballast/engine/tokenizer.h"
+#include "serve/pattern.h"
 
 namespace ballast::serve {
 
@@ -34,15 +35,16 @@ struct JsonGrammar {
     bool open = false;
     Id further_key = 3, further = 0;
     Id items = 0;
+    std::vector<Id> first_items = {};  ///< those of the first places; `items` follow
     std::size_t min_items = 0, max_items = kNoLimit;
     std::size_t min_length = 0, max_length = kNoLimit;  ///< of a string, in characters
-    /// Of a string: the characters that may stand at each place; it has no others. Empty: any text.
-    std::vector<std::string> places = {};
+    std::shared_ptr<const Pattern> pattern = {};        ///< of a string; it says its length, too
     /// Of a number or an integer: its values times 10^decimals lie in [low, high], and it has no
-    /// more decimals and no exponent. At most 18 digits.
+    /// more decimals and no exponent, and are multiples of `step`. At most 18 digits.
     bool bounded = false;
     std::int64_t low = 0, high = 0;
     std::uint8_t decimals = 0;
+    std::uint64_t step = 1;
     /// Sorted, each once. Of a string: the texts, without quotes, that it must differ from; such a
     /// string has no escapes.
     std::vector<std::string> literals = {};
@@ -114,7 +116,7 @@ class JsonReader {
     Place place = Place::value;
     std::uint8_t rest = 0;           ///< digits, or bytes of a character, that may or must come
     std::uint8_t low = 0, high = 0;  ///< bounds of the character's next byte
-    std::uint32_t index = 0;         ///< the property; the first literal that is possible
+    std::uint32_t index = 0;         ///< the property; the first literal; the pattern's state
     std::uint32_t count = 0;         ///< items so far; the literal after the last possible one
     std::uint32_t at = 0;            ///< bytes of the name or literal so far; decimals
     std::uint64_t number = 0;        ///< digits so far, where they have bounds; else characters
@@ -143,6 +145,7 @@ class JsonReader {
   }
   /// Whether a key may follow in the object on top.
   bool has_key(const Way& way) const;
+  JsonGrammar::Id next_item(const Frame& frame) const;
   bool array(Way& way, char c);
   bool literal(Way& way, char c);
   bool number(Way& way, char c);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -20,7 +23,7 @@ constexpr std::size_t kItems = 1 << 16, kLevels = 256, kLength = 1 << 30;
 /// Of bounds of integers and scaled numbers: below 10^18, so that ten times as much is a uint64.
 constexpr std::int64_t kLargest = 999'999'999'999'999'999;
 constexpr std::uint8_t kDecimals = 15;
-constexpr std::size_t kComparisons = 20'000'000;
+constexpr std::size_t kComparisons = 20'000'000, kMerges = 128;
 /// Of an anyOf, and of properties that may be left out: the reader follows all at once.
 constexpr std::size_t kChoices = 128;
 constexpr std::array kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
@@ -51,50 +54,33 @@ bool is_of(const Json& value, std::string_view type) {
                              : value.is_null();
 }
 
-/// The characters at each place of texts of a format, one list for each kind of them; none: not
-/// known. Days end with the 28th, which every month has, and times are in UTC.
-std::vector<std::vector<std::string>> places_of(std::string_view format) {
-  // Of each part the alternatives: sets in brackets, other characters as they are.
-  const auto digits = [](std::string_view text) {
-    std::vector<std::string> out;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-      const std::size_t end = text[at] == '[' ? text.find(']', at) : at;
-      if (text[at] == 'N') {
-        out.emplace_back("0123456789");
-      } else if (text[at] == 'H') {
-        out.emplace_back("0123456789abcdef");
-      } else {
-        out.emplace_back(end == at ? text.substr(at, 1) : text.substr(at + 1, end - at - 1));
-      }
-      at = end;
-    }
-    return out;
-  };
-  using Parts = std::vector<std::vector<std::string_view>>;
-  const Parts date = {
-      {"[12]NNN-"}, {"0[123456789]-", "1[012]-"}, {"0[123456789]", "1N", "2[012345678]"}};
-  const Parts time = {{"[01]N:", "2[0123]:"}, {"[012345]N:[012345]NZ"}};
-  Parts parts;
-  if (format == "date" || format == "date-time") parts = date;
-  if (format == "date-time") parts.push_back({"T"});
-  if (format == "time" || format == "date-time")
-    parts.insert(parts.end(), time.begin(), time.end());
-  if (format == "uuid") parts = {{"HHHHHHHH-HHHH-[12345]HHH-[89ab]HHH-HHHHHHHHHHHH"}};
-  if (parts.empty()) return {};
-  std::vector<std::vector<std::string>> out = {{}};
-  for (const auto& part : parts) {
-    std::vector<std::vector<std::string>> longer;
-    for (const auto& begin : out) {
-      for (std::string_view one : part) {
-        longer.push_back(begin);
-        const std::vector<std::string> more = digits(one);
-        longer.back().insert(longer.back().end(), more.begin(), more.end());
-      }
-    }
-    out = std::move(longer);
-  }
-  return out;
-}
+/// Texts of a format, not all of them: days end with the 28th, which every month has, times are in
+/// UTC, addresses are short.
+struct Format {
+  std::string_view name;
+  std::string_view expression;
+};
+#define BALLAST_DATE "[12]\\d{3}-(0[1-9]|1[012])-(0[1-9]|1\\d|2[0-8])"
+#define BALLAST_TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\dZ"
+#define BALLAST_HOST "([a-z0-9]{1,31}\\.){1,4}[a-z]{2,24}"
+#define BALLAST_BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+constexpr std::array<Format, 10> kFormats = {{
+    {"date", "^" BALLAST_DATE "$"},
+    {"time", "^" BALLAST_TIME "$"},
+    {"date-time", "^" BALLAST_DATE "T" BALLAST_TIME "$"},
+    {"duration", "^P(\\d{1,3}D(T\\d{1,3}H)?|T\\d{1,3}[HMS])$"},
+    {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"},
+    {"email", "^[A-Za-z0-9]+([._+-][A-Za-z0-9]+)*@" BALLAST_HOST "$"},
+    {"hostname", "^" BALLAST_HOST "$"},
+    {"uri",
+     "^https?://" BALLAST_HOST "(:\\d{1,4})?(/[A-Za-z0-9._~-]+)*/?(\\?[A-Za-z0-9._~=&-]*)?$"},
+    {"ipv4", "^(" BALLAST_BYTE "\\.){3}" BALLAST_BYTE "$"},
+    {"ipv6", "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
+}};
+#undef BALLAST_DATE
+#undef BALLAST_TIME
+#undef BALLAST_HOST
+#undef BALLAST_BYTE
 
 /// A schema and those within it, as nodes of a grammar.
 class Compiler {
@@ -239,6 +225,11 @@ class Compiler {
       only_annotations(f, {});
       return reference(*ref, f.full("$ref"));
     }
+    if (const Json* all = f.find("allOf"); all != nullptr && all->is_array()) {
+      Json merged = Json::object();
+      merge(json, where, merged);
+      return schema(merged_.emplace_back(std::move(merged)), where);
+    }
     for (const char* name : {"anyOf", "oneOf", "allOf"}) {
       if (const Json* all = f.find(name)) return combined(f, name, *all, where);
     }
@@ -252,8 +243,8 @@ class Compiler {
     std::vector<Id> ids;
     for (const std::string& type : types) ids.push_back(of_type(f, type, where));
     if (types.empty()) ids.push_back(JsonGrammar::kAny);
-    only_annotations(
-        f, {"properties", "required", "additionalProperties", "items", "minItems", "maxItems"});
+    only_annotations(f, {"properties", "required", "additionalProperties", "items", "prefixItems",
+                         "minItems", "maxItems", "pattern"});
     return choice(ids, where);
   }
 
@@ -262,10 +253,6 @@ class Compiler {
     const std::string place = f.full(name);
     if (!all.is_array() || all.empty()) {
       refuse(place, "{}: {} is not an array of schemas", place, shown(all));
-    }
-    if (name == "allOf" && all.size() > 1) {
-      throw ApiError(400, "unsupported_parameter",
-                     fmt::format("{}: {} schemas; one is supported", place, all.size()), place);
     }
     std::vector<Id> ids;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -278,11 +265,71 @@ class Compiler {
     return choice(ids, where);
   }
 
+  /// Adds a schema's keywords, and those of its allOf and $ref, to those of `out`.
+  void merge(const Json& json, const std::string& where, Json& out) {
+    if (json == true) return;
+    // References may double it with every level.
+    if (++merges_ > kMerges) refuse(where, "{}: more than {} schemas within allOf", where, kMerges);
+    Fields f(json, where + ".");
+    const Json* all = f.find("allOf");
+    const auto ref = f.text("$ref");
+    for (std::size_t i = 0; all != nullptr && i < all->size(); ++i) {
+      merge((*all)[i], shortened(fmt::format("{}[{}]", f.full("allOf"), i)), out);
+    }
+    if (ref) merge(*target_of(*ref, f.full("$ref")).first, shortened(f.full("$ref")), out);
+    Json own = Json::object();
+    for (const auto& [name, value] : json.items()) {
+      const bool said = name == "allOf" || name == "$ref" || name == "$defs" ||
+                        name == "definitions" || name == "$schema" || name == "$id";
+      if (!said && std::ranges::find(kAnnotations, name) == kAnnotations.end()) own[name] = value;
+    }
+    // Which properties are further ones each schema says of its own.
+    const auto closed = [](const Json& one) {
+      return one.contains("additionalProperties") && one["additionalProperties"] != true;
+    };
+    const auto names = [](const Json& one) {
+      std::set<std::string> keys;
+      const Json properties = one.value("properties", Json::object());
+      for (const auto& [name, value] : properties.items()) keys.insert(name);
+      return keys;
+    };
+    const bool both = !own.empty() && !out.empty();
+    if (both && (closed(own) || closed(out)) && names(own) != names(out)) {
+      const std::string name = f.full("additionalProperties");
+      throw ApiError(
+          400, "unsupported_parameter",
+          fmt::format("{}: within allOf it must be true, as others add properties", name), name);
+    }
+    for (auto& [name, value] : own.items()) {
+      if (!out.contains(name)) {
+        out[name] = value;
+      } else if (name == "properties" && value.is_object()) {
+        for (auto& [key, one] : value.items()) {
+          if (out[name].contains(key) && out[name][key] != one) {
+            out[name][key] = {{"allOf", Json::array({out[name][key], one})}};
+          } else {
+            out[name][key] = one;
+          }
+        }
+      } else if (name == "required" && value.is_array() && out[name].is_array()) {
+        for (const Json& one : value) {
+          if (std::ranges::find(out[name], one) == out[name].end()) out[name].push_back(one);
+        }
+      } else if (out[name] != value) {
+        throw ApiError(400, "unsupported_parameter",
+                       fmt::format("{}: schemas of allOf that say it differently are not supported",
+                                   f.full(name)),
+                       f.full(name));
+      }
+    }
+  }
+
   std::vector<std::string> types_of(Fields& f) {
     const Json* type = f.find("type");
     if (type == nullptr) {
       if (f.find("properties") != nullptr) return {"object"};
-      if (f.find("items") != nullptr) return {"array"};
+      if (f.find("items") != nullptr || f.find("prefixItems") != nullptr) return {"array"};
+      if (f.find("pattern") != nullptr) return {"string"};
       return {};
     }
     const Json all = type->is_array() ? *type : Json::array({*type});
@@ -326,27 +373,13 @@ class Compiler {
   Id of_type(Fields& f, const std::string& type, const std::string& where) {
     if (type == "object") return object(f);
     if (type == "array") return array(f);
-    if (type == "string") return string(f, where);
+    if (type == "string") return string(f);
     if (type == "number" || type == "integer") return number(f, type == "integer", where);
     return type == "boolean" ? JsonGrammar::kBoolean : JsonGrammar::kNull;
   }
 
-  Id string(Fields& f, const std::string& where) {
-    if (const auto format = f.text("format")) {
-      std::vector<Id> ids;
-      for (std::vector<std::string>& places : places_of(*format)) {
-        JsonGrammar::Node node{.kind = Kind::string};
-        node.places = std::move(places);
-        ids.push_back(add(std::move(node)));
-      }
-      if (!ids.empty()) return choice(ids, where);
-      throw ApiError(400, "unsupported_parameter",
-                     fmt::format("{}: {} is not supported; known: date, time, date-time, uuid",
-                                 f.full("format"), shown(Json(*format))),
-                     f.full("format"));
-    }
+  Id string(Fields& f) {
     const auto least = f.count("minLength", 0, kLength), most = f.count("maxLength", 0, kLength);
-    if (!least && !most) return JsonGrammar::kString;
     JsonGrammar::Node out{.kind = Kind::string};
     out.min_length = least.value_or(0);
     out.max_length = most.value_or(JsonGrammar::kNoLimit);
@@ -354,6 +387,31 @@ class Compiler {
       refuse(f.full("minLength"), "{}: {} is more than maxLength, {}", f.full("minLength"),
              out.min_length, out.max_length);
     }
+    auto expression = f.text("pattern");
+    const char* field = "pattern";
+    if (const auto format = f.text("format")) {
+      // Its pattern says the same in other words (zod).
+      const auto known = std::ranges::find(kFormats, std::string_view(*format), &Format::name);
+      if (known == kFormats.end()) {
+        std::vector<std::string_view> names;
+        for (const Format& one : kFormats) names.push_back(one.name);
+        throw ApiError(400, "unsupported_parameter",
+                       fmt::format("{}: {} is not supported; known: {}", f.full("format"),
+                                   shown(Json(*format)), fmt::join(names, ", ")),
+                       f.full("format"));
+      }
+      expression = known->expression;
+      field = "format";
+    }
+    if (!expression) return least || most ? add(std::move(out)) : JsonGrammar::kString;
+    try {
+      out.pattern = std::make_shared<const Pattern>(*expression, out.min_length, out.max_length);
+    } catch (const Error& error) {
+      throw ApiError(400, "unsupported_parameter",
+                     fmt::format("{}: {}", f.full(field), error.what()), f.full(field));
+    }
+    out.min_length = 0;
+    out.max_length = JsonGrammar::kNoLimit;
     return add(std::move(out));
   }
 
@@ -381,17 +439,40 @@ class Compiler {
     return out;
   }
 
+  /// multipleOf, as a number of units of a last decimal. False: there is none.
+  static bool add_step(Fields& f, bool integer, JsonGrammar::Node& out) {
+    const Json* value = f.find("multipleOf");
+    if (value == nullptr || (integer && *value == 1)) return false;
+    const std::string name = f.full("multipleOf");
+    double step = value->is_number() ? value->get<double>() : 0;
+    while (step > 0 && step != std::trunc(step) && out.decimals < kDecimals) {
+      ++out.decimals;
+      step = std::strtod(fmt::format("{}e{}", value->get<double>(), out.decimals).c_str(), nullptr);
+    }
+    if (!(step >= 1 && step < 1e15) || step != std::trunc(step)) {
+      refuse(name, "{}: {} is not a number from 1e-15 to 1e15", name, shown(*value));
+    }
+    out.step = static_cast<std::uint64_t>(step);
+    if (!integer) return true;
+    // Of the integers: multiples of 0.5 are all, of 1.5 those of 3.
+    std::uint64_t unit = 1;
+    for (; out.decimals > 0; --out.decimals) unit *= 10;
+    out.step /= std::gcd(out.step, unit);
+    return out.step > 1;
+  }
+
   Id number(Fields& f, bool integer, const std::string& where) {
     const auto low = bound(f, "minimum", "exclusiveMinimum", true);
     const auto high = bound(f, "maximum", "exclusiveMaximum", false);
-    if (integer) f.only("multipleOf", 1);
-    if (!low && !high) return integer ? JsonGrammar::kInteger : JsonGrammar::kNumber;
     JsonGrammar::Node out{.kind = integer ? Kind::integer : Kind::number, .bounded = true};
+    const bool stepped = add_step(f, integer, out);
+    if (!low && !high && !stepped) return integer ? JsonGrammar::kInteger : JsonGrammar::kNumber;
     // As many decimals as a double of the larger bound has; six where a side has none.
     const double largest =
         std::max(low ? std::abs(low->number) : 1e9, high ? std::abs(high->number) : 1e9);
     double scale = 1;
-    while (!integer && out.decimals < kDecimals && largest * scale * 10 < 9e15) {
+    for (std::uint8_t i = 0; i < out.decimals; ++i) scale *= 10;
+    while (!integer && !stepped && out.decimals < kDecimals && largest * scale * 10 < 9e15) {
       scale *= 10;
       ++out.decimals;
     }
@@ -410,7 +491,9 @@ class Compiler {
     };
     out.low = low ? scaled(*low, true) : -kLargest;
     out.high = high ? scaled(*high, false) : kLargest;
-    if (out.low > out.high) {
+    const auto step = static_cast<std::int64_t>(out.step);
+    const std::int64_t first = out.low / step + (out.low % step > 0 ? 1 : 0);
+    if (out.low > out.high || first > out.high / step || first * step > out.high) {
       refuse(where, "{}: no number of at most 18 digits lies between its bounds", where);
     }
     return add(std::move(out));
@@ -470,10 +553,31 @@ class Compiler {
 
   Id array(Fields& f) {
     JsonGrammar::Node out{.kind = Kind::array};
-    if (const Json* items = f.find("items")) out.items = schema(*items, f.full("items"));
+    // A tuple in the words of today, or of drafts before 2020.
+    const Json* items = f.find("items");
+    const bool old = items != nullptr && items->is_array();
+    const char* tuple = old ? "items" : "prefixItems";
+    const char* further = old ? "additionalItems" : "items";
+    if (const Json* first = f.find(tuple); first != nullptr && first->is_array()) {
+      if (first->size() > kChoices) {
+        refuse(f.full(tuple), "{}: more than {} places", f.full(tuple), kChoices);
+      }
+      for (std::size_t i = 0; i < first->size(); ++i) {
+        out.first_items.push_back(schema((*first)[i], fmt::format("{}[{}]", f.full(tuple), i)));
+      }
+    }
+    if (const Json* rest = f.find(further)) {
+      if (*rest == false) {
+        out.max_items = out.first_items.size();
+      } else {
+        out.items = schema(*rest, f.full(further));
+      }
+    }
     f.only("uniqueItems", false);
     out.min_items = f.count("minItems", 0, kItems).value_or(0);
-    if (const auto most = f.count("maxItems", 0, kItems)) out.max_items = *most;
+    if (const auto most = f.count("maxItems", 0, kItems)) {
+      out.max_items = std::min<std::size_t>(out.max_items, *most);
+    }
     if (out.min_items > out.max_items) {
       refuse(f.full("minItems"), "{}: {} is more than maxItems, {}", f.full("minItems"),
              out.min_items, out.max_items);
@@ -490,6 +594,16 @@ class Compiler {
       if (!known.later) known.later = add({.kind = Kind::choice});
       return *known.later;
     }
+    const auto [target, place] = target_of(ref, where);
+    known_[ref] = {};
+    const Id id = schema(*target, place);
+    Reference& known = known_[ref];
+    known.id = id;
+    if (known.later) node(*known.later).choices = {id};
+    return id;
+  }
+  /// The schema that a reference names, and its place for messages.
+  std::pair<const Json*, std::string> target_of(const std::string& ref, const std::string& where) {
     const Json* target = &root_;
     std::string place = where_, rest = ref;
     if (rest.starts_with("#")) {
@@ -504,12 +618,7 @@ class Compiler {
       refuse(where, "{}: {} is not the place of a schema that is there, such as \"#/$defs/NAME\"",
              where, shown(Json(ref)));
     }
-    known_[ref] = {};
-    const Id id = schema(*target, place);
-    Reference& known = known_[ref];
-    known.id = id;
-    if (known.later) node(*known.later).choices = {id};
-    return id;
+    return {target, place};
   }
   static const Json* member(const Json& of, const std::string& name) {
     if (of.is_object()) {
@@ -539,7 +648,8 @@ class Compiler {
   JsonGrammar& grammar_;
   const Json& root_;
   const std::string where_;
-  std::size_t level_ = 0;
+  std::deque<Json> merged_;  ///< of allOf; references name places in the root alone
+  std::size_t level_ = 0, merges_ = 0;
   std::size_t comparisons_ = 0;
   std::map<std::string, Reference> known_;                          ///< by $ref
   std::vector<std::pair<std::vector<Id>, std::string>> exclusive_;  ///< choices of which one holds

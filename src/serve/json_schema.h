@@ -12,10 +12,11 @@ namespace ballast::serve {
 
 /// Texts that are valid under a schema whose root is an object. Supported: type (one or several of
 /// object, array, string, number, integer, boolean, null), properties, required,
-/// additionalProperties, items, minItems, maxItems, minLength, maxLength, format of date, time,
-/// date-time and uuid, minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,
-/// oneOf of schemas that a type or a constant tells apart, allOf of one schema, $ref to a place of
-/// the schema ("#/$defs/NAME", "#"), with cycles too; and annotations, which change nothing.
+/// additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, pattern (see
+/// Pattern), format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, enum, const,
+/// anyOf, oneOf of schemas that a type or a constant tells apart, allOf of schemas that say
+/// different things, $ref to a place of the schema ("#/$defs/NAME", "#"), with cycles too; and
+/// annotations, which change nothing.
 ///
 /// An object has the properties that the schema names, in their order, then further ones where
 /// additionalProperties says so; without `properties` it has any. Numbers with bounds have no

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 
 #include "ballast/engine/sampler.h"
 #include "base/peak_memory.h"
@@ -73,6 +75,11 @@ bool valid(const Ordered& schema, const Ordered& value, const Ordered& root) {
     if (length < schema.value("minLength", 0u)) return false;
     if (schema.contains("maxLength") && length > schema["maxLength"].get<std::size_t>())
       return false;
+    if (schema.contains("pattern") &&
+        !std::regex_search(value.get<std::string>(),
+                           std::regex(schema["pattern"].get<std::string>()))) {
+      return false;
+    }
   }
   if (value.is_number()) {
     const double x = value.get<double>();
@@ -82,15 +89,20 @@ bool valid(const Ordered& schema, const Ordered& value, const Ordered& root) {
       return false;
     if (schema.contains("exclusiveMaximum") && x >= schema["exclusiveMaximum"].get<double>())
       return false;
+    if (schema.contains("multipleOf")) {
+      const double times = x / schema["multipleOf"].get<double>();
+      if (std::abs(times - std::round(times)) > 1e-9 * std::max(1.0, std::abs(times))) return false;
+    }
   }
   if (value.is_array()) {
     if (value.size() < schema.value("minItems", 0u)) return false;
     if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<std::size_t>())
       return false;
-    if (schema.contains("items")) {
-      for (const Ordered& item : value) {
-        if (!valid(schema["items"], item, root)) return false;
-      }
+    const Ordered first = schema.value("prefixItems", Ordered::array());
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const bool any = i >= first.size() && !schema.contains("items");
+      if (!any && !valid(i < first.size() ? first[i] : schema["items"], value[i], root))
+        return false;
     }
   }
   if (value.is_object()) {
@@ -419,6 +431,109 @@ TEST(JsonSchema, Formats) {
   });
 }
 
+/// An object that must have a member t of a schema.
+std::string of_member(const std::string& schema) {
+  return R"({"type":"object","properties":{"t":)" + schema + R"(},"required":["t"]})";
+}
+
+TEST(JsonSchema, OtherFormats) {
+  for (const auto& [format, good, bad] :
+       std::initializer_list<std::array<const char*, 3>>{{"email", "a.b@x-y.org", "a@b"},
+                                                         {"hostname", "x.example", "x..example"},
+                                                         {"uri", "https://a.org/b?c=d", "a.org"},
+                                                         {"ipv4", "10.0.255.1", "10.0.256.1"},
+                                                         {"ipv6", "1:2:3:4:5:6:7:f", "1:2:3"},
+                                                         {"duration", "P3DT4H", "P"}}) {
+    const std::string schema =
+        of_member(fmt::format(R"({{"type":"string","format":"{}"}})", format));
+    const std::string yes = fmt::format(R"({{"t":"{}"}})", good),
+                      no = fmt::format(R"({{"t":"{}"}})", bad);
+    check({{schema.c_str(), {yes.c_str()}, {no.c_str(), R"({"t":""})"}}});
+  }
+}
+
+TEST(JsonSchema, Patterns) {
+  const std::string word = of_member(R"({"type":"string","pattern":"^[a-z]{2,3}(-\\d+)?$"})"),
+                    within = of_member(R"({"pattern":"b.d"})"),
+                    either = of_member(R"({"type":"string","pattern":"^a|b$"})"),
+                    length = of_member(
+                        R"({"type":"string","pattern":"^a*[^b]*$","minLength":2,"maxLength":3})");
+  check({
+      {word.c_str(),
+       {R"({"t":"ab"})", R"({"t":"abc-12"})"},
+       {R"({"t":"a"})", R"({"t":"abcd"})", R"({"t":"ab-"})", R"({"t":"ab-1x"})",
+        R"({"t":"\u0061b"})"}},
+      {within.c_str(),
+       {R"({"t":"bed"})", R"({"t":"a bed é"})"},
+       {R"({"t":"be"})", R"({"t":"b\nd"})"}},
+      {either.c_str(), {R"({"t":"ax"})", R"({"t":"xb"})", R"({"t":"a"})"}, {R"({"t":"xa"})"}},
+      {length.c_str(),
+       {R"({"t":"aa"})", R"({"t":"aé€"})"},
+       {R"({"t":"a"})", R"({"t":"aaaa"})", R"({"t":"ab"})"}},
+  });
+}
+
+TEST(JsonSchema, MultiplesOfANumber) {
+  const std::string third =
+                        of_member(R"({"type":"integer","multipleOf":3,"minimum":-7,"maximum":40})"),
+                    cents = of_member(R"({"type":"number","multipleOf":0.25})"),
+                    tens = of_member(R"({"type":"integer","multipleOf":10})");
+  check({
+      {third.c_str(),
+       {R"({"t":-6})", R"({"t":0})", R"({"t":39})"},
+       {R"({"t":-7})", R"({"t":1})", R"({"t":40})", R"({"t":42})", R"({"t":-9})"}},
+      {cents.c_str(),
+       {R"({"t":1.25})", R"({"t":-3})", R"({"t":0.5})"},
+       {R"({"t":1.2})", R"({"t":1.125})"}},
+      {tens.c_str(), {R"({"t":120})"}, {R"({"t":5})", R"({"t":12})"}},
+  });
+}
+
+TEST(JsonSchema, Tuples) {
+  const std::string pair = of_member(
+                        R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"null"}],
+                            "items":false,"minItems":2})"),
+                    rest = of_member(
+                        R"({"prefixItems":[{"type":"null"}],"items":{"type":"integer"}})"),
+                    old = of_member(
+                        R"({"type":"array","items":[{"type":"null"}],"additionalItems":false})");
+  check({
+      {pair.c_str(),
+       {R"({"t":[1,null]})"},
+       {R"({"t":[1]})", R"({"t":[null,1]})", R"({"t":[1,null,1]})"}},
+      {rest.c_str(),
+       {R"({"t":[]})", R"({"t":[null,1,2,3]})"},
+       {R"({"t":[1]})", R"({"t":[null,null]})"}},
+  });
+  bool done = false;
+  const auto grammar = compile_schema(Ordered::parse(old), "s");
+  const std::string two = R"({"t":[null,null]})";
+  EXPECT_LT(taken(*grammar, two, done), two.size());
+}
+
+TEST(JsonSchema, AllOfSeveral) {
+  check({
+      {R"({"$defs":{"a":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}},
+           "allOf":[{"$ref":"#/$defs/a"},{"type":"object","properties":{"b":{"type":"null"},
+           "a":{"minimum":3}},"required":["b"]}]})",
+       {R"({"a":3,"b":null})"},
+       {R"({"a":2,"b":null})", R"({"a":3})", R"({"b":null})"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"}},"allOf":[{"required":["a"]}]})",
+       {R"({"a":null})"},
+       {R"({})"}},
+  });
+  // References that double what they hold, and one that has no end.
+  Ordered all = {{"$ref", "#/$defs/0"}};
+  for (int i = 0; i < 40; ++i) {
+    const Ordered next = {{"$ref", fmt::format("#/$defs/{}", i + 1)}};
+    all["$defs"][std::to_string(i)] = {{"allOf", Ordered::array({next, next})}};
+  }
+  all["$defs"]["40"] = {{"type", "object"}};
+  EXPECT_THROW(compile_schema(all, "s"), serve::ApiError);
+  all = Ordered::parse(R"({"allOf":[{"$ref":"#"},{"type":"object"}]})");
+  EXPECT_THROW(compile_schema(all, "s"), serve::ApiError);
+}
+
 TEST(JsonSchema, FurtherProperties) {
   check({
       {R"({"type":"object","properties":{"name":{"type":"null"}},"additionalProperties":true})",
@@ -623,66 +738,72 @@ TEST(JsonSchema, RefusesByName) {
   Ordered wide = {{"type", "object"}};
   for (int i = 0; i < 129; ++i) wide["properties"][std::to_string(i)] = true;
   const std::vector<std::pair<std::string, std::string>> all = {
-      {"3", "s"},
-      {R"({"type":"array"})", "s"},
-      {R"({})", "s"},
-      {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
-      {R"({"type":"object","properties":{"a":{"type":"string","pattern":"x"}}})",
-       "s.properties.a.pattern"},
-      {R"({"type":"object","properties":{"a":{"type":"string","format":"email"}}})",
-       "s.properties.a.format"},
-      {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":3}}})",
-       "s.properties.a.minLength"},
-      {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
-       "s.properties.a.minimum"},
-      {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
-       "s.properties.a"},
-      {R"({"type":"object","properties":{"a":{"type":"integer","multipleOf":2}}})",
-       "s.properties.a.multipleOf"},
-      {R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":1}}})",
-       "s.properties.a.minLength"},
-      {R"({"oneOf":[]})", "s.oneOf"},
-      {R"({"oneOf":[{"type":"object"},{"type":"object","properties":{"a":{"const":1}}}]})",
-       "s.oneOf"},
-      {R"({"allOf":[{"type":"object"},{"type":"object"}]})", "s.allOf"},
-      {R"({"type":"object","additionalProperties":3})", "s.additionalProperties"},
-      {R"({"type":"object","additionalProperties":{"type":"x"}})", "s.additionalProperties.type"},
-      {R"({"type":"object","properties":3})", "s.properties"},
-      {R"({"type":"object","required":["a"]})", "s.required"},
-      {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
-      {R"({"type":"object","properties":{"a":{"type":"date"}}})", "s.properties.a.type"},
-      {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
-      {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})",
-       "s.properties.a.enum"},
-      {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
-      {R"({"type":"object","properties":{"a":{"anyOf":[true],"type":"null"}}})",
-       "s.properties.a.type"},
-      {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
-       "s.properties.a.minItems"},
-      {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
-       "s.properties.a.uniqueItems"},
-      {R"({"type":"object","properties":{"a":{"$ref":"#/properties/b"}}})", "s.properties.a.$ref"},
-      {R"({"type":"object","properties":{"a":{"$ref":"other.json"}}})", "s.properties.a.$ref"},
-      {R"({"$ref":"#"})", "s"},
-      {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
-      {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}})",
-       "s"},
-      {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
-           {"b":{"$ref":"#/$defs/a"}},"required":["b"]}}})",
-       "s"},
-      {chain.dump(), "s"},
-      {wide.dump(), "s.properties"},
-  };
-  for (const auto& [text, place] : all) {
-    try {
-      compile_schema(Ordered::parse(text), "s");
-      ADD_FAILURE() << text;
-    } catch (const serve::ApiError& error) {
-      EXPECT_EQ(error.status(), 400);
-      EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
-      EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
-    }
+    {"3", "s"},
+    {R"({"type":"array"})", "s"},
+    {R"({})", "s"},
+    {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
+    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)"}
   }
+})",
+       "s.properties.a.pattern"
+}
+,
+    {R"({"type":"object","properties":{"a":{"type":"string","format":"idn-email"}}})",
+     "s.properties.a.format"},
+    {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":11}}})",
+     "s.properties.a.format"},
+    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"(a{999}){999}"}}})",
+     "s.properties.a.pattern"},
+    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"^\\\\$"}}})",
+     "s.properties.a.pattern"},
+    {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
+     "s.properties.a.minimum"},
+    {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
+     "s.properties.a"},
+    {R"({"type":"object","properties":{"a":{"type":"integer","multipleOf":0}}})",
+     "s.properties.a.multipleOf"},
+    {R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":1}}})",
+     "s.properties.a.minLength"},
+    {R"({"oneOf":[]})", "s.oneOf"},
+    {R"({"oneOf":[{"type":"object"},{"type":"object","properties":{"a":{"const":1}}}]})",
+     "s.oneOf"},
+    {R"({"allOf":[{"type":"object"},{"type":"array"}]})", "s.allOf[1].type"},
+    {R"({"type":"object","additionalProperties":3})", "s.additionalProperties"},
+    {R"({"type":"object","additionalProperties":{"type":"x"}})", "s.additionalProperties.type"},
+    {R"({"type":"object","properties":3})", "s.properties"},
+    {R"({"type":"object","required":["a"]})", "s.required"},
+    {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
+    {R"({"type":"object","properties":{"a":{"type":"date"}}})", "s.properties.a.type"},
+    {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
+    {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})", "s.properties.a.enum"},
+    {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
+    {R"({"type":"object","properties":{"a":{"anyOf":[true],"type":"null"}}})",
+     "s.properties.a.type"},
+    {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
+     "s.properties.a.minItems"},
+    {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
+     "s.properties.a.uniqueItems"},
+    {R"({"type":"object","properties":{"a":{"$ref":"#/properties/b"}}})", "s.properties.a.$ref"},
+    {R"({"type":"object","properties":{"a":{"$ref":"other.json"}}})", "s.properties.a.$ref"},
+    {R"({"$ref":"#"})", "s"},
+    {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
+    {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}})",
+     "s"},
+    {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
+           {"b":{"$ref":"#/$defs/a"}},"required":["b"]}}})",
+     "s"},
+    {chain.dump(), "s"}, {wide.dump(), "s.properties"},
+};
+for (const auto& [text, place] : all) {
+  try {
+    compile_schema(Ordered::parse(text), "s");
+    ADD_FAILURE() << text;
+  } catch (const serve::ApiError& error) {
+    EXPECT_EQ(error.status(), 400);
+    EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
+    EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
+  }
+}
 }
 
 TEST(JsonSchema, LongSchemasOfOneOfAreRefusedSoon) {
