@@ -1,4 +1,5 @@
 #include "serve/json_schema.h"
+#include "ballast/error.h"
 
 #include <algorithm>
 #include <array>
@@ -62,7 +63,7 @@ struct Format {
 };
 #define BALLAST_DATE "[12]\\d{3}-(0[1-9]|1[012])-(0[1-9]|1\\d|2[0-8])"
 #define BALLAST_TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\dZ"
-#define BALLAST_HOST "([a-z0-9]{1,31}\\.){1,4}[a-z]{2,24}"
+#define BALLAST_HOST "([a-z0-9]{1,24}(-[a-z0-9]{1,24})?\\.){1,4}[a-z]{2,24}"
 #define BALLAST_BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 constexpr std::array<Format, 10> kFormats = {{
     {"date", "^" BALLAST_DATE "$"},

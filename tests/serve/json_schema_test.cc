@@ -738,72 +738,70 @@ TEST(JsonSchema, RefusesByName) {
   Ordered wide = {{"type", "object"}};
   for (int i = 0; i < 129; ++i) wide["properties"][std::to_string(i)] = true;
   const std::vector<std::pair<std::string, std::string>> all = {
-    {"3", "s"},
-    {R"({"type":"array"})", "s"},
-    {R"({})", "s"},
-    {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
-    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)"}
-  }
-})",
-       "s.properties.a.pattern"
-}
-,
-    {R"({"type":"object","properties":{"a":{"type":"string","format":"idn-email"}}})",
-     "s.properties.a.format"},
-    {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":11}}})",
-     "s.properties.a.format"},
-    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"(a{999}){999}"}}})",
-     "s.properties.a.pattern"},
-    {R"({"type":"object","properties":{"a":{"type":"string","pattern":"^\\\\$"}}})",
-     "s.properties.a.pattern"},
-    {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
-     "s.properties.a.minimum"},
-    {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
-     "s.properties.a"},
-    {R"({"type":"object","properties":{"a":{"type":"integer","multipleOf":0}}})",
-     "s.properties.a.multipleOf"},
-    {R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":1}}})",
-     "s.properties.a.minLength"},
-    {R"({"oneOf":[]})", "s.oneOf"},
-    {R"({"oneOf":[{"type":"object"},{"type":"object","properties":{"a":{"const":1}}}]})",
-     "s.oneOf"},
-    {R"({"allOf":[{"type":"object"},{"type":"array"}]})", "s.allOf[1].type"},
-    {R"({"type":"object","additionalProperties":3})", "s.additionalProperties"},
-    {R"({"type":"object","additionalProperties":{"type":"x"}})", "s.additionalProperties.type"},
-    {R"({"type":"object","properties":3})", "s.properties"},
-    {R"({"type":"object","required":["a"]})", "s.required"},
-    {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
-    {R"({"type":"object","properties":{"a":{"type":"date"}}})", "s.properties.a.type"},
-    {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
-    {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})", "s.properties.a.enum"},
-    {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
-    {R"({"type":"object","properties":{"a":{"anyOf":[true],"type":"null"}}})",
-     "s.properties.a.type"},
-    {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
-     "s.properties.a.minItems"},
-    {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
-     "s.properties.a.uniqueItems"},
-    {R"({"type":"object","properties":{"a":{"$ref":"#/properties/b"}}})", "s.properties.a.$ref"},
-    {R"({"type":"object","properties":{"a":{"$ref":"other.json"}}})", "s.properties.a.$ref"},
-    {R"({"$ref":"#"})", "s"},
-    {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
-    {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}})",
-     "s"},
-    {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
+      {"3", "s"},
+      {R"({"type":"array"})", "s"},
+      {R"({})", "s"},
+      {R"({"anyOf":[{"type":"object"},{"type":"null"}]})", "s"},
+      {R"x({"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)"}}})x",
+       "s.properties.a.pattern"},
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"idn-email"}}})",
+       "s.properties.a.format"},
+      {R"({"type":"object","properties":{"a":{"type":"string","format":"date","minLength":11}}})",
+       "s.properties.a.format"},
+      {R"({"type":"object","properties":{"a":{"type":"string","pattern":"(a{999}){999}"}}})",
+       "s.properties.a.pattern"},
+      {R"({"type":"object","properties":{"a":{"type":"string","pattern":"^\\\\$"}}})",
+       "s.properties.a.pattern"},
+      {R"({"type":"object","properties":{"a":{"type":"number","minimum":"1"}}})",
+       "s.properties.a.minimum"},
+      {R"({"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}})",
+       "s.properties.a"},
+      {R"({"type":"object","properties":{"a":{"type":"integer","multipleOf":0}}})",
+       "s.properties.a.multipleOf"},
+      {R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":1}}})",
+       "s.properties.a.minLength"},
+      {R"({"oneOf":[]})", "s.oneOf"},
+      {R"({"oneOf":[{"type":"object"},{"type":"object","properties":{"a":{"const":1}}}]})",
+       "s.oneOf"},
+      {R"({"allOf":[{"type":"object"},{"type":"array"}]})", "s.allOf[1].type"},
+      {R"({"type":"object","additionalProperties":3})", "s.additionalProperties"},
+      {R"({"type":"object","additionalProperties":{"type":"x"}})", "s.additionalProperties.type"},
+      {R"({"type":"object","properties":3})", "s.properties"},
+      {R"({"type":"object","required":["a"]})", "s.required"},
+      {R"({"type":"object","properties":{"a":false}})", "s.properties.a"},
+      {R"({"type":"object","properties":{"a":{"type":"date"}}})", "s.properties.a.type"},
+      {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})",
+       "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
+      {R"({"type":"object","properties":{"a":{"anyOf":[true],"type":"null"}}})",
+       "s.properties.a.type"},
+      {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
+       "s.properties.a.minItems"},
+      {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}})",
+       "s.properties.a.uniqueItems"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#/properties/b"}}})", "s.properties.a.$ref"},
+      {R"({"type":"object","properties":{"a":{"$ref":"other.json"}}})", "s.properties.a.$ref"},
+      {R"({"$ref":"#"})", "s"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}})", "s.properties.a.$ref"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}})",
+       "s"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":
            {"b":{"$ref":"#/$defs/a"}},"required":["b"]}}})",
-     "s"},
-    {chain.dump(), "s"}, {wide.dump(), "s.properties"},
-};
-for (const auto& [text, place] : all) {
-  try {
-    compile_schema(Ordered::parse(text), "s");
-    ADD_FAILURE() << text;
-  } catch (const serve::ApiError& error) {
-    EXPECT_EQ(error.status(), 400);
-    EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
-    EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
+       "s"},
+      {chain.dump(), "s"},
+      {wide.dump(), "s.properties"},
+  };
+  for (const auto& [text, place] : all) {
+    try {
+      compile_schema(Ordered::parse(text), "s");
+      ADD_FAILURE() << text;
+    } catch (const serve::ApiError& error) {
+      EXPECT_EQ(error.status(), 400);
+      EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
+      EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
+    }
   }
-}
 }
 
 TEST(JsonSchema, LongSchemasOfOneOfAreRefusedSoon) {

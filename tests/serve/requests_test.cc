@@ -91,7 +91,7 @@ TEST_F(ServeTools, AreRefusedByName) {
   EXPECT_EQ(param_of(ask + kTools + named + "{}}}"), "tool_choice.function.name");
   EXPECT_EQ(param_of(ask + kTools + R"(,"tool_choice":{"type":"allowed_tools"}})"), "tool_choice");
   EXPECT_EQ(param_of(ask + R"("tool_choice":"required","tools":[{"type":"function","function":
-      {"name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"x"}}}}}]})"),
+      {"name":"f","parameters":{"type":"object","properties":{"a":{"pattern":"[x"}}}}}]})"),
             "tools[0].function.parameters.properties.a.pattern");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant"}]})"), "messages[0].content");
   EXPECT_EQ(param_of(R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})"),
