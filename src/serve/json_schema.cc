@@ -1,5 +1,4 @@
 #include "serve/json_schema.h"
-#include "ballast/error.h"
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "ballast/error.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
 

@@ -25,9 +25,7 @@ ApiError to_api(const Error& error) {
           error.what()};
 }
 
-bool reads_again(const CacheOptions& cache) {
-  return cache.policy.attention_stats().reads_again();
-}
+bool reads_again(const CacheOptions& cache) { return cache.policy.attention_stats().reads_again(); }
 bool reads_chunks_again(const CacheOptions& cache) {
   return reads_again(cache) && cache.protocol == Protocol::stream;
 }

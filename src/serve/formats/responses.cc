@@ -9,8 +9,9 @@ namespace {
 
 [[noreturn]] void refuse_stored(const std::string& field) {
   throw ApiError(400, "unsupported_parameter",
-                 field + ": responses are not stored; send earlier items whole (many clients do "
-                         "with store: false)",
+                 field +
+                     ": responses are not stored; send earlier items whole (many clients do "
+                     "with store: false)",
                  field);
 }
 

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "ballast/threads.h"
+#include "experiments/attention/head_attention.h"
 #include "experiments/data/kv_file.h"
 #include "experiments/data/synth.h"
 #include "experiments/kv_files.h"
-#include "experiments/attention/head_attention.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <optional>
 
+#include "experiments/attention/norms.h"
 #include "experiments/data/kv_file.h"
 #include "experiments/kv_files.h"
-#include "experiments/attention/norms.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "experiments/data/kv_file.h"
 #include "experiments/attention/head_attention.h"
+#include "experiments/data/kv_file.h"
 #include "model/reference_case.h"
 #include "support.h"
 

@@ -7,8 +7,8 @@
 
 #include "ballast/engine/safetensors.h"
 #include "ballast/threads.h"
-#include "experiments/data/kv_file.h"
 #include "experiments/attention/kv_stats.h"
+#include "experiments/data/kv_file.h"
 #include "support.h"
 #include "temp_dir.h"
 
