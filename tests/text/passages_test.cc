@@ -95,7 +95,7 @@ TEST_F(Cite, NamesTheSentencesLookedAtMost) {
   EXPECT_EQ(found[0].text, "lives there.");
   EXPECT_EQ(found[0].place.line, 5u);
   EXPECT_NEAR(found[0].share, 0.4 / 0.61, 1e-6);
-  EXPECT_EQ(found[0].first_token, text.find("\nlives there"));
+  EXPECT_EQ(found[0].first_token, text.find("lives there"));
   EXPECT_EQ(found[0].end_token, text.find(" Cy"));
   EXPECT_EQ(found[1].text, "Ann lives");
 }
