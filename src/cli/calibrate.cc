@@ -23,9 +23,11 @@ void run(Options& o) {
   LoadedModel m(o.model);
   const std::filesystem::path out = o.out.empty() ? calibration_path(m.model).string() : o.out;
   require(!out.empty(), "calibrate: HOME is not set: say where the file goes with --out");
+  const std::string text = o.file.empty() ? "" : read_input(o.file);
+  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
+  OutputFile{out};  // fails now rather than after minutes
   const Stopwatch time;
   Progress progress("calibrate");
-  const std::string text = o.file.empty() ? "" : read_input(o.file);
   const auto made = calibrate(
       m.model, m.tokenizer,
       [&](double done) {
@@ -33,11 +35,9 @@ void run(Options& o) {
         return true;
       },
       text);
-  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
   made->save(out);
   if (o.json.text()) {
-    print(fmt::format("{}: calibrated in {:.0f} s; --cache SIZE now reads a text once\n",
-                      out.string(), time.seconds()));
+    print(fmt::format("{}: calibrated in {:.0f} s\n", out.string(), time.seconds()));
   }
   o.json.write({{"file", out.string()},
                 {"model", o.model},
@@ -59,8 +59,8 @@ void add_calibrate(CLI::App& parent, std::function<void()>& task) {
                   "comes with Ballast; -: standard input")
       ->type_name("FILE");
   app->add_option("-o,--out", o.out,
-                  "The file; beside the model's as model.gguf.scores it is found, too  "
-                  "[default: in the user's cache folder]")
+                  "The file; --cache also finds model.gguf.scores beside model.gguf  [default: in "
+                  "the user's cache folder]")
       ->type_name("FILE");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);

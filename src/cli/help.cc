@@ -297,7 +297,7 @@ CLI::Validator one_of(std::vector<std::string> names) {
   return CLI::Validator(
       [names = std::move(names)](std::string& text) {
         if (std::ranges::find(names, text) != names.end()) return std::string();
-        return fmt::format("{} is none of {}{}", text, fmt::join(names, ", "),
+        return fmt::format("{} is unknown; known: {}{}", text, fmt::join(names, ", "),
                            did_you_mean(text, names));
       },
       "");

@@ -60,8 +60,8 @@ void Work::update(double done) {
 
 namespace {
 
-/// What stands behind the scores: Wilson's interval, a standard error, or nothing where every seed
-/// gives the same.
+/// Adds a note that explains each score's error: Wilson's interval or a standard error. Scores that
+/// every seed repeats have no error.
 void explain_errors(Result& result) {
   bool interval = false, standard_error = false, loss = false;
   std::vector<std::string> fixed;

@@ -91,10 +91,10 @@ Experiment experiment(std::string name, std::string title, std::string paper, st
 
 /// All experiments, in the order in which help shows them.
 std::span<const Experiment> experiments();
-/// Throws Error that lists the experiments if there is none of this name.
+/// Throws Error that lists the known names if no experiment has this one.
 const Experiment& find_experiment(std::string_view name);
 
-/// Measures, names the command in the result and in each row, and notes what stands behind ±.
+/// Measures, names the command in the result and in each row, and notes which error ± means.
 Result run_experiment(const Experiment::Call& call, Work& work);
 /// The same after the parameters are set, and checked.
 Result run_experiment(Experiment::Call& call, const Json& values, Work& work);

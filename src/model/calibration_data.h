@@ -1,4 +1,5 @@
-// What calibrations are made from, and those that are part of the library (data/calibration).
+// The files of data/calibration, which are compiled into the library: texts to calibrate on, and
+// finished calibrations.
 #pragma once
 
 #include <cstddef>

@@ -337,7 +337,7 @@ class Compiler {
     std::vector<std::string> out;
     for (const Json& one : all) {
       if (!one.is_string() || std::ranges::find(kTypes, one.get<std::string>()) == kTypes.end()) {
-        refuse(f.full("type"), "{}: {} is none of {}", f.full("type"), shown(one),
+        refuse(f.full("type"), "{}: {} is unknown; known: {}", f.full("type"), shown(one),
                fmt::join(kTypes, ", "));
       }
       if (std::ranges::count(out, one.get<std::string>()) == 0) out.push_back(one);

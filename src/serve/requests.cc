@@ -196,7 +196,8 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
       refuse(where + "role",
-             "{}role: {} is none of \"system\", \"developer\", \"user\", \"assistant\", \"tool\"",
+             "{}role: {} is unknown; known: \"system\", \"developer\", \"user\", \"assistant\", "
+             "\"tool\"",
              where, shown(Json(role)));
     }
     Json more = Json::object();
@@ -414,7 +415,7 @@ std::string template_variables(Fields& f, Job& job) {
     const std::string type = t.text("type").value_or("");
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       refuse("thinking.type",
-             "thinking.type: {} is none of \"enabled\", \"disabled\", \"adaptive\"",
+             "thinking.type: {} is unknown; known: \"enabled\", \"disabled\", \"adaptive\"",
              shown(Json(type)));
     }
     job.thinking_budget = t.count("budget_tokens", 0, kMostTokens);
@@ -449,7 +450,8 @@ std::string template_variables(Fields& f, Job& job) {
 bool splits_thoughts(Fields& f) {
   const std::string format = f.text("reasoning_format").value_or("auto");
   if (format != "auto" && format != "deepseek" && format != "none") {
-    refuse("reasoning_format", "reasoning_format: {} is none of \"auto\", \"deepseek\", \"none\"",
+    refuse("reasoning_format",
+           "reasoning_format: {} is unknown; known: \"auto\", \"deepseek\", \"none\"",
            shown(Json(format)));
   }
   return format != "none";

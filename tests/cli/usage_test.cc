@@ -359,11 +359,11 @@ TEST_F(Usage, HelpAndErrorsHaveNoWordsOfLibraries) {
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("ballast-mini at http://127.0.0.1:"));
   expect_refusal(run({"serve", "-m", kModel, "--log", "jsn"}),
-                 "--log: jsn is none of text, json, off; did you mean json?", 2);
+                 "--log: jsn is unknown; known: text, json, off; did you mean json?", 2);
   expect_refusal(run({"run", "-m", kModel, "x", "--threads", "x"}),
                  "--threads: x is not a whole number from 1 to 1024", 2);
   expect_refusal(run({"capture", "-m", kModel, "--file", "x", "-o", "y", "--scores", "mux"}),
-                 "mux is none of max, plain, rms, mean, none; did you mean max?", 2);
+                 "mux is unknown; known: max, plain, rms, mean, none; did you mean max?", 2);
   write_text(dir_ / "a.csv", "method,score\n");
   const ProgramResult report =
       run({"report", (dir_ / "a.csv").string(), "-o", (dir_ / "x.html").string()});

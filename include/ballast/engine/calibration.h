@@ -36,7 +36,7 @@ class Calibration {
   void score(std::size_t layer, ConstMatrix inputs, ConstMatrix keys, ConstMatrix values,
              MutableMatrix out) const;
 
-  /// Of which model it is: see calibration_key().
+  /// calibration_key() of its model.
   const std::string& key() const { return key_; }
 
   /// Writes the file, whole or not at all. Throws Error if it cannot be written.
