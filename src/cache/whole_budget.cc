@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
+#include "cache/cache_size.h"
 #include "cache/layer_cache.h"
 #include "cache/replay_scores.h"
 #include "storage/gap_code.h"
@@ -23,13 +24,6 @@ namespace {
 /// bytes= of the method for a text of so many tokens.
 std::size_t budget_for(const CacheShape& s, const Policy& policy, std::size_t tokens) {
   return policy.memory("bytes").bytes(tokens, exact_bf16_bytes(s, tokens));
-}
-
-/// Of a token, in all layers, as it is read.
-std::size_t token_bytes(const CacheShape& s, const CacheOptions& options) {
-  return s.layers * s.kv_heads *
-         (stored_row_bytes(options.key_type, s.key_dim) +
-          stored_row_bytes(options.value_type, s.value_dim));
 }
 
 /// The tiers with the bytes that their entries take in this cache.
@@ -184,7 +178,7 @@ std::size_t whole_cache_bytes(const CacheShape& s, const CacheOptions& options,
       bytes >= ends_bytes(s, options, tokens)) {
     return bytes;
   }
-  return std::max(bytes, tokens * token_bytes(s, options));
+  return std::max(bytes, tokens * CacheSize(s, options).token());
 }
 
 void require_bytes(const CacheShape& s, const CacheOptions& options, std::size_t tokens) {
@@ -197,7 +191,7 @@ void require_bytes(const CacheShape& s, const CacheOptions& options, std::size_t
   set_types(options.policy, counted.key_type, counted.value_type);
   const std::size_t bytes = budget_for(s, options.policy, tokens);
   const std::size_t least = ends_bytes(s, counted, tokens);
-  require(bytes >= std::min(least, tokens * token_bytes(s, counted)),
+  require(bytes >= std::min(least, tokens * CacheSize(s, options).token()),
           "method {}: {} bytes for {} tokens do not hold the first and last tokens of every head; "
           "give at least {}",
           options.policy.to_string(), bytes, tokens, least);
@@ -217,7 +211,7 @@ bool asks_positions(const CacheShape& shape) {
 std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
   const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
   const MemorySize size = options.policy.memory("bytes");
-  const std::size_t each = token_bytes(shape, options), known = options.expected_tokens;
+  const std::size_t each = CacheSize(shape, options).token(), known = options.expected_tokens;
   if (size.needs_length() && known == 0) {  // bytes a token
     return size.amount >= static_cast<double>(each) ? std::numeric_limits<std::size_t>::max()
                                                     : chunk;
@@ -403,7 +397,7 @@ std::size_t Cache::whole_budget() const {
 }
 
 bool Cache::fits_exactly() const {
-  return tokens() * token_bytes(shape(), options()) <= whole_budget();
+  return tokens() * CacheSize(shape(), options()).token() <= whole_budget();
 }
 
 void Cache::finish_whole_prompt() {

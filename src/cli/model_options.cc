@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cache/cache_size.h"
 #include "cli/command.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
-#include "summary/entry_budget.h"
 
 namespace ballast::cli {
 void CacheFlags::add_to(CLI::App& app, bool with_method) {
@@ -116,16 +116,8 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
                      std::size_t after, std::size_t copies, bool quiet) const {
   const Policy& policy = options.policy;
   if (policy.info().window_policy == WindowPolicy::all) return;
-  StorageType key_type = options.key_type, value_type = options.value_type;
-  set_types(policy, key_type, value_type);
-  const ModelConfig& c = model.config();
-  const AttentionStats::Kind watch = policy.attention_stats().kind;
-  const bool sums =
-      watch == AttentionStats::Kind::accumulated || watch == AttentionStats::Kind::both;
-  const std::size_t token =
-      c.layers * c.kv_heads *
-      (stored_row_bytes(key_type, c.key_dim) + stored_row_bytes(value_type, c.value_dim) +
-       (sums ? sizeof(float) : 0));
+  const CacheShape shape = model.cache_shape(prompt + after);
+  const std::size_t token = CacheSize(shape, options).token();
   std::size_t most = available_memory();
   const std::size_t given = memory.empty() ? most : parse_bytes(memory, "--memory");
   most = std::min(most, given);

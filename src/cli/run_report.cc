@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cache/cache_size.h"
 #include "cli/command.h"
 #include "experiments/attention/mean_entries.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
-#include "storage/low_bits.h"
 
 namespace ballast::cli {
 namespace {
@@ -100,15 +100,8 @@ Json to_json(const Answer& answer, const Tokenizer& tokenizer, const RunReport& 
 }  // namespace
 
 CacheReport report_of(const Cache& cache) {
-  const CacheShape& s = cache.shape();
-  const CacheOptions& o = cache.options();
-  const std::size_t row =
-      stored_row_bytes(o.key_type, s.key_dim) + stored_row_bytes(o.value_type, s.value_dim);
-  const std::size_t beside = low_bit_bytes(o.key_type, s.key_dim, cache.tokens()) +
-                             low_bit_bytes(o.value_type, s.value_dim, cache.tokens());
-  const CacheBytes bytes = cache.bytes();
-  return {cache.tokens(), mean_entries(cache), bytes,
-          s.layers * s.kv_heads * (cache.tokens() * row + beside) + bytes.rotary};
+  return {cache.tokens(), mean_entries(cache), cache.bytes(),
+          CacheSize(cache.shape(), cache.options()).exact(cache.tokens())};
 }
 
 bool is_unsure(const Generated& answer, float unsure_below) {

@@ -66,8 +66,7 @@ class Model {
   /// memory to work in.
   MemoryEstimate estimate(const CacheOptions& options, std::size_t prompt, std::size_t after = 0,
                           std::size_t chunk = 256) const;
-  /// What the cache of the same tokens, and of those still expected, takes without a method, in the
-  /// same storage.
+  /// What the cache of the same tokens takes without a method, in the same storage.
   std::size_t exact_bytes(const Cache& cache) const;
 
   /// What the method `calibrated` scores entries with, found when the model was opened (see
