@@ -6,11 +6,11 @@
 
 #include <cstdlib>
 
+#include "ballast/engine/question_form.h"
 #include "ballast/error.h"
 #include "formats/json.h"
 #include "paths.h"
 #include "temp_dir.h"
-#include "text/question_form.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
