@@ -37,9 +37,8 @@ def render(template, conversation):
     env = differential.environment()
     env.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
     context = {"messages": conversation["messages"], "add_generation_prompt": True,
-               "bos_token": "<s>", "eos_token": "</s>", **conversation.get("variables", {})}
-    if "tools" in conversation:
-        context["tools"] = conversation["tools"]
+               "bos_token": "<s>", "eos_token": "</s>", "tools": conversation.get("tools"),
+               **conversation.get("variables", {})}  # as transformers calls it
     try:
         return env.from_string(template).render(**context)
     except Exception:  # any error of a template's Python is a refusal
