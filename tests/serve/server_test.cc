@@ -260,6 +260,19 @@ TEST(Serve, EchoWithLogProbabilitiesOfThePrompt) {
   }
 }
 
+TEST(Serve, ATokenThatEndsTheAnswerFollowsAPromptThatIsScored) {
+  const TestServer server;
+  const Json end = {{std::to_string(server.tokenizer().find("</s>")), 100}};
+  Json body = {{"prompt", {5, 6, 7}},
+               {"max_tokens", 1},
+               {"echo", true},
+               {"logprobs", 1},
+               {"logit_bias", end}};
+  const Json choice = server.post("/v1/completions", body).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), 4u) << choice;
+}
+
 TEST(Serve, LogProbabilitiesOfAPromptCountAsMemory) {
   serve::ServerOptions options;
   options.slots = 1;
