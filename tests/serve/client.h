@@ -120,6 +120,11 @@ class Raw {
     }
   }
   void end() const { ::shutdown(socket_, SHUT_WR); }
+  /// Whether the server ends the connection within 20 s, and sends nothing before.
+  bool ended() const {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, 0) == 0;
+  }
   /// What comes up to `until`, or to the end.
   std::string read(std::string_view until = "") const {
     std::string out;

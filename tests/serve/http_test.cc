@@ -115,6 +115,17 @@ TEST(Http, AThousandSlowSendersKeepNoOneOut) {
   for (const auto& one : slow) ASSERT_THAT(one->read("xxx"), StartsWith("HTTP/1.1 200"));
 }
 
+TEST(Http, IdleConnectionsEndSoonerWhereTheyCrowd) {
+  HttpOptions options;
+  options.idle = 60s;
+  const Http http(options);
+  const auto few = connect(http.port(), 1000);
+  for (const auto& one : few) one->write(kGet);
+  for (const auto& one : few) ASSERT_THAT(one->read("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  const auto crowd = connect(http.port(), 1100);  // more than half of all
+  EXPECT_TRUE(few.front()->ended());
+}
+
 TEST(Http, HeadersAndBodiesThatTrickleEnd) {
   HttpOptions options;
   options.idle = options.body = 100ms;
