@@ -98,7 +98,7 @@ TEST(Http, AThousandIdleConnectionsCostLittleAndKeepNoOneOut) {
   EXPECT_EQ(process_threads(), threads);
   EXPECT_TRUE(kSanitized || resident_memory() < before + 50 * kMiB);
   fmt::print("1,000 idle connections: {:.1f} MB\n",
-             static_cast<double>(resident_memory() - before) / 1e6);
+             (static_cast<double>(resident_memory()) - static_cast<double>(before)) / 1e6);
 }
 
 TEST(Http, AThousandSlowSendersKeepNoOneOut) {
