@@ -22,6 +22,7 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       options_(job.generate),
       number_(number),
       positions_(positions),
+      shows_end_(job.score_prompt),
       sampler_(sampling_of(job, number)),
       text_(tokenizer, {.text_start = options_.text_start}),
       stop_(options_.stop),
@@ -62,17 +63,21 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
   }
   Piece piece;
   piece.choice = number_;
-  if (tokenizer_.is_end(chosen.token) && !options_.ignore_end) {
-    piece.finish = Finish::end;
-  } else {
-    ++made_;
-    least_ = std::min(least_, std::exp(chosen.log_probability));
+  const bool ends = tokenizer_.is_end(chosen.token) && !options_.ignore_end;
+  // lm-eval counts on a token behind those of a prompt that is scored, whichever it is.
+  if (!ends || shows_end_) {
     GeneratedToken token{chosen, {}};
     if (options_.alternatives > 0) token.likeliest = likeliest(chances, options_.alternatives);
     // JSON has no word for the chance of what cannot follow.
     std::erase_if(token.likeliest,
                   [](const TokenChance& other) { return std::isinf(other.log_probability); });
     piece.tokens.push_back(std::move(token));
+  }
+  if (ends) {
+    piece.finish = Finish::end;
+  } else {
+    ++made_;
+    least_ = std::min(least_, std::exp(chosen.log_probability));
     past_.push_back(chosen.token);
     const std::string text = text_.push(chosen.token);
     piece.text = stop_.push(text);

@@ -47,6 +47,7 @@ class Choice {
   const GenerateOptions& options_;
   std::size_t number_;
   std::size_t positions_;
+  bool shows_end_;
   Sampler sampler_;
   TokenStream text_;
   StopFilter stop_;

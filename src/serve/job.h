@@ -38,9 +38,9 @@ struct Job {
   GenerateOptions generate;
   std::optional<std::size_t> thinking_budget;  ///< tokens after which thoughts are closed
   bool thoughts_open = false;                  ///< the prompt ends within thoughts
-  bool score_prompt = false;                   ///< say how likely its tokens are
-  bool embed = false;  ///< without choices: the result is the mean of its tokens' states
-  bool cite = false;   ///< of a context: say what its choices look up in it
+  bool score_prompt = false;  ///< say how likely its tokens are, and that which ends an answer
+  bool embed = false;         ///< without choices: the result is the mean of its tokens' states
+  bool cite = false;          ///< of a context: say what its choices look up in it
 };
 
 /// The prompt has been read.

@@ -1,9 +1,10 @@
 #include "serve/load.h"
 
-#include <httplib.h>
+#include <curl/curl.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -33,45 +34,71 @@ Json request_of(const LoadOptions& o, std::size_t stream) {
           {"stream", true},   {"stream_options", {{"include_usage", true}}}};
 }
 
-Answer ask(int port, const std::string& body) {
-  Answer out;
-  std::string text;
-  const Stopwatch watch;
-  const auto event = [&](std::string_view data) {
+/// Takes the events of one answer.
+class Reader {
+ public:
+  void take(std::string_view piece) {
+    text_ += piece;
+    std::size_t begin = 0;
+    for (std::size_t end; (end = text_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
+      const std::string_view line = std::string_view(text_).substr(begin, end - begin);
+      if (line.starts_with("data: ")) event(line.substr(6));
+    }
+    text_.erase(0, begin);
+  }
+  const std::string& rest() const { return text_; }
+
+  Answer answer;
+
+ private:
+  void event(std::string_view data) {
     if (data == "[DONE]") return;
     const auto json = parse_json_text(data, "an event of the server");
     if (json.contains("error")) {
-      out.failure = data;
+      answer.failure = data;
     } else if (json["choices"].empty()) {
-      out.cache_bytes = json["usage"]["prompt_cache_bytes"];
+      answer.cache_bytes = json["usage"]["prompt_cache_bytes"];
     } else if (!json["choices"][0]["logprobs"].is_null()) {
-      out.times.push_back(watch.seconds());
+      answer.times.push_back(watch_.seconds());
     }
-  };
-  httplib::Client client("127.0.0.1", port);
-  client.set_read_timeout(std::chrono::hours(1));
-  httplib::Request request;
-  request.method = "POST";
-  request.path = "/v1/completions";
-  request.set_header("Content-Type", "application/json");
-  request.body = body;
-  request.content_receiver = [&](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
-    text.append(data, size);
-    std::size_t begin = 0;
-    for (std::size_t end; (end = text.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
-      const std::string_view line = std::string_view(text).substr(begin, end - begin);
-      if (line.starts_with("data: ")) event(line.substr(6));
-    }
-    text.erase(0, begin);
-    return true;
-  };
-  const httplib::Result result = client.send(request);
-  if (!result) {
-    out.failure = "no answer: " + httplib::to_string(result.error());
-  } else if (result->status != 200) {
-    out.failure = fmt::format("status {}: {}{}", result->status, text, result->body);
   }
-  return out;
+
+  Stopwatch watch_;
+  std::string text_;  ///< that is no whole event yet
+};
+
+std::size_t on_body(char* data, std::size_t, std::size_t size, void* reader) {
+  try {
+    static_cast<Reader*>(reader)->take({data, size});
+    return size;
+  } catch (const std::exception& error) {  // libcurl's code is C
+    static_cast<Reader*>(reader)->answer.failure = error.what();
+    return 0;
+  }
+}
+
+Answer ask(int port, const std::string& body) {
+  Reader reader;
+  const std::unique_ptr<CURL, void (*)(CURL*)> owner(::curl_easy_init(), ::curl_easy_cleanup);
+  CURL* curl = owner.get();
+  const std::string url = fmt::format("http://127.0.0.1:{}/v1/completions", port);
+  ::curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  ::curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  ::curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+  ::curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
+  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reader);
+  const CURLcode code = ::curl_easy_perform(curl);
+  long status = 0;
+  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  Answer& out = reader.answer;
+  if (code != CURLE_OK && out.failure.empty()) {
+    out.failure = fmt::format("no answer: {}", ::curl_easy_strerror(code));
+  } else if (code == CURLE_OK && status != 200) {
+    out.failure = fmt::format("status {}: {}", status, reader.rest());
+  }
+  return std::move(out);
 }
 
 }  // namespace
@@ -79,6 +106,8 @@ Answer ask(int port, const std::string& body) {
 LoadResult measure_load(int port, const LoadOptions& o) {
   require(o.streams > 0 && o.prompt > 1 && o.generate > 0,
           "a load needs streams, prompts of two tokens and tokens to make");
+  static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  require(ready == CURLE_OK, ErrorCode::unsupported, "libcurl cannot be used");
   std::vector<Answer> answers(o.streams);
   std::vector<std::string> bodies;
   for (std::size_t i = 0; i < o.streams; ++i) bodies.push_back(request_of(o, i).dump());

@@ -16,7 +16,7 @@ namespace ballast::serve {
 
 /// A request that was answered, for a log.
 struct RequestRecord {
-  double seconds = 0;  ///< from its first byte to the answer's last one
+  double seconds = 0;  ///< from its headers until its answer was made
   std::string client;  ///< the address
   std::string method, path;
   int status = 0;

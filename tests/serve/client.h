@@ -2,12 +2,14 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <curl/curl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -23,26 +25,63 @@ using Json = nlohmann::json;
 
 inline const std::string kMini = BALLAST_SOURCE_DIR "/models/ballast-mini.gguf";
 
+using Headers = std::multimap<std::string, std::string>;  // names of replies in small letters
+
 struct Reply {
-  int status = 0;
+  int status = 0;  ///< 0: none
   std::string body;
-  httplib::Headers headers;
+  Headers headers;
   Json json() const { return Json::parse(body); }
   std::string code() const { return json()["error"]["code"]; }
 };
 
 /// Sends one request on a connection of its own.
 inline Reply send(int port, const std::string& method, const std::string& path,
-                  const std::string& body = "", const httplib::Headers& headers = {}) {
-  httplib::Client client("127.0.0.1", port);
-  client.set_read_timeout(300);
-  const httplib::Result result = method == "GET"      ? client.Get(path, headers)
-                                 : method == "DELETE" ? client.Delete(path, headers)
-                                 : method == "OPTIONS"
-                                     ? client.Options(path, headers)
-                                     : client.Post(path, headers, body, "application/json");
-  if (!result) return {};
-  return {result->status, result->body, result->headers};
+                  const std::string& body = "", const Headers& headers = {}) {
+  Reply reply;
+  const std::unique_ptr<CURL, void (*)(CURL*)> owner(::curl_easy_init(), ::curl_easy_cleanup);
+  CURL* curl = owner.get();
+  const std::string url = fmt::format("http://127.0.0.1:{}{}", port, path);
+  curl_slist* lines = ::curl_slist_append(nullptr, "Expect:");
+  if (!body.empty() && !headers.contains("Content-Type"))
+    lines = ::curl_slist_append(lines, "Content-Type: application/json");
+  for (const auto& [name, value] : headers)
+    lines = ::curl_slist_append(lines, (name + ": " + value).c_str());
+  ::curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  ::curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  ::curl_easy_setopt(curl, CURLOPT_TIMEOUT, 300L);
+  ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, lines);
+  if (method == "POST") {
+    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
+  } else {
+    ::curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method.c_str());
+  }
+  using Take = std::size_t (*)(char*, std::size_t, std::size_t, void*);
+  const Take on_header = [](char* data, std::size_t, std::size_t size, void* out) {
+    const std::string line(data, size);
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos) return size;
+    std::string name = line.substr(0, colon);
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    static_cast<Reply*>(out)->headers.emplace(name, line.substr(colon + 2, size - colon - 4));
+    return size;
+  };
+  const Take on_body = [](char* data, std::size_t, std::size_t size, void* out) {
+    static_cast<Reply*>(out)->body.append(data, size);
+    return size;
+  };
+  ::curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+  ::curl_easy_setopt(curl, CURLOPT_HEADERDATA, &reply);
+  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
+  long status = 0;
+  if (::curl_easy_perform(curl) == CURLE_OK)
+    ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  reply.status = static_cast<int>(status);
+  ::curl_slist_free_all(lines);
+  return reply;
 }
 
 /// The data of a stream's events.
@@ -81,6 +120,11 @@ class Raw {
     }
   }
   void end() const { ::shutdown(socket_, SHUT_WR); }
+  /// Whether the server ends the connection within 20 s, and sends nothing before.
+  bool ended() const {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, 0) == 0;
+  }
   /// What comes up to `until`, or to the end.
   std::string read(std::string_view until = "") const {
     std::string out;
@@ -114,7 +158,6 @@ class TestServer {
     options.port = 0;
     options.cache.key_type = options.cache.value_type = StorageType::bf16;  // as the program
     if (options.memory == 0) options.memory = std::size_t{1} << 30;
-    if (options.queue == 256) options.queue = 32;  // a thread for each
     server_.emplace(model, tokenizer_, options);
     thread_ = std::thread([this] { server_->run(); });
   }
@@ -131,11 +174,10 @@ class TestServer {
   const serve::Server& server() const { return *server_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  Reply get(const std::string& path, const httplib::Headers& headers = {}) const {
+  Reply get(const std::string& path, const Headers& headers = {}) const {
     return send(port(), "GET", path, "", headers);
   }
-  Reply post(const std::string& path, const Json& body,
-             const httplib::Headers& headers = {}) const {
+  Reply post(const std::string& path, const Json& body, const Headers& headers = {}) const {
     return send(port(), "POST", path, body.dump(), headers);
   }
   /// The value of a metric.

@@ -155,7 +155,7 @@ TEST(Formats, EveryApiSaysTheSameText) {
           .json();
   EXPECT_EQ(made["response"], text);
   const Reply lines = server.post("/api/generate", {{"prompt", kPrompt}, {"options", options}});
-  EXPECT_THAT(lines.headers.find("Content-Type")->second, HasSubstr("application/x-ndjson"));
+  EXPECT_THAT(lines.headers.find("content-type")->second, HasSubstr("application/x-ndjson"));
   joined.clear();
   for (std::size_t at = 0; at < lines.body.size();) {
     const std::size_t end = lines.body.find('\n', at);

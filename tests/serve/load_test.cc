@@ -23,6 +23,7 @@ void expect_little_more_than(std::size_t before) {
   EXPECT_LT(resident_memory(), before + (std::size_t{64} << 20));
 }
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -185,7 +186,7 @@ std::string broken(std::mt19937& random) {
     case 5:
       return "GET / HTTP/9.9\r\n\r\n";
     case 6:
-      return "\x16\x03\x01\x02\x00\x01\x00\r\n\r\n";
+      return std::string("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 11);
     case 7:
       return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\nx",
                          "99999999999999999999");
@@ -212,7 +213,10 @@ void malformed(int count) {
     ASSERT_TRUE(raw.connected()) << i;
     raw.write(text);
     raw.end();
-    ASSERT_THAT(raw.read(), StartsWith("HTTP/1.1 4")) << i << ": " << text.substr(0, 300);
+    const std::string answer = raw.read();
+    if (text.starts_with('\x16') && answer.empty()) continue;  // TLS: the connection ends
+    ASSERT_THAT(answer, AnyOf(StartsWith("HTTP/1.1 4"), StartsWith("HTTP/1.1 505")))
+        << i << ": " << text.substr(0, 300);
   }
   expect_little_more_than(before);
   EXPECT_EQ(server.post("/v1/completions", request(1)).status, 200);
@@ -227,7 +231,7 @@ TEST(ServeLoad, SeveralRequestsOnOneConnection) {
   const TestServer server;
   const Raw raw(server.port());
   const std::string one = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  raw.write(one + one + one + "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  raw.write(one + one + one + "GET /none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   const std::string all = raw.read();
   std::size_t answers = 0;
   for (std::size_t at = 0; (at = all.find("HTTP/1.1 200", at)) != std::string::npos; ++at)

@@ -1,8 +1,14 @@
 // Expected texts are written out by hand from what each template says.
 #include "ballast/engine/chat.h"
 
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
 #include "ballast/engine/question_form.h"
 #include "ballast/error.h"
+#include "formats/json.h"
 #include "paths.h"
 #include "temp_dir.h"
 #include "text/test_vocabulary.h"
@@ -179,6 +185,49 @@ yes
   for (const auto& [name, expected] : cases) {
     EXPECT_EQ(format(name, messages, {true, "<s>", "</s>", tools}), expected) << name;
   }
+}
+
+// BALLAST_TEMPLATES may name further folders.
+TEST_F(SharedTemplates, RenderAsJinja2RendersThem) {
+  const char* more = std::getenv("BALLAST_TEMPLATES");
+  const std::string command =
+      fmt::format("python3 {}/tests/text/jinja/templates.py {}/chat-templates {}",
+                  BALLAST_SOURCE_DIR, BALLAST_SHARED_DATA, more != nullptr ? more : "");
+  std::string output;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char buffer[1 << 16];
+  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) {
+    output.append(buffer, got);
+  }
+  const int status = ::pclose(pipe);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no python3-jinja2";
+  ASSERT_EQ(status, 0);
+  std::size_t alike = 0;
+  const Json cases = Json::parse(output);
+  for (const Json& each : cases) {
+    const Json& talk = each["conversation"];
+    Messages messages;
+    for (Json message : talk["messages"]) {
+      const std::string role = message["role"], content = message["content"];
+      message.erase("role");
+      message.erase("content");
+      messages.push_back({role, content, message.empty() ? "" : message.dump()});
+    }
+    ChatOptions options = kAsk;
+    if (talk.contains("tools")) options.tools = talk["tools"].dump();
+    if (talk.contains("variables")) options.variables = talk["variables"].dump();
+    Json text;
+    const std::string error = error_of([&] {
+      text =
+          ChatTemplate(test::read_text(each["name"].get<std::string>())).format(messages, options);
+    });
+    // A template that leaves the tools out is refused by us alone.
+    if (error.find("leaves out the tools") != std::string::npos) continue;
+    EXPECT_EQ(text, each["expected"]) << each["name"] << error;
+    ++alike;
+  }
+  EXPECT_GE(alike, cases.size() / 2);
 }
 
 TEST(ChatTemplate, ToolsReachTheTemplateOrAreRefused) {

@@ -4,6 +4,7 @@
 """
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -307,6 +308,58 @@ def pydantic_ai(url):
     asyncio.run(work())
 
 
+class Tokens:
+    """The server's tokenizer, as lm-eval calls one."""
+    eot_token = 2
+
+    def __init__(self, url):
+        self.url = url
+
+    def encode(self, text):
+        if not isinstance(text, str):
+            raise TypeError('one text')
+        ask = urllib.request.Request(self.url + '/tokenize', json.dumps({'content': text, 'add_special': True}).encode(),
+                                     {'Authorization': 'Bearer ' + KEY})
+        return json.loads(urllib.request.urlopen(ask).read())['tokens']
+
+    def encode_batch(self, texts):
+        return [self.encode(text) for text in texts]
+
+
+def lm_eval_task(url):
+    """A task of lm-eval, whose log-likelihoods are those that `ballast perplexity` measures."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(HF_HOME=folder, HF_HUB_OFFLINE='1', OPENAI_API_KEY=KEY)
+        import lm_eval
+        from lm_eval.models.openai_completions import LocalCompletionsAPI
+        from lm_eval.tasks import TaskManager
+        with open(folder + '/docs.jsonl', 'w') as docs:
+            for i in range(4):
+                docs.write(json.dumps({'question': f'Record {i} is {i * 37 % 101}. The number of record {i} is', 'gold': 0,
+                                       'choices': [str(i * 37 % 101), 'not known', '漢字 🙂']}) + '\n')
+        with open(folder + '/tiny.yaml', 'w') as task:
+            json.dump({'task': 'tiny', 'dataset_path': 'json', 'dataset_kwargs': {'data_files': {'test': folder + '/docs.jsonl'}},
+                       'test_split': 'test', 'output_type': 'multiple_choice', 'doc_to_text': '{{question}}',
+                       'doc_to_choice': '{{choices}}', 'doc_to_target': 'gold', 'metric_list': [{'metric': 'acc'}]}, task)
+        client = LocalCompletionsAPI(base_url=url + '/v1/completions', model='tested', tokenizer_backend='None', batch_size=4)
+        client.tokenizer, client.tokenizer_backend, client.tokenized_requests = Tokens(url), 'of the server', True
+        made = lm_eval.simple_evaluate(client, tasks=['tiny'], task_manager=TaskManager(include_path=folder),
+                                       bootstrap_iters=0)
+        pairs = 0
+        for sample in made['samples']['tiny']:
+            for (context, continuation), (response, *_) in zip(sample['arguments'], sample['resps']):
+                with open(folder + '/text', 'w') as text:
+                    text.write(context + continuation)
+                own = json.loads(subprocess.run(
+                    [*sys.argv[1:2], 'perplexity', '-m', sys.argv[2], '--json', '-q', '--prompt-tokens',
+                     str(len(client.tok_encode(context))), folder + '/text'],
+                    capture_output=True, check=True, text=True).stdout)
+                expected = -own['nats_per_token'] * own['tokens']
+                assert abs(float(response[0]) - expected) < 1e-3 * own['tokens'], (context, continuation, response, expected)
+                pairs += 1
+        assert pairs == 12, pairs
+
+
 def main():
     program, model = sys.argv[1:3]
     failed = 0
@@ -317,7 +370,7 @@ def main():
             url = re.search(r'http:\S+', server.stdout.readline())[0]
             only = sys.argv[3:]
             for part in (openai_chat, openai_tools, openai_others, openai_responses, anthropic_messages, ollama_client,
-                         langchain, llama_index, instructor_client, pydantic_ai):
+                         langchain, llama_index, instructor_client, pydantic_ai, lm_eval_task):
                 if only and part.__name__ not in only:
                     continue
                 try:
