@@ -255,8 +255,12 @@ class MeanTerm {
       }
       work.constants[q] = static_cast<float>(rest);
     }
-    turned_ = {pairs, work.coefficients, 2 * pairs, work.constants,
-               turns_ == nullptr ? nullptr : turns_->columns()};
+    turned_ = {pairs,
+               work.coefficients,
+               2 * pairs,
+               work.constants,
+               turns_ == nullptr ? nullptr : turns_->columns(),
+               turns_ == nullptr ? nullptr : turns_->rows()};
   }
 
   // Reads the positions of the block at `begin`; blocks come in order, each once.

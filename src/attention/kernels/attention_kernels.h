@@ -88,6 +88,7 @@ struct TurnedMean {
   std::size_t stride = 0;
   const float* constants = nullptr;  ///< a query: the product of what does not turn
   const float* columns = nullptr;    ///< as Turns::columns()
+  const float* rows = nullptr;       ///< as Turns::rows()
 };
 inline constexpr std::size_t kTurnedTogether = 64;
 
