@@ -7,7 +7,6 @@
 
 #include "attention/attention_scratch.h"
 #include "attention/kernels/attention_kernels.h"
-#include "attention/kernels/rotated_avx512.h"
 #include "ballast/row_mean.h"
 #include "base/fail.h"
 #include "simd/cpu.h"
@@ -168,41 +167,6 @@ struct Record {
   std::vector<float> max;  // running maximum of the logits, per query of a block
 };
 
-// Rotated types have kernels of their own, or none: then decode_packed() comes first.
-bool keys_as_stored(StorageType type) {
-  return is_rotated(type) ? kernels::avx512::multiplies_rotated() : kernels::keys_as_stored(type);
-}
-bool values_as_stored(StorageType type) {
-  return is_rotated(type) ? kernels::avx512::multiplies_rotated() : kernels::values_as_stored(type);
-}
-void pack_query(StorageType type, std::span<const float> row, float* out) {
-  if (is_rotated(type) && kernels::avx512::multiplies_rotated()) {
-    return kernels::avx512::pack_rotated(type, row, out);
-  }
-  kernels::pack_query(type, row, out);
-}
-void multiply_keys(const RowsView& keys, const float* queries, std::size_t count, float* logits,
-                   const kernels::PrefetchRange* range) {
-  const auto run = is_rotated(keys.type) ? kernels::avx512::qk_rotated : kernels::qk_block;
-  run(keys, queries, count, logits, range);
-}
-void add_values(const RowsView& values, const float* weights, std::size_t count,
-                const float* factors, float* sums, const kernels::PrefetchRange* range) {
-  const auto run = is_rotated(values.type) ? kernels::avx512::av_rotated : kernels::av_block;
-  run(values, weights, count, factors, sums, range);
-}
-
-// Whether the kernels read rows of this type only after decode_packed().
-bool decoded_first(StorageType type, bool as_stored) { return is_rotated(type) && !as_stored; }
-
-bool any_decoded(std::span<const Segment> segments) {
-  return std::ranges::any_of(segments, [](const Segment& s) {
-    return decoded_first(s.keys.type, keys_as_stored(s.keys.type)) ||
-           (s.role != Role::normaliser &&
-            decoded_first(s.values.type, values_as_stored(s.values.type)));
-  });
-}
-
 bool any_mean(std::span<const Segment> segments) {
   return std::ranges::any_of(segments, [](const Segment& s) { return s.keys.mean != nullptr; });
 }
@@ -214,7 +178,7 @@ class Workspace {
   Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim,
             std::span<const Segment> segments) {
     const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
-    const std::size_t rows = any_decoded(segments) || queries >= kUnpackFrom ? kEntryBlock : 0;
+    const std::size_t rows = queries >= kUnpackFrom ? kEntryBlock : 0;
     const std::size_t means = any_mean(segments) ? key_dim + 1 : 0;
     const std::size_t floats =
         queries * (keys + values + kEntryBlock + 2 + means) + rows * std::max(keys, values);
@@ -259,10 +223,10 @@ class Workspace {
   AlignedArray<std::byte> memory_;
 };
 
-// Decodes rows into `buffer` if many queries share them or the kernels cannot read them. Returns
-// whether it did: the kernel's rows are cached then, and need no prefetching.
+// Decodes rows into `buffer` if many queries share them and the kernels do not read them as stored.
+// Returns whether it did: the kernel's rows are cached then, and need no prefetching.
 bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer) {
-  if (as_stored || (queries < kUnpackFrom && !is_rotated(rows.type))) return false;
+  if (as_stored || queries < kUnpackFrom) return false;
   kernels::decode_packed(rows, buffer);
   rows = view_f32({buffer, rows.rows, packed_size(rows.dim)});
   return true;
@@ -291,8 +255,12 @@ class MeanTerm {
       }
       work.constants[q] = static_cast<float>(rest);
     }
-    turned_ = {pairs, work.coefficients, 2 * pairs, work.constants,
-               turns_ == nullptr ? nullptr : turns_->columns()};
+    turned_ = {pairs,
+               work.coefficients,
+               2 * pairs,
+               work.constants,
+               turns_ == nullptr ? nullptr : turns_->columns(),
+               turns_ == nullptr ? nullptr : turns_->rows()};
   }
 
   // Reads the positions of the block at `begin`; blocks come in order, each once.
@@ -376,7 +344,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   // Segments of one type, as tiers have them, share the packed queries.
   if (work.packed_for != segment.keys.type) {
     for (std::size_t q = 0; q < m; ++q) {
-      pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
+      kernels::pack_query(segment.keys.type, queries.rows[q], work.packed + q * stride);
     }
     work.packed_for = segment.keys.type;
   }
@@ -396,13 +364,14 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     if (mean) mean->next_block(begin, keys.rows);
     const EntryBlock block(segment, begin, keys.rows);
     if (block.hidden_from(low, high, window)) continue;
-    const bool unpacked = prepare(keys, m, keys_as_stored(keys.type), work.unpacked);
+    const bool unpacked = prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
     const RowsView values = block_of(segment.values, begin);
     const RowsView following = block_of(segment.keys, begin + kEntryBlock);
     const kernels::PrefetchRange range{keys_ahead ? following : values,
                                        segment.role == Role::normaliser ? following : values};
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
-    multiply_keys(keys, work.packed, m, weights, m < kUnpackFrom && !unpacked ? &range : nullptr);
+    kernels::qk_block(keys, work.packed, m, weights,
+                      m < kUnpackFrom && !unpacked ? &range : nullptr);
     if (mean) mean->add(weights);
     use(block, begin, weights);
   }
@@ -515,11 +484,11 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
     }
     if (!has_values) return;
     RowsView values = block_of(segment.values, begin);
-    const bool unpacked = prepare(values, m, values_as_stored(values.type), work.unpacked);
+    const bool unpacked = prepare(values, m, kernels::values_as_stored(values.type), work.unpacked);
     const kernels::PrefetchRange range{block_of(fetched, begin + kEntryBlock),
                                        block_of(segment.keys, begin + kEntryBlock)};
-    add_values(values, weights, m, work.factors, work.sums,
-               m < kUnpackFrom && !unpacked ? &range : nullptr);
+    kernels::av_block(values, weights, m, work.factors, work.sums,
+                      m < kUnpackFrom && !unpacked ? &range : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);
   add_to(partial, first, m, segment, work);

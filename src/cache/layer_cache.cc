@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kParallelFrom = std::size_t{1} << 16;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+/// Queries for which the kernels read an entry once.
+constexpr std::size_t kSharedQueries = 4;
 
 /// What a thread works in while it attends for a head. It is kept from call to call: at short
 /// contexts an allocation costs as much as a block of entries.
@@ -185,7 +187,7 @@ void LayerCache::forward(const HeadsView& keys, const HeadsView& values, const H
 }
 
 bool LayerCache::parallel(std::size_t tokens) const {
-  return tokens * shape_.queries_per_kv_head * heads_.size() * heads_[0].entries() *
+  return tokens * shape_.queries_per_kv_head * all_entries() *
              (shape_.key_dim + shape_.value_dim) >=
          kParallelFrom;
 }
@@ -440,11 +442,26 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
     for (std::size_t t = 0; t < keys.tokens; ++t)
       head.window.push(read_head(keys, t, h, key), read_head(values, t, h, value),
                        static_cast<Position>(tokens() - keys.tokens + t));
-    if (queries.tokens == 0) return;
-    remember(head, h, queries);
-    attend_head(h, queries, out, attention_sums.empty() ? nullptr : &attention_sums[h]);
+    if (queries.tokens > 0) remember(head, h, queries);
   };
-  parallel_for(heads_.size(), take, parallel(keys.tokens));
+  const std::size_t rows = queries.tokens * shape_.queries_per_kv_head;
+  const std::size_t parts = parts_of_heads(queries.tokens);
+  if (parts == 1) {
+    const auto attend = [&](std::size_t h) {
+      take(h);
+      if (rows == 0) return;
+      attend_head(h, queries, 0, rows, out, attention_sums.empty() ? nullptr : &attention_sums[h]);
+    };
+    parallel_for(heads_.size(), attend, parallel(keys.tokens));
+  } else {
+    for (std::size_t h = 0; h < heads_.size(); ++h) take(h);
+    parallel_for(heads_.size() * parts, [&](std::size_t i) {
+      const std::size_t part = i % parts, tiles = (rows + kSharedQueries - 1) / kSharedQueries;
+      const std::size_t begin = tiles * part / parts * kSharedQueries;
+      const std::size_t end = std::min(tiles * (part + 1) / parts * kSharedQueries, rows);
+      attend_head(i / parts, queries, begin, end, out, nullptr);
+    });
+  }
   if (attention_sums.empty() || state_ == State::whole) return;  // whole: added in place
   if (watch_.whole_layer) add_up(attention_sums);
   for (std::size_t h = 0; h < heads_.size(); ++h) {
@@ -454,6 +471,15 @@ void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const He
     if (head.summary) head.summary->observe(attention_sum.subspan(head.ahead(), middle));
     head.window.add_attention_sum(attention_sum.subspan(head.ahead() + middle));
   }
+}
+
+std::size_t LayerCache::parts_of_heads(std::size_t tokens) const {
+  if (tokens != 1 || accumulates() || rotations_ != nullptr || !parallel(tokens)) return 1;
+  // Each part reads the entries: it is worth it from half more than a thread's share on.
+  const std::size_t all = all_entries();
+  const std::size_t wanted = (2 * entries() * loop_threads() + all) / (2 * all);
+  const std::size_t possible = (shape_.queries_per_kv_head + kSharedQueries - 1) / kSharedQueries;
+  return std::clamp<std::size_t>(wanted, 1, possible);
 }
 
 void LayerCache::remember(HeadCache& head, std::size_t h, const HeadsView& queries) const {
@@ -476,13 +502,14 @@ void LayerCache::remember(HeadCache& head, std::size_t h, const HeadsView& queri
   }
 }
 
-// Rows are (token, query head) pairs. They are read and written where they lie if one stride
-// reaches them all, and packed otherwise.
-void LayerCache::attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
+// Rows begin .. end of the (token, query head) pairs. They are read and written where they lie if
+// one stride reaches them all, and packed otherwise.
+void LayerCache::attend_head(std::size_t h, const HeadsView& queries, std::size_t begin,
+                             std::size_t end, const MutableHeadsView& out,
                              std::vector<float>* attention_sum) {
   HeadCache& head = heads_[h];
   const std::size_t group = shape_.queries_per_kv_head, first_head = h * group;
-  const std::size_t rows = queries.tokens * group, first_token = tokens() - queries.tokens;
+  const std::size_t rows = end - begin, first_token = tokens() - queries.tokens;
   std::span<float> attention_sums;
   if (attention_sum != nullptr && state_ != State::whole) {
     attention_sum->assign(head.entries(), 0.0f);
@@ -499,8 +526,8 @@ void LayerCache::attend_head(std::size_t h, const HeadsView& queries, const Muta
   const std::size_t together = packs || unpacks ? std::min(rows, Scratch::kRows) : rows;
   s.reserve(packs ? together : 0, shape_.key_dim, unpacks ? together : 0, shape_.value_dim);
   const std::span<const float> slopes = this->slopes(h);
-  for (std::size_t first = 0; first < rows; first += together) {
-    const std::size_t count = std::min(together, rows - first);
+  for (std::size_t first = begin; first < end; first += together) {
+    const std::size_t count = std::min(together, end - first);
     s.positions.resize(count);
     s.slopes.resize(slopes.empty() ? 0 : count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -582,6 +609,12 @@ std::size_t LayerCache::entries() const {
   std::size_t most = 0;
   for (const HeadCache& head : heads_) most = std::max(most, head.entries());
   return most;
+}
+
+std::size_t LayerCache::all_entries() const {
+  std::size_t sum = 0;
+  for (const HeadCache& head : heads_) sum += head.entries();
+  return sum;
 }
 
 CacheBytes LayerCache::bytes() const {

@@ -83,7 +83,7 @@ class LayerCache {
   std::size_t tokens() const { return tokens_.load(std::memory_order_relaxed); }
   /// Tokens of the prompt once it is finished, else (and in a loaded cache) 0.
   std::size_t prompt_tokens() const { return prompt_tokens_.load(std::memory_order_relaxed); }
-  std::size_t entries() const;
+  std::size_t entries() const;  ///< of the head that has most
   const Budget& budget() const { return budget_; }
   CacheBytes bytes() const;
   std::vector<Segment> segments(std::size_t head) const;
@@ -151,8 +151,13 @@ class LayerCache {
   void extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
               const MutableHeadsView& out);
   void remember(HeadCache& head, std::size_t h, const HeadsView& queries) const;
-  void attend_head(std::size_t h, const HeadsView& queries, const MutableHeadsView& out,
-                   std::vector<float>* attention_sum);
+  std::size_t all_entries() const;
+  /// Parts into which a token's query heads of one KV head are divided, so that all threads work
+  /// where few heads have most entries.
+  std::size_t parts_of_heads(std::size_t tokens) const;
+  /// begin, end: of the rows (token, query head).
+  void attend_head(std::size_t h, const HeadsView& queries, std::size_t begin, std::size_t end,
+                   const MutableHeadsView& out, std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in, std::size_t& room);
   /// Attention over a head's entries at their positions. Changes `queries` and `positions` if these
   /// are rolling. `attention_sum`: an element an entry, or empty.

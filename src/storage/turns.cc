@@ -65,8 +65,8 @@ Turns::Turns(const Rotary& rotary)
       const double angle = static_cast<double>(j) * double{rotary.frequencies[f]};
       const auto cosine = static_cast<float>(std::cos(angle));
       const auto sine = static_cast<float>(std::sin(angle));
-      columns_[2 * f * kTogether + j] = cosine;
-      columns_[(2 * f + 1) * kTogether + j] = sine;
+      columns_[f * kTogether + j] = cosine;
+      columns_[(count() + f) * kTogether + j] = sine;
       near_[2 * j * count() + f] = cosine;
       near_[(2 * j + 1) * count() + f] = sine;
     }

@@ -33,7 +33,9 @@ class Turns {
   std::size_t first(std::size_t f) const { return rotary_.pairs ? 2 * f : f; }
   std::size_t second(std::size_t f) const { return rotary_.pairs ? 2 * f + 1 : f + count(); }
 
-  /// Row 2f: the cosine of pair f at positions 0 to kTogether - 1, row 2f + 1: the sine.
+  /// The cosines of all pairs at position j, then the sines: a row for each j < kTogether.
+  const float* rows() const { return near_.get(); }
+  /// The same with a row for each pair's cosine, then one for each sine.
   const float* columns() const { return columns_.get(); }
   /// The cosines of all pairs at position n times the magnitude, and the sines; count() of each.
   void at(Position n, float* cosines, float* sines) const;
@@ -48,8 +50,7 @@ class Turns {
   const float* far(std::size_t h) const;
 
   Rotary rotary_;
-  AlignedArray<float> columns_;
-  AlignedArray<float> near_;  ///< the cosines, then the sines of each j
+  AlignedArray<float> columns_, near_;
   mutable std::array<AlignedArray<float>, 32> far_;
   mutable std::atomic<std::size_t> ready_ = 0;
   mutable std::mutex growing_;

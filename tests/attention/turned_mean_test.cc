@@ -13,7 +13,7 @@
 namespace ballast::test {
 namespace {
 
-enum class Place { run, listed, shuffled, coded };
+enum class Place { run, listed, shuffled, coded, close };  // close: coded, with few gaps
 
 Rotary rotary_of(std::size_t count, double base, bool pairs, float magnitude) {
   Rotary rotary{{}, magnitude, pairs};
@@ -58,7 +58,7 @@ TEST_P(TurnedMean, EntersLogitsAtEveryPosition) {
                          Shape{64, 32, 1e4, true, 1.0f}, Shape{80, 10, 1e4, false, 1.0f},
                          Shape{64, 32, 1e6, false, 1.2f}, Shape{64, 0, 1, false, 1.0f}}) {
     const Rotary rotary = rotary_of(s.pairs, s.base, s.adjacent, s.magnitude);
-    for (Place place : {Place::run, Place::listed, Place::shuffled, Place::coded}) {
+    for (Place place : {Place::run, Place::listed, Place::shuffled, Place::coded, Place::close}) {
       for (StorageType type : {StorageType::q4, StorageType::q2, StorageType::int4}) {
         constexpr std::size_t kEntries = 333;
         std::vector<float> mean(s.dim);
@@ -73,8 +73,10 @@ TEST_P(TurnedMean, EntersLogitsAtEveryPosition) {
         Position next = 3000;
         for (Position& p : positions) {
           p = next;
-          next +=
-              place == Place::run ? 1 : 1 + static_cast<Position>(random() % 5 * (random() % 9));
+          next += place == Place::run ? 1
+                  : place == Place::close
+                      ? 1 + static_cast<Position>(random() % 8 == 0)
+                      : 1 + static_cast<Position>(random() % 5 * (random() % 9));
         }
         if (place == Place::shuffled) std::ranges::shuffle(positions, random);
         Rows rows(type, s.dim, kEntries);
@@ -91,12 +93,13 @@ TEST_P(TurnedMean, EntersLogitsAtEveryPosition) {
           for (std::size_t c = 0; c < s.dim; ++c) key[c] += double{difference[c]};
           keys.push_back(key);
         }
+        const bool coded = place == Place::coded || place == Place::close;
         std::vector<std::uint8_t> code;
         Segment segment;
-        segment.keys = place == Place::run     ? rows.view(0, kEntries, positions[0])
-                       : place == Place::coded ? rows.view(0, kEntries)
-                                               : rows.view(0, kEntries, positions.data());
-        if (place == Place::coded) {
+        segment.keys = place == Place::run ? rows.view(0, kEntries, positions[0])
+                       : coded             ? rows.view(0, kEntries)
+                                           : rows.view(0, kEntries, positions.data());
+        if (coded) {
           code.resize(gap_bytes(positions));
           encode_gaps(positions, code.data());
           segment.keys.gaps = code.data();

@@ -146,6 +146,38 @@ TEST(GivenScores, DoNotDependOnThreadsOrCalls) {
   }
 }
 
+// One head keeps most entries: threads share its queries.
+TEST(GivenScores, ThreadsThatShareAHeadChangeNoBit) {
+  constexpr std::size_t kLong = 800, kPrompt = 790, kHeads = 2 * 7;
+  CacheShape shape = make_stream(1, 5).shape;
+  shape.layers = 1;
+  shape.queries_per_kv_head = 7;
+  const Matrix keys = random_matrix(kLong, 2 * 16, 1), values = random_matrix(kLong, 2 * 24, 2);
+  const Matrix queries = random_matrix(kLong, kHeads * 16, 3);
+  Matrix scores(kPrompt, 2);
+  for (std::size_t t = 0; t < kPrompt; ++t) {
+    scores[t][0] = 1e-6f;
+    scores[t][1] = 1.0f + static_cast<float>(t % 3);
+  }
+  Matrix expected(kLong, kHeads * 24), out(kLong, kHeads * 24);
+  for (const int threads : {1, 2, 5}) {
+    CacheOptions options = options_of("calibrated:bytes=1/8", Protocol::prefill);
+    options.pool = std::make_shared<ThreadPool>(threads);
+    Cache cache(shape, options);
+    const auto take = [&](std::size_t t, std::size_t n) {
+      cache.forward(0, keys.view().slice(t, n), values.view().slice(t, n),
+                    queries.view().slice(t, n), out.view().slice(t, n));
+    };
+    take(0, kPrompt);
+    cache.note_scores(0, scores.view());
+    cache.finish_prompt();
+    EXPECT_GT(cache.kept(0, 1).size(), 10 * cache.kept(0, 0).size());
+    for (std::size_t t = kPrompt; t < kLong; ++t) take(t, 1);
+    if (threads == 1) std::swap(out, expected);
+    EXPECT_TRUE(threads == 1 || same_bits(out, expected)) << threads << " threads";
+  }
+}
+
 TEST(GivenScores, FilesAndClonesGoOnToTheBit) {
   const Scored s;
   for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {

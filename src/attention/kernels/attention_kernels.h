@@ -21,7 +21,7 @@ inline constexpr std::size_t kMaxDim = 256;
 constexpr std::size_t packed_size(std::size_t dim) { return (dim + 31) / 32 * 32; }
 
 /// Whether qk_block() and av_block() read rows of this type as stored, without decode_packed(), for
-/// any number of queries. Other rotated types need decode_packed() for any number of queries.
+/// any number of queries.
 bool keys_as_stored(StorageType type);
 bool values_as_stored(StorageType type);
 
@@ -32,8 +32,8 @@ void pack_query(StorageType type, std::span<const float> row, float* out);
 /// types it applies the inverse rotation.
 void unpack(StorageType type, const float* packed, std::span<float> row);
 /// Decodes at most kEntryBlock rows into packed order, packed_size() floats a row. An f32 view of
-/// the result, of dimension packed_size(), gives the kernels the same elements as `rows`. Rows of
-/// rotated types stay a c, not rotated back. Means are left out.
+/// the result, of dimension packed_size(), gives the kernels the same elements as `rows`. Means are
+/// left out. Not for rotated types.
 void decode_packed(const RowsView& rows, float* out);
 
 /// Rows to prefetch while a kernel works on others.
@@ -88,6 +88,7 @@ struct TurnedMean {
   std::size_t stride = 0;
   const float* constants = nullptr;  ///< a query: the product of what does not turn
   const float* columns = nullptr;    ///< as Turns::columns()
+  const float* rows = nullptr;       ///< as Turns::rows()
 };
 inline constexpr std::size_t kTurnedTogether = 64;
 

@@ -10,10 +10,11 @@
 
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
+#include "attention/kernels/codewords-inl.h"
 #include "attention/kernels/prefetch.h"
+#include "attention/kernels/rotated_avx512.h"
 #include "attention/kernels/tiles-inl.h"
 #include "storage/rotated.h"
-#include "storage/round.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -190,6 +191,20 @@ struct AvBlock {
 
 void Accumulate(const RowsView& values, const float* weights, std::size_t count,
                 const float* factors, float* sums, const PrefetchRange* range) {
+  if (is_rotated(values.type)) {
+    const Codewords words(values);
+    const RowsView view = words.view();
+    for (std::size_t q = 0; q < count; q += kManyTile) {
+      const std::size_t some = std::min(count - q, kManyTile);
+      float scaled[kManyTile * kEntryBlock];
+      for (std::size_t i = 0; i < some; ++i) {
+        words.scale(weights + (q + i) * kEntryBlock, scaled + i * kEntryBlock);
+      }
+      AvBlock<ReadCodewords>::run(&view, scaled, some, factors + q, sums + q * view.dim, range);
+      range = nullptr;
+    }
+    return;
+  }
   for_type<AvBlock>(values.type, &values, weights, count, factors, sums, range);
 }
 
@@ -205,7 +220,7 @@ HWY_EXPORT(DecodePacked);
 HWY_EXPORT(Accumulate);
 }  // namespace
 
-bool values_as_stored(StorageType type) { return avx512::multiplies(type); }
+bool values_as_stored(StorageType type) { return is_rotated(type) || avx512::multiplies(type); }
 
 void unpack(StorageType type, const float* packed, std::span<float> row) {
   if (is_rotated(type)) return hadamard_rotate_back({packed, row.size()}, row.data());
@@ -216,29 +231,15 @@ void unpack(StorageType type, const float* packed, std::span<float> row) {
   HWY_DYNAMIC_DISPATCH(Unpack)(type, packed, row.data(), row.size());
 }
 
-namespace {
-
-// a c of each row.
-void decode_codewords(const RowsView& rows, float* out) {
-  const std::size_t size = packed_size(rows.dim);
-  std::int8_t words[kMaxDim];
-  for (std::size_t r = 0; r < rows.rows; ++r, out += size) {
-    unpack_codewords(rows.type, rows.data + r * rows.stride, rows.dim, words);
-    const float scale = bf16_decode(rows.scales[r]);
-    for (std::size_t i = 0; i < rows.dim; ++i) out[i] = scale * static_cast<float>(words[i]);
-    std::fill(out + rows.dim, out + size, 0.0f);
-  }
-}
-
-}  // namespace
-
 void decode_packed(const RowsView& rows, float* out) {
-  if (is_rotated(rows.type)) return decode_codewords(rows, out);
   HWY_DYNAMIC_DISPATCH(DecodePacked)(rows, out);
 }
 
 void av_block(const RowsView& values, const float* weights, std::size_t count, const float* factors,
               float* sums, const PrefetchRange* range) {
+  if (is_rotated(values.type) && avx512::multiplies_rotated()) {
+    return avx512::av_rotated(values, weights, count, factors, sums, range);
+  }
   if (avx512::multiplies(values.type)) {
     return avx512::av_block(values, weights, count, factors, sums, range);
   }

@@ -13,7 +13,9 @@
 
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
+#include "attention/kernels/codewords-inl.h"
 #include "attention/kernels/prefetch.h"
+#include "attention/kernels/rotated_avx512.h"
 #include "attention/kernels/tiles-inl.h"
 #include "storage/rotated.h"
 
@@ -352,6 +354,15 @@ struct QkBlock {
 
 void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits,
          const PrefetchRange* range) {
+  if (is_rotated(keys.type)) {
+    const Codewords words(keys);
+    const RowsView view = words.view();
+    QkBlock<ReadCodewords>::run(&view, queries, count, logits, range);
+    for (std::size_t q = 0; q < count; ++q) {
+      words.scale(logits + q * kEntryBlock, logits + q * kEntryBlock);
+    }
+    return;
+  }
   for_type<QkBlock>(keys.type, &keys, queries, count, logits, range);
 }
 
@@ -367,11 +378,12 @@ HWY_EXPORT(Dot);
 }  // namespace
 
 bool keys_as_stored(StorageType type) {
-  return type == StorageType::int8 || type == StorageType::int4 || avx512::multiplies(type);
+  return type == StorageType::int8 || is_low_bit(type) || avx512::multiplies(type);
 }
 
 void pack_query(StorageType type, std::span<const float> row, float* out) {
   if (is_rotated(type)) {
+    if (avx512::multiplies_rotated()) return avx512::pack_rotated(type, row, out);
     hadamard_rotate(row, out);
     std::fill(out + row.size(), out + packed_size(row.size()), 0.0f);
     return;
@@ -382,6 +394,9 @@ void pack_query(StorageType type, std::span<const float> row, float* out) {
 
 void qk_block(const RowsView& keys, const float* queries, std::size_t count, float* logits,
               const PrefetchRange* range) {
+  if (is_rotated(keys.type) && avx512::multiplies_rotated()) {
+    return avx512::qk_rotated(keys, queries, count, logits, range);
+  }
   if (avx512::multiplies(keys.type)) {
     return avx512::qk_block(keys, queries, count, logits, range);
   }

@@ -1,5 +1,5 @@
 // Kernels of q4, q3 and q2 for processors that multiply bytes in fours (AVX512_VNNI, AVX512_VBMI).
-// Elsewhere decode_packed() comes first.
+// Elsewhere codewords-inl.h reads them.
 #pragma once
 
 #include <cstddef>
