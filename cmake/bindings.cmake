@@ -1,7 +1,7 @@
 # libballast: the C ABI of include/ballast.h as a shared library that exports its functions alone.
 set(c_sources src/bindings/options.cc src/bindings/c/cache.cc src/bindings/c/status.cc)
 if(BALLAST_ENGINE)
-  list(APPEND c_sources src/bindings/session.cc src/bindings/c/model.cc)
+  list(APPEND c_sources src/bindings/c/model.cc)
 endif()
 add_library(ballast_c SHARED ${c_sources})
 set_target_properties(ballast_c PROPERTIES EXPORT_NAME c OUTPUT_NAME ballast
@@ -31,8 +31,7 @@ if(BALLAST_PYTHON)
   set(PYBIND11_FINDPYTHON ON)
   find_package(pybind11 REQUIRED)
   file(GLOB python_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/python/*.cc)
-  pybind11_add_module(ballast_python NO_EXTRAS ${python_sources} src/bindings/options.cc
-    src/bindings/session.cc)
+  pybind11_add_module(ballast_python NO_EXTRAS ${python_sources} src/bindings/options.cc)
   set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
   target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)

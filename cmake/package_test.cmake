@@ -118,11 +118,12 @@ if(NOT ENGINE)
   return()
 endif()
 # The engine: refused where its libraries are missing, linked and run where they are not.
-run_failing("ICU" ${poor} -S ${SOURCE}/tests/package/engine -B ${WORK}/poor ${options} ${without})
-run_failing("sentencepiece" ${poor} -S ${SOURCE}/tests/package/engine -B ${WORK}/poor ${options}
+run_failing("ICU" ${poor} -S ${SOURCE}/examples/ask -B ${WORK}/poor ${options} ${without})
+run_failing("sentencepiece" ${poor} -S ${SOURCE}/examples/ask -B ${WORK}/poor ${options}
             -UCMAKE_DISABLE_FIND_PACKAGE_ICU)
-run(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/engine -B ${WORK}/engine ${options})
+run(${CMAKE_COMMAND} -S ${SOURCE}/examples/ask -B ${WORK}/engine ${options})
 run(${CMAKE_COMMAND} --build ${WORK}/engine)
-run(${WORK}/engine/engine ${SOURCE}/models/ballast-mini.gguf)
+run(${WORK}/engine/ask ${SOURCE}/models/ballast-mini.gguf ${SOURCE}/examples/record.txt
+    "What is the register content of line gaudy-dove?")
 message("${output}")
-expect_output("decoded: one two three")
+expect_output("37211")

@@ -9,7 +9,7 @@
 #include "ballast/engine/chat.h"
 #include "ballast/engine/tokenizer.h"
 #include "target.h"
-#include "text/question_form.h"
+#include "ballast/engine/question_form.h"
 
 namespace ballast::fuzz {
 

@@ -40,11 +40,9 @@ bool Repetition::add(std::string_view text) {
   return repeats;
 }
 
-Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-                         std::vector<float> logits, std::span<const Token> history,
-                         const GenerateOptions& options, bool cut,
+Answered generate_answer(Session& session, const GenerateOptions& options, bool cut,
                          const std::function<bool(std::string_view)>& on_text) {
-  Generation generation(engine, sequence, tokenizer, std::move(logits), history, options);
+  Generation generation = session.generate(options);
   Answered out;
   Repetition repetition;
   std::string text;
@@ -60,6 +58,7 @@ Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& to
     out.repeats = true;
     generation.cancel();
   }
+  session.take_in(generation);
   out.made = generation.result();
   return out;
 }

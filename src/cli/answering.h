@@ -5,12 +5,11 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ballast/engine/generate.h"
+#include "ballast/engine/session.h"
 
 namespace ballast::cli {
 
@@ -42,10 +41,9 @@ struct Answered {
   bool repeats = false;  ///< and was ended for it; made.finish is `cancelled`
 };
 
-/// As generate(); `cut`: ends an answer that repeats itself.
-Answered generate_answer(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-                         std::vector<float> logits, std::span<const Token> history,
-                         const GenerateOptions& options, bool cut,
+/// An answer that the session then goes on from. `cut`: ends one that repeats itself. `on_text`:
+/// see Generation::run.
+Answered generate_answer(Session& session, const GenerateOptions& options, bool cut,
                          const std::function<bool(std::string_view)>& on_text);
 
 /// Says so on standard error.

@@ -20,7 +20,7 @@ struct Options {
 
 void run(Options& o) {
   o.json.open();
-  LoadedModel m(o.model);
+  TextModel m(o.model);
   const std::filesystem::path out = o.out.empty() ? calibration_path(m.model).string() : o.out;
   require(!out.empty(), "calibrate: HOME is not set: say where the file goes with --out");
   const std::string text = o.file.empty() ? "" : read_input(o.file);

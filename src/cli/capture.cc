@@ -7,6 +7,7 @@
 #include "cli/model_options.h"
 #include "experiments/attention/kv_parameters.h"
 #include "experiments/data/kv_capture.h"
+#include "model/loaded_model.h"
 #include "report/units.h"
 
 namespace ballast::cli {

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <optional>
 
-#include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "base/partial_files.h"
@@ -24,7 +23,6 @@
 #include "cli/run_report.h"
 #include "formats/json_text.h"
 #include "report/units.h"
-#include "text/question_form.h"
 
 namespace ballast::cli {
 namespace {
@@ -100,7 +98,8 @@ class Chat {
       : o_(o),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
-        m_(o.model),
+        text_model_(std::make_shared<const TextModel>(o.model)),
+        m_(*text_model_),
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
     o.cache.choose(cache_options_, m_.model);
@@ -118,9 +117,7 @@ class Chat {
       // Exact until the bytes are passed, and bounded from then on.
       cache_options_.protocol = Protocol::stream;
     }
-    require_memory(m_.model.estimate(cache_options_, 1), available_memory(), "the model");
-    sequence_.emplace(m_.model, cache_options_);
-    m_.engine.set_replay_wording(replay_wording_of(m_, true));
+    clear();
     if (!o.load_cache.empty()) load(o.load_cache);
     if (!o.context.empty()) read_context(o.context);
   }
@@ -197,11 +194,10 @@ class Chat {
   }
 
   void clear() {
-    sequence_.reset();  // frees its memory first
-    sequence_.emplace(m_.model, cache_options_);
+    session_.reset();  // frees its memory first
+    session_.emplace(text_model_, cache_options_);
+    session_->set_form({true, "", ""});
     conversation_ = Conversation(m_.tokenizer, o_.system, tools_);
-    unread_.clear();
-    history_.clear();
     form_.reset();
     context_.clear();
     prompt_ = {};
@@ -229,57 +225,52 @@ class Chat {
     clear();
     form_ = std::move(form);
     context_ = paths;
-    unread_ = std::move(tokens);
     const Interruptible interruptible;
-    read();
-    if (!unread_.empty()) {
+    read(tokens);
+    if (session_->unread() > 0) {
       clear();
       print("Interrupted; nothing is read.\n");
     } else if (editor_.interactive() && !o_.quiet) {
-      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
-                        format_bytes(static_cast<double>(sequence_->cache().bytes().used()))));
+      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(session_->tokens()),
+                        format_bytes(static_cast<double>(session_->cache().bytes().used()))));
     }
   }
 
-  /// What a saved conversation has still to read, up to where its next message begins.
+  /// What a saved conversation has still to read beside what is unread, up to where its next
+  /// message begins.
   std::vector<Token> rest_of(const QuestionForm& form) const {
-    std::vector<Token> rest = unread_;
-    if (form_) return rest;
-    const std::vector<Token> more = encode_more(m_.tokenizer, form.before, form.chat);
-    rest.insert(rest.end(), more.begin(), more.end());
-    return rest;
+    if (form_) return {};
+    return encode_more(m_.tokenizer, form.before, form.chat);
   }
 
   /// Saves a copy that has read up to where the next message begins.
   void save(const std::string& path) {
-    require(sequence_->tokens() > 0, "/save: nothing has been said yet");
+    require(session_->tokens() > 0, "/save: nothing has been said yet");
     std::vector<std::string> inputs = context_;
     inputs.insert(inputs.end(), {o_.model, o_.tools});
     refuse_overwriting(path, inputs);
-    Sequence copy(m_.model, sequence_->cache().clone());
+    Session copy = session_->clone();
     const QuestionForm form = form_ ? *form_ : conversation_.next();
-    const std::vector<Token> rest = rest_of(form);
     double seconds = 0;
-    if (!rest.empty()) read_tokens(m_.engine, copy, rest, o_.quiet, seconds);
-    save_context(path, m_.model, copy.cache(), form.to_text());
+    read_tokens(copy, rest_of(form), o_.quiet, seconds);
+    copy.set_form(form);
+    copy.save(path);
     if (!o_.quiet) name_written(path);
   }
 
   void load(const std::string& path) {
-    std::string text;
-    Cache cache = load_context(path, m_.model, &text);
-    QuestionForm form = QuestionForm::of_text(text);
+    Session loaded = Session::load(text_model_, path);
     clear();
-    sequence_.emplace(m_.model, std::move(cache));
-    form_ = std::move(form);
+    session_ = std::move(loaded);
+    form_ = session_->form();
     if (editor_.interactive() && !o_.quiet) {
-      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(sequence_->tokens()),
-                        format_bytes(static_cast<double>(sequence_->cache().bytes().used()))));
+      print(fmt::format("{}: {} tokens in {}.\n", path, format_count(session_->tokens()),
+                        format_bytes(static_cast<double>(session_->cache().bytes().used()))));
     }
   }
 
   void turn(const std::string& line) {
-    const bool first = sequence_->tokens() == 0 && unread_.empty();
+    const bool first = session_->tokens() + session_->unread() == 0;
     const Conversation before = conversation_;
     const std::string text = conversation_.say(line);
     std::vector<Token> said;
@@ -290,26 +281,24 @@ class Chat {
     } else {
       said = encode_more(m_.tokenizer, text, true);
     }
-    const std::size_t used = sequence_->positions_after(unread_.size());
-    const std::size_t needed = sequence_->positions_after(unread_.size() + said.size());
+    const std::size_t used = session_->positions_after(0);
+    const std::size_t needed = session_->positions_after(said.size());
     if (needed > positions()) {
       conversation_ = before;
       return refuse(said.size(), positions() - std::min(used, positions()));
     }
     form_.reset();
-    unread_.insert(unread_.end(), said.begin(), said.end());
     const Interruptible interruptible;
-    const std::vector<float> logits = read();
-    conversation_.answered(logits.empty() ? "" : answer(logits));
+    conversation_.answered(read(said) ? answer() : "");
   }
 
   /// Says that a message has no place in the positions that are left, and what has.
   void refuse(std::size_t tokens, std::size_t left) {
     ++refused_;
     std::string remedy = left > 0 ? "shorten it" : "";
-    if (sequence_->tokens() > 0) {
+    if (session_->tokens() > 0) {
       const std::size_t rest = rest_of(form_ ? *form_ : conversation_.next()).size();
-      const bool saves = sequence_->positions_after(rest) < positions();
+      const bool saves = session_->positions_after(rest) < positions();
       remedy += remedy.empty() ? "" : ", or ";
       remedy += saves ? "/clear and begin anew (/save FILE keeps what was said)"
                       : "/clear and begin anew";
@@ -320,27 +309,18 @@ class Chat {
                      advice()));
   }
 
-  /// Reads the unread tokens and returns the last logits. Empty if interrupted; the next turn then
-  /// reads the rest.
-  std::vector<float> read() {
-    const Stopwatch watch;
-    const std::size_t before = sequence_->tokens();
-    const std::vector<float> logits = read_tokens(m_.engine, *sequence_, unread_, o_.quiet,
-                                                  prompt_.seconds, &Interruptible::asked);
-    const std::size_t count = sequence_->tokens() - before;
-    history_.insert(history_.end(), unread_.begin(), unread_.begin() + static_cast<long>(count));
-    unread_.erase(unread_.begin(), unread_.begin() + static_cast<long>(count));
-    prompt_.tokens += count;
+  /// Reads tokens. Returns false if interrupted; the next turn then reads the rest.
+  bool read(std::span<const Token> tokens) {
+    const std::size_t before = session_->tokens();
+    bool done = read_tokens(*session_, tokens, o_.quiet, prompt_.seconds, &Interruptible::asked);
+    prompt_.tokens += session_->tokens() - before;
     // The first turn is the prompt, or all turns that fit into bytes=; later ones are read like
     // generated tokens.
-    if (unread_.empty() && !sequence_->prompt_finished() && !fits()) {
-      if (!finish_prompt(m_, *sequence_, true, o_.quiet, &Interruptible::asked)) {
-        print("\n");
-        return {};
-      }
+    if (done && !session_->prompt_finished() && !fits()) {
+      done = finish_prompt(*session_, o_.quiet, &Interruptible::asked);
     }
-    if (logits.empty()) print("\n");
-    return logits;
+    if (!done) print("\n");
+    return done;
   }
 
   /// Whether the method has a share of the context's exact cache.
@@ -355,17 +335,17 @@ class Chat {
     const Policy& policy = cache_options_.policy;
     if (share()) return context_.empty();
     return policy.has("bytes") &&
-           static_cast<double>(sequence_->cache().bytes().used()) <= policy.memory("bytes").amount;
+           static_cast<double>(session_->cache().bytes().used()) <= policy.memory("bytes").amount;
   }
 
-  std::string answer(const std::vector<float>& logits) {
+  std::string answer() {
     const Stopwatch watch;
-    const Answered answered = generate_answer(m_.engine, *sequence_, m_.tokenizer, logits, history_,
-                                              generate_, true, [](std::string_view text) {
-                                                print(text);
-                                                flush_output();
-                                                return !Interruptible::asked;
-                                              });
+    const Answered answered =
+        generate_answer(*session_, generate_, true, [](std::string_view text) {
+          print(text);
+          flush_output();
+          return !Interruptible::asked;
+        });
     const Generated& made = answered.made;
     print("\n");
     if (!o_.quiet) tell_if_repeats(answered);
@@ -373,15 +353,13 @@ class Chat {
         is_unsure(made, m_.model.config().unsure_below)) {
       tell_unsure(std::vector<std::size_t>{1}, 1);
     }
-    for (const GeneratedToken& token : made.tokens) history_.push_back(token.chosen.token);
-    if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
     last_ = {made.tokens.size(), watch.seconds()};
     if (o_.stats) report(last_.tokens, last_.seconds);
     return made.text;
   }
 
   void report(std::size_t made, double seconds) const {
-    const CacheReport cache = report_of(sequence_->cache());
+    const CacheReport cache = report_of(session_->cache());
     flush_output();
     fmt::print(stderr,
                "[read {} tokens at {}/s, made {} at {}/s; the cache holds {} tokens in {}, {}, "
@@ -399,15 +377,14 @@ class Chat {
   const Options& o_;
   CacheOptions cache_options_;
   GenerateOptions generate_;
-  LoadedModel m_;
+  std::shared_ptr<const TextModel> text_model_;
+  const TextModel& m_;
   std::string tools_;
   Conversation conversation_;
   LineEditor editor_;
-  std::optional<Sequence> sequence_;
+  std::optional<Session> session_;
   std::optional<QuestionForm> form_;  ///< around the next message, after a context
   std::vector<std::string> context_;  ///< files of the context that was read; empty: none
-  std::vector<Token> unread_;         ///< tokens of the conversation that are not in the cache yet
-  std::vector<Token> history_;
   Work prompt_;
   Work last_;                ///< the last answer
   std::size_t refused_ = 0;  ///< messages

@@ -198,13 +198,12 @@ GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {
   return out;
 }
 
-std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
-                               bool quiet, double& seconds, const std::atomic<bool>* cancelled) {
+bool read_tokens(Session& session, std::span<const Token> tokens, bool quiet, double& seconds,
+                 const std::atomic<bool>* cancelled) {
   const Stopwatch watch;
-  Progress progress("reading",
-                    prefill_share(engine.model().config(), tokens.size(), sequence.tokens()));
+  Progress progress("reading", prefill_share(session.model().model.config(),
+                                             session.unread() + tokens.size(), session.tokens()));
   PrefillOptions options;
-  options.finish_prompt = false;
   options.progress = [&](std::size_t done, std::size_t total) {
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
     return cancelled == nullptr || !*cancelled;
@@ -212,21 +211,22 @@ std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<con
   options.replay.progress = [&](std::size_t, std::size_t) {
     return cancelled == nullptr || !*cancelled;
   };
-  std::vector<float> logits = engine.prefill(sequence, tokens, options);
+  const bool whole = session.read(tokens, options);
   seconds += watch.seconds();
-  return logits;
+  return whole;
 }
 
-bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
-                   const std::atomic<bool>* cancelled, std::vector<std::vector<Token>> questions) {
-  Progress progress("reading again",
-                    prefill_share(m.model.config(), sequence.tokens(), sequence.tokens()));
-  ReplayOptions options{replay_wording_of(m, chat), {}, std::move(questions)};
+bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancelled,
+                   std::vector<std::vector<Token>> questions) {
+  Progress progress("reading again", prefill_share(session.model().model.config(), session.tokens(),
+                                                   session.tokens()));
+  ReplayOptions options;
+  options.questions = std::move(questions);
   options.progress = [&](std::size_t done, std::size_t total) {
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
     return cancelled == nullptr || !*cancelled;
   };
-  return m.engine.finish_prompt(sequence, options);
+  return session.finish_prompt(options);
 }
 
 }  // namespace ballast::cli

@@ -10,10 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ballast/engine/generate.h"
+#include "ballast/engine/session.h"
 #include "base/stopwatch.h"
 #include "formats/utf8_text.h"
-#include "model/loaded_model.h"
 
 namespace ballast::cli {
 
@@ -77,17 +76,14 @@ struct GenerateFlags {
   GenerateOptions parse(std::uint64_t seed) const;
 };
 
-/// Reads tokens, showing progress and time left unless `quiet`; the prompt is not finished by it.
-/// Returns the logits of the last, and adds to `seconds` what it took. When `cancelled` becomes
-/// true, stops between two tokens and returns nothing.
-std::vector<float> read_tokens(Engine& engine, Sequence& sequence, std::span<const Token> tokens,
-                               bool quiet, double& seconds,
-                               const std::atomic<bool>* cancelled = nullptr);
+/// Session::read, showing progress and time left unless `quiet`. Adds to `seconds` what it took.
+/// Once `cancelled` is true it stops between two tokens and returns false.
+bool read_tokens(Session& session, std::span<const Token> tokens, bool quiet, double& seconds,
+                 const std::atomic<bool>* cancelled = nullptr);
 
-/// Ends the prompt, reading it again where the method wants that, with progress unless `quiet`.
-/// Returns false, the prompt not ended, once `cancelled` is set. `questions`: those that are known.
-bool finish_prompt(LoadedModel& m, Sequence& sequence, bool chat, bool quiet,
-                   const std::atomic<bool>* cancelled = nullptr,
+/// Session::finish_prompt with progress unless `quiet`. Returns false, the prompt not ended, once
+/// `cancelled` is true. `questions`: those that are known.
+bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancelled = nullptr,
                    std::vector<std::vector<Token>> questions = {});
 
 }  // namespace ballast::cli

@@ -10,6 +10,7 @@
 #include "cache/byte_budget.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/program_memory.h"
 #include "cli/run_report.h"
 #include "experiments/attention/mean_entries.h"
 #include "report/progress.h"
@@ -33,27 +34,28 @@ struct Options {
 /// Scores pieces of a text one after another, each with a cache of its own.
 class Scorer {
  public:
-  Scorer(const Options& o, LoadedModel& m, const CacheOptions& cache, std::size_t total)
-      : o_(o), m_(m), cache_(cache), total_(total), progress_("perplexity") {}
+  Scorer(const Options& o, std::shared_ptr<const TextModel> model, const CacheOptions& cache,
+         std::size_t total)
+      : o_(o), model_(std::move(model)), cache_(cache), total_(total), progress_("perplexity") {}
 
   void score(std::span<const Token> piece, std::size_t prompt) {
     CacheOptions options = cache_;
     options.expected_tokens = piece.size();
-    Sequence sequence(m_.model, options);
-    std::vector<float> last = read(sequence, piece.first(prompt), {});
-    require_bytes(sequence.cache());
-    finish_prompt(m_, sequence, false, o_.quiet);
-    add(last, piece[prompt]);
-    const std::span<const Token> scored = piece.subspan(prompt);
-    read(sequence, scored, [&](std::size_t first, ConstMatrix logits) {
-      for (std::size_t i = 0; i < logits.rows && first + i + 1 < scored.size(); ++i) {
-        add(logits[i], scored[first + i + 1]);
-      }
-    });
+    Session session(model_, options);
+    PrefillOptions reading;
+    reading.progress = [&](std::size_t, std::size_t) {
+      const std::size_t done = done_ + session.tokens();
+      if (!o_.quiet) progress_.update(static_cast<double>(done) / static_cast<double>(total_));
+      return true;
+    };
+    session.read(piece.first(prompt), reading);
+    require_bytes(session.cache());
+    finish_prompt(session, o_.quiet);
+    for (const float loss : session.score(piece.subspan(prompt), reading)) losses.add(loss);
     done_ += piece.size();
-    entries = mean_entries(sequence.cache());
-    bytes = sequence.cache().bytes();
-    exact = m_.model.exact_bytes(sequence.cache());
+    entries = mean_entries(session.cache());
+    bytes = session.cache().bytes();
+    exact = model_->model.exact_bytes(session.cache());
   }
 
   RunningMean losses;       ///< in nats: -ln of the probability that each token was given
@@ -62,22 +64,8 @@ class Scorer {
   std::size_t exact = 0;
 
  private:
-  std::vector<float> read(Sequence& sequence, std::span<const Token> tokens,
-                          std::function<void(std::size_t, ConstMatrix)> all_logits) {
-    PrefillOptions options;
-    options.finish_prompt = false;
-    options.all_logits = std::move(all_logits);
-    options.progress = [&](std::size_t, std::size_t) {
-      const std::size_t done = done_ + sequence.tokens();
-      if (!o_.quiet) progress_.update(static_cast<double>(done) / static_cast<double>(total_));
-      return true;
-    };
-    return m_.engine.prefill(sequence, tokens, options);
-  }
-  void add(std::span<const float> logits, Token token) { losses.add(token_loss(logits, token)); }
-
   const Options& o_;
-  LoadedModel& m_;
+  std::shared_ptr<const TextModel> model_;
   const CacheOptions& cache_;
   std::size_t total_;
   std::size_t done_ = 0;
@@ -104,9 +92,9 @@ void print_result(const CacheOptions& cache, const Scorer& s) {
 void run(Options& o) {
   CacheOptions cache = o.cache.parse();
   o.json.open();
-  LoadedModel m(o.model);
+  const auto text_model = std::make_shared<const TextModel>(o.model);
+  const TextModel& m = *text_model;
   o.cache.choose(cache, m.model);
-  m.engine.set_replay_wording(replay_wording_of(m, false));
   std::vector<Token> tokens = m.tokenizer.encode(read_input(o.file));
   const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;
   const std::size_t positions = m.model.config().max_positions;
@@ -125,9 +113,9 @@ void run(Options& o) {
   MemoryEstimate estimate = m.model.estimate(cache, first, cache.expected_tokens - first);
   estimate.scratch += Engine::kLogitRows * m.model.config().vocabulary * sizeof(float);
   require_memory(estimate, available_memory(), "this run");
-  const std::size_t program = m.program_memory();
+  const std::size_t program = program_memory(m.model);
 
-  Scorer scorer(o, m, cache, tokens.size());
+  Scorer scorer(o, text_model, cache, tokens.size());
   std::size_t pieces = 0;
   for (std::size_t begin = 0; begin < tokens.size(); begin += length) {
     const std::span<Token> piece =

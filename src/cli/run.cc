@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "ballast/engine/context_file.h"
 #include "ballast/engine/lookup.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
@@ -15,8 +14,8 @@
 #include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "cli/program_memory.h"
 #include "cli/run_report.h"
-#include "text/question_form.h"
 
 namespace ballast::cli {
 namespace {
@@ -94,7 +93,8 @@ class Runner {
         context_(std::move(context)),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
-        m_(o.model) {
+        text_model_(std::make_shared<const TextModel>(o.model)),
+        m_(*text_model_) {
     o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
@@ -111,7 +111,6 @@ class Runner {
     report_.logprobs = o_.logprobs >= 0;
     report_.unsure_below = config().unsure_below;
     report_.cite = o_.cite;
-    m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
     if (has_context()) {
       answer_from_context();
     } else {
@@ -199,45 +198,45 @@ class Runner {
 
   /// Memory of the process besides the model and the cache.
   void note_program() {
-    if (report_.program == 0) report_.program = m_.program_memory();
+    if (report_.program == 0) report_.program = program_memory(m_.model);
   }
 
-  /// Prefills the prompt, which the method then summarizes.
-  /// `asked`: questions that will follow.
-  std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
-                                 const std::vector<std::vector<Token>>& asked = {}) {
-    std::vector<float> logits =
-        read_tokens(m_.engine, sequence, tokens, o_.quiet, report_.prompt.seconds);
+  /// A session that has read the prompt, which the method has summarised. `asked`: questions that
+  /// will follow.
+  Session read_prompt(const QuestionForm& form, std::span<const Token> tokens,
+                      const std::vector<std::vector<Token>>& asked = {}) {
+    Session session(text_model_, cache_options_);
+    session.set_form(form);
+    read_tokens(session, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
     const Stopwatch watch;
-    finish_prompt(m_, sequence, chat(), o_.quiet, nullptr, asked);
+    finish_prompt(session, o_.quiet, nullptr, asked);
     report_.compress_seconds += watch.seconds();
-    note_cache(sequence);
+    note_cache(session);
     if (has_context() && !o_.quiet)
       tell_if_not_smaller(report_.after_prompt, cache_options_.policy);
-    return logits;
+    return session;
   }
 
-  void note_cache(const Sequence& sequence) {
-    report_.options = sequence.cache().options();
-    report_.after_prompt = report_of(sequence.cache());
+  void note_cache(const Session& session) {
+    report_.options = session.cache().options();
+    report_.after_prompt = report_of(session.cache());
   }
 
   void answer_alone(const std::string& question) {
-    const std::vector<Token> tokens = form_for("").whole(m_.tokenizer, question);
+    const QuestionForm form = form_for("");
+    const std::vector<Token> tokens = form.whole(m_.tokenizer, question);
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
-    Sequence sequence(m_.model, cache_options_);
-    std::vector<float> logits = read_prompt(sequence, tokens);
-    sequence.cache().reserve(length_);
-    answer(question, sequence, std::move(logits), tokens);
+    Session session = read_prompt(form, tokens);
+    session.cache().reserve(length_);
+    answer(question, session);
   }
 
   void answer_from_context() {
-    QuestionForm form;
-    std::optional<Sequence> sequence;
+    std::optional<Session> session;
     std::vector<std::vector<Token>> asked;
-    auto encode_questions = [&] {
+    auto encode_questions = [&](const QuestionForm& form) {
       std::size_t longest = 0;
       for (const std::string& question : questions_) {
         asked.push_back(form.question(m_.tokenizer, question));
@@ -252,42 +251,37 @@ class Runner {
       std::error_code unknown;
       const std::uintmax_t size = std::filesystem::file_size(o_.load_cache, unknown);
       if (!unknown) require_memory({.cache = size}, available_memory(), o_.load_cache);
-      std::string text;
-      Cache cache = load_context(o_.load_cache, m_.model, &text);
-      form = QuestionForm::of_text(text);
-      loaded_form_ = form;
-      m_.engine.set_replay_wording(replay_wording_of(m_, chat()));
-      const std::size_t more = encode_questions();
-      cache_options_ = cache.options();
-      plan(cache.tokens(), more, true, several);
-      sequence.emplace(m_.model, std::move(cache));
-      note_cache(*sequence);
+      session = Session::load(text_model_, o_.load_cache);
+      loaded_form_ = session->form();
+      const std::size_t more = encode_questions(session->form());
+      cache_options_ = session->cache().options();
+      plan(session->tokens(), more, true, several);
+      note_cache(*session);
     } else {
-      form = form_for(context_.text);
+      const QuestionForm form = form_for(context_.text);
       const std::vector<Token> tokens = form.begin(m_.tokenizer);
       require(!tokens.empty(), "{}: the context is empty", context_.what);
-      plan(tokens.size(), encode_questions(), false, several);
+      plan(tokens.size(), encode_questions(form), false, several);
       if (o_.cite) {
-        lookup_heads_ = find_lookup_heads(m_.engine);
+        Engine engine(m_.model);
+        lookup_heads_ = find_lookup_heads(engine);
         text_ = tokens;
       }
-      sequence.emplace(m_.model, cache_options_);
-      read_prompt(*sequence, tokens, asked);
+      session = read_prompt(form, tokens, asked);
     }
     if (!o_.save_cache.empty()) {
-      save_context(o_.save_cache, m_.model, sequence->cache(), form.to_text());
+      session->save(o_.save_cache);
       if (!o_.quiet) name_written(o_.save_cache);
     }
     // Each question continues a copy of the cache.
     for (std::size_t i = 0; i < questions_.size(); ++i) {
-      std::optional<Sequence> copy;
-      if (several) copy.emplace(m_.model, sequence->cache().clone());
-      Sequence& asking = several ? *copy : *sequence;
+      std::optional<Session> copy;
+      if (several) copy = session->clone();
+      Session& asking = several ? *copy : *session;
       asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::optional<Lookup> lookup;
       PrefillOptions options;
-      options.finish_prompt = false;
       if (o_.cite) {
         lookup.emplace(lookup_heads_, text_.size());
         // The first token of an answer follows the last one of the question.
@@ -297,14 +291,13 @@ class Runner {
         };
       }
       const Stopwatch watch;
-      std::vector<float> logits = m_.engine.prefill(asking, asked[i], options);
+      asking.read(asked[i], options);
       report_.question.seconds += watch.seconds();
-      answer(questions_[i], asking, std::move(logits), asked[i], lookup ? &*lookup : nullptr);
+      answer(questions_[i], asking, lookup ? &*lookup : nullptr);
     }
   }
 
-  void answer(const std::string& question, Sequence& sequence, std::vector<float> logits,
-              std::span<const Token> history, Lookup* lookup = nullptr) {
+  void answer(const std::string& question, Session& session, Lookup* lookup = nullptr) {
     const bool show = o_.json.text();
     if (show && questions_.size() > 1) {
       print(fmt::format("{}> {}\n", report_.answers.empty() ? "" : "\n", question));
@@ -313,22 +306,21 @@ class Runner {
     options.text_start = chat();
     if (lookup != nullptr) {
       options.on_attention = [&](const AttentionStep& step) {
-        lookup->add(sequence.cache(), step, 0);
+        lookup->add(session.cache(), step, 0);
       };
     }
     const Stopwatch watch;
     bool line_open = true;
     Answer answer;
     answer.question = question;
-    const Answered answered = generate_answer(m_.engine, sequence, m_.tokenizer, std::move(logits),
-                                              history, options, chat(), [&](std::string_view text) {
-                                                if (show) {
-                                                  print(text);
-                                                  flush_output();
-                                                  line_open = !text.ends_with('\n');
-                                                }
-                                                return true;
-                                              });
+    const Answered answered = generate_answer(session, options, chat(), [&](std::string_view text) {
+      if (show) {
+        print(text);
+        flush_output();
+        line_open = !text.ends_with('\n');
+      }
+      return true;
+    });
     answer.generated = answered.made;
     answer.repeats = answered.repeats;
     report_.answer.seconds += watch.seconds();
@@ -342,7 +334,7 @@ class Runner {
     if (show && !o_.quiet) {
       tell_if_repeats(answered);
     }
-    answer.cache = report_of(sequence.cache());
+    answer.cache = report_of(session.cache());
     report_.answers.push_back(std::move(answer));
   }
 
@@ -364,7 +356,8 @@ class Runner {
   std::vector<LookupHead> lookup_heads_;  ///< with --cite
   std::vector<Token> text_;               ///< of the context, with --cite
   std::size_t length_ = 0;                ///< expected final length of a sequence in tokens
-  LoadedModel m_;
+  std::shared_ptr<const TextModel> text_model_;
+  const TextModel& m_;
   RunReport report_;
 };
 

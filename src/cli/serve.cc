@@ -132,7 +132,7 @@ void run(const Options& o) {
     require(!options.keys.empty(), "--api-key-file {}: the file has no key; give one a line",
             o.key_file);
   }
-  const LoadedModel m(o.model);
+  const TextModel m(o.model);
   std::string name = options.name;
   const std::string log = !o.log.empty() ? o.log : o.quiet ? "off" : "text";
   if (log != "off") {

@@ -148,8 +148,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
            progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
   };
   Engine engine(model);
-  const ReplayWording wording =
-      replay_wording(tokenizer, !tokenizer.vocabulary().chat_template.empty());
+  const ReplayWording wording = replay_wording(tokenizer, true);
   std::vector<Moments> moments(c.layers);
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it

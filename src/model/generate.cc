@@ -117,6 +117,14 @@ Generation& Generation::operator=(Generation&&) noexcept = default;
 
 bool Generation::step(std::string& text) { return impl_->step(text); }
 
+const Generated& Generation::run(const std::function<bool(std::string_view)>& on_text) {
+  std::string text;
+  while (step(text)) {
+    if (!text.empty() && on_text && !on_text(text)) cancel();
+  }
+  return result();
+}
+
 void Generation::cancel() {
   if (impl_->done) return;
   impl_->done = true;
@@ -131,12 +139,7 @@ Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenize
                    std::vector<float> logits, std::span<const Token> history,
                    const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
-  Generation generation(engine, sequence, tokenizer, std::move(logits), history, options);
-  std::string text;
-  while (generation.step(text)) {
-    if (!text.empty() && on_text && !on_text(text)) generation.cancel();
-  }
-  return generation.result();
+  return Generation(engine, sequence, tokenizer, std::move(logits), history, options).run(on_text);
 }
 
 }  // namespace ballast

@@ -1,29 +1,18 @@
-// A model with its tokenizer, ready to run.
+// A model with its tokenizer and an engine.
 #pragma once
 
-#include <cstddef>
-#include <string>
+#include <filesystem>
 
-#include "ballast/engine/generate.h"
-#include "ballast/engine/model.h"
-#include "ballast/engine/tokenizer.h"
+#include "ballast/engine/session.h"
 
 namespace ballast {
 
-/// A model with its tokenizer, ready to run.
-struct LoadedModel {
-  /// Throws Error if either cannot be read.
-  explicit LoadedModel(const std::string& path);
+/// For experiments, which move several sequences with one engine.
+struct LoadedModel : TextModel {
+  /// Throws Error as TextModel does.
+  explicit LoadedModel(const std::filesystem::path& path) : TextModel(path), engine(model) {}
 
-  /// Bytes of this process besides pages of the model's files, plus an allowance for a run.
-  std::size_t program_memory() const;
-
-  Model model;
-  Tokenizer tokenizer;
   Engine engine;
 };
 
-/// How this model is asked to read a text again. `chat`: the text stands in the model's chat
-/// template, if it has one.
-ReplayWording replay_wording_of(const LoadedModel& m, bool chat);
 }  // namespace ballast

@@ -114,6 +114,12 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
   return Sequence(cache_.fork(policy, seed), prompt_finished_);
 }
 
+Sequence Sequence::clone() const {
+  Sequence out(cache_.clone(), prompt_finished_);
+  out.text_ = text_;
+  return out;
+}
+
 bool Sequence::remembers_text() const {
   const CacheOptions& options = cache_.options();
   return !prompt_finished_ && options.protocol == Protocol::prefill &&

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "ballast/engine/generate.h"
+#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/forward.h"
 #include "simd/vector_math.h"
-#include "text/question_form.h"
 
 namespace ballast {
 namespace {
@@ -56,7 +56,7 @@ struct Stopped {};
 
 ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
   ReplayWording out;
-  if (!chat) {
+  if (!chat || tokenizer.vocabulary().chat_template.empty()) {
     out.first = out.later = encode_more(tokenizer, "\n", false);
     return out;
   }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "ballast/engine/question_form.h"
 #include "report/citations.h"
-#include "text/question_form.h"
 
 namespace ballast::serve {
 namespace {

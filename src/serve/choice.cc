@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/question_form.h"
+#include "ballast/engine/question_form.h"
 
 namespace ballast::serve {
 namespace {

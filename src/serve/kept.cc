@@ -1,7 +1,7 @@
 #include "serve/kept.h"
 
+#include "ballast/engine/question_form.h"
 #include "serve/api_error.h"
-#include "text/question_form.h"
 
 namespace ballast::serve {
 

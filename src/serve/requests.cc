@@ -5,13 +5,13 @@
 #include <ctime>
 #include <random>
 
+#include "ballast/engine/question_form.h"
 #include "base/base64.h"
 #include "base/fail.h"
 #include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
 #include "text/document.h"
-#include "text/question_form.h"
 
 namespace ballast::serve {
 namespace {

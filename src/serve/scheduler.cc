@@ -404,11 +404,9 @@ void Scheduler::begin_compressing(Running& r) {
 }
 
 void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
-  const bool has_template = !tokenizer_.vocabulary().chat_template.empty();
   r.again = &sequence;
   r.turns = std::make_unique<Turns>(
-      [this, &r, &sequence, ends,
-       wording = replay_wording(tokenizer_, r.job.chat && has_template)](Turns& turns) {
+      [this, &r, &sequence, ends, wording = replay_wording(tokenizer_, r.job.chat)](Turns& turns) {
         const Stopwatch watch;
         TurnPace pace([&] { return watch.seconds(); }, options_.patience);
         const auto yield = [&](std::size_t done, std::size_t total) {

@@ -1,4 +1,4 @@
-#include "text/question_form.h"
+#include "ballast/engine/question_form.h"
 
 #include <algorithm>
 

@@ -260,21 +260,18 @@ TEST(Repetition, IsInAListThatCountsOn) {
 }
 
 TEST(Repetition, EndsAnAnswer) {
-  const Model model(kShipped);
-  const Tokenizer tokenizer(read_vocabulary(*model.file().gguf()));
-  Engine engine(model);
-  const std::vector<Token> prompt = tokenizer.encode("Once upon a time");  // bare: it loops
+  const auto model = std::make_shared<const TextModel>(kShipped);
   for (bool cut : {true, false}) {
-    Sequence sequence(model, {});
+    Session session(model, {});
+    session.read(model->tokenizer.encode("Once upon a time"));  // bare: it loops
     std::string text;
     GenerateOptions options;
     options.max_tokens = 300;
     const cli::Answered answer =
-        cli::generate_answer(engine, sequence, tokenizer, engine.prefill(sequence, prompt), prompt,
-                             options, cut, [&](std::string_view more) {
-                               text += more;
-                               return true;
-                             });
+        cli::generate_answer(session, options, cut, [&](std::string_view more) {
+          text += more;
+          return true;
+        });
     EXPECT_EQ(answer.repeats, cut);
     EXPECT_EQ(answer.made.tokens.size() < 100, cut);
     EXPECT_EQ(answer.made.finish, cut ? Finish::cancelled : Finish::length);

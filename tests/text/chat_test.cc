@@ -1,10 +1,10 @@
 // Expected texts are written out by hand from what each template says.
 #include "ballast/engine/chat.h"
 
+#include "ballast/engine/question_form.h"
 #include "ballast/error.h"
 #include "paths.h"
 #include "temp_dir.h"
-#include "text/question_form.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {

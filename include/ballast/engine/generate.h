@@ -16,8 +16,8 @@
 
 namespace ballast {
 
-/// The words with which this model is asked to read a text again (KVzip's): in a chat, a request to
-/// repeat it and the switch to the assistant; else a line end.
+/// The words with which this model is asked to read a text again (KVzip's): in a chat, if it has a
+/// template, a request to repeat it and the switch to the assistant; else a line end.
 ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat);
 
 struct GenerateOptions {
@@ -71,6 +71,9 @@ class Generation {
 
   /// Makes a token. `text`: what became certain with it, perhaps nothing. False at the end.
   bool step(std::string& text);
+  /// Makes the rest. `on_text` receives each piece of text, never an empty one, and ends the text
+  /// by returning false.
+  const Generated& run(const std::function<bool(std::string_view)>& on_text = {});
   /// Ends the text here, unless it has ended.
   void cancel();
   bool done() const;
@@ -85,8 +88,8 @@ class Generation {
 };
 
 /// Continues `sequence`. `logits`: of the last token that it has read. `history`: the last tokens
-/// before, for the repetition penalty. `on_text` is given the text as it becomes certain, in pieces
-/// that are not empty, and ends it by returning false. Throws Error as Engine and Sampler do.
+/// before, for the repetition penalty. `on_text`: see Generation::run. Throws Error as Engine and
+/// Sampler do.
 Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
                    std::vector<float> logits, std::span<const Token> history,
                    const GenerateOptions& options,

@@ -110,6 +110,8 @@ class Sequence {
 
   /// See Cache::fork; the prompt of the fork is not finished either.
   Sequence fork(const Policy& policy, std::uint64_t seed) const;
+  /// See Cache::clone; the copy's prompt has ended if this one's has.
+  Sequence clone() const;
 
   const Cache& cache() const { return cache_; }
   Cache& cache() { return cache_; }

@@ -3,12 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "ballast/engine/chat.h"
-#include "ballast/engine/context_file.h"
+#include "ballast/engine/session.h"
 #include "bindings/c/cache.h"
 #include "bindings/c/guard.h"
 #include "bindings/options.h"
-#include "bindings/session.h"
 
 struct ballast_model {
   std::shared_ptr<const ballast::TextModel> text;
@@ -129,7 +127,7 @@ ballast_status ballast_context_read(ballast_context* context, const int32_t* tok
 
 ballast_status ballast_context_finish_prompt(ballast_context* context) {
   return guarded([&] {
-    given(context, "context").session.finish_prompt(false);
+    given(context, "context").session.finish_prompt();
     log_reports(context->session.cache());
   });
 }
@@ -179,19 +177,17 @@ ballast_status ballast_context_generate(ballast_context* context,
       options.stop.emplace_back(&given(p.stop[i], "stop"));
     }
     Session& session = given(context, "context").session;
-    Generation generation = session.generate(options, false);
-    std::string text;
-    while (generation.step(text)) {
-      if (text.empty() || on_text == nullptr) continue;
-      if (!on_text(text.data(), text.size(), user_data)) generation.cancel();
-    }
+    Generation generation = session.generate(options);
+    generation.run([&](std::string_view text) {
+      return on_text == nullptr || on_text(text.data(), text.size(), user_data);
+    });
     session.take_in(generation);
     if (finish != nullptr) *finish = static_cast<ballast_finish>(generation.result().finish);
   });
 }
 
 ballast_status ballast_context_save(const ballast_context* context, const char* path) {
-  return guarded([&] { given(context, "context").session.save(&given(path, "path"), "raw"); });
+  return guarded([&] { given(context, "context").session.save(&given(path, "path")); });
 }
 
 ballast_status ballast_context_load(const ballast_model* model, const char* path,
@@ -199,7 +195,7 @@ ballast_status ballast_context_load(const ballast_model* model, const char* path
   return guarded([&] {
     given(out, "out");
     const std::shared_ptr<const TextModel>& text = given(model, "model").text;
-    Cache cache = load_context(&given(path, "path"), text->model);
-    *out = new ballast_context(Session(text, std::move(cache), cache_options(params).pool));
+    *out =
+        new ballast_context(Session::load(text, &given(path, "path"), cache_options(params).pool));
   });
 }

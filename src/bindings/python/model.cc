@@ -4,12 +4,10 @@
 #include <optional>
 
 #include "ballast/engine/chat.h"
-#include "ballast/engine/context_file.h"
+#include "ballast/engine/session.h"
 #include "bindings/options.h"
 #include "bindings/python/arrays.h"
 #include "bindings/python/bindings.h"
-#include "bindings/session.h"
-#include "text/question_form.h"
 
 namespace ballast::python {
 namespace {
@@ -25,7 +23,6 @@ struct PyContext {
   explicit PyContext(Session made) : session(std::move(made)) {}
 
   Session session;
-  QuestionForm form = QuestionForm::raw("");
   std::atomic<bool> used = false;
 };
 
@@ -40,8 +37,7 @@ class PyAnswer {
  public:
   PyAnswer(std::shared_ptr<PyContext> context, const GenerateOptions& options)
       : context_(std::move(context)), use_(std::in_place, context_->used, "context") {
-    generation_.emplace(
-        unlocked([&] { return context_->session.generate(options, context_->form.chat); }));
+    generation_.emplace(unlocked([&] { return context_->session.generate(options); }));
   }
   ~PyAnswer() { close(); }
 
@@ -159,20 +155,17 @@ void add_model(py::module_& m) {
       .def("load_context",
            [](const PyModel& self, const std::string& path, int threads) {
              return unlocked([&] {
-               std::string form;
-               Cache cache = load_context(path, self.text->model, &form);
-               auto out = std::make_shared<PyContext>(
-                   Session(self.text, std::move(cache), make_pool(threads)));
-               out->form = QuestionForm::of_text(form);
-               return out;
+               return std::make_shared<PyContext>(
+                   Session::load(self.text, path, make_pool(threads)));
              });
            })
       // What stands before a question: a context and, for a chat, what the template puts around it.
       .def("question_form", [](const PyModel& self, PyContext& context, const std::string& text,
                                bool chat, const std::string& system) {
-        context.form = chat ? QuestionForm::from_template(self.text->tokenizer, system, text)
-                            : QuestionForm::raw(text);
-        return context.form.begin(self.text->tokenizer);
+        Session& session = context.session;
+        session.set_form(chat ? QuestionForm::from_template(self.text->tokenizer, system, text)
+                              : QuestionForm::raw(text));
+        return session.form().begin(self.text->tokenizer);
       });
 
   py::class_<PyContext, std::shared_ptr<PyContext>>(m, "_Context")
@@ -187,7 +180,7 @@ void add_model(py::module_& m) {
            })
       .def("question",
            [](PyContext& self, const std::string& text) {
-             return self.form.question(self.session.model().tokenizer, text);
+             return self.session.form().question(self.session.model().tokenizer, text);
            })
       .def("score",
            [](PyContext& self, const std::vector<Token>& tokens) {
@@ -195,9 +188,8 @@ void add_model(py::module_& m) {
                  with(self, [&](Session& s) { return s.score(tokens); });
              return py::array_t<float>(static_cast<py::ssize_t>(losses.size()), losses.data());
            })
-      .def(
-          "finish_prompt",
-          [](PyContext& self) { with(self, [&](Session& s) { s.finish_prompt(self.form.chat); }); })
+      .def("finish_prompt",
+           [](PyContext& self) { with(self, [&](Session& s) { s.finish_prompt(); }); })
       .def_property_readonly("prompt_finished",
                              [](PyContext& self) { return self.session.prompt_finished(); })
       .def("logits",
@@ -208,15 +200,10 @@ void add_model(py::module_& m) {
            })
       .def("clone",
            [](PyContext& self) {
-             auto out =
-                 with(self, [](Session& s) { return std::make_shared<PyContext>(s.clone()); });
-             out->form = self.form;
-             return out;
+             return with(self, [](Session& s) { return std::make_shared<PyContext>(s.clone()); });
            })
-      .def("save",
-           [](PyContext& self, const std::string& path) {
-             with(self, [&](Session& s) { s.save(path, self.form.to_text()); });
-           })
+      .def("save", [](PyContext& self,
+                      const std::string& path) { with(self, [&](Session& s) { s.save(path); }); })
       .def("tokens", [](PyContext& self) { return self.session.tokens(); })
       .def("entries",
            [](PyContext& self, std::size_t layer) {

@@ -116,7 +116,7 @@ Json converse(const Answers& o, LoadedModel& m, const Variant& variant,
     cache.expected_tokens = prompt.size() + o.max_tokens;
     Sequence sequence(m.model, cache);
     PrefillOptions reading;
-    reading.replay.wording = replay_wording_of(m, true);
+    reading.replay.wording = replay_wording(m.tokenizer, true);
     std::vector<float> logits = m.engine.prefill(sequence, prompt, reading);
     entries = sequence.cache().entries();
     bytes = sequence.cache().bytes().used();

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <set>
 
+#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "experiments/tasks/draws.h"
 #include "experiments/tasks/sample_run.h"
 #include "formats/utf8_text.h"
 #include "report/units.h"
-#include "text/question_form.h"
 
 namespace ballast {
 namespace {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "ballast/engine/question_form.h"
 #include "ballast/engine/sampler.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
@@ -13,7 +14,6 @@
 #include "experiments/attention/mean_entries.h"
 #include "experiments/data/samples.h"
 #include "model/prefill_cost.h"
-#include "text/question_form.h"
 
 namespace ballast {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "experiments/tasks/draws.h"
 #include "experiments/tasks/sample_run.h"
-#include "text/question_form.h"
 
 namespace ballast {
 namespace {

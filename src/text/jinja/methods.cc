@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "text/jinja/builtins.h"
-#include "text/jinja/format.h"
 #include "text/jinja/strings.h"
 
 namespace ballast::jinja {
@@ -77,15 +76,13 @@ std::string_view within(std::string_view text, const Arguments& arguments, std::
   return first_characters(text, static_cast<std::size_t>(last - first));
 }
 
-template <bool from_right, bool must_exist>
+template <bool from_right>
 Value find_method(std::string_view text, const Arguments& arguments, Budget& budget) {
   const std::string_view wanted = text_argument(arguments, 0);
   budget.spend((text.size() + wanted.size()) / 4);
   std::size_t skipped = 0;
   text = within(text, arguments, skipped);
   const std::size_t at = from_right ? find_last_text(text, wanted) : find_text(text, wanted);
-  require(!must_exist || at != std::string_view::npos, "index: '{}' does not occur",
-          std::string(wanted.substr(0, 60)));
   if (at == std::string_view::npos) return -1;
   return static_cast<std::int64_t>(skipped + count_characters(text.substr(0, at)));
 }
@@ -104,45 +101,27 @@ Value count_method(std::string_view text, const Arguments& arguments, Budget& bu
   return count;
 }
 
-template <bool from_right>
-Value partition_method(std::string_view text, const Arguments& arguments, Budget& budget) {
-  const std::string_view separator = text_argument(arguments, 0);
-  require(!separator.empty(), "partition: the separator is empty");
-  budget.spend(text.size() + 32);
-  const std::size_t at = from_right ? find_last_text(text, separator) : find_text(text, separator);
-  const std::string whole(text);
-  if (at == std::string_view::npos) {
-    return Value::tuple(from_right ? List{"", "", whole} : List{whole, "", ""});
+// Python's str.format, with plain {} only: what templates of models write.
+Value format_method(std::string_view text, const Arguments& arguments, Budget& budget) {
+  std::string out;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '{' && text[i] != '}') {
+      out += text[i];
+      continue;
+    }
+    const std::string_view pair = text.substr(i++, 2);
+    if (pair == "{{" || pair == "}}") {
+      out += pair[0];
+      continue;
+    }
+    require(pair == "{}", "format: only {{}} can be filled in, not {}", pair);
+    require(next < arguments.positional.size(), "format: more {{}} than arguments");
+    const std::string filled = to_text(arguments.positional[next++], budget);
+    budget.spend(filled.size());
+    out += filled;
   }
-  return Value::tuple(
-      {whole.substr(0, at), std::string(separator), whole.substr(at + separator.size())});
-}
-
-// ljust (-1), center (0), rjust (1).
-template <int side>
-Value pad_method(std::string_view text, const Arguments& arguments, Budget& budget) {
-  const std::int64_t width = integer_argument(arguments, 0, "");
-  require(width <= 1000, "a width of {}; expected up to 1000", width);
-  const auto size = static_cast<std::int64_t>(count_characters(text));
-  const std::string_view fill = arguments.positional.size() > 1 ? text_argument(arguments, 1) : " ";
-  require(count_characters(fill) == 1, "the fill is not one character");
-  if (side == 0) {
-    return center(text, static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), fill, budget);
-  }
-  std::string pad;
-  for (std::int64_t i = size; i < width; ++i) pad += fill;
-  budget.spend(text.size() + pad.size());
-  return side < 0 ? std::string(text) + pad : pad + std::string(text);
-}
-
-Value zfill_method(std::string_view text, const Arguments& arguments, Budget& budget) {
-  const std::int64_t width = integer_argument(arguments, 0, "");
-  require(width <= 1000, "a width of {}; expected up to 1000", width);
-  const auto size = static_cast<std::int64_t>(count_characters(text));
-  const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  std::string out(text);
-  if (width > size) out.insert(sign, static_cast<std::size_t>(width - size), '0');
-  budget.spend(out.size());
+  budget.spend(text.size());
   return out;
 }
 
@@ -155,26 +134,18 @@ Value change_method(std::string_view text, const Arguments&, Budget& budget) {
 const std::map<std::string, Method, std::less<>>& string_methods() {
   static const std::map<std::string, Method, std::less<>> table = {
       {"capitalize", change_method<capitalize>},
-      {"casefold", change_method<to_lower>},
-      {"center", pad_method<0>},
       {"count", count_method},
       {"endswith", affix_method<false>},
-      {"find", find_method<false, false>},
-      {"format",
-       [](std::string_view s, const Arguments& a, Budget& b) -> Value {
-         return brace_format(s, a, b);
-       }},
-      {"index", find_method<false, true>},
+      {"find", find_method<false>},
+      {"format", format_method},
       {"join",
        [](std::string_view s, const Arguments& a, Budget& b) -> Value {
          const Items items = items_of(a.get(0, ""), b);
          for (const Value& item : items) expect_text(item, "join");
          return apply_filter("join", items.list(), {{Value(std::string(s))}, {}}, b);
        }},
-      {"ljust", pad_method<-1>},
       {"lower", change_method<to_lower>},
       {"lstrip", strip_method<true, false>},
-      {"partition", partition_method<false>},
       {"removeprefix",
        [](std::string_view s, const Arguments& a, Budget& b) -> Value {
          const std::string_view prefix = text_argument(a, 0);
@@ -192,10 +163,7 @@ const std::map<std::string, Method, std::less<>>& string_methods() {
          return replace(s, text_argument(a, 0), text_argument(a, 1),
                         integer_argument(a, 2, "count"), b);
        }},
-      {"rfind", find_method<true, false>},
-      {"rindex", find_method<true, true>},
-      {"rjust", pad_method<1>},
-      {"rpartition", partition_method<true>},
+      {"rfind", find_method<true>},
       {"rsplit", split_method<true>},
       {"rstrip", strip_method<false, true>},
       {"split", split_method<false>},
@@ -205,10 +173,8 @@ const std::map<std::string, Method, std::less<>>& string_methods() {
        }},
       {"startswith", affix_method<true>},
       {"strip", strip_method<true, true>},
-      {"swapcase", change_method<swap_case>},
       {"title", change_method<title_method>},
       {"upper", change_method<to_upper>},
-      {"zfill", zfill_method},
   };
   return table;
 }
@@ -317,8 +283,6 @@ Value attribute_of(const Value& object, const std::string& name, Budget& budget)
             object};
   }
   if (is_plain_dict && std::ranges::count(kDictChanges, std::string_view(name)) > 0) return {};
-  if (object.is_group() && name == "grouper") return (*object.list())[0];
-  if (object.is_group() && name == "list") return (*object.list())[1];
   const Value* found = object.dict() ? object.dict()->find(name, budget) : nullptr;
   return found ? *found : Value();
 }

@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "text/jinja/builtins.h"
-#include "text/jinja/format.h"
 #include "text/jinja/strings.h"
 
 namespace ballast::jinja {
@@ -132,7 +131,6 @@ Value arithmetic(const std::string& op, const Value& left, const Value& right, B
     if (op == "%" || op == "//") budget.spend(64);  // of reals, one bit of the quotient at a time
     return real_result(op, left.as_real(), right.as_real());
   }
-  if (op == "%" && left.string()) return percent_format(*left.string(), right, budget);
   if (op == "+" && left.string() && right.string()) {
     budget.spend(left.string()->size() + right.string()->size());
     return *left.string() + *right.string();

@@ -18,12 +18,5 @@ Value sort_dict(const Value& input, const Arguments& arguments, Budget& budget);
 Value unique(const Value& input, const Arguments& arguments, Budget& budget);
 Value greatest(const Value& input, const Arguments& arguments, Budget& budget);
 Value least(const Value& input, const Arguments& arguments, Budget& budget);
-Value sum(const Value& input, const Arguments& arguments, Budget& budget);
-/// Pairs of a key and the items that have it, by ascending keys.
-Value group_by(const Value& input, const Arguments& arguments, Budget& budget);
-/// Rows of `linecount` items; `fill_with` fills the last.
-Value batch(const Value& input, const Arguments& arguments, Budget& budget);
-/// Runs of nearly equal length; `fill_with` makes them equal.
-Value slices(const Value& input, const Arguments& arguments, Budget& budget);
 
 }  // namespace ballast::jinja

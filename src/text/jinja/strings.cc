@@ -255,20 +255,6 @@ std::string title_method(std::string_view text) {
   return out;
 }
 
-std::string swap_case(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const Utf8Char character = next_utf8(text, i);
-    const std::string_view bytes = text.substr(i, character.length);
-    const bool is_upper = u_isUUppercase(static_cast<UChar32>(character.code)) != 0;
-    out += !is_cased(character.code) ? std::string(bytes)
-           : is_upper                ? to_lower(bytes)
-                                     : to_upper(bytes);
-    i += character.length;
-  }
-  return out;
-}
-
 std::optional<bool> is_kind(std::string_view text, std::string_view method) {
   using Predicate = bool (*)(UChar32);
   static constexpr auto kNumeric = [](UChar32 c, int least) {
@@ -302,20 +288,6 @@ std::optional<bool> is_kind(std::string_view text, std::string_view method) {
     }
   }
   return is_upper || is_lower ? has_case : !text.empty() || method == "isascii";
-}
-
-std::string center(std::string_view text, std::size_t width, std::string_view fill,
-                   Budget& budget) {
-  const std::size_t size = count_characters(text);
-  if (size >= width) return std::string(text);
-  budget.spend(width * fill.size() + text.size());
-  const std::size_t pad = width - size;
-  const std::size_t left = pad / 2 + (pad & width & 1);  // as Python
-  std::string out;
-  for (std::size_t i = 0; i < left; ++i) out += fill;
-  out += text;
-  for (std::size_t i = left; i < pad; ++i) out += fill;
-  return out;
 }
 
 std::optional<Value> parse_integer(std::string_view text, int base) {
@@ -376,32 +348,6 @@ std::optional<double> parse_real(std::string_view text) {
   if (stop != end) return std::nullopt;
   if (error == std::errc::result_out_of_range) return std::strtod(plain.c_str(), nullptr);
   return error == std::errc() ? std::optional(value) : std::nullopt;
-}
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out.push_back(c);
-    }
-  }
-  return out;
 }
 
 std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,

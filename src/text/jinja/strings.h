@@ -30,17 +30,12 @@ std::string capitalize(std::string_view text);
 /// no letter.
 std::string title_filter(std::string_view text);
 std::string title_method(std::string_view text);
-std::string swap_case(std::string_view text);
 /// As Python's method of this name, such as "isdigit"; none if it has no such method.
 std::optional<bool> is_kind(std::string_view text, std::string_view method);
-/// Spaces at both ends, up to a width in characters.
-std::string center(std::string_view text, std::size_t width, std::string_view fill, Budget& budget);
 /// As Python's int(text, base): none if that fails, undefined if Integer cannot hold it.
 std::optional<Value> parse_integer(std::string_view text, int base);
 /// As Python's float(text).
 std::optional<double> parse_real(std::string_view text);
-/// `&`, `<`, `>` and quotes as HTML writes them.
-std::string escape_html(std::string_view text);
 /// The number of characters; what is not UTF-8 counts in pieces.
 std::size_t count_characters(std::string_view text);
 /// The first `count` characters, or all if there are fewer.

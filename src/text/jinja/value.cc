@@ -333,12 +333,6 @@ Value Value::tuple(List value) {
   return out;
 }
 
-Value Value::group(Value key, List items) {
-  Value out = tuple({std::move(key), std::move(items)});
-  out.is_group_ = true;
-  return out;
-}
-
 Value::Value(Dict value) {
   int deepest = 0;
   for (const auto& [key, item] : value.items) {

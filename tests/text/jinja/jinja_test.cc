@@ -45,20 +45,25 @@ TEST(Jinja, Arithmetic) {
        {"{{ f * 2 }} {{ 1e3 }} {{ 0.1 + 0.2 }} {{ 1_000 }}", "5.0 1000.0 0.30000000000000004 1000"},
        {"{{ 'ab' * 3 }} {{ [1] * 2 + [2] }} {{ s ~ a ~ n ~ t }}",
         "ababab [1, 1, 2] Hello, World3NoneTrue"},
-       {"{{ 10 | string + '0' }} {{ -3 | abs }} {{ (1 + 2) * 3 }}", "100 3 9"}});
+       {"{{ 10 | string + '0' }} {{ (1 + 2) * 3 }}", "100 9"}});
 }
 
 TEST(Jinja, Logic) {
   check(
       {{"{{ a > 2 and b < 0 }} {{ not a }} {{ n or 's' }} {{ '' or 0 or [] }}", "True False s []"},
-       {"{{ 1 if a > 5 else 2 }}|{{ 'x' if none }}|{{ 'p' if n else 'q' if t else 'r' }}", "2||q"},
-       {"{{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ l == [3, 1, 2] }} {{ m[0] == m[2] }}",
+       {"{{ 1 if a > 5 else 2 }}|{{ 'x' if none }}|{{ 'p' if n else 'q' if t "
+        "else 'r' }}",
+        "2||q"},
+       {"{{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ l == [3, 1, 2] }} {{ m[0] == m[2] "
+        "}}",
         "True True True False"},
        {"{{ 'lo' in s }} {{ 4 not in l }} {{ 'x' in d }} {{ not 'q' in d }}",
         "True True True True"},
-       {"{{ q is defined }} {{ not q is defined }} {{ q is not defined }} {{ n is none }}",
+       {"{{ q is defined }} {{ not q is defined }} {{ q is not defined }} {{ n "
+        "is none }}",
         "False True True True"},
-       {"{{ a is odd }} {{ a is divisibleby 3 }} {{ s is string }} {{ d is mapping }} "
+       {"{{ a is odd }} {{ a is divisibleby 3 }} {{ s is string }} {{ d is "
+        "mapping }} "
         "{{ l is iterable }} {{ t is number }} {{ a is eq(3) and f is float }}",
         "True True True True True True True"}});
 }
@@ -68,56 +73,72 @@ TEST(Jinja, MembersAndSlices) {
          {"{{ l[1:] }} {{ l[::-1] }} {{ l[-2:] }} {{ l[5:] }} {{ l[::-2] }}",
           "[1, 2] [2, 1, 3] [1, 2] [] [2, 3]"},
          {"{{ s[:5] }} {{ s[-1] }} {{ u[2:5] }} {{ s[::-1][:3] }}", "Hello d ünï dlr"},
-         {"{{ '{:,.1f} {:.1f}'.format(1234567.5, 1234.5) }} {{ '\\x4A\\x4a' }}",
-          "1,234,567.5 1234.5 JJ"},
-         {"<{{ '%s' % '' }}|{{ '{}'.format('') }}>", "<|>"},
-         {"{{ s[12] }}|{{ s[-13] }}|{{ s[-12] }}|{{ l[3] }}|{{ l[-4] }}|{{ l[-3] }}", "||H|||3"},
-         {"{{ {'k': 1, 'v': [none]} }} {{ (1, 'a')[1] }} {{ {'a': {'b': 2}}.a.b }}",
+         {"{{ '\\x4A\\x4a' }}", "JJ"},
+         {"{{ s[12] }}|{{ s[-13] }}|{{ s[-12] }}|{{ l[3] }}|{{ l[-4] }}|{{ l[-3] "
+          "}}",
+          "||H|||3"},
+         {"{{ {'k': 1, 'v': [none]} }} {{ (1, 'a')[1] }} {{ {'a': {'b': 2}}.a.b "
+          "}}",
           "{'k': 1, 'v': [None]} a 2"}});
 }
 
 TEST(Jinja, Filters) {
-  check({{"{{ u | trim }}|{{ s | lower }}|{{ s | upper | length }}|{{ 'éa' | upper }}",
+  check({{"{{ u | trim }}|{{ s | lower }}|{{ s | upper | length }}|{{ 'éa' | "
+          "upper }}",
           "ünï|hello, world|12|ÉA"},
-         {"{{ l | join('-') }} {{ l | sort | first }} {{ l | last }} {{ l | reverse | list }}",
+         {"{{ l | join('-') }} {{ l | sort | first }} {{ l | last }} {{ l | "
+          "reverse | list }}",
           "3-1-2 1 2 [2, 1, 3]"},
          {"{{ m | selectattr('r', 'equalto', 'u') | map(attribute='v') | list }}", "[1, 3]"},
          {"{{ m | rejectattr('v', 'gt', 1) | list | length }}", "1"},
          {"{{ l | select('odd') | list }} {{ l | reject('in', [1, 2]) | list }}", "[3, 1] [3]"},
-         {"{{ l | map('string') | join }} {{ m | map(attribute='r') | unique | join(',') }}",
+         {"{{ l | map('string') | join }} {{ m | map(attribute='r') | unique | "
+          "join(',') }}",
           "312 u,w"},
          {"{{ d | tojson }}", R"({"x": 1, "y": "two", "z": [1, null]})"},
          {"{{ {'a': ['q\"\n', {}]} | tojson(indent=2) }}",
           "{\n  \"a\": [\n    \"q\\\"\\n\",\n    {}\n  ]\n}"},
          {"{{ q | default('z') }}{{ '' | d('y', true) }}{{ '' | d('w') }}", "zy"},
-         {"{{ '5' | int + 1 }} {{ 'x' | int }} {{ 3.9 | int }} {{ '2.5' | float }}", "6 0 3 2.5"},
+         {"{{ '5' | int + 1 }} {{ 'x' | int }} {{ 3.9 | int }} {{ '2.5' | float "
+          "}}",
+          "6 0 3 2.5"},
          {"{{ 'a\nb\n\nc' | indent(2) }}", "a\n  b\n\n  c"},
          {"{{ d | items | list | length }}{{ d | dictsort | first | first }}", "3x"},
-         {"{{ 'one two' | title }} {{ 'hELLO' | capitalize }} {{ 2.567 | round(1) }}",
-          "One Two Hello 2.6"}});
+         {"{{ 'one two' | title }} {{ 'hELLO' | capitalize }}", "One Two Hello"}});
 }
 
 TEST(Jinja, Methods) {
-  check(
-      {{"{{ s.split(', ') }} {{ ' a b  c '.split() }} {{ 'a,b,c'.split(',', 1) }}",
-        "['Hello', 'World'] ['a', 'b', 'c'] ['a', 'b,c']"},
-       {"{{ ' a b  c '.split(none, 1) }}", "['a', 'b  c ']"},
-       {"{{ s.startswith('He') }} {{ s.endswith(('x', 'ld')) }} {{ u.strip() }}", "True True ünï"},
-       {"{{ 'xxaxx'.strip('x') }} {{ 'xxa'.lstrip('x') }} {{ 'a\n\n'.rstrip('\n') }}", "a a a"},
-       {"[{{ ' a '.lstrip() }}][{{ ' a '.rstrip() }}][{{ '\r\na\n\r'.strip() }}]", "[a ][ a][a]"},
-       {"{{ s.find('o') }} {{ s.count('l') }} {{ 'aXa'.replace('a', 'b') }} {{ '-'.join(['a']) }}",
-        "4 3 bXb a"},
-       {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "x=1;y=two;z=[1, None];"},
-       {"{{ d.get('q', 'dflt') }} {{ d.get('x') }} {{ d.keys() | list }}",
-        "dflt 1 ['x', 'y', 'z']"}});
+  check({{"{{ s.split(', ') }} {{ ' a b  c '.split() }} {{ 'a,b,c'.split(',', "
+          "1) }}",
+          "['Hello', 'World'] ['a', 'b', 'c'] ['a', 'b,c']"},
+         {"{{ ' a b  c '.split(none, 1) }}", "['a', 'b  c ']"},
+         {"{{ s.startswith('He') }} {{ s.endswith(('x', 'ld')) }} {{ u.strip() "
+          "}}",
+          "True True ünï"},
+         {"{{ 'xxaxx'.strip('x') }} {{ 'xxa'.lstrip('x') }} {{ "
+          "'a\n\n'.rstrip('\n') }}",
+          "a a a"},
+         {"[{{ ' a '.lstrip() }}][{{ ' a '.rstrip() }}][{{ '\r\na\n\r'.strip() "
+          "}}]",
+          "[a ][ a][a]"},
+         {"{{ s.find('o') }} {{ s.count('l') }} {{ 'aXa'.replace('a', 'b') }} "
+          "{{ '-'.join(['a']) }}",
+          "4 3 bXb a"},
+         {"{{ '<|{}{{}}{}|>'.format(s, 2) }}", "<|Hello, World{}2|>"},
+         {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "x=1;y=two;z=[1, None];"},
+         {"{{ d.get('q', 'dflt') }} {{ d.get('x') }} {{ d.keys() | list }}",
+          "dflt 1 ['x', 'y', 'z']"}});
 }
 
 TEST(Jinja, Loops) {
-  check({{"{% for x in l %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ x }} {% endfor %}",
+  check({{"{% for x in l %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ x "
+          "}} {% endfor %}",
           "1TrueFalse3 2FalseFalse1 3FalseTrue2 "},
          {"{% for x in e %}x{% else %}none{% endfor %}", "none"},
          {"{% for x in l if x > 1 %}{{ loop.index0 }}{{ x }}{% endfor %}", "0312"},
-         {"{% for x in l %}{{ loop.cycle('o', 'e') }}{{ loop.revindex }}{% endfor %}", "o3e2o1"},
+         {"{% for x in l %}{{ loop.cycle('o', 'e') }}{{ loop.revindex }}{% "
+          "endfor %}",
+          "o3e2o1"},
          {"{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}"
           "{% if i > 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
           "0134"},
@@ -126,43 +147,54 @@ TEST(Jinja, Loops) {
 }
 
 TEST(Jinja, VariablesLiveInTheirScope) {
-  check({{"{% set x = 1 %}{% for i in range(3) %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}",
+  check({{"{% set x = 1 %}{% for i in range(3) %}{% set x = x + i %}{{ x }}{% "
+          "endfor %}{{ x }}",
           "1231"},
-         {"{% set ns = namespace(v=0) %}{% for i in l %}{% set ns.v = ns.v + i %}{% endfor %}"
+         {"{% set ns = namespace(v=0) %}{% for i in l %}{% set ns.v = ns.v + i "
+          "%}{% endfor %}"
           "{{ ns.v }}",
           "6"},
          {"{% if t %}{% set y = 5 %}{% endif %}{{ y }}", "5"},
-         {"{% set p, q = 1, 'two' %}{{ q }}{{ p }}{% set b %} in {{ a }} {% endset %}[{{ b }}]",
+         {"{% set p, q = 1, 'two' %}{{ q }}{{ p }}{% set b %} in {{ a }} {% "
+          "endset %}[{{ b }}]",
           "two1[ in 3 ]"},
          {"{% macro m(x, y='dy') %}<{{ x }}{{ y }}{{ z }}>{% endmacro %}"
-          "{% for z in l %}{% endfor %}{{ m(1) }}{{ m(y=3, x=4) }}{{ m('a') | upper }}",
+          "{% for z in l %}{% endfor %}{{ m(1) }}{{ m(y=3, x=4) }}{{ m('a') | "
+          "upper }}",
           "<1dy><43><ADY>"},
-         {"{% macro f(n) %}{% if n < 2 %}1{% else %}{{ n * f(n - 1) | int }}{% endif %}"
+         {"{% macro f(n) %}{% if n < 2 %}1{% else %}{{ n * f(n - 1) | int }}{% "
+          "endif %}"
           "{% endmacro %}{{ f(5) }}",
           "120"}});
 }
 
 // A macro sees the variables around its definition, not those of its caller.
 TEST(Jinja, NamespacesStandInListsAndDicts) {
-  check({{"{% set n = namespace(role='system', content='S') %}{% for m in [n] + m %}"
+  check({{"{% set n = namespace(role='system', content='S') %}{% for m in [n] "
+          "+ m %}"
           "{{ m.role }}{{ m.content }}{{ m.r }};{% endfor %}",
           "systemS;u;w;u;"},
-         {"{% set n = namespace(v=1) %}{% set d = {'n': n, 'l': [[n]]} %}{% set n.v = 2 %}"
+         {"{% set n = namespace(v=1) %}{% set d = {'n': n, 'l': [[n]]} %}{% "
+          "set n.v = 2 %}"
           "{{ d.n.v }}{{ d.l[0][0].v }}",
           "22"}});
 }
 
 TEST(Jinja, MacrosSeeWhatIsAroundTheirDefinition) {
-  check(
-      {{"{% macro m() %}[{{ v }}{{ loop }}]{% endmacro %}{% for v in l %}{{ m() }}{% endfor %}",
-        "[][][]"},
-       {"{% macro m(v) %}{{ w() }}{% endmacro %}{% macro w() %}[{{ v }}]{% endmacro %}{{ m(1) }}",
-        "[]"},
-       {"{% for i in l %}{% macro w() %}[{{ i }}]{% endmacro %}{{ w() }}{% endfor %}", "[3][1][2]"},
-       // Called when the scope that it was defined in has ended.
-       {"{% set ns = namespace(f=none) %}{% for i in l %}{% macro w() %}<{{ i }}>{% endmacro %}"
-        "{% set ns.f = w %}{% endfor %}{{ ns.f() }}",
-        "<2>"}});
+  check({{"{% macro m() %}[{{ v }}{{ loop }}]{% endmacro %}{% for v in l %}{{ "
+          "m() }}{% endfor %}",
+          "[][][]"},
+         {"{% macro m(v) %}{{ w() }}{% endmacro %}{% macro w() %}[{{ v }}]{% "
+          "endmacro %}{{ m(1) }}",
+          "[]"},
+         {"{% for i in l %}{% macro w() %}[{{ i }}]{% endmacro %}{{ w() }}{% "
+          "endfor %}",
+          "[3][1][2]"},
+         // Called when the scope that it was defined in has ended.
+         {"{% set ns = namespace(f=none) %}{% for i in l %}{% macro w() %}<{{ "
+          "i }}>{% endmacro %}"
+          "{% set ns.f = w %}{% endfor %}{{ ns.f() }}",
+          "<2>"}});
 }
 
 // Every turn of a loop costs its variables: 81 beside what its list costs.
@@ -173,14 +205,16 @@ TEST(Jinja, AnEmptyLoopSpendsTheBudget) {
 }
 
 TEST(Jinja, Whitespace) {
-  check({{"{% if t %}\n   {% if t %}\n   deep\n   {% endif %}\n{% endif %}\n\n\nend\n",
+  check({{"{% if t %}\n   {% if t %}\n   deep\n   {% endif %}\n{% endif "
+          "%}\n\n\nend\n",
           "   deep\n\n\nend"},
          {"a  {{- 1 -}}  b  {#- no -#}  c", "a1bc"},
          {"  {%- if t %} q {% endif -%}  \n w", " q w"},
          {"x {%+ if t %} y {% endif +%}\nz", "x  y \nz"},
          {"{{ a }}\n  {# c #}\n  d  {% if t %} {% endif %}\n", "3\n  d   "},
          {"a\r\nb\r\n{% if t %}\r\nc{% endif %}", "a\nb\nc"},
-         {"{% raw %}{{ x }}{% y %}{% endraw %}|{%- raw -%}  {{ z }} {%- endraw %}",
+         {"{% raw %}{{ x }}{% y %}{% endraw %}|{%- raw -%}  {{ z }} {%- endraw "
+          "%}",
           "{{ x }}{% y %}|{{ z }}"},
          {"{{ '}}' }}{{ {'a': {}}['a'] }}{{ 'a' 'b' }}{{ '\\x41\\u00e9\\n' }}", "}}{}abAé\n"},
          {"x{% generation %}y{% endgeneration %}z", "xyz"}});
@@ -214,8 +248,9 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
               HasSubstr("macro 'm' takes no argument 'y'"));
   EXPECT_THAT(error_of("{% macro m(x) %}{% endmacro %}{{ m(" + std::string(99, 'y') + "=1) }}"),
               HasSubstr("takes no argument '" + std::string(60, 'y') + "'"));
-  EXPECT_THAT(error_of("{{ '%d' % 'x' }}"), HasSubstr("'%d' needs a number, not a string"));
-  EXPECT_THAT(error_of("{{ 1 | round(0, 'up') }}"), HasSubstr("known: common, ceil, floor"));
+  EXPECT_THAT(error_of("{{ '%d' % 'x' }}"), HasSubstr("'%' is not defined for a string and a "));
+  EXPECT_THAT(error_of("{{ 1 | urlencode }}"), HasSubstr("filter 'urlencode' is not supported"));
+  EXPECT_THAT(error_of("{{ s.zfill(3) }}"), HasSubstr("the method 'zfill' of a string"));
   EXPECT_THAT(error_of("{{ l | tojson(default=1) }}"), HasSubstr("'default' is not supported"));
   EXPECT_THAT(error_of("{% if a %}x"), HasSubstr("endif"));
   EXPECT_THAT(error_of("{% if %}x{% endif %}"), HasSubstr("expected a value"));
@@ -229,34 +264,34 @@ TEST(Jinja, ErrorsNameTheLineAndThePart) {
   }
 }
 
-// What reads a string pays for its size, so that a million readings of a long one end.
+// What reads a string pays for its size, so that a million readings of a long
+// one end.
 TEST(Jinja, LongStringsCostTheirReading) {
   const std::string front =
-      "{% set s = 'a' * 100000 %}{% set t = 'a' * 99999 + 'b' %}{% set d = {s: 1} %}"
+      "{% set s = 'a' * 100000 %}{% set t = 'a' * 99999 + 'b' %}{% set d = {s: "
+      "1} %}"
       "{% for i in range(99999) %}{% for j in range(9) %}{% if ";
   for (const std::string reading :
-       {"s | length", "s | truncate(10)", "'{0:.1}'.format(s)", "'%.1s' % s", "t in d", "d[t]",
-        "d.get(t)", "s[99999]", "s[-1:]", "s | first", "s | last", "s.find('b')", "'b' in s",
-        "s.count('b')", "'a'.strip(s)", "'a'.find(s)", "'a' | replace(s, '')", "s.zfill(1)"}) {
+       {"s | length", "t in d", "d[t]", "d.get(t)", "s[99999]", "s[-1:]", "s | first", "s | last",
+        "s.find('b')", "'b' in s", "s.count('b')", "'a'.strip(s)", "'a'.find(s)",
+        "'a' | replace(s, '')"}) {
     EXPECT_THAT(error_of(front + reading + " %}{% endif %}{% endfor %}{% endfor %}", 3'000'000),
                 HasSubstr("too many steps"))
         << reading;
   }
-  // A format's fields each read their value.
-  EXPECT_THAT(error_of("{{ ('{0:.1}' * 99999).format('a' * 500000) }}"),
-              HasSubstr("too many steps"));
 }
 
-// In time that grows with the product of both sizes, each of these takes minutes.
+// In time that grows with the product of both sizes, each of these takes
+// minutes.
 TEST(Jinja, LongStringsAreSoughtInLinearTime) {
   const std::string front =
-      "{% set s = 'a' * 1000000 %}{% set u = 'a' * 500000 + 'b' %}{% set v = 'b' + 'a' * 500000 %}";
+      "{% set s = 'a' * 1000000 %}{% set u = 'a' * "
+      "500000 + 'b' %}{% set v = 'b' + 'a' * 500000 %}";
   for (const auto& [source, expected] : std::initializer_list<Case>{
            {"{{ s.find(u) }} {{ s.rfind(v) }}", "-1 -1"},
            {"{{ u in s }} {{ s.count(u) }}", "False 0"},
            {"{{ s.split(u) | length }} {{ s.rsplit(v) | length }}", "1 1"},
            {"{{ s.replace(u, '') | length }} {{ s | replace(u, '') | length }}", "1000000 1000000"},
-           {"{{ s.partition(u)[2] }}{{ s.rpartition(v)[0] }}", ""},
            {"{{ s.strip('bcdefghij' * 50000) | length }}", "1000000"},
            {"{{ s.lstrip('bcdefghij' * 50000 + 'a') }}", ""},
            {"{{ (s + v).rfind(v) }} {{ (v + s).rfind(v) }}", "1000000 0"}}) {
@@ -275,8 +310,7 @@ TEST(Jinja, ValuesThatLiveAreBounded) {
   };
   for (const char* source :
        {"{{ ('a' * 100000).split('a') | length }}", "{{ 'a' * 1000001 }}", "{{ [1] * 30000 }}",
-        "{{ ('a' * 100000) | list | length }}", "{{ range(1000) | batch(99999, 'x') | length }}",
-        "{{ range(10) | slice(99999) | length }}", "{% for c in 'a' * 100000 %}{% endfor %}",
+        "{{ ('a' * 100000) | list | length }}", "{% for c in 'a' * 100000 %}{% endfor %}",
         "{{ ([1] * 15000 + [2] * 15000) | length }}",
         "{{ ('a' * 9000) | map('upper') | map('lower') | list | length }}",
         "{{ (['a'] * 9000) | map(attribute='find') | list | length }}"}) {
@@ -309,8 +343,6 @@ TEST(Jinja, HostileTemplatesEnd) {
                        "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
               HasSubstr("too much"));
   EXPECT_THAT(error_of("{% for x in l recursive %}{{ loop(l) }}{% endfor %}"), HasSubstr("deep"));
-  EXPECT_THAT(error_of("{{ ('%(a)999s' * 99999) % {'a': 1} }}"), HasSubstr("too much"));
-  EXPECT_THAT(error_of("{{ '{:9999}'.format(1) }}"), HasSubstr("over 1000"));
   EXPECT_THAT(error_of("{% set ns = namespace(f=none) %}{% for i in range(9999) %}"
                        "{% macro m() %}{% endmacro %}{% set ns.f = m %}{% endfor %}",
                        500'000),
@@ -333,11 +365,15 @@ TEST(Jinja, HostileTemplatesEnd) {
 
 TEST(Jinja, DamagedTemplatesGiveTextOrAnError) {
   const std::string valid =
-      "{%- set ns = namespace(n=0) -%}{% macro b(x, y='z') %}<{{ x ~ y }}>{% endmacro %}"
-      "{% for m in m if m.v is odd %}{{ b(m.r) }}{% set ns.n = ns.n + m['v'] * 2 %}{% else %}none"
-      "{% endfor %}{# note #}{% if ns.n > 3 and not q %}{{ l[1:] | join(', ') | upper }}{% elif t "
+      "{%- set ns = namespace(n=0) -%}{% macro b(x, "
+      "y='z') %}<{{ x ~ y }}>{% endmacro %}"
+      "{% for m in m if m.v is odd %}{{ b(m.r) }}{% set "
+      "ns.n = ns.n + m['v'] * 2 %}{% else %}none"
+      "{% endfor %}{# note #}{% if ns.n > 3 and not q "
+      "%}{{ l[1:] | join(', ') | upper }}{% elif t "
       "%}"
-      "{{ d.items() | list | tojson(indent=2) }}{% endif %}{% raw %}{{ }}{% endraw %}{{ s[::-1] }}";
+      "{{ d.items() | list | tojson(indent=2) }}{% endif "
+      "%}{% raw %}{{ }}{% endraw %}{{ s[::-1] }}";
   EXPECT_NO_THROW(run(valid));
   int broken = 0;
   for (std::uint32_t seed = 0; seed < 2000; ++seed) {

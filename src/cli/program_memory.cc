@@ -1,4 +1,4 @@
-#include "model/loaded_model.h"
+#include "cli/program_memory.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -9,28 +9,15 @@
 #include <fstream>
 #include <vector>
 
-#include "text/tokenizer/check_sizes.h"
-
-namespace ballast {
+namespace ballast::cli {
 namespace {
-
-Tokenizer tokenizer_of(const Model& model) {
-  if (const Gguf* gguf = model.file().gguf()) return Tokenizer(read_vocabulary(*gguf));
-  const TokenizerSource source = model.file().tokenizer();
-  return Tokenizer(read_vocabulary(source.folder));
-}
 
 /// Allowance for code, library tables and small buffers first touched while a model runs.
 constexpr std::size_t kTouchedLater = 1 << 20;
 
 }  // namespace
 
-LoadedModel::LoadedModel(const std::string& path)
-    : model(path), tokenizer(tokenizer_of(model)), engine(model) {
-  check_rows(tokenizer, model.config().vocabulary, path);
-}
-
-std::size_t LoadedModel::program_memory() const {
+std::size_t program_memory(const Model& model) {
 #if defined(__GLIBC__)
   ::malloc_trim(0);  // returns the memory of reading the text
 #endif
@@ -53,8 +40,4 @@ std::size_t LoadedModel::program_memory() const {
   return bytes;
 }
 
-ReplayWording replay_wording_of(const LoadedModel& m, bool chat) {
-  return replay_wording(m.tokenizer, chat && !m.tokenizer.vocabulary().chat_template.empty());
-}
-
-}  // namespace ballast
+}  // namespace ballast::cli

@@ -1,0 +1,110 @@
+// A model with a text that it reads and continues: the door to the engine.
+//
+//   auto model = std::make_shared<const ballast::TextModel>("model.gguf");
+//   ballast::Session document(model, {.policy = model->model.policy_for("1/8")});
+//   document.read_context(text);
+//   std::cout << document.ask("Who wrote the letter?").text;
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ballast/engine/generate.h"
+#include "ballast/engine/model.h"
+#include "ballast/engine/question_form.h"
+#include "ballast/engine/tokenizer.h"
+
+namespace ballast {
+
+/// A model with the tokenizer that its files hold. Never changes.
+struct TextModel {
+  /// Throws Error if either cannot be read or they do not fit together.
+  explicit TextModel(const std::filesystem::path& path);
+
+  Model model;
+  Tokenizer tokenizer;
+};
+
+/// One text: its sequence, the engine that moves it, the logits of its last token, and how it is
+/// asked about. One call at a time; sessions in several threads run in parallel.
+class Session {
+ public:
+  /// An empty text. Throws Error as Sequence does, and with the figures where there is no memory
+  /// for the tokens expected.
+  Session(std::shared_ptr<const TextModel> model, const CacheOptions& options);
+  /// Goes on from a cache whose prompt has ended.
+  Session(std::shared_ptr<const TextModel> model, Cache cache,
+          std::shared_ptr<ThreadPool> pool = nullptr);
+  /// Goes on from a file that save() wrote.
+  static Session load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
+                      std::shared_ptr<ThreadPool> pool = nullptr);
+
+  const TextModel& model() const { return *model_; }
+  Engine& engine() { return engine_; }
+  const Cache& cache() const { return sequence_.cache(); }
+  Cache& cache() { return sequence_.cache(); }
+  /// Tokens read; those of an answer count once they are read.
+  std::size_t tokens() const { return sequence_.tokens(); }
+  /// Tokens given to read() or made by an answer that have not been read.
+  std::size_t unread() const { return unread_.size(); }
+  /// See Sequence::positions_after; `more` tokens after the unread ones.
+  std::size_t positions_after(std::size_t more) const {
+    return sequence_.positions_after(unread_.size() + more);
+  }
+  /// Of the last token read; empty before the first, and after loading.
+  std::span<const float> logits() const { return logits_; }
+  bool prompt_finished() const { return sequence_.prompt_finished(); }
+
+  /// What stands around a question; at first nothing. Set it before the text is read: replay passes
+  /// are worded as it says.
+  const QuestionForm& form() const { return form_; }
+  void set_form(QuestionForm form);
+
+  /// Reads a document, in the model's chat template where it has one, and ends the prompt: ask()
+  /// can follow. `system`: what the model is told first; empty: nothing.
+  void read_context(std::string_view text, std::string_view system = {});
+  /// Answers a question about what was read, on a copy: the session stays as it is. `on_text`
+  /// receives each piece of the answer and returns false to end it.
+  Generated ask(std::string_view question, GenerateOptions options = {},
+                const std::function<bool(std::string_view)>& on_text = {}) const;
+
+  /// Reads what is unread, then these tokens; the prompt goes on. Returns false if
+  /// `options.progress` stopped it: the rest stays unread, and the next call goes on with it.
+  bool read(std::span<const Token> tokens, PrefillOptions options = {});
+  /// The same, and -ln of the probability that the text before gave to each token, in nats. There
+  /// must be text before. One number a token.
+  std::vector<float> score(std::span<const Token> tokens, PrefillOptions options = {});
+  /// Ends the prompt, once: the method summarises it, after a replay pass where it wants one.
+  /// Returns false, with the prompt not ended, if `options.progress` stopped it.
+  bool finish_prompt(const ReplayOptions& options = {});
+  /// A copy that goes on by itself, on the same pool.
+  Session clone() const;
+  /// Throws Error unless the prompt has ended or the cache is a stream's.
+  void save(const std::filesystem::path& path) const;
+
+  /// Begins an answer; ends the prompt first if that has not been done. Nothing else may be done
+  /// with the session until take_in().
+  Generation generate(const GenerateOptions& options);
+  /// The session goes on after the answer.
+  void take_in(const Generation& generation);
+
+ private:
+  Session(std::shared_ptr<const TextModel> model, Sequence sequence,
+          std::shared_ptr<ThreadPool> pool);
+
+  std::shared_ptr<const TextModel> model_;
+  std::shared_ptr<ThreadPool> pool_;
+  Engine engine_;
+  Sequence sequence_;
+  QuestionForm form_;
+  std::vector<float> logits_;
+  std::vector<Token> history_;  ///< tokens read, for the repetition penalty
+  std::vector<Token> unread_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,154 @@
+#include "ballast/engine/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ballast/engine/context_file.h"
+#include "ballast/engine/gguf.h"
+#include "base/fail.h"
+#include "text/tokenizer/check_sizes.h"
+
+namespace ballast {
+namespace {
+
+Tokenizer tokenizer_of(const Model& model) {
+  if (const Gguf* gguf = model.file().gguf()) return Tokenizer(read_vocabulary(*gguf));
+  return Tokenizer(read_vocabulary(model.file().tokenizer().folder));
+}
+
+Sequence checked_sequence(const Model& model, const CacheOptions& options) {
+  const std::size_t tokens = std::max<std::size_t>(1, options.expected_tokens);
+  require_memory(model.estimate(options, tokens), available_memory(), "this context");
+  return {model, options};
+}
+
+Sequence sequence_of(const Model& model, Cache cache, const std::shared_ptr<ThreadPool>& pool) {
+  cache.set_pool(pool);
+  return {model, std::move(cache)};
+}
+
+}  // namespace
+
+TextModel::TextModel(const std::filesystem::path& path)
+    : model(path), tokenizer(tokenizer_of(model)) {
+  check_rows(tokenizer, model.config().vocabulary, path.string());
+}
+
+Session::Session(std::shared_ptr<const TextModel> model, Sequence sequence,
+                 std::shared_ptr<ThreadPool> pool)
+    : model_(std::move(model)),
+      pool_(std::move(pool)),
+      engine_(model_->model, pool_),
+      sequence_(std::move(sequence)) {
+  set_form(QuestionForm::raw(""));
+}
+
+Session::Session(std::shared_ptr<const TextModel> model, const CacheOptions& options)
+    : Session(model, checked_sequence(model->model, options), options.pool) {}
+
+Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
+                 std::shared_ptr<ThreadPool> pool)
+    : Session(model, sequence_of(model->model, std::move(cache), pool), pool) {}
+
+Session Session::load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
+                      std::shared_ptr<ThreadPool> pool) {
+  std::string form;
+  Cache cache = load_context(path, model->model, &form);
+  Session out(std::move(model), std::move(cache), std::move(pool));
+  out.set_form(QuestionForm::of_text(form));
+  return out;
+}
+
+void Session::set_form(QuestionForm form) {
+  form_ = std::move(form);
+  engine_.set_replay_wording(replay_wording(model_->tokenizer, form_.chat));
+}
+
+void Session::read_context(std::string_view text, std::string_view system) {
+  const Tokenizer& tokenizer = model_->tokenizer;
+  set_form(tokenizer.vocabulary().chat_template.empty()
+               ? QuestionForm::raw(std::string(text))
+               : QuestionForm::from_template(tokenizer, system, text));
+  read(form_.begin(tokenizer));
+  finish_prompt();
+}
+
+Generated Session::ask(std::string_view question, GenerateOptions options,
+                       const std::function<bool(std::string_view)>& on_text) const {
+  Session copy = clone();
+  if (!prompt_finished() && tokens() > 0) copy.finish_prompt();
+  copy.read(form_.question(model_->tokenizer, question));
+  options.text_start = form_.chat;
+  return copy.generate(options).run(on_text);
+}
+
+bool Session::read(std::span<const Token> tokens, PrefillOptions options) {
+  unread_.insert(unread_.end(), tokens.begin(), tokens.end());
+  if (unread_.empty()) return true;
+  options.finish_prompt = false;
+  const std::size_t before = this->tokens();
+  std::vector<float> logits = engine_.prefill(sequence_, unread_, options);
+  if (!logits.empty()) logits_ = std::move(logits);
+  const auto done = unread_.begin() + static_cast<std::ptrdiff_t>(this->tokens() - before);
+  history_.insert(history_.end(), unread_.begin(), done);
+  unread_.erase(unread_.begin(), done);
+  return unread_.empty();
+}
+
+std::vector<float> Session::score(std::span<const Token> tokens, PrefillOptions options) {
+  if (tokens.empty()) return {};
+  read({});
+  require(!logits_.empty(), "no text stands before the tokens to score: read at least one first");
+  std::vector<float> losses(tokens.size());
+  losses[0] = static_cast<float>(token_loss(logits_, tokens[0]));
+  options.all_logits = [&](std::size_t first, ConstMatrix logits) {
+    for (std::size_t i = 0; i < logits.rows && first + i + 1 < tokens.size(); ++i) {
+      losses[first + i + 1] = static_cast<float>(token_loss(logits[i], tokens[first + i + 1]));
+    }
+  };
+  read(tokens, std::move(options));
+  return losses;
+}
+
+bool Session::finish_prompt(const ReplayOptions& options) {
+  require(!prompt_finished(), "the prompt of this context has ended already");
+  require(tokens() > 0, "no text has been read: a prompt cannot end before it begins");
+  if (!engine_.finish_prompt(sequence_, options)) return false;
+  if (cache().options().protocol == Protocol::prefill) {
+    engine_ = Engine(model_->model, pool_);  // gives back the scratch of a whole chunk
+    set_form(std::move(form_));
+  }
+  return true;
+}
+
+Session Session::clone() const {
+  Session out(model_, sequence_.clone(), pool_);
+  out.set_form(form_);
+  out.logits_ = logits_;
+  out.history_ = history_;
+  out.unread_ = unread_;
+  return out;
+}
+
+void Session::save(const std::filesystem::path& path) const {
+  require(prompt_finished() || cache().options().protocol == Protocol::stream,
+          "{}: only a context whose prompt has ended can be saved: finish it", path.string());
+  save_context(path, model_->model, cache(), form_.to_text());
+}
+
+Generation Session::generate(const GenerateOptions& options) {
+  read({});
+  require(!logits_.empty(), "nothing to go on from: read at least one token first");
+  if (!prompt_finished()) finish_prompt();
+  return {engine_, sequence_, model_->tokenizer, logits_, history_, options};
+}
+
+void Session::take_in(const Generation& generation) {
+  const Generated& made = generation.result();
+  const std::size_t read = made.tokens.size() - (made.last_unread ? 1 : 0);
+  for (std::size_t i = 0; i < read; ++i) history_.push_back(made.tokens[i].chosen.token);
+  if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
+  logits_.assign(generation.logits().begin(), generation.logits().end());
+}
+
+}  // namespace ballast
