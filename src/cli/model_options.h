@@ -82,7 +82,7 @@ bool read_tokens(Session& session, std::span<const Token> tokens, bool quiet, do
                  const std::atomic<bool>* cancelled = nullptr);
 
 /// Session::finish_prompt with progress unless `quiet`. Returns false, the prompt not ended, once
-/// `cancelled` is true. `questions`: those that are known.
+/// `cancelled` is true. `questions`: see ReplayOptions.
 bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancelled = nullptr,
                    std::vector<std::vector<Token>> questions = {});
 

@@ -306,7 +306,7 @@ std::optional<ApiError> Server::Impl::refusal(const Request& request) const {
   }
   if (!knows_host(request)) {
     return ApiError(403, "host_not_allowed",
-                    fmt::format("the host {} is none of this server's; use its address or "
+                    fmt::format("this server does not have the name {}; use its address or "
                                 "localhost, or start it with --api-key, or with --cors-origin "
                                 "http://HOST",
                                 shown(Json(to_utf8(request.header("Host"))))));

@@ -60,8 +60,8 @@ class Session {
   std::span<const float> logits() const { return logits_; }
   bool prompt_finished() const { return sequence_.prompt_finished(); }
 
-  /// What stands around a question; at first nothing. Set it before the text is read: replay passes
-  /// are worded as it says.
+  /// The texts before and after a question; both empty at first. Set it before the text is read:
+  /// it decides the words of replay passes.
   const QuestionForm& form() const { return form_; }
   void set_form(QuestionForm form);
 
