@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ballast/engine/chat.h"
+#include "ballast/engine/question_form.h"
 #include "ballast/engine/tokenizer.h"
 #include "target.h"
-#include "ballast/engine/question_form.h"
 
 namespace ballast::fuzz {
 
