@@ -26,7 +26,6 @@ class CacheSize {
   CacheSize(const CacheShape& shape, const CacheOptions& options);
   ~CacheSize();
 
-  const CacheOptions& options() const { return options_; }
   /// Of one token that is held as it is read: rows, and its attention sum if that is watched.
   std::size_t token() const { return shape_.layers * shape_.kv_heads * window_row_; }
   /// Of so many tokens, nothing summarised and nothing watched.

@@ -15,8 +15,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <thread>
-#include <unordered_set>
 
 #include "base/fail.h"
 
@@ -247,7 +247,7 @@ struct HttpServer::Impl {
   int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  ///< readable: run() has something to do
   std::atomic<bool> stopping = false;
   std::size_t most_connections = 0;
-  std::unordered_set<Connection*> connections;
+  std::set<Connection*> connections;
   std::size_t exchanges = 0;  ///< requests that have come and are not answered
 
   std::mutex mutex;  ///< of all below

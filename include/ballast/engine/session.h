@@ -45,7 +45,6 @@ class Session {
                       std::shared_ptr<ThreadPool> pool = nullptr);
 
   const TextModel& model() const { return *model_; }
-  Engine& engine() { return engine_; }
   const Cache& cache() const { return sequence_.cache(); }
   Cache& cache() { return sequence_.cache(); }
   /// Tokens read; those of an answer count once they are read.
