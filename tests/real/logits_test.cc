@@ -135,7 +135,9 @@ TEST_P(RealModel, GivesTheTokensAndLogitsOfTransformers) {
   EXPECT_LT(sum / count, kMostDivergence);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RealModel, testing::Values("smollm2-135m", "qwen2.5-coder-0.5b"),
+INSTANTIATE_TEST_SUITE_P(All, RealModel,
+                         testing::Values("smollm2-135m", "qwen2.5-coder-0.5b",
+                                         "qwen2.5-coder-1.5b"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(c) ? c : '_';
