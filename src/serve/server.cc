@@ -166,8 +166,11 @@ struct Server::Impl {
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
         limits{options.name, options.slots, options.max_tokens, options.cache,
                model.calibration() != nullptr ? "calibrated" : "replay"},
-        scheduler(model, this->tokenizer, {options.slots, options.queue, options.patience}, memory,
-                  contexts, metrics),
+        scheduler(model, this->tokenizer,
+                  {options.slots, options.queue, options.patience,
+                   o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
+                   o.cache_dir_max},
+                  memory, contexts, metrics),
         http(
             {.host = o.host,
              .port = o.port,

@@ -35,8 +35,9 @@ struct ServerOptions {
   double patience = 0.2;             ///< seconds of a second reading at a time
   std::vector<std::string> keys;     ///< any of these is needed; empty: none
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
-  std::filesystem::path cache_dir;   ///< where contexts stay; empty: nowhere
-  CacheOptions cache;                ///< unless the request says
+  std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
+  std::size_t cache_dir_max = std::size_t{8} << 30;  ///< bytes of beginnings there; 0: none stay
+  CacheOptions cache;                                ///< unless the request says
   /// Called from any thread for each request that was answered, but for those of /health and
   /// /metrics that found it well; may be empty.
   std::function<void(const RequestRecord&)> log;
