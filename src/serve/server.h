@@ -24,6 +24,8 @@ struct RequestRecord {
 };
 
 struct ServerOptions {
+  static constexpr int kNoPort = -1;  ///< for answer() alone
+
   std::string host = "127.0.0.1";
   int port = 8080;                   ///< 0: any that is free
   std::string name;                  ///< of the model, for clients; empty: of its file
@@ -58,6 +60,15 @@ class Server {
   const std::vector<std::string>& refused() const;
   /// Serves until stop().
   void run();
+
+  struct Answer {
+    int status = 0;
+    std::string body;
+    Usage usage;
+  };
+  /// The answer to a POST of `body`, as a client gets it that asks for no stream. May be called
+  /// from many threads at once.
+  Answer answer(const std::string& path, std::string body);
   /// May be called from any thread.
   void stop();
 
