@@ -19,6 +19,7 @@ namespace {
 /// The data of one row: one group and one variant.
 struct Cell {
   RunningMean score, entries, bytes, exact, error, read, compress, per_token;
+  RunningMean chance;                         ///< of a choice
   RunningMean loss;                           ///< against the exact cache, a sample each
   std::size_t only_exact = 0, only_this = 0;  ///< samples that one of the two gets right
   std::size_t failures = 0, fitting = 0;
@@ -300,6 +301,9 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
       Cell& mine = cells[group_of[i]][v];
       mine.score.add(over_seeds[v].mean());
       mine.scores.push_back(over_seeds[v].mean());
+      if (const std::size_t choices = samples[i].choices.size(); choices > 0) {
+        mine.chance.add(1 / static_cast<double>(choices));
+      }
       if (v == exact || exact == variants.size()) continue;
       for (Cell* cell : {&cells[group_of[i]][v], &all[v]}) {
         cell->add_loss(over_seeds[exact].mean(), over_seeds[v].mean());
@@ -318,6 +322,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
       } else {
         cell.write_score(row, cell.score.mean(), cell.score.error(), cell.score.count);
         row["scores"] = cell.scores;
+        if (cell.chance.count > 0) row["chance"] = cell.chance.mean();
         cell.write(row);
         if (cell.loss.count > 0) cell.write_loss(row, cell.loss.mean(), cell.loss.error());
       }
