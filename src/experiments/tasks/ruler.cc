@@ -20,6 +20,7 @@ struct Ruler : SampleParameters {
   std::vector<std::string> tasks;
   std::vector<std::size_t> lengths = {4096};
   std::size_t count = 20;
+  std::size_t questions = 1;
 
   void describe(Parameters& p) {
     SampleParameters::describe(
@@ -39,7 +40,10 @@ struct Ruler : SampleParameters {
     p.add("--tasks", tasks, "RULER's names, separated by commas; all thirteen if not given",
           {.separated = true});
     p.add("--lengths", lengths, "Tokens of prompt, chat template and answer");
-    p.add("--count", count, "Samples of each task and length, with seeds counted up from --seed",
+    p.add("--questions", questions,
+          "On each text, where a task has more than one: up to 4 of niah_multikey and qa",
+          {.least = 1, .most = 4});
+    p.add("--count", count, "Texts of each task and length, with seeds counted up from --seed",
           {.least = 1, .most = 100000});
     p.group("");
   }
@@ -63,17 +67,19 @@ Result make_files(const Ruler& given) {
     std::filesystem::create_directories(folder);
     for (const std::string& task : tasks) {
       std::string lines;
-      std::size_t longest = 0;
+      std::size_t longest = 0, samples = 0;
       for (std::size_t i = 0; i < given.count; ++i) {
-        const Json record =
-            ruler_record(haystack, task, length - std::min(form, length), given.variants.seed + i);
-        longest = std::max(longest, record["length"].get<std::size_t>());
-        lines += record.dump() + '\n';
+        for (const Json& record : ruler_records(haystack, task, length - std::min(form, length),
+                                                given.questions, given.variants.seed + i)) {
+          longest = std::max(longest, record["length"].get<std::size_t>());
+          lines += record.dump() + '\n';
+          ++samples;
+        }
       }
       const auto file = folder / (task + ".jsonl");
       write_file(file, lines);
       result.rows.push_back(
-          {{"file", file.string()}, {"samples", given.count}, {"longest", longest + form}});
+          {{"file", file.string()}, {"samples", samples}, {"longest", longest + form}});
     }
   }
   result.columns = {{"file", "file"},

@@ -36,6 +36,7 @@ struct Source {
   const Haystack& haystack;
   const Haystack& noise;
   std::uint64_t seed;
+  std::size_t question;  ///< which one, of those about the text
   Draws draws;
 
   double depth() { return draws.unit(); }
@@ -65,10 +66,6 @@ struct Source {
       if (seen.insert(one).second) out.push_back(std::move(one));
     }
     return out;
-  }
-  template <typename T>
-  void shuffle(std::vector<T>& items) {
-    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[draws.below(i)]);
   }
 };
 
@@ -101,10 +98,11 @@ struct NeedleTask {
 Draft needles(Source& from, const NeedleTask& task) {
   const std::string kind = task.uuid_values ? "code" : "number";
   // A haystack of needles takes as many more as fit. Words give 4,096 keys.
-  constexpr std::size_t kMostNeedles = 3500;
+  static constexpr std::size_t kMostNeedles = 3500, kLeastNeedles = 4;
   const std::size_t keys = task.hay == NeedleTask::Hay::needles ? kMostNeedles : task.keys;
   const std::vector<std::string> names =
       from.distinct(keys, [&] { return task.uuid_keys ? from.uuid() : from.draws.key("-"); });
+  const std::size_t first = from.question * task.asked;
   Draft draft;
   std::vector<std::string> hidden;
   std::vector<double> depths;
@@ -113,13 +111,12 @@ Draft needles(Source& from, const NeedleTask& task) {
       const std::string value = task.uuid_values ? from.uuid() : from.draws.digits(7);
       hidden.push_back(fmt::format("The secret {} of {} is {}.", kind, names[k], value));
       depths.push_back(from.depth());
-      if (k < task.asked) draft.outputs.push_back(value);
+      if (k >= first && k < first + task.asked) draft.outputs.push_back(value);
     }
   }
   const bool several = draft.outputs.size() > 1;
-  const std::string asked =
-      fmt::format("secret {}{} of {}", kind, several ? "s" : "",
-                  listed({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(task.asked)}));
+  const std::string asked = fmt::format("secret {}{} of {}", kind, several ? "s" : "",
+                                        listed({&names[first], &names[first] + task.asked}));
   draft.head = fmt::format(
       "The following text holds secret {}s. Remember them: a question about them comes "
       "afterwards.\n\n",
@@ -127,14 +124,15 @@ Draft needles(Source& from, const NeedleTask& task) {
   draft.question = fmt::format("What {} the {} in the text above?", several ? "are" : "is", asked);
   draft.prefix = fmt::format(" The {} {}", asked, several ? "are" : "is");
   if (task.hay == NeedleTask::Hay::needles) {
-    draft.body = [hidden, depth = depths[0]](std::size_t size) {
-      const std::size_t others = std::min(size, hidden.size() - 1);
-      const auto at = static_cast<std::size_t>(depth * static_cast<double>(others + 1));
-      std::string out;
-      for (std::size_t i = 0; i <= others; ++i) {
-        const std::size_t which = i == at ? 0 : i < at ? i + 1 : i;
-        out += hidden[which] + (i == others ? "" : "\n");
+    draft.body = [hidden, draws = from.draws](std::size_t size) {
+      Draws order = draws;
+      std::vector<const std::string*> lines;
+      for (std::size_t i = 0; i < std::min(kLeastNeedles + size, hidden.size()); ++i) {
+        lines.push_back(&hidden[i]);
       }
+      order.shuffle(lines);
+      std::string out;
+      for (const std::string* line : lines) out += (out.empty() ? "" : "\n") + *line;
       return out;
     };
   } else {
@@ -174,7 +172,7 @@ Draft common_words(Source& from) {
   require(words.size() > 5 * kCommon,
           "the haystack has {} words of 4 to 12 letters; cwe needs more than {}", words.size(),
           5 * kCommon);
-  from.shuffle(words);
+  from.draws.shuffle(words);
   Draft draft;
   draft.outputs.assign(words.begin(), words.begin() + kCommon);
   draft.head = fmt::format(
@@ -188,7 +186,7 @@ Draft common_words(Source& from) {
       list.insert(list.end(), w < kCommon ? kOften : kSeldom, &words[w]);
     }
     Draws order = draws;
-    for (std::size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[order.below(i)]);
+    order.shuffle(list);
     std::string out;
     for (std::size_t i = 0; i < list.size(); ++i) {
       out += fmt::format("{}{}. {}", i == 0 ? "" : " ", i + 1, *list[i]);
@@ -234,7 +232,7 @@ Draft documents(Source& from, std::size_t hops) {
   constexpr std::array<std::string_view, 6> kDeeds = {
       "keeps the lighthouse of",     "designed the bridge of", "founded the museum of",
       "won the chess tournament of", "owns the bakery of",     "teaches at the school of"};
-  static constexpr std::size_t kMostFacts = 2000, kProse = 60;
+  static constexpr std::size_t kMostFacts = 2000, kLeastFacts = 4, kProse = 60;
   const std::vector<std::string> people =
       from.distinct(kMostFacts, [&] { return fmt::format("{} {}", from.proper(), from.proper()); });
   const std::vector<std::string> places =
@@ -244,18 +242,18 @@ Draft documents(Source& from, std::size_t hops) {
     deeds[i] = fmt::format("{} {}", kDeeds[from.draws.below(kDeeds.size())], places[i]);
   }
   Draft draft;
-  draft.outputs = {hops == 1 ? people[0] : places[kMostFacts]};
+  const std::size_t asked = from.question;
+  draft.outputs = {hops == 1 ? people[asked] : places[kMostFacts + asked]};
   draft.head = "Answer a question from the following documents.\n\n";
-  draft.question = hops == 1 ? fmt::format("Who {}? Answer with the name alone.", deeds[0])
+  draft.question = hops == 1 ? fmt::format("Who {}? Answer with the name alone.", deeds[asked])
                              : fmt::format(
                                    "In which town was the person born who {}? Answer with "
                                    "the name of the town alone.",
-                                   deeds[0]);
+                                   deeds[asked]);
   draft.prefix = " Answer:";
   draft.body = [&hay = from.haystack, people, places, deeds, hops, seed = from.seed,
                 draws = from.draws](std::size_t size) {
-    // Size 0 has the answer alone.
-    const std::size_t facts = std::min(size + 1, kMostFacts);
+    const std::size_t facts = std::min(kLeastFacts + size, kMostFacts);
     std::vector<std::string> sentences;
     for (std::size_t i = 0; i < facts; ++i) {
       sentences.push_back(fmt::format("{} {}.", people[i], deeds[i]));
@@ -264,9 +262,7 @@ Draft documents(Source& from, std::size_t hops) {
       }
     }
     Draws order = draws;
-    for (std::size_t i = sentences.size(); i > 1; --i) {
-      std::swap(sentences[i - 1], sentences[order.below(i)]);
-    }
+    order.shuffle(sentences);
     std::string out;
     for (std::size_t i = 0; i < sentences.size(); ++i) {
       out +=
@@ -280,48 +276,36 @@ Draft documents(Source& from, std::size_t hops) {
 
 using Hay = NeedleTask::Hay;
 
+/// As many questions as every text has needles or facts to ask about.
+constexpr std::size_t kQuestions = 4;
+
 struct Task {
   std::string_view name;
   Draft (*make)(Source&);
+  std::size_t questions = 1;
 };
+template <NeedleTask task>
+Draft needles_of(Source& from) {
+  return needles(from, task);
+}
+template <std::size_t hops>
+Draft documents_of(Source& from) {
+  return documents(from, hops);
+}
 constexpr std::array kTasks = std::to_array<Task>({
-    {"niah_single_1",
-     [](Source& s) {
-       return needles(s, {Hay::noise, false, false, 1, 1, 1});
-     }},
-    {"niah_single_2",
-     [](Source& s) {
-       return needles(s, {Hay::prose, false, false, 1, 1, 1});
-     }},
-    {"niah_single_3",
-     [](Source& s) {
-       return needles(s, {Hay::prose, false, true, 1, 1, 1});
-     }},
-    {"niah_multikey_1",
-     [](Source& s) {
-       return needles(s, {Hay::prose, false, false, 4, 1, 1});
-     }},
-    {"niah_multikey_2",
-     [](Source& s) {
-       return needles(s, {Hay::needles, false, false, 0, 1, 1});
-     }},
-    {"niah_multikey_3",
-     [](Source& s) {
-       return needles(s, {Hay::needles, true, true, 0, 1, 1});
-     }},
-    {"niah_multivalue",
-     [](Source& s) {
-       return needles(s, {Hay::prose, false, false, 1, 4, 1});
-     }},
-    {"niah_multiquery",
-     [](Source& s) {
-       return needles(s, {Hay::prose, false, false, 4, 1, 4});
-     }},
+    {"niah_single_1", needles_of<{Hay::noise, false, false, 1, 1, 1}>},
+    {"niah_single_2", needles_of<{Hay::prose, false, false, 1, 1, 1}>},
+    {"niah_single_3", needles_of<{Hay::prose, false, true, 1, 1, 1}>},
+    {"niah_multikey_1", needles_of<{Hay::prose, false, false, 4, 1, 1}>, kQuestions},
+    {"niah_multikey_2", needles_of<{Hay::needles, false, false, 0, 1, 1}>, kQuestions},
+    {"niah_multikey_3", needles_of<{Hay::needles, true, true, 0, 1, 1}>, kQuestions},
+    {"niah_multivalue", needles_of<{Hay::prose, false, false, 1, 4, 1}>},
+    {"niah_multiquery", needles_of<{Hay::prose, false, false, 4, 1, 4}>},
     {"vt", variables},
     {"cwe", common_words},
     {"fwe", frequent_words},
-    {"qa_1", [](Source& s) { return documents(s, 1); }},
-    {"qa_2", [](Source& s) { return documents(s, 2); }},
+    {"qa_1", documents_of<1>, kQuestions},
+    {"qa_2", documents_of<2>, kQuestions},
 });
 constexpr auto kNames = [] {
   std::array<std::string_view, kTasks.size()> names;
@@ -340,8 +324,8 @@ std::size_t answer_tokens(std::string_view task) {
 
 std::span<const std::string_view> ruler_task_names() { return kNames; }
 
-Json ruler_record(const Haystack& haystack, std::string_view task, std::size_t tokens,
-                  std::uint64_t seed) {
+std::vector<Json> ruler_records(const Haystack& haystack, std::string_view task, std::size_t tokens,
+                                std::size_t questions, std::uint64_t seed) {
   const auto found = std::ranges::find(kTasks, task, &Task::name);
   require(found != kTasks.end(), "RULER has no task '{}'{}; its tasks are {}", task,
           did_you_mean(task, kNames), fmt::join(kNames, ", "));
@@ -349,33 +333,43 @@ Json ruler_record(const Haystack& haystack, std::string_view task, std::size_t t
   Draws draws(task, seed);
   // Tasks stand in other places of the text.
   const std::uint64_t place = draws.below(std::size_t{1} << 48);
-  Source source{haystack, noise, place, draws};
-  const Draft draft = found->make(source);
-  const auto input = [&](std::size_t size) {
-    return draft.head + draft.body(size) + "\n\n" + draft.question;
-  };
-  const auto length = [&](std::size_t size) {
-    return haystack.tokenizer()
-               .encode(input(size) + draft.prefix, {.parse_special = false})
-               .size() +
-           answer_tokens(task);
-  };
-  if (length(0) > tokens) {
-    throw TooShort(
-        fmt::format("{} tokens are too few for {}, which needs {}", tokens, task, length(0)),
-        length(0));
+  std::vector<Draft> drafts;
+  for (std::size_t q = 0; q < std::clamp<std::size_t>(questions, 1, found->questions); ++q) {
+    Source source{haystack, noise, place, q, draws};
+    drafts.push_back(found->make(source));
   }
-  std::size_t least = 0;
-  std::size_t high = tokens;
-  while (least < high) {
-    const std::size_t middle = (least + high + 1) / 2;
-    length(middle) <= tokens ? least = middle : high = middle - 1;
+  const auto input = [](const Draft& draft, const std::string& body) {
+    return draft.head + body + "\n\n" + draft.question;
+  };
+  const auto length = [&](const Draft& draft, const std::string& body) {
+    const std::string text = input(draft, body) + draft.prefix;
+    return haystack.tokenizer().encode(text, {.parse_special = false}).size() + answer_tokens(task);
+  };
+  const auto longest = [&](std::size_t size) {
+    const std::string body = drafts[0].body(size);
+    std::size_t most = 0;
+    for (const Draft& draft : drafts) most = std::max(most, length(draft, body));
+    return most;
+  };
+  if (const std::size_t least = longest(0); least > tokens) {
+    throw TooShort(fmt::format("{} tokens are too few for {}, which needs {}", tokens, task, least),
+                   least);
   }
-  return {{"index", seed},
-          {"input", input(least)},
-          {"answer_prefix", draft.prefix},
-          {"outputs", draft.outputs},
-          {"length", length(least)}};
+  std::size_t size = 0, high = tokens;
+  while (size < high) {
+    const std::size_t middle = (size + high + 1) / 2;
+    longest(middle) <= tokens ? size = middle : high = middle - 1;
+  }
+  const std::string body = drafts[0].body(size);
+  std::vector<Json> out;
+  for (const Draft& draft : drafts) {
+    out.push_back({{"index", seed},
+                   {"input", input(draft, body)},
+                   {"answer_prefix", draft.prefix},
+                   {"outputs", draft.outputs},
+                   {"length", length(draft, body)}});
+  }
+  return out;
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "experiments/data/benchmarks.h"
 #include "support.h"
@@ -31,6 +32,9 @@ class RulerSamples : public testing::Test {
     text.close();
     hay_.emplace(tokenizer(), folder_ / "book.txt");
   }
+  Json record_of(std::string_view task, std::size_t tokens, std::uint64_t seed) {
+    return ruler_records(*hay_, task, tokens, 1, seed).at(0);
+  }
   /// Read as `ballast eval ruler` reads it.
   Sample sample(std::string_view task, const Json& record) {
     const auto path = folder_ / (std::string(task) + ".jsonl");
@@ -49,7 +53,7 @@ class RulerSamples : public testing::Test {
 
 TEST_F(RulerSamples, GiveAPerfectAnswerAllAndAnEmptyOneNothing) {
   for (const std::string_view task : ruler_task_names()) {
-    const Json record = ruler_record(*hay_, task, 7000, 3);
+    const Json record = record_of(task, 7000, 3);
     const Sample asked = sample(task, record);
     std::string all;
     for (const Json& output : record["outputs"]) {
@@ -67,7 +71,7 @@ TEST_F(RulerSamples, GiveAPerfectAnswerAllAndAnEmptyOneNothing) {
 TEST_F(RulerSamples, AreAsLongAsWantedWithTheirAnswers) {
   for (const std::string_view task : ruler_task_names()) {
     const std::size_t tokens = 9000;
-    const Json record = ruler_record(*hay_, task, tokens, 1);
+    const Json record = record_of(task, tokens, 1);
     const Sample asked = sample(task, record);
     const std::size_t used =
         tokenizer().encode(asked.context + asked.question + asked.answer_start).size() +
@@ -78,16 +82,16 @@ TEST_F(RulerSamples, AreAsLongAsWantedWithTheirAnswers) {
     if (task != "cwe") {
       EXPECT_GT(used, tokens - 300) << task;
     }
-    EXPECT_THAT(test::error_of([&] { ruler_record(*hay_, task, 200, 1); }),
+    EXPECT_THAT(test::error_of([&] { record_of(task, 200, 1); }),
                 HasSubstr("200 tokens are too few for " + std::string(task)));
   }
 }
 
 TEST_F(RulerSamples, AreTheSameForTheSameSeedAndOthersForAnother) {
   for (const std::string_view task : ruler_task_names()) {
-    const Json one = ruler_record(*hay_, task, 6000, 1);
-    EXPECT_EQ(one, ruler_record(*hay_, task, 6000, 1)) << task;
-    EXPECT_NE(one["outputs"], ruler_record(*hay_, task, 6000, 2)["outputs"]) << task;
+    const Json one = record_of(task, 6000, 1);
+    EXPECT_EQ(one, record_of(task, 6000, 1)) << task;
+    EXPECT_NE(one["outputs"], record_of(task, 6000, 2)["outputs"]) << task;
   }
 }
 
@@ -97,11 +101,11 @@ TEST_F(RulerSamples, CountWhatTheyAskFor) {
     for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
     return count;
   };
-  const Json common = ruler_record(*hay_, "cwe", 8000, 4);
+  const Json common = record_of("cwe", 8000, 4);
   for (const Json& word : common["outputs"]) {
     EXPECT_EQ(times(common["input"], " " + word.get<std::string>()), 30u);
   }
-  const Json frequent = ruler_record(*hay_, "fwe", 8000, 4);
+  const Json frequent = record_of("fwe", 8000, 4);
   const std::string text = frequent["input"];
   std::size_t before = text.size();
   for (const Json& word : frequent["outputs"]) {
@@ -112,8 +116,28 @@ TEST_F(RulerSamples, CountWhatTheyAskFor) {
   }
 }
 
+TEST_F(RulerSamples, AskSeveralQuestionsAboutOneText) {
+  for (const std::string_view task : {"niah_multikey_1", "niah_multikey_2", "qa_1", "qa_2"}) {
+    const std::vector<Json> records = ruler_records(*hay_, task, 5000, 4, 2);
+    ASSERT_EQ(records.size(), 4u) << task;
+    std::set<std::string> contexts, questions, outputs;
+    for (const Json& record : records) {
+      const Sample asked = sample(task, record);
+      contexts.insert(asked.context);
+      questions.insert(asked.question);
+      outputs.insert(record["outputs"].dump());
+      EXPECT_THAT(asked.context, HasSubstr(record["outputs"][0].get<std::string>()));
+      EXPECT_LE(record["length"], 5000u);
+    }
+    EXPECT_EQ(contexts.size(), 1u) << task;
+    EXPECT_EQ(questions.size(), 4u) << task;
+    EXPECT_EQ(outputs.size(), 4u) << task;
+  }
+  EXPECT_EQ(ruler_records(*hay_, "vt", 5000, 4, 2).size(), 1u);
+}
+
 TEST_F(RulerSamples, NameTheTasks) {
-  EXPECT_THAT(test::error_of([&] { ruler_record(*hay_, "niah_singel_1", 6000, 1); }),
+  EXPECT_THAT(test::error_of([&] { record_of("niah_singel_1", 6000, 1); }),
               HasSubstr("did you mean niah_single_1?; its tasks are niah_single_1, niah_single_2"));
 }
 
