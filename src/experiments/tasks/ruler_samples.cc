@@ -115,8 +115,9 @@ Draft needles(Source& from, const NeedleTask& task) {
     }
   }
   const bool several = draft.outputs.size() > 1;
-  const std::string asked = fmt::format("secret {}{} of {}", kind, several ? "s" : "",
-                                        listed({&names[first], &names[first] + task.asked}));
+  const std::string asked =
+      fmt::format("{}secret {}{} of {}", task.values > 1 ? fmt::format("{} ", task.values) : "",
+                  kind, several ? "s" : "", listed({&names[first], &names[first] + task.asked}));
   draft.head = fmt::format(
       "The following text holds secret {}s. Remember them: a question about them comes "
       "afterwards.\n\n",
