@@ -121,7 +121,7 @@ void keep_best(std::optional<Measured>& best, const Measured& found, bool lower)
 }  // namespace
 
 std::string ClaimVerdict::text() const {
-  if (pairs == 0) return at_chance > 0 ? "exact at chance" : "not measured";
+  if (pairs == 0) return at_chance > 0 ? "exact at chance: needs a larger model" : "not measured";
   if (holds == pairs) return "agrees";
   if (level == pairs) return "level";
   if (undecided == pairs) return "undecided";
@@ -138,6 +138,8 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
   const std::optional<Measured> bound = Measured{claim.bound, 0};
   const std::set<std::string> chance = chance_places(claim, rows);
   std::set<std::string> without_verdict;
+  std::map<std::string, Measured> exact;  // of each place, whatever the size of the others
+  std::map<std::string, std::string> place_of;
   for (const Json& row : rows) {
     if (is_mean(row)) continue;
     if (claim.by.empty()) {
@@ -158,14 +160,22 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
       if (matches(name, claim.better)) without_verdict.insert(setting_of(row, claim.by));
       continue;
     }
-    Pair& pair = pairs[setting_of(row, claim.by)];
+    const std::string place = values_of(row, kPlaces, "");
+    if (name == "exact") exact[place] = *found;
+    const std::string setting = setting_of(row, claim.by);
+    place_of[setting] = place;
+    Pair& pair = pairs[setting];
     if (matches(name, claim.better)) keep_best(pair.better, *found, claim.lower);
     if (matches(name, claim.worse)) keep_best(pair.worse, *found, claim.lower);
   }
   ClaimVerdict out;
   out.at_chance = without_verdict.size();
   double better = 0, worse = 0;
-  for (const auto& [setting, pair] : pairs) {
+  for (auto& [setting, pair] : pairs) {
+    // The exact cache has one size and is compared with all.
+    if (claim.worse == "exact" && !pair.worse && exact.contains(place_of[setting])) {
+      pair.worse = exact[place_of[setting]];
+    }
     if (!pair.better || !pair.worse) continue;
     ++out.pairs;
     better += pair.better->value;

@@ -42,11 +42,12 @@ struct ClaimVerdict {
   double better = std::numeric_limits<double>::quiet_NaN();  ///< means over the pairs
   double worse = std::numeric_limits<double>::quiet_NaN();
 
-  /// "agrees", "level", "disagrees", "undecided", "agrees in 2 of 4, level in 1", "exact at
-  /// chance", or "not measured".
+  /// "agrees", "level", "disagrees", "undecided", "agrees in 2 of 4, level in 1", "exact at chance:
+  /// needs a larger model", or "not measured".
   std::string text() const;
 };
 
+/// `worse` may be "exact", which has one size and is compared with every size of `better`.
 /// Rows of the group "all" are means of others and no setting. A difference as the paper's is its
 /// own, for scores in the same unit, else as a fraction of the larger number; without numbers of
 /// the paper a tenth of the larger one. The exact cache is at chance where its `score` is not 1.96

@@ -67,14 +67,14 @@ TEST(PaperClaims, NoVerdictWhereTheExactCacheIsAtChance) {
   std::vector<Json> rows = {row("a", 0.5, 0.04, 0.001),
                             row("b", 0.5, 0.02, 0.001),
                             {{"method", "exact"}, {"score", 0.05}, {"score_error", 0.01}}};
-  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance");
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance: needs a larger model");
   EXPECT_EQ(judge(claim("a", "b"), rows).pairs, 0u);
   rows[2]["score"] = 0.9;
   EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
   // One of four choices.
   rows[2]["chance"] = 0.25;
   rows[2]["score"] = 0.26;
-  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance");
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance: needs a larger model");
   // Another task has its own verdict.
   for (Json& one : rows) one["task"] = "x";
   for (Json one : std::vector<Json>(rows)) {
@@ -84,6 +84,12 @@ TEST(PaperClaims, NoVerdictWhereTheExactCacheIsAtChance) {
   }
   EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
   EXPECT_EQ(judge(claim("a", "b"), rows).at_chance, 1u);
+}
+
+TEST(PaperClaims, TheExactCacheIsComparedWithEverySize) {
+  const std::vector<Json> rows = {
+      row("a", 0.5, 0.3), row("a", 0.2, 0.6), {{"method", "exact"}, {"score", 0.5}}};
+  EXPECT_EQ(judge(claim("a", "exact", true), rows).text(), "agrees in 1 of 2");
 }
 
 TEST(PaperClaims, AMeanOfGroupsIsNoSetting) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kvpress on the questions of bench/real.sh: the same weights, dequantized, through transformers.
 
-    MODEL=qwen2.5-coder-0.5b.gguf python3 bench/peers/kvpress.py     all that is missing
+    MODEL=qwen2.5-coder-0.5b.gguf python3 bench/peers/kvpress_answers.py     all that is missing
 
 It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as bench/real.sh does, whose files it reads
 (results/real/NAME/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
