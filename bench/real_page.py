@@ -38,10 +38,10 @@ class Task:
         return statistics.mean(self.units)
 
     def error(self):
-        """The standard error; where no two texts differ, that of the rule of three."""
+        """The standard error; where no two texts differ, that of the rule of three for questions."""
         count = len(self.units)
         spread = statistics.stdev(self.units) if count > 1 else 0
-        return spread / math.sqrt(count) if spread > 0 else 100 * min(1, 3 / count) / 1.96
+        return spread / math.sqrt(count) if spread > 0 else 100 * min(1, 3 / len(self.exact)) / 1.96
 
 
 class Model:
@@ -55,10 +55,13 @@ class Model:
         self.tasks = collections.defaultdict(lambda: collections.defaultdict(Task))
         self.bytes = collections.defaultdict(list)
         for row in self.rows:
-            if place(row) not in exact:
+            # A peer's exact cache is held against ours, its methods against its own.
+            engine = "ballast" if row["method"] == "exact" else row["engine"]
+            base = exact.get((engine,) + place(row)[1:])
+            if not base:
                 continue
             name = (row["engine"], row["method"], row["share"])
-            self.tasks[name][row["task"], row["length"]].add(row, exact[place(row)])
+            self.tasks[name][row["task"], row["length"]].add(row, base)
             self.bytes[name].append(row["bytes"])
         self.exact = collections.defaultdict(list)
         for (engine, task, length, _), row in exact.items():
@@ -71,7 +74,8 @@ class Model:
 
     def loss(self, name):
         """Mean over tasks of the difference, its 1.96 errors, and how many tasks that are."""
-        tasks = [t for place, t in self.tasks[name].items() if place in self.counted(name[0])]
+        counted = self.counted(name[0])
+        tasks = [t for place, t in self.tasks.get(name, {}).items() if place in counted]
         if not tasks:
             return None
         half = 1.96 * math.sqrt(sum(t.error() ** 2 for t in tasks)) / len(tasks)
@@ -88,7 +92,8 @@ def points(mean, half):
 
 def names(model, engine):
     """(method, share, …) of an engine, the exact cache's types first, then the best at the smallest loss."""
-    methods = list(dict.fromkeys(name[1] for name in model.tasks if name[0] == engine and name[1] != "exact"))
+    methods = list(dict.fromkeys(name[1] for name in model.tasks
+                                 if name[0] == engine and (name[1] != "exact" or engine != "ballast")))
 
     def rank(method):
         found = [model.loss((engine, method, share)) for share in SHARES]
@@ -139,7 +144,7 @@ def tasks():
                    + " | ".join(f"{100 * statistics.mean(s):.0f} ({len(s)})" for s in exact) + " |")
         for method in names(model, "ballast"):
             share = None if method.startswith("exact") else 0.125
-            found = [model.tasks["ballast", method, share].get(place) for place in places]
+            found = [model.tasks.get(("ballast", method, share), {}).get(place) for place in places]
             out.append(f"| `{method}` | "
                        + " | ".join(points(t.mean(), 1.96 * t.error()) if t else "" for t in found) + " |")
     return out[1:] or ["No results yet."]
@@ -158,8 +163,9 @@ def costs():
         for row in model.costs:
             # `replay` reads again within `compress`; `calibrated` works while it reads.
             first = (row["read"] + row["compress"]) / exact["read"]
+            token = f"{row['token'] / exact['token']:.2f}" if row["token"] > 0 else "–"
             out.append(f"| `{row['method']}` | {row['bytes']:.3f} | {first:.2f} | "
-                       f"{row['compress'] / exact['read']:.2f} | {row['token'] / exact['token']:.2f} | "
+                       f"{row['compress'] / exact['read']:.2f} | {token} | "
                        f"{row['peak'] / 2**20:.0f} MiB |")
     return out[1:] or ["No results yet."]
 
