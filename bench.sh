@@ -3,7 +3,7 @@
 # same run, and leaves its figures as JSON in results/. Ends with a table of targets and results
 # (results/bench.json).
 #
-#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp if there is node;
+#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp;
 #                          twenty to thirty minutes
 #   ./bench.sh --quick     the same on shorter texts, in a few minutes
 #   ./bench.sh attention   one of them; options after -- go to Google Benchmark
@@ -46,17 +46,12 @@ kernels() {
 models() {
   cmake --build --preset bench --target ballast_program
   local model=results/bench-model.gguf prompts=512,4096,16384 long=16384 scale=1k..64k far=1k..1M
-  local repeat=2 others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25' peer=()
+  local repeat=2 others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25'
   [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k repeat=1
   local ballast=(build/ballast bench --target "${BALLAST_TARGET:-native}")
-  if command -v node >/dev/null && command -v npm >/dev/null; then
-    peer=(--against bench/peers/node-llama-cpp)
-  else
-    echo "No node and npm here: llama.cpp is left out" >&2
-  fi
   "${ballast[@]}" --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
   echo "== Whole model: speed"
-  "${ballast[@]}" -m "$model" --prompt "$prompts" --repeat $repeat "${peer[@]}" \
+  "${ballast[@]}" -m "$model" --prompt "$prompts" --repeat $repeat --against bench/peers/llama-bench \
     --json=results/bench-speed.json "$@"
   echo "== Whole model: what other methods add to a prompt"
   "${ballast[@]}" -m "$model" --prompt "$long" --generate 16 --methods "$others" \

@@ -12,6 +12,7 @@ std::span<const AddCommand> commands() {
       &add_run,         //
       &add_chat,        //
       &add_serve,       //
+      &add_generate,    //
       &add_pull,        //
       &add_models,      //
       &add_remove,      //

@@ -31,6 +31,7 @@ struct Options {
   std::string max_body = "32M";
   std::string key_file;
   std::string cache_dir;
+  std::string cache_dir_max = "8G";
   std::string log;
   bool check = false;
   bool quiet = false;
@@ -120,6 +121,7 @@ void run(const Options& o) {
   if (!o.memory.empty()) options.memory = parse_bytes(o.memory, "--memory");
   options.max_body = parse_bytes(o.max_body, "--max-body");
   options.cache_dir = o.cache_dir;
+  options.cache_dir_max = parse_bytes(o.cache_dir_max, "--cache-dir-max");
   if (!o.key_file.empty()) {
     std::string key;
     for (char c : read_file(o.key_file, {.most = 1 << 20}) + "\n") {
@@ -191,7 +193,12 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   add("--max-tokens", s.max_tokens, "Tokens of an answer, where the request does not say", "N")
       ->capture_default_str()
       ->transform(whole_number(1, 1 << 30));
-  add("--cache-dir", o.cache_dir, "Keep contexts in this folder, for the next start too", "FOLDER");
+  add("--cache-dir", o.cache_dir,
+      "Keep contexts and beginnings of conversations in this folder, for the next start too",
+      "FOLDER");
+  add("--cache-dir-max", o.cache_dir_max,
+      "Bytes of beginnings there; those used longest ago are removed; 0: none are kept", "SIZE")
+      ->capture_default_str();
   add("--api-key", s.keys, "Clients must give this key; may be repeated", "KEY")
       ->allow_extra_args(false);
   add("--api-key-file", o.key_file, "Keys, one a line", "FILE");

@@ -1,4 +1,4 @@
-// ballast serve.
+// ballast serve and generate.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,5 +7,6 @@
 namespace ballast::cli {
 
 void add_serve(CLI::App& parent, std::function<void()>& task);
+void add_generate(CLI::App& parent, std::function<void()>& task);
 
 }  // namespace ballast::cli

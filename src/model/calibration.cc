@@ -11,6 +11,7 @@
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
+#include "base/fnv.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "base/thread_pool.h"
@@ -68,6 +69,17 @@ void Calibration::score(std::size_t layer, ConstMatrix inputs, ConstMatrix keys,
       inputs.rows * heads * count >= kParallelWork);
 }
 
+std::uint64_t Calibration::hash() const {
+  Fnv hash;
+  for (const Layer& layer : layers_) {
+    for (std::size_t h = 0; h < layer.weights.rows(); ++h) {
+      hash.add(std::as_bytes(layer.weights[h]));
+    }
+    hash.add(std::as_bytes(std::span(layer.offsets)));
+  }
+  return hash.value();
+}
+
 void Calibration::save(const fs::path& path) const {
   MemoryWriter out;
   out.put(kMagic);
@@ -121,21 +133,19 @@ Calibration Calibration::parse(std::span<const std::byte> bytes, const std::stri
 
 std::string calibration_key(const Model& model) {
   const ModelConfig& c = model.config();
-  // FNV-1a. Rounded, so that files of other types of a model have the same.
-  std::uint64_t hash = 0xcbf29ce484222325u;
+  // Rounded, so that files of other types of a model have the same.
+  Fnv hash;
   for (const LayerWeights& layer : model.weights().layers) {
     for (float x : layer.attention_norm.weight) {
       const std::uint32_t rounded = (std::bit_cast<std::uint32_t>(x) + 0x8000u) >> 16;
-      for (std::uint32_t byte : {rounded & 0xffu, rounded >> 8}) {
-        hash = (hash ^ byte) * 0x100000001b3u;
-      }
+      hash.add(std::as_bytes(std::span(&rounded, 1)).first(2));
     }
   }
   std::string family;  // as a file's name has it
   for (char x : to_string(c.family)) {
     if (x != ' ') family += static_cast<char>(x >= 'A' && x <= 'Z' ? x - 'A' + 'a' : x);
   }
-  return fmt::format("{}-{}x{}x{}-{:016x}", family, c.layers, c.kv_heads, c.width, hash);
+  return fmt::format("{}-{}x{}x{}-{:016x}", family, c.layers, c.kv_heads, c.width, hash.value());
 }
 
 fs::path calibration_path(const Model& model) {

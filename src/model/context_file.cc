@@ -4,26 +4,12 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/fnv.h"
 #include "formats/json.h"
 #include "formats/json_text.h"
 
 namespace ballast {
 namespace {
-
-/// FNV-1a.
-class Hash {
- public:
-  void add(std::span<const std::byte> bytes) {
-    for (std::byte b : bytes) {
-      state_ = (state_ ^ static_cast<std::uint64_t>(b)) * 0x100000001b3;
-    }
-  }
-  void add(std::uint64_t number) { add(std::as_bytes(std::span(&number, 1))); }
-  std::uint64_t value() const { return state_; }
-
- private:
-  std::uint64_t state_ = 0xcbf29ce484222325;
-};
 
 /// Enough bytes to tell models apart, and few enough to read little from disk.
 constexpr std::size_t kBeginning = 256;
@@ -37,7 +23,7 @@ std::string name_of(const Model& model) {
 
 std::uint64_t fingerprint(const Model& model) {
   const ModelConfig& c = model.config();
-  Hash hash;
+  Fnv hash;
   for (std::size_t n : {static_cast<std::size_t>(c.family), c.layers, c.width, c.heads, c.kv_heads,
                         c.key_dim, c.value_dim, c.ffn_width, c.vocabulary}) {
     hash.add(n);

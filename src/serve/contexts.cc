@@ -59,7 +59,7 @@ SharedFolder::~SharedFolder() {
   if (file_ >= 0) ::close(file_);
 }
 
-void SharedFolder::open(const std::filesystem::path& folder) {
+void SharedFolder::open(const std::filesystem::path& folder, std::string_view begin) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (!error) file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -70,7 +70,7 @@ void SharedFolder::open(const std::filesystem::path& folder) {
   if (alone) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (name.starts_with(kBegin) && name.ends_with(".partial")) {  // others may write here too
+      if (name.starts_with(begin) && name.ends_with(".partial")) {  // others may write here too
         std::filesystem::remove(entry.path(), error);
       }
     }
@@ -84,7 +84,7 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
                    std::vector<std::string>& refused)
     : model_(model), memory_(memory), folder_(std::move(folder)) {
   if (folder_.empty()) return;
-  shared_.open(folder_);
+  shared_.open(folder_, kBegin);
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() == ".cache") files.push_back(entry.path());

@@ -49,9 +49,10 @@ class SharedFolder {
   SharedFolder(const SharedFolder&) = delete;
   SharedFolder& operator=(const SharedFolder&) = delete;
 
-  /// Makes the folder if need be. Where no other server is there, files that are not whole have no
-  /// owner and are removed. Throws Error if the folder cannot be used.
-  void open(const std::filesystem::path& folder);
+  /// Makes the folder if need be. Where no other server is there, files that are not whole and
+  /// whose names start with `begin` have no owner and are removed. Throws Error if the folder
+  /// cannot be used.
+  void open(const std::filesystem::path& folder, std::string_view begin);
 
  private:
   int file_ = -1;

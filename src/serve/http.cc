@@ -192,13 +192,14 @@ void Response::abandon() {
 
 bool Response::gone() const {
   const std::scoped_lock lock(mutex_);
+  if (server_ == nullptr) return false;
   if (connection_ == nullptr) return true;
   pollfd wanted{socket_, POLLRDHUP, 0};
   return ::poll(&wanted, 1, 0) > 0 &&
          (wanted.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
-bool Response::stopping() const { return server_->stopping(); }
+bool Response::stopping() const { return server_ != nullptr && server_->stopping(); }
 
 void Response::wake() {
   if (!std::exchange(suspended_, false) || connection_ == nullptr) return;

@@ -56,6 +56,9 @@ class Response {
   /// There is no answer, or no end of the stream: the connection is closed.
   void abandon();
 
+  /// The body so far.
+  const std::string& body() const { return out_; }
+
   /// Whether the client has closed its side.
   bool gone() const;
   /// Whether the server stops.
@@ -66,7 +69,7 @@ class Response {
   /// Lets the thread of the connections go on with this one.
   void wake();
 
-  const HttpServer* server_ = nullptr;
+  const HttpServer* server_ = nullptr;  ///< null: the answer is not sent
   std::vector<std::pair<std::string, std::string>> headers_;
   mutable std::mutex mutex_;              ///< of all below
   MHD_Connection* connection_ = nullptr;  ///< until it is closed

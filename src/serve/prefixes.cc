@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ballast/error.h"
+#include "serve/contexts.h"
+#include "serve/prefix_files.h"
 
 namespace ballast::serve {
 namespace {
@@ -14,33 +16,58 @@ std::size_t common(const std::vector<Token>& a, const std::vector<Token>& b) {
 }  // namespace
 
 std::size_t Prefix::bytes() const {
-  return cache.bytes().total() + tokens.size() * sizeof(Token) + logits.size() * sizeof(float);
+  return cache->bytes().total() + tokens.size() * sizeof(Token) + logits.size() * sizeof(float);
 }
+
+Prefixes::Prefixes(Memory& memory, Metrics& metrics, std::unique_ptr<PrefixFiles> files)
+    : memory_(memory), metrics_(metrics), files_(std::move(files)) {}
+
+Prefixes::~Prefixes() = default;
 
 std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
                                               const std::vector<Token>& prompt,
                                               std::size_t compressed) {
+  if (files_) {
+    for (Prefix& prefix : files_->arrived()) {
+      kept_.push_back(std::make_shared<const Prefix>(std::move(prefix)));
+    }
+  }
   auto best = kept_.end();
   std::size_t most = 0;
-  for (auto p = kept_.begin(); p != kept_.end(); ++p) {
-    if (p->kind != kind || p->compressed != compressed) continue;
-    std::size_t length = common(p->tokens, prompt);
+  for (auto at = kept_.begin(); at != kept_.end(); ++at) {
+    const Prefix& p = **at;
+    if (p.kind != kind || p.compressed != compressed) continue;
+    std::size_t length = common(p.tokens, prompt);
     if (length < compressed || length == 0) continue;
-    if (length == prompt.size() && length > compressed) --length;
-    if (length == prompt.size() && p->logits.empty()) continue;
-    if (length > most) {
+    if (p.whole) {
+      if (length < p.tokens.size()) continue;
+    } else {
+      if (length == prompt.size() && length > compressed) --length;
+      if (length == prompt.size() && compressed == 0) continue;  // its logits are not known
+    }
+    if (!p.cache && length < p.tokens.size() / kWorth) continue;
+    // Of equal ones that in memory.
+    if (length > most || (length == most && p.cache && best != kept_.end() && !(*best)->cache)) {
       most = length;
-      best = p;
+      best = at;
     }
   }
   if (best == kept_.end()) return std::nullopt;
+  if (!(*best)->cache) {
+    std::shared_ptr<const Prefix> loaded = load(**best);
+    if (!loaded) return std::nullopt;
+    *best = std::move(loaded);
+    count();
+  }
+  const Prefix& prefix = **best;
   Lease lease;  // of the copy, until the request's own lease covers it
-  if (!memory_.take(best->bytes(), lease)) return std::nullopt;
+  if (!memory_.take(prefix.bytes(), lease)) return std::nullopt;
   try {
-    Found found{best->cache.clone(), most, best->logits};
-    found.cache.truncate(most);
+    Found found{prefix.cache->clone(), most, prefix.logits};
+    if (!prefix.whole) found.cache.truncate(most);
     // A long text was copied for a short beginning.
-    if (most < best->tokens.size() / 2) found.cache = found.cache.clone();
+    if (most < prefix.tokens.size() / 2) found.cache = found.cache.clone();
+    if (files_) files_->used(prefix.id);
     kept_.splice(kept_.begin(), kept_, best);
     return found;
   } catch (const Error&) {
@@ -48,33 +75,74 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
   }
 }
 
+std::shared_ptr<const Prefix> Prefixes::load(const Prefix& prefix) {
+  auto out = std::make_shared<Prefix>(Prefix{prefix.kind,
+                                             prefix.tokens,
+                                             prefix.compressed,
+                                             prefix.whole,
+                                             {},
+                                             std::nullopt,
+                                             Lease(),
+                                             prefix.id});
+  if (!memory_.take(files_->size(prefix.id), out->lease)) return nullptr;
+  if (!files_->load(*out)) {
+    std::erase_if(kept_, [&](const auto& p) { return p.get() == &prefix; });
+    return nullptr;
+  }
+  out->lease.shrink(out->bytes());
+  return out;
+}
+
 void Prefixes::keep(Prefix prefix) {
-  std::erase_if(kept_, [&](const Prefix& p) {
-    return p.kind == prefix.kind && p.compressed == prefix.compressed &&
-           common(p.tokens, prefix.tokens) == p.tokens.size();
+  std::vector<std::string> replaced;
+  std::erase_if(kept_, [&](const std::shared_ptr<const Prefix>& p) {
+    const bool covered = p->kind == prefix.kind && p->compressed == prefix.compressed &&
+                         common(p->tokens, prefix.tokens) == p->tokens.size();
+    if (covered) replaced.push_back(p->id);
+    return covered;
   });
-  if (prefix.cache.bytes().room > prefix.cache.bytes().total() / 4) {
-    prefix.cache = prefix.cache.clone();
+  if (prefix.cache->bytes().room > prefix.cache->bytes().total() / 4) {
+    prefix.cache = prefix.cache->clone();
   }
   prefix.lease.shrink(0);
-  while (!memory_.take(prefix.bytes(), prefix.lease) || kept_.size() >= kMost) {
+  while (!memory_.take(prefix.bytes(), prefix.lease)) {
     if (!evict()) break;
   }
-  if (prefix.lease.bytes() > 0) kept_.push_front(std::move(prefix));
+  if (prefix.lease.bytes() > 0) {
+    prefix.id = new_id("pre_");
+    kept_.push_front(std::make_shared<const Prefix>(std::move(prefix)));
+    if (files_) files_->write(kept_.front(), std::move(replaced));
+  }
+  while (kept_.size() > kMost) {
+    if (files_) files_->remove(kept_.back()->id);
+    kept_.pop_back();
+  }
   count();
 }
 
 bool Prefixes::evict() {
-  if (kept_.empty()) return false;
-  kept_.pop_back();
+  const auto last = std::find_if(kept_.rbegin(), kept_.rend(),
+                                 [](const auto& prefix) { return prefix->cache.has_value(); });
+  if (last == kept_.rend()) return false;
+  const auto at = std::prev(last.base());
+  if (files_ && files_->let_go((*at)->id)) {
+    const Prefix& p = **at;
+    *at = std::make_shared<const Prefix>(
+        Prefix{p.kind, p.tokens, p.compressed, p.whole, {}, std::nullopt, Lease(), p.id});
+  } else {
+    kept_.erase(at);
+  }
   count();
   return true;
 }
 
 void Prefixes::count() const {
-  std::size_t bytes = 0;
-  for (const Prefix& p : kept_) bytes += p.lease.bytes();
-  metrics_.prefixes = kept_.size();
+  std::size_t number = 0, bytes = 0;
+  for (const auto& p : kept_) {
+    number += p->cache ? 1 : 0;
+    bytes += p->lease.bytes();
+  }
+  metrics_.prefixes = number;
   metrics_.prefix_bytes = bytes;
 }
 

@@ -646,8 +646,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     // The first turn is what the method summarizes, so that later turns find it summarized.
     std::size_t first = 0;
     while (first < messages.size() && messages[first].role != "user") ++first;
-    if (first + 1 < messages.size() && job.cache.protocol == Protocol::prefill &&
-        job.cache.policy.info().window_policy != WindowPolicy::all) {
+    if (first + 1 < messages.size() && job.cache.policy.info().window_policy != WindowPolicy::all) {
       const std::vector<Token> turn = encode(std::span(messages).first(first + 1));
       if (turn.size() < job.prompt.size() &&
           std::equal(turn.begin(), turn.end(), job.prompt.begin())) {

@@ -6,6 +6,7 @@
 #include "ballast/matrix.h"
 #include "serve/choice.h"
 #include "serve/embeddings.h"
+#include "serve/prefix_files.h"
 #include "serve/turns.h"
 
 namespace ballast::serve {
@@ -30,6 +31,11 @@ bool reads_chunks_again(const CacheOptions& cache) {
   return reads_again(cache) && cache.protocol == Protocol::stream;
 }
 
+/// Whether how much is kept depends on the length of the prompt.
+bool counts_prompt(const Policy& policy) {
+  return policy.has("rate") || (policy.has("bytes") && policy.memory("bytes").needs_length());
+}
+
 /// Of caches that are equal for equal tokens. Chats are read again with other words.
 std::string kind_of(const Job& job) {
   return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "");
@@ -46,7 +52,7 @@ struct Scheduler::Running {
   std::size_t read = 0;    ///< tokens of the prompt in the sequence
   std::size_t cached = 0;
   std::vector<float> logits;      ///< of the last token read, where needed
-  std::vector<float> compressed;  ///< of the last token that was summarized
+  std::vector<float> compressed;  ///< Prefix::logits of what the sequence has read
   std::vector<GeneratedToken> scored;
   std::optional<Lookup> lookup;  ///< of the last token of the prompt, where the job cites
   std::vector<double> states;    ///< their sum
@@ -84,7 +90,10 @@ Scheduler::Scheduler(const Model& model, const Tokenizer& tokenizer,
       memory_(memory),
       contexts_(contexts),
       metrics_(metrics),
-      prefixes_(memory, metrics),
+      prefixes_(memory, metrics,
+                options.prefix_dir.empty() ? nullptr
+                                           : std::make_unique<PrefixFiles>(
+                                                 model, options.prefix_dir, options.prefix_files)),
       engine_(model),
       free_at_start_(memory.left()),
       thread_([this] { loop(); }) {}
@@ -139,11 +148,13 @@ std::shared_ptr<Ticket> Scheduler::submit(Job job) {
     const std::size_t room = std::max<std::size_t>(1, positions - all);
     job.generate.max_tokens = std::min(room, job.generate.max_tokens);
   }
-  // The room that a sequence is given at once. A rate counts the prompt.
+  // The room that a sequence is given at once. In a stream a share counts the prompt; a size is
+  // the same in all turns of a conversation, as is its first turn.
   job.cache.expected_tokens =
-      job.cache.protocol == Protocol::stream
-          ? job.prompt.size()
-          : job.prompt.size() + (job.choices == 0 ? 0 : job.generate.max_tokens);
+      job.cache.protocol != Protocol::stream
+          ? job.prompt.size() + (job.choices == 0 ? 0 : job.generate.max_tokens)
+      : counts_prompt(job.cache.policy) ? job.prompt.size()
+                                        : job.compress_at;
   std::size_t need = 0;
   try {
     need = memory_for(job);
@@ -263,7 +274,8 @@ bool Scheduler::admit() {
 bool Scheduler::shares(const Job& job) const {
   // Long texts turn otherwise in some models, so that no beginning is common.
   return !job.context && job.choices > 0 && model_.config().rope.long_divisors.empty() &&
-         job.cache.protocol == Protocol::prefill && job.cache.positions == Positions::absolute;
+         (job.cache.protocol == Protocol::stream ? !counts_prompt(job.cache.policy)
+                                                 : job.cache.positions == Positions::absolute);
 }
 
 bool Scheduler::start(std::unique_ptr<Running>& running) {
@@ -460,6 +472,11 @@ void Scheduler::prompt_read(Running& r) {
     r.ended = true;
     return;
   }
+  // An answer cannot be taken back from a stream: the next turn goes on from here.
+  if (shares(r.job) && r.job.cache.protocol == Protocol::stream && !r.job.score_prompt) {
+    r.compressed = r.logits;
+    keep_beginning(r, r.job.prompt, cache.clone(), Lease());
+  }
   cache.reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
   const std::size_t positions = model_.config().max_positions;
   for (std::size_t i = 0; i < r.job.choices; ++i) {
@@ -559,11 +576,16 @@ void Scheduler::finish(Running& r) {
   }
   r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds()});
   r.ended = true;
-  if (!shares(r.job)) return;
+  if (!shares(r.job) || r.job.cache.protocol == Protocol::stream) return;
   std::vector<Token> tokens = r.streams[0]->tokens();
   tokens.resize(r.sequence->tokens());
+  keep_beginning(r, std::move(tokens), std::move(r.sequence->cache()), std::move(r.lease));
+}
+
+void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cache, Lease lease) {
   prefixes_.keep({kind_of(r.job), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
-                  std::move(r.compressed), std::move(r.sequence->cache()), std::move(r.lease)});
+                  r.job.cache.protocol == Protocol::stream, r.compressed, std::move(cache),
+                  std::move(lease), ""});
 }
 
 void Scheduler::fail(Running& r, const ApiError& error) {

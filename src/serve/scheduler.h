@@ -30,6 +30,8 @@ struct SchedulerOptions {
   std::size_t queue = 256;  ///< jobs that wait
   /// Seconds of a second reading at a time, or one layer if that takes longer.
   double patience = kPatience;
+  std::filesystem::path prefix_dir = {};  ///< where beginnings survive the process; empty: nowhere
+  std::size_t prefix_files = 0;           ///< bytes that they take there at most
 };
 
 class Choice;
@@ -76,6 +78,8 @@ class Scheduler {
   std::size_t chunk() const;
   std::size_t memory_for(const Job& job) const;
   bool shares(const Job& job) const;
+  /// Keeps what the job's sequence has read for requests that begin alike.
+  void keep_beginning(Running& job, std::vector<Token> tokens, Cache cache, Lease lease);
 
   const Model& model_;
   const Tokenizer& tokenizer_;

@@ -166,17 +166,23 @@ struct Server::Impl {
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
         limits{options.name, options.slots, options.max_tokens, options.cache,
                model.calibration() != nullptr ? "calibrated" : "replay"},
-        scheduler(model, this->tokenizer, {options.slots, options.queue, options.patience}, memory,
-                  contexts, metrics),
-        http(
-            {.host = o.host,
-             .port = o.port,
-             .max_body = o.max_body,
-             // More than answers and those that wait for one, so that /health answers.
-             .most_handlers = o.slots + o.queue + 32,
-             .admit = [this](const Request& request) { return refusal(request); },
-             .handle = [this](Request& request, Response& response) { answer(request, response); }},
-            memory) {
+        scheduler(model, this->tokenizer,
+                  {options.slots, options.queue, options.patience,
+                   o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
+                   o.cache_dir_max},
+                  memory, contexts, metrics) {
+    if (o.port != ServerOptions::kNoPort) {
+      http.emplace(
+          HttpOptions{.host = o.host,
+                      .port = o.port,
+                      .max_body = o.max_body,
+                      // More than answers and those that wait for one, so that /health answers.
+                      .most_handlers = o.slots + o.queue + 32,
+                      .admit = [this](const Request& request) { return refusal(request); },
+                      .handle = [this](Request& request,
+                                       Response& response) { answer(request, response); }},
+          memory);
+    }
     set_up();
   }
 
@@ -229,7 +235,7 @@ struct Server::Impl {
   RequestLimits limits;
   std::vector<Route> routes;
   Scheduler scheduler;
-  HttpServer http;
+  std::optional<HttpServer> http;
 };
 
 void Server::Impl::answer(Request& request, Response& response) {
@@ -596,12 +602,24 @@ Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptio
 }
 
 Server::~Server() { stop(); }
-int Server::port() const { return impl_->http.port(); }
+int Server::port() const { return impl_->http->port(); }
 const std::string& Server::name() const { return impl_->o.name; }
 std::size_t Server::memory() const { return impl_->o.memory; }
 std::size_t Server::contexts() const { return impl_->contexts.size(); }
 const std::vector<std::string>& Server::refused() const { return impl_->refused; }
-void Server::run() { impl_->http.run(); }
-void Server::stop() { impl_->http.stop(); }
+void Server::run() { impl_->http->run(); }
+void Server::stop() {
+  if (impl_->http) impl_->http->stop();
+}
+
+Server::Answer Server::answer(const std::string& path, std::string body) {
+  Request request;
+  request.method = "POST";
+  request.path = path;
+  request.body = std::move(body);
+  Response response;
+  impl_->answer(request, response);
+  return {response.status, response.body(), response.usage};
+}
 
 }  // namespace ballast::serve

@@ -24,6 +24,8 @@ struct RequestRecord {
 };
 
 struct ServerOptions {
+  static constexpr int kNoPort = -1;  ///< for answer() alone
+
   std::string host = "127.0.0.1";
   int port = 8080;                   ///< 0: any that is free
   std::string name;                  ///< of the model, for clients; empty: of its file
@@ -35,8 +37,9 @@ struct ServerOptions {
   double patience = 0.2;             ///< seconds of a second reading at a time
   std::vector<std::string> keys;     ///< any of these is needed; empty: none
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
-  std::filesystem::path cache_dir;   ///< where contexts stay; empty: nowhere
-  CacheOptions cache;                ///< unless the request says
+  std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
+  std::size_t cache_dir_max = std::size_t{8} << 30;  ///< bytes of beginnings there; 0: none stay
+  CacheOptions cache;                                ///< unless the request says
   /// Called from any thread for each request that was answered, but for those of /health and
   /// /metrics that found it well; may be empty.
   std::function<void(const RequestRecord&)> log;
@@ -57,6 +60,15 @@ class Server {
   const std::vector<std::string>& refused() const;
   /// Serves until stop().
   void run();
+
+  struct Answer {
+    int status = 0;
+    std::string body;
+    Usage usage;
+  };
+  /// The answer to a POST of `body`, as a client gets it that asks for no stream. May be called
+  /// from many threads at once.
+  Answer answer(const std::string& path, std::string body);
   /// May be called from any thread.
   void stop();
 

@@ -73,6 +73,7 @@ def main():
             for name in ("models", "examples"):
                 (home / name).symlink_to(root / name)
             (home / "model.gguf").symlink_to(root / "models/ballast-mini.gguf")
+            (home / "questions.txt").write_text("Who are you?\n")
             story = (root / "examples/story.txt").read_text()
             for name in ("book.txt", "prompt.txt", "text.txt"):
                 (home / name).write_text(story)

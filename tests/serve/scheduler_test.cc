@@ -150,7 +150,7 @@ TEST(Scheduler, SecondReadingsOfAStreamYieldBetweenLayers) {
   for (int i = 0; i < 30; ++i) text += fmt::format("record {}: number {}.\n", i, i * 7919 % 9973);
   Json body = ask(text, 100);
   body["cache"] = {{"bytes", "64K"}, {"method", "replay:chunk=32"}, {"protocol", "stream"}};
-  const Reply alone = server.post("/v1/completions", body);
+  const Reply alone = TestServer().post("/v1/completions", body);
   ASSERT_EQ(alone.status, 200) << alone.body;
   const std::size_t prompt = alone.json()["usage"]["prompt_tokens"];
   ASSERT_GT(prompt, 200u);

@@ -623,6 +623,34 @@ TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {
   }
 }
 
+TEST(Serve, AStreamOfAGivenSizeIsGoneOnFrom) {
+  const TestServer server;
+  for (const char* method : {"replay:bytes=64K", "uniform:budget=96", "h2o:budget=96",
+                             "streaming-llm:budget=96", "exact"}) {
+    for (const std::string positions : {"absolute", "rolling"}) {
+      if (positions == "rolling" && std::string_view(method).starts_with("replay")) continue;
+      Json body = chat(document(20));
+      body["cache"] = {{"method", method}, {"protocol", "stream"}, {"positions", positions}};
+      const Json begin = body;
+      const Reply first = server.post("/v1/chat/completions", body);
+      const std::string answer = text_of(first);
+      int cached = 0;
+      for (int turn = 0; turn < 3; ++turn) {
+        body["messages"].push_back({{"role", "assistant"}, {"content", answer}});
+        body["messages"].push_back({{"role", "user"}, {"content", document(9 + turn)}});
+        const Reply hit = server.post("/v1/chat/completions", body);
+        const TestServer fresh;
+        EXPECT_EQ(text_of(hit), text_of(fresh.post("/v1/chat/completions", body))) << method;
+        const int now = hit.json()["usage"]["cached_tokens"];
+        EXPECT_GT(now, cached + 100) << method << positions;  // all but the answer and the question
+        cached = now;
+      }
+      const Reply same = server.post("/v1/chat/completions", body);
+      EXPECT_EQ(same.json()["usage"]["cached_tokens"], same.json()["usage"]["prompt_tokens"]);
+    }
+  }
+}
+
 TEST(Serve, BeginningsOfChatsAreNotThoseOfTexts) {
   // Replay reads a chat again with other words than a plain text, so that other entries are kept.
   const TestServer server, fresh;

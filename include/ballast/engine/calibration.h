@@ -38,6 +38,8 @@ class Calibration {
 
   /// calibration_key() of its model.
   const std::string& key() const { return key_; }
+  /// Differs where a score differs.
+  std::uint64_t hash() const;
 
   /// Writes the file, whole or not at all. Throws Error if it cannot be written.
   void save(const std::filesystem::path& path) const;
