@@ -28,8 +28,12 @@ std::optional<Measured> measured(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end() || !found->is_number()) return {};
   Measured out{found->get<double>(), 0};
-  const auto error = row.find(column + "_error");
-  if (error != row.end() && error->is_number()) out.error = error->get<double>();
+  for (const char* name : {"_error", "_sd_seeds"}) {
+    const auto error = row.find(column + name);
+    if (error == row.end() || !error->is_number()) continue;
+    out.error = error->get<double>();
+    break;
+  }
   if (!std::isfinite(out.value) || !std::isfinite(out.error)) return {};
   if (column == "score" && row.contains("scores")) row["scores"].get_to(out.scores);
   return out;

@@ -51,8 +51,9 @@ struct ClaimVerdict {
 /// Rows of the group "all" are means of others and no setting. A difference as the paper's is its
 /// own, for scores in the same unit, else as a fraction of the larger number; without numbers of
 /// the paper a tenth of the larger one. The exact cache is at chance where its `score` is not 1.96
-/// errors above the row's `chance`, or a tenth. Numbers without a standard error (`METRIC_error`)
-/// differ whenever they are not equal.
+/// errors above the row's `chance`, or a tenth. A number's error is `METRIC_error`, or
+/// else its deviation over seeds, `METRIC_sd_seeds`; without one, numbers differ whenever they are
+/// not equal.
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows);
 
 struct RankedName {

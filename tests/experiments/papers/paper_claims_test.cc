@@ -101,6 +101,15 @@ TEST(PaperClaims, AMeanOfGroupsIsNoSetting) {
   EXPECT_EQ(ranking(claim("a", "b"), rows)[0].settings, 1u);
 }
 
+TEST(PaperClaims, SeedsGiveAnErrorWhereSamplesDoNot) {
+  std::vector<Json> rows = {{{"method", "a"}, {"error", 0.2}}, {{"method", "b"}, {"error", 0.21}}};
+  PaperClaim below = claim("a", "b", true);
+  below.metric = "error";
+  EXPECT_EQ(judge(below, rows).text(), "agrees");
+  for (Json& one : rows) one["error_sd_seeds"] = 0.005;
+  EXPECT_EQ(judge(below, rows).text(), "level");
+}
+
 TEST(PaperClaims, AStarIsTheBestOfSeveral) {
   const std::vector<Json> rows = {row("k:window=1", 0.5, 0.4), row("k:window=2", 0.5, 0.7),
                                   row("k", 0.5, 0.1), row("b", 0.5, 0.6)};
