@@ -20,7 +20,8 @@ MADE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 METRICS = {"score": "score", "error": "attention error", "nats_per_token": "nats a token",
            "largest": "tokens of the busiest neuron", "rare": "neurons seldom active", "holds": "returns diminish",
            "greedy_worst": "greedy, of the best", "h2o_worst": "Algorithm 2, of the best", "steps_drawn": "steps",
-           "kept_ratio": "local over global sums",
+           "slope": "slope", "error_at_2048": "error at 2,048 entries",
+           "kept_ratio": "local over global sums", "partial_correlation": "co-occurrence without frequency",
            "compress_seconds": "seconds", "prefill_seconds": "prefill, s", "decode_seconds": "decoding, s",
            "relative_radius": "radius", "sparsity": "sparsity", "share_20": "share of a fifth",
            "tokens_per_second": "tokens/s"}

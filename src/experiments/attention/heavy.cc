@@ -185,21 +185,33 @@ KeptAttention kept_attention(std::span<const std::vector<double>> rows, std::siz
 
 WordHeaviness word_heaviness(std::span<const std::int32_t> words, std::span<const double> attention,
                              std::size_t window) {
-  std::map<std::int32_t, std::pair<double, double>> found;  // attention, co-occurrences
+  struct Word {
+    double attention = 0, neighbours = 0, count = 0;
+  };
+  std::map<std::int32_t, Word> found;
   for (std::size_t t = 0; t < words.size(); ++t) {
-    auto& [sum, times] = found[words[t]];
-    sum += attention[t];
+    Word& word = found[words[t]];
+    word.attention += attention[t];
+    ++word.count;
     const std::size_t end = std::min(words.size(), t + window + 1);
-    for (std::size_t i = t - std::min(t, window); i < end; ++i) times += words[i] != words[t];
+    for (std::size_t i = t - std::min(t, window); i < end; ++i)
+      word.neighbours += words[i] != words[t];
   }
   WordHeaviness out;
   out.words = found.size();
-  std::vector<double> sums, times;
-  for (const auto& [word, both] : found) {
-    sums.push_back(both.first);
-    times.push_back(both.second);
+  std::vector<double> sums, neighbours, counts;
+  for (const auto& [id, word] : found) {
+    sums.push_back(word.attention);
+    neighbours.push_back(word.neighbours);
+    counts.push_back(word.count);
   }
-  out.correlation = correlation_of(ranks_of(sums), ranks_of(times));
+  const auto between = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return correlation_of(ranks_of(a), ranks_of(b));
+  };
+  out.correlation = between(sums, neighbours);
+  const double first = between(sums, counts), second = between(neighbours, counts);
+  const double rest = (1 - first * first) * (1 - second * second);
+  out.partial_correlation = rest > 1e-12 ? (out.correlation - first * second) / std::sqrt(rest) : 0;
   std::ranges::sort(sums, std::greater<>());
   std::vector<double> ranks, heights;
   for (std::size_t r = 1; r <= sums.size(); r *= 2) {
@@ -418,12 +430,15 @@ void add_words(const Reader& reader, std::span<const double> of_token, Result& o
   out.rows.push_back({{"of", "words"},
                       {"words", found.words},
                       {"slope", found.slope},
-                      {"correlation", found.correlation}});
+                      {"correlation", found.correlation},
+                      {"partial_correlation", found.partial_correlation}});
   out.columns.push_back({"correlation", "co-occurrence", Unit::number});
+  out.columns.push_back({"partial_correlation", "without frequency", Unit::number});
   out.notes.push_back(fmt::format(
       "words      the same sums by word of the vocabulary ({} in the text), over all layers; "
       "co-occurrence: Spearman's correlation with the times that the word stands within 10 tokens "
-      "of another. The captured text must be the one of --text.",
+      "of another; without frequency: the partial correlation, how often the word stands in the "
+      "text taken out. The captured text must be the one of --text.",
       found.words));
 }
 

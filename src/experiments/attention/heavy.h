@@ -53,6 +53,8 @@ struct WordHeaviness {
   std::size_t words = 0;   ///< different ones
   double slope = 0;        ///< of ln(attention) over ln(rank), ranks doubling
   double correlation = 0;  ///< Spearman's, of attention and co-occurrences over the words
+  /// The same with the words' frequency taken out, which both grow with: the partial correlation.
+  double partial_correlation = 0;
 };
 
 /// `words`: of each token; `attention`: that it got.

@@ -62,10 +62,11 @@ Sample make_ruler_sample(const Record& record, const fs::path& file) {
   sample.id = record.place;
   sample.group = {{"task", name}};
   split_last_line(record.text("input"), sample);
-  // The beginning of the answer is given, so it stands after whatever a template would add: RULER
-  // puts it there too.
-  if (record.has("answer_prefix")) sample.question += record.text("answer_prefix");
-  sample.raw = true;
+  if (record.has("answer_prefix")) {
+    sample.answer_start = record.text("answer_prefix");
+  } else {
+    sample.raw = true;  // The prompt ends with the beginning of the answer.
+  }
   sample.expected = {{"outputs", record.texts("outputs")}, {"any", task.any}};
   sample.max_tokens = task.max_tokens;
   return sample;

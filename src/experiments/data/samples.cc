@@ -19,11 +19,13 @@ namespace {
 /// The data of one row: one group and one variant.
 struct Cell {
   RunningMean score, entries, bytes, exact, error, read, compress, per_token;
+  RunningMean chance;                         ///< of a choice
   RunningMean loss;                           ///< against the exact cache, a sample each
   std::size_t only_exact = 0, only_this = 0;  ///< samples that one of the two gets right
   std::size_t failures = 0, fitting = 0;
-  bool shares = true;      ///< every answer scores 0 or 1
-  bool whole_loss = true;  ///< every sample's score, and the exact cache's, is 0 or 1
+  Json scores = Json::array();  ///< of each sample, seeds averaged
+  bool shares = true;           ///< every answer scores 0 or 1
+  bool whole_loss = true;       ///< every sample's score, and the exact cache's, is 0 or 1
 
   void add_loss(double exact_score, double this_score) {
     const auto whole = [](double x) { return x == 0 || x == 1; };
@@ -296,7 +298,12 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
     }
     for (std::size_t v = 0; v < variants.size(); ++v) {
       if (first[v] != v) continue;
-      cells[group_of[i]][v].score.add(over_seeds[v].mean());
+      Cell& mine = cells[group_of[i]][v];
+      mine.score.add(over_seeds[v].mean());
+      mine.scores.push_back(over_seeds[v].mean());
+      if (const std::size_t choices = samples[i].choices.size(); choices > 0) {
+        mine.chance.add(1 / static_cast<double>(choices));
+      }
       if (v == exact || exact == variants.size()) continue;
       for (Cell* cell : {&cells[group_of[i]][v], &all[v]}) {
         cell->add_loss(over_seeds[exact].mean(), over_seeds[v].mean());
@@ -314,6 +321,8 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
         Cell::write_unfit(row, cell.score.count);
       } else {
         cell.write_score(row, cell.score.mean(), cell.score.error(), cell.score.count);
+        row["scores"] = cell.scores;
+        if (cell.chance.count > 0) row["chance"] = cell.chance.mean();
         cell.write(row);
         if (cell.loss.count > 0) cell.write_loss(row, cell.loss.mean(), cell.loss.error());
       }
@@ -389,7 +398,10 @@ std::string fingerprint(const std::vector<Sample>& samples) {
     if (size > 0) crc = crc32_z(crc, reinterpret_cast<const Bytef*>(text.data()), size);
   };
   for (const Sample& sample : samples) {
-    for (const std::string& text : {sample.id, sample.context, sample.question}) add(text);
+    for (const std::string& text :
+         {sample.id, sample.context, sample.question, sample.answer_start}) {
+      add(text);
+    }
     for (const std::string& text : sample.choices) add(text);
     for (const std::string& text : sample.stop) add(text);
     add(fmt::format("{} {} {}", sample.max_tokens, sample.raw, sample.whole_length));

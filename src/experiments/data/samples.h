@@ -27,6 +27,7 @@ struct Sample {
   Json group = Json::object();       ///< what results are grouped by: {"task": "qasper"}
   std::string context;               ///< may be empty
   std::string question;              ///< follows the context; the answer follows it
+  std::string answer_start;          ///< the beginning of the answer, which is given
   std::vector<std::string> choices;  ///< continuations to be compared; empty: text is generated
   Json expected;                     ///< for the scorer
   std::size_t max_tokens = 32;       ///< of the answer
@@ -162,8 +163,9 @@ bool is_baseline(const Variant& variant);
 /// Result rows, one a group and variant (seeds merged), in the order of samples, then of variants.
 /// Keys: the group's columns, method, rate or budget or share or cache, samples, score and its
 /// standard error over samples (seeds averaged first, missing answers score 0), Wilson's 95%
-/// interval score_low and score_high where every answer scores 0 or 1, failures if any, entries,
-/// cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
+/// interval score_low and score_high where every answer scores 0 or 1, scores (of each sample, in
+/// their order; not of the group "all"), chance (of the right choice by guessing), failures if any,
+/// entries, cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
 /// seconds_per_token; of methods beside an exact one loss, what the first baseline scores more
 /// on the same samples, and its 95% interval loss_low and loss_high: tango() where every score is 0
 /// or 1, else the mean ± 1.96 standard errors of the differences. storage_only if so. Where no

@@ -123,8 +123,10 @@ class PaperRun {
     summary.notes = {
         "its numbers, here  of the first and the second that the claim names; here: means over the "
         "settings that were measured",
-        "verdict            agrees: in every setting, by more than the standard error of the "
-        "difference; level: within it",
+        "verdict            agrees: in every setting, by more than 1.96 standard errors of the "
+        "difference; level: within them, though the paper's difference would show; undecided: too "
+        "few samples for that",
+        "exact at chance    the model answers no better with its whole cache than by guessing",
         fmt::format("Each row is an experiment of its own, its result {}/NAME.json",
                     out_.string())};
     summary.command = work_.options().command;
@@ -338,6 +340,8 @@ class PaperRun {
                        {"pairs", verdict.pairs},
                        {"holds", verdict.holds},
                        {"level", verdict.level},
+                       {"undecided", verdict.undecided},
+                       {"at_chance", verdict.at_chance},
                        {"row_command", command}});
       const std::string column = claim.metric + " " + claim.by;
       if (column == ranked) continue;

@@ -7,22 +7,35 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/running_mean.h"
 
 namespace ballast {
 namespace {
 
+constexpr double kTwoErrors = 1.96;  // of 95% of normal draws
+
 struct Measured {
   double value = 0;
   double error = 0;
+  std::vector<double> scores = {};  ///< of each sample, where the row has them
 };
 
 std::optional<Measured> measured(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end() || !found->is_number()) return {};
   Measured out{found->get<double>(), 0};
-  const auto error = row.find(column + "_error");
-  if (error != row.end() && error->is_number()) out.error = error->get<double>();
+  for (const char* name : {"_error", "_sd_seeds"}) {
+    const auto error = row.find(column + name);
+    if (error == row.end() || !error->is_number()) continue;
+    out.error = error->get<double>();
+    break;
+  }
   if (!std::isfinite(out.value) || !std::isfinite(out.error)) return {};
+  if (column == "score" && row.contains("scores")) row["scores"].get_to(out.scores);
   return out;
 }
 
@@ -35,20 +48,69 @@ bool matches(const std::string& name, const std::string& pattern) {
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-/// What two rows must share to be compared.
-std::string setting_of(const Json& row, const std::string& by) {
-  constexpr std::array keys = {"rate",       "share", "budget",  "layer",  "lines",
-                               "length",     "task",  "data",    "prompt", "tokens",
-                               "cache_type", "part",  "centres", "shots",  "key_type"};
+constexpr std::array kSizes = {"rate", "share", "budget"};
+constexpr std::array kPlaces = {"layer",  "lines",  "length", "task",    "data",
+                                "prompt", "tokens", "part",   "centres", "shots"};
+constexpr std::array kTypes = {"cache_type", "key_type"};
+
+/// The values of `keys` in a row, but for `by`.
+template <typename Keys>
+std::string values_of(const Json& row, const Keys& keys, const std::string& by) {
   std::string out;
   for (const char* key : keys) {
     if (by == key || !row.contains(key)) continue;
     out += fmt::format("{}={};", key, text_of(row[key]));
   }
+  return out;
+}
+
+/// What two rows must share to be compared.
+std::string setting_of(const Json& row, const std::string& by) {
+  std::string out =
+      values_of(row, kSizes, by) + values_of(row, kPlaces, by) + values_of(row, kTypes, by);
   // A method's name may have the parameter in it that `by` names, except types of storage.
   if ((by == "key_type" || by == "cache_type") && row.contains("method"))
     out += text_of(row["method"]);
   return out;
+}
+
+/// Whether a row is the mean of others.
+bool is_mean(const Json& row) {
+  return std::ranges::any_of(
+      kPlaces, [&](const char* key) { return row.contains(key) && row[key] == "all"; });
+}
+
+/// The places where the exact cache answers by chance.
+std::set<std::string> chance_places(const PaperClaim& claim, std::span<const Json> rows) {
+  std::set<std::string> out;
+  if (claim.metric != "score" || claim.lower) return out;
+  for (const Json& row : rows) {
+    if (!row.contains("method") || row["method"] != "exact") continue;
+    constexpr double kCopied = 0.1;  // words of the text that an answer happens to hold
+    const auto found = measured(row, "score");
+    if (found && found->value - kTwoErrors * found->error <= row.value("chance", kCopied)) {
+      out.insert(values_of(row, kPlaces, ""));
+    }
+  }
+  return out;
+}
+
+/// The standard error of a - b.
+double error_of_difference(const Measured& a, const Measured& b) {
+  if (a.scores.size() != b.scores.size() || a.scores.size() < 2) {
+    return std::hypot(a.error, b.error);
+  }
+  RunningMean difference;
+  for (std::size_t i = 0; i < a.scores.size(); ++i) difference.add(a.scores[i] - b.scores[i]);
+  return difference.error();
+}
+
+/// The difference that the paper reports, in the unit of the numbers here.
+double paper_difference(const PaperClaim& claim, double larger) {
+  const double difference = std::abs(claim.paper_better - claim.paper_worse);
+  if (!std::isfinite(difference) || difference == 0) return larger / 10;
+  if (claim.metric == "score") return claim.paper_better > 1 ? difference / 100 : difference;
+  return difference / std::max(std::abs(claim.paper_better), std::abs(claim.paper_worse)) * larger;
 }
 
 struct Pair {
@@ -63,12 +125,14 @@ void keep_best(std::optional<Measured>& best, const Measured& found, bool lower)
 }  // namespace
 
 std::string ClaimVerdict::text() const {
-  if (pairs == 0) return "not measured";
+  if (pairs == 0) return at_chance > 0 ? "exact at chance: needs a larger model" : "not measured";
   if (holds == pairs) return "agrees";
   if (level == pairs) return "level";
-  if (holds == 0 && level == 0) return "disagrees";
-  return fmt::format("agrees in {} of {}{}", holds, pairs,
-                     level > 0 ? fmt::format(", level in {}", level) : "");
+  if (undecided == pairs) return "undecided";
+  if (holds + level + undecided == 0) return "disagrees";
+  return fmt::format("agrees in {} of {}{}{}", holds, pairs,
+                     level > 0 ? fmt::format(", level in {}", level) : "",
+                     undecided > 0 ? fmt::format(", undecided in {}", undecided) : "");
 }
 
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
@@ -76,7 +140,12 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
   std::size_t number = 0;
   const bool bounded = std::isfinite(claim.bound);
   const std::optional<Measured> bound = Measured{claim.bound, 0};
+  const std::set<std::string> chance = chance_places(claim, rows);
+  std::set<std::string> without_verdict;
+  std::map<std::string, Measured> exact;  // of each place, whatever the size of the others
+  std::map<std::string, std::string> place_of;
   for (const Json& row : rows) {
+    if (is_mean(row)) continue;
     if (claim.by.empty()) {
       Pair& pair = pairs[fmt::format("{}", number++)];
       pair.better = measured(row, claim.better);
@@ -91,13 +160,26 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
       pairs[fmt::format("{}", number++)] = {found, bound};
       continue;
     }
-    Pair& pair = pairs[setting_of(row, claim.by)];
+    if (chance.contains(values_of(row, kPlaces, ""))) {
+      if (matches(name, claim.better)) without_verdict.insert(setting_of(row, claim.by));
+      continue;
+    }
+    const std::string place = values_of(row, kPlaces, "");
+    if (name == "exact") exact[place] = *found;
+    const std::string setting = setting_of(row, claim.by);
+    place_of[setting] = place;
+    Pair& pair = pairs[setting];
     if (matches(name, claim.better)) keep_best(pair.better, *found, claim.lower);
     if (matches(name, claim.worse)) keep_best(pair.worse, *found, claim.lower);
   }
   ClaimVerdict out;
+  out.at_chance = without_verdict.size();
   double better = 0, worse = 0;
-  for (const auto& [setting, pair] : pairs) {
+  for (auto& [setting, pair] : pairs) {
+    // The exact cache has one size and is compared with all.
+    if (claim.worse == "exact" && !pair.worse && exact.contains(place_of[setting])) {
+      pair.worse = exact[place_of[setting]];
+    }
     if (!pair.better || !pair.worse) continue;
     ++out.pairs;
     better += pair.better->value;
@@ -105,14 +187,14 @@ ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows) {
     const double gain = claim.lower ? pair.worse->value - pair.better->value
                                     : pair.better->value - pair.worse->value;
     const double larger = std::max(std::abs(pair.better->value), std::abs(pair.worse->value));
-    const double error =
-        std::max(std::hypot(pair.better->error, pair.worse->error), claim.tolerance * larger);
-    if (claim.level) {
-      out.holds += std::abs(gain) <= 1.96 * error ? 1 : 0;
-    } else if (std::abs(gain) <= error) {
-      ++out.level;
-    } else if (gain > 0) {
-      ++out.holds;
+    const double error = std::max(kTwoErrors * error_of_difference(*pair.better, *pair.worse),
+                                  claim.tolerance * larger);
+    if (std::abs(gain) > error) {
+      out.holds += gain > 0 && !claim.level ? 1 : 0;
+    } else if (error > std::max(paper_difference(claim, larger), claim.tolerance * larger)) {
+      ++out.undecided;
+    } else {
+      ++(claim.level ? out.holds : out.level);
     }
   }
   if (out.pairs > 0) {
@@ -126,7 +208,7 @@ std::vector<RankedName> ranking(const PaperClaim& claim, std::span<const Json> r
   std::vector<RankedName> out;
   for (const Json& row : rows) {
     const auto found = measured(row, claim.metric);
-    if (!found || claim.by.empty() || !row.contains(claim.by)) continue;
+    if (!found || claim.by.empty() || !row.contains(claim.by) || is_mean(row)) continue;
     const std::string name = text_of(row[claim.by]);
     auto at = std::ranges::find(out, name, &RankedName::name);
     if (at == out.end()) at = out.insert(out.end(), {name, 0, 0});

@@ -23,26 +23,37 @@ struct PaperClaim {
   double paper_worse = std::numeric_limits<double>::quiet_NaN();
   /// A number in place of `worse`; not finite: none.
   double bound = std::numeric_limits<double>::quiet_NaN();
-  /// Whether the claim is that the two are level instead: by no more than 1.96 standard errors of
-  /// the difference apart, as independent numbers.
+  /// Whether the claim is that the two are level instead.
   bool level = false;
   /// Numbers that differ by less than this fraction of the larger one are level, too: for times.
   double tolerance = 0;
   bool least_first = false;  ///< whether ranking() begins with the least, as where `lower` is set
 };
 
+/// Settings in which both were measured, by what they show. The error of a difference is that of
+/// the samples' differences where rows have `scores` of the same samples, else that of independent
+/// numbers.
 struct ClaimVerdict {
-  std::size_t pairs = 0;  ///< settings in which both were measured
-  std::size_t holds = 0;  ///< of these, the claim holds beyond the standard error of the difference
-  std::size_t level = 0;  ///< of these, the two differ by no more than that
+  std::size_t pairs = 0;  ///< settings with a verdict
+  std::size_t holds = 0;  ///< of these, the claim holds by more than 1.96 errors
+  std::size_t level = 0;  ///< the two differ by less, and a difference as the paper's would show
+  std::size_t undecided = 0;  ///< the two differ by less, and so would the paper's
+  std::size_t at_chance = 0;  ///< beside `pairs`: the exact cache answers no better than by chance
   double better = std::numeric_limits<double>::quiet_NaN();  ///< means over the pairs
   double worse = std::numeric_limits<double>::quiet_NaN();
 
-  /// "agrees", "level", "disagrees", "agrees in 2 of 4, level in 1", or "not measured".
+  /// "agrees", "level", "disagrees", "undecided", "agrees in 2 of 4, level in 1", "exact at chance:
+  /// needs a larger model", or "not measured".
   std::string text() const;
 };
 
-/// Numbers without a standard error (`METRIC_error`) differ whenever they are not equal.
+/// `worse` may be "exact", which has one size and is compared with every size of `better`.
+/// Rows of the group "all" are means of others and no setting. A difference as the paper's is its
+/// own, for scores in the same unit, else as a fraction of the larger number; without numbers of
+/// the paper a tenth of the larger one. The exact cache is at chance where its `score` is not 1.96
+/// errors above the row's `chance`, or a tenth. A number's error is `METRIC_error`, or
+/// else its deviation over seeds, `METRIC_sd_seeds`; without one, numbers differ whenever they are
+/// not equal.
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows);
 
 struct RankedName {
@@ -52,7 +63,7 @@ struct RankedName {
 };
 
 /// All names of column `claim.by` by column `claim.metric`, the best first; equal ones as in the
-/// rows. Empty where `claim.by` is.
+/// rows. Without the group "all". Empty where `claim.by` is.
 std::vector<RankedName> ranking(const PaperClaim& claim, std::span<const Json> rows);
 
 }  // namespace ballast

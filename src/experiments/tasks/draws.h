@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ballast {
 
@@ -39,6 +41,10 @@ class Draws {
   }
   std::size_t below(std::size_t n) { return engine_() % n; }
   double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  template <typename T>
+  void shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
+  }
   std::string digits(std::size_t count) {
     std::string out(1, static_cast<char>('1' + below(9)));
     while (out.size() < count) out += static_cast<char>('0' + below(10));

@@ -119,6 +119,24 @@ std::string Haystack::hide(std::size_t tokens, const std::vector<std::string>& h
   return out;
 }
 
+std::vector<std::string> Haystack::words() const {
+  std::set<std::string> found;
+  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  for (const Sentence& sentence : sentences_) {
+    const std::string& text = sentence.text;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = static_cast<std::size_t>(
+          std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), letter) -
+          text.begin());
+      std::string word = text.substr(begin, end - begin);
+      std::ranges::transform(word, word.begin(), [](char c) { return std::tolower(c); });
+      if (word.size() >= 4 && word.size() <= 12) found.insert(std::move(word));
+      begin = end + 1;
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
 namespace {
 
 /// Haystack::hide() in what `tokens` leave beside the rest of the prompt.

@@ -29,6 +29,9 @@ class Haystack {
   std::string hide(std::size_t tokens, const std::vector<std::string>& hidden,
                    const std::vector<double>& depths, std::uint64_t seed) const;
 
+  /// Its different words of 4 to 12 ASCII letters, all in lower case, in order.
+  std::vector<std::string> words() const;
+
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:

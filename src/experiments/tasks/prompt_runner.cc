@@ -206,11 +206,21 @@ void Question::encode() {
   const QuestionForm form = prompt_.chat
                                 ? QuestionForm::from_template(tokenizer_, "", sample_.context)
                                 : QuestionForm::raw(sample_.context);
+  // Without a template the beginning of the answer goes on in the question's last word.
+  const std::string question = sample_.question + (prompt_.chat ? "" : sample_.answer_start);
   if (sample_.context.empty()) {
-    prompt_.before = form.whole(tokenizer_, sample_.question);
+    prompt_.before = form.whole(tokenizer_, question);
   } else {
     prompt_.before = form.begin(tokenizer_);
-    prompt_.after = form.question(tokenizer_, sample_.question);
+    prompt_.after = form.question(tokenizer_, question);
+  }
+  if (prompt_.chat && !sample_.answer_start.empty()) {
+    // In a turn of its own it begins without a blank.
+    std::string_view start = sample_.answer_start;
+    start.remove_prefix(std::min(start.find_first_not_of(' '), start.size()));
+    const std::vector<Token> tokens = encode_more(tokenizer_, start, false);
+    std::vector<Token>& last = sample_.context.empty() ? prompt_.before : prompt_.after;
+    last.insert(last.end(), tokens.begin(), tokens.end());
   }
   room_ = sample_.max_tokens;
   for (const std::string& choice : sample_.choices) {
@@ -270,7 +280,7 @@ void Question::write(Sequence& sequence, std::vector<float> logits, Answered& ou
   options.max_tokens = sample_.max_tokens;
   options.stop = sample_.stop;
   options.ignore_end = sample_.whole_length;
-  options.text_start = prompt_.chat;
+  options.text_start = prompt_.chat && sample_.answer_start.empty();
   const Generated made = generate(engine_, sequence, tokenizer_, std::move(logits), {}, options);
   out.text = made.text;
   out.made = made.tokens.size();

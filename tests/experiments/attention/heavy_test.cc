@@ -178,6 +178,13 @@ TEST(WordHeaviness, IsThatOfAHandCountedText) {
   // Co-occurrences 7, 2, 2, 2, 1 and attention 0.8, 0.05, 0.04, 0.03, 0.02: ranks 4, 2, 2, 2, 0
   // and 4, 3, 2, 1, 0.
   EXPECT_NEAR(found.correlation, 8 / std::sqrt(8.0 * 10.0), 1e-12);
+  // Word 5 alone stands there more than once, ranks 4, 1.5, 1.5, 1.5, 1.5: 5 / sqrt(10 * 5) with
+  // attention and 5 / sqrt(8 * 5) with co-occurrences.
+  const double counts = 5 / std::sqrt(50.0), times = 5 / std::sqrt(40.0);
+  EXPECT_NEAR(
+      found.partial_correlation,
+      (found.correlation - counts * times) / std::sqrt((1 - counts * counts) * (1 - times * times)),
+      1e-12);
   EXPECT_LT(found.slope, 0);
   EXPECT_EQ(word_heaviness({}, {}).words, 0u);
   EXPECT_EQ(word_heaviness(std::vector<std::int32_t>{1}, std::vector<double>{1}).correlation, 0);

@@ -171,7 +171,9 @@ TEST_F(Benchmarks, RulerTellsItsTaskByName) {
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0].group["task"], "niah_multivalue");
   EXPECT_EQ(samples[0].context, "Text.");
-  EXPECT_EQ(samples[0].question, "\nWhat is x? It is");
+  EXPECT_EQ(samples[0].question, "\nWhat is x?");
+  EXPECT_EQ(samples[0].answer_start, " It is");
+  EXPECT_FALSE(samples[0].raw);
   EXPECT_EQ(samples[0].max_tokens, 128u);
   EXPECT_DOUBLE_EQ(score_ruler(samples[0], answer(" ONE and three")), 0.5);
   samples = read_ruler(file("qa_1_4096.jsonl", line));

@@ -88,6 +88,7 @@ TEST(Scores, RowsAreMeansOverSeedsThenSamplesThenGroups) {
   EXPECT_THAT(rows[1]["score_error"].get<double>(), DoubleNear(0.25, 1e-12));
   EXPECT_EQ(rows[1]["ratio"], 2.0);
   EXPECT_EQ(rows[1]["seconds_per_token"], 1.5);
+  EXPECT_EQ(rows[1]["scores"], (Json{0.5, 0.0}));
   EXPECT_EQ(rows[3]["score"], 0.75);  // (1 + 0.5) / 2
   EXPECT_EQ(rows[4]["task"], "all");
   EXPECT_EQ(rows[4]["score"], 0.75);  // (1 + 0.5) / 2
@@ -343,6 +344,34 @@ TEST_F(AskModel, QuestionsOnOneContextGetTheirOwnAnswers) {
   }
   PromptRunner runner(engine, *tokenizer_, {});
   EXPECT_FALSE(runner.share_context(samples[0], samples[1]));  // the question is summarised, too
+}
+
+TEST_F(AskModel, TheBeginningOfTheAnswerFollowsTheTemplate) {
+  Engine engine(*model_);
+  Vocabulary vocabulary = read_vocabulary(case_->gguf());
+  vocabulary.chat_template = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}:";
+  const Tokenizer chat(std::move(vocabulary));
+  Sample asked = sample(30);
+  asked.raw = false;
+  asked.answer_start = " it is";
+  std::vector<Token> tokens =
+      chat.encode("[" + asked.context + "\n\n", {.add_special = false, .parse_special = true});
+  for (const std::string& text : {asked.question + "]:", std::string("it is")}) {
+    const std::vector<Token> more = encode_more(chat, text, false);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  CacheOptions options;
+  Sequence sequence(*model_, options);
+  GenerateOptions generate_options;
+  generate_options.sampling.temperature = 0;
+  generate_options.max_tokens = asked.max_tokens;
+  generate_options.text_start = false;
+  const std::vector<float> logits = engine.prefill(sequence, tokens);
+  const std::string expected = generate(engine, sequence, chat, logits, {}, generate_options).text;
+  PromptRunner runner(engine, chat, {.question_later = true});
+  const auto answers = runner.ask(asked, variants({"exact"}, {}));
+  EXPECT_EQ(answers[0].tokens, tokens.size());
+  EXPECT_EQ(answers[0].text, expected);
 }
 
 TEST_F(AskModel, ChoicesAreScoredByTheLogProbabilityOfTheirTokens) {

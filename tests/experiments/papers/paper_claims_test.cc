@@ -35,16 +35,79 @@ TEST(PaperClaims, ComparesRowsOfOneSetting) {
   EXPECT_EQ(judge(claim("a", "b"), std::span(rows).first(2)).text(), "agrees");
 }
 
-TEST(PaperClaims, ADifferenceWithinItsErrorIsLevel) {
-  // sqrt(0.03² + 0.04²) = 0.05.
-  const std::vector<Json> within = {row("a", 0.5, 0.84, 0.03), row("b", 0.5, 0.8, 0.04)};
-  EXPECT_EQ(judge(claim("a", "b"), within).text(), "level");
-  EXPECT_EQ(judge(claim("b", "a"), within).text(), "level");
-  const std::vector<Json> beyond = {row("a", 0.5, 0.86, 0.03), row("b", 0.5, 0.8, 0.04)};
+TEST(PaperClaims, ADifferenceWithinTwoErrorsIsLevelWhereThePapersWouldShow) {
+  // 1.96 sqrt(0.03² + 0.04²) = 0.098.
+  const std::vector<Json> within = {row("a", 0.5, 0.89, 0.03), row("b", 0.5, 0.8, 0.04)};
+  PaperClaim powered = claim("a", "b");
+  powered.paper_better = 70;  // percent
+  powered.paper_worse = 60;
+  EXPECT_EQ(judge(powered, within).text(), "level");
+  powered.paper_worse = 65;
+  EXPECT_EQ(judge(powered, within).text(), "undecided");
+  // Without the paper's numbers a tenth of the larger one, 0.089.
+  EXPECT_EQ(judge(claim("a", "b"), within).text(), "undecided");
+  const std::vector<Json> beyond = {row("a", 0.5, 0.9, 0.03), row("b", 0.5, 0.8, 0.04)};
   EXPECT_EQ(judge(claim("a", "b"), beyond).text(), "agrees");
+  EXPECT_EQ(judge(claim("b", "a"), beyond).text(), "disagrees");
   std::vector<Json> both = within;
   both.insert(both.end(), {row("a", 0.1, 0.9), row("b", 0.1, 0.1)});
-  EXPECT_EQ(judge(claim("a", "b"), both).text(), "agrees in 1 of 2, level in 1");
+  EXPECT_EQ(judge(claim("a", "b"), both).text(), "agrees in 1 of 2, undecided in 1");
+}
+
+TEST(PaperClaims, DifferencesOfTheSameSamplesArePaired) {
+  std::vector<Json> rows = {row("a", 0.5, 0.6, 0.2), row("b", 0.5, 0.4, 0.2)};
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "undecided");
+  // Every sample loses about as much.
+  rows[0]["scores"] = {1.0, 0.9, 0.8, 0.3, 0.0};
+  rows[1]["scores"] = {0.8, 0.7, 0.5, 0.1, -0.1};
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
+}
+
+TEST(PaperClaims, NoVerdictWhereTheExactCacheIsAtChance) {
+  std::vector<Json> rows = {row("a", 0.5, 0.04, 0.001),
+                            row("b", 0.5, 0.02, 0.001),
+                            {{"method", "exact"}, {"score", 0.05}, {"score_error", 0.01}}};
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance: needs a larger model");
+  EXPECT_EQ(judge(claim("a", "b"), rows).pairs, 0u);
+  rows[2]["score"] = 0.9;
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
+  // One of four choices.
+  rows[2]["chance"] = 0.25;
+  rows[2]["score"] = 0.26;
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "exact at chance: needs a larger model");
+  // Another task has its own verdict.
+  for (Json& one : rows) one["task"] = "x";
+  for (Json one : std::vector<Json>(rows)) {
+    one["task"] = "y";
+    if (one["method"] == "exact") one["score"] = 0.9;
+    rows.push_back(one);
+  }
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
+  EXPECT_EQ(judge(claim("a", "b"), rows).at_chance, 1u);
+}
+
+TEST(PaperClaims, TheExactCacheIsComparedWithEverySize) {
+  const std::vector<Json> rows = {
+      row("a", 0.5, 0.3), row("a", 0.2, 0.6), {{"method", "exact"}, {"score", 0.5}}};
+  EXPECT_EQ(judge(claim("a", "exact", true), rows).text(), "agrees in 1 of 2");
+}
+
+TEST(PaperClaims, AMeanOfGroupsIsNoSetting) {
+  std::vector<Json> rows = {row("a", 0.5, 0.9), row("b", 0.5, 0.8), row("a", 0.5, 0.7),
+                            row("b", 0.5, 0.8)};
+  for (std::size_t i = 0; i < 4; ++i) rows[i]["task"] = i < 2 ? "qasper" : "all";
+  EXPECT_EQ(judge(claim("a", "b"), rows).text(), "agrees");
+  EXPECT_EQ(judge(claim("a", "b"), rows).pairs, 1u);
+  EXPECT_EQ(ranking(claim("a", "b"), rows)[0].settings, 1u);
+}
+
+TEST(PaperClaims, SeedsGiveAnErrorWhereSamplesDoNot) {
+  std::vector<Json> rows = {{{"method", "a"}, {"error", 0.2}}, {{"method", "b"}, {"error", 0.21}}};
+  PaperClaim below = claim("a", "b", true);
+  below.metric = "error";
+  EXPECT_EQ(judge(below, rows).text(), "agrees");
+  for (Json& one : rows) one["error_sd_seeds"] = 0.005;
+  EXPECT_EQ(judge(below, rows).text(), "level");
 }
 
 TEST(PaperClaims, AStarIsTheBestOfSeveral) {
@@ -88,12 +151,14 @@ TEST(PaperClaims, ANumberMayStandInPlaceOfAName) {
   EXPECT_EQ(judge(above, rows).holds, 1u);
 }
 
-TEST(PaperClaims, LevelIsWithinTwoErrors) {
+TEST(PaperClaims, AClaimOfBeingLevelNeedsPower) {
   // The error of the difference is 0.05, of which 1.96 are 0.098.
   const std::vector<Json> rows = {row("a", 0.5, 0.89, 0.03), row("b", 0.5, 0.8, 0.04)};
   PaperClaim level = claim("a", "b");
   level.level = true;
-  EXPECT_EQ(judge(level, rows).text(), "agrees");
+  EXPECT_EQ(judge(level, rows).text(), "undecided");
+  const std::vector<Json> sure = {row("a", 0.5, 0.82, 0.01), row("b", 0.5, 0.8, 0.01)};
+  EXPECT_EQ(judge(level, sure).text(), "agrees");
   const std::vector<Json> apart = {row("a", 0.5, 0.7, 0.03), row("b", 0.5, 0.8, 0.04)};
   EXPECT_EQ(judge(level, apart).text(), "disagrees");
 }

@@ -1,0 +1,81 @@
+"""The lines of docs/results/real and the numbers of docs/evidence.md (bench/real_rows.py, real_page.py)."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench"))
+import real_page  # noqa: E402
+import real_rows  # noqa: E402
+
+
+def line(method, share, scores, contexts=2, **more):
+    return {"task": "fwe", "length": 4096, "first": 1, "contexts": contexts, "engine": "ballast", "method": method,
+            "share": share, "scores": scores, "bytes": share or 1.0} | more
+
+
+class Real(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name) / "model.jsonl"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_lines_add_up_and_none_stands_twice(self):
+        real_rows.append(self.path, [line("exact", None, [1, 1])])
+        real_rows.append(self.path, [line("exact", None, [0, 0]), line("h2o", 0.25, [1, 0])])
+        self.assertEqual([row["scores"] for row in real_rows.read(self.path)], [[1, 1], [1, 0]])
+
+    def test_a_method_is_missing_until_every_size_is_there(self):
+        def missing(first):
+            return real_rows.missing(self.path, "fwe", 4096, first, ["exact", "h2o"], ["1/4", "1/8"])
+
+        self.assertEqual(missing(1), ["exact", "h2o"])
+        real_rows.append(self.path, [line("exact", None, [1, 1]), line("h2o", 0.25, [1, 0])])
+        self.assertEqual(missing(1), ["h2o"])
+        real_rows.append(self.path, [line("h2o", 0.125, [0, 0])])
+        self.assertEqual(missing(1), [])
+        self.assertEqual(missing(6), ["exact", "h2o"])
+
+    def test_results_of_the_program_become_lines(self):
+        row = {"task": "fwe", "method": "h2o", "share": 0.25, "scores": [1.0, 0.0], "cache_bytes": 250,
+               "exact_bytes": 1000, "read_seconds": 2, "compress_seconds": 0.5, "seconds_per_token": 0.01}
+        mean = row | {"task": "all"}
+        unfit = row | {"fits": False, "cache_bytes": None, "scores": None}
+        made = real_rows.rows_of({"results": [row, mean, unfit]}, "fwe", 4096, 1, 2)
+        self.assertEqual(len(made), 2)
+        self.assertEqual(made[0]["bytes"], 0.25)
+        self.assertNotIn("bytes", made[1])
+
+    def test_losses_are_paired_and_a_text_counts_once(self):
+        # Of two texts one loses both questions, the other none: a mean of -50 with an error of 50.
+        real_rows.append(self.path, [line("exact", None, [1, 1, 1, 1]), line("h2o", 0.25, [0, 0, 1, 1])])
+        model = real_page.Model(self.path)
+        mean, half, tasks = model.loss(("ballast", "h2o", 0.25))
+        self.assertEqual((mean, tasks), (-50, 1))
+        self.assertAlmostEqual(half, 1.96 * 50)
+        self.assertIsNone(model.loss(("ballast", "h2o", 0.125)))
+
+    def test_no_difference_has_the_error_of_the_rule_of_three(self):
+        real_rows.append(self.path, [line("exact", None, [1] * 20), line("h2o", 0.25, [1] * 20)])
+        mean, half, _ = real_page.Model(self.path).loss(("ballast", "h2o", 0.25))
+        self.assertEqual(mean, 0)
+        self.assertAlmostEqual(half, 15)
+
+    def test_tasks_at_chance_do_not_count(self):
+        real_rows.append(self.path, [line("exact", None, [0.1] * 4), line("h2o", 0.25, [0] * 4)])
+        model = real_page.Model(self.path)
+        self.assertEqual(model.counted("ballast"), [])
+        self.assertIsNone(model.loss(("ballast", "h2o", 0.25)))
+
+    def test_a_peer_is_held_against_its_own_exact_cache(self):
+        real_rows.append(self.path, [line("exact", None, [1, 1]), line("exact", None, [1, 0], engine="kvpress"),
+                                     line("snapkv", 0.25, [1, 0], engine="kvpress")])
+        model = real_page.Model(self.path)
+        self.assertEqual(model.loss(("kvpress", "snapkv", 0.25))[0], 0)
+        self.assertEqual(model.loss(("kvpress", "exact", None))[0], -50)
+
+
+if __name__ == "__main__":
+    unittest.main()
