@@ -93,8 +93,8 @@ std::vector<SafetensorsWriter::Declaration> tensors_of(const FamilyFacts& family
       const Presence presence = bias ? rule.bias : rule.weight;
       const bool extra = rule.first == Weight::output ||
                          (rule.first == Weight::position_embedding && family.family == Family::mpt);
-      if (presence == Presence::never || (!all && (presence == Presence::optional || extra)))
-        continue;
+      if (presence == Presence::never || (gguf ? rule.gguf : rule.hf).empty()) continue;
+      if (!all && (presence == Presence::optional || extra)) continue;
       out.push_back({stem_of(gguf ? rule.gguf : rule.hf) + (bias ? ".bias" : ".weight"),
                      TensorType::f16, shape_of(rule, gguf, bias, positions)});
     }
@@ -393,7 +393,8 @@ std::string config_of(const FamilyFacts& family, const std::string& more) {
  "sliding_window": 2, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
  "query_pre_attn_scalar": 4, "rotary_pct": 1.0, "ffn_dim": 4, "do_layer_norm_before": true,
  "activation_function": "gelu_new", "tie_word_embeddings": false, "d_model": 4, "n_heads": 1,
- "n_layers": 1, "expansion_ratio": 1, "max_seq_len": 4, "logit_scale": 0.5,
+ "n_layers": 1, "expansion_ratio": 1, "max_seq_len": 4, "logit_scale": 0.5, "n_layer": 1,
+ "n_embd": 4, "n_head": 1, "n_inner": 4, "n_positions": 4, "shared_intermediate_size": 4,
  "attn_config": {"alibi": true, "alibi_bias_max": 8, "clip_qkv": 6}})";
 }
 

@@ -54,8 +54,9 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
     case Weight::value:
       return {c.kv_heads * c.value_dim, c.width};
     case Weight::query_norm:
+      return {c.joint_head_norms ? c.heads * c.key_dim : c.key_dim};
     case Weight::key_norm:
-      return {c.key_dim};
+      return {c.joint_head_norms ? c.kv_heads * c.key_dim : c.key_dim};
     case Weight::attention_output:
       return {c.width, c.heads * c.value_dim};
     case Weight::ffn_gate:
@@ -125,17 +126,21 @@ class WeightResolver {
     return rule.weight;
   }
 
-  /// Hugging Face omits the outermost name in models without an output layer.
+  /// Hugging Face omits the outermost name in models without an output layer, and calls the text
+  /// model inside one that takes pictures by two longer names.
   const TensorView* look_up(const std::string& name) const {
     if (is_gguf_) return model_.gguf_->find_tensor(name);
-    const TensorView* found = model_.safetensors_->find(name);
-    if (found == nullptr) found = model_.safetensors_->find(name.substr(name.find('.') + 1));
-    return found;
+    const std::string inner = name.substr(name.find('.') + 1);
+    for (const std::string& full :
+         {name, inner, "language_model." + name, "model.language_model." + inner}) {
+      if (const TensorView* found = model_.safetensors_->find(full)) return found;
+    }
+    return nullptr;
   }
 
   void resolve(const TensorRule& rule, std::size_t layer, Part part, Presence presence) {
-    if (presence == Presence::never) return;
     std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer);
+    if (presence == Presence::never || name.empty()) return;
     name += part == Part::weight ? ".weight" : ".bias";
     const TensorView* tensor = look_up(name);
     if (tensor == nullptr) {
@@ -144,6 +149,11 @@ class WeightResolver {
       return;
     }
     check_numbers(*tensor);
+    TensorView turned;
+    if (rule.hf_transposed && !is_gguf_ && part == Part::weight) {
+      turned = transposed(*tensor);
+      tensor = &turned;
+    }
     switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
       case Fusion::none:
         return add(rule.first, layer, part, *tensor);
@@ -213,20 +223,45 @@ class WeightResolver {
     return tensor_bytes(tensor.type, row);
   }
 
+  TensorView transposed(const TensorView& tensor) {
+    require(tensor.shape.size() == 2 && !is_quantized(tensor.type),
+            "{}: the tensor '{}' of type {} and shape {} cannot be transposed",
+            model_.path_.string(), printable(tensor.name), to_string(tensor.type),
+            to_string(tensor.shape));
+    const std::size_t rows = tensor.shape[1], columns = tensor.shape[0];
+    const std::size_t bytes = block_bytes(tensor.type);
+    std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::memcpy(copy.data() + (r * columns + c) * bytes,
+                    tensor.data.data() + (c * rows + r) * bytes, bytes);
+      }
+    }
+    TensorView out = tensor;
+    out.shape = {rows, columns};
+    out.data = copy;
+    return out;
+  }
+
   /// A copy with all query rows first, then all key rows, then all value rows.
   TensorView regroup(const TensorView& tensor, Part part) {
     check_shape(tensor, fused_shape(Weight::query, part));
-    require(config_.kv_heads == config_.heads && config_.key_dim == config_.value_dim,
+    require(config_.key_dim == config_.value_dim,
             "{}: the tensor '{}' mixes heads of different kinds", model_.path_.string(),
             printable(tensor.name));
-    std::size_t head =
+    const std::size_t head =
         config_.key_dim * row_bytes_of(tensor, part == Part::bias ? 1 : config_.width);
+    const std::size_t queries = config_.heads / config_.kv_heads;
     std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
-    for (std::size_t h = 0; h < config_.heads; ++h) {
-      for (std::size_t kind = 0; kind < 3; ++kind) {
-        std::memcpy(copy.data() + (kind * config_.heads + h) * head,
-                    tensor.data.data() + (h * 3 + kind) * head, head);
-      }
+    const std::byte* from = tensor.data.data();
+    const auto move = [&](std::size_t to, std::size_t heads) {
+      std::memcpy(copy.data() + to * head, from, heads * head);
+      from += heads * head;
+    };
+    for (std::size_t h = 0; h < config_.kv_heads; ++h) {
+      move(h * queries, queries);
+      move(config_.heads + h, 1);
+      move(config_.heads + config_.kv_heads + h, 1);
     }
     TensorView grouped = tensor;
     grouped.data = copy;

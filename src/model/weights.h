@@ -13,6 +13,8 @@ namespace ballast {
 struct Norm {
   std::vector<float> weight;  ///< includes the configuration's offset
   std::vector<float> bias;    ///< empty: none
+
+  bool there() const { return !weight.empty(); }
 };
 
 struct LayerWeights {

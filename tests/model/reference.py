@@ -5,7 +5,8 @@
 A case is a folder with a Hugging Face model (hf/config.json, hf/model.safetensors), the same model
 as model.gguf where that format knows the architecture, tokens.i32, and logits.f32: the logits of
 every position, row by row. The arithmetic follows the published descriptions of the models, is
-written for reading, and shares nothing with the engine that it checks.
+written for reading, and shares nothing with the engine that it checks. Other cases are families.py's,
+whose logits are those of transformers.
 """
 
 import json
@@ -19,6 +20,8 @@ try:
     import numpy as np
 except ImportError:
     sys.exit(77)  # the tests are skipped
+
+import families
 
 VOCAB = 293  # 3 special tokens, 256 bytes, the rest words
 
@@ -712,6 +715,8 @@ def write_gguf(path, model):
 
 
 def make(folder, name):
+    if name not in CASES:
+        return families.make(folder, name)
     kind, config = CASES[name]
     tokens = np.random.default_rng(zlib.crc32(name.encode()) + 1).integers(0, VOCAB, TOKENS)
     model = kind(name, config | {"tokens": TOKENS})
