@@ -57,7 +57,11 @@ class Keys {
     require(entry->count == layers, "{}: the key '{}' lists {} of {} layers", file_.path().string(),
             full, entry->count, layers);
     std::vector<bool> out;
-    for (std::int64_t x : file_.get<std::vector<std::int64_t>>(full)) out.push_back(x != 0);
+    if (entry->type == GgufType::boolean) {
+      for (std::byte x : entry->data) out.push_back(x != std::byte{0});
+    } else {
+      for (std::int64_t x : file_.get<std::vector<std::int64_t>>(full)) out.push_back(x != 0);
+    }
     return out;
   }
 

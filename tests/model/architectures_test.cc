@@ -61,9 +61,9 @@ INSTANTIATE_TEST_SUITE_P(, Architectures,
 INSTANTIATE_TEST_SUITE_P(, Families,
                          testing::Values("gemma3", "gemma3-linear", "gemma3-pictures", "smollm3",
                                          "granite", "granite4", "olmo2", "olmo3", "cohere2", "glm4",
-                                         "internlm3", "starcoder2", "exaone4", "exaone4-plain",
-                                         "seed-oss", "hunyuan", "ernie45", "mistral3", "phi4-mini",
-                                         "gpt2"),
+                                         "internlm2", "internlm3", "starcoder2", "exaone4",
+                                         "exaone4-plain", "seed-oss", "hunyuan", "ernie45",
+                                         "mistral3", "phi4-mini", "gpt2"),
                          test_name);
 
 }  // namespace

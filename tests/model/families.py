@@ -31,7 +31,7 @@ def sizes(**more):
     } | more  # fmt: skip
 
 
-GEMMA3 = dict(num_hidden_layers=7, head_dim=12, sliding_window=8, query_pre_attn_scalar=10)
+GEMMA3 = dict(num_hidden_layers=7, head_dim=12, sliding_window=8, query_pre_attn_scalar=12)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 2.5, 7.0],
             "original_max_position_embeddings": 16, "rope_theta": 10000.0,
@@ -43,7 +43,8 @@ CASES = {
     "gemma3-linear": ("gemma3_text", sizes(**GEMMA3 | {"rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}}})),
-    "gemma3-pictures": ("gemma3", {"text_config": sizes(**GEMMA3), "vision_config": {
+    "gemma3-pictures": ("gemma3", {"text_config": sizes(**GEMMA3 | {
+        "query_pre_attn_scalar": 10}), "vision_config": {
         "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "image_size": 28, "patch_size": 14}, "mm_tokens_per_image": 4}),
     "smollm3": ("smollm3", sizes()),
@@ -59,6 +60,7 @@ CASES = {
         "full_attention": YARN | {"rope_theta": 10000.0}})),
     "cohere2": ("cohere2", sizes(sliding_window=8, logit_scale=0.5)),
     "glm4": ("glm4", sizes(head_dim=8, attention_bias=True)),
+    "internlm2": ("llama", sizes()),  # which transformers has no more
     "internlm3": ("internlm3", sizes(head_dim=8, bias=True, qkv_bias=True)),
     "starcoder2": ("starcoder2", sizes(sliding_window=9)),
     "exaone4": ("exaone4", sizes(sliding_window=8)),
@@ -90,6 +92,46 @@ def numbers(case, name, shape):
     return (x * gain / math.sqrt(shape[1])).astype(np.float32)
 
 
+def llama_shapes(c):
+    d, ff, vocab = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
+    out = {"model.embed_tokens.weight": [vocab, d], "model.norm.weight": [d],
+           "lm_head.weight": [vocab, d]}  # fmt: skip
+    for i in range(c["num_hidden_layers"]):
+        kv = d // c["num_attention_heads"] * c["num_key_value_heads"]
+        for name, shape in {
+            "input_layernorm": [d], "post_attention_layernorm": [d], "self_attn.q_proj": [d, d],
+            "self_attn.k_proj": [kv, d], "self_attn.v_proj": [kv, d], "self_attn.o_proj": [d, d],
+            "mlp.gate_proj": [ff, d], "mlp.up_proj": [ff, d], "mlp.down_proj": [d, ff],
+        }.items():  # fmt: skip
+            out[f"model.layers.{i}.{name}.weight"] = shape
+    return out
+
+
+def internlm2(shapes):
+    """The shapes by InternLM 2's names, and its numbers by Llama's: 2 queries share a key."""
+    names = {
+        "model.embed_tokens": "model.tok_embeddings", "lm_head": "output",
+        "self_attn.o_proj": "attention.wo", "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2",
+    }  # fmt: skip
+    out, made = {}, {}
+    for name, shape in shapes.items():
+        own = name
+        for theirs, ours in names.items():
+            own = own.replace(theirs, ours)
+        if ".q_proj" in name:
+            own = own.replace("self_attn.q_proj", "attention.wqkv")
+            out[own] = [2 * shape[0], shape[1]]
+            x = numbers("internlm2", own, out[own]).reshape(2, 4, -1, shape[1])
+            for kind, part in (("q", x[:, :2]), ("k", x[:, 2]), ("v", x[:, 3])):
+                made[name.replace("q_proj", f"{kind}_proj")] = part.reshape(-1, shape[1])
+        elif ".k_proj" not in name and ".v_proj" not in name:
+            out[own] = shape
+            made[name] = numbers("internlm2", own, shape)
+    return out, made
+
+
 # --- Measuring, with transformers ------------------------------------------------------------------
 
 
@@ -110,8 +152,14 @@ def measure(case):
         saved = json.loads((pathlib.Path(folder) / "config.json").read_text())
         with safe_open(f"{folder}/model.safetensors", "np") as f:
             shapes = {name: list(f.get_slice(name).get_shape()) for name in f.keys()}
-        files = make_folder(case, saved, shapes, pathlib.Path(folder) / "made")
-        model = type(model).from_pretrained(files, dtype=torch.float32, attn_implementation="eager")
+        if case == "internlm2":
+            shapes, made = internlm2(llama_shapes(saved))
+            model.load_state_dict({n: torch.tensor(x) for n, x in made.items()})
+            saved["model_type"] = case
+        else:
+            files = make_folder(case, saved, shapes, pathlib.Path(folder) / "made")
+            model = type(model).from_pretrained(
+                files, dtype=torch.float32, attn_implementation="eager")
     model = model.double().eval()
     # Rotary frequencies stay as they are, in float32.
     tokens = np.random.RandomState(zlib.crc32(case.encode())).randint(0, VOCAB, TOKENS)
@@ -141,10 +189,120 @@ def make_folder(case, config, shapes, folder):
     return folder
 
 
+NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "self_attn.qkv_proj": "attn_qkv",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate_up_proj": "ffn_up",
+}  # fmt: skip
+POST = {"post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+# The architecture of a GGUF file, names of tensors that differ, whether queries and keys are laid
+# out for pairs, and further keys, as llama.cpp's converter writes them.
+GGUF = {
+    "gemma3": ("gemma3", POST, False, {}),
+    "gemma3-linear": ("gemma3", POST, False, {
+        "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}),
+    "smollm3": ("smollm3", {}, True, {}),
+    "granite": ("granite", {}, True, {"attention.scale": 0.2, "embedding_scale": 3.0,
+        "residual_scale": 0.4, "logit_scale": 2.0}),
+    "olmo2": ("olmo2", POST, False, {}),
+    "olmo3": ("olmo2", POST, False, {"attention.sliding_window_pattern": [True, True, True, False],
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16}),
+    "cohere2": ("cohere2", {}, False, {"logit_scale": 0.5}),
+    "glm4": ("glm4", {"post_self_attn_layernorm": "post_attention_norm",
+        "post_mlp_layernorm": "post_ffw_norm"}, False, {"rope.dimension_count": 4}),
+    "internlm2": ("internlm2", {}, True, {}),
+    "starcoder2": ("starcoder2", {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, False, {}),
+    "exaone4": ("exaone4", POST, False, {}),
+    "exaone4-plain": ("exaone4", POST, False, {}),
+    "seed-oss": ("seed_oss", {"post_attention_layernorm": "post_attention_norm"}, False, {}),
+    "hunyuan": ("hunyuan-dense", {"self_attn.query_layernorm": "attn_q_norm",
+        "self_attn.key_layernorm": "attn_k_norm"}, False, {
+        "rope.freq_base": 10000.0 * 5.0 ** (8 / 6)}),
+    "ernie45": ("ernie4_5", {}, False, {}),
+    "mistral3": ("mistral3", {}, True, {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16, "rope.scaling.yarn_log_multiplier": 1.0,
+        "attention.temperature_scale": 0.3}),
+    "phi4-mini": ("phi3", {}, False, {"rope.dimension_count": 6,
+        "rope.scaling.original_context_length": 16,
+        "rope.scaling.attn_factor": math.sqrt(1 + math.log(8) / math.log(16))}),
+    "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
+        "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
+        "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down"}, False, {}),
+}  # fmt: skip
+
+
+class Gguf:
+    def __init__(self, case, stored):
+        self.case, self.c, self.tensors = case, stored["config"], stored["tensors"]
+        self.gguf, names, self.pairs, self.more = GGUF[case]
+        self.names = NAMES | names
+
+    def gguf_settings(self):
+        c = self.c
+        width = c.get("hidden_size", c.get("n_embd"))
+        heads = c.get("num_attention_heads", c.get("n_head"))
+        eps = c.get("rms_norm_eps") or c.get("layer_norm_eps") or c.get("norm_epsilon", 1e-5)
+        out = {
+            "context_length": c.get("max_position_embeddings", c.get("n_positions")),
+            "embedding_length": width, "attention.head_count": heads,
+            "block_count": c.get("num_hidden_layers", c.get("n_layer")),
+            "feed_forward_length": c.get("intermediate_size", 4 * width),
+            "attention.head_count_kv": c.get("num_key_value_heads", heads),
+            "attention.key_length": c.get("head_dim") or width // heads,
+            "attention.value_length": c.get("head_dim") or width // heads,
+            "attention.layer_norm_rms_epsilon": eps, "attention.layer_norm_epsilon": eps,
+        }  # fmt: skip
+        rope = c.get("rope_parameters", {})
+        rope = rope.get("full_attention", rope)
+        if "rope_theta" in rope:
+            out["rope.freq_base"] = float(rope["rope_theta"])
+        if c.get("sliding_window"):
+            out["attention.sliding_window"] = c["sliding_window"]
+        return out | self.more
+
+    def gguf_tensors(self):
+        out = {}
+        made = {n: numbers(self.case, n, s) for n, s in self.tensors.items()}
+        if self.case == "internlm2":
+            made = internlm2(llama_shapes(self.c))[1]
+        for name, x in made.items():
+            shape = x.shape
+            stem, kind = name.rsplit(".", 1)
+            parts = stem.split(".")
+            layer = next((p for p in parts if p.isdigit()), None)
+            if layer is not None:
+                stem = ".".join(parts[parts.index(layer) + 1 :])
+            if self.case.startswith("gemma") and len(shape) == 1:
+                x = x + 1
+            if self.gguf == "gpt2" and ".c_" in name and len(shape) == 2:
+                x = x.T
+            if self.pairs and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+                dim = self.gguf_settings()["attention.key_length"]
+                x = x.reshape(-1, 2, dim // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+            prefix = "" if layer is None else f"blk.{layer}."
+            out[f"{prefix}{self.names[stem]}.{kind}"] = np.ascontiguousarray(x)
+        for kind in ("long", "short"):
+            factors = self.c.get("rope_parameters", {}).get(f"{kind}_factor")
+            if factors:
+                out[f"rope_factors_{kind}.weight"] = np.array(factors)
+        return out
+
+
 def make(folder, case):
+    import reference
+
     stored = json.loads((FOLDER / f"{case}.json").read_text())
     folder = pathlib.Path(folder) / case
     make_folder(case, stored["config"], stored["tensors"], folder / "hf")
+    if case in GGUF:
+        reference.write_gguf(folder / "model.gguf", Gguf(case, stored))
     np.array(stored["tokens"], "<i4").tofile(folder / "tokens.i32")
     (np.array(stored["logits"]) * UNIT).astype("<f4").tofile(folder / "logits.f32")
 

@@ -676,8 +676,9 @@ def gguf_value(value):
         return struct.pack("<If", 6, value)
     if isinstance(value, str):
         return struct.pack("<I", 8) + gguf_text(value)
-    kind = {str: 8, float: 6, int: 5}[type(value[0])]
-    one = {8: gguf_text, 6: lambda x: struct.pack("<f", x), 5: lambda x: struct.pack("<i", x)}
+    kind = {str: 8, bool: 7, float: 6, int: 5}[type(value[0])]
+    one = {8: gguf_text, 7: lambda x: struct.pack("<B", x), 6: lambda x: struct.pack("<f", x),
+           5: lambda x: struct.pack("<i", x)}
     return struct.pack("<IIQ", 9, kind, len(value)) + b"".join(map(one[kind], value))
 
 
@@ -697,7 +698,8 @@ def vocabulary():
 def write_gguf(path, model):
     settings = {"general.architecture": model.gguf, "general.name": "tiny"}
     settings |= {f"{model.gguf}.{k}": v for k, v in model.gguf_settings().items()}
-    settings |= vocabulary()
+    if isinstance(model, Model):
+        settings |= vocabulary()
     tensors = model.gguf_tensors()
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(settings))
     for key, value in settings.items():
