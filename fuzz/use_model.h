@@ -22,7 +22,7 @@ inline void use_model(const std::filesystem::path& path) {
     (void)config.rope_of(config.layers - 1).frequencies(1);
     (void)alibi_slopes(config.heads, config.alibi_max_bias);
     (void)model.bytes();
-    for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+    for (int w = 0; w < kWeights; ++w) {
       for (const Part part : {Part::weight, Part::bias}) {
         const TensorView* tensor = model.find(static_cast<Weight>(w), 0, part);
         if (tensor == nullptr) continue;

@@ -124,6 +124,25 @@ constexpr auto kHunyuan = with(
     kLlama, {{W::query_norm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.query_layernorm"},
              {W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.key_layernorm"}});
 
+// Mixtures of experts.
+constexpr auto kQwen3Moe = with(
+    kQwen3, {without(W::ffn_gate),
+             without(W::ffn_up),
+             without(W::ffn_down),
+             {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+             {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
+             {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
+             {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+
+constexpr auto kMixtral = with(
+    kQwen3Moe,
+    {without(W::query_norm),
+     without(W::key_norm),
+     {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
+     {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{}.w1"},
+     {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{}.w3"},
+     {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{}.w2"}});
+
 constexpr TensorRule kGpt2[] = {
     {W::token_embedding, "token_embd", "transformer.wte"},
     {W::position_embedding, "position_embd", "transformer.wpe"},
@@ -266,6 +285,12 @@ constexpr FamilyFacts kFamilies[] = {
       "rope_theta": 500000.0})"}},
     {Family::gpt2, "GPT-2", "gpt2", "gpt2", "GPT2LMHeadModel", RopeStyle::none, kGpt2,
      {.norm = NormKind::layer, .activation = Activation::gelu_tanh, .gated_ffn = false}},
+    {Family::mixtral, "Mixtral", "", "mixtral", "MixtralForCausalLM", RopeStyle::pairs, kMixtral,
+     {.window_period = 0, .hf_defaults = R"({"num_local_experts": 8, "norm_topk_prob": true})"}},
+    {Family::qwen3moe, "Qwen 3 MoE", "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
+     RopeStyle::halves, kQwen3Moe, {.window_period = 0}},
+    {Family::olmoe, "OLMoE", "olmoe", "olmoe", "OlmoeForCausalLM", RopeStyle::halves, kQwen3Moe,
+     {.joint_head_norms = true}},
     {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
      {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
     {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,

@@ -226,15 +226,25 @@ ModelConfig read_config(const Gguf& file) {
           printable(architecture), gguf_architectures());
   Keys keys(file, architecture);
   const std::size_t experts = keys.maybe_size("expert_count").value_or(0);
-  require(experts == 0, ErrorCode::unsupported,
-          "{}: a mixture of {} experts, which is not supported; models of {} with one feed-forward "
-          "block a layer are",
-          file.path().string(), experts, gguf_architectures());
+  if (experts > 0 && facts->family == Family::llama) facts = &facts_of(Family::mixtral);
+  const bool mixture = facts->family == Family::mixtral || facts->family == Family::qwen3moe ||
+                       facts->family == Family::olmoe;
+  require(
+      mixture == (experts > 0), ErrorCode::unsupported,
+      "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe and "
+      "llama are",
+      file.path().string(), experts, architecture);
   ModelConfig c;
   compose(*facts, c);
   c.name = file.find<std::string_view>("general.name").value_or("");
   c.unsure_below = file.find<float>("ballast.unsure_below").value_or(0.0f);
   read_sizes(file, keys, c);
+  if (experts > 0) {
+    c.experts = experts;
+    c.experts_used = keys.size("expert_used_count");
+    c.experts_share_weight = c.family != Family::olmoe;
+    c.ffn_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
+  }
   check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;

@@ -34,6 +34,7 @@ class Keys {
     if (!v->is_number_unsigned()) wrong(key, "an integer of at least 0");
     return v->get<std::size_t>();
   }
+  bool is_empty(const char* key) const { return has(key) && value(key)->empty(); }
   bool is_size(const char* key) const { return has(key) && value(key)->is_number_unsigned(); }
   std::size_t size(const char* key) const {
     auto v = find_size(key);
@@ -234,7 +235,8 @@ void read_rope(const Keys& keys, ModelConfig& c, const char* base_key = "rope_th
 
 /// Sliding windows by `layer_types` if present, otherwise by their period.
 void read_windows(const Keys& keys, ModelConfig& c) {
-  const bool qwen = c.family == Family::qwen2 || c.family == Family::qwen3;
+  const bool qwen =
+      c.family == Family::qwen2 || c.family == Family::qwen3 || c.family == Family::qwen3moe;
   const bool must_ask = qwen || c.family == Family::smollm3;
   const bool asks = keys.flag("use_sliding_window", !must_ask);
   const std::size_t window = asks ? keys.find_size("sliding_window").value_or(0) : 0;
@@ -286,8 +288,25 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
   c.output_softcap = keys.number("final_logit_softcapping", 0.0);
 }
 
+void read_experts(const Keys& keys, ModelConfig& c) {
+  c.experts = keys.size(keys.first_of({"num_experts", "num_local_experts"}));
+  c.experts_used = keys.size("num_experts_per_tok");
+  c.experts_share_weight = keys.flag("norm_topk_prob", false);
+  c.ffn_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
+  const bool all = keys.find_size("decoder_sparse_step").value_or(1) == 1 &&
+                   (!keys.has("mlp_only_layers") || keys.is_empty("mlp_only_layers"));
+  require(all, ErrorCode::unsupported,
+          "{}: layers without experts among those that have some are not supported", keys.file());
+}
+
 void read_rms_family(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
+  const bool mixture =
+      c.family == Family::mixtral || c.family == Family::qwen3moe || c.family == Family::olmoe;
+  if (mixture) read_experts(keys, c);
+  require(!keys.has("clip_qkv"), ErrorCode::unsupported,
+          "{}: queries that are cut off after their norms (clip_qkv) are not supported",
+          keys.file());
   read_windows(keys, c);
   read_rope(keys, c);
   c.output_scale = c.family == Family::cohere2 ? keys.number("logit_scale", 1.0) : 1.0f;

@@ -1,5 +1,6 @@
 #include "ballast/engine/model_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -75,6 +76,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
                {"key-value heads", c.kv_heads, 65536},
                {"numbers of a key head", c.key_dim, kMostInHead},
                {"numbers of a value head", c.value_dim, kMostInHead},
+               {"experts", std::max<std::size_t>(c.experts, 1), 4096},
                {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
                {"vocabulary", c.vocabulary, std::size_t{1} << 28},
                {"positions", c.max_positions, std::size_t{1} << 40}};
@@ -83,6 +85,8 @@ void check_config(const ModelConfig& c, const std::string& file) {
     require(size.value > 0 && size.value <= size.most, "{}: {}: {} is not within 1 to {}", file,
             size.name, size.value, size.most);
   }
+  require(c.experts == 0 || (c.experts_used > 0 && c.experts_used <= c.experts),
+          "{}: tokens use {} of {} experts", file, c.experts_used, c.experts);
   require(c.heads % c.kv_heads == 0, "{}: {} query heads cannot share {} key-value heads evenly",
           file, c.heads, c.kv_heads);
   require(c.norm_epsilon > 0.0f && c.norm_epsilon < 1.0f,

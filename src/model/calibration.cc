@@ -124,7 +124,8 @@ std::string calibration_key(const Model& model) {
   // FNV-1a. Rounded, so that files of other types of a model have the same.
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const LayerWeights& layer : model.weights().layers) {
-    for (float x : layer.attention_norm.weight) {
+    const Norm& before = layer.attention_norm;
+    for (float x : before.there() ? before.weight : layer.post_attention_norm.weight) {
       const std::uint32_t rounded = (std::bit_cast<std::uint32_t>(x) + 0x8000u) >> 16;
       for (std::uint32_t byte : {rounded & 0xffu, rounded >> 8}) {
         hash = (hash ^ byte) * 0x100000001b3u;

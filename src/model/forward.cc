@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "attention/rotary.h"
 #include "ballast/engine/calibration.h"
@@ -38,6 +39,9 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       block(tokens, c.width),
       gate(c.gated_ffn ? tokens : 0, c.ffn_width),
       up(tokens, c.ffn_width),
+      router(c.experts > 0 ? tokens : 0, c.experts),
+      expert_in(c.experts > 0 ? tokens : 0, c.width),
+      expert_out(c.experts > 0 ? tokens : 0, c.width),
       rotations{{tokens, c.rope.dimension}, {tokens, c.second_rope.dimension}},
       scores(tokens, c.kv_heads),
       tokens(tokens) {}
@@ -234,7 +238,56 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
+void Forward::choose_experts() {
+  chosen_.resize(config_.experts);
+  for (std::vector<Choice>& list : chosen_) list.clear();
+  std::vector<std::size_t> order(config_.experts);
+  for (std::size_t i = from_; i < tokens_; ++i) {
+    const std::span<float> weights = scratch_.router[i];
+    const float most = *std::ranges::max_element(weights);
+    float sum = 0.0f;
+    for (float& x : weights) sum += x = std::exp(x - most);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto used = order.begin() + static_cast<std::ptrdiff_t>(config_.experts_used);
+    std::partial_sort(order.begin(), used, order.end(), [&](std::size_t a, std::size_t b) {
+      return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+    });
+    if (config_.experts_share_weight) {
+      sum = 0.0f;
+      for (auto e = order.begin(); e != used; ++e) sum += weights[*e];
+    }
+    for (auto e = order.begin(); e != used; ++e) chosen_[*e].push_back({i, weights[*e] / sum});
+  }
+}
+
+void Forward::mix_experts(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  multiply(rows(scratch_.normed), w.router, rows(scratch_.router));
+  choose_experts();
+  for (std::size_t i = from_; i < tokens_; ++i) std::ranges::fill(scratch_.block[i], 0.0f);
+  for (std::size_t e = 0; e < config_.experts; ++e) {
+    const std::vector<Choice>& chosen = chosen_[e];
+    if (chosen.empty()) continue;
+    const auto part = [&](Matrix& m) { return m.view().slice(0, chosen.size()); };
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      std::ranges::copy(scratch_.normed[chosen[k].token], scratch_.expert_in[k].begin());
+    }
+    const Product products[] = {{&w.experts[e].gate, part(scratch_.gate)},
+                                {&w.experts[e].up, part(scratch_.up)}};
+    multiply(part(scratch_.expert_in), products);
+    parallel_for(
+        chosen.size(),
+        [&](std::size_t k) { activate(config_.activation, scratch_.gate[k], scratch_.up[k]); },
+        chosen.size() * config_.ffn_width >= kParallelWork);
+    multiply(part(scratch_.up), w.experts[e].down, part(scratch_.expert_out));
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      kernels::axpy(chosen[k].weight, scratch_.expert_out[k], scratch_.block[chosen[k].token]);
+    }
+  }
+}
+
 void Forward::feed_forward(std::size_t layer) {
+  if (config_.experts > 0) return mix_experts(layer);
   const LayerWeights& w = weights_.layers[layer];
   if (config_.gated_ffn) {
     const Product products[] = {{&w.ffn_gate, rows(scratch_.gate)}, {&w.ffn_up, rows(scratch_.up)}};

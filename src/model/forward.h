@@ -31,6 +31,7 @@ struct ForwardScratch {
   Matrix query, key, value, attended;
   Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
+  Matrix router, expert_in, expert_out;  ///< with experts: weights; the rows of one
   Matrix rotations[2];  ///< cosines and sines of the tokens' positions, by either rotation
   Matrix scores;        ///< of the tokens' entries, a KV head each: see Calibration
   std::size_t tokens = 0;
@@ -80,6 +81,9 @@ class Forward {
   /// Scores what a cache has just taken, rows [first, first + count) of the pass, if it wants that.
   void note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count);
   void feed_forward(std::size_t layer);
+  /// The feed-forward of a mixture: each expert reads the rows of the tokens that chose it.
+  void mix_experts(std::size_t layer);
+  void choose_experts();
   /// Norms and rotations of the query and key heads.
   void place_heads(std::size_t layer);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
@@ -101,6 +105,11 @@ class Forward {
   std::size_t tokens_ = 0;              ///< of this pass
   std::size_t from_ = 0;                ///< the first active token
   std::vector<std::size_t> positions_;  ///< of each token
+  struct Choice {
+    std::size_t token;
+    float weight;
+  };
+  std::vector<std::vector<Choice>> chosen_;  ///< of each expert
   /// Of each token; null: the cache rotates.
   std::vector<const CacheShape*> shapes_;
 };

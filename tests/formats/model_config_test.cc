@@ -397,11 +397,11 @@ TEST_F(GgufConfigTest, SaysWhatIsWrong) {
       HasSubstr("'llama.attention.layer_norm_rms_epsilon' is missing"));
   EXPECT_THAT(error_of([&] {
                 (void)read([](GgufWriter& w) {
-                  sizes(w, "llama", "layer_norm_rms_epsilon");
-                  w.add("llama.expert_count", std::uint32_t{8});
+                  sizes(w, "gemma2", "layer_norm_rms_epsilon");
+                  w.add("gemma2.expert_count", std::uint32_t{8});
                 });
               }),
-              HasSubstr("a mixture of 8 experts"));
+              HasSubstr("8 experts in a model of gemma2"));
   EXPECT_THAT(error_of([&] {
                 (void)read([](GgufWriter& w) {
                   sizes(w, "llama", "layer_norm_rms_epsilon");

@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(, Families,
                                          "granite", "granite4", "olmo2", "olmo3", "cohere2", "glm4",
                                          "internlm2", "internlm3", "starcoder2", "exaone4",
                                          "exaone4-plain", "seed-oss", "hunyuan", "ernie45",
-                                         "mistral3", "phi4-mini", "gpt2"),
+                                         "mistral3", "phi4-mini", "gpt2", "mixtral", "qwen3-moe",
+                                         "olmoe"),
                          test_name);
 
 }  // namespace

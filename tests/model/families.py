@@ -74,6 +74,11 @@ CASES = {
         "llama_4_scaling_beta": 0.3})),
     "phi4-mini": ("phi3", sizes(rope_parameters=LONGROPE, original_max_position_embeddings=16,
         tie_word_embeddings=True)),
+    "mixtral": ("mixtral", sizes(num_local_experts=5, num_experts_per_tok=2, sliding_window=None)),
+    "qwen3-moe": ("qwen3_moe", sizes(num_experts=6, num_experts_per_tok=3, head_dim=12,
+        moe_intermediate_size=20, norm_topk_prob=True, num_hidden_layers=3)),
+    "olmoe": ("olmoe", sizes(num_experts=6, num_experts_per_tok=2, num_hidden_layers=3,
+        intermediate_size=20)),
     "gpt2": ("gpt2", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 3, "n_head": 4,
         "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
@@ -159,7 +164,8 @@ def measure(case):
         else:
             files = make_folder(case, saved, shapes, pathlib.Path(folder) / "made")
             model = type(model).from_pretrained(
-                files, dtype=torch.float32, attn_implementation="eager")
+                files, dtype=torch.float32, attn_implementation="eager",
+                **({"experts_implementation": "eager"} if "expert" in str(shapes) else {}))
     model = model.double().eval()
     # Rotary frequencies stay as they are, in float32.
     tokens = np.random.RandomState(zlib.crc32(case.encode())).randint(0, VOCAB, TOKENS)
@@ -200,6 +206,8 @@ NAMES = {
 }  # fmt: skip
 POST = {"post_attention_layernorm": "post_attention_norm",
         "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+EXPERTS = {"mlp.gate": "ffn_gate_inp", "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps",
+           "down_proj": "ffn_down_exps"}  # fmt: skip
 # The architecture of a GGUF file, names of tensors that differ, whether queries and keys are laid
 # out for pairs, and further keys, as llama.cpp's converter writes them.
 GGUF = {
@@ -231,6 +239,10 @@ GGUF = {
     "phi4-mini": ("phi3", {}, False, {"rope.dimension_count": 6,
         "rope.scaling.original_context_length": 16,
         "rope.scaling.attn_factor": math.sqrt(1 + math.log(8) / math.log(16))}),
+    "mixtral": ("llama", {"block_sparse_moe.gate": "ffn_gate_inp", "w1": "ffn_gate_exps",
+        "w3": "ffn_up_exps", "w2": "ffn_down_exps"}, True, {}),
+    "qwen3-moe": ("qwen3moe", EXPERTS, False, {"expert_feed_forward_length": 20}),
+    "olmoe": ("olmoe", EXPERTS, False, {}),
     "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
         "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
         "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
@@ -263,12 +275,15 @@ class Gguf:
         rope = rope.get("full_attention", rope)
         if "rope_theta" in rope:
             out["rope.freq_base"] = float(rope["rope_theta"])
+        if c.get("num_experts_per_tok"):
+            out["expert_count"] = c.get("num_experts") or c["num_local_experts"]
+            out["expert_used_count"] = c["num_experts_per_tok"]
         if c.get("sliding_window"):
             out["attention.sliding_window"] = c["sliding_window"]
         return out | self.more
 
     def gguf_tensors(self):
-        out = {}
+        out, experts = {}, {}
         made = {n: numbers(self.case, n, s) for n, s in self.tensors.items()}
         if self.case == "internlm2":
             made = internlm2(llama_shapes(self.c))[1]
@@ -287,7 +302,12 @@ class Gguf:
                 dim = self.gguf_settings()["attention.key_length"]
                 x = x.reshape(-1, 2, dim // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
             prefix = "" if layer is None else f"blk.{layer}."
+            if ".experts." in stem:  # one tensor for all
+                experts.setdefault(f"{prefix}{self.names[parts[-1]]}.{kind}", {})[int(parts[-2])] = x
+                continue
             out[f"{prefix}{self.names[stem]}.{kind}"] = np.ascontiguousarray(x)
+        for name, each in experts.items():
+            out[name] = np.stack([each[e] for e in range(len(each))])
         for kind in ("long", "short"):
             factors = self.c.get("rope_parameters", {}).get(f"{kind}_factor")
             if factors:

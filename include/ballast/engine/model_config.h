@@ -17,12 +17,14 @@ class Gguf;
 enum class Family : std::uint8_t {
   llama,
   mistral,
-  mistral3,
   qwen2,
   qwen3,
   gemma2,
-  gemma3,
   phi3,
+  opt,
+  gptneox,
+  mpt,
+  gemma3,
   smollm3,
   granite,
   granite4,
@@ -36,10 +38,11 @@ enum class Family : std::uint8_t {
   seed_oss,
   hunyuan,
   ernie45,
+  mistral3,
   gpt2,
-  opt,
-  gptneox,
-  mpt
+  mixtral,
+  qwen3moe,
+  olmoe,
 };
 
 std::string_view to_string(Family family);
@@ -91,8 +94,11 @@ struct ModelConfig {
   std::size_t kv_heads = 0;  ///< divides heads
   std::size_t key_dim = 0;   ///< of one query or key head
   std::size_t value_dim = 0;
-  std::size_t ffn_width = 0;
-  std::size_t vocabulary = 0;  ///< rows of the embedding; may exceed the tokenizer's tokens
+  std::size_t ffn_width = 0;     ///< of an expert, if there are any
+  std::size_t experts = 0;       ///< feed-forward blocks of a layer of which tokens choose; 0: one
+  std::size_t experts_used = 0;  ///< by each token, 1 to experts
+  bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
+  std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 
   NormKind norm = NormKind::rms;
