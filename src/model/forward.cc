@@ -49,7 +49,8 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements =
       3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
-      (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.second_rope.dimension + c.kv_heads;
+      (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.second_rope.dimension +
+      c.kv_heads + (c.experts > 0 ? c.experts + 2 * c.width : 0);
   return elements * tokens * sizeof(float);
 }
 
