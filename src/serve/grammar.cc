@@ -79,6 +79,37 @@ void split(std::uint32_t low, std::uint32_t high, const Use& use) {
   use(utf8(low), utf8(high));
 }
 
+/// A part of an expression as one of a rule.
+Part part_of(const Expression& expression, std::size_t index) {
+  const Expression::Part& from = expression.parts[index];
+  Part out{.least = from.least, .most = std::min(from.most, kMostRepeats + 1)};
+  switch (from.kind) {
+    case Expression::Part::Kind::set:
+      out.kind = Part::Kind::characters;
+      for (std::uint32_t c = 0; c < 0x80; ++c) {
+        if (!from.set[c]) continue;
+        const bool next = !out.ranges.empty() && out.ranges.back().second + 1 == c;
+        if (next) {
+          ++out.ranges.back().second;
+        } else {
+          out.ranges.emplace_back(c, c);
+        }
+      }
+      if (from.set[Expression::kOther]) out.ranges.emplace_back(0x80, kLastCharacter);
+      return out;
+    case Expression::Part::Kind::sequence:
+      break;
+    case Expression::Part::Kind::alternatives:
+      out.kind = Part::Kind::alternatives;
+      break;
+    case Expression::Part::Kind::repeat:
+      out.kind = Part::Kind::repeat;
+      break;
+  }
+  for (const std::size_t part : from.parts) out.parts.push_back(part_of(expression, part));
+  return out;
+}
+
 /// Reads the text of a grammar.
 class Parser {
  public:
@@ -475,6 +506,15 @@ Grammar::Grammar(std::string_view gbnf) {
   Parser parser(gbnf);
   parser.parse();
   Builder(*this, parser.names).build(parser.rules);
+  start();
+}
+
+Grammar::Grammar(const Expression& expression) {
+  Builder(*this, {}).build({part_of(expression, expression.root)});
+  start();
+}
+
+void Grammar::start() {
   states_.emplace_back();
   std::vector<Stack> stacks;
   for (const std::uint32_t item : rules_[0]) push(stacks.emplace_back(), item);

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/expression.h"
+
 namespace ballast::serve {
 
 /// A context-free grammar over bytes of UTF-8, as a machine whose states are made as they are
@@ -25,6 +27,8 @@ class Grammar {
   /// Throws Error with the line on anything else, on a rule that begins with itself, and on
   /// grammars above 64 KiB or 20,000 parts.
   explicit Grammar(std::string_view gbnf);
+  /// The texts that match a regular expression as a whole. Throws Error as Expression does.
+  explicit Grammar(const Expression& expression);
 
   /// The state after a byte; kDead: no text goes on so. Throws Error beyond 32,768 states, and
   /// where there are too many ways to understand the text.
@@ -51,6 +55,7 @@ class Grammar {
   static constexpr State kUnknown = static_cast<State>(-1);
 
   class Builder;
+  void start();
 
   /// Replaces rules on top of stacks by their alternatives.
   std::vector<Stack> expand(std::vector<Stack> open);

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <array>
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
+
+#include "serve/expression.h"
 
 namespace ballast::serve {
 
@@ -35,8 +36,8 @@ class Pattern {
   /// Whether any characters may follow, and change nothing.
   bool is_free(State state) const { return free_[state]; }
 
-  static constexpr std::size_t kOther = 128, kSymbols = 129;
-  using Set = std::bitset<kSymbols>;
+  static constexpr std::size_t kOther = Expression::kOther, kSymbols = Expression::kSymbols;
+  using Set = Expression::Set;
 
  private:
   std::vector<std::array<State, kSymbols>> table_;

@@ -349,8 +349,16 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
     out.job.json = parse_format(*format);
   }
   if (const auto grammar = f.text("grammar"); grammar && !grammar->empty()) {
-    if (out.job.json) refuse("grammar", "grammar: not together with response_format");
     naming("grammar", [&] { out.job.grammar = std::make_shared<Grammar>(*grammar); });
+  }
+  if (const auto regex = f.text("regex"); regex && !regex->empty()) {
+    if (out.job.grammar) refuse("regex", "regex: not together with grammar");
+    naming("regex", [&] {
+      out.job.grammar = std::make_shared<Grammar>(Expression(*regex, ~Expression::Set(), false));
+    });
+  }
+  if (out.job.json && out.job.grammar) {
+    refuse("response_format", "response_format: not together with grammar or regex");
   }
   // What others offer, off.
   for (const auto& [name, off] :

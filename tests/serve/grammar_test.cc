@@ -142,6 +142,26 @@ TEST(Grammar, RefusesInALine) {
       Error);
 }
 
+TEST(Grammar, ExpressionsMatchWholeTexts) {
+  const auto is = [](const char* expression, const std::string& text) {
+    GrammarReader reader(
+        std::make_shared<Grammar>(serve::Expression(expression, ~serve::Expression::Set(), false)));
+    for (char c : text) {
+      if (!reader.push(c)) return Is::dead;
+    }
+    return reader.done() ? Is::end : reader.may_end() ? Is::text : Is::beginning;
+  };
+  EXPECT_EQ(is("[a-c]+\\d{2,3}", "abc12"), Is::text);
+  EXPECT_EQ(is("[a-c]+\\d{2,3}", "abc123"), Is::end);
+  EXPECT_EQ(is("[a-c]+\\d{2,3}", "xabc12"), Is::dead);
+  EXPECT_EQ(is("^(yes|no)$", "no"), Is::end);
+  EXPECT_EQ(is("\"[^\"]*\"", "\"é\n"), Is::beginning);
+  EXPECT_EQ(is(".", "\xF0\x9F\x98\x80"), Is::end);
+  EXPECT_THROW(is("(a", ""), Error);
+  EXPECT_THROW(is("(?=a)", ""), Error);
+  EXPECT_THROW(is("(a*)*", ""), Error);
+}
+
 TEST(Grammar, HoldsAnswers) {
   const TestServer server;
   Json body = completion();
@@ -161,6 +181,11 @@ TEST(Grammar, HoldsAnswers) {
               testing::MatchesRegex("(red|green|deep blue), [0-9]{3}[.]?"));
   talk["response_format"] = {{"type", "json_object"}};
   EXPECT_EQ(server.post("/v1/chat/completions", talk).status, 400);
+  talk.erase("response_format");
+  talk.erase("grammar");
+  talk["regex"] = "(red|blue): \\d+\\.\\d{2}";
+  EXPECT_THAT(text_of(server.post("/v1/chat/completions", talk)),
+              testing::MatchesRegex("(red|blue): [0-9]+[.]?[0-9]*"));
   body["grammar"] = "root ::= \"x";
   const Reply reply = server.post("/v1/completions", body);
   EXPECT_EQ(reply.status, 400);
