@@ -13,6 +13,7 @@
 #include "ballast/engine/model.h"
 #include "ballast/engine/tokenizer.h"
 #include "base/fail.h"
+#include "base/printable.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -74,26 +75,59 @@ struct TypeCount {
   std::size_t bytes = 0;
 };
 
+/// The tensor's type in the file, and the one that it is multiplied in if that is another.
+std::string type_of(const ModelFile& file, const TensorView& tensor) {
+  const TensorView* stored = file.gguf() ? file.gguf()->find_tensor(tensor.name) : nullptr;
+  if (stored == nullptr || stored->type == tensor.type) return std::string(to_string(tensor.type));
+  return fmt::format("{} as {}", to_string(stored->type), to_string(tensor.type));
+}
+
 std::map<std::string, TypeCount> count_types(const ModelFile& file) {
   std::map<std::string, TypeCount> counts;
   const TensorView* embedding = file.find(Weight::token_embedding);
+  const auto add = [&](const TensorView* tensor) {
+    if (tensor == nullptr) return;
+    TypeCount& count = counts[type_of(file, *tensor)];
+    ++count.tensors;
+    count.numbers += tensor->size();
+    count.bytes += tensor->data.size();
+  };
   for (std::size_t layer = 0; layer < file.config().layers; ++layer) {
-    for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+    for (int w = 0; w < kWeights; ++w) {
       // Tensors outside the layers count as layer 0.
       if (layer > 0 && w < static_cast<int>(Weight::attention_norm)) continue;
       for (Part part : {Part::weight, Part::bias}) {
         const TensorView* tensor = file.find(static_cast<Weight>(w), layer, part);
         const bool tied = w == static_cast<int>(Weight::output) && tensor != nullptr &&
                           tensor->data.data() == embedding->data.data();
-        if (tensor == nullptr || tied) continue;
-        TypeCount& count = counts[std::string(to_string(tensor->type))];
-        ++count.tensors;
-        count.numbers += tensor->size();
-        count.bytes += tensor->data.size();
+        if (!tied) add(tensor);
+        for (std::size_t e = 1; e < file.config().experts; ++e) {
+          add(file.find(static_cast<Weight>(w), layer, part, e));
+        }
       }
     }
   }
   return counts;
+}
+
+/// What a file says of itself whose model does not run: the reason follows as an error.
+void describe_refused(const Gguf& file, TableOutput& out) {
+  std::map<std::string_view, std::size_t> types;
+  for (const TensorView& tensor : file.tensors()) ++types[to_string(tensor.type)];
+  Table table({{"model"}, {file.path().string()}});
+  for (const char* key : {"general.name", "general.architecture"}) {
+    const GgufEntry* entry = file.entry(key);
+    if (entry == nullptr || entry->is_array || entry->type != GgufType::string) continue;
+    table.add({key + 8, printable(*file.find<std::string_view>(key))});
+  }
+  for (const auto& [name, count] : types) {
+    table.add({fmt::format("  {}", name), fmt::format("{} tensors", count)});
+  }
+  for (const auto& [name, type] : file.unreadable()) {
+    table.add({fmt::format("  {}", type), fmt::format("{}, not supported", printable(name))});
+  }
+  table.add({"runs", "no"});
+  out.show(table);
 }
 
 // --- what a cache costs ---
@@ -195,7 +229,14 @@ void describe(const std::string& path, TableOutput& out) {
       {"feed-forward width", {format_count(c.ffn_width), static_cast<double>(c.ffn_width)}});
   table.add({"positions", positions_text(c)});
   table.add({"sliding windows", windows_text(c)});
+  if (c.experts > 0) {
+    table.add({"experts", fmt::format("{}, of which a token uses {}", c.experts, c.experts_used)});
+  }
   add_tokenizer(table, tokenizer);
+  const std::vector<std::string> unused = file.unused();
+  table.add({"runs", unused.empty() ? "yes"
+                                    : fmt::format("yes; {} tensors are not used, such as {}",
+                                                  unused.size(), printable(unused[0]))});
   out.show(table);
   show_costs(out, cost, tokens);
   Json type_list = Json::object(), cost_list = Json::array();
@@ -226,6 +267,8 @@ void describe(const std::string& path, TableOutput& out) {
               {"ffn_width", c.ffn_width},
               {"vocabulary", c.vocabulary},
               {"positions", c.max_positions},
+              {"experts", c.experts},
+              {"unused_tensors", unused},
               {"sliding_windows", c.sliding_windows},
               {"tokenizer", tokenizer_json(tokenizer)},
               {"cache_per_1000_tokens", {{"text", tokens}, {"methods", std::move(cost_list)}}}});
@@ -261,6 +304,12 @@ void inspect_model(const std::string& path, TableOutput& out) {
   if (begins_with_gguf(path)) {
     const Gguf file(path);
     if (file.tensors().empty()) return describe_vocabulary(path, file, out);
+    try {
+      (void)ModelFile(path);
+    } catch (const Error&) {
+      describe_refused(file, out);
+      throw;
+    }
   }
   describe(path, out);
 }

@@ -184,6 +184,25 @@ TEST_F(InspectModel, IsDescribed) {
   expect_refusal(run_with({"inspect", path("cut.gguf")}), "cut.gguf");
 }
 
+TEST_F(InspectModel, SaysWhatRunsAndWhatDoesNot) {
+  EXPECT_EQ(run_with({"inspect", model(), "--json"}).json().at("unused_tensors").size(), 0u);
+  std::string bytes = read_text(model());
+  const std::size_t name = bytes.find("blk.2.attn_q.weight");
+  ASSERT_NE(name, std::string::npos);
+  std::string other = bytes;
+  other.replace(other.find("llama"), 5, "loong");
+  write_text(dir_ / "other.gguf", other);
+  const Said said = run_with({"inspect", path("other.gguf")});
+  EXPECT_EQ(said.exit_code, 1);
+  EXPECT_THAT(said.err, HasSubstr("unknown architecture 'loong'"));
+  EXPECT_THAT(said.out, testing::ContainsRegex("architecture +loong"));
+  EXPECT_THAT(said.out, testing::ContainsRegex("runs +no"));
+  bytes.replace(name, 5, "odd.2");
+  write_text(dir_ / "without.gguf", bytes);
+  EXPECT_THAT(run_with({"inspect", path("without.gguf")}).err,
+              HasSubstr("the tensor 'blk.2.attn_q.weight' is missing"));
+}
+
 TEST_F(InspectModel, RefusesTheVocabularyThatRunRefuses) {
   std::string bytes = read_text(model());
   for (const std::string name : {"token_embd.weight", "output.weight"}) {
