@@ -7,7 +7,7 @@ It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as bench/real.sh does, wh
 (results/real/NAME/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
 docs/results/real/NAME.jsonl with the engine "kvpress". Its shares are of entries, which are the bytes
 that are kept; kvpress masks some methods' entries in place of freeing them, so no times are taken.
-It needs the packages kvpress, transformers, torch and gguf.
+It needs the packages kvpress (0.5.5 with transformers 5.2; 5.24 does not run it), torch and gguf.
 """
 import json
 import os
