@@ -1,5 +1,5 @@
 # Debian packages by CPack: cmake --preset packages && cmake --build --preset packages
-if(NOT PROJECT_IS_TOP_LEVEL)
+if(NOT PROJECT_IS_TOP_LEVEL OR SKBUILD)
   return()
 endif()
 set(CPACK_GENERATOR DEB)

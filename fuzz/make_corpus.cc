@@ -69,17 +69,19 @@ std::vector<std::size_t> shape_of(const TensorRule& rule, bool gguf, bool bias,
   const Fusion fusion = gguf ? rule.gguf_fusion : rule.hf_fusion;
   if (fusion != Fusion::none) rows = rule.first == Weight::query ? 12 : 8;
   if (rule.first == Weight::position_embedding) rows = positions;
+  if (rule.first == Weight::router) rows = 1;
   const bool norm = rule.first == Weight::output_norm || rule.first == Weight::attention_norm ||
                     rule.first == Weight::query_norm || rule.first == Weight::key_norm ||
                     rule.first == Weight::post_attention_norm || rule.first == Weight::ffn_norm ||
                     rule.first == Weight::post_ffn_norm;
   if (bias || norm) return {rows};
+  if (gguf && rule.first >= Weight::expert_gate) return {1, rows, 4};
   return {rows, 4};
 }
 
 std::string stem_of(std::string_view pattern) {
   std::string name(pattern);
-  if (const std::size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, "0");
+  for (std::size_t at; (at = name.find("{}")) != std::string::npos;) name.replace(at, 2, "0");
   return name;
 }
 
@@ -93,8 +95,8 @@ std::vector<SafetensorsWriter::Declaration> tensors_of(const FamilyFacts& family
       const Presence presence = bias ? rule.bias : rule.weight;
       const bool extra = rule.first == Weight::output ||
                          (rule.first == Weight::position_embedding && family.family == Family::mpt);
-      if (presence == Presence::never || (!all && (presence == Presence::optional || extra)))
-        continue;
+      if (presence == Presence::never || (gguf ? rule.gguf : rule.hf).empty()) continue;
+      if (!all && (presence == Presence::optional || extra)) continue;
       out.push_back({stem_of(gguf ? rule.gguf : rule.hf) + (bias ? ".bias" : ".weight"),
                      TensorType::f16, shape_of(rule, gguf, bias, positions)});
     }
@@ -134,6 +136,10 @@ void write_model(const fs::path& path, const FamilyFacts& family, bool all) {
     w.add(name + "." + key, std::uint32_t{4});
   w.add(name + ".attention.layer_norm_rms_epsilon", 1e-5f);
   w.add(name + ".attention.layer_norm_epsilon", 1e-5f);
+  if (family.family == Family::qwen3moe || family.family == Family::olmoe) {
+    for (std::string key : {"expert_count", "expert_used_count"})
+      w.add(name + "." + key, std::uint32_t{1});
+  }
   if (all) {
     w.add_array(name + ".attention.head_count_kv",
                 std::span<const std::int32_t>(std::vector<std::int32_t>{1}));
@@ -393,7 +399,9 @@ std::string config_of(const FamilyFacts& family, const std::string& more) {
  "sliding_window": 2, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
  "query_pre_attn_scalar": 4, "rotary_pct": 1.0, "ffn_dim": 4, "do_layer_norm_before": true,
  "activation_function": "gelu_new", "tie_word_embeddings": false, "d_model": 4, "n_heads": 1,
- "n_layers": 1, "expansion_ratio": 1, "max_seq_len": 4, "logit_scale": 0.5,
+ "n_layers": 1, "expansion_ratio": 1, "max_seq_len": 4, "logit_scale": 0.5, "n_layer": 1,
+ "n_embd": 4, "n_head": 1, "n_inner": 4, "n_positions": 4, "shared_intermediate_size": 4,
+ "num_experts": 1, "num_local_experts": 1, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
  "attn_config": {"alibi": true, "alibi_bias_max": 8, "clip_qkv": 6}})";
 }
 

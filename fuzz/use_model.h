@@ -19,9 +19,10 @@ inline void use_model(const std::filesystem::path& path) {
     (void)to_string(config.family);
     (void)config.rope.frequencies(config.max_positions);
     (void)config.rope.frequencies(config.max_positions * 2);
+    (void)config.rope_of(config.layers - 1).frequencies(1);
     (void)alibi_slopes(config.heads, config.alibi_max_bias);
     (void)model.bytes();
-    for (int w = 0; w <= static_cast<int>(Weight::post_ffn_norm); ++w) {
+    for (int w = 0; w < kWeights; ++w) {
       for (const Part part : {Part::weight, Part::bias}) {
         const TensorView* tensor = model.find(static_cast<Weight>(w), 0, part);
         if (tensor == nullptr) continue;

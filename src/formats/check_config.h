@@ -16,6 +16,6 @@ void check_config(const ModelConfig& config, const std::string& file);
 void check_layers(const ModelConfig& config, const std::string& file);
 
 /// The checks that must precede the rotary divisors, which take memory.
-void check_rope_dimension(const ModelConfig& config, const std::string& file);
+void check_rope_dimension(std::size_t dimension, std::size_t key_dim, const std::string& file);
 
 }  // namespace ballast

@@ -1,5 +1,9 @@
 #include "formats/families.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "base/fail.h"
@@ -10,71 +14,150 @@ namespace {
 using enum Presence;
 using W = Weight;
 
-// Llama, Mistral, Qwen 2 (whose query, key and value always have biases) and Qwen 3 (norms of
-// queries and keys).
-constexpr TensorRule kLlama[] = {
-    {W::token_embedding, "token_embd", "model.embed_tokens"},
-    {W::output_norm, "output_norm", "model.norm"},
-    {W::output, "output", "lm_head", never, optional},
-    {W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", optional},
-    {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", optional},
-    {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", optional},
-    {W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj", optional},
-    {W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj", optional},
-    {W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj", optional},
-    {W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj", optional},
+/// `base` with `changes` in the place of rules of the same weights; further ones follow.
+template <std::size_t N, std::size_t M>
+constexpr std::array<TensorRule, N + M> with(const std::array<TensorRule, N>& base,
+                                             const TensorRule (&changes)[M]) {
+  std::array<TensorRule, N + M> out;
+  std::ranges::fill(out, TensorRule{W::output, "", ""});
+  std::ranges::copy(base, out.begin());
+  std::size_t end = N;
+  for (const TensorRule& change : changes) {
+    std::size_t at = 0;
+    while (at < N && base[at].first != change.first) ++at;
+    out[at < N ? at : end++] = change;
+  }
+  return out;
+}
+
+constexpr TensorRule without(Weight weight) { return {weight, "", ""}; }
+
+constexpr std::array kLlama = {
+    TensorRule{W::token_embedding, "token_embd", "model.embed_tokens"},
+    TensorRule{W::output_norm, "output_norm", "model.norm"},
+    TensorRule{W::output, "output", "lm_head", never, optional},
+    TensorRule{W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+    TensorRule{W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", optional},
+    TensorRule{W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", optional},
+    TensorRule{W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", optional},
+    TensorRule{W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj",
+               optional},
+    TensorRule{W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+    TensorRule{W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj", optional},
+    TensorRule{W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj", optional},
+    TensorRule{W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj", optional},
 };
 
-constexpr TensorRule kQwen2[] = {
-    {W::token_embedding, "token_embd", "model.embed_tokens"},
-    {W::output_norm, "output_norm", "model.norm"},
-    {W::output, "output", "lm_head", never, optional},
-    {W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", always},
-    {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", always},
-    {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", always},
-    {W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
-    {W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-    {W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
+constexpr auto kQwen2 =
+    with(kLlama, {{W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", always},
+                  {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", always},
+                  {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", always}});
+
+constexpr TensorRule kQueryNorm = {W::query_norm, "blk.{}.attn_q_norm",
+                                   "model.layers.{}.self_attn.q_norm"};
+constexpr TensorRule kKeyNorm = {W::key_norm, "blk.{}.attn_k_norm",
+                                 "model.layers.{}.self_attn.k_norm"};
+constexpr auto kQwen3 = with(kLlama, {kQueryNorm, kKeyNorm});
+
+constexpr TensorRule kPostAttentionNorm = {W::post_attention_norm, "blk.{}.post_attention_norm",
+                                           "model.layers.{}.post_attention_layernorm"};
+constexpr TensorRule kPostFfnNorm = {W::post_ffn_norm, "blk.{}.post_ffw_norm",
+                                     "model.layers.{}.post_feedforward_layernorm"};
+constexpr TensorRule kGemmaFfnNorm = {W::ffn_norm, "blk.{}.ffn_norm",
+                                      "model.layers.{}.pre_feedforward_layernorm"};
+constexpr auto kGemma2 = with(kLlama, {kPostAttentionNorm, kGemmaFfnNorm, kPostFfnNorm});
+constexpr auto kGemma3 = with(kGemma2, {kQueryNorm, kKeyNorm});
+
+// OLMo 2 and 3, EXAONE 4: norms after each block only.
+constexpr auto kOlmo2 = with(
+    kQwen3, {without(W::attention_norm), without(W::ffn_norm), kPostAttentionNorm, kPostFfnNorm});
+
+// One norm for both blocks.
+constexpr auto kCohere2 = with(kLlama, {without(W::ffn_norm)});
+
+constexpr TensorRule kFusedGateUp = {
+    W::ffn_gate,  "blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj", never, always,
+    Fusion::rows, Fusion::rows};
+constexpr auto kGlm4 =
+    with(kLlama, {{W::post_attention_norm, "blk.{}.post_attention_norm",
+                   "model.layers.{}.post_self_attn_layernorm"},
+                  {W::post_ffn_norm, "blk.{}.post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
+                  kFusedGateUp,
+                  without(W::ffn_up)});
+
+// Of GGUF files, which are those of the family granite: Hugging Face names the tensors otherwise.
+constexpr auto kGranite4 =
+    with(kLlama, {{W::ffn_gate, "", "model.layers.{}.shared_mlp.input_linear", never, always,
+                   Fusion::none, Fusion::rows},
+                  without(W::ffn_up),
+                  {W::ffn_down, "", "model.layers.{}.shared_mlp.output_linear"}});
+
+constexpr std::array kInternLm2 = {
+    TensorRule{W::token_embedding, "token_embd", "model.tok_embeddings"},
+    TensorRule{W::output_norm, "output_norm", "model.norm"},
+    TensorRule{W::output, "output", "output", never, optional},
+    TensorRule{W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.attention_norm"},
+    TensorRule{W::query, "blk.{}.attn_q", "model.layers.{}.attention.wqkv", optional, always,
+               Fusion::none, Fusion::rows_per_head},
+    TensorRule{W::key, "blk.{}.attn_k", "", optional},
+    TensorRule{W::value, "blk.{}.attn_v", "", optional},
+    TensorRule{W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.ffn_norm"},
+    TensorRule{W::attention_output, "blk.{}.attn_output", "model.layers.{}.attention.wo", optional},
+    TensorRule{W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.feed_forward.w1"},
+    TensorRule{W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.feed_forward.w3"},
+    TensorRule{W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"},
 };
 
-constexpr TensorRule kQwen3[] = {
-    {W::token_embedding, "token_embd", "model.embed_tokens"},
-    {W::output_norm, "output_norm", "model.norm"},
-    {W::output, "output", "lm_head", never, optional},
-    {W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", optional},
-    {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", optional},
-    {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", optional},
-    {W::query_norm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
-    {W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
-    {W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj", optional},
-    {W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-    {W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-    {W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
-};
+constexpr auto kStarCoder2 = with(
+    kLlama, {{W::output_norm, "output_norm", "model.norm", always},
+             {W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm", always},
+             {W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", always},
+             without(W::ffn_gate),
+             {W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.c_fc", optional},
+             {W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.c_proj", optional}});
 
-constexpr TensorRule kGemma2[] = {
-    {W::token_embedding, "token_embd", "model.embed_tokens"},
-    {W::output_norm, "output_norm", "model.norm"},
+constexpr auto kSeedOss =
+    with(kLlama,
+         {{W::ffn_norm, "blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"}});
+
+constexpr auto kHunyuan = with(
+    kLlama, {{W::query_norm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.query_layernorm"},
+             {W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.key_layernorm"}});
+
+// Mixtures of experts.
+constexpr auto kQwen3Moe = with(
+    kQwen3, {without(W::ffn_gate),
+             without(W::ffn_up),
+             without(W::ffn_down),
+             {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+             {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
+             {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
+             {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+
+constexpr auto kMixtral = with(
+    kQwen3Moe,
+    {without(W::query_norm),
+     without(W::key_norm),
+     {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
+     {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{}.w1"},
+     {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{}.w3"},
+     {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{}.w2"}});
+
+constexpr TensorRule kGpt2[] = {
+    {W::token_embedding, "token_embd", "transformer.wte"},
+    {W::position_embedding, "position_embd", "transformer.wpe"},
+    {W::output_norm, "output_norm", "transformer.ln_f", always},
     {W::output, "output", "lm_head", never, optional},
-    {W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-    {W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", optional},
-    {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", optional},
-    {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", optional},
-    {W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj", optional},
-    {W::post_attention_norm, "blk.{}.post_attention_norm",
-     "model.layers.{}.post_attention_layernorm"},
-    {W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
-    {W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-    {W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-    {W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
-    {W::post_ffn_norm, "blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
+    {W::attention_norm, "blk.{}.attn_norm", "transformer.h.{}.ln_1", always},
+    {W::query, "blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", always, always, Fusion::rows,
+     Fusion::rows, true},
+    {W::attention_output, "blk.{}.attn_output", "transformer.h.{}.attn.c_proj", always, always,
+     Fusion::none, Fusion::none, true},
+    {W::ffn_norm, "blk.{}.ffn_norm", "transformer.h.{}.ln_2", always},
+    {W::ffn_up, "blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", always, always, Fusion::none,
+     Fusion::none, true},
+    {W::ffn_down, "blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", always, always, Fusion::none,
+     Fusion::none, true},
 };
 
 constexpr TensorRule kPhi3[] = {
@@ -134,18 +217,88 @@ constexpr TensorRule kMpt[] = {
     {W::ffn_down, "blk.{}.ffn_down", "transformer.blocks.{}.ffn.down_proj", optional},
 };
 
+// clang-format off
 constexpr FamilyFacts kFamilies[] = {
-    {Family::llama, "llama", "llama", "LlamaForCausalLM", RopeStyle::pairs, kLlama},
-    {Family::mistral, "", "mistral", "MistralForCausalLM", RopeStyle::pairs, kLlama},
-    {Family::mistral, "", "ministral", "MinistralForCausalLM", RopeStyle::pairs, kLlama},
-    {Family::qwen2, "qwen2", "qwen2", "Qwen2ForCausalLM", RopeStyle::halves, kQwen2},
-    {Family::qwen3, "qwen3", "qwen3", "Qwen3ForCausalLM", RopeStyle::halves, kQwen3},
-    {Family::gemma2, "gemma2", "gemma2", "Gemma2ForCausalLM", RopeStyle::halves, kGemma2},
-    {Family::phi3, "phi3", "phi3", "Phi3ForCausalLM", RopeStyle::halves, kPhi3},
-    {Family::opt, "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt},
-    {Family::gptneox, "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves, kGptNeoX},
-    {Family::mpt, "mpt", "mpt", "MPTForCausalLM", RopeStyle::none, kMpt},
+    {Family::llama, "Llama", "llama", "llama", "LlamaForCausalLM", RopeStyle::pairs, kLlama},
+    {Family::llama, "Llama", "", "internlm3", "InternLM3ForCausalLM", RopeStyle::pairs, kLlama},
+    {Family::mistral, "Mistral", "", "mistral", "MistralForCausalLM", RopeStyle::pairs, kLlama,
+     {.window_period = 0}},
+    {Family::mistral, "Mistral", "", "ministral", "MinistralForCausalLM", RopeStyle::pairs, kLlama,
+     {.window_period = 0}},
+    {Family::mistral3, "Mistral 3", "mistral3", "ministral3", "Ministral3ForCausalLM",
+     RopeStyle::pairs, kLlama, {.window_period = 0}},
+    {Family::qwen2, "Qwen 2", "qwen2", "qwen2", "Qwen2ForCausalLM", RopeStyle::halves, kQwen2,
+     {.window_period = 0}},
+    {Family::qwen3, "Qwen 3", "qwen3", "qwen3", "Qwen3ForCausalLM", RopeStyle::halves, kQwen3,
+     {.window_period = 0}},
+    {Family::gemma2, "Gemma 2", "gemma2", "gemma2", "Gemma2ForCausalLM", RopeStyle::halves, kGemma2,
+     {.activation = Activation::gelu_tanh, .width_scaled_embedding = true, .hf_norm_offset = 1.0f,
+      .window_period = 2, .hf_defaults = R"({"tie_word_embeddings": true,
+      "hidden_activation": "gelu_pytorch_tanh"})"}},
+    {Family::gemma3, "Gemma 3", "gemma3", "gemma3_text", "Gemma3ForCausalLM", RopeStyle::halves,
+     kGemma3,
+     {.activation = Activation::gelu_tanh, .width_scaled_embedding = true, .hf_norm_offset = 1.0f,
+      .second_rope = SecondRope::sliding, .window_period = 6, .gguf_sliding_base = 10000.0f,
+      .hf_defaults = R"({"tie_word_embeddings": true, "hidden_activation": "gelu_pytorch_tanh",
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
+      "max_position_embeddings": 131072, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+      "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0})"}},
+    {Family::phi3, "Phi 3", "phi3", "phi3", "Phi3ForCausalLM", RopeStyle::halves, kPhi3,
+     {.window_period = 0}},
+    {Family::smollm3, "SmolLM3", "smollm3", "smollm3", "SmolLM3ForCausalLM", RopeStyle::pairs,
+     kLlama,
+     {.second_rope = SecondRope::listed, .hf_defaults = R"({"tie_word_embeddings": true,
+      "rope_theta": 2000000.0})"}},
+    {Family::granite, "Granite", "granite", "granite", "GraniteForCausalLM", RopeStyle::pairs,
+     kLlama},
+    {Family::granite4, "Granite 4", "", "granitemoehybrid", "GraniteMoeHybridForCausalLM",
+     RopeStyle::pairs, kGranite4},
+    {Family::olmo2, "OLMo 2", "olmo2", "olmo2", "Olmo2ForCausalLM", RopeStyle::halves, kOlmo2,
+     {.joint_head_norms = true, .second_rope = SecondRope::sliding, .window_period = 4}},
+    {Family::olmo3, "OLMo 3", "", "olmo3", "Olmo3ForCausalLM", RopeStyle::halves, kOlmo2,
+     {.joint_head_norms = true, .second_rope = SecondRope::sliding, .window_period = 4,
+      .hf_defaults = R"({"sliding_window": 4096, "rope_theta": 500000.0})"}},
+    {Family::cohere2, "Cohere 2", "cohere2", "cohere2", "Cohere2ForCausalLM", RopeStyle::pairs,
+     kCohere2,
+     {.norm = NormKind::layer, .parallel_residual = true, .hf_rope = RopeStyle::pairs,
+      .second_rope = SecondRope::global, .window_period = 4,
+      .hf_defaults = R"({"tie_word_embeddings": true, "logit_scale": 0.0625,
+      "sliding_window": 4096})"}},
+    {Family::glm4, "GLM 4", "glm4", "glm4", "Glm4ForCausalLM", RopeStyle::pairs, kGlm4,
+     {.hf_rope = RopeStyle::pairs, .hf_defaults = R"({"partial_rotary_factor": 0.5})"}},
+    {Family::internlm2, "InternLM 2", "internlm2", "internlm2", "InternLM2ForCausalLM",
+     RopeStyle::pairs, kInternLm2},
+    {Family::starcoder2, "StarCoder 2", "starcoder2", "starcoder2", "Starcoder2ForCausalLM",
+     RopeStyle::halves, kStarCoder2,
+     {.norm = NormKind::layer, .activation = Activation::gelu_tanh, .gated_ffn = false,
+      .window_period = 0, .hf_defaults = R"({"tie_word_embeddings": true, "norm_epsilon": 1e-5,
+      "hidden_act": "gelu_pytorch_tanh"})"}},
+    {Family::exaone4, "EXAONE 4", "exaone4", "exaone4", "Exaone4ForCausalLM", RopeStyle::halves,
+     kOlmo2, {.second_rope = SecondRope::global, .window_period = 4}},
+    {Family::seed_oss, "Seed-OSS", "seed_oss", "seed_oss", "SeedOssForCausalLM", RopeStyle::halves,
+     kSeedOss, {.hf_defaults = R"({"head_dim": 128})"}},
+    {Family::hunyuan, "Hunyuan", "hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM",
+     RopeStyle::halves, kHunyuan, {.norms_after_rope = true}},
+    {Family::ernie45, "ERNIE 4.5", "ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", RopeStyle::pairs,
+     kLlama,
+     {.hf_rope = RopeStyle::pairs, .hf_defaults = R"({"tie_word_embeddings": true, "head_dim": 128,
+      "rope_theta": 500000.0})"}},
+    {Family::gpt2, "GPT-2", "gpt2", "gpt2", "GPT2LMHeadModel", RopeStyle::none, kGpt2,
+     {.norm = NormKind::layer, .activation = Activation::gelu_tanh, .gated_ffn = false}},
+    {Family::mixtral, "Mixtral", "", "mixtral", "MixtralForCausalLM", RopeStyle::pairs, kMixtral,
+     {.window_period = 0, .hf_defaults = R"({"num_local_experts": 8, "norm_topk_prob": true})"}},
+    {Family::qwen3moe, "Qwen 3 MoE", "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
+     RopeStyle::halves, kQwen3Moe, {.window_period = 0}},
+    {Family::olmoe, "OLMoE", "olmoe", "olmoe", "OlmoeForCausalLM", RopeStyle::halves, kQwen3Moe,
+     {.joint_head_norms = true}},
+    {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
+     {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
+    {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,
+     kGptNeoX, {.norm = NormKind::layer, .activation = Activation::gelu, .gated_ffn = false}},
+    {Family::mpt, "MPT", "mpt", "mpt", "MPTForCausalLM", RopeStyle::none, kMpt,
+     {.norm = NormKind::layer, .activation = Activation::gelu, .gated_ffn = false}},
 };
+// clang-format on
 
 }  // namespace
 
@@ -156,6 +309,37 @@ const FamilyFacts& facts_of(Family family) {
     if (facts.family == family) return facts;
   }
   fail("there is no model family {}", static_cast<int>(family));
+}
+
+std::string_view to_string(Family family) { return facts_of(family).name; }
+
+void compose(const FamilyFacts& facts, ModelConfig& c) {
+  const Composition& as = facts.composition;
+  c.family = facts.family;
+  c.norm = as.norm;
+  c.activation = as.activation;
+  c.gated_ffn = as.gated_ffn;
+  c.parallel_residual = as.parallel_residual;
+  c.joint_head_norms = as.joint_head_norms;
+  c.norms_after_rope = as.norms_after_rope;
+}
+
+void spread_windows(std::size_t window, std::size_t period, ModelConfig& c) {
+  for (std::size_t i = 0; i < c.layers; ++i) {
+    c.sliding_windows[i] = period == 0 || (i + 1) % period != 0 ? window : 0;
+  }
+}
+
+void spread_ropes(const FamilyFacts& facts, ModelConfig& c) {
+  const SecondRope kind = facts.composition.second_rope;
+  const bool slides = std::ranges::any_of(c.sliding_windows, [](auto w) { return w > 0; });
+  if (kind == SecondRope::none || (kind != SecondRope::listed && !slides)) return;
+  c.takes_second_rope.resize(c.layers);
+  for (std::size_t i = 0; i < c.layers; ++i) {
+    c.takes_second_rope[i] = kind == SecondRope::listed
+                                 ? (i + 1) % 4 == 0
+                                 : (c.sliding_windows[i] > 0) == (kind == SecondRope::sliding);
+  }
 }
 
 const FamilyFacts* family_of_gguf(std::string_view architecture) {

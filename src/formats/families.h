@@ -1,4 +1,4 @@
-// The tensor names and layouts of each model family.
+// What each model family is: its tensors' names and layouts, and what its files do not say.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ enum class Presence : std::uint8_t { never, optional, always };
 enum class Fusion : std::uint8_t {
   none,
   rows,           ///< all rows of the first, then all of the second, …
-  rows_per_head,  ///< for each head its query rows, its key rows, its value rows (GPT-NeoX)
+  rows_per_head,  ///< for each KV head the rows of its queries, its key, its value (GPT-NeoX)
 };
 
 /// One tensor of a family's files. "{}" in a name stands for the layer; ".weight" or ".bias"
@@ -30,16 +30,54 @@ struct TensorRule {
   Presence weight = Presence::always;
   Fusion gguf_fusion = Fusion::none;
   Fusion hf_fusion = Fusion::none;
+  bool hf_transposed = false;  ///< folders have the weight as [columns, rows] (GPT-2)
+};
+
+/// Which layers take the second rotation, and what it is.
+enum class SecondRope : std::uint8_t {
+  none,
+  sliding,  ///< layers that slide have a rotation of their own
+  global,   ///< layers that do not slide do not rotate, if any slides
+  listed,   ///< layers of no_rope_layers, or every fourth, do not rotate
+};
+
+/// What a forward pass does that no key of the files says.
+struct Composition {
+  NormKind norm = NormKind::rms;
+  Activation activation = Activation::silu;  ///< GGUF; folders name it
+  bool gated_ffn = true;
+  bool parallel_residual = false;
+  bool joint_head_norms = false;
+  bool norms_after_rope = false;
+  bool width_scaled_embedding = false;  ///< by sqrt(width)
+  float hf_norm_offset = 0.0f;
+  RopeStyle hf_rope = RopeStyle::halves;
+  SecondRope second_rope = SecondRope::none;
+  /// Layer i slides unless (i + 1) is a multiple of this, where the file does not list layers. 0:
+  /// every layer; 1: none, in folders that do not list them.
+  std::size_t window_period = 1;
+  float gguf_sliding_base = 0.0f;  ///< of the layers that slide; 0: as of the others
+  /// Keys that config.json may leave out, as JSON.
+  std::string_view hf_defaults = "{}";
 };
 
 struct FamilyFacts {
   Family family;
+  std::string_view name;      ///< for people
   std::string_view gguf;      ///< general.architecture; empty: no such files
   std::string_view hf;        ///< model_type of config.json; empty: none
   std::string_view hf_class;  ///< as config.json's "architectures" has it
   RopeStyle gguf_rope;        ///< as llama.cpp's converter lays out the rows
   std::span<const TensorRule> rules;
+  Composition composition = {};
 };
+
+/// Takes over what the family's composition says.
+void compose(const FamilyFacts& facts, ModelConfig& config);
+/// Gives the layers that slide their windows; `period` as Composition::window_period.
+void spread_windows(std::size_t window, std::size_t period, ModelConfig& config);
+/// Says which layers take the second rotation, once the windows are known.
+void spread_ropes(const FamilyFacts& facts, ModelConfig& config);
 
 std::span<const FamilyFacts> families();
 const FamilyFacts& facts_of(Family family);

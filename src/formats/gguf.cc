@@ -265,7 +265,7 @@ void Gguf::fail_missing(std::string_view key) const {
 void Gguf::fail_unreadable(const std::string& name, const std::string& type) const {
   fail(ErrorCode::unsupported,
        "{}: the tensor '{}' has the unsupported type {}; supported are F32, F16, BF16, F64, I8 to "
-       "I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL",
+       "I64, and all that GGUF files are quantized to but Q8_1, Q8_K and NVFP4",
        path_.string(), printable(name), type);
 }
 

@@ -49,6 +49,21 @@ class Keys {
   float number(std::string_view key, float otherwise) const {
     return find<float>(key).value_or(otherwise);
   }
+  /// A list of one flag a layer; empty if the key is absent or no list.
+  std::vector<bool> flags(std::string_view key, std::size_t layers) const {
+    std::string full = prefix_ + std::string(key);
+    const GgufEntry* entry = file_.entry(full);
+    if (entry == nullptr || !entry->is_array) return {};
+    require(entry->count == layers, "{}: the key '{}' lists {} of {} layers", file_.path().string(),
+            full, entry->count, layers);
+    std::vector<bool> out;
+    if (entry->type == GgufType::boolean) {
+      for (std::byte x : entry->data) out.push_back(x != std::byte{0});
+    } else {
+      for (std::int64_t x : file_.get<std::vector<std::int64_t>>(full)) out.push_back(x != 0);
+    }
+    return out;
+  }
 
  private:
   const Gguf& file_;
@@ -87,7 +102,7 @@ std::vector<float> factors(const Gguf& file, std::string_view name) {
 void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
   Rope& rope = c.rope;
   rope.dimension = keys.maybe_size("rope.dimension_count").value_or(c.key_dim);
-  check_rope_dimension(c, file.path().string());
+  check_rope_dimension(rope.dimension, c.key_dim, file.path().string());
   rope.base = keys.number("rope.freq_base", 10000.0f);
   rope.original_positions =
       keys.maybe_size("rope.scaling.original_context_length").value_or(c.max_positions);
@@ -110,7 +125,9 @@ void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
                       {static_cast<double>(factor), static_cast<double>(rope.original_positions),
                        static_cast<double>(keys.number("rope.scaling.yarn_beta_fast", 32)),
                        static_cast<double>(keys.number("rope.scaling.yarn_beta_slow", 1))});
-    rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)));
+    const double all = static_cast<double>(keys.number("rope.scaling.yarn_log_multiplier", 0.0f));
+    rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)) /
+                                         yarn_magnitude(static_cast<double>(factor), all));
   } else {
     fail(ErrorCode::unsupported,
          "{}: unknown rotary scaling '{}'; known: none, linear, yarn, longrope",
@@ -124,50 +141,72 @@ void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
 }
 
 void read_norms(const Gguf& file, const Keys& keys, ModelConfig& c) {
-  bool layer = c.family == Family::opt || c.family == Family::gptneox || c.family == Family::mpt;
-  c.norm = layer ? NormKind::layer : NormKind::rms;
-  std::string_view key =
-      layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  std::string_view key = c.norm == NormKind::layer ? "attention.layer_norm_epsilon"
+                                                   : "attention.layer_norm_rms_epsilon";
   auto epsilon = keys.find<float>(key);
   require(epsilon.has_value(), "{}: the key '{}.{}' is missing", file.path().string(),
           facts_of(c.family).gguf, key);
   c.norm_epsilon = *epsilon;
 }
 
-void read_family(const Gguf& file, const Keys& keys, ModelConfig& c) {
+void read_windows(const FamilyFacts& facts, const Keys& keys, ModelConfig& c) {
+  const bool gemma2 = c.family == Family::gemma2;  // whose files may leave it out
+  const std::size_t window =
+      keys.maybe_size("attention.sliding_window").value_or(gemma2 ? 4096 : 0);
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  const std::vector<bool> slides = keys.flags(kPattern, c.layers);
+  std::size_t period = facts.composition.window_period;
+  if (period == 1) period = 0;  // a folder of the family has no windows: the file is of another
+  if (slides.empty()) period = keys.maybe_size(kPattern).value_or(period);
+  spread_windows(window, period, c);
+  for (std::size_t i = 0; i < slides.size(); ++i) c.sliding_windows[i] = slides[i] ? window : 0;
+  spread_ropes(facts, c);
+  if (facts.composition.second_rope != SecondRope::sliding) return;
+  // Layers that slide rotate without scaling.
+  const float base = facts.composition.gguf_sliding_base;
+  c.second_rope.style = c.rope.style;
+  c.second_rope.dimension = c.rope.dimension;
+  c.second_rope.base = keys.number("rope.freq_base_swa", base > 0.0f ? base : c.rope.base);
+}
+
+void read_scales(const Keys& keys, ModelConfig& c) {
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
-  std::size_t window = keys.maybe_size("attention.sliding_window").value_or(0);
+  const float scale = keys.number("attention.scale", 0.0f);
+  if (scale > 0.0f) c.attention_scale = scale;
+  c.query_growth = keys.number("attention.temperature_scale", 0.0f);
+  c.embedding_scale = keys.number("embedding_scale", 1.0f);
+  c.residual_scale = keys.number("residual_scale", 1.0f);
+  c.output_scale = keys.number("logit_scale", 1.0f);
+  if (c.family == Family::granite) c.output_scale = 1.0f / c.output_scale;
+  c.attention_softcap = keys.number("attn_logit_softcapping", 0.0f);
+  c.output_softcap = keys.number("final_logit_softcapping", 0.0f);
+}
+
+void read_family(const Gguf& file, const FamilyFacts& facts, const Keys& keys, ModelConfig& c) {
+  if (facts.composition.width_scaled_embedding) {
+    c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  }
+  // The files have no key for it: only the 27B models scale by width / heads.
+  if ((c.family == Family::gemma2 && c.layers == 46) ||
+      (c.family == Family::gemma3 && c.layers == 62)) {
+    c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.heads));
+  }
   switch (c.family) {
     case Family::gemma2:
-      window = keys.maybe_size("attention.sliding_window").value_or(4096);
-      for (std::size_t i = 0; i < c.layers; i += 2) c.sliding_windows[i] = window;
-      c.activation = Activation::gelu_tanh;
-      c.post_norms = true;
       c.attention_softcap = keys.number("attn_logit_softcapping", 50.0f);
       c.output_softcap = keys.number("final_logit_softcapping", 30.0f);
-      c.embedding_scale = std::sqrt(static_cast<float>(c.width));
-      // The file has no key for it: only the 27B model scales by width / heads.
-      if (c.layers == 46) {
-        c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.heads));
-      }
-      return;
-    case Family::qwen3:
-      c.query_key_norm = true;
+      break;
+    case Family::gpt2:
+      c.learned_positions = true;
       break;
     case Family::opt:
-      c.activation = Activation::relu;
-      c.gated_ffn = false;
       c.learned_positions = true;
       c.position_offset = 2;
       break;
     case Family::gptneox:
-      c.activation = Activation::gelu;
-      c.gated_ffn = false;
       c.parallel_residual = keys.find<bool>("use_parallel_residual").value_or(true);
       break;
     case Family::mpt:
-      c.activation = Activation::gelu;
-      c.gated_ffn = false;
       c.alibi_max_bias = keys.number("attention.max_alibi_bias", 0.0f);
       c.clamp_qkv = keys.number("attention.clamp_kqv", 0.0f);
       c.learned_positions = file.find_tensor("position_embd.weight") != nullptr;
@@ -175,7 +214,6 @@ void read_family(const Gguf& file, const Keys& keys, ModelConfig& c) {
     default:
       break;
   }
-  c.sliding_windows.assign(c.layers, window);
 }
 
 }  // namespace
@@ -188,21 +226,33 @@ ModelConfig read_config(const Gguf& file) {
           printable(architecture), gguf_architectures());
   Keys keys(file, architecture);
   const std::size_t experts = keys.maybe_size("expert_count").value_or(0);
-  require(experts == 0, ErrorCode::unsupported,
-          "{}: a mixture of {} experts, which is not supported; models of {} with one feed-forward "
-          "block a layer are",
-          file.path().string(), experts, gguf_architectures());
+  if (experts > 0 && facts->family == Family::llama) facts = &facts_of(Family::mixtral);
+  const bool mixture = facts->family == Family::mixtral || facts->family == Family::qwen3moe ||
+                       facts->family == Family::olmoe;
+  require(
+      mixture == (experts > 0), ErrorCode::unsupported,
+      "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe and "
+      "llama are",
+      file.path().string(), experts, architecture);
   ModelConfig c;
-  c.family = facts->family;
+  compose(*facts, c);
   c.name = file.find<std::string_view>("general.name").value_or("");
   c.unsure_below = file.find<float>("ballast.unsure_below").value_or(0.0f);
   read_sizes(file, keys, c);
+  if (experts > 0) {
+    c.experts = experts;
+    c.experts_used = keys.size("expert_used_count");
+    c.experts_share_weight = c.family != Family::olmoe;
+    c.ffn_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
+  }
   check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;
   if (c.rope.style != RopeStyle::none) read_rope(file, keys, c);
   read_norms(file, keys, c);
-  read_family(file, keys, c);
+  read_windows(*facts, keys, c);
+  read_scales(keys, c);
+  read_family(file, *facts, keys, c);
   c.tied_embeddings = file.find_tensor("output.weight") == nullptr;
   check_config(c, file.path().string());
   return c;

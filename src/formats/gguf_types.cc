@@ -11,13 +11,16 @@ struct Known {
 };
 
 constexpr Known kKnown[] = {
-    {0, TensorType::f32},     {1, TensorType::f16},   {2, TensorType::q4_0},
-    {3, TensorType::q4_1},    {6, TensorType::q5_0},  {7, TensorType::q5_1},
-    {8, TensorType::q8_0},    {10, TensorType::q2_k}, {11, TensorType::q3_k},
-    {12, TensorType::q4_k},   {13, TensorType::q5_k}, {14, TensorType::q6_k},
-    {20, TensorType::iq4_nl}, {24, TensorType::i8},   {25, TensorType::i16},
-    {26, TensorType::i32},    {27, TensorType::i64},  {28, TensorType::f64},
-    {30, TensorType::bf16}};
+    {0, TensorType::f32},     {1, TensorType::f16},      {2, TensorType::q4_0},
+    {3, TensorType::q4_1},    {6, TensorType::q5_0},     {7, TensorType::q5_1},
+    {8, TensorType::q8_0},    {10, TensorType::q2_k},    {11, TensorType::q3_k},
+    {12, TensorType::q4_k},   {13, TensorType::q5_k},    {14, TensorType::q6_k},
+    {20, TensorType::iq4_nl}, {24, TensorType::i8},      {25, TensorType::i16},
+    {26, TensorType::i32},    {27, TensorType::i64},     {28, TensorType::f64},
+    {30, TensorType::bf16},   {23, TensorType::iq4_xs},  {18, TensorType::iq3_xxs},
+    {21, TensorType::iq3_s},  {16, TensorType::iq2_xxs}, {17, TensorType::iq2_xs},
+    {22, TensorType::iq2_s},  {19, TensorType::iq1_s},   {29, TensorType::iq1_m},
+    {39, TensorType::mxfp4},  {34, TensorType::tq1_0},   {35, TensorType::tq2_0}};
 
 }  // namespace
 
@@ -41,28 +44,8 @@ std::string gguf_type_name(std::uint32_t number) {
       return "Q8_1";
     case 15:
       return "Q8_K";
-    case 16:
-      return "IQ2_XXS";
-    case 17:
-      return "IQ2_XS";
-    case 18:
-      return "IQ3_XXS";
-    case 19:
-      return "IQ1_S";
-    case 21:
-      return "IQ3_S";
-    case 22:
-      return "IQ2_S";
-    case 23:
-      return "IQ4_XS";
-    case 29:
-      return "IQ1_M";
-    case 34:
-      return "TQ1_0";
-    case 35:
-      return "TQ2_0";
-    case 39:
-      return "MXFP4";
+    case 40:
+      return "NVFP4";
     default:
       return fmt::format("number {}", number);
   }

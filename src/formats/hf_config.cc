@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -32,6 +34,8 @@ class Keys {
     if (!v->is_number_unsigned()) wrong(key, "an integer of at least 0");
     return v->get<std::size_t>();
   }
+  bool is_empty(const char* key) const { return has(key) && value(key)->empty(); }
+  bool is_size(const char* key) const { return has(key) && value(key)->is_number_unsigned(); }
   std::size_t size(const char* key) const {
     auto v = find_size(key);
     if (!v) missing(key);
@@ -50,6 +54,11 @@ class Keys {
   }
   float number(const char* key, double otherwise) const {
     return static_cast<float>(find_number(key).value_or(otherwise));
+  }
+  /// The first of the keys that is there, for what families call by different names.
+  const char* first_of(std::initializer_list<const char*> names) const {
+    auto found = std::ranges::find_if(names, [&](const char* name) { return has(name); });
+    return found == names.end() ? *names.begin() : *found;
   }
   bool flag(const char* key, bool otherwise) const {
     const json* v = value(key);
@@ -72,6 +81,12 @@ class Keys {
       out.push_back(x.get<float>());
     }
     if (out.empty()) wrong(key, "a list of numbers");
+    return out;
+  }
+  std::vector<bool> flags(const char* key) const {
+    std::vector<bool> out;
+    if (!has(key)) return out;
+    for (float x : numbers(key)) out.push_back(x != 0.0f);
     return out;
   }
   std::vector<std::string> texts(const char* key) const {
@@ -110,8 +125,9 @@ class Keys {
   std::string within_;
 };
 
-Activation read_activation(const Keys& keys, const char* key, const char* otherwise) {
-  std::string name = keys.text(key, otherwise);
+Activation read_activation(const Keys& keys, const char* otherwise) {
+  std::string name = keys.text(
+      keys.first_of({"hidden_activation", "hidden_act", "activation_function"}), otherwise);
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu") return Activation::gelu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") {
@@ -123,8 +139,7 @@ Activation read_activation(const Keys& keys, const char* key, const char* otherw
        printable(name));
 }
 
-void read_longrope(const Keys& keys, const Keys& scaling, ModelConfig& c) {
-  Rope& rope = c.rope;
+void read_longrope(const Keys& keys, const Keys& scaling, const ModelConfig& c, Rope& rope) {
   rope.divisors = scaling.numbers("short_factor");
   rope.long_divisors = scaling.numbers("long_factor");
   rope.original_positions =
@@ -136,13 +151,14 @@ void read_longrope(const Keys& keys, const Keys& scaling, ModelConfig& c) {
   rope.magnitude = scaling.number("attention_factor", longrope_magnitude(factor, original));
 }
 
-void read_yarn(const Keys& scaling, ModelConfig& c) {
-  double original = static_cast<double>(
-      scaling.find_size("original_max_position_embeddings").value_or(c.max_positions));
+void read_yarn(const Keys& scaling, Rope& rope) {
+  rope.original_positions =
+      scaling.find_size("original_max_position_embeddings").value_or(rope.original_positions);
   double factor = scaling.number("factor");
-  c.rope.divisors = yarn_divisors(
-      c.rope.dimension, static_cast<double>(c.rope.base),
-      {factor, original, scaling.find_number("beta_fast").value_or(32.0),
+  rope.divisors = yarn_divisors(
+      rope.dimension, static_cast<double>(rope.base),
+      {factor, static_cast<double>(rope.original_positions),
+       scaling.find_number("beta_fast").value_or(32.0),
        scaling.find_number("beta_slow").value_or(1.0), scaling.flag("truncate", true)});
   // DeepSeek's keys, of which Hugging Face uses both or none; 0 counts as none.
   const double scale = scaling.find_number("mscale").value_or(0.0);
@@ -150,26 +166,26 @@ void read_yarn(const Keys& scaling, ModelConfig& c) {
   const double magnitude = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
                                : yarn_magnitude(factor);
-  c.rope.magnitude = scaling.number("attention_factor", magnitude);
+  rope.magnitude = scaling.number("attention_factor", magnitude);
 }
 
-/// `rope_scaling` and `rope_theta`, which newer files join in `rope_parameters`.
-void read_rope(const Keys& keys, ModelConfig& c, double fraction = 1.0) {
-  Rope& rope = c.rope;
-  Keys scaling = keys.inner(keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+/// One rotation. `scaling`: what describes it; the base may stand in `keys` instead.
+Rope read_rotation(const Keys& keys, const Keys& scaling, const char* base_key, double fraction,
+                   const ModelConfig& c) {
+  Rope rope;
   fraction = scaling.find_number("partial_rotary_factor")
                  .value_or(keys.find_number("partial_rotary_factor").value_or(fraction));
   require(fraction > 0.0 && fraction <= 1.0, "{}: {} of each head is rotated, not 0 to 1",
           keys.file(), fraction);
-  rope.style = RopeStyle::halves;
+  rope.style = facts_of(c.family).composition.hf_rope;
   require(c.key_dim <= (std::size_t{1} << 32), "{}: heads of {} numbers", keys.file(), c.key_dim);
   rope.dimension = static_cast<std::size_t>(static_cast<double>(c.key_dim) * fraction);
-  check_rope_dimension(c, keys.file());
-  rope.base = scaling.number(
-      "rope_theta", keys.find_number("rope_theta").value_or(static_cast<double>(rope.base)));
+  check_rope_dimension(rope.dimension, c.key_dim, keys.file());
+  rope.base = scaling.number("rope_theta",
+                             keys.find_number(base_key).value_or(static_cast<double>(rope.base)));
   rope.original_positions = c.max_positions;
   std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-  if (type == "default") return;
+  if (type == "default") return rope;
   if (type == "linear") {
     rope.divisors.assign(rope.dimension / 2, static_cast<float>(scaling.number("factor")));
   } else if (type == "llama3") {
@@ -178,32 +194,73 @@ void read_rope(const Keys& keys, ModelConfig& c, double fraction = 1.0) {
         {scaling.number("factor"), scaling.number("low_freq_factor"),
          scaling.number("high_freq_factor"), scaling.number("original_max_position_embeddings")});
   } else if (type == "longrope" || type == "su") {
-    read_longrope(keys, scaling, c);
+    read_longrope(keys, scaling, c, rope);
   } else if (type == "yarn") {
-    read_yarn(scaling, c);
+    read_yarn(scaling, rope);
+  } else if (type == "dynamic" && scaling.has("alpha") && rope.dimension > 2) {
+    const double d = static_cast<double>(rope.dimension);
+    rope.base *= static_cast<float>(std::pow(scaling.number("alpha"), d / (d - 2.0)));
   } else {
     fail(ErrorCode::unsupported,
-         "{}: unknown rotary scaling '{}'; known: default, linear, llama3, longrope, su, yarn",
+         "{}: unknown rotary scaling '{}'; known: default, linear, llama3, longrope, su, yarn, and "
+         "dynamic with alpha",
          keys.file(), printable(type));
   }
+  return rope;
 }
 
-/// Sets sliding windows by `layer_types` if present, otherwise where slides(i) holds.
-template <typename Slides>
-void read_windows(const Keys& keys, ModelConfig& c, std::size_t window, Slides slides) {
-  std::vector<std::string> types = keys.texts("layer_types");
+/// `rope_scaling` and `rope_theta`, which newer files join in `rope_parameters`; of a model with
+/// two rotations it has one object each.
+void read_rope(const Keys& keys, ModelConfig& c, const char* base_key = "rope_theta",
+               double fraction = 1.0) {
+  const FamilyFacts& facts = facts_of(c.family);
+  const Keys scaling = keys.inner(keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const bool apart = scaling.has("full_attention") || scaling.has("sliding_attention");
+  const Keys none = keys.inner("");  // there is no such key
+  if (facts.composition.second_rope == SecondRope::sliding) {
+    const Keys own = apart ? scaling.inner("sliding_attention") : none;
+    const char* key = keys.first_of({"rope_local_base_freq", base_key});
+    c.second_rope = read_rotation(keys, own, key, fraction, c);
+  }
+  c.rope =
+      read_rotation(keys, apart ? scaling.inner("full_attention") : scaling, base_key, fraction, c);
+  c.query_growth = scaling.number("llama_4_scaling_beta", 0.0);
+  spread_ropes(facts, c);
+  const std::vector<bool> rotates = keys.flags("no_rope_layers");  // 1: the layer does rotate
+  if (rotates.empty() || facts.composition.second_rope != SecondRope::listed) return;
+  require(rotates.size() == c.layers, "{}: no_rope_layers lists {} of {} layers", keys.file(),
+          rotates.size(), c.layers);
+  for (std::size_t i = 0; i < c.layers; ++i) c.takes_second_rope[i] = !rotates[i];
+}
+
+/// Sliding windows by `layer_types` if present, otherwise by their period.
+void read_windows(const Keys& keys, ModelConfig& c) {
+  const bool qwen =
+      c.family == Family::qwen2 || c.family == Family::qwen3 || c.family == Family::qwen3moe;
+  const bool must_ask = qwen || c.family == Family::smollm3;
+  const bool asks = keys.flag("use_sliding_window", !must_ask);
+  const std::size_t window = asks ? keys.find_size("sliding_window").value_or(0) : 0;
+  const std::vector<std::string> types = keys.texts("layer_types");
   require(types.empty() || types.size() == c.layers, "{}: layer_types lists {} of {} layers",
           keys.file(), types.size(), c.layers);
+  const std::size_t usual = facts_of(c.family).composition.window_period;
+  if (usual == 1 && !must_ask) return;
+  const bool says = keys.is_size("sliding_window_pattern");
+  spread_windows(window, says ? keys.size("sliding_window_pattern") : usual, c);
+  const std::size_t first = qwen ? keys.find_size("max_window_layers").value_or(0) : 0;
   for (std::size_t i = 0; i < c.layers; ++i) {
-    bool sliding = types.empty() ? slides(i) : types[i] == "sliding_attention";
-    require(types.empty() || sliding || types[i] == "full_attention", "{}: unknown layer type '{}'",
-            keys.file(), printable(types.empty() ? "" : types[i]));
-    if (sliding) c.sliding_windows[i] = window;
+    const bool slides =
+        types.empty() ? i >= first && c.sliding_windows[i] > 0 : types[i] == "sliding_attention";
+    require(types.empty() || slides || types[i] == "full_attention", ErrorCode::unsupported,
+            "{}: layer {} is of type '{}', which is not supported", keys.file(), i,
+            printable(types.empty() ? "" : types[i]));
+    c.sliding_windows[i] = slides ? window : 0;
   }
 }
 
 /// The keys of Llama, which most families follow.
 void read_llama_like(const Keys& keys, ModelConfig& c) {
+  const FamilyFacts& facts = facts_of(c.family);
   c.layers = keys.size("num_hidden_layers");
   c.width = keys.size("hidden_size");
   c.heads = keys.size("num_attention_heads");
@@ -215,49 +272,84 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
   c.vocabulary = keys.size("vocab_size");
   c.max_positions = keys.size("max_position_embeddings");
   c.sliding_windows.assign(c.layers, 0);
-  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
-  c.tied_embeddings = keys.flag("tie_word_embeddings", c.family == Family::gemma2);
+  const double scalar =
+      keys.find_number("query_pre_attn_scalar").value_or(static_cast<double>(c.key_dim));
+  c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
+  c.tied_embeddings = keys.flag("tie_word_embeddings", false);
+  c.norm_epsilon = keys.number(
+      keys.first_of({"rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon"}),
+      c.norm == NormKind::layer ? 1e-5 : 1e-6);
+  c.norm_offset = facts.composition.hf_norm_offset;
+  c.activation = read_activation(keys, c.norm == NormKind::layer ? "gelu" : "silu");
+  if (facts.composition.width_scaled_embedding) {
+    c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  }
+  c.attention_softcap = keys.number("attn_logit_softcapping", 0.0);
+  c.output_softcap = keys.number("final_logit_softcapping", 0.0);
+}
+
+void read_experts(const Keys& keys, ModelConfig& c) {
+  c.experts = keys.size(keys.first_of({"num_experts", "num_local_experts"}));
+  c.experts_used = keys.size("num_experts_per_tok");
+  c.experts_share_weight = keys.flag("norm_topk_prob", false);
+  c.ffn_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
+  const bool all = keys.find_size("decoder_sparse_step").value_or(1) == 1 &&
+                   (!keys.has("mlp_only_layers") || keys.is_empty("mlp_only_layers"));
+  require(all, ErrorCode::unsupported,
+          "{}: layers without experts among those that have some are not supported", keys.file());
 }
 
 void read_rms_family(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
-  c.norm_epsilon = keys.number("rms_norm_eps", 1e-6);
-  std::size_t window = keys.find_size("sliding_window").value_or(0);
-  auto all = [](std::size_t) { return true; };
-  if (c.family == Family::gemma2) {
-    c.activation = read_activation(keys, "hidden_activation", "gelu_pytorch_tanh");
-    c.norm_offset = 1.0f;
-    c.post_norms = true;
-    c.embedding_scale = std::sqrt(static_cast<float>(c.width));
-    c.attention_softcap = keys.number("attn_logit_softcapping", 0.0);
-    c.output_softcap = keys.number("final_logit_softcapping", 0.0);
-    double scalar =
-        keys.find_number("query_pre_attn_scalar").value_or(static_cast<double>(c.key_dim));
-    c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
-    read_windows(keys, c, window, [](std::size_t i) { return i % 2 == 0; });
-  } else {
-    c.activation = read_activation(keys, "hidden_act", "silu");
-    c.query_key_norm = c.family == Family::qwen3;
-    if (c.family == Family::qwen2 || c.family == Family::qwen3) {
-      if (!keys.flag("use_sliding_window", false)) window = 0;
-      std::size_t first = keys.find_size("max_window_layers").value_or(0);
-      read_windows(keys, c, window, [first](std::size_t i) { return i >= first; });
-    } else if (c.family != Family::llama) {
-      read_windows(keys, c, window, all);
-    }
-  }
+  const bool mixture =
+      c.family == Family::mixtral || c.family == Family::qwen3moe || c.family == Family::olmoe;
+  if (mixture) read_experts(keys, c);
+  require(!keys.has("clip_qkv"), ErrorCode::unsupported,
+          "{}: queries that are cut off after their norms (clip_qkv) are not supported",
+          keys.file());
+  read_windows(keys, c);
   read_rope(keys, c);
+  c.output_scale = c.family == Family::cohere2 ? keys.number("logit_scale", 1.0) : 1.0f;
+  if (c.family != Family::granite && c.family != Family::granite4) return;
+  c.attention_scale = keys.number("attention_multiplier", 1.0);
+  c.embedding_scale = keys.number("embedding_multiplier", 1.0);
+  c.residual_scale = keys.number("residual_multiplier", 1.0);
+  c.output_scale = 1.0f / keys.number("logits_scaling", 1.0);
+  if (c.family == Family::granite) return;
+  c.ffn_width = keys.size("shared_intermediate_size");
+  const std::vector<std::string> types =
+      keys.texts(keys.first_of({"layer_types", "layers_block_type"}));
+  const bool attends = types.size() == c.layers && std::ranges::all_of(types, [](const auto& type) {
+                         return type == "attention" || type == "full_attention";
+                       });
+  require(attends, ErrorCode::unsupported,
+          "{}: layers that are no attention (Mamba), which are not supported", keys.file());
+  if (keys.text("position_embedding_type", "nope") == "nope") c.rope = {};
 }
 
 void read_gptneox(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
-  c.norm = NormKind::layer;
-  c.norm_epsilon = keys.number("layer_norm_eps", 1e-5);
-  c.activation = read_activation(keys, "hidden_act", "gelu");
-  c.gated_ffn = false;
   c.parallel_residual = keys.flag("use_parallel_residual", true);
-  c.rope.base = keys.number("rotary_emb_base", 10000.0);
-  read_rope(keys, c, keys.find_number("rotary_pct").value_or(0.25));
+  read_rope(keys, c, "rotary_emb_base", keys.find_number("rotary_pct").value_or(0.25));
+}
+
+void read_gpt2(const Keys& keys, ModelConfig& c) {
+  c.layers = keys.size("n_layer");
+  c.width = keys.size("n_embd");
+  c.heads = c.kv_heads = keys.size("n_head");
+  require(c.heads > 0, "{}: the model has no attention heads", keys.file());
+  check_layers(c, keys.file());
+  require(c.width <= (std::size_t{1} << 20), "{}: a width of {}", keys.file(), c.width);
+  c.key_dim = c.value_dim = c.width / c.heads;
+  c.ffn_width = keys.find_size("n_inner").value_or(4 * c.width);
+  c.vocabulary = keys.size("vocab_size");
+  c.max_positions = keys.size("n_positions");
+  c.sliding_windows.assign(c.layers, 0);
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+  c.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
+  c.activation = read_activation(keys, "gelu_new");
+  c.learned_positions = true;
+  c.tied_embeddings = keys.flag("tie_word_embeddings", true);
 }
 
 void read_opt(const Keys& keys, ModelConfig& c) {
@@ -272,9 +364,7 @@ void read_opt(const Keys& keys, ModelConfig& c) {
   c.max_positions = keys.size("max_position_embeddings");
   c.sliding_windows.assign(c.layers, 0);
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
-  c.norm = NormKind::layer;
-  c.activation = read_activation(keys, "activation_function", "relu");
-  c.gated_ffn = false;
+  c.activation = read_activation(keys, "relu");
   c.learned_positions = true;
   c.position_offset = 2;
   c.tied_embeddings = keys.flag("tie_word_embeddings", true);
@@ -305,10 +395,7 @@ void read_mpt(const Keys& keys, ModelConfig& c) {
   c.sliding_windows.assign(c.layers, 0);
   c.attention_scale =
       attention.number("softmax_scale", 1.0 / std::sqrt(static_cast<double>(c.key_dim)));
-  c.norm = NormKind::layer;
   c.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
-  c.activation = Activation::gelu;
-  c.gated_ffn = false;
   bool alibi = attention.flag("alibi", false);
   if (alibi) c.alibi_max_bias = attention.number("alibi_bias_max", 8.0);
   c.learned_positions = !alibi && keys.flag("learned_pos_emb", true);
@@ -338,9 +425,20 @@ ModelConfig read_config(const std::filesystem::path& config_json) {
   json object = read_json(config_json);
   require(object.is_object(), "{}: not a model's description: no JSON object",
           config_json.string());
+  // Models that take pictures too have the text model's description inside.
+  if (auto text = object.find("text_config"); text != object.end() && text->is_object()) {
+    json inner = std::move(*text);
+    if (auto tied = object.find("tie_word_embeddings"); tied != object.end()) {
+      inner.emplace("tie_word_embeddings", *tied);
+    }
+    object = std::move(inner);
+  }
+  const FamilyFacts& facts = family_of(Keys(object, config_json.string()));
+  const json defaults = json::parse(facts.composition.hf_defaults);
+  for (const auto& [key, value] : defaults.items()) object.emplace(key, value);
   Keys keys(object, config_json.string());
   ModelConfig c;
-  c.family = family_of(keys).family;
+  compose(facts, c);
   c.name = keys.text("_name_or_path");
   switch (c.family) {
     case Family::opt:
@@ -351,6 +449,9 @@ ModelConfig read_config(const std::filesystem::path& config_json) {
       break;
     case Family::mpt:
       read_mpt(keys, c);
+      break;
+    case Family::gpt2:
+      read_gpt2(keys, c);
       break;
     default:
       read_rms_family(keys, c);

@@ -1,5 +1,6 @@
 #include "ballast/engine/model_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -13,31 +14,21 @@ namespace {
 
 constexpr std::size_t kMostInHead = 65536, kMostLayers = 4096;
 
-}  // namespace
-
-std::string_view to_string(Family family) {
-  switch (family) {
-    case Family::llama:
-      return "Llama";
-    case Family::mistral:
-      return "Mistral";
-    case Family::qwen2:
-      return "Qwen 2";
-    case Family::qwen3:
-      return "Qwen 3";
-    case Family::gemma2:
-      return "Gemma 2";
-    case Family::phi3:
-      return "Phi 3";
-    case Family::opt:
-      return "OPT";
-    case Family::gptneox:
-      return "GPT-NeoX";
-    case Family::mpt:
-      return "MPT";
+void check_rope(const Rope& rope, std::size_t key_dim, const std::string& file) {
+  if (rope.style == RopeStyle::none) return;
+  check_rope_dimension(rope.dimension, key_dim, file);
+  require(std::isfinite(rope.base) && rope.base > 1.0f, "{}: the rotary base is {}, not above 1",
+          file, rope.base);
+  for (const auto* divisors : {&rope.divisors, &rope.long_divisors}) {
+    require(divisors->empty() || divisors->size() == rope.dimension / 2,
+            "{}: {} rotary factors for {} rotations", file, divisors->size(), rope.dimension / 2);
+    for (float x : *divisors) {
+      require(std::isfinite(x) && x > 0.0f, "{}: a rotary factor is {}, not above 0", file, x);
+    }
   }
-  return "";
 }
+
+}  // namespace
 
 std::vector<float> Rope::frequencies(std::size_t context) const {
   bool is_long = !long_divisors.empty() && context > original_positions;
@@ -70,11 +61,10 @@ void check_layers(const ModelConfig& c, const std::string& file) {
           kMostLayers);
 }
 
-void check_rope_dimension(const ModelConfig& c, const std::string& file) {
-  std::size_t dimension = c.rope.dimension;
-  require(dimension > 0 && dimension % 2 == 0 && dimension <= c.key_dim && dimension <= kMostInHead,
+void check_rope_dimension(std::size_t dimension, std::size_t key_dim, const std::string& file) {
+  require(dimension > 0 && dimension % 2 == 0 && dimension <= key_dim && dimension <= kMostInHead,
           "{}: rotary embedding of {} numbers of heads of {}: an even number was expected", file,
-          dimension, c.key_dim);
+          dimension, key_dim);
 }
 
 void check_config(const ModelConfig& c, const std::string& file) {
@@ -86,6 +76,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
                {"key-value heads", c.kv_heads, 65536},
                {"numbers of a key head", c.key_dim, kMostInHead},
                {"numbers of a value head", c.value_dim, kMostInHead},
+               {"experts", std::max<std::size_t>(c.experts, 1), 4096},
                {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
                {"vocabulary", c.vocabulary, std::size_t{1} << 28},
                {"positions", c.max_positions, std::size_t{1} << 40}};
@@ -94,12 +85,15 @@ void check_config(const ModelConfig& c, const std::string& file) {
     require(size.value > 0 && size.value <= size.most, "{}: {}: {} is not within 1 to {}", file,
             size.name, size.value, size.most);
   }
+  require(c.experts == 0 || (c.experts_used > 0 && c.experts_used <= c.experts),
+          "{}: tokens use {} of {} experts", file, c.experts_used, c.experts);
   require(c.heads % c.kv_heads == 0, "{}: {} query heads cannot share {} key-value heads evenly",
           file, c.heads, c.kv_heads);
   require(c.norm_epsilon > 0.0f && c.norm_epsilon < 1.0f,
           "{}: the epsilon of norms is {}, not between 0 and 1", file, c.norm_epsilon);
   for (float x : {c.attention_scale, c.attention_softcap, c.output_softcap, c.embedding_scale,
-                  c.output_scale, c.clamp_qkv, c.alibi_max_bias, c.rope.magnitude}) {
+                  c.residual_scale, c.output_scale, c.clamp_qkv, c.alibi_max_bias, c.query_growth,
+                  c.rope.magnitude, c.second_rope.magnitude}) {
     require(std::isfinite(x) && x >= 0.0f, "{}: a scale or limit of the model is {}", file, x);
   }
   require(c.unsure_below >= 0.0f && c.unsure_below <= 1.0f,
@@ -113,18 +107,10 @@ void check_config(const ModelConfig& c, const std::string& file) {
   }
   require(c.sliding_windows.size() == c.layers, "{}: {} sliding windows for {} layers", file,
           c.sliding_windows.size(), c.layers);
-  const Rope& rope = c.rope;
-  if (rope.style == RopeStyle::none) return;
-  check_rope_dimension(c, file);
-  require(std::isfinite(rope.base) && rope.base > 1.0f, "{}: the rotary base is {}, not above 1",
-          file, rope.base);
-  for (const auto* divisors : {&rope.divisors, &rope.long_divisors}) {
-    require(divisors->empty() || divisors->size() == rope.dimension / 2,
-            "{}: {} rotary factors for {} rotations", file, divisors->size(), rope.dimension / 2);
-    for (float x : *divisors) {
-      require(std::isfinite(x) && x > 0.0f, "{}: a rotary factor is {}, not above 0", file, x);
-    }
-  }
+  require(c.takes_second_rope.empty() || c.takes_second_rope.size() == c.layers,
+          "{}: rotations of {} layers, of {}", file, c.takes_second_rope.size(), c.layers);
+  check_rope(c.rope, c.key_dim, file);
+  check_rope(c.second_rope, c.key_dim, file);
 }
 
 }  // namespace ballast

@@ -7,38 +7,47 @@
 
 #include "base/fail.h"
 #include "base/printable.h"
+#include "base/thread_pool.h"
 #include "formats/families.h"
+#include "formats/quant.h"
 
 namespace ballast {
 namespace {
 
+constexpr std::size_t kMostLayers = 4096;  // as check_layers() has it
+
 namespace fs = std::filesystem;
 using Shape = std::vector<std::size_t>;
 
-constexpr std::array<std::string_view, 17> kWeightNames = {"token_embedding",
-                                                           "position_embedding",
-                                                           "output_norm",
-                                                           "output",
-                                                           "attention_norm",
-                                                           "query",
-                                                           "key",
-                                                           "value",
-                                                           "query_norm",
-                                                           "key_norm",
-                                                           "attention_output",
-                                                           "post_attention_norm",
-                                                           "ffn_norm",
-                                                           "ffn_gate",
-                                                           "ffn_up",
-                                                           "ffn_down",
-                                                           "post_ffn_norm"};
+constexpr std::array<std::string_view, kWeights> kWeightNames = {"token_embedding",
+                                                                 "position_embedding",
+                                                                 "output_norm",
+                                                                 "output",
+                                                                 "attention_norm",
+                                                                 "query",
+                                                                 "key",
+                                                                 "value",
+                                                                 "query_norm",
+                                                                 "key_norm",
+                                                                 "attention_output",
+                                                                 "post_attention_norm",
+                                                                 "ffn_norm",
+                                                                 "ffn_gate",
+                                                                 "ffn_up",
+                                                                 "ffn_down",
+                                                                 "post_ffn_norm",
+                                                                 "router",
+                                                                 "expert_gate",
+                                                                 "expert_up",
+                                                                 "expert_down"};
 
-std::size_t slot(Weight weight, std::size_t layer, Part part) {
-  return (layer * kWeightNames.size() + static_cast<std::size_t>(weight)) * 2 +
+std::size_t slot(Weight weight, std::size_t layer, Part part, std::size_t expert) {
+  return ((expert * kMostLayers + layer) * kWeights + static_cast<std::size_t>(weight)) * 2 +
          static_cast<std::size_t>(part);
 }
 
 bool once_a_layer(Weight weight) { return weight >= Weight::attention_norm; }
+bool once_an_expert(Weight weight) { return weight >= Weight::expert_gate; }
 
 Shape shape_of(Weight weight, const ModelConfig& c) {
   switch (weight) {
@@ -54,15 +63,21 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
     case Weight::value:
       return {c.kv_heads * c.value_dim, c.width};
     case Weight::query_norm:
+      return {c.joint_head_norms ? c.heads * c.key_dim : c.key_dim};
     case Weight::key_norm:
-      return {c.key_dim};
+      return {c.joint_head_norms ? c.kv_heads * c.key_dim : c.key_dim};
     case Weight::attention_output:
       return {c.width, c.heads * c.value_dim};
     case Weight::ffn_gate:
     case Weight::ffn_up:
+    case Weight::expert_gate:
+    case Weight::expert_up:
       return {c.ffn_width, c.width};
     case Weight::ffn_down:
+    case Weight::expert_down:
       return {c.width, c.ffn_width};
+    case Weight::router:
+      return {c.experts, c.width};
     default:
       return {c.width};
   }
@@ -74,10 +89,13 @@ std::vector<Weight> fused(Weight first) {
   return {Weight::ffn_gate, Weight::ffn_up};
 }
 
-std::string stem_of(std::string_view pattern, std::size_t layer) {
+/// The pattern with the layer in the place of its first "{}" and the expert in that of the second.
+std::string stem_of(std::string_view pattern, std::size_t layer, std::size_t expert = 0) {
   std::string name(pattern);
-  std::size_t at = name.find("{}");
-  if (at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  for (const std::size_t number : {layer, expert}) {
+    const std::size_t at = name.find("{}");
+    if (at != std::string::npos) name.replace(at, 2, std::to_string(number));
+  }
   return name;
 }
 
@@ -108,6 +126,10 @@ class WeightResolver {
     for (const TensorRule& rule : facts_of(config_.family).rules) {
       std::size_t count = once_a_layer(rule.first) ? config_.layers : 1;
       for (std::size_t layer = 0; layer < count; ++layer) {
+        if (once_an_expert(rule.first)) {
+          resolve_experts(rule, layer);
+          continue;
+        }
         resolve(rule, layer, Part::weight, presence(rule));
         resolve(rule, layer, Part::bias, rule.bias);
       }
@@ -125,17 +147,26 @@ class WeightResolver {
     return rule.weight;
   }
 
-  /// Hugging Face omits the outermost name in models without an output layer.
+  /// Hugging Face omits the outermost name in models without an output layer, and calls the text
+  /// model inside one that takes pictures by two longer names.
   const TensorView* look_up(const std::string& name) const {
-    if (is_gguf_) return model_.gguf_->find_tensor(name);
-    const TensorView* found = model_.safetensors_->find(name);
-    if (found == nullptr) found = model_.safetensors_->find(name.substr(name.find('.') + 1));
+    const TensorView* found = find(name);
+    if (found != nullptr) model_.used_.insert(found->name);
     return found;
+  }
+  const TensorView* find(const std::string& name) const {
+    if (is_gguf_) return model_.gguf_->find_tensor(name);
+    const std::string inner = name.substr(name.find('.') + 1);
+    for (const std::string& full :
+         {name, inner, "language_model." + name, "model.language_model." + inner}) {
+      if (const TensorView* found = model_.safetensors_->find(full)) return found;
+    }
+    return nullptr;
   }
 
   void resolve(const TensorRule& rule, std::size_t layer, Part part, Presence presence) {
-    if (presence == Presence::never) return;
     std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer);
+    if (presence == Presence::never || name.empty()) return;
     name += part == Part::weight ? ".weight" : ".bias";
     const TensorView* tensor = look_up(name);
     if (tensor == nullptr) {
@@ -144,6 +175,11 @@ class WeightResolver {
       return;
     }
     check_numbers(*tensor);
+    TensorView turned;
+    if (rule.hf_transposed && !is_gguf_ && part == Part::weight) {
+      turned = transposed(*tensor);
+      tensor = &turned;
+    }
     switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
       case Fusion::none:
         return add(rule.first, layer, part, *tensor);
@@ -151,6 +187,26 @@ class WeightResolver {
         return add_rows(rule.first, layer, part, *tensor);
       case Fusion::rows_per_head:
         return add_rows(rule.first, layer, part, regroup(*tensor, part));
+    }
+  }
+
+  /// The experts of a layer: GGUF files have them one after another in one tensor.
+  void resolve_experts(const TensorRule& rule, std::size_t layer) {
+    const Shape one = shape_of(rule.first, config_);
+    for (std::size_t e = 0; e < config_.experts; ++e) {
+      const std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer, e) + ".weight";
+      const TensorView* tensor = look_up(name);
+      require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
+      check_numbers(*tensor);
+      TensorView view = *tensor;
+      if (is_gguf_) {
+        check_shape(view, {config_.experts, one[0], one[1]});
+        const std::size_t bytes = one[0] * row_bytes_of(view, one[1]);
+        view.shape = one;
+        view.data = view.data.subspan(e * bytes, bytes);
+      }
+      check_shape(view, one);
+      model_.tensors_.emplace(slot(rule.first, layer, Part::weight, e), loaded(view));
     }
   }
 
@@ -182,7 +238,35 @@ class WeightResolver {
 
   void add(Weight weight, std::size_t layer, Part part, const TensorView& tensor) {
     check_shape(tensor, expected_shape(weight, part));
-    model_.tensors_.emplace(slot(weight, layer, part), tensor);
+    model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(tensor));
+  }
+
+  /// A copy in another type, if the tensor's is not one that is multiplied.
+  TensorView loaded(const TensorView& tensor) {
+    const TensorType type = loaded_as(tensor.type);
+    if (type == tensor.type) return tensor;
+    const std::size_t columns = tensor.shape.back(), rows = tensor.size() / columns;
+    const std::size_t from = tensor_bytes(tensor.type, columns), to = tensor_bytes(type, columns);
+    std::vector<std::byte>& copy = model_.copies_.emplace_back(rows * to);
+    parallel_for(rows, [&](std::size_t r) {
+      if (tensor.type == TensorType::iq4_xs) {
+        for (std::size_t b = 0; b < columns / block_size(tensor.type); ++b) {
+          iq4_nl_of_iq4_xs(
+              reinterpret_cast<const std::uint8_t*>(tensor.data.data()) + r * from +
+                  b * block_bytes(tensor.type),
+              reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * 8 * block_bytes(type));
+        }
+        return;
+      }
+      thread_local std::vector<float> row;
+      row.resize(columns);
+      decode(tensor.type, tensor.data.subspan(r * from, from), row);
+      encode(type, row, std::span(copy).subspan(r * to, to));
+    });
+    TensorView out = tensor;
+    out.type = type;
+    out.data = copy;
+    return out;
   }
 
   Shape fused_shape(Weight first, Part part) const {
@@ -213,20 +297,45 @@ class WeightResolver {
     return tensor_bytes(tensor.type, row);
   }
 
+  TensorView transposed(const TensorView& tensor) {
+    require(tensor.shape.size() == 2 && !is_quantized(tensor.type),
+            "{}: the tensor '{}' of type {} and shape {} cannot be transposed",
+            model_.path_.string(), printable(tensor.name), to_string(tensor.type),
+            to_string(tensor.shape));
+    const std::size_t rows = tensor.shape[1], columns = tensor.shape[0];
+    const std::size_t bytes = block_bytes(tensor.type);
+    std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::memcpy(copy.data() + (r * columns + c) * bytes,
+                    tensor.data.data() + (c * rows + r) * bytes, bytes);
+      }
+    }
+    TensorView out = tensor;
+    out.shape = {rows, columns};
+    out.data = copy;
+    return out;
+  }
+
   /// A copy with all query rows first, then all key rows, then all value rows.
   TensorView regroup(const TensorView& tensor, Part part) {
     check_shape(tensor, fused_shape(Weight::query, part));
-    require(config_.kv_heads == config_.heads && config_.key_dim == config_.value_dim,
+    require(config_.key_dim == config_.value_dim,
             "{}: the tensor '{}' mixes heads of different kinds", model_.path_.string(),
             printable(tensor.name));
-    std::size_t head =
+    const std::size_t head =
         config_.key_dim * row_bytes_of(tensor, part == Part::bias ? 1 : config_.width);
+    const std::size_t queries = config_.heads / config_.kv_heads;
     std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
-    for (std::size_t h = 0; h < config_.heads; ++h) {
-      for (std::size_t kind = 0; kind < 3; ++kind) {
-        std::memcpy(copy.data() + (kind * config_.heads + h) * head,
-                    tensor.data.data() + (h * 3 + kind) * head, head);
-      }
+    const std::byte* from = tensor.data.data();
+    const auto move = [&](std::size_t to, std::size_t heads) {
+      std::memcpy(copy.data() + to * head, from, heads * head);
+      from += heads * head;
+    };
+    for (std::size_t h = 0; h < config_.kv_heads; ++h) {
+      move(h * queries, queries);
+      move(config_.heads + h, 1);
+      move(config_.heads + config_.kv_heads + h, 1);
     }
     TensorView grouped = tensor;
     grouped.data = copy;
@@ -258,10 +367,11 @@ ModelFile::ModelFile(const fs::path& path) try : path_(path) {
   rethrow_from_file(error);
 }
 
-const TensorView* ModelFile::find(Weight weight, std::size_t layer, Part part) const {
+const TensorView* ModelFile::find(Weight weight, std::size_t layer, Part part,
+                                  std::size_t expert) const {
   if (weight == Weight::output && config_.tied_embeddings) weight = Weight::token_embedding;
   if (layer >= config_.layers) return nullptr;
-  auto found = tensors_.find(slot(weight, layer, part));
+  auto found = tensors_.find(slot(weight, layer, part, expert));
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
@@ -297,6 +407,21 @@ std::size_t ModelFile::bytes() const {
   for (const TensorView& tensor : gguf_ ? gguf_->tensors() : safetensors_->tensors()) {
     sum += tensor.data.size();
   }
+  return sum;
+}
+
+std::vector<std::string> ModelFile::unused() const {
+  std::vector<std::string> out;
+  for (const TensorView& tensor : gguf_ ? gguf_->tensors() : safetensors_->tensors()) {
+    const bool factors = tensor.name.starts_with("rope_f");  // of the configuration
+    if (!factors && !used_.contains(tensor.name)) out.push_back(tensor.name);
+  }
+  return out;
+}
+
+std::size_t ModelFile::copied_bytes() const {
+  std::size_t sum = 0;
+  for (const std::vector<std::byte>& copy : copies_) sum += copy.size();
   return sum;
 }
 

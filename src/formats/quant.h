@@ -15,7 +15,7 @@ namespace ballast {
 
 struct BlockCodec {
   void (*decode)(const std::uint8_t* block, float* out);
-  void (*encode)(const float* x, std::uint8_t* block);
+  void (*encode)(const float* x, std::uint8_t* block);  ///< null: see loaded_as()
 };
 
 /// `type` must be quantized. The functions touch block_size() elements and block_bytes() bytes.
@@ -32,6 +32,21 @@ void decode_q4_k(const std::uint8_t* block, float* out);
 void decode_q5_k(const std::uint8_t* block, float* out);
 void decode_q6_k(const std::uint8_t* block, float* out);
 void decode_iq4_nl(const std::uint8_t* block, float* out);
+
+// quant_decode_grid.cc
+void decode_iq4_xs(const std::uint8_t* block, float* out);
+/// The same as eight blocks of IQ4_NL, whose scales are rounded to float16.
+void iq4_nl_of_iq4_xs(const std::uint8_t* block, std::uint8_t* out);
+void decode_iq3_xxs(const std::uint8_t* block, float* out);
+void decode_iq3_s(const std::uint8_t* block, float* out);
+void decode_iq2_xxs(const std::uint8_t* block, float* out);
+void decode_iq2_xs(const std::uint8_t* block, float* out);
+void decode_iq2_s(const std::uint8_t* block, float* out);
+void decode_iq1_s(const std::uint8_t* block, float* out);
+void decode_iq1_m(const std::uint8_t* block, float* out);
+void decode_mxfp4(const std::uint8_t* block, float* out);
+void decode_tq1_0(const std::uint8_t* block, float* out);
+void decode_tq2_0(const std::uint8_t* block, float* out);
 
 void encode_q4_0(const float* x, std::uint8_t* block);
 void encode_q4_1(const float* x, std::uint8_t* block);

@@ -153,10 +153,14 @@ void decode_iq4_nl(Bytes block, float* out) {
 const BlockCodec& block_codec(TensorType type) {
   // In the order of TensorType from q4_0.
   static constexpr BlockCodec kCodecs[] = {
-      {decode_q4_0, encode_q4_0}, {decode_q4_1, encode_q4_1},    {decode_q5_0, encode_q5_0},
-      {decode_q5_1, encode_q5_1}, {decode_q8_0, encode_q8_0},    {decode_q2_k, encode_q2_k},
-      {decode_q3_k, encode_q3_k}, {decode_q4_k, encode_q4_k},    {decode_q5_k, encode_q5_k},
-      {decode_q6_k, encode_q6_k}, {decode_iq4_nl, encode_iq4_nl}};
+      {decode_q4_0, encode_q4_0}, {decode_q4_1, encode_q4_1},     {decode_q5_0, encode_q5_0},
+      {decode_q5_1, encode_q5_1}, {decode_q8_0, encode_q8_0},     {decode_q2_k, encode_q2_k},
+      {decode_q3_k, encode_q3_k}, {decode_q4_k, encode_q4_k},     {decode_q5_k, encode_q5_k},
+      {decode_q6_k, encode_q6_k}, {decode_iq4_nl, encode_iq4_nl}, {decode_iq4_xs, nullptr},
+      {decode_iq3_xxs, nullptr},  {decode_iq3_s, nullptr},        {decode_iq2_xxs, nullptr},
+      {decode_iq2_xs, nullptr},   {decode_iq2_s, nullptr},        {decode_iq1_s, nullptr},
+      {decode_iq1_m, nullptr},    {decode_mxfp4, nullptr},        {decode_tq1_0, nullptr},
+      {decode_tq2_0, nullptr}};
   return kCodecs[static_cast<int>(type) - static_cast<int>(TensorType::q4_0)];
 }
 

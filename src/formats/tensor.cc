@@ -29,7 +29,7 @@ constexpr TypeFacts facts_of(std::string_view name, const quant::BlockLayout& la
 }
 
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 24> kTypes = {{{"F32", 1, 4},
+constexpr std::array<TypeFacts, 35> kTypes = {{{"F32", 1, 4},
                                                {"F64", 1, 8},
                                                {"F16", 1, 2},
                                                {"BF16", 1, 2},
@@ -52,7 +52,18 @@ constexpr std::array<TypeFacts, 24> kTypes = {{{"F32", 1, 4},
                                                facts_of("Q4_K", quant::kQ4_K),
                                                facts_of("Q5_K", quant::kQ5_K),
                                                facts_of("Q6_K", quant::kQ6_K),
-                                               facts_of("IQ4_NL", quant::kIq4Nl)}};
+                                               facts_of("IQ4_NL", quant::kIq4Nl),
+                                               {"IQ4_XS", 256, 136},
+                                               {"IQ3_XXS", 256, 98},
+                                               {"IQ3_S", 256, 110},
+                                               {"IQ2_XXS", 256, 66},
+                                               {"IQ2_XS", 256, 74},
+                                               {"IQ2_S", 256, 82},
+                                               {"IQ1_S", 256, 50},
+                                               {"IQ1_M", 256, 56},
+                                               {"MXFP4", 32, 17},
+                                               {"TQ1_0", 256, 54},
+                                               {"TQ2_0", 256, 66}}};
 
 const TypeFacts& facts(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
 
@@ -96,6 +107,10 @@ void encode_integers(std::span<const float> numbers, std::byte* out) {
 
 std::string_view to_string(TensorType type) { return facts(type).name; }
 bool is_quantized(TensorType type) { return type >= TensorType::q4_0; }
+TensorType loaded_as(TensorType type) {
+  if (type <= TensorType::iq4_nl) return type;
+  return type == TensorType::iq4_xs ? TensorType::iq4_nl : TensorType::q8_0;
+}
 std::size_t block_size(TensorType type) { return facts(type).elements; }
 std::size_t block_bytes(TensorType type) { return facts(type).bytes; }
 
@@ -193,6 +208,8 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
   std::byte* p = out.data();
   if (is_quantized(type)) {
     auto encode_block = block_codec(type).encode;
+    require(encode_block != nullptr, "tensors of type {} can be read, not written",
+            to_string(type));
     const TypeFacts& f = facts(type);
     for (std::size_t b = 0; b * f.elements < numbers.size(); ++b) {
       encode_block(numbers.data() + b * f.elements,

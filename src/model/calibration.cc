@@ -136,7 +136,8 @@ std::string calibration_key(const Model& model) {
   // Rounded, so that files of other types of a model have the same.
   Fnv hash;
   for (const LayerWeights& layer : model.weights().layers) {
-    for (float x : layer.attention_norm.weight) {
+    const Norm& before = layer.attention_norm;
+    for (float x : before.there() ? before.weight : layer.post_attention_norm.weight) {
       const std::uint32_t rounded = (std::bit_cast<std::uint32_t>(x) + 0x8000u) >> 16;
       hash.add(std::as_bytes(std::span(&rounded, 1)).first(2));
     }

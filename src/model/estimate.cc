@@ -72,7 +72,7 @@ std::size_t replay_bytes(const ModelConfig& c, const CacheOptions& options, std:
 std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
   std::size_t most = 0;
   for (Weight weight : {Weight::query, Weight::attention_output, Weight::ffn_up, Weight::ffn_down,
-                        Weight::output}) {
+                        Weight::expert_up, Weight::expert_down, Weight::output}) {
     const TensorView* tensor = file.find(weight);
     if (tensor == nullptr) continue;
     const std::size_t count = weight == Weight::output ? 1 : rows;
@@ -93,7 +93,8 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   estimate.cache = need.most;
   estimate.kept = need.kept;
   const std::size_t rows = std::min(chunk, std::max<std::size_t>(prompt + after, 1));
-  estimate.weights = mapped_bytes(file(), prompt + after) + weights_->copied_bytes;
+  estimate.weights =
+      mapped_bytes(file(), prompt + after) + file().copied_bytes() + weights_->copied_bytes;
   estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +
                      attention_bytes(c, options, rows, need.entries) +

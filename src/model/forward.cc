@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "attention/rotary.h"
 #include "ballast/engine/calibration.h"
@@ -20,6 +21,12 @@ void clamp(float limit, std::span<float> row) {
   for (float& x : row) x = std::clamp(x, -limit, limit);
 }
 
+/// What the query at a position is multiplied by.
+float growth(const ModelConfig& c, std::size_t position) {
+  const std::size_t spans = position / std::max<std::size_t>(c.rope.original_positions, 1);
+  return 1.0f + c.query_growth * std::log(static_cast<float>(1 + spans));
+}
+
 }  // namespace
 
 ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
@@ -32,14 +39,18 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       block(tokens, c.width),
       gate(c.gated_ffn ? tokens : 0, c.ffn_width),
       up(tokens, c.ffn_width),
-      rotations(tokens, c.rope.style == RopeStyle::none ? 0 : c.rope.dimension),
+      router(c.experts > 0 ? tokens : 0, c.experts),
+      expert_in(c.experts > 0 ? tokens : 0, c.width),
+      expert_out(c.experts > 0 ? tokens : 0, c.width),
+      rotations{{tokens, c.rope.dimension}, {tokens, c.second_rope.dimension}},
       scores(tokens, c.kv_heads),
       tokens(tokens) {}
 
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
-  const std::size_t elements = 3 * c.width + c.heads * (c.key_dim + c.value_dim) +
-                               c.kv_heads * (c.key_dim + c.value_dim) +
-                               (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.kv_heads;
+  const std::size_t elements =
+      3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
+      (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.second_rope.dimension +
+      c.kv_heads + (c.experts > 0 ? c.experts + 2 * c.width : 0);
   return elements * tokens * sizeof(float);
 }
 
@@ -54,14 +65,19 @@ void Forward::for_rows(std::size_t from, std::size_t width, Body&& body) const {
 }
 
 void Forward::normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const {
+  if (!norm.there() && &x == &out) return;
   for_rows(from_, config_.width, [&](std::size_t i) {
-    normalise(config_.norm, norm, config_.norm_epsilon, x[i], out[i]);
+    if (norm.there()) {
+      normalise(config_.norm, norm, config_.norm_epsilon, x[i], out[i]);
+    } else {
+      std::ranges::copy(x[i], out[i].begin());
+    }
   });
 }
 
 void Forward::add_block() {
   for (std::size_t i = from_; i < tokens_; ++i) {
-    kernels::axpy(1.0f, scratch_.block[i], scratch_.residual[i]);
+    kernels::axpy(config_.residual_scale, scratch_.block[i], scratch_.residual[i]);
   }
 }
 
@@ -92,28 +108,64 @@ void Forward::embed(std::span<const Run> runs) {
         weights_.position_embedding.decode_row(position + config_.position_offset, place);
         for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
       }
-      const Cache& cache = run.sequence->cache();
-      const Rotary& rotary = cache.shape().rotary;
-      const bool turns =
-          !rotary.frequencies.empty() && cache.options().positions == Positions::absolute;
-      rotations_[at] = turns ? &rotary : nullptr;
-      if (turns) rotation_at(rotary, static_cast<double>(position), scratch_.rotations[at]);
+      positions_[at] = position;
     }
   }
 }
 
-void Forward::place_heads(const LayerWeights& w) {
-  const auto place = [&](std::size_t i, const Norm& norm, std::span<float> heads) {
-    const std::size_t dim = config_.key_dim;
-    if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, heads);
-    for (std::size_t h = 0; config_.query_key_norm && h < heads.size(); h += dim) {
+void Forward::turn(std::span<const Run> runs) {
+  std::size_t at = 0;
+  for (const Run& run : runs) {
+    const Cache& cache = run.sequence->cache();
+    const bool rolls = cache.options().positions == Positions::rolling;
+    for (std::size_t t = 0; t < run.tokens.size(); ++t) {
+      shapes_[at++] = rolls ? nullptr : &cache.shape();
+    }
+  }
+  const std::vector<bool>& second = config_.takes_second_rope;
+  for (const bool other : {false, true}) {
+    const auto found = std::ranges::find(second, other);
+    if (found == second.end() && (other || !second.empty())) continue;
+    const auto layer = static_cast<std::size_t>(found - second.begin());
+    Matrix& table = scratch_.rotations[other];
+    for_rows(0, 32 * table.cols(), [&](std::size_t i) {  // sines take their time
+      if (shapes_[i] == nullptr) return;
+      const Rotary& rotary = shapes_[i]->rotary_of(layer);
+      if (!rotary.frequencies.empty()) {
+        rotation_at(rotary, static_cast<double>(positions_[i]), table[i]);
+      }
+    });
+  }
+}
+
+void Forward::place_heads(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  const bool other = !config_.takes_second_rope.empty() && config_.takes_second_rope[layer];
+  const Matrix& rotations = scratch_.rotations[other];
+  const auto norms = [&](const Norm& norm, std::span<float> heads) {
+    const std::size_t dim = norm.weight.size();  // a head's, or that of all
+    for (std::size_t h = 0; norm.there() && h < heads.size(); h += dim) {
       const std::span<float> head = heads.subspan(h, dim);
       normalise(NormKind::rms, norm, config_.norm_epsilon, head, head);
     }
-    if (rotations_[i] != nullptr) rotate(*rotations_[i], scratch_.rotations[i], dim, heads);
+  };
+  const auto place = [&](std::size_t i, const Norm& norm, std::span<float> heads) {
+    if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, heads);
+    if (!config_.norms_after_rope) norms(norm, heads);
+    const Rotary* rotary = shapes_[i] == nullptr ? nullptr : &shapes_[i]->rotary_of(layer);
+    if (rotary != nullptr && !rotary->frequencies.empty()) {
+      rotate(*rotary, rotations[i], config_.key_dim, heads);
+    }
+    if (config_.norms_after_rope) norms(norm, heads);
   };
   for_rows(0, config_.heads * config_.key_dim, [&](std::size_t i) {
-    if (i >= from_) place(i, w.query_norm, scratch_.query[i]);
+    if (i >= from_) {
+      place(i, w.query_norm, scratch_.query[i]);
+      if (config_.query_growth > 0.0f) {
+        const float scale = growth(config_, positions_[i]);
+        for (float& x : scratch_.query[i]) x *= scale;
+      }
+    }
     place(i, w.key_norm, scratch_.key[i]);
     if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, scratch_.value[i]);
   });
@@ -181,13 +233,62 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
     from_ = first;
     multiply(rows(scratch_.normed), w.query, rows(scratch_.query));
   }
-  place_heads(w);
+  place_heads(layer);
   attend(layer, runs);
   from_ = first;
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
+void Forward::choose_experts() {
+  chosen_.resize(config_.experts);
+  for (std::vector<Choice>& list : chosen_) list.clear();
+  std::vector<std::size_t> order(config_.experts);
+  for (std::size_t i = from_; i < tokens_; ++i) {
+    const std::span<float> weights = scratch_.router[i];
+    const float most = *std::ranges::max_element(weights);
+    float sum = 0.0f;
+    for (float& x : weights) sum += x = std::exp(x - most);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto used = order.begin() + static_cast<std::ptrdiff_t>(config_.experts_used);
+    std::partial_sort(order.begin(), used, order.end(), [&](std::size_t a, std::size_t b) {
+      return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+    });
+    if (config_.experts_share_weight) {
+      sum = 0.0f;
+      for (auto e = order.begin(); e != used; ++e) sum += weights[*e];
+    }
+    for (auto e = order.begin(); e != used; ++e) chosen_[*e].push_back({i, weights[*e] / sum});
+  }
+}
+
+void Forward::mix_experts(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  multiply(rows(scratch_.normed), w.router, rows(scratch_.router));
+  choose_experts();
+  for (std::size_t i = from_; i < tokens_; ++i) std::ranges::fill(scratch_.block[i], 0.0f);
+  for (std::size_t e = 0; e < config_.experts; ++e) {
+    const std::vector<Choice>& chosen = chosen_[e];
+    if (chosen.empty()) continue;
+    const auto part = [&](Matrix& m) { return m.view().slice(0, chosen.size()); };
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      std::ranges::copy(scratch_.normed[chosen[k].token], scratch_.expert_in[k].begin());
+    }
+    const Product products[] = {{&w.experts[e].gate, part(scratch_.gate)},
+                                {&w.experts[e].up, part(scratch_.up)}};
+    multiply(part(scratch_.expert_in), products);
+    parallel_for(
+        chosen.size(),
+        [&](std::size_t k) { activate(config_.activation, scratch_.gate[k], scratch_.up[k]); },
+        chosen.size() * config_.ffn_width >= kParallelWork);
+    multiply(part(scratch_.up), w.experts[e].down, part(scratch_.expert_out));
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      kernels::axpy(chosen[k].weight, scratch_.expert_out[k], scratch_.block[chosen[k].token]);
+    }
+  }
+}
+
 void Forward::feed_forward(std::size_t layer) {
+  if (config_.experts > 0) return mix_experts(layer);
   const LayerWeights& w = weights_.layers[layer];
   if (config_.gated_ffn) {
     const Product products[] = {{&w.ffn_gate, rows(scratch_.gate)}, {&w.ffn_up, rows(scratch_.up)}};
@@ -217,8 +318,10 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   for (const Run& run : runs) tokens_ += run.tokens.size();
   from_ = 0;
   if (tokens_ > scratch_.tokens) scratch_ = ForwardScratch(config_, tokens_);
-  rotations_.resize(tokens_);
+  positions_.resize(tokens_);
+  shapes_.resize(tokens_);
   embed(runs);
+  turn(runs);
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
     if (runs[0].replay_from) weigh_queries();
@@ -229,17 +332,17 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
       on_attention({l, 0, rows(scratch_.query), rows(scratch_.key), rows(scratch_.value),
                     rows(scratch_.attended), rows(scratch_.normed)});
     }
-    if (config_.post_norms) normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
+    normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
     // In a parallel block the feed-forward reads the input of attention, before the sum.
     if (config_.parallel_residual) {
-      normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+      if (w.ffn_norm.there()) normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
       add_block();
     } else {
       add_block();
       normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
     }
     feed_forward(l);
-    if (config_.post_norms) normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
+    normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
     add_block();
   }
 }

@@ -31,8 +31,9 @@ struct ForwardScratch {
   Matrix query, key, value, attended;
   Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
-  Matrix rotations;  ///< cosines and sines of the tokens' positions
-  Matrix scores;     ///< of the tokens' entries, a KV head each: see Calibration
+  Matrix router, expert_in, expert_out;  ///< with experts: weights; the rows of one
+  Matrix rotations[2];  ///< cosines and sines of the tokens' positions, by either rotation
+  Matrix scores;        ///< of the tokens' entries, a KV head each: see Calibration
   std::size_t tokens = 0;
 
   /// Bytes for that many tokens.
@@ -71,6 +72,8 @@ class Forward {
  private:
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
+  /// The rotations of the tokens' positions.
+  void turn(std::span<const Run> runs);
   /// Attention of one layer. Tokens before `first` only store keys and values; the pass goes on
   /// with tokens from `first`.
   void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
@@ -78,8 +81,11 @@ class Forward {
   /// Scores what a cache has just taken, rows [first, first + count) of the pass, if it wants that.
   void note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count);
   void feed_forward(std::size_t layer);
+  /// The feed-forward of a mixture: each expert reads the rows of the tokens that chose it.
+  void mix_experts(std::size_t layer);
+  void choose_experts();
   /// Norms and rotations of the query and key heads.
-  void place_heads(const LayerWeights& weights);
+  void place_heads(std::size_t layer);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
   void add_block();
   /// Of a second reading: what its tokens' attention counts for, before a layer.
@@ -95,10 +101,17 @@ class Forward {
   const ModelConfig& config_;
   const ModelWeights& weights_;
   ForwardScratch scratch_;
-  std::vector<float> query_weights_;      ///< of a second reading: 1 / |residual| of each token
-  std::size_t tokens_ = 0;                ///< of this pass
-  std::size_t from_ = 0;                  ///< the first active token
-  std::vector<const Rotary*> rotations_;  ///< of each token; null: none, or the cache rotates
+  std::vector<float> query_weights_;    ///< of a second reading: 1 / |residual| of each token
+  std::size_t tokens_ = 0;              ///< of this pass
+  std::size_t from_ = 0;                ///< the first active token
+  std::vector<std::size_t> positions_;  ///< of each token
+  struct Choice {
+    std::size_t token;
+    float weight;
+  };
+  std::vector<std::vector<Choice>> chosen_;  ///< of each expert
+  /// Of each token; null: the cache rotates.
+  std::vector<const CacheShape*> shapes_;
 };
 
 }  // namespace ballast

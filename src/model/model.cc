@@ -38,9 +38,13 @@ CacheShape Model::cache_shape(std::size_t context) const {
     if (slides) shape.sliding_windows.push_back(static_cast<Position>(w));
   }
   if (c.alibi_max_bias > 0.0f) shape.alibi_slopes = alibi_slopes(c.heads, c.alibi_max_bias);
-  if (c.rope.style != RopeStyle::none) {
-    shape.rotary = {c.rope.frequencies(context), c.rope.magnitude,
-                    c.rope.style == RopeStyle::pairs};
+  const auto rotary = [&](const Rope& rope) -> Rotary {
+    if (rope.style == RopeStyle::none) return {};
+    return {rope.frequencies(context), rope.magnitude, rope.style == RopeStyle::pairs};
+  };
+  shape.rotary = rotary(c.rope);
+  for (std::size_t l = 0; l < c.takes_second_rope.size(); ++l) {
+    shape.rotations.push_back(rotary(c.rope_of(l)));
   }
   return shape;
 }
@@ -54,6 +58,12 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
     require(!config.learned_positions, ErrorCode::unsupported,
             "{}: {} has learned positions, which cannot be rolling", model.file().path().string(),
             to_string(config.family));
+    require(
+        config.takes_second_rope.empty() && !config.norms_after_rope && config.query_growth == 0.0f,
+        ErrorCode::unsupported,
+        "{}: rolling positions need keys that differ by one rotation only, and {} has more; "
+        "leave --positions rolling out",
+        model.file().path().string(), to_string(config.family));
     const bool stream = options.protocol == Protocol::stream;
     const Policy counted =
         fit_bytes(model.cache_shape(options.expected_tokens), options, options.expected_tokens);

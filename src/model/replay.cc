@@ -28,7 +28,7 @@ Matrix output_grams(const ModelConfig& config, const LayerWeights& weights) {
     const std::size_t count = std::min(kRows, config.width - begin);
     for (std::size_t i = 0; i < count; ++i) {
       weights.attention_output.decode_row(begin + i, block[i]);
-      if (config.post_norms && !norm.weight.empty()) {
+      if (norm.there()) {
         for (float& x : block[i]) x *= norm.weight[begin + i];
       }
     }

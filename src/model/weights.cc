@@ -11,8 +11,9 @@ Norm ModelWeights::norm(const ModelFile& file, Weight weight, std::size_t layer,
   return norm;
 }
 
-Linear ModelWeights::linear(const ModelFile& file, Weight weight, std::size_t layer) {
-  const TensorView* tensor = file.find(weight, layer);
+Linear ModelWeights::linear(const ModelFile& file, Weight weight, std::size_t layer,
+                            std::size_t expert) {
+  const TensorView* tensor = file.find(weight, layer, Part::weight, expert);
   if (tensor == nullptr) return {};
   Linear linear(*tensor);
   if (const TensorView* bias = file.find(weight, layer, Part::bias)) {
@@ -44,6 +45,12 @@ ModelWeights::ModelWeights(const ModelFile& file) {
     w.ffn_gate = linear(file, Weight::ffn_gate, l);
     w.ffn_up = linear(file, Weight::ffn_up, l);
     w.ffn_down = linear(file, Weight::ffn_down, l);
+    w.router = linear(file, Weight::router, l);
+    for (std::size_t e = 0; e < config.experts; ++e) {
+      w.experts.push_back({linear(file, Weight::expert_gate, l, e),
+                           linear(file, Weight::expert_up, l, e),
+                           linear(file, Weight::expert_down, l, e)});
+    }
     layers.push_back(std::move(w));
   }
 }

@@ -13,12 +13,20 @@ namespace ballast {
 struct Norm {
   std::vector<float> weight;  ///< includes the configuration's offset
   std::vector<float> bias;    ///< empty: none
+
+  bool there() const { return !weight.empty(); }
+};
+
+struct ExpertWeights {
+  Linear gate, up, down;
 };
 
 struct LayerWeights {
   Norm attention_norm, query_norm, key_norm, post_attention_norm, ffn_norm, post_ffn_norm;
   Linear query, key, value, attention_output;
   Linear ffn_gate, ffn_up, ffn_down;  ///< ffn_gate has no rows in a feed-forward without a gate
+  Linear router;
+  std::vector<ExpertWeights> experts;  ///< in the place of the three above
 };
 
 /// Linear layers point into the file; norms and biases are copied.
@@ -32,7 +40,8 @@ struct ModelWeights {
 
  private:
   Norm norm(const ModelFile& file, Weight weight, std::size_t layer, float offset);
-  Linear linear(const ModelFile& file, Weight weight, std::size_t layer = 0);
+  Linear linear(const ModelFile& file, Weight weight, std::size_t layer = 0,
+                std::size_t expert = 0);
 
   std::deque<std::vector<float>> biases_;
 };

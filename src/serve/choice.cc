@@ -30,7 +30,8 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       past_(job.prompt),
       own_(std::move(copy)),
       sequence_(own_ ? own_.get() : &sequence) {
-  if (job.json) json_.emplace(job.json);
+  if (job.json) held_.emplace<JsonReader>(job.json);
+  if (job.grammar) held_.emplace<GrammarReader>(job.grammar);
   if (!job.thinking_budget) return;
   thoughts_.emplace(job.thoughts_open);
   if (thoughts_->thinks() && thinking_budget_ == 0) close_thoughts();
@@ -46,13 +47,16 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
   std::vector<float> masked;
-  if (json_) {
+  const auto hold = [&](const auto& reader) {
     masked.assign(chances.begin(), chances.end());
-    if (texts->mask(*json_, masked) == 0) {
-      throw ApiError(500, "no_json", "the vocabulary has no token that the JSON could go on with");
+    if (texts->mask(reader, masked) == 0) {
+      throw ApiError(500, "no_token",
+                     "the vocabulary has no token that the answer could go on with");
     }
     chances = masked;
-  }
+  };
+  if (const auto* json = std::get_if<JsonReader>(&held_)) hold(*json);
+  if (const auto* grammar = std::get_if<GrammarReader>(&held_)) hold(*grammar);
   TokenChance chosen;
   if (closing_.empty()) {
     chosen = sampler_.sample(chances, past_);
@@ -85,12 +89,16 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
       thoughts_->push(text);
       if (thoughts_->thinks() && made_ >= thinking_budget_) close_thoughts();
     }
-    if (json_) {
-      for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) json_->push(c);
-    }
+    bool complete = false;
+    const auto read = [&](auto& reader) {
+      for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) reader.push(c);
+      complete = reader.done();
+    };
+    if (auto* json = std::get_if<JsonReader>(&held_)) read(*json);
+    if (auto* grammar = std::get_if<GrammarReader>(&held_)) read(*grammar);
     if (stop_.found()) {
       piece.finish = Finish::stop;
-    } else if (json_ && json_->done()) {
+    } else if (complete) {
       piece.finish = Finish::end;
     } else if (made_ == options_.max_tokens) {
       piece.finish = Finish::length;

@@ -5,12 +5,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
 #include "model/stop_filter.h"
+#include "serve/grammar.h"
 #include "serve/job.h"
 #include "serve/thoughts.h"
 
@@ -25,7 +27,7 @@ class Choice {
          Sequence& sequence, std::unique_ptr<Sequence> copy);
 
   /// The next token, from the logits after the last one. `texts`: of the vocabulary, where the
-  /// answer is JSON. Throws ApiError if no token can follow.
+  /// answer is held to a form. Throws ApiError if no token can follow.
   Piece advance(std::span<const float> logits, const TokenTexts* texts);
   bool ended() const { return next_ == kNoToken; }
   /// To be read next, unless ended.
@@ -51,7 +53,8 @@ class Choice {
   Sampler sampler_;
   TokenStream text_;
   StopFilter stop_;
-  std::optional<JsonReader> json_;  ///< what was made, where it is to be JSON
+  /// What was made, where it is held to JSON or to a grammar.
+  std::variant<std::monostate, JsonReader, GrammarReader> held_;
   std::size_t thinking_budget_;
   std::optional<ThoughtReader> thoughts_;  ///< where they have a budget
   std::vector<Token> closing_;             ///< tokens to come that close thoughts, the next last

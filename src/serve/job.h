@@ -17,6 +17,7 @@
 #include "ballast/engine/model.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
+#include "serve/grammar.h"
 #include "serve/json_grammar.h"
 #include "serve/memory.h"
 
@@ -30,10 +31,12 @@ struct Job {
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;
   CacheOptions cache;
-  bool chat = false;                        ///< the prompt stands in a chat template
-  std::shared_ptr<const Context> context;   ///< the prompt follows this text
-  std::shared_ptr<const JsonGrammar> json;  ///< answers are of this grammar
-  std::size_t choices = 1;                  ///< 0: only read the prompt; the result is the cache
+  bool chat = false;                       ///< the prompt stands in a chat template
+  std::shared_ptr<const Context> context;  ///< the prompt follows this text
+  // What answers are held to, at most one:
+  std::shared_ptr<const JsonGrammar> json;
+  std::shared_ptr<Grammar> grammar;
+  std::size_t choices = 1;  ///< 0: only read the prompt; the result is the cache
   /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
   GenerateOptions generate;
   std::optional<std::size_t> thinking_budget;  ///< tokens after which thoughts are closed

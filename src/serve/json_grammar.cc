@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "serve/grammar.h"
+
 namespace ballast::serve {
 namespace {
 
@@ -611,6 +613,7 @@ TokenTexts::TokenTexts(const Tokenizer& tokenizer)
   string.push('"');
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const auto token = static_cast<Token>(i);
+    if (tokenizer.is_end(token)) ends_.push_back(i);
     if (tokenizer.is_special(token) || tokenizer.is_end(token)) continue;
     texts_[i] = tokenizer.decode({&token, 1}, {.special = false, .text_start = false});
     JsonReader reader = string;
@@ -642,12 +645,13 @@ TokenTexts::Sorted TokenTexts::sorted(bool with_plain) const {
   return out;
 }
 
-std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) const {
+template <typename Reader>
+std::size_t TokenTexts::mask(const Reader& reader, std::span<float> logits) const {
   const bool free = reader.in_free_string(longest_plain_);
   std::vector<bool> takes = free ? plain_ : std::vector<bool>(texts_.size());
   const Sorted& sorted = free ? marked_ : all_;
   // states[d]: after d bytes of the text; a text starts where it departs from the one before.
-  std::vector<JsonReader> states{reader};
+  std::vector<Reader> states{reader};
   std::size_t good = 0;  // bytes of the text before that were taken
   for (std::size_t i = 0; i < sorted.tokens.size(); ++i) {
     const std::string& text = texts_[sorted.tokens[i]];
@@ -664,6 +668,9 @@ std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) 
     }
     takes[sorted.tokens[i]] = good == text.size();
   }
+  if (reader.may_end()) {
+    for (const std::size_t end : ends_) takes[end] = true;
+  }
   std::size_t left = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (i < takes.size() && takes[i]) {
@@ -674,5 +681,8 @@ std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) 
   }
   return left;
 }
+
+template std::size_t TokenTexts::mask(const JsonReader& reader, std::span<float> logits) const;
+template std::size_t TokenTexts::mask(const GrammarReader& reader, std::span<float> logits) const;
 
 }  // namespace ballast::serve

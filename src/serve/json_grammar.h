@@ -85,6 +85,8 @@ class JsonReader {
   bool push(char c);
   /// Whether the text has ended.
   bool done() const { return !ways_.empty() && ways_[0].empty(); }
+  /// Never: a text that may end has ended.
+  static bool may_end() { return false; }
   /// Whether any characters that need no escape, up to so many, may follow in a string.
   bool in_free_string(std::size_t characters) const;
 
@@ -169,8 +171,9 @@ class TokenTexts {
 
   const std::string& operator[](std::size_t token) const { return texts_[token]; }
   /// Sets the logits of tokens that `reader` does not take to minus infinity. Returns how many
-  /// are left.
-  std::size_t mask(const JsonReader& reader, std::span<float> logits) const;
+  /// are left. Tokens that end a text are taken where it may end.
+  template <typename Reader>
+  std::size_t mask(const Reader& reader, std::span<float> logits) const;
 
  private:
   /// Tokens in the order of their texts.
@@ -181,6 +184,7 @@ class TokenTexts {
   Sorted sorted(bool with_plain) const;
 
   std::vector<std::string> texts_;  ///< empty: a token without text
+  std::vector<std::size_t> ends_;   ///< tokens that end a text
   std::vector<bool> plain_;         ///< characters that need no escape in a string
   std::size_t longest_plain_ = 0;   ///< bytes
   Sorted all_, marked_;             ///< marked: not plain

@@ -348,6 +348,10 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
   if (const Json* format = f.find("response_format")) {
     out.job.json = parse_format(*format);
   }
+  if (const auto grammar = f.text("grammar"); grammar && !grammar->empty()) {
+    if (out.job.json) refuse("grammar", "grammar: not together with response_format");
+    naming("grammar", [&] { out.job.grammar = std::make_shared<Grammar>(*grammar); });
+  }
   // What others offer, off.
   for (const auto& [name, off] :
        std::initializer_list<std::pair<const char*, Json>>{{"min_tokens", 0},
@@ -619,6 +623,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   const bool must_call = choice.kind == ToolChoice::Kind::must;
   const Token call_tag = tokenizer.find("<tool_call>");
   if (must_call) {
+    if (job.grammar) refuse("grammar", "grammar: not together with a tool_choice that calls");
     const bool llama = call_tag == kNoToken && tokenizer.find("<|python_tag|>") != kNoToken;
     job.json = grammar_of_calls(choice, out.functions, llama ? "parameters" : "arguments");
   }
@@ -656,7 +661,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
   out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
-  if (job.json) {
+  if (job.json || job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
     if (must_call && call_tag != kNoToken) more += "<tool_call>\n";

@@ -200,7 +200,7 @@ TEST_F(GgufTest, RefusesBadTensors) {
   EXPECT_THAT(refusal(with({1}, 0, ~std::uint64_t{31})), HasSubstr("truncated"));
   EXPECT_THAT(refusal(with({1}, 0, 4)), HasSubstr("not a multiple of 32"));
   EXPECT_THAT(refusal(with({1, 1, 1, 1, 1}, 0, 0)), HasSubstr("5 dimensions"));
-  EXPECT_THAT(refusal(with({1}, 16, 0)), AllOf(HasSubstr("type IQ2_XXS"), HasSubstr("Q4_K")));
+  EXPECT_THAT(refusal(with({1}, 40, 0)), AllOf(HasSubstr("type NVFP4"), HasSubstr("BF16")));
   EXPECT_THAT(refusal(with({1}, 99, 0)), HasSubstr("type number 99"));
   EXPECT_THAT(refusal(with({33}, 8, 0)), HasSubstr("blocks of type Q8_0 hold 32"));
   std::uint64_t big = std::uint64_t{1} << 32;
@@ -219,7 +219,7 @@ TEST_F(GgufTest, RefusesBadTensors) {
 // A model may have tensors that it does not need, of types that are not known.
 TEST_F(GgufTest, ATypeThatCannotBeReadMattersWhenItIsAskedFor) {
   Bytes b;
-  b.head(3, 3, 0).tensor("a", {2}, 0, 0).tensor("odd", {256}, 16, 32).tensor("b", {1}, 0, 128);
+  b.head(3, 3, 0).tensor("a", {2}, 0, 0).tensor("odd", {256}, 40, 32).tensor("b", {1}, 0, 128);
   b.align().raw(std::string(160, 'x'));
   const Gguf file(put(b));
   EXPECT_EQ(file.tensors().size(), 2u);
@@ -228,12 +228,12 @@ TEST_F(GgufTest, ATypeThatCannotBeReadMattersWhenItIsAskedFor) {
   for (const auto& ask : {+[](const Gguf& f) { (void)f.find_tensor("odd"); },
                           +[](const Gguf& f) { (void)f.tensor("odd"); }}) {
     EXPECT_THAT(error_of([&] { ask(file); }),
-                HasSubstr("t.gguf: the tensor 'odd' has the unsupported type IQ2_XXS"));
+                HasSubstr("t.gguf: the tensor 'odd' has the unsupported type NVFP4"));
   }
   Bytes twice;
   twice.head(3, 3, 0)
       .tensor("a", {2}, 0, 0)
-      .tensor("odd", {256}, 16, 32)
+      .tensor("odd", {256}, 40, 32)
       .tensor("odd", {1}, 0, 128);
   twice.align().raw(std::string(160, 'x'));
   EXPECT_THAT(refusal(twice), HasSubstr("'odd' appears twice"));

@@ -96,7 +96,6 @@ TEST_F(HfConfigTest, Gemma2) {
   EXPECT_EQ(c.activation, Activation::gelu_tanh);
   EXPECT_EQ(c.attention_softcap, 50.0f);
   EXPECT_EQ(c.output_softcap, 30.0f);
-  EXPECT_TRUE(c.post_norms);
   EXPECT_TRUE(c.tied_embeddings);
 }
 
@@ -123,7 +122,6 @@ TEST_F(HfConfigTest, MistralAndQwen) {
                   .sliding_windows,
               ElementsAre(0, 0, 8, 8));
   ModelConfig c = read("{" + sizes + R"("model_type": "qwen3", "head_dim": 32})");
-  EXPECT_TRUE(c.query_key_norm);
   EXPECT_EQ(c.key_dim, 32u);
   EXPECT_THAT(refusal("{" + sizes + R"("model_type": "mistral", "layer_types": ["odd"]})"),
               HasSubstr("lists 1 of 4"));
@@ -399,11 +397,11 @@ TEST_F(GgufConfigTest, SaysWhatIsWrong) {
       HasSubstr("'llama.attention.layer_norm_rms_epsilon' is missing"));
   EXPECT_THAT(error_of([&] {
                 (void)read([](GgufWriter& w) {
-                  sizes(w, "llama", "layer_norm_rms_epsilon");
-                  w.add("llama.expert_count", std::uint32_t{8});
+                  sizes(w, "gemma2", "layer_norm_rms_epsilon");
+                  w.add("gemma2.expert_count", std::uint32_t{8});
                 });
               }),
-              HasSubstr("a mixture of 8 experts"));
+              HasSubstr("8 experts in a model of gemma2"));
   EXPECT_THAT(error_of([&] {
                 (void)read([](GgufWriter& w) {
                   sizes(w, "llama", "layer_norm_rms_epsilon");

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include <zlib.h>
+
 #include "ballast/engine/tensor.h"
 #include "ballast/error.h"
 
@@ -257,6 +259,44 @@ TEST(QuantByHand, Q6KLastNumber) {
   std::vector<float> out(256);
   decode(TensorType::q6_k, std::as_bytes(std::span(block)), out);
   EXPECT_EQ(out[255], 0.25f * -2.0f * (3 * 16 + 10 - 32));
+}
+
+// Those that are decoded when a model is loaded. CRC-32 of what gguf-py decodes from the same
+// bytes: tests/formats/peer_types.py.
+TEST(Quant, DecodesAsGgufPyDoesToTheBit) {
+  const struct {
+    TensorType type;
+    std::uint32_t crc;
+  } expected[] = {
+      {TensorType::iq4_xs, 0xf0292123}, {TensorType::iq3_xxs, 0xb0e833c8},
+      {TensorType::iq3_s, 0xe21fe407},  {TensorType::iq2_xxs, 0x345ce96c},
+      {TensorType::iq2_xs, 0x5ede5b80}, {TensorType::iq2_s, 0xc3281998},
+      {TensorType::iq1_s, 0x2a0ccf4d},  {TensorType::iq1_m, 0x2bccc2e9},
+      {TensorType::mxfp4, 0x328f3c65},  {TensorType::tq1_0, 0x5f321d5e},
+      {TensorType::tq2_0, 0xedc59afa},
+  };
+  for (const auto& [type, crc] : expected) {
+    std::uint32_t x = 1;
+    std::vector<std::byte> bytes(64 * block_bytes(type));
+    for (std::byte& byte : bytes) {
+      x = x * 1664525 + 1013904223;
+      byte = static_cast<std::byte>(x >> 24);
+    }
+    std::vector<float> out(64 * block_size(type));
+    decode(type, bytes, out);
+    for (std::size_t b = 0; b < 64; ++b) {
+      const auto block = std::span(out).subspan(b * block_size(type), block_size(type));
+      // Of a scale that is no number.
+      if (!std::ranges::all_of(block, [](float y) { return std::isfinite(y); })) {
+        std::ranges::fill(block, 0.0f);
+      }
+    }
+    EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(out.data()),
+                    static_cast<uInt>(out.size() * sizeof(float))),
+              crc)
+        << to_string(type);
+    EXPECT_THROW(encode(type, out), Error);
+  }
 }
 
 }  // namespace

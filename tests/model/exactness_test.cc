@@ -195,7 +195,9 @@ INSTANTIATE_TEST_SUITE_P(, Exactness,
                          testing::Values("llama", "llama-wide", "llama31", "mistral",
                                          "mistral-sliding", "ministral", "qwen2", "qwen2-yarn",
                                          "qwen3", "gemma2", "phi3", "phi3-long", "opt", "neox",
-                                         "neox-sequential", "mpt", "mpt-clip"),
+                                         "neox-sequential", "mpt", "mpt-clip", "gemma3", "smollm3",
+                                         "granite", "olmo3", "cohere2", "hunyuan", "mistral3",
+                                         "gpt2", "qwen3-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

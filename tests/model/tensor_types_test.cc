@@ -83,6 +83,60 @@ TEST(TensorTypes, ComputeWithTheDecodedWeights) {
   }
 }
 
+/// Types that no encoder writes: random blocks with a scale that suits.
+TEST(TensorTypes, TypesThatAreDecodedWhenLoadedComputeLikewise) {
+  const ReferenceCase reference("llama-wide");
+  BALLAST_NEED_REFERENCE(reference);
+  const Gguf original(reference.gguf());
+  const struct {
+    TensorType type, loaded;
+    std::size_t scale;  // its byte in a block
+    std::vector<std::uint8_t> value;
+  } cases[] = {{TensorType::iq4_xs, TensorType::iq4_nl, 0, {0x00, 0x08}},
+               {TensorType::iq3_s, TensorType::q8_0, 0, {0x00, 0x14}},
+               {TensorType::tq2_0, TensorType::q8_0, 64, {0x00, 0x2c}},
+               {TensorType::mxfp4, TensorType::q8_0, 0, {121}}};
+  for (const auto& c : cases) {
+    std::vector<std::byte> bytes(tensor_bytes(c.type, 512 * 256));
+    std::uint32_t x = 1;
+    for (std::byte& byte : bytes)
+      byte = static_cast<std::byte>((x = x * 1664525 + 1013904223) >> 24);
+    for (std::size_t b = 0; b < bytes.size(); b += block_bytes(c.type)) {
+      std::memcpy(&bytes[b + c.scale], c.value.data(), c.value.size());
+    }
+    std::vector<float> numbers(512 * 256);
+    decode(c.type, bytes, numbers);
+    const std::filesystem::path path = reference.dir() / "loaded.gguf";
+    const auto logits = [&](TensorType type) {
+      GgufWriter to(path);
+      copy_metadata(original, to);
+      const auto random = [](const TensorView& t) { return t.name.ends_with("ffn_gate.weight"); };
+      for (const TensorView& t : original.tensors()) {
+        to.declare(t.name, random(t) ? type : t.type, t.shape);
+      }
+      for (const TensorView& t : original.tensors()) {
+        if (random(t) && type == c.type) {
+          to.write(std::span<const std::byte>(bytes));
+        } else {
+          const std::vector<float> kept = random(t) ? numbers : to_float(t);
+          to.write(std::span<const float>(kept));
+        }
+      }
+      to.commit();
+      const Model model(path);
+      if (type == c.type) {
+        EXPECT_EQ(model.file().at(Weight::ffn_gate).type, c.loaded);
+        EXPECT_GT(model.file().copied_bytes(), 0u);
+      }
+      Engine engine(model);
+      Sequence sequence(model, {});
+      return all_logits(engine, sequence, reference.tokens, 35);
+    };
+    EXPECT_LT(largest_difference(logits(c.type), logits(TensorType::f32)), 0.1)
+        << to_string(c.type);
+  }
+}
+
 /// Chunks of one, a few, more and many tokens: ways of their own through the weights.
 TEST(TensorTypes, AnyChunkingGivesTheSameBits) {
   const ReferenceCase reference("llama-wide");

@@ -84,7 +84,8 @@ def main():
     name, path = sys.argv[1:]
     path = pathlib.Path(path).resolve()
     fields = GGUFReader(path).fields
-    template = fields["tokenizer.chat_template"].contents()
+    template = fields.get("tokenizer.chat_template")
+    template = template and template.contents()  # base models have none
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     if fields["tokenizer.ggml.pre"].contents() == "smollm":  # which transformers takes for GPT-2's
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -102,13 +103,14 @@ def main():
         prompts.append({"name": title, "files": files, "tokens": count, "last_ids": ids[-512:],
                         **measure(model, ids, list(positions), GREEDY if greedy else 0)})
         print(title, file=sys.stderr, flush=True)
-    tools = TOOLS if "tools" in template else []  # not all have learned to call functions
-    text = tokenizer.apply_chat_template(CHAT, tools=tools, chat_template=template, tokenize=False,
-                                         add_generation_prompt=True)
-    ids = tokenizer(text, add_special_tokens=False).input_ids
-    prompts.append({"name": "chat", "messages": CHAT, "tools": tools, "tokens": len(ids),
-                    "last_ids": ids[-512:],
-                    **measure(model, ids, list(range(0, len(ids), 8)), GREEDY)})
+    if template:
+        tools = TOOLS if "tools" in template else []  # not all have learned to call functions
+        text = tokenizer.apply_chat_template(CHAT, tools=tools, chat_template=template,
+                                             tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        prompts.append({"name": "chat", "messages": CHAT, "tools": tools, "tokens": len(ids),
+                        "last_ids": ids[-512:],
+                        **measure(model, ids, list(range(0, len(ids), 8)), GREEDY)})
     header = {
         "model": name,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),

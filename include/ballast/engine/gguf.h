@@ -94,6 +94,8 @@ class Gguf {
   /// In the order of their bytes, piece by piece. Shapes are outermost first: the reverse of the
   /// file's. Tensors of types that cannot be read are left out: a model may not need them.
   const std::vector<TensorView>& tensors() const { return tensors_; }
+  /// The names and types of those.
+  const std::map<std::string, std::string, std::less<>>& unreadable() const { return unreadable_; }
   /// Null if there is none of that name. Throws Error if its type cannot be read.
   const TensorView* find_tensor(std::string_view name) const;
   /// Throws Error if there is none of that name.

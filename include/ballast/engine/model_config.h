@@ -14,7 +14,36 @@ class Gguf;
 
 /// Architectures that the library can run. Mistral and Ministral are `mistral` in Hugging Face
 /// folders and `llama` in GGUF files, which do not tell them apart.
-enum class Family : std::uint8_t { llama, mistral, qwen2, qwen3, gemma2, phi3, opt, gptneox, mpt };
+enum class Family : std::uint8_t {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gemma2,
+  phi3,
+  opt,
+  gptneox,
+  mpt,
+  gemma3,
+  smollm3,
+  granite,
+  granite4,
+  olmo2,
+  olmo3,
+  cohere2,
+  glm4,
+  internlm2,
+  starcoder2,
+  exaone4,
+  seed_oss,
+  hunyuan,
+  ernie45,
+  mistral3,
+  gpt2,
+  mixtral,
+  qwen3moe,
+  olmoe,
+};
 
 std::string_view to_string(Family family);
 
@@ -65,8 +94,11 @@ struct ModelConfig {
   std::size_t kv_heads = 0;  ///< divides heads
   std::size_t key_dim = 0;   ///< of one query or key head
   std::size_t value_dim = 0;
-  std::size_t ffn_width = 0;
-  std::size_t vocabulary = 0;  ///< rows of the embedding; may exceed the tokenizer's tokens
+  std::size_t ffn_width = 0;     ///< of an expert, if there are any
+  std::size_t experts = 0;       ///< feed-forward blocks of a layer of which tokens choose; 0: one
+  std::size_t experts_used = 0;  ///< by each token, 1 to experts
+  bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
+  std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 
   NormKind norm = NormKind::rms;
@@ -75,11 +107,17 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   bool gated_ffn = true;           ///< down(act(gate x) · up x); else down(act(up x))
   bool parallel_residual = false;  ///< x + attention(norm x) + ffn(norm' x) (GPT-NeoX)
-  bool post_norms = false;         ///< norms after attention and after ffn too (Gemma 2)
-  bool query_key_norm = false;     ///< rms norm of each query and key head before rope (Qwen 3)
+  bool joint_head_norms = false;   ///< query and key norms are over all heads together (OLMo 2)
+  bool norms_after_rope = false;   ///< query and key norms come after the rotation (Hunyuan)
   bool tied_embeddings = false;    ///< the output matrix is the embedding
 
   Rope rope;
+  /// Of some layers (Gemma 3's that slide); style none where these do not rotate (SmolLM3).
+  Rope second_rope;
+  std::vector<bool> takes_second_rope;  ///< of each layer; empty: no layer does
+  const Rope& rope_of(std::size_t layer) const {
+    return !takes_second_rope.empty() && takes_second_rope[layer] ? second_rope : rope;
+  }
   bool learned_positions = false;   ///< row position + position_offset of a table is added
   std::size_t position_offset = 0;  ///< OPT: 2
   float alibi_max_bias = 0.0f;      ///< 0: no ALiBi; see alibi_slopes()
@@ -89,9 +127,12 @@ struct ModelConfig {
   float attention_scale = 0.0f;    ///< of <query, key>, usually 1/sqrt(key_dim)
   float attention_softcap = 0.0f;  ///< c > 0: attention logits become c·tanh(x/c)
   float output_softcap = 0.0f;     ///< the same for the model's logits
-  float embedding_scale = 1.0f;    ///< Gemma: sqrt(width)
-  float output_scale = 1.0f;       ///< of the model's logits
-  float clamp_qkv = 0.0f;          ///< c > 0: projections are cut to [-c, c] (MPT)
+  /// Ministral 3: b > 0 multiplies queries by 1 + b·ln(1 + floor(position / original_positions)).
+  float query_growth = 0.0f;
+  float embedding_scale = 1.0f;  ///< Gemma: sqrt(width)
+  float residual_scale = 1.0f;   ///< of what each block adds (Granite)
+  float output_scale = 1.0f;     ///< of the model's logits
+  float clamp_qkv = 0.0f;        ///< c > 0: projections are cut to [-c, c] (MPT)
 
   /// A short answer with a token less probable than this is likely to be wrong, as the file says of
   /// its model (GGUF's key "ballast.unsure_below"); within [0, 1], 0: it says nothing.

@@ -6,6 +6,8 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -27,8 +29,8 @@ enum class Weight : std::uint8_t {
   query,                ///< [H·d, width]
   key,                  ///< [K·d, width]
   value,                ///< [K·e, width]
-  query_norm,           ///< [d]
-  key_norm,             ///< [d]
+  query_norm,           ///< [d]; with joint_head_norms [H·d]
+  key_norm,             ///< [d]; with joint_head_norms [K·d]
   attention_output,     ///< [width, H·e]
   post_attention_norm,  ///< [width]
   ffn_norm,             ///< [width]
@@ -36,7 +38,12 @@ enum class Weight : std::uint8_t {
   ffn_up,               ///< [F, width]
   ffn_down,             ///< [width, F]
   post_ffn_norm,        ///< [width]
+  router,               ///< [experts, width]
+  expert_gate,          ///< [F, width]; this and all below once an expert
+  expert_up,            ///< [F, width]
+  expert_down,          ///< [width, F]
 };
+inline constexpr int kWeights = static_cast<int>(Weight::expert_down) + 1;
 
 std::string_view to_string(Weight weight);
 
@@ -52,7 +59,8 @@ struct TokenizerSource {
 };
 
 /// Opening maps the files and checks that every tensor the model needs is there in the right shape;
-/// no weight is read. Views stay valid as long as this object (or what it was moved to).
+/// no weight is read but those that loaded_as() changes. Views stay valid as long as this object
+/// (or what it was moved to).
 class ModelFile {
  public:
   /// `path` is a .gguf file (of a model split over several: the first), a Hugging Face folder, or
@@ -64,7 +72,8 @@ class ModelFile {
 
   /// A weight of a layer (of the model as a whole: layer 0); null if this model has none.
   /// Quantized types are [rows, columns] of whole blocks.
-  const TensorView* find(Weight weight, std::size_t layer = 0, Part part = Part::weight) const;
+  const TensorView* find(Weight weight, std::size_t layer = 0, Part part = Part::weight,
+                         std::size_t expert = 0) const;
   /// The same, but absence is an Error.
   const TensorView& at(Weight weight, std::size_t layer = 0, Part part = Part::weight) const;
 
@@ -72,6 +81,10 @@ class ModelFile {
   /// infinity, if there is one. Opening does not do so: it would read the whole file.
   void require_finite() const;
 
+  /// Names of the files' tensors that the model does not use.
+  std::vector<std::string> unused() const;
+  /// Bytes of tensors that are copied, not mapped: their rows or their type had to change.
+  std::size_t copied_bytes() const;
   /// Bytes of all tensors of the files.
   std::size_t bytes() const;
   /// The files that hold them, all of them mapped.
@@ -90,7 +103,8 @@ class ModelFile {
   std::unique_ptr<Safetensors> safetensors_;
   ModelConfig config_;
   std::unordered_map<std::size_t, TensorView> tensors_;
-  std::deque<std::vector<std::byte>> copies_;  ///< tensors whose rows had to be put in order
+  std::set<std::string> used_;                 ///< names of the files' tensors
+  std::deque<std::vector<std::byte>> copies_;  ///< tensors whose rows or type had to change
 };
 
 }  // namespace ballast

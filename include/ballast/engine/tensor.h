@@ -36,13 +36,28 @@ enum class TensorType : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
-  iq4_nl
+  iq4_nl,
+  iq4_xs,  // this and all below are decoded when a model is loaded: see loaded_as()
+  iq3_xxs,
+  iq3_s,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq1_s,
+  iq1_m,
+  mxfp4,
+  tq1_0,
+  tq2_0
 };
 
 /// "F32", "Q4_K", …
 std::string_view to_string(TensorType type);
 
 bool is_quantized(TensorType type);
+
+/// The type that a matrix of a model is multiplied in: itself; IQ4_NL for IQ4_XS, whose codes it
+/// keeps; Q8_0 for the other types of few bits that encode() does not write.
+TensorType loaded_as(TensorType type);
 
 /// Numbers in one block: 1 for types that are not quantized.
 std::size_t block_size(TensorType type);
@@ -80,7 +95,8 @@ std::vector<float> to_float(const TensorView& tensor);
 void decode_row(const TensorView& tensor, std::size_t i, std::span<float> out);
 
 /// Encodes finite numbers, whole blocks, into tensor_bytes(type, numbers.size()) bytes, rounding to
-/// nearest; out-of-range values saturate. The quantizers choose each block's scale from its
+/// nearest; out-of-range values saturate. Throws Error for the types that loaded_as() changes. The
+/// quantizers choose each block's scale from its
 /// extremes alone: valid files and fair test models, not the best quantization that the type
 /// allows.
 void encode(TensorType type, std::span<const float> numbers, std::span<std::byte> out);

@@ -65,6 +65,7 @@ NeuronUse count_neurons(const Model& model, std::span<const Token> tokens) {
   const ModelConfig& config = model.config();
   tokens = tokens.first(std::min(tokens.size(), config.max_positions));
   require(!tokens.empty(), "a text without tokens activates no neuron");
+  require(config.experts == 0, ErrorCode::unsupported, "the neurons of experts are not counted");
   std::vector<std::vector<std::size_t>> counts(config.layers,
                                                std::vector<std::size_t>(config.ffn_width));
   Forward forward(model);

@@ -59,6 +59,8 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
   const PreTokenizer llama3 = with_whole_words(words(triple));
   const PreTokenizer triples{{words(triple)}};
   const PreTokenizer qwen2{{words(number)}};
+  const PreTokenizer seed{{kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|)" + number +
+                           R"(| ?[^\s\p{L}\p{N}]+|)" + kSpaces}};
   const PreTokenizer tekken = with_whole_words(cased_words(number, ""));
   const PreTokenizer o200k{{cased_words(triple, kContractions + "?")}};
   // The lookbehind does not change matches of \s+$, but avoids quadratic time on long runs of
@@ -88,6 +90,11 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
           {"smollm", digits},
           {"codeshell", digits},
           {"exaone", digits},
+          {"exaone4", gpt2},
+          {"granite-docling", gpt2},
+          {"hunyuan", qwen2},
+          {"hunyuan-dense", deepseek_v3},
+          {"seed-coder", seed},
           {"minerva-7b", digits},
           {"falcon", falcon},
           {"llama3", llama3},
