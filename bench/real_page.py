@@ -50,6 +50,7 @@ class Model:
         rows = real_rows.read(path)
         self.costs = [row for row in rows if row.get("cost")]
         self.rows = [row for row in rows if not row.get("cost") and row.get("scores")]
+        self.unfit = {(row["engine"], row["method"], row["share"]) for row in rows if not row.get("bytes")}
         place = lambda row: (row["engine"], row["task"], row["length"], row["first"])
         exact = {place(row): row for row in self.rows if row["method"] == "exact"}
         self.tasks = collections.defaultdict(lambda: collections.defaultdict(Task))
@@ -121,6 +122,8 @@ def summary():
                 for share in [None] + shown:
                     loss = model.loss((engine, method, share))
                     cell = points(*loss[:2]) if loss else ""
+                    if (engine, method, share) in model.unfit:
+                        cell = "–"
                     if loss and share is None:
                         cell = f"{statistics.mean(model.bytes[engine, method, None]):.2f}: {cell}"
                     cells.append(cell)

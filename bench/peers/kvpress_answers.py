@@ -7,7 +7,7 @@ It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as bench/real.sh does, wh
 (results/real/NAME/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
 docs/results/real/NAME.jsonl with the engine "kvpress". Its shares are of entries, which are the bytes
 that are kept; kvpress masks some methods' entries in place of freeing them, so no times are taken.
-It needs the packages kvpress, transformers, torch and gguf.
+It needs the packages kvpress (0.5.5 with transformers 5.2; 5.24 does not run it), torch and gguf.
 """
 import json
 import os
@@ -42,16 +42,15 @@ def score(task, answer, outputs):
     return float(any(found)) if task.startswith("qa") else sum(found) / len(found)
 
 
-def folder_of(gguf, name):
-    """The model's weights as transformers keeps them: KVzipPress loads the tokenizer from there."""
-    folder = ROOT / "results/real" / name / "dequantized"
-    if not (folder / "config.json").exists():
-        gguf = pathlib.Path(gguf).resolve()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-        model = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-        tokenizer.save_pretrained(folder)
-        model.save_pretrained(folder)
-    return folder
+def load(gguf, name):
+    """Model and tokenizer. KVzipPress reads the tokenizer again, from the folder that the model names."""
+    gguf = pathlib.Path(gguf).resolve()
+    folder = ROOT / "results/real" / name / "tokenizer"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer.save_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    model.config.name_or_path = str(folder)
+    return model.eval(), tokenizer
 
 
 def prompt(tokenizer, record):
@@ -72,9 +71,7 @@ def main():
     presses = os.environ.get("PRESSES", ",".join(PRESSES)).split(",")
     rows = ROOT / f"docs/results/real/{name}.jsonl"
     torch.set_num_threads(int(os.environ.get("THREADS", 1)))
-    folder = folder_of(gguf, name)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model, tokenizer = load(gguf, name)
     pipe = transformers.pipeline("kv-press-text-generation", model=model, tokenizer=tokenizer)
 
     def encode(text):
