@@ -38,8 +38,7 @@ TEST(Splitter, FamiliesCutTheirOwnWay) {
   EXPECT_EQ(split_as("llama3", "I'LL go 12345!\n\n x"),
             (Words{"I", "'LL", " go", " ", "123", "45", "!\n\n", " x"}));
   EXPECT_EQ(split_as("qwen2", "a 123(b)"), (Words{"a", " ", "1", "2", "3", "(b", ")"}));
-  EXPECT_EQ(split_as("seed-coder", "a 12!\n\nx"),
-            (Words{"a", " ", "1", "2", "!", "\n\n", "x"}));
+  EXPECT_EQ(split_as("seed-coder", "a 12!\n\nx"), (Words{"a", " ", "1", "2", "!", "\n\n", "x"}));
   EXPECT_EQ(split_as("tekken", "helloWorld ABCdef 12"),
             (Words{"hello", "World", " ABCdef", " ", "1", "2"}));
   EXPECT_EQ(split_as("gpt-4o", "don't/\n12345"), (Words{"don't", "/\n", "123", "45"}));
