@@ -14,7 +14,7 @@ namespace {
 using Set = Pattern::Set;
 using Part = Expression::Part;
 
-constexpr std::size_t kStates = 4096, kWork = 50'000'000;
+constexpr std::size_t kStates = 4096, kPieces = 20'000, kWork = 50'000'000;
 
 /// Characters that texts may have.
 Set every() {
