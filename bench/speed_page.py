@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The tables beside llama.cpp in docs/performance.md and docs/serve.md, from docs/results/speed/*.json.
+
+    bench/speed_page.py            writes the tables
+    bench/speed_page.py --check    exits with 1 if they are others
+
+Each file is what `ballast bench --against bench/peers/llama-bench --json=FILE` wrote, or, for streams,
+`ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`."""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SPEED = ROOT / "docs/results/speed"
+MADE = re.compile(r"<!-- (alone|streams) -->\n.*?<!-- end -->\n", re.S)
+
+
+def seconds(x):
+    return f"{x:.2f} s" if x < 10 else f"{x:.1f} s"
+
+
+def alone():
+    out = ["| model | prompt | cache | first token | beside llama.cpp | a token | beside llama.cpp |",
+           "|---|---|---|---|---|---|---|"]
+    for path in sorted(SPEED.glob("*.json"), key=lambda p: json.loads(p.read_text())["weight_bytes"]):
+        data = json.loads(path.read_text())
+        if data.get("benchmark") == "serve":
+            continue
+        peers = {r["prompt"]: r for r in data["peer"]["results"]}
+        for row in sorted(data["results"], key=lambda r: r["prompt"]):
+            cache = "exact" if row["method"] == "exact" else row["method"].partition("bytes=")[2]
+            peer = peers[row["prompt"]]
+            token = row["decode_seconds_per_token"]
+            out.append(f"| {data['model']} | {row['prompt']:,} | {cache} | {seconds(row['prompt_seconds'])} | "
+                       f"{peer['prompt_seconds'] / row['prompt_seconds']:.1f}× | {1e3 * token:.1f} ms | "
+                       f"{peer['decode_seconds'] / peer['generated'] / token:.1f}× |")
+    return out
+
+
+def streams():
+    data = json.loads((SPEED / "streams.json").read_text())
+    peers = {(r["prompt"], r["streams"]): r for r in data["peer"]["results"]}
+    out = ["| prompt | streams | first token | tokens/s | llama.cpp: all prompts | tokens/s |",
+           "|---|---|---|---|---|---|"]
+    for row in data["results"]:
+        peer = peers[row["prompt"], row["streams"]]
+        out.append(f"| {row['prompt']:,} | {row['streams']} | {seconds(row['first_token_median'])} "
+                   f"({seconds(row['first_token_p95'])}) | {row['tokens_per_second']:.1f} | "
+                   f"{seconds(peer['prompt_seconds'])} | {peer['tokens_per_second']:.1f} |")
+    return out
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        print("usage: speed_page.py [--check]", file=sys.stderr)
+        return 2
+    made = {"alone": alone, "streams": streams}
+    others = 0
+    for page in (ROOT / "docs/performance.md", ROOT / "docs/serve.md"):
+        text = page.read_text()
+        new = MADE.sub(lambda m: "\n".join([f"<!-- {m[1]} -->", *made[m[1]](), "<!-- end -->", ""]), text)
+        if new != text and sys.argv[1:]:
+            print(f"{page.name}: its tables are not those of docs/results/speed: run bench/speed_page.py")
+            others = 1
+        elif new != text:
+            page.write_text(new)
+    return others
+
+
+if __name__ == "__main__":
+    sys.exit(main())
