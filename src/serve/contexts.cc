@@ -22,7 +22,11 @@ namespace {
 
 constexpr std::string_view kBegin = "ctx_";  ///< of ids, and of their files' names
 
+bool belongs(const ContextInfo& info, const std::string& owner) {
+  return owner.empty() || info.owner.empty() || info.owner == owner;
 }
+
+}  // namespace
 
 std::string new_id(const std::string& prefix) {
   static constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -61,7 +65,9 @@ SharedFolder::~SharedFolder() {
 
 void SharedFolder::open(const std::filesystem::path& folder, std::string_view begin) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  if (std::filesystem::create_directories(folder, error)) {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  }
   if (!error) file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(file_ >= 0, ErrorCode::io,
           "--cache-dir {}: cannot use this folder: {}; choose another one", folder.string(),
@@ -108,6 +114,7 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
       const Json json = parse_object(read_file(notes(info.id), {.most = 1 << 20, .pipes = false}));
       Fields fields(json);
       info.name = fields.text("name").value_or("");
+      info.owner = fields.text("owner").value_or("");
       info.before = fields.text("before").value_or("");
       info.system = fields.text("system").value_or("");
       info.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
@@ -125,6 +132,7 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
   if (!folder_.empty()) {
     // The cache comes last: a context exists once its cache does.
     const Json json = {{"name", info.name},
+                       {"owner", info.owner},
                        {"before", info.before},
                        {"system", info.system},
                        {"created", info.created},
@@ -151,25 +159,27 @@ bool Contexts::there(const std::string& id) const {
   return std::filesystem::exists(file(id), unknown) || unknown;
 }
 
-Contexts::Slot* Contexts::find(const std::string& id) {
+Contexts::Slot* Contexts::find(const std::string& id, const std::string& owner) {
   const auto at = slots_.find(id);
-  if (at == slots_.end()) return nullptr;
+  if (at == slots_.end() || !belongs(at->second.info, owner)) return nullptr;
   if (there(id)) return &at->second;
   slots_.erase(at);
   return nullptr;
 }
 
-std::vector<ContextInfo> Contexts::list() {
+std::vector<ContextInfo> Contexts::list(const std::string& owner) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(slots_, [&](const auto& slot) { return !there(slot.first); });
   std::vector<ContextInfo> out;
-  for (const auto& [id, slot] : slots_) out.push_back(slot.info);
+  for (const auto& [id, slot] : slots_) {
+    if (belongs(slot.info, owner)) out.push_back(slot.info);
+  }
   return out;
 }
 
-std::optional<ContextInfo> Contexts::info(const std::string& id) {
+std::optional<ContextInfo> Contexts::info(const std::string& id, const std::string& owner) {
   const std::scoped_lock lock(mutex_);
-  const Slot* slot = find(id);
+  const Slot* slot = find(id, owner);
   if (slot == nullptr) return std::nullopt;
   return slot->info;
 }
@@ -189,23 +199,23 @@ std::shared_ptr<const Context> Contexts::load(const ContextInfo& info) {
   return std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
 }
 
-std::shared_ptr<const Context> Contexts::get(const std::string& id) {
+std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::string& owner) {
   const std::scoped_lock lock(mutex_);
-  Slot* slot = find(id);
+  Slot* slot = find(id, owner);
   if (slot == nullptr) return nullptr;
   slot->used = ++uses_;
   try {
     if (!slot->loaded) slot->loaded = load(slot->info);
   } catch (const Error&) {
-    if (find(id) != nullptr) throw;
+    if (find(id, owner) != nullptr) throw;
     return nullptr;  // removed while it was read
   }
   return slot->loaded;
 }
 
-bool Contexts::remove(const std::string& id) {
+bool Contexts::remove(const std::string& id, const std::string& owner) {
   const std::scoped_lock lock(mutex_);
-  if (find(id) == nullptr) return false;
+  if (find(id, owner) == nullptr) return false;
   slots_.erase(id);
   if (!folder_.empty()) {
     std::filesystem::remove(file(id));

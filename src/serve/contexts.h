@@ -20,6 +20,7 @@ namespace ballast::serve {
 struct ContextInfo {
   std::string id;
   std::string name;
+  std::string owner;   ///< who made it (see Contexts); empty: anyone's
   std::string form;    ///< of QuestionForm::to_text()
   std::string before;  ///< text that was read, with the words of the template; may be empty
   std::string system;  ///< what the template says first
@@ -49,16 +50,17 @@ class SharedFolder {
   SharedFolder(const SharedFolder&) = delete;
   SharedFolder& operator=(const SharedFolder&) = delete;
 
-  /// Makes the folder if need be. Where no other server is there, files that are not whole and
-  /// whose names start with `begin` have no owner and are removed. Throws Error if the folder
-  /// cannot be used.
+  /// Makes the folder if need be, for this user alone. Where no other server is there, files that
+  /// are not whole and whose names start with `begin` have no owner and are removed. Throws Error
+  /// if the folder cannot be used.
   void open(const std::filesystem::path& folder, std::string_view begin);
 
  private:
   int file_ = -1;
 };
 
-/// All contexts. Safe to use from many threads.
+/// All contexts. Safe to use from many threads. Calls with an `owner` see no context of another
+/// one; without, all.
 class Contexts {
  public:
   /// `folder`: where they survive the process; empty: nowhere. Reads those that are there; files
@@ -71,13 +73,13 @@ class Contexts {
   /// Adds a context under a new id; saves it whole first where there is a folder. Throws ApiError
   /// if that fails.
   ContextInfo add(ContextInfo info, Cache cache, Lease lease);
-  std::vector<ContextInfo> list();
-  std::optional<ContextInfo> info(const std::string& id);
+  std::vector<ContextInfo> list(const std::string& owner = "");
+  std::optional<ContextInfo> info(const std::string& id, const std::string& owner = "");
   /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory
   /// for it, Error if its file is damaged.
-  std::shared_ptr<const Context> get(const std::string& id);
+  std::shared_ptr<const Context> get(const std::string& id, const std::string& owner = "");
   /// Whether there was one.
-  bool remove(const std::string& id);
+  bool remove(const std::string& id, const std::string& owner = "");
   /// Drops the cache used longest ago of those that are on disk and not in use. False: none, or,
   /// unless it may wait, a context is being loaded.
   bool evict(bool wait);
@@ -94,8 +96,8 @@ class Contexts {
   std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
   /// Whether its file is there, where contexts have files.
   bool there(const std::string& id) const;
-  /// nullptr: there is none, or its file is gone; it is then forgotten.
-  Slot* find(const std::string& id);
+  /// nullptr: the owner has none, or its file is gone; it is then forgotten.
+  Slot* find(const std::string& id, const std::string& owner);
   bool evict_locked();
   std::shared_ptr<const Context> load(const ContextInfo& info);
 

@@ -26,6 +26,7 @@ namespace ballast::serve {
 /// What a request wants from the model.
 struct Job {
   std::string client;         ///< whose turn it is is decided among clients
+  std::string owner;          ///< of what is kept of it; see Contexts
   std::vector<Token> prompt;  ///< not empty
   /// The method summarizes the cache when it has read so many tokens of the prompt; the rest is
   /// read like generated tokens. Follows from the request alone. Not used with a context.

@@ -382,7 +382,9 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
             "priority", "request_id"});
 }
 
-void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, TextRequest& out) {
+void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts,
+                 const std::string& owner, TextRequest& out) {
+  out.job.owner = owner;
   const auto id = f.text("context");
   const Json* cache = f.find("cache");
   out.job.cite = f.flag("cite", false);
@@ -397,7 +399,7 @@ void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts, Tex
     refuse("cache", "cache: the context {} has its own; leave it out", to_utf8(*id));
   }
   try {
-    out.job.context = contexts.get(*id);
+    out.job.context = contexts.get(*id, owner);
   } catch (const Error& error) {
     throw ApiError(500, "bad_context", error.what(), "context");
   }
@@ -605,7 +607,7 @@ Job TextRequest::job_of(std::size_t i) const {
 }
 
 TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
-                       Contexts& contexts) {
+                       Contexts& contexts, const std::string& owner) {
   TextRequest out;
   out.chat = out.job.chat = true;
   Fields f(body);
@@ -624,7 +626,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
-  parse_place(f, limits, contexts, out);
+  parse_place(f, limits, contexts, owner, out);
   out.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
@@ -682,7 +684,8 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
 }
 
 TextRequest parse_completion(const Json& body, const RequestLimits& limits,
-                             const Tokenizer& tokenizer, Contexts& contexts) {
+                             const Tokenizer& tokenizer, Contexts& contexts,
+                             const std::string& owner) {
   TextRequest out;
   Fields f(body);
   parse_common(f, limits, tokenizer, out);
@@ -695,7 +698,7 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   f.only("suffix", "");
   f.only("best_of", out.job.choices);
   f.only("add_special_tokens", true);
-  parse_place(f, limits, contexts, out);
+  parse_place(f, limits, contexts, owner, out);
   const Json* prompt = f.find("prompt");
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
   f.end();

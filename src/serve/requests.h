@@ -48,10 +48,11 @@ struct TextRequest {
 
 /// /v1/chat/completions. Throws ApiError, which names the field.
 TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
-                       Contexts& contexts);
+                       Contexts& contexts, const std::string& owner = "");
 /// /v1/completions.
 TextRequest parse_completion(const Json& body, const RequestLimits& limits,
-                             const Tokenizer& tokenizer, Contexts& contexts);
+                             const Tokenizer& tokenizer, Contexts& contexts,
+                             const std::string& owner = "");
 
 /// A text, tokens, or an array of at most `most` of either. `name`: of the field.
 std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,

@@ -38,7 +38,8 @@ bool counts_prompt(const Policy& policy) {
 
 /// Of caches that are equal for equal tokens. Chats are read again with other words.
 std::string kind_of(const Job& job) {
-  return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "");
+  return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "") +
+         (job.owner.empty() ? "" : ", of " + job.owner);
 }
 
 }  // namespace

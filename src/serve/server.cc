@@ -9,6 +9,7 @@
 
 #include "ballast/version.h"
 #include "base/fail.h"
+#include "base/fnv.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
@@ -208,13 +209,21 @@ struct Server::Impl {
   std::string client_of(const Request& request) const {
     return o.keys.empty() ? request.client : key_of(request);
   }
+  /// Of what a request makes: its key, unread; empty: there are no keys.
+  std::string owner_of(const Request& request) const {
+    if (o.keys.empty()) return "";
+    const std::string key = key_of(request);
+    Fnv hash;
+    hash.add(std::as_bytes(std::span(key)));
+    return fmt::format("{:016x}", hash.value());
+  }
   std::optional<ApiError> refusal(const Request& request) const;
   /// What a browser asks before its page may call.
   void allow_origin(const Request& request, Response& response) const;
   void answer(Request& request, Response& response);
   void route(Request& request, Response& response);
   static void answer_error(const Request& request, Response& response, const ApiError& error);
-  TextRequest parse(const Format& format);
+  TextRequest parse(const Format& format, const std::string& owner);
   void text(Call& call, Api api);
   void count_tokens(Call& call);
   void embed(Call& call);
@@ -345,15 +354,15 @@ void Server::Impl::allow_origin(const Request& request, Response& response) cons
   response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
 }
 
-TextRequest Server::Impl::parse(const Format& format) {
-  return format.is_chat() ? parse_chat(format.body(), limits, tokenizer, contexts)
-                          : parse_completion(format.body(), limits, tokenizer, contexts);
+TextRequest Server::Impl::parse(const Format& format, const std::string& owner) {
+  return format.is_chat() ? parse_chat(format.body(), limits, tokenizer, contexts, owner)
+                          : parse_completion(format.body(), limits, tokenizer, contexts, owner);
 }
 
 void Server::Impl::text(Call& call, Api api) {
   Response& response = call.response;
   const std::unique_ptr<Format> format = Format::of(api, call.take_object());
-  TextRequest parsed = parse(*format);
+  TextRequest parsed = parse(*format, owner_of(call.request));
   parsed.job.client = client_of(call.request);
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
   for (std::size_t i = 0; i < parsed.prompt_count(); ++i) {
@@ -388,6 +397,7 @@ void Server::Impl::text(Call& call, Api api) {
 void Server::Impl::make_context(Call& call) {
   ContextRequest parsed = parse_context(call.take_object(), limits, tokenizer);
   parsed.job.client = client_of(call.request);
+  parsed.info.owner = owner_of(call.request);
   parsed.info.cache = describe_cache(parsed.job.cache);
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
   while (true) {
@@ -439,7 +449,8 @@ void Server::Impl::embed(Call& call) {
 }
 
 void Server::Impl::count_tokens(Call& call) {
-  const TextRequest parsed = parse(*Format::of(Api::anthropic, call.take_object()));
+  const TextRequest parsed =
+      parse(*Format::of(Api::anthropic, call.take_object()), owner_of(call.request));
   const Job& job = parsed.job;
   const std::size_t before = job.context ? job.context->info.tokens : 0;
   call.reply({{"input_tokens", before + job.prompt.size()}});
@@ -481,7 +492,7 @@ void Server::Impl::detokenize(Call& call) const {
 
 /// The context that the path names.
 std::shared_ptr<const Context> Server::Impl::context_of(const Call& call) {
-  auto context = contexts.get(call.parts[0]);
+  auto context = contexts.get(call.parts[0], owner_of(call.request));
   if (!context) throw no_context(call.parts[0]);
   return context;
 }
@@ -570,11 +581,12 @@ void Server::Impl::set_up() {
   post("/v1/contexts", [this](Call& call) { make_context(call); });
   get("/v1/contexts", [this](Call& call) {
     Json list = Json::array();
-    for (const ContextInfo& info : contexts.list()) list.push_back(info.to_json());
+    for (const ContextInfo& info : contexts.list(owner_of(call.request)))
+      list.push_back(info.to_json());
     call.reply({{"object", "list"}, {"data", std::move(list)}});
   });
   get("/v1/contexts/*", [this](Call& call) {
-    const auto info = contexts.info(call.parts[0]);
+    const auto info = contexts.info(call.parts[0], owner_of(call.request));
     if (!info) throw no_context(call.parts[0]);
     call.reply(info->to_json());
   });
@@ -584,7 +596,8 @@ void Server::Impl::set_up() {
     call.reply(kept_of_head(*context_of(call), number_of(call.parts[1]), number_of(call.parts[2])));
   });
   routes.push_back({"DELETE", "/v1/contexts/*", [this](Call& call) {
-                      if (!contexts.remove(call.parts[0])) throw no_context(call.parts[0]);
+                      if (!contexts.remove(call.parts[0], owner_of(call.request)))
+                        throw no_context(call.parts[0]);
                       call.reply({{"id", call.parts[0]}, {"object", "context"}, {"deleted", true}});
                     }});
 }

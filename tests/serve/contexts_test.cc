@@ -247,6 +247,40 @@ TEST_F(ServeContexts, OneIsEvictedWhileOthersLookAtThem) {
   other.join();
 }
 
+TEST_F(ServeContexts, BelongToTheKeyThatMadeThem) {
+  options_.keys = {"a", "b"};
+  const Headers mine = {{"X-Api-Key", "a"}}, others = {{"Authorization", "Bearer b"}};
+  std::string id;
+  {
+    const TestServer server(options_);
+    const Reply made = server.post("/v1/contexts", {{"text", document(20)}}, mine);
+    ASSERT_EQ(made.status, 200) << made.body;
+    id = made.json()["id"];
+  }
+  const TestServer server(options_);  // its file says whose it is
+  EXPECT_EQ(server.get("/v1/contexts", mine).json()["data"].size(), 1u);
+  EXPECT_EQ(server.get("/v1/contexts", others).json()["data"].size(), 0u);
+  for (const char* path : {"", "/kept", "/kept/0/0"}) {
+    EXPECT_EQ(server.get("/v1/contexts/" + id + path, mine).status, 200);
+    EXPECT_EQ(server.get("/v1/contexts/" + id + path, others).status, 404);
+  }
+  EXPECT_EQ(server.post("/v1/chat/completions", about(id), mine).status, 200);
+  EXPECT_EQ(server.post("/v1/chat/completions", about(id), others).code(), "context_not_found");
+  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id, "", others).status, 404);
+
+  // Nor does the time of an answer say what another has asked.
+  const Json body = chat(document(20));
+  EXPECT_EQ(server.post("/v1/chat/completions", body, mine).status, 200);
+  const auto cached = [&](const Headers& key) {
+    return server.post("/v1/chat/completions", body, key).json()["usage"]["cached_tokens"];
+  };
+  EXPECT_EQ(cached(others), 0);
+  EXPECT_GT(cached(mine), 100);
+  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id, "", mine).status, 200);
+  const auto mode = std::filesystem::status(options_.cache_dir).permissions();
+  EXPECT_EQ(mode & std::filesystem::perms::all, std::filesystem::perms::owner_all);
+}
+
 TEST_F(ServeContexts, ASystemMessageIsThatOfTheContextOrStandsBeforeTheQuestion) {
   const TestServer server;
   const std::string id = read(server, {{"text", document(5)}, {"system", "Be brief."}})["id"];
