@@ -60,12 +60,16 @@ Request request_of(const std::string& line, const std::string& place) {
       out.id = id.is_string() ? id.get<std::string>() : to_text(id);
     }
     if (!json.contains("body")) out.body.erase("custom_id");
-    out.path = json.contains("body") ? json.value("url", "") : "";
+    if (json.contains("body") && json.contains("url")) {
+      require(json["url"].is_string(), "{}: url: expected a text", place);
+      out.path = json["url"].get<std::string>();
+    }
   }
   if (out.path.empty()) {
     out.path = out.body.contains("messages") ? "/v1/chat/completions" : "/v1/completions";
   }
-  out.body.erase("stream");  // answers come whole
+  out.body.erase("stream");                                       // answers come whole
+  if (out.path.starts_with("/api/")) out.body["stream"] = false;  // Ollama's stream by default
   out.body.erase("stream_options");
   return out;
 }
@@ -161,26 +165,28 @@ Sums answer_all(serve::Server& server, const std::vector<Request>& requests, Ans
       const std::size_t i = next++;
       const Request& request = requests[i];
       lock.unlock();
-      const serve::Server::Answer answer = server.answer(request.path, to_text(request.body));
-      Json line = {{"id", fmt::format("batch_req_{}", i + 1)},
-                   {"custom_id", request.id},
-                   {"response",
-                    {{"status_code", answer.status},
-                     {"request_id", fmt::format("req_{}", i + 1)},
-                     {"body", parse_json_text<Json>(answer.body, "the answer")}}},
-                   {"error", nullptr}};
-      lock.lock();
-      ready[i] = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-      ++(answer.status == 200 ? sums.answers : sums.failed);
-      sums.read += answer.usage.prompt - answer.usage.cached;
-      sums.cached += answer.usage.cached;
-      sums.made += answer.usage.made;
       try {
+        const serve::Server::Answer answer = server.answer(request.path, to_text(request.body));
+        const Json line = {{"id", fmt::format("batch_req_{}", i + 1)},
+                           {"custom_id", request.id},
+                           {"response",
+                            {{"status_code", answer.status},
+                             {"request_id", fmt::format("req_{}", i + 1)},
+                             {"body", parse_json_text<Json>(answer.body, "the answer")}}},
+                           {"error", nullptr}};
+        std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+        lock.lock();
+        ready[i] = std::move(text);
+        ++(answer.status == 200 ? sums.answers : sums.failed);
+        sums.read += answer.usage.prompt - answer.usage.cached;
+        sums.cached += answer.usage.cached;
+        sums.made += answer.usage.made;
         while (!ready.empty() && ready.begin()->first == answers.done()) {
           answers.add(ready.begin()->second);
           ready.erase(ready.begin());
         }
       } catch (...) {
+        if (!lock.owns_lock()) lock.lock();
         failure = std::current_exception();
       }
       if (!quiet) {

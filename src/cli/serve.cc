@@ -121,7 +121,8 @@ void run(const Options& o) {
   if (!o.memory.empty()) options.memory = parse_bytes(o.memory, "--memory");
   options.max_body = parse_bytes(o.max_body, "--max-body");
   options.cache_dir = o.cache_dir;
-  options.cache_dir_max = parse_bytes(o.cache_dir_max, "--cache-dir-max");
+  options.cache_dir_max =
+      o.cache_dir_max == "0" ? 0 : parse_bytes(o.cache_dir_max, "--cache-dir-max");
   if (!o.key_file.empty()) {
     std::string key;
     for (char c : read_file(o.key_file, {.most = 1 << 20}) + "\n") {

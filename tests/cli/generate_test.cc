@@ -50,17 +50,20 @@ TEST_F(Generate, AnswersComeInTheOrderOfThePrompts) {
              "\"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], "
              "\"max_tokens\": 3, \"ignore_eos\": true}}\n"
              "{\"prompt\": \"x\", \"unknown\": 1}\n"
-             "{\"body\": {\"input\": \"Hello\"}, \"url\": \"/v1/embeddings\"}");
+             "{\"body\": {\"input\": \"Hello\"}, \"url\": \"/v1/embeddings\"}\n"
+             "{\"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}, "
+             "\"url\": \"/api/chat\"}");
   const ProgramResult result = generate({"--json"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const json sums = result.json();
-  EXPECT_EQ(sums["answers"], 5);
+  EXPECT_EQ(sums["answers"], 6);
   EXPECT_EQ(sums["errors"], 1);
   const std::vector<json> lines = answers();
-  ASSERT_EQ(lines.size(), 6u);
+  ASSERT_EQ(lines.size(), 7u);
   std::vector<std::string> ids;
   for (const json& line : lines) ids.push_back(line["custom_id"]);
-  EXPECT_THAT(ids, testing::ElementsAre("line-1", "line-3", "line-4", "seven", "line-6", "line-7"));
+  EXPECT_THAT(ids, testing::ElementsAre("line-1", "line-3", "line-4", "seven", "line-6", "line-7",
+                                        "line-8"));
   const ProgramResult alone =
       run({"run", "-m", kMini, "--raw", "The sky is", "-n", "8", "--json", "-q"});
   EXPECT_EQ(lines[0]["response"]["body"]["choices"][0]["text"], alone.json()["answers"][0]["text"]);
@@ -68,6 +71,7 @@ TEST_F(Generate, AnswersComeInTheOrderOfThePrompts) {
   EXPECT_EQ(lines[3]["response"]["body"]["usage"]["completion_tokens"], 3);
   EXPECT_EQ(lines[4]["response"]["status_code"], 400);
   EXPECT_EQ(lines[4]["response"]["body"]["error"]["param"], "unknown");
+  EXPECT_EQ(lines[6]["response"]["body"]["done"], true);
   EXPECT_FALSE(lines[5]["response"]["body"]["data"][0]["embedding"].empty());
 }
 
@@ -103,6 +107,7 @@ TEST_F(Generate, RefusesInALine) {
   };
   refused("\n \n", "no prompts");
   refused("Hello\n{\"prompt\": \n", "line 2");
+  refused("{\"body\": {}, \"url\": 5}", "url: expected a text");
   refused("{\"body\": 1}", "body: expected an object");
   write_text(dir_ / "answers", "{\"custom_id\": \"other\"}\n");
   refused("Hello", "the answer to 'other', where that to 'line-1' belongs");

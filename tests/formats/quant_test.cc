@@ -261,7 +261,7 @@ TEST(QuantByHand, Q6KLastNumber) {
   EXPECT_EQ(out[255], 0.25f * -2.0f * (3 * 16 + 10 - 32));
 }
 
-// Those that are decoded when a model is loaded. CRC-32 of what gguf-py decodes from the same
+// Types that are converted when a model is loaded. The CRC-32 is of gguf-py's values for the same
 // bytes: tests/formats/peer_types.py.
 TEST(Quant, DecodesAsGgufPyDoesToTheBit) {
   const struct {

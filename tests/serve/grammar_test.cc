@@ -1,5 +1,4 @@
-// GBNF: the texts of a grammar against a recogniser by exhaustive derivation, and answers held to
-// it.
+// GBNF and regular expressions: which texts they take, what is refused, and answers held to them.
 #include "serve/grammar.h"
 
 #include <gmock/gmock.h>
