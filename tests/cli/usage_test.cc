@@ -355,7 +355,8 @@ TEST_F(Usage, HelpAndErrorsHaveNoWordsOfLibraries) {
     expect_refusal(run({"serve", "-m", kModel, "--port", port}),
                    std::string("--port: ") + port + " is not a whole number from 0 to 65535", 2);
   }
-  const auto checked = run({"serve", "-m", kModel, "--port", "0", "--check", "-q"});
+  const auto checked =
+      run({"serve", "-m", kModel, "--port", "0", "--cache-dir-max", "0", "--check", "-q"});
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("ballast-mini at http://127.0.0.1:"));
   expect_refusal(run({"serve", "-m", kModel, "--log", "jsn"}),
