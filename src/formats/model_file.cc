@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "formats/families.h"
 #include "formats/quant.h"
+#include "formats/stacked_experts.h"
 
 namespace ballast {
 namespace {
@@ -36,7 +37,12 @@ constexpr std::array<std::string_view, kWeights> kWeightNames = {"token_embeddin
                                                                  "ffn_up",
                                                                  "ffn_down",
                                                                  "post_ffn_norm",
+                                                                 "sink_logits",
+                                                                 "conv_in",
+                                                                 "conv",
+                                                                 "conv_out",
                                                                  "router",
+                                                                 "router_choice",
                                                                  "expert_gate",
                                                                  "expert_up",
                                                                  "expert_down"};
@@ -70,16 +76,58 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
       return {c.width, c.heads * c.value_dim};
     case Weight::ffn_gate:
     case Weight::ffn_up:
-    case Weight::expert_gate:
-    case Weight::expert_up:
       return {c.ffn_width, c.width};
     case Weight::ffn_down:
-    case Weight::expert_down:
       return {c.width, c.ffn_width};
+    case Weight::expert_gate:
+    case Weight::expert_up:
+      return {c.expert_width, c.width};
+    case Weight::expert_down:
+      return {c.width, c.expert_width};
     case Weight::router:
       return {c.experts, c.width};
+    case Weight::router_choice:
+      return {c.experts};
+    case Weight::sink_logits:
+      return {c.heads};
+    case Weight::conv_in:
+      return {3 * c.width, c.width};
+    case Weight::conv:
+      return {c.width, c.conv_width};
+    case Weight::conv_out:
+      return {c.width, c.width};
     default:
       return {c.width};
+  }
+}
+
+/// Whether a layer of the model has the weight.
+bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
+  switch (weight) {
+    case Weight::query:
+    case Weight::key:
+    case Weight::value:
+    case Weight::query_norm:
+    case Weight::key_norm:
+    case Weight::attention_output:
+    case Weight::sink_logits:
+      return c.kind(layer) == LayerKind::attention;
+    case Weight::conv_in:
+    case Weight::conv:
+    case Weight::conv_out:
+      return c.kind(layer) == LayerKind::short_conv;
+    case Weight::ffn_gate:
+    case Weight::ffn_up:
+    case Weight::ffn_down:
+      return !c.has_experts(layer);
+    case Weight::router:
+    case Weight::router_choice:
+    case Weight::expert_gate:
+    case Weight::expert_up:
+    case Weight::expert_down:
+      return c.has_experts(layer);
+    default:
+      return true;
   }
 }
 
@@ -126,6 +174,7 @@ class WeightResolver {
     for (const TensorRule& rule : facts_of(config_.family).rules) {
       std::size_t count = once_a_layer(rule.first) ? config_.layers : 1;
       for (std::size_t layer = 0; layer < count; ++layer) {
+        if (!has(config_, layer, rule.first)) continue;
         if (once_an_expert(rule.first)) {
           resolve_experts(rule, layer);
           continue;
@@ -167,8 +216,13 @@ class WeightResolver {
   void resolve(const TensorRule& rule, std::size_t layer, Part part, Presence presence) {
     std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer);
     if (presence == Presence::never || name.empty()) return;
-    name += part == Part::weight ? ".weight" : ".bias";
+    const bool bare = rule.hf_bare && !is_gguf_;
+    if (!bare) name += part == Part::weight ? ".weight" : ".bias";
     const TensorView* tensor = look_up(name);
+    // llama.cpp's converter takes what is added to weights for a bias.
+    if (tensor == nullptr && rule.first == Weight::router_choice && is_gguf_) {
+      tensor = look_up(stem_of(rule.gguf, layer) + ".bias");
+    }
     if (tensor == nullptr) {
       require(presence == Presence::optional, "{}: the tensor '{}' is missing",
               model_.path_.string(), name);
@@ -182,6 +236,8 @@ class WeightResolver {
     }
     switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
       case Fusion::none:
+      case Fusion::experts:
+      case Fusion::turns:
         return add(rule.first, layer, part, *tensor);
       case Fusion::rows:
         return add_rows(rule.first, layer, part, *tensor);
@@ -190,23 +246,75 @@ class WeightResolver {
     }
   }
 
-  /// The experts of a layer: GGUF files have them one after another in one tensor.
+  /// The experts of a layer: GGUF files, and some folders, have them one after another in one
+  /// tensor.
   void resolve_experts(const TensorRule& rule, std::size_t layer) {
+    if (!is_gguf_ && rule.hf.empty()) return;  // inside another's tensor
+    if (!is_gguf_ && rule.hf_fusion != Fusion::none) return resolve_stacked(rule, layer);
     const Shape one = shape_of(rule.first, config_);
     for (std::size_t e = 0; e < config_.experts; ++e) {
-      const std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer, e) + ".weight";
-      const TensorView* tensor = look_up(name);
-      require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
-      check_numbers(*tensor);
-      TensorView view = *tensor;
-      if (is_gguf_) {
-        check_shape(view, {config_.experts, one[0], one[1]});
-        const std::size_t bytes = one[0] * row_bytes_of(view, one[1]);
+      add_expert(rule, layer, e, Part::weight, one);
+      if (rule.bias == Presence::always) add_expert(rule, layer, e, Part::bias, {one[0]});
+    }
+  }
+
+  void add_expert(const TensorRule& rule, std::size_t layer, std::size_t e, Part part,
+                  const Shape& one) {
+    TensorView view = require_tensor(stem_of(is_gguf_ ? rule.gguf : rule.hf, layer, e) +
+                                     (part == Part::weight ? ".weight" : ".bias"));
+    check_numbers(view);
+    if (is_gguf_) {
+      Shape all = one;
+      all.insert(all.begin(), config_.experts);
+      check_shape(view, all);
+      const std::size_t rows = part == Part::weight ? one[0] : 1;
+      const std::size_t bytes = rows * row_bytes_of(view, one.back());
+      view.shape = one;
+      view.data = view.data.subspan(e * bytes, bytes);
+    }
+    check_shape(view, one);
+    model_.tensors_.emplace(slot(rule.first, layer, part, e), loaded(view));
+  }
+
+  const TensorView& require_tensor(const std::string& name) const {
+    const TensorView* tensor = look_up(name);
+    require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
+    return *tensor;
+  }
+
+  void resolve_stacked(const TensorRule& rule, std::size_t layer) {
+    const std::string stem = stem_of(rule.hf, layer);
+    const Shape one = shape_of(rule.first, config_);
+    const bool turns = rule.hf_fusion == Fusion::turns;
+    const std::size_t each = turns ? 2 : 1;
+    StackedExperts stacked{config_.experts, each * one[0], one[1]};
+    const TensorView& bias = require_tensor(stem + "_bias");
+    check_shape(bias, {config_.experts, stacked.rows});
+    if (look_up(stem + "_blocks") != nullptr) {
+      stacked.blocks = require_tensor(stem + "_blocks");
+      stacked.scales = require_tensor(stem + "_scales");
+    } else {
+      stacked.numbers = require_tensor(stem);
+    }
+    stacked.check(model_.path_.string());
+    for (std::size_t e = 0; e < config_.experts; ++e) {
+      for (std::size_t part = 0; part < each; ++part) {
+        const Weight weight = part == 0 ? rule.first : Weight::expert_up;
+        std::vector<std::byte> rows;
+        TensorView view;
+        view.name = stem;
+        view.type = stacked.take(e, part, each, rows);
         view.shape = one;
-        view.data = view.data.subspan(e * bytes, bytes);
+        view.data = rows;
+        view = loaded(view);
+        if (view.data.data() == rows.data())
+          view.data = model_.copies_.emplace_back(std::move(rows));
+        model_.tensors_.emplace(slot(weight, layer, Part::weight, e), view);
+        view = bias;
+        view.shape = {one[0]};
+        view.data = model_.copies_.emplace_back(stacked.take_bias(bias, e, part, each));
+        model_.tensors_.emplace(slot(weight, layer, Part::bias, e), view);
       }
-      check_shape(view, one);
-      model_.tensors_.emplace(slot(rule.first, layer, Part::weight, e), loaded(view));
     }
   }
 
@@ -237,8 +345,13 @@ class WeightResolver {
   }
 
   void add(Weight weight, std::size_t layer, Part part, const TensorView& tensor) {
-    check_shape(tensor, expected_shape(weight, part));
-    model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(tensor));
+    TensorView view = tensor;
+    // PyTorch's convolutions of one channel each have a dimension more.
+    if (weight == Weight::conv && view.shape.size() == 3 && view.shape[1] == 1) {
+      view.shape.erase(view.shape.begin() + 1);
+    }
+    check_shape(view, expected_shape(weight, part));
+    model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(view));
   }
 
   /// A copy in another type, if the tensor's is not one that is multiplied.
@@ -257,6 +370,18 @@ class WeightResolver {
               reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * 8 * block_bytes(type));
         }
         return;
+      }
+      if (tensor.type == TensorType::mxfp4) {
+        const std::size_t blocks = columns / block_size(tensor.type);
+        std::size_t b = 0;
+        while (b < blocks &&
+               q8_0_of_mxfp4(
+                   reinterpret_cast<const std::uint8_t*>(tensor.data.data()) + r * from +
+                       b * block_bytes(tensor.type),
+                   reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * block_bytes(type))) {
+          ++b;
+        }
+        if (b == blocks) return;
       }
       thread_local std::vector<float> row;
       row.resize(columns);

@@ -138,7 +138,7 @@ class Sequence {
 /// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
 /// side. Keys are as they enter the cache: turned, unless positions are rolling.
 struct AttentionStep {
-  std::size_t layer = 0;
+  std::size_t layer = 0;  ///< of the cache: counted among those that attend
   std::size_t first = 0;  ///< the first row's token, counted through the call
   ConstMatrix queries;    ///< tokens × (heads · key dimension)
   ConstMatrix keys;       ///< tokens × (KV heads · key dimension)

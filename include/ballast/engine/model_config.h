@@ -43,6 +43,9 @@ enum class Family : std::uint8_t {
   mixtral,
   qwen3moe,
   olmoe,
+  gpt_oss,
+  lfm2,
+  lfm2moe,
 };
 
 std::string_view to_string(Family family);
@@ -56,7 +59,14 @@ enum class Activation : std::uint8_t {
   silu,
   gelu,       ///< exact: x·Φ(x)
   gelu_tanh,  ///< the tanh approximation
-  relu
+  relu,
+  clamped_silu  ///< gated, of gpt-oss: see activate()
+};
+
+/// What a layer does before its feed-forward block.
+enum class LayerKind : std::uint8_t {
+  attention,
+  short_conv  ///< a gated convolution over the last conv_width tokens (LFM2)
 };
 
 /// Which numbers of a head turn together.
@@ -94,10 +104,25 @@ struct ModelConfig {
   std::size_t kv_heads = 0;  ///< divides heads
   std::size_t key_dim = 0;   ///< of one query or key head
   std::size_t value_dim = 0;
-  std::size_t ffn_width = 0;     ///< of an expert, if there are any
+  /// Of each layer; empty: all attend.
+  std::vector<LayerKind> kinds;
+  LayerKind kind(std::size_t layer) const {
+    return kinds.empty() ? LayerKind::attention : kinds[layer];
+  }
+  /// The layers that attend, from the first: those that a cache has.
+  std::vector<std::size_t> attending() const;
+  std::size_t conv_width = 0;    ///< tokens that a short convolution sees, its own included
+  bool attention_sinks = false;  ///< each query head has a logit without key and value (gpt-oss)
+
+  std::size_t ffn_width = 0;
+  std::size_t expert_width = 0;  ///< the ffn_width of an expert
   std::size_t experts = 0;       ///< feed-forward blocks of a layer of which tokens choose; 0: one
   std::size_t experts_used = 0;  ///< by each token, 1 to experts
+  std::size_t dense_layers = 0;  ///< the first so many have one block instead of experts
+  bool has_experts(std::size_t layer) const { return experts > 0 && layer >= dense_layers; }
   bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
+  bool sigmoid_router = false;        ///< weights are sigmoids, not a softmax over all experts
+  float experts_scale = 1.0f;         ///< of the weights of those used
   std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 

@@ -38,10 +38,15 @@ enum class Weight : std::uint8_t {
   ffn_up,               ///< [F, width]
   ffn_down,             ///< [width, F]
   post_ffn_norm,        ///< [width]
+  sink_logits,          ///< [H]
+  conv_in,              ///< [3·width, width]: gates before and after the convolution, its input
+  conv,                 ///< [width, conv_width]
+  conv_out,             ///< [width, width]
   router,               ///< [experts, width]
-  expert_gate,          ///< [F, width]; this and all below once an expert
-  expert_up,            ///< [F, width]
-  expert_down,          ///< [width, F]
+  router_choice,        ///< [experts]: added to weights where experts are chosen by them
+  expert_gate,          ///< [expert_width, width]; this and all below once an expert
+  expert_up,            ///< [expert_width, width]
+  expert_down,          ///< [width, expert_width]
 };
 inline constexpr int kWeights = static_cast<int>(Weight::expert_down) + 1;
 
