@@ -190,6 +190,24 @@ constexpr auto kLfm2Moe =
           {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{}.w3"},
           {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{}.w2"}});
 
+// The delta rule beside attention.
+constexpr auto kQwen35 =
+    with(kQwen3,
+         {{W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", never, always,
+           Fusion::gated_heads, Fusion::gated_heads},
+          {W::ffn_norm, "blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+          {W::conv_in, "blk.{}.attn_qkv", "model.layers.{}.linear_attn.in_proj_qkv"},
+          {W::conv, "blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"},
+          {W::conv_out, "blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"},
+          {W::delta_gate, "blk.{}.attn_gate", "model.layers.{}.linear_attn.in_proj_z"},
+          {W::delta_beta, "blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_b"},
+          {W::delta_decay, "blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_a"},
+          {W::delta_decay_bias, "blk.{}.ssm_dt", "model.layers.{}.linear_attn.dt_bias", never,
+           always, Fusion::none, Fusion::none, false, true},
+          {W::delta_rate, "blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", never, always,
+           Fusion::none, Fusion::none, false, true},
+          {W::delta_norm, "blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"}});
+
 constexpr TensorRule kGpt2[] = {
     {W::token_embedding, "token_embd", "transformer.wte"},
     {W::position_embedding, "position_embd", "transformer.wpe"},
@@ -354,6 +372,12 @@ constexpr FamilyFacts kFamilies[] = {
      kLfm2Moe,
      {.mixture = true, .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 1000000.0,
       "norm_eps": 1e-5, "conv_L_cache": 3, "num_dense_layers": 2, "norm_topk_prob": true})"}},
+    {Family::qwen35, "Qwen 3.5", "qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM",
+     RopeStyle::halves, kQwen35,
+     {.hf_norm_offset = 1.0f, .gated_attention = true,
+      .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25,
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
     {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
      {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
     {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,
@@ -386,6 +410,7 @@ void compose(const FamilyFacts& facts, ModelConfig& c) {
   c.joint_head_norms = as.joint_head_norms;
   c.norms_after_rope = as.norms_after_rope;
   c.attention_sinks = as.attention_sinks;
+  c.gated_attention = as.gated_attention;
 }
 
 void spread_windows(std::size_t window, std::size_t period, ModelConfig& c) {

@@ -19,7 +19,8 @@ enum class Fusion : std::uint8_t {
   rows,           ///< all rows of the first, then all of the second, …
   rows_per_head,  ///< for each KV head the rows of its queries, its key, its value (GPT-NeoX)
   experts,        ///< of all experts one after another: see StackedExperts
-  turns,          ///< the same, rows of expert_gate and expert_up taking turns (gpt-oss)
+  gated_heads,    ///< for each head the rows of its query, those of its gate (Qwen 3.5)
+  turns,          ///< as experts, rows of expert_gate and expert_up taking turns (gpt-oss)
 };
 
 /// One tensor of a family's files. "{}" in a name stands for the layer; ".weight" or ".bias"
@@ -61,6 +62,7 @@ struct Composition {
   std::size_t window_period = 1;
   bool mixture = false;  ///< there are experts
   bool attention_sinks = false;
+  bool gated_attention = false;
   bool gguf_shares_weight = true;  ///< the weights of the experts used are scaled to a sum of 1
   bool gguf_yarn_truncates = true;
   float gguf_sliding_base = 0.0f;  ///< of the layers that slide; 0: as of the others

@@ -116,6 +116,23 @@ void read_kv_heads(const Gguf& file, const Keys& keys, ModelConfig& c) {
   }
 }
 
+/// Qwen 3.5. Blocks that predict further tokens come last, and are not used.
+void read_delta_rule(const Keys& keys, ModelConfig& c) {
+  c.layers -= std::min(c.layers, keys.maybe_size("nextn_predict_layers").value_or(0));
+  const std::size_t interval =
+      std::max<std::size_t>(keys.maybe_size("full_attention_interval").value_or(4), 1);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    c.kinds.push_back((l + 1) % interval == 0 ? LayerKind::attention : LayerKind::delta_rule);
+  }
+  c.conv_width = keys.size("ssm.conv_kernel");
+  c.delta_key_heads = keys.size("ssm.group_count");
+  c.delta_value_heads = keys.size("ssm.time_step_rank");
+  c.delta_key_dim = keys.size("ssm.state_size");
+  const std::size_t heads = std::max<std::size_t>(c.delta_value_heads, 1);
+  c.delta_value_dim = keys.size("ssm.inner_size") / heads;
+  c.delta_heads_in_turn = true;
+}
+
 void read_sizes(const Gguf& file, const Keys& keys, ModelConfig& c) {
   c.layers = keys.size("block_count");
   c.width = keys.size("embedding_length");
@@ -282,6 +299,8 @@ ModelConfig read_config(const Gguf& file) {
     c.experts_scale = keys.number("expert_weights_scale", 1.0f);
     c.sigmoid_router = c.family == Family::lfm2moe;
   }
+  check_layers(c, file.path().string());
+  if (c.family == Family::qwen35) read_delta_rule(keys, c);
   check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;

@@ -339,6 +339,27 @@ void read_lfm2(const Keys& keys, ModelConfig& c) {
   c.ffn_width = (static_cast<std::size_t>(scaled) + multiple - 1) / multiple * multiple;
 }
 
+/// Qwen 3.5: which layers follow the delta rule, and its heads.
+void read_qwen35(const Keys& keys, ModelConfig& c) {
+  const std::vector<std::string> types = keys.texts("layer_types");
+  const std::size_t interval = keys.size("full_attention_interval");
+  require((types.empty() || types.size() == c.layers) && interval > 0,
+          "{}: layer_types lists {} of {} layers, or full_attention_interval is 0", keys.file(),
+          types.size(), c.layers);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    const bool attends = types.empty() ? (l + 1) % interval == 0 : types[l] == "full_attention";
+    require(types.empty() || attends || types[l] == "linear_attention", ErrorCode::unsupported,
+            "{}: layer {} is of type '{}', which is not supported", keys.file(), l,
+            printable(types.empty() ? "" : types[l]));
+    c.kinds.push_back(attends ? LayerKind::attention : LayerKind::delta_rule);
+  }
+  c.conv_width = keys.size("linear_conv_kernel_dim");
+  c.delta_key_heads = keys.size("linear_num_key_heads");
+  c.delta_value_heads = keys.size("linear_num_value_heads");
+  c.delta_key_dim = keys.size("linear_key_head_dim");
+  c.delta_value_dim = keys.size("linear_value_head_dim");
+}
+
 void read_rms_family(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
   if (facts_of(c.family).composition.mixture) read_experts(keys, c);
@@ -350,6 +371,7 @@ void read_rms_family(const Keys& keys, ModelConfig& c) {
     read_lfm2(keys, c);
     return read_rope(keys, c);
   }
+  if (c.family == Family::qwen35) read_qwen35(keys, c);
   require(!keys.has("clip_qkv"), ErrorCode::unsupported,
           "{}: queries that are cut off after their norms (clip_qkv) are not supported",
           keys.file());

@@ -121,6 +121,15 @@ void check_config(const ModelConfig& c, const std::string& file) {
   require(c.kinds.empty() || (c.kinds.size() == c.layers && !c.attending().empty()),
           "{}: {} kinds of {} layers, none of which attends or too few", file, c.kinds.size(),
           c.layers);
+  const bool delta = std::ranges::find(c.kinds, LayerKind::delta_rule) != c.kinds.end();
+  for (std::size_t size :
+       {c.delta_key_heads, c.delta_value_heads, c.delta_key_dim, c.delta_value_dim}) {
+    require(!delta || (size > 0 && size <= 65536),
+            "{}: {} heads, or numbers of a head, of the delta rule", file, size);
+  }
+  require(!delta || c.delta_value_heads % c.delta_key_heads == 0,
+          "{}: {} value heads of the delta rule cannot share {} key heads evenly", file,
+          c.delta_value_heads, c.delta_key_heads);
   require(std::isfinite(c.experts_scale) && c.experts_scale > 0.0f,
           "{}: the scale of experts is {}", file, c.experts_scale);
   require(c.takes_second_rope.empty() || c.takes_second_rope.size() == c.layers,

@@ -38,9 +38,16 @@ constexpr std::array<std::string_view, kWeights> kWeightNames = {"token_embeddin
                                                                  "ffn_down",
                                                                  "post_ffn_norm",
                                                                  "sink_logits",
+                                                                 "attention_gate",
                                                                  "conv_in",
                                                                  "conv",
                                                                  "conv_out",
+                                                                 "delta_gate",
+                                                                 "delta_beta",
+                                                                 "delta_decay",
+                                                                 "delta_decay_bias",
+                                                                 "delta_rate",
+                                                                 "delta_norm",
                                                                  "router",
                                                                  "router_choice",
                                                                  "expert_gate",
@@ -55,7 +62,9 @@ std::size_t slot(Weight weight, std::size_t layer, Part part, std::size_t expert
 bool once_a_layer(Weight weight) { return weight >= Weight::attention_norm; }
 bool once_an_expert(Weight weight) { return weight >= Weight::expert_gate; }
 
-Shape shape_of(Weight weight, const ModelConfig& c) {
+/// `layer`: of recurrent layers, whose shapes depend on their kind.
+Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
+  const std::size_t delta_values = c.delta_value_heads * c.delta_value_dim;
   switch (weight) {
     case Weight::token_embedding:
     case Weight::output:
@@ -90,12 +99,25 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
       return {c.experts};
     case Weight::sink_logits:
       return {c.heads};
+    case Weight::attention_gate:
+      return {c.heads * c.value_dim, c.width};
     case Weight::conv_in:
-      return {3 * c.width, c.width};
+      return {c.kind(layer) == LayerKind::delta_rule ? c.conv_channels(layer) : 3 * c.width,
+              c.width};
     case Weight::conv:
-      return {c.width, c.conv_width};
+      return {c.conv_channels(layer), c.conv_width};
     case Weight::conv_out:
-      return {c.width, c.width};
+      return {c.width, c.kind(layer) == LayerKind::delta_rule ? delta_values : c.width};
+    case Weight::delta_gate:
+      return {delta_values, c.width};
+    case Weight::delta_beta:
+    case Weight::delta_decay:
+      return {c.delta_value_heads, c.width};
+    case Weight::delta_decay_bias:
+    case Weight::delta_rate:
+      return {c.delta_value_heads};
+    case Weight::delta_norm:
+      return {c.delta_value_dim};
     default:
       return {c.width};
   }
@@ -111,11 +133,19 @@ bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
     case Weight::key_norm:
     case Weight::attention_output:
     case Weight::sink_logits:
+    case Weight::attention_gate:
       return c.kind(layer) == LayerKind::attention;
     case Weight::conv_in:
     case Weight::conv:
     case Weight::conv_out:
-      return c.kind(layer) == LayerKind::short_conv;
+      return c.kind(layer) != LayerKind::attention;
+    case Weight::delta_gate:
+    case Weight::delta_beta:
+    case Weight::delta_decay:
+    case Weight::delta_decay_bias:
+    case Weight::delta_rate:
+    case Weight::delta_norm:
+      return c.kind(layer) == LayerKind::delta_rule;
     case Weight::ffn_gate:
     case Weight::ffn_up:
     case Weight::ffn_down:
@@ -219,9 +249,10 @@ class WeightResolver {
     const bool bare = rule.hf_bare && !is_gguf_;
     if (!bare) name += part == Part::weight ? ".weight" : ".bias";
     const TensorView* tensor = look_up(name);
-    // llama.cpp's converter takes what is added to weights for a bias.
-    if (tensor == nullptr && rule.first == Weight::router_choice && is_gguf_) {
-      tensor = look_up(stem_of(rule.gguf, layer) + ".bias");
+    // llama.cpp's converter takes some of these for biases, and some for neither.
+    for (const char* suffix : {".bias", ""}) {
+      if (tensor != nullptr || !is_gguf_ || !rule.hf_bare) break;
+      tensor = look_up(stem_of(rule.gguf, layer) + suffix);
     }
     if (tensor == nullptr) {
       require(presence == Presence::optional, "{}: the tensor '{}' is missing",
@@ -239,6 +270,8 @@ class WeightResolver {
       case Fusion::experts:
       case Fusion::turns:
         return add(rule.first, layer, part, *tensor);
+      case Fusion::gated_heads:
+        return add_gated(layer, *tensor);
       case Fusion::rows:
         return add_rows(rule.first, layer, part, *tensor);
       case Fusion::rows_per_head:
@@ -332,8 +365,8 @@ class WeightResolver {
         model_.path_.string(), printable(tensor.name), to_string(tensor.type));
   }
 
-  Shape expected_shape(Weight weight, Part part) const {
-    Shape shape = shape_of(weight, config_);
+  Shape expected_shape(Weight weight, Part part, std::size_t layer = 0) const {
+    Shape shape = shape_of(weight, config_, layer);
     if (part == Part::bias) shape.resize(1);
     return shape;
   }
@@ -350,7 +383,7 @@ class WeightResolver {
     if (weight == Weight::conv && view.shape.size() == 3 && view.shape[1] == 1) {
       view.shape.erase(view.shape.begin() + 1);
     }
-    check_shape(view, expected_shape(weight, part));
+    check_shape(view, expected_shape(weight, part, layer));
     model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(view));
   }
 
@@ -420,6 +453,24 @@ class WeightResolver {
             "{}: the tensor '{}' of type {} cannot be split into its rows", model_.path_.string(),
             printable(tensor.name), to_string(tensor.type));
     return tensor_bytes(tensor.type, row);
+  }
+
+  /// Queries and gates of heads that take turns.
+  void add_gated(std::size_t layer, const TensorView& tensor) {
+    const std::size_t dim = config_.key_dim;
+    check_shape(tensor, {2 * config_.heads * dim, config_.width});
+    const std::size_t head = dim * row_bytes_of(tensor, config_.width);
+    for (const Weight weight : {Weight::query, Weight::attention_gate}) {
+      const std::size_t first = weight == Weight::query ? 0 : 1;
+      std::vector<std::byte>& copy = model_.copies_.emplace_back(config_.heads * head);
+      for (std::size_t h = 0; h < config_.heads; ++h) {
+        std::memcpy(copy.data() + h * head, tensor.data.data() + (2 * h + first) * head, head);
+      }
+      TensorView view = tensor;
+      view.shape = shape_of(weight, config_);
+      view.data = copy;
+      add(weight, layer, Part::weight, view);
+    }
   }
 
   TensorView transposed(const TensorView& tensor) {

@@ -8,6 +8,7 @@
 #include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "model/delta_rule.h"
 #include "model/row_ops.h"
 #include "simd/vector_math.h"
 
@@ -16,6 +17,16 @@ namespace {
 
 /// Elements from which on a parallel loop over rows pays.
 constexpr std::size_t kParallelWork = 64 * 1024;
+
+/// What a recurrent layer's convolution is given.
+std::size_t conv_columns(const ModelConfig& c) {
+  std::size_t most = 0;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    if (c.kind(l) == LayerKind::short_conv) most = std::max(most, 3 * c.width);
+    if (c.kind(l) == LayerKind::delta_rule) most = std::max(most, c.conv_channels(l));
+  }
+  return most;
+}
 
 void clamp(float limit, std::span<float> row) {
   for (float& x : row) x = std::clamp(x, -limit, limit);
@@ -44,7 +55,11 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       block(tokens, c.width),
       gate(c.gated_ffn ? tokens : 0, std::max(c.ffn_width, c.expert_width)),
       up(tokens, std::max(c.ffn_width, c.expert_width)),
-      conv(c.kinds.empty() ? 0 : tokens, 3 * c.width),
+      conv(c.kinds.empty() ? 0 : tokens, conv_columns(c)),
+      attention_gate(c.gated_attention ? tokens : 0, c.heads * c.value_dim),
+      delta_gate(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads * c.delta_value_dim),
+      delta_beta(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads),
+      delta_decay(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads),
       router(c.experts > 0 ? tokens : 0, c.experts),
       expert_in(c.experts > 0 ? tokens : 0, c.width),
       expert_out(c.experts > 0 ? tokens : 0, c.width),
@@ -56,7 +71,8 @@ std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements =
       3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
       (c.gated_ffn ? 2 : 1) * std::max(c.ffn_width, c.expert_width) +
-      (c.kinds.empty() ? 0 : 3 * c.width) + c.rope.dimension + c.second_rope.dimension +
+      (c.kinds.empty() ? 0 : conv_columns(c)) + (c.gated_attention ? c.heads * c.value_dim : 0) +
+      c.delta_value_heads * (c.delta_value_dim + 2) + c.rope.dimension + c.second_rope.dimension +
       c.kv_heads + (c.experts > 0 ? c.experts + 2 * c.width : 0);
   return elements * tokens * sizeof(float);
 }
@@ -246,6 +262,13 @@ void Forward::attention(std::size_t layer, std::size_t cache_layer, std::span<co
   place_heads(layer, cache_layer);
   attend(cache_layer, runs);
   from_ = first;
+  if (config_.gated_attention) {
+    multiply(rows(scratch_.normed), w.attention_gate, rows(scratch_.attention_gate));
+    for_rows(from_, scratch_.attended.cols(), [&](std::size_t i) {
+      const std::span<float> row = scratch_.attended[i], gate = scratch_.attention_gate[i];
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] /= 1.0f + std::exp(-gate[c]);
+    });
+  }
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
@@ -263,12 +286,12 @@ void Forward::short_conv(std::size_t layer, std::size_t state, std::span<const R
   std::size_t begin = 0;
   for (const Run& run : runs) {
     const std::span<float> kept = run.sequence->cache().recurrent(state);
-    conv_state_.assign(kept.begin(), kept.end());
+    state_.assign(kept.begin(), kept.end());
     const std::size_t count = run.tokens.size();
     // What was the input `back` tokens before token t of the run, 0 for t itself.
     const auto input = [&](std::size_t t, std::size_t back) -> const float* {
       return t >= back ? scratch_.conv[begin + t - back].data()
-                       : conv_state_.data() + (before + t - back) * width;
+                       : state_.data() + (before + t - back) * width;
     };
     parallel_for(
         count,
@@ -299,6 +322,58 @@ void Forward::short_conv(std::size_t layer, std::size_t state, std::span<const R
   const MutableMatrix all = rows(scratch_.conv);
   multiply(ConstMatrix(all.data + 2 * width, all.rows, width, all.stride), w.conv_out,
            rows(scratch_.block));
+}
+
+void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                         std::size_t first) {
+  const LayerWeights& w = weights_.layers[layer];
+  const std::size_t channels = config_.conv_channels(layer), before = config_.conv_width - 1;
+  const DeltaRule rule(config_, w);
+  const Product products[] = {{&w.conv_in, rows(scratch_.conv)},
+                              {&w.delta_gate, rows(scratch_.delta_gate)},
+                              {&w.delta_beta, rows(scratch_.delta_beta)},
+                              {&w.delta_decay, rows(scratch_.delta_decay)}};
+  multiply(rows(scratch_.normed), products);
+  std::size_t begin = 0;
+  for (const Run& run : runs) {
+    const std::span<float> kept = run.sequence->cache().recurrent(state);
+    state_.assign(kept.begin(), kept.end());
+    const std::size_t count = run.tokens.size();
+    const auto input = [&](std::size_t t, std::size_t back) -> const float* {
+      return t >= back ? scratch_.conv[begin + t - back].data()
+                       : state_.data() + (before + t - back) * channels;
+    };
+    mixed_.resize(count * channels);
+    parallel_for(
+        count,
+        [&](std::size_t t) {
+          const std::span<float> row = std::span(mixed_).subspan(t * channels, channels);
+          std::ranges::fill(row, 0.0f);
+          for (std::size_t tap = 0; tap <= before; ++tap) {
+            const float* const x = input(t, before - tap);
+            const float* const weight = w.conv.data() + tap * channels;
+            for (std::size_t c = 0; c < channels; ++c) row[c] += weight[c] * x[c];
+          }
+          kernels::silu_in_place(row);
+          rule.normalise_heads(row);
+        },
+        count * channels >= kParallelWork);
+    const bool stays = !run.replay_from;  // tokens that read again leave nothing behind
+    if (stays) {
+      for (std::size_t i = 0; i < before; ++i)
+        std::copy_n(input(count, before - i), channels, kept.data() + i * channels);
+    }
+    const std::span<float> heads = (stays ? kept : std::span(state_)).subspan(before * channels);
+    const auto part = [&](Matrix& m) { return m.view().slice(begin, count); };
+    parallel_for(config_.delta_value_heads, [&](std::size_t h) {
+      rule.run(h, {mixed_.data(), count, channels}, part(scratch_.delta_beta),
+               part(scratch_.delta_decay), heads, part(scratch_.delta_gate));
+    });
+    if (stays) run.sequence->cache().advance_recurrent(state, count);
+    begin += count;
+  }
+  from_ = first;
+  multiply(rows(scratch_.delta_gate), w.conv_out, rows(scratch_.block));
 }
 
 void Forward::choose_experts(std::size_t layer) {
@@ -413,8 +488,10 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
                       rows(scratch_.attended), rows(scratch_.normed)});
       }
       ++attending;
-    } else {
+    } else if (config_.kind(l) == LayerKind::short_conv) {
       short_conv(l, l - attending, runs, first);
+    } else {
+      delta_rule(l, l - attending, runs, first);
     }
     normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
     // In a parallel block the feed-forward reads the input of attention, before the sum.

@@ -31,8 +31,10 @@ struct ForwardScratch {
   Matrix query, key, value, attended;
   Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
-  Matrix conv;  ///< of a short convolution: its input's three parts side by side
-  Matrix router, expert_in, expert_out;  ///< with experts: weights; the rows of one
+  Matrix conv;                                 ///< what a convolution is given, see Weight::conv_in
+  Matrix attention_gate;                       ///< of gated attention
+  Matrix delta_gate, delta_beta, delta_decay;  ///< of the delta rule
+  Matrix router, expert_in, expert_out;        ///< with experts: weights; the rows of one
   Matrix rotations[2];  ///< cosines and sines of the tokens' positions, by either rotation
   Matrix scores;        ///< of the tokens' entries, a KV head each: see Calibration
   std::size_t tokens = 0;
@@ -80,6 +82,9 @@ class Forward {
   void attention(std::size_t layer, std::size_t cache_layer, std::span<const Run> runs,
                  std::size_t first);
   void attend(std::size_t cache_layer, std::span<const Run> runs);
+  /// The delta rule in the place of attention, likewise.
+  void delta_rule(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                  std::size_t first);
   /// A gated short convolution in the place of attention; `state`: its number among the recurrent
   /// layers. The pass goes on with tokens from `first`.
   void short_conv(std::size_t layer, std::size_t state, std::span<const Run> runs,
@@ -111,7 +116,8 @@ class Forward {
   std::size_t tokens_ = 0;              ///< of this pass
   std::size_t from_ = 0;                ///< the first active token
   std::vector<std::size_t> positions_;  ///< of each token
-  std::vector<float> conv_state_;       ///< of a run, as a convolution finds it
+  std::vector<float> state_;            ///< of a run's recurrent layer, as it is found
+  std::vector<float> mixed_;            ///< of a run: queries, keys and values of the delta rule
   struct Choice {
     std::size_t token;
     float weight;

@@ -13,10 +13,12 @@
 namespace ballast {
 namespace {
 
-/// Elements of the state of a layer that does not attend: what a short convolution sees before a
-/// token.
-std::size_t state_size(const ModelConfig& c) {
-  return c.kinds.empty() ? 0 : (c.conv_width - 1) * c.width;
+/// Elements of the state of a layer that does not attend: what a convolution sees before a token,
+/// then a matrix for each head of the delta rule.
+std::size_t state_size(const ModelConfig& c, std::size_t layer) {
+  const bool delta = c.kind(layer) == LayerKind::delta_rule;
+  return (c.conv_width - 1) * c.conv_channels(layer) +
+         (delta ? c.delta_value_heads * c.delta_key_dim * c.delta_value_dim : 0);
 }
 
 }  // namespace
@@ -58,7 +60,9 @@ CacheShape Model::cache_shape(std::size_t context) const {
   for (std::size_t l : weights_->attending) {
     if (!c.takes_second_rope.empty()) shape.rotations.push_back(rotary(c.rope_of(l)));
   }
-  shape.recurrent.assign(c.layers - shape.layers, state_size(c));
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    if (c.kind(l) != LayerKind::attention) shape.recurrent.push_back(state_size(c, l));
+  }
   return shape;
 }
 

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <cmath>
+
 namespace ballast {
 namespace {
 
@@ -67,6 +69,14 @@ ModelWeights::ModelWeights(const ModelFile& file) {
     w.conv_in = linear(file, Weight::conv_in, l);
     w.conv_out = linear(file, Weight::conv_out, l);
     w.conv = by_tap(numbers(file, Weight::conv, l), config.conv_width);
+    w.attention_gate = linear(file, Weight::attention_gate, l);
+    w.delta_gate = linear(file, Weight::delta_gate, l);
+    w.delta_beta = linear(file, Weight::delta_beta, l);
+    w.delta_decay = linear(file, Weight::delta_decay, l);
+    w.delta_decay_bias = numbers(file, Weight::delta_decay_bias, l);
+    w.delta_rate = numbers(file, Weight::delta_rate, l);
+    for (float& x : w.delta_rate) x = file.gguf() != nullptr ? -x : std::exp(x);
+    w.delta_norm = norm(file, Weight::delta_norm, l, 0.0f);
     w.conv_bias = numbers(file, Weight::conv, l, Part::bias);
     w.ffn_gate = linear(file, Weight::ffn_gate, l);
     w.ffn_up = linear(file, Weight::ffn_up, l);

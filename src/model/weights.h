@@ -30,6 +30,11 @@ struct LayerWeights {
   /// all channels; a bias of all channels or none.
   Linear conv_in, conv_out;
   std::vector<float> conv, conv_bias;
+  Linear attention_gate;
+  /// Of the delta rule, beside a convolution; delta_rate is above 0.
+  Linear delta_gate, delta_beta, delta_decay;
+  std::vector<float> delta_decay_bias, delta_rate;
+  Norm delta_norm;
   Linear ffn_gate, ffn_up, ffn_down;  ///< ffn_gate has no rows in a feed-forward without a gate
   Linear router;
   std::vector<float> router_choice;    ///< added to weights where experts are chosen by them

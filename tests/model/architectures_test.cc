@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(, Families,
                                          "internlm2", "internlm3", "starcoder2", "exaone4",
                                          "exaone4-plain", "seed-oss", "hunyuan", "ernie45",
                                          "mistral3", "phi4-mini", "gpt2", "mixtral", "qwen3-moe",
-                                         "olmoe", "gpt-oss", "lfm2", "lfm2-bias", "lfm2-moe"),
+                                         "olmoe", "gpt-oss", "lfm2", "lfm2-bias", "lfm2-moe",
+                                         "qwen35"),
                          test_name);
 
 }  // namespace

@@ -92,6 +92,9 @@ CASES = {
     "lfm2-moe": ("lfm2_moe", sizes(layer_types=["conv", "full_attention", "conv"],
         num_hidden_layers=3, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
         num_dense_layers=1, routed_scaling_factor=1.5)),
+    "qwen35": ("qwen3_5_text", sizes(num_hidden_layers=3, head_dim=16, linear_key_head_dim=8,
+        linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention"])),
     "gpt2": ("gpt2", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 3, "n_head": 4,
         "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
@@ -109,7 +112,8 @@ def numbers(case, name, shape):
     x = np.random.RandomState(zlib.crc32(f"{case}/{name}".encode())).standard_normal(shape)
     if len(shape) == 1:
         norm = name.endswith("weight")
-        around = 0.0 if not norm or case.startswith("gemma") else 1.0
+        zero = case.startswith("gemma") or (case == "qwen35" and "linear_attn" not in name)
+        around = 0.0 if not norm or zero else 1.0
         return (around + 0.2 * x).astype(np.float32)
     gain = 1.5 if "q_" in name or "k_" in name or "attn" in name else 1.0
     if "embed" in name or "wte" in name or "lm_head" in name:
@@ -308,6 +312,14 @@ GGUF = {
     "lfm2-moe": ("lfm2moe", LFM2_NAMES, False, {"attention.head_count_kv": [0, 2, 0],
         "shortconv.l_cache": 3, "expert_feed_forward_length": 20, "leading_dense_block_count": 1,
         "expert_weights_scale": 1.5}),
+    "qwen35": ("qwen35", {"post_attention_layernorm": "post_attention_norm",
+        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.conv1d": "ssm_conv1d",
+        "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_z": "attn_gate",
+        "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+        "linear_attn.norm": "ssm_norm"}, False, {
+        "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.group_count": 2,
+        "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32,
+        "rope.dimension_count": 4}),
     "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
         "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
         "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
@@ -321,6 +333,19 @@ def gpt_oss_experts(kind, x):
         x = x.swapaxes(1, 2)
     parts = {"gate": x[:, ::2], "up": x[:, 1::2]} if kind.startswith("gate") else {"down": x}
     return {name: np.ascontiguousarray(part) for name, part in parts.items()}
+
+
+def value_heads_in_turn(name, x):
+    """Of Qwen 3.5's case: value heads as GGUF files have them, those of key heads 0, 1, 0, 1."""
+    def turn(x, head):
+        return x.reshape(2, 2, head, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+    part = name.split(".")[1]
+    if part in ("in_proj_qkv", "conv1d"):  # 2 key heads of queries and of keys come first
+        return np.concatenate([x[:32], turn(x[32:], 8)])
+    if part == "out_proj":
+        return turn(x.T, 8).T
+    return x if part == "norm" else turn(x, 8 if part == "in_proj_z" else 1)
 
 
 class Gguf:
@@ -367,7 +392,10 @@ class Gguf:
             layer = next((p for p in parts if p.isdigit()), None)
             if layer is not None:
                 stem = ".".join(parts[parts.index(layer) + 1 :])
-            if self.case.startswith("gemma") and len(shape) == 1:
+            if self.case.startswith("gemma") and len(shape) == 1 or (
+                self.case == "qwen35" and kind == "weight" and len(shape) == 1
+                and "linear_attn" not in stem
+            ):  # fmt: skip
                 x = x + 1
             if self.gguf == "gpt2" and ".c_" in name and len(shape) == 2:
                 x = x.T
@@ -375,6 +403,12 @@ class Gguf:
                 dim = self.gguf_settings()["attention.key_length"]
                 x = x.reshape(-1, 2, dim // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
             prefix = "" if layer is None else f"blk.{layer}."
+            if "linear_attn" in stem:
+                x = value_heads_in_turn(f"{stem}.{kind}", x)
+            if kind in ("A_log", "dt_bias"):
+                out[prefix + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]] = (
+                    -np.exp(x) if kind == "A_log" else x)
+                continue
             if kind in ("sinks", "expert_bias"):
                 kind = {"sinks": "weight", "expert_bias": "bias"}[kind]
             elif stem == "mlp.experts":  # gpt-oss: all in one, [columns, rows]

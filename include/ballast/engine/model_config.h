@@ -46,6 +46,7 @@ enum class Family : std::uint8_t {
   gpt_oss,
   lfm2,
   lfm2moe,
+  qwen35,
 };
 
 std::string_view to_string(Family family);
@@ -66,7 +67,8 @@ enum class Activation : std::uint8_t {
 /// What a layer does before its feed-forward block.
 enum class LayerKind : std::uint8_t {
   attention,
-  short_conv  ///< a gated convolution over the last conv_width tokens (LFM2)
+  short_conv,  ///< a gated convolution over the last conv_width tokens (LFM2)
+  delta_rule   ///< a matrix a head that each token corrects: Gated DeltaNet (Qwen 3.5)
 };
 
 /// Which numbers of a head turn together.
@@ -111,7 +113,17 @@ struct ModelConfig {
   }
   /// The layers that attend, from the first: those that a cache has.
   std::vector<std::size_t> attending() const;
-  std::size_t conv_width = 0;    ///< tokens that a short convolution sees, its own included
+  std::size_t conv_width = 0;  ///< tokens that a short convolution sees, its own included
+  /// Of the delta rule: value heads share key heads, which there are fewer of or as many.
+  std::size_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
+  bool delta_heads_in_turn = false;  ///< value heads have key heads 0, 1, …, 0, 1, … (GGUF)
+  /// Channels of the convolution of a recurrent layer.
+  std::size_t conv_channels(std::size_t layer) const {
+    return kind(layer) == LayerKind::delta_rule
+               ? 2 * delta_key_heads * delta_key_dim + delta_value_heads * delta_value_dim
+               : width;
+  }
+  bool gated_attention = false;  ///< what is attended to is multiplied by a gate's sigmoid
   bool attention_sinks = false;  ///< each query head has a logit without key and value (gpt-oss)
 
   std::size_t ffn_width = 0;
