@@ -92,6 +92,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     if (options.all_states) options.all_states(done, forward_->states());
     if (options.progress && !options.progress(done + count, tokens.size())) return {};
   }
+  sequence.cache().keep_recurrent();
   std::vector<float> logits(vocabulary());
   forward_->logits(count - 1, {logits.data(), 1, logits.size()});
   check_logits(model(), {logits.data(), 1, logits.size()});

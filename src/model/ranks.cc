@@ -175,9 +175,10 @@ void Model::set_ranks(std::shared_ptr<Ranks> ranks) {
   if (ranks) {
     const ModelConfig& c = config();
     require(std::ranges::all_of(c.sliding_windows, [](auto w) { return w == 0; }) &&
-                c.alibi_max_bias == 0.0f,
+                c.alibi_max_bias == 0.0f && c.kinds.empty() && !c.attention_sinks,
             ErrorCode::unsupported,
-            "{}: its layers attend by distance (sliding windows or ALiBi), which ranks cannot",
+            "{}: ranks divide models whose layers all attend to the whole text, without sliding "
+            "windows, ALiBi, sinks or recurrent layers",
             file().path().string());
     require_equal(*ranks, calibration_key(*this) + BALLAST_VERSION);
   }
@@ -269,7 +270,7 @@ std::size_t Forward::read_share(Sequence& sequence, std::span<const Token> share
                                   {&w.key, rows(scratch_.key)},
                                   {&w.value, rows(scratch_.value)}};
       multiply(rows(scratch_.normed), products);
-      place_heads(l);
+      place_heads(l, l);
       take_in(cache, l, rows(scratch_.key), rows(scratch_.value));
       note_scores(l, cache, 0, tokens_);
       for (std::size_t i = 0; i < tokens_; ++i) {

@@ -90,8 +90,8 @@ class Model {
   /// Divides the texts that engines of this model read among processes, each of which makes the
   /// same calls: a sequence's first prefill() is divided, each rank keeps the cache of its share,
   /// and attention unites what all have. Null: this process is alone. Throws Error if a rank runs
-  /// another model or version, and for models that cannot be divided: those with sliding windows
-  /// or ALiBi.
+  /// another model or version, and for models with sliding windows, ALiBi, attention sinks or
+  /// recurrent layers.
   void set_ranks(std::shared_ptr<Ranks> ranks);
   Ranks* ranks() const { return ranks_.get(); }
 
@@ -160,7 +160,7 @@ class Sequence {
 /// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
 /// side. Keys are as they enter the cache: turned, unless positions are rolling.
 struct AttentionStep {
-  std::size_t layer = 0;
+  std::size_t layer = 0;  ///< of the cache: counted among those that attend
   std::size_t first = 0;  ///< the first row's token, counted through the call
   ConstMatrix queries;    ///< tokens × (heads · key dimension)
   ConstMatrix keys;       ///< tokens × (KV heads · key dimension)
