@@ -41,7 +41,7 @@ void LayerCache::attention(std::size_t query_head, std::span<const float> query,
   std::ranges::copy(query, asked[0].begin());
   std::vector<float> weights(places.size());
   const std::span<const float> slopes = this->slopes(h);
-  attend_entries(heads_[h], asked.view(), {&position, 1},
+  attend_entries(h, heads_[h], asked.view(), {&position, 1},
                  slopes.empty() ? slopes : slopes.subspan(query_head % group, 1), unused.view(),
                  weights);
   for (std::size_t i = 0; i < places.size(); ++i) {
