@@ -1,9 +1,12 @@
 // ballast run: answers a question, alone or about a context that it reads once, or continues a
 // text.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "ballast/engine/lookup.h"
@@ -36,7 +39,7 @@ struct Options {
   GenerateFlags generate;
   int logprobs = -1;
   std::string save_cache;
-  std::string load_cache;
+  std::vector<std::string> load_cache;
   bool cite = false;
   bool stats = false;
   bool quiet = false;
@@ -111,7 +114,8 @@ class Runner {
 
   RunReport run() {
     report_.model = o_.model;
-    report_.context = o_.load_cache.empty() ? context_.what : o_.load_cache;
+    report_.context =
+        o_.load_cache.empty() ? context_.what : fmt::format("{}", fmt::join(o_.load_cache, ", "));
     report_.logprobs = o_.logprobs >= 0;
     report_.unsure_below = config().unsure_below;
     report_.cite = o_.cite;
@@ -251,6 +255,18 @@ class Runner {
     answer(question, session);
   }
 
+  /// Those saved; several become one context.
+  Session load_documents() const {
+    std::vector<Session> all;
+    for (const std::string& path : o_.load_cache) {
+      std::error_code unknown;
+      const std::uintmax_t size = std::filesystem::file_size(path, unknown);
+      if (!unknown) require_memory({.cache = size}, available_memory(), path);
+      all.push_back(Session::load(text_model_, path));
+    }
+    return all.size() == 1 ? std::move(all[0]) : Session::join(std::move(all));
+  }
+
   void answer_from_context() {
     std::optional<Session> session;
     std::vector<std::vector<Token>> asked;
@@ -266,10 +282,7 @@ class Runner {
     const bool several = questions_.size() > 1;
     if (!o_.load_cache.empty()) {
       note_program();
-      std::error_code unknown;
-      const std::uintmax_t size = std::filesystem::file_size(o_.load_cache, unknown);
-      if (!unknown) require_memory({.cache = size}, available_memory(), o_.load_cache);
-      session = Session::load(text_model_, o_.load_cache);
+      session = load_documents();
       loaded_form_ = session->form();
       const std::size_t more = encode_questions(session->form());
       cache_options_ = session->cache().options();
@@ -379,6 +392,17 @@ class Runner {
   RunReport report_;
 };
 
+/// Whether the file holds a cache that was saved.
+bool is_saved_cache(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return false;
+  constexpr std::string_view kMagic = "BALLASTC";
+  std::string begin(kMagic.size(), ' ');
+  std::ifstream(path, std::ios::binary)
+      .read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == kMagic;
+}
+
 void check(const Options& o) {
   require(!o.chat || !o.raw, "--chat and --raw exclude each other");
   require(o.context.empty() || o.load_cache.empty(),
@@ -396,6 +420,14 @@ void check(const Options& o) {
 }
 
 void run(Options& o) {
+  if (!o.context.empty() && is_saved_cache(o.context[0])) {
+    for (const std::string& path : o.context) {
+      require(is_saved_cache(path),
+              "--context {}: a text beside saved caches: save its cache first", path);
+    }
+    o.load_cache.insert(o.load_cache.end(), o.context.begin(), o.context.end());
+    o.context.clear();
+  }
   check(o);
   const std::shared_ptr<Ranks> ranks = mpi_ranks();
   if (ranks) {
@@ -452,7 +484,8 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text(
       "--context", o.context,
       "Read this once, summarise it, then answer from the summary: a text, PDF, web page or folder "
-      "of them, -: standard input; may be repeated. Without it what is piped in beside a question",
+      "of them, -: standard input; may be repeated. Or caches that were saved of texts, which then "
+      "stand one behind the other and are not read. Without it what is piped in beside a question",
       "FILE")
       ->allow_extra_args(false);
   text("--question", o.questions, "A question; may be repeated", "TEXT")->allow_extra_args(false);
@@ -466,7 +499,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
   text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
-  text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");
+  text("--load-cache", o.load_cache, "Answer from a saved context; may be repeated", "FILE")
+      ->allow_extra_args(false)
+      ->group("Cache");
   app->add_option("--logprobs", o.logprobs,
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
       ->transform(whole_number(0, 1000))

@@ -236,6 +236,11 @@ class Engine {
   /// for and calls that; prefill() and decode() do so whenever a chunk is full, unless the caller
   /// was sooner (Cache::chunk_room() is 0). Returns false if `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
+  /// Divides `bytes` among all that a stream with one budget holds, in place of the method's
+  /// budget: see Cache::compact. The tokens read since the last division are read again where the
+  /// method wants that. Nothing changes where the exact cache would take no more. Returns false,
+  /// with nothing changed, if the reading was stopped.
+  bool compact(Sequence& sequence, std::size_t bytes, const ReplayOptions& options = {});
   /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
   /// false, with the prompt not ended, if the reading was stopped.
   bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
@@ -255,8 +260,9 @@ class Engine {
   /// Reads this rank's share of a text.
   std::vector<float> read_divided(Sequence& sequence, std::span<const Token> tokens,
                                   const PrefillOptions& options);
-  /// The second reading itself, whether it is due or not.
-  bool read_again(Sequence& sequence, const ReplayOptions& options);
+  /// The second reading itself, whether it is due or not. In stream the budget is divided then;
+  /// `bytes`: in its place, unless 0.
+  bool read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes = 0);
 
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;
