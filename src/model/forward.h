@@ -72,6 +72,7 @@ class Forward {
  private:
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
+  void embed(Token token, std::span<float> row) const;
   /// The rotations of the tokens' positions.
   void turn(std::span<const Run> runs);
   /// Attention of one layer. Tokens before `first` only store keys and values; the pass goes on
