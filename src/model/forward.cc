@@ -107,8 +107,10 @@ void Forward::add_block() {
 
 void Forward::check(const Run& run) const {
   for (Token token : run.tokens) {
-    require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
-            "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
+    const bool known = token < 0 ? weights_.pictures->holder(token) != nullptr
+                                 : static_cast<std::size_t>(token) < config_.vocabulary;
+    require(known, "token id {} is outside the model's vocabulary of {}{}", token,
+            config_.vocabulary, token < kNoToken ? ", and of no picture that is in memory" : "");
   }
   const std::size_t end = run.replay_from ? *run.replay_from + run.tokens.size()
                                           : run.sequence->positions_after(run.tokens.size());
@@ -117,25 +119,29 @@ void Forward::check(const Run& run) const {
           model_.file().path().string(), end, config_.max_positions);
 }
 
-void Forward::embed_token(Token token, std::size_t position, std::size_t at) {
+void Forward::embed(Token token, std::size_t position, std::size_t at) {
   const std::span<float> row = scratch_.residual[at];
-  weights_.token_embedding.decode_row(static_cast<std::size_t>(token), row);
-  if (config_.embedding_scale != 1.0f) {
-    for (float& x : row) x *= config_.embedding_scale;
+  positions_[at] = position;
+  if (const auto picture = token < 0 ? weights_.pictures->holder(token) : nullptr) {
+    std::ranges::copy(picture->rows[static_cast<std::size_t>(token - picture->first)], row.begin());
+  } else {
+    weights_.token_embedding.decode_row(static_cast<std::size_t>(token), row);
+    if (config_.embedding_scale != 1.0f) {
+      for (float& x : row) x *= config_.embedding_scale;
+    }
   }
   if (config_.learned_positions) {
     const std::span<float> place = scratch_.block[at];
     weights_.position_embedding.decode_row(position + config_.position_offset, place);
     for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
   }
-  positions_[at] = position;
 }
 
 void Forward::embed(std::span<const Run> runs) {
   std::size_t at = 0;
   for (const Run& run : runs) {
     const std::size_t first = run.replay_from.value_or(run.sequence->tokens());
-    for (std::size_t t = 0; t < run.tokens.size(); ++t) embed_token(run.tokens[t], first + t, at++);
+    for (std::size_t t = 0; t < run.tokens.size(); ++t) embed(run.tokens[t], first + t, at++);
   }
 }
 

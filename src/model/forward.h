@@ -82,7 +82,7 @@ class Forward {
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
   /// The residual stream of row `at`, before the first layer.
-  void embed_token(Token token, std::size_t position, std::size_t at);
+  void embed(Token token, std::size_t position, std::size_t at);
   /// The rotations of the tokens' positions.
   void turn(std::span<const Run> runs);
   /// The same by `positions_` and `shapes_`.

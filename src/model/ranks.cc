@@ -257,7 +257,7 @@ std::size_t Forward::read_share(Sequence& sequence, std::span<const Token> share
     }
   };
   for (std::size_t at = 0; take(at); at += chunk) {
-    for (std::size_t i = 0; i < tokens_; ++i) embed_token(share[at + i], positions_[i], i);
+    for (std::size_t i = 0; i < tokens_; ++i) embed(share[at + i], positions_[i], i);
     put(at);
   }
   for (std::size_t l = 0; l < config_.layers; ++l) {
