@@ -8,6 +8,7 @@
 
 #include "ballast/engine/chat.h"
 #include "ballast/engine/generate.h"
+#include "ballast/engine/vision.h"
 #include "report/json.h"
 #include "serve/contexts.h"
 #include "serve/fields.h"
@@ -23,6 +24,7 @@ struct RequestLimits {
   std::size_t max_tokens = 2048;        ///< of an answer, unless the request says
   CacheOptions cache;                   ///< unless the request says
   std::string sized_method = "replay";  ///< of a cache with bytes and no method
+  const VisionModel* vision = nullptr;  ///< null: pictures are refused
 };
 
 /// A request for text.
@@ -64,7 +66,8 @@ struct ContextRequest {
   ContextInfo info;
   Job job;
 };
-/// POST /v1/contexts: text or file (base64), name, system, form ("chat", "raw"), cache.
+/// POST /v1/contexts: text or file (base64), images (data URLs), name, system, form ("chat",
+/// "raw"), cache.
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 
