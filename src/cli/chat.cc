@@ -20,6 +20,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "cli/overwriting.h"
+#include "cli/pictures.h"
 #include "cli/run_report.h"
 #include "formats/json_text.h"
 #include "report/units.h"
@@ -32,6 +33,7 @@ struct Options {
   std::string system;
   std::string tools;
   std::vector<std::string> context;
+  std::string mmproj;
   std::string load_cache;
   CacheFlags cache;
   GenerateFlags generate;
@@ -86,6 +88,7 @@ constexpr std::array kCommands = {
     Command{"/help", "", "list these commands"},
     Command{"/clear", "", "forget the conversation and its text"},
     Command{"/context", "FILE", "forget all, then read a text to ask about"},
+    Command{"/image", "FILE", "show a picture with the next message"},
     Command{"/save", "FILE", "save the cache, for --load-cache"},
     Command{"/load", "FILE", "go on from a saved cache"},
     Command{"/stats", "", "speed, cache and memory"},
@@ -100,6 +103,7 @@ class Chat {
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(std::make_shared<const TextModel>(o.model)),
         m_(*text_model_),
+        pictures_(m_, o.mmproj),
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
     o.cache.choose(cache_options_, m_.model);
@@ -184,6 +188,8 @@ class Chat {
       clear();
     } else if (name == "/context") {
       read_context({argument});
+    } else if (name == "/image") {
+      show(argument);
     } else if (name == "/save") {
       save(argument);
     } else if (name == "/load") {
@@ -195,6 +201,8 @@ class Chat {
 
   void clear() {
     session_.reset();  // frees its memory first
+    pictures_.forget();
+    places_.clear();
     session_.emplace(text_model_, cache_options_);
     session_->set_form({true, "", ""});
     conversation_ = Conversation(m_.tokenizer, o_.system, tools_);
@@ -202,6 +210,11 @@ class Chat {
     context_.clear();
     prompt_ = {};
     last_ = {};
+  }
+
+  void show(const std::string& path) {
+    places_ += pictures_.read(path);
+    if (editor_.interactive() && !o_.quiet) print("Ask about it.\n");
   }
 
   std::size_t positions() const { return m_.model.config().max_positions; }
@@ -272,22 +285,26 @@ class Chat {
   void turn(const std::string& line) {
     const bool first = session_->tokens() + session_->unread() == 0;
     const Conversation before = conversation_;
-    const std::string text = conversation_.say(line);
+    const std::string message = places_ + line;
+    const std::string text = conversation_.say(message);
     std::vector<Token> said;
     if (form_) {
-      said = form_->question(m_.tokenizer, line);
+      said = form_->question(m_.tokenizer, message);
     } else if (first) {
       said = m_.tokenizer.encode(text, {.add_special = false, .parse_special = true});
     } else {
       said = encode_more(m_.tokenizer, text, true);
     }
+    said = pictures_.place(said);
     const std::size_t used = session_->positions_after(0);
     const std::size_t needed = session_->positions_after(said.size());
     if (needed > positions()) {
       conversation_ = before;
+      places_.clear();
       return refuse(said.size(), positions() - std::min(used, positions()));
     }
     form_.reset();
+    places_.clear();
     const Interruptible interruptible;
     conversation_.answered(read(said) ? answer() : "");
   }
@@ -379,6 +396,8 @@ class Chat {
   GenerateOptions generate_;
   std::shared_ptr<const TextModel> text_model_;
   const TextModel& m_;
+  Pictures pictures_;
+  std::string places_;  ///< of pictures that the next message shows
   std::string tools_;
   Conversation conversation_;
   LineEditor editor_;
@@ -418,6 +437,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
          "repeated")
       ->allow_extra_args(false)
       ->type_name("FILE");
+  add_mmproj_option(*app, o.mmproj);
   o.cache.add_to(*app);
   o.cache.add_memory_to(*app);
   app->add_option("--load-cache", o.load_cache, "Go on from a saved context or conversation")
@@ -428,7 +448,8 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");
   app->footer(
       std::string(kUnsureHelp) +
-      "In a conversation: /help, /clear, /context FILE, /save FILE, /load FILE, /stats, /quit.\n"
+      "In a conversation: /help, /clear, /context FILE, /image FILE, /save FILE, /load FILE, "
+      "/stats, /quit.\n"
       "Lines are edited as in a shell; a pasted text is one message. A share, as --cache 1/8, is "
       "of "
       "the text of --context.\n\n"

@@ -18,6 +18,7 @@
 #include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/mpi_ranks.h"
+#include "cli/pictures.h"
 #include "cli/program_memory.h"
 #include "cli/run_report.h"
 #include "model/ranks.h"
@@ -30,6 +31,8 @@ struct Options {
   std::string prompt;
   std::string prompt_file;
   std::vector<std::string> context;
+  std::vector<std::string> images;
+  std::string mmproj;
   std::vector<std::string> questions;
   std::string questions_file;
   std::string system;
@@ -45,7 +48,7 @@ struct Options {
   bool quiet = false;
   JsonOption json;
 
-  bool has_context() const { return !context.empty() || !load_cache.empty(); }
+  bool has_context() const { return !context.empty() || !images.empty() || !load_cache.empty(); }
 };
 
 /// The questions in order: the prompt, --question, the lines of --questions.
@@ -101,7 +104,8 @@ class Runner {
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(open_model(o.model, ranks)),
-        m_(*text_model_) {
+        m_(*text_model_),
+        pictures_(m_, o.mmproj) {
     o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
@@ -144,7 +148,7 @@ class Runner {
     return model;
   }
   const ModelConfig& config() const { return m_.model.config(); }
-  bool has_context() const { return !context_.text.empty() || !o_.load_cache.empty(); }
+  bool has_context() const { return !context_.text.empty() || o_.has_context(); }
   /// Whether a chat template is put around what is asked: a saved context knows, questions have one
   /// in any case, a prompt if the model's file has one.
   bool chat() const {
@@ -157,6 +161,16 @@ class Runner {
   QuestionForm form_for(std::string_view context) const {
     return chat() ? QuestionForm::from_template(m_.tokenizer, o_.system, context)
                   : QuestionForm::raw(std::string(context));
+  }
+
+  /// The same with the pictures of --image before the context.
+  QuestionForm form_of_context() {
+    std::string places;
+    for (const std::string& path : o_.images) places += pictures_.read(path);
+    if (!context_.text.empty()) return form_for(places + context_.text);
+    QuestionForm form = form_for("");
+    form.before += places;
+    return form;
   }
 
   bool rolling() const { return cache_options_.positions == Positions::rolling; }
@@ -289,8 +303,8 @@ class Runner {
       plan(session->tokens(), more, true, several);
       note_cache(*session);
     } else {
-      const QuestionForm form = form_for(context_.text);
-      const std::vector<Token> tokens = form.begin(m_.tokenizer);
+      const QuestionForm form = form_of_context();
+      const std::vector<Token> tokens = pictures_.place(form.begin(m_.tokenizer));
       require(!tokens.empty(), "{}: the context is empty", context_.what);
       plan(tokens.size(), encode_questions(form), false, several);
       if (o_.cite) {
@@ -389,6 +403,7 @@ class Runner {
   std::size_t length_ = 0;                ///< expected final length of a sequence in tokens
   std::shared_ptr<const TextModel> text_model_;
   const TextModel& m_;
+  Pictures pictures_;
   RunReport report_;
 };
 
@@ -407,7 +422,14 @@ void check(const Options& o) {
   require(!o.chat || !o.raw, "--chat and --raw exclude each other");
   require(o.context.empty() || o.load_cache.empty(),
           "--context and --load-cache exclude each other: the cache is of a context");
-  require(o.save_cache.empty() || !o.context.empty(), "--save-cache needs a --context to save");
+  require(o.images.empty() || o.load_cache.empty(),
+          "--image and --load-cache exclude each other: the cache is of a context");
+  require(o.images.empty() || !o.raw,
+          "--image needs the model's chat template, which says where pictures stand: leave out "
+          "--raw");
+  require(o.images.empty() || !o.cite, "--cite names sentences, and a picture has none");
+  require(o.save_cache.empty() || !o.context.empty() || !o.images.empty(),
+          "--save-cache needs a --context or an --image to save");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
   require(!o.cite || o.load_cache.empty(),
@@ -445,6 +467,9 @@ void run(Options& o) {
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
   std::vector<std::string> questions = questions_of(o);
   Documents context = context_of(o);
+  if (!o.images.empty() && context.what.empty()) {
+    context.what = o.images.size() == 1 ? o.images[0] : fmt::format("{} pictures", o.images.size());
+  }
   require(!o.cite || !context.text.empty(), "--cite needs a text to cite: give --context");
   Runner runner(o, std::move(questions), std::move(context), ranks);
   const RunReport report = runner.run();
@@ -488,6 +513,13 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
       "stand one behind the other and are not read. Without it what is piped in beside a question",
       "FILE")
       ->allow_extra_args(false);
+  text("--image", o.images,
+       "A picture that is asked about, before the context if there is one: JPEG, PNG, WebP, or a "
+       "PDF, "
+       "whose pages are pictures; for models that see; may be repeated",
+       "FILE")
+      ->allow_extra_args(false);
+  add_mmproj_option(*app, o.mmproj);
   text("--question", o.questions, "A question; may be repeated", "TEXT")->allow_extra_args(false);
   text("--questions", o.questions_file, "Questions, one a line", "FILE");
   text("--system", o.system, "What the model is told first, where its template is used", "TEXT");
@@ -516,7 +548,8 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
       std::string(kUnsureHelp) +
       "Example:\n  ballast run -m model.gguf 'What is a cache?'\n"
       "  ballast run -m model.gguf --cache 1/8 --context book.pdf --question 'Who wrote the "
-      "letter?'");
+      "letter?'\n"
+      "  ballast run -m InternVL2_5-1B --image photo.jpg --question 'What is to be seen?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
 }  // namespace ballast::cli

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "cli/pictures.h"
 #include "report/json.h"
 #include "report/units.h"
 #include "serve/server.h"
@@ -27,6 +28,7 @@ struct Options {
   std::string model;
   CacheFlags cache;
   serve::ServerOptions server;
+  std::string mmproj;
   std::string memory;
   std::string max_body = "32M";
   std::string key_file;
@@ -145,6 +147,9 @@ void run(const Options& o) {
     };
   }
   o.cache.choose(options.cache, m.model);
+  if (!o.mmproj.empty() || VisionModel::is_in(m.model)) {
+    options.vision = std::make_shared<VisionModel>(m.model, m.tokenizer, o.mmproj);
+  }
   serve::Server server(m.model, m.tokenizer, options);
   name = server.name();
   for (const std::string& line : server.refused()) {
@@ -173,6 +178,7 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   CLI::App* app = parent.add_subcommand(
       "serve", "Answer many clients at once, behind OpenAI's API, with contexts read once");
   add_model_option(*app, o.model);
+  add_mmproj_option(*app, o.mmproj);
   auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return app->add_option(name, value, help)->type_name(type)->group("Server");
   };

@@ -15,20 +15,20 @@ namespace ballast {
 Experiment attention_experiment(), ablation_experiment(), memory_experiment(), norms_experiment(),
     clusters_experiment(), heavy_experiment(), submodular_experiment(), neurons_experiment(),
     needle_experiment(), lines_experiment(), records_experiment(), longbench_experiment(),
-    light_experiment(), ruler_experiment(), summarise_experiment(), choice_experiment(),
-    quantised_experiment(), diversity_experiment(), answers_experiment(), stream_experiment(),
-    efficiency_experiment(), throughput_experiment(), paper_experiment();
+    light_experiment(), ruler_experiment(), summarise_experiment(), captions_experiment(),
+    choice_experiment(), quantised_experiment(), diversity_experiment(), answers_experiment(),
+    stream_experiment(), efficiency_experiment(), throughput_experiment(), paper_experiment();
 
 std::span<const Experiment> experiments() {
   static const std::vector<Experiment> all = {
-      attention_experiment(),  ablation_experiment(),  memory_experiment(),
-      norms_experiment(),      clusters_experiment(),  heavy_experiment(),
-      submodular_experiment(), neurons_experiment(),   needle_experiment(),
-      lines_experiment(),      records_experiment(),   longbench_experiment(),
-      light_experiment(),      ruler_experiment(),     summarise_experiment(),
-      choice_experiment(),     quantised_experiment(), diversity_experiment(),
-      answers_experiment(),    stream_experiment(),    efficiency_experiment(),
-      throughput_experiment(), paper_experiment(),
+      attention_experiment(),  ablation_experiment(),   memory_experiment(),
+      norms_experiment(),      clusters_experiment(),   heavy_experiment(),
+      submodular_experiment(), neurons_experiment(),    needle_experiment(),
+      lines_experiment(),      records_experiment(),    longbench_experiment(),
+      light_experiment(),      ruler_experiment(),      summarise_experiment(),
+      captions_experiment(),   choice_experiment(),     quantised_experiment(),
+      diversity_experiment(),  answers_experiment(),    stream_experiment(),
+      efficiency_experiment(), throughput_experiment(), paper_experiment(),
   };
   return all;
 }

@@ -15,6 +15,7 @@
 
 #include "ballast/engine/generate.h"
 #include "ballast/engine/model.h"
+#include "ballast/engine/vision.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
 #include "serve/grammar.h"
@@ -26,9 +27,10 @@ namespace ballast::serve {
 
 /// What a request wants from the model.
 struct Job {
-  std::string client;         ///< whose turn it is is decided among clients
-  std::string owner;          ///< of what is kept of it; see Contexts
-  std::vector<Token> prompt;  ///< not empty
+  std::string client;                   ///< whose turn it is is decided among clients
+  std::string owner;                    ///< of what is kept of it; see Contexts
+  std::vector<Token> prompt;            ///< not empty
+  std::vector<PictureTokens> pictures;  ///< of the prompt
   /// The method summarizes the cache when it has read so many tokens of the prompt; the rest is
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;

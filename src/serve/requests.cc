@@ -12,6 +12,7 @@
 #include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
+#include "serve/pictures.h"
 #include "text/channels.h"
 #include "text/document.h"
 
@@ -52,7 +53,8 @@ std::string bytes_of(const Json& value, const std::string& name) {
 }
 
 /// The texts of a message's content; only one that calls functions, or that says null, has none.
-std::string content_of(Fields& message, const std::string& where, bool may_be_missing) {
+std::string content_of(Fields& message, const std::string& where, bool may_be_missing,
+                       Pictures& pictures) {
   const Json* content = message.find("content");
   if (content == nullptr && may_be_missing) return "";
   if (content == nullptr) refuse(where + "content", "{}content is missing", where);
@@ -67,11 +69,25 @@ std::string content_of(Fields& message, const std::string& where, bool may_be_mi
     const std::string type = part.text("type").value_or("");
     // Those of the API of responses are the same.
     const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (type == "image_url" || type == "input_image") {
+      const Json* image = part.find("image_url");
+      const Json* url = image != nullptr && image->is_object() && image->contains("url")
+                            ? &(*image)["url"]
+                            : image;
+      if (url == nullptr || !url->is_string()) {
+        refuse(part.full("image_url"), "{}: a data URL is missing", part.full("image_url"));
+      }
+      text += pictures.read(url->get<std::string>(), part.full("image_url"));
+      part.ignore({"detail", "cache_control", "file_id"});
+      part.end();
+      continue;
+    }
     if (!is_text && type != "refusal") {
-      throw ApiError(400, "unsupported_parameter",
-                     fmt::format("{}: only parts of type \"text\" are supported, this is {}",
-                                 part.full("type"), shown(Json(type))),
-                     part.full("type"));
+      throw ApiError(
+          400, "unsupported_parameter",
+          fmt::format("{}: only parts of type \"text\" and \"image_url\" are supported, this is {}",
+                      part.full("type"), shown(Json(type))),
+          part.full("type"));
     }
     const char* field = is_text ? "text" : "refusal";
     const auto words = part.text(field);
@@ -187,7 +203,7 @@ std::shared_ptr<const JsonGrammar> grammar_of_calls(const ToolChoice& choice,
   return compile_calls(calls, arguments);
 }
 
-std::vector<ChatMessage> messages_of(Fields& fields) {
+std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
   const Json* list = fields.find("messages");
   if (list == nullptr || !list->is_array() || list->empty()) {
     refuse("messages", "messages: an array of at least one message is needed");
@@ -221,7 +237,8 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     }
     if (const auto name = message.text("name")) more["name"] = *name;
     const bool is_null = (*list)[i].contains("content") && (*list)[i]["content"].is_null();
-    out.push_back({role, content_of(message, where, is_null || more.contains("tool_calls")),
+    out.push_back({role,
+                   content_of(message, where, is_null || more.contains("tool_calls"), pictures),
                    more.empty() ? "" : more.dump()});
     if (role != "assistant") message.only("tool_calls", Json::array());
     message.only("function_call", nullptr);
@@ -673,7 +690,8 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   out.chat = out.job.chat = true;
   Fields f(body);
   parse_common(f, limits, tokenizer, out);
-  std::vector<ChatMessage> messages = messages_of(f);
+  Pictures pictures(limits.vision);
+  std::vector<ChatMessage> messages = messages_of(f, pictures);
   out.logprobs = f.flag("logprobs", false);
   if (const auto top = f.count("top_logprobs", 0, 20)) {
     if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
@@ -738,6 +756,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
   out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
+  naming("messages", [&] { pictures.place_in(job); });
   if (job.json || job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
@@ -793,7 +812,22 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     if (text) refuse("file", "file: give text or file, not both");
     text = text_of_file(*file, out.info.name);
   }
-  if (!text || text->empty()) refuse("text", "text: the text to be read is missing");
+  Pictures pictures(limits.vision);
+  std::string places;
+  if (const Json* images = f.find("images")) {
+    if (!images->is_array() || form == "raw") {
+      refuse("images", "images: an array of data URLs is expected, with \"form\": \"chat\"");
+    }
+    for (std::size_t i = 0; i < images->size(); ++i) {
+      const std::string name = fmt::format("images[{}]", i);
+      if (!(*images)[i].is_string()) refuse(name, "{}: a data URL is expected", name);
+      places += pictures.read((*images)[i].get<std::string>(), name);
+    }
+    if (!text) text = "";
+  }
+  if (!text || (text->empty() && places.empty())) {
+    refuse("text", "text: the text to be read is missing");
+  }
   if (text->starts_with("%PDF-") || looks_binary(*text)) {
     refuse("text", "text: no text; the bytes of a file go to file, in base64");
   }
@@ -804,9 +838,11 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   parse_cache(f.find("cache"), limits, out.job);
   f.end();
   naming("text", [&] {
-    const QuestionForm words = form == "raw"
-                                   ? QuestionForm::raw(*text)
-                                   : QuestionForm::from_template(tokenizer, out.info.system, *text);
+    QuestionForm words = form == "raw"
+                             ? QuestionForm::raw(*text)
+                             : QuestionForm::from_template(tokenizer, out.info.system,
+                                                           text->empty() ? "" : places + *text);
+    if (text->empty()) words.before += places;
     out.info.form = words.to_text();
     out.info.before = words.before;
     out.job.prompt = words.begin(tokenizer);
@@ -815,10 +851,11 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
           out.job,
           QuestionForm::from_template(tokenizer, out.info.system, kPlace).begin(tokenizer));
     }
+    out.job.compress_at = out.job.prompt.size();
+    pictures.place_in(out.job);
   });
   out.info.created = std::time(nullptr);
   out.info.tokens = out.job.prompt.size();
-  out.job.compress_at = out.job.prompt.size();
   out.job.chat = form == "chat";
   out.job.choices = 0;
   return out;

@@ -8,6 +8,7 @@
 
 #include "ballast/engine/chat.h"
 #include "ballast/engine/generate.h"
+#include "ballast/engine/vision.h"
 #include "report/json.h"
 #include "serve/contexts.h"
 #include "serve/fields.h"
@@ -24,6 +25,7 @@ struct RequestLimits {
   CacheOptions cache;                   ///< unless the request says
   std::string sized_method = "replay";  ///< of a cache with bytes and no method
   std::size_t token_bytes = 1;          ///< of a token in the exact cache
+  const VisionModel* vision = nullptr;  ///< null: pictures are refused
 };
 
 /// A request for text.
@@ -65,7 +67,8 @@ struct ContextRequest {
   ContextInfo info;
   Job job;
 };
-/// POST /v1/contexts: text or file (base64), name, system, form ("chat", "raw"), cache.
+/// POST /v1/contexts: text or file (base64), images (data URLs), name, system, form ("chat",
+/// "raw"), cache.
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 

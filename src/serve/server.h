@@ -10,6 +10,7 @@
 
 #include "ballast/engine/model.h"
 #include "ballast/engine/tokenizer.h"
+#include "ballast/engine/vision.h"
 #include "serve/usage.h"
 
 namespace ballast::serve {
@@ -40,6 +41,7 @@ struct ServerOptions {
   std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
   std::size_t cache_dir_max = std::size_t{8} << 30;  ///< bytes of beginnings there; 0: none stay
   CacheOptions cache;                                ///< unless the request says
+  std::shared_ptr<const VisionModel> vision;         ///< null: pictures are refused
   /// Called from any thread for each request that was answered, but for those of /health and
   /// /metrics that found it well; may be empty.
   std::function<void(const RequestRecord&)> log;

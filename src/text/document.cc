@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <span>
 
 #include "base/fail.h"
@@ -37,8 +38,10 @@ struct Descriptor {
   }
 };
 
-/// What pdftotext makes of a PDF. The file reaches it through memory: a stranger's PDF has no path.
-std::string text_of_pdf(std::string_view pdf, const std::string& path) {
+/// What one of poppler's programs makes of a PDF; nothing if it fails. The file reaches it through
+/// memory: a stranger's PDF has no path.
+std::optional<std::string> output_of(std::vector<std::string> words, std::string_view pdf,
+                                     const std::string& path) {
   const Descriptor in(::memfd_create("pdf", MFD_CLOEXEC));
   require(in.number >= 0, ErrorCode::io, "{}: no memory file: {}", path, std::strerror(errno));
   while (!pdf.empty()) {
@@ -51,7 +54,6 @@ std::string text_of_pdf(std::string_view pdf, const std::string& path) {
   require(::pipe2(ends, O_CLOEXEC) == 0, ErrorCode::io, "{}: no pipe: {}", path,
           std::strerror(errno));
   const Descriptor out(ends[0]);
-  std::string words[] = {"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -78,14 +80,20 @@ std::string text_of_pdf(std::string_view pdf, const std::string& path) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  require(status == 0, ErrorCode::bad_file,
-          "{}: {} cannot read it: it is damaged, or wants a password", path, words[0]);
-  return text;
+  return status == 0 ? std::optional(std::move(text)) : std::nullopt;
+}
+
+[[noreturn]] void damaged(const std::string& path, std::string_view program) {
+  fail(ErrorCode::bad_file, "{}: {} cannot read it: it is damaged, or wants a password", path,
+       program);
 }
 
 std::vector<DocumentPart> pages_of(std::string_view pdf, const std::string& name,
                                    const std::string& path) {
-  const std::string text = text_of_pdf(pdf, path);
+  const std::optional<std::string> output =
+      output_of({"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"}, pdf, path);
+  if (!output) damaged(path, "pdftotext");
+  const std::string& text = *output;
   std::vector<DocumentPart> pages;
   std::size_t number = 1;
   for (std::size_t begin = 0; begin < text.size(); ++number) {  // a form feed ends each page
@@ -95,7 +103,9 @@ std::vector<DocumentPart> pages_of(std::string_view pdf, const std::string& name
     begin = end + 1;
   }
   require(!pages.empty(), ErrorCode::unsupported,
-          "{}: no text in this PDF, perhaps pictures of it; make it a text first (ocrmypdf)", path);
+          "{}: no text in this PDF, perhaps pictures of it; show it to a model that sees "
+          "(--image), or make it a text first (ocrmypdf)",
+          path);
   return pages;
 }
 
@@ -131,6 +141,14 @@ std::vector<DocumentPart> read_document(std::string bytes, const std::string& na
   }
   if (has_html_ending(name) || is_html(text)) text = html_to_text(text);
   return {{name, std::move(text)}};
+}
+
+std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path) {
+  const std::string number = std::to_string(page);
+  std::optional<std::string> picture = output_of(
+      {"pdftoppm", "-q", "-scale-to", "1792", "-f", number, "-l", number, "-"}, pdf, path);
+  if (!picture && page == 1) damaged(path, "pdftoppm");
+  return picture.value_or("");
 }
 
 std::string joined_text(const std::vector<DocumentPart>& parts, bool with_names) {

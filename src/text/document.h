@@ -1,6 +1,7 @@
 // The texts in the files that people hand in: plain text, web pages, PDF.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ bool is_blank(std::string_view text);
 /// there is no program that reads it; bad_file for a PDF that is damaged.
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
                                         const std::string& path);
+
+/// A page of a PDF as a picture, in the format PPM, with a long side of 1,792 pixels; `page` counts
+/// from 1. Empty if there is no such page. Throws Error as read_document() does.
+std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path);
 
 /// One text of all parts: the only part of a file as it is; several with a line of its name before
 /// each, "=== a.pdf, page 3 ===", and an empty line.

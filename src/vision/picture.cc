@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csetjmp>
 #include <cstring>
 #include <memory>
@@ -37,6 +38,55 @@ Picture picture_of(std::string_view name, std::size_t width, std::size_t height)
   fail(ErrorCode::bad_file, "{}: a damaged {} picture: {}", name, kind, printable(why));
 }
 
+/// How a camera was held, 1 to 8 as EXIF counts it; 1: upright, or not said.
+unsigned orientation_of(Bytes jpeg) {
+  const std::uint8_t* at = first_of(jpeg);
+  for (std::size_t begin = 2; begin + 4 <= jpeg.size() && at[begin] == 0xff;) {
+    const std::size_t size = at[begin + 2] * 256u + at[begin + 3];
+    if (at[begin + 1] == 0xda || size < 2 || size > jpeg.size() - begin - 2) break;
+    constexpr std::string_view kExif("Exif\0", 6);
+    const std::string_view part(reinterpret_cast<const char*>(at) + begin + 4, size - 2);
+    begin += 2 + size;
+    if (!part.starts_with(kExif)) continue;
+    const std::string_view tiff = part.substr(kExif.size());
+    const bool little = tiff.starts_with("II");
+    const auto number = [&](std::size_t place, std::size_t bytes) {
+      std::size_t out = 0;
+      for (std::size_t i = 0; i < bytes && place + i < tiff.size(); ++i) {
+        const std::size_t byte = static_cast<std::uint8_t>(tiff[place + i]);
+        out = little ? out | byte << (8 * i) : out << 8 | byte;
+      }
+      return out;
+    };
+    const std::size_t table = number(4, 4), entries = number(table, 2);
+    for (std::size_t i = 0; i < entries && table + 14 + 12 * i <= tiff.size(); ++i) {
+      const std::size_t entry = table + 2 + 12 * i;
+      const std::size_t value = number(entry + 8, 2);
+      if (number(entry, 2) == 0x112 && value >= 1 && value <= 8) {
+        return static_cast<unsigned>(value);
+      }
+    }
+  }
+  return 1;
+}
+
+Picture upright(Picture in, unsigned orientation) {
+  if (orientation == 1) return in;
+  const bool swaps = orientation >= 5;
+  const bool mirrors = orientation == 2 || orientation == 3 || orientation >= 7;
+  const bool flips = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  Picture out(swaps ? in.height : in.width, swaps ? in.width : in.height);
+  for (std::size_t y = 0; y < out.height; ++y) {
+    for (std::size_t x = 0; x < out.width; ++x) {
+      const std::size_t column = swaps ? y : x, row = swaps ? x : y;
+      std::copy_n(
+          in.at(mirrors ? in.width - 1 - column : column, flips ? in.height - 1 - row : row), 3,
+          out.at(x, y));
+    }
+  }
+  return out;
+}
+
 Picture decode_jpeg(Bytes file, std::string_view name) {
   const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitDecompress(), tjDestroy);
   if (handle == nullptr) throw std::bad_alloc();
@@ -65,7 +115,7 @@ Picture decode_jpeg(Bytes file, std::string_view name) {
     const unsigned light = unsigned{four[i]} * four[4 * pixel + 3];
     if (ink < 3) out.pixels[3 * pixel + ink] = static_cast<std::uint8_t>((light + 127) / 255);
   }
-  return out;
+  return upright(std::move(out), orientation_of(file));
 }
 
 /// What libpng reads from, and what it says of an error.
@@ -150,6 +200,24 @@ Picture decode_webp(Bytes file, std::string_view name) {
   return out;
 }
 
+/// What programs that make pictures of pages write: "P6 WIDTH HEIGHT 255", then the pixels.
+Picture decode_ppm(Bytes file, std::string_view name) {
+  std::string_view left(reinterpret_cast<const char*>(file.data()), file.size());
+  left.remove_prefix(2);
+  std::size_t numbers[3] = {};
+  for (std::size_t& number : numbers) {
+    left.remove_prefix(std::min(left.find_first_not_of(" \t\r\n"), left.size()));
+    const auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), number);
+    if (error != std::errc()) damaged(name, "PPM", "its size is missing");
+    left.remove_prefix(static_cast<std::size_t>(end - left.data()));
+  }
+  if (numbers[2] != 255) damaged(name, "PPM", "colours are not of 8 bits");
+  Picture out = picture_of(name, numbers[0], numbers[1]);
+  if (left.size() != out.pixels.size() + 1) damaged(name, "PPM", "it has too few or many pixels");
+  std::memcpy(out.pixels.data(), left.data() + 1, out.pixels.size());
+  return out;
+}
+
 }  // namespace
 
 Picture decode_picture(std::span<const std::byte> file, std::string_view name) {
@@ -158,6 +226,7 @@ Picture decode_picture(std::span<const std::byte> file, std::string_view name) {
   if (start.starts_with("\xff\xd8\xff")) return decode_jpeg(file, name);
   if (start.starts_with("\x89PNG\r\n")) return decode_png(file, name);
   if (start.starts_with("RIFF") && start.ends_with("WEBP")) return decode_webp(file, name);
+  if (start.starts_with("P6")) return decode_ppm(file, name);
   fail(ErrorCode::unsupported, "{}: no picture in JPEG, PNG or WebP: convert it to one of these",
        name);
 }

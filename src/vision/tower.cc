@@ -92,7 +92,8 @@ Tower::Tower(const fs::path& path, std::size_t out_width) try : file_(path.strin
   }
 } catch (const Error& error) {
   if (std::string_view(error.what()).starts_with(path.string())) rethrow_from_file(error);
-  fail(ErrorCode::bad_file, "{}: {}", path.string(), error.what());
+  const bool bad = error.code() == ErrorCode::invalid_argument;
+  fail(bad ? ErrorCode::bad_file : error.code(), "{}: {}", path.string(), error.what());
 }
 Tower::~Tower() = default;
 

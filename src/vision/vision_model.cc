@@ -31,14 +31,21 @@ PictureTokens tokens_of(std::shared_ptr<const HeldPicture> held) {
   return out;
 }
 
+/// Where the model's own files lie, if they are no GGUF file.
+std::filesystem::path folder_of(const Model& model) {
+  const std::filesystem::path& path = model.file().path();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return path;
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
 std::filesystem::path tower_path(const Model& model, const std::filesystem::path& mmproj) {
   if (!mmproj.empty()) return mmproj;
-  const std::filesystem::path& path = model.file().path();
   require(VisionModel::is_in(model), ErrorCode::unsupported,
           "{}: the model sees no pictures: its files hold no vision tower of InternVL's (beside a "
           "GGUF file it is one of its own, which --mmproj names)",
-          path.string());
-  return path;
+          model.file().path().string());
+  return folder_of(model);
 }
 
 }  // namespace
@@ -53,6 +60,7 @@ struct VisionModel::Impl {
   std::mutex mutex;
   std::list<std::shared_ptr<const HeldPicture>> remembered;  ///< used last in front
 
+  std::shared_ptr<const HeldPicture> see(const Picture& picture);
   void remember(const std::shared_ptr<const HeldPicture>& picture) {
     remembered.remove(picture);
     remembered.push_front(picture);
@@ -64,8 +72,24 @@ struct VisionModel::Impl {
   }
 };
 
+std::shared_ptr<const HeldPicture> VisionModel::Impl::see(const Picture& picture) {
+  std::string digest = digest_of(picture);
+  auto held = rows->find(digest);
+  if (held == nullptr) {
+    const std::vector<Picture> tiles = cut_tiles(picture, tower.config().tiles);
+    const std::size_t each = tower.config().tokens();
+    Matrix seen(tiles.size() * each, tower.config().out_width);
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      tower.see(tiles[t], seen.view().slice(t * each, each));
+    }
+    held = rows->add(std::move(digest), std::move(seen));
+  }
+  remember(held);
+  return held;
+}
+
 bool VisionModel::is_in(const Model& model) {
-  return model.file().gguf() == nullptr && Tower::is_in(model.file().path());
+  return model.file().gguf() == nullptr && Tower::is_in(folder_of(model));
 }
 
 VisionModel::VisionModel(const Model& model, const Tokenizer& tokenizer,
@@ -88,21 +112,13 @@ PictureTokens VisionModel::read(const Picture& picture) const {
   require(picture.width > 0 && picture.pixels.size() == 3 * picture.width * picture.height,
           "a picture of {} × {} pixels with {} numbers", picture.width, picture.height,
           picture.pixels.size());
-  std::string digest = digest_of(picture);
   const std::scoped_lock lock(impl_->mutex);
-  auto held = impl_->rows->find(digest);
-  if (held == nullptr) {
-    const Tower& tower = impl_->tower;
-    const std::vector<Picture> tiles = cut_tiles(picture, tower.config().tiles);
-    const std::size_t each = tower.config().tokens();
-    Matrix rows(tiles.size() * each, tower.config().out_width);
-    for (std::size_t t = 0; t < tiles.size(); ++t) {
-      tower.see(tiles[t], rows.view().slice(t * each, each));
-    }
-    held = impl_->rows->add(std::move(digest), std::move(rows));
-  }
-  impl_->remember(held);
-  return tokens_of(held);
+  return tokens_of(impl_->see(picture));
+}
+
+PictureTokens VisionModel::read(std::span<const std::byte> file, std::string_view name) const {
+  const std::scoped_lock lock(impl_->mutex);  // so that one picture at a time takes memory
+  return tokens_of(impl_->see(decode_picture(file, name)));
 }
 
 std::size_t VisionModel::tokens(std::size_t width, std::size_t height) const {
@@ -112,12 +128,15 @@ std::size_t VisionModel::tokens(std::size_t width, std::size_t height) const {
 
 std::string VisionModel::place_holder() const { return std::string(kPlace) + "\n"; }
 
+std::size_t VisionModel::places(std::span<const Token> text) const {
+  return static_cast<std::size_t>(std::ranges::count(text, impl_->place));
+}
+
 std::vector<Token> VisionModel::place(std::span<const Token> text,
                                       std::span<const PictureTokens> pictures) const {
-  const auto places = static_cast<std::size_t>(std::ranges::count(text, impl_->place));
-  require(places == pictures.size(),
-          "the text has {} places for pictures ({}), but {} pictures are given", places, kPlace,
-          pictures.size());
+  require(places(text) == pictures.size(),
+          "the text has {} places for pictures ({}), but {} pictures are given", places(text),
+          kPlace, pictures.size());
   std::vector<Token> out;
   auto next = pictures.begin();
   for (Token token : text) {

@@ -16,9 +16,9 @@ import sys
 import tempfile
 
 PAGES_TO_RUN = ("README.md", "docs/running-models.md")
-# Conversations without end, models to be fetched, other programs, and figures that take hours.
+# Conversations without end, models to be fetched or that see, other programs, and figures that take hours.
 NOT_RUN = ("ballast bench ", "ballast serve ", "ballast pull ", "ballast models", "-m qwen",
-           "some-program")
+           "some-program", "--image")
 
 
 def commands(text):

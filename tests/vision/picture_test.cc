@@ -107,12 +107,42 @@ TEST(Pictures, AreDecodedFromJpeg) {
   }
 }
 
+TEST(Pictures, AreDecodedFromPpm) {
+  const std::string head = "P6\n2 1\n255\n";
+  std::vector<std::uint8_t> file(head.begin(), head.end());
+  file.insert(file.end(), {1, 2, 3, 4, 5, 6});
+  EXPECT_THAT(decode_picture(bytes_of(file), "a").pixels, testing::ElementsAre(1, 2, 3, 4, 5, 6));
+  file.pop_back();
+  EXPECT_THAT(refusal(file), testing::HasSubstr("a damaged PPM picture"));
+  const std::string large = "P6 99999 99999 255 ";
+  EXPECT_THAT(refusal({large.begin(), large.end()}), testing::HasSubstr("99999 × 99999 pixels"));
+}
+
 TEST(Pictures, OfGreyAndWithTransparencyBecomeColours) {
   const Picture grey = decode_picture(bytes_of(png_of(2, 1, PNG_FORMAT_GRAY, {7, 250})), "a");
   EXPECT_THAT(grey.pixels, testing::ElementsAre(7, 7, 7, 250, 250, 250));
   const Picture clear =
       decode_picture(bytes_of(png_of(2, 1, PNG_FORMAT_RGBA, {1, 2, 3, 0, 4, 5, 6, 255})), "a");
   EXPECT_THAT(clear.pixels, testing::ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Pictures, OfATiltedCameraStandUpright) {
+  const Picture picture = smooth();
+  const Picture plain = decode_picture(bytes_of(jpeg_of(picture)), "a");
+  // Taken with the camera on its side: rows and columns change places.
+  const std::vector<std::uint8_t> exif = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0,    'M', 'M',
+                                          0,    42,   0, 0,  0,   8,   0,   1,   1, 0x12, 0,   3,
+                                          0,    0,    0, 1,  0,   6,   0,   0,   0, 0,    0,   0};
+  std::vector<std::uint8_t> file = jpeg_of(picture);
+  file.insert(file.begin() + 2, exif.begin(), exif.end());
+  const Picture found = decode_picture(bytes_of(file), "a");
+  ASSERT_EQ(found.width, 30u);
+  ASSERT_EQ(found.height, 40u);
+  for (int c = 0; c < 3; ++c) {
+    EXPECT_EQ(found.at(29, 0)[c], plain.at(0, 0)[c]);
+    EXPECT_EQ(found.at(29, 39)[c], plain.at(39, 0)[c]);
+    EXPECT_EQ(found.at(0, 0)[c], plain.at(0, 29)[c]);
+  }
 }
 
 TEST(Pictures, OfInksBecomeColours) {

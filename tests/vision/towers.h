@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <png.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -62,6 +63,15 @@ struct Towers {
   TempDir dir;
   bool made = false;
 };
+
+inline void write_png(const std::filesystem::path& path, const Picture& picture) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<std::uint32_t>(picture.width);
+  image.height = static_cast<std::uint32_t>(picture.height);
+  image.format = PNG_FORMAT_RGB;
+  EXPECT_NE(png_image_write_to_file(&image, path.c_str(), 0, picture.pixels.data(), 0, nullptr), 0);
+}
 
 /// The picture of the script's measurement, and the text around it.
 inline const Picture kPicture = picture_of(120, 57);

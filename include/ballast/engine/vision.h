@@ -36,11 +36,15 @@ class VisionModel {
   /// Cuts the picture into tiles and looks at each, which takes seconds. The pictures read last are
   /// remembered, up to 256 MiB.
   PictureTokens read(const Picture& picture) const;
+  /// The same of a file: see decode_picture().
+  PictureTokens read(std::span<const std::byte> file, std::string_view name) const;
   /// Tokens of a picture of this size.
   std::size_t tokens(std::size_t width, std::size_t height) const;
 
   /// What stands for a picture in a text, with the line end behind it.
   std::string place_holder() const;
+  /// How many places for pictures a text has.
+  std::size_t places(std::span<const Token> text) const;
   /// The text's tokens with the pictures in the places that place_holder() left, in order. Throws
   /// Error if there are more or fewer places.
   std::vector<Token> place(std::span<const Token> text,

@@ -21,11 +21,14 @@
 
 namespace ballast {
 
+class VisionModel;
+
 /// One question and the data that scores its answer.
 struct Sample {
   std::string id;                    ///< unique in the experiment
   Json group = Json::object();       ///< what results are grouped by: {"task": "qasper"}
   std::string context;               ///< may be empty
+  std::string picture = {};          ///< a file whose place is in the text before the question
   std::string question;              ///< follows the context; the answer follows it
   std::string answer_start;          ///< the beginning of the answer, which is given
   std::vector<std::string> choices;  ///< continuations to be compared; empty: text is generated
@@ -87,6 +90,7 @@ struct AskOptions {
   /// `refuse_long`, raises an Error that names the sample. 0: the model's positions.
   std::size_t longest = 0;
   bool refuse_long = false;
+  const VisionModel* vision = nullptr;  ///< reads pictures
   std::string show = {};  ///< the id of a sample of which Answered::kept is filled in; empty: none
 };
 

@@ -7,6 +7,7 @@
 
 #include "ballast/engine/question_form.h"
 #include "ballast/engine/sampler.h"
+#include "ballast/engine/vision.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
 #include "cache/byte_budget.h"
@@ -196,6 +197,7 @@ class Question {
   const AskOptions& options_;
   const Sample& sample_;
   Prompt prompt_;
+  PictureTokens picture_;
   std::vector<std::vector<Token>> choices_;
   std::size_t room_ = 0;  ///< tokens of the answer
 };
@@ -213,6 +215,10 @@ void Question::encode() {
   } else {
     prompt_.before = form.begin(tokenizer_);
     prompt_.after = form.question(tokenizer_, question);
+  }
+  if (!sample_.picture.empty()) {
+    picture_ = options_.vision->read(read_picture(sample_.picture));
+    prompt_.before = options_.vision->place(prompt_.before, {&picture_, 1});
   }
   if (prompt_.chat && !sample_.answer_start.empty()) {
     // In a turn of its own it begins without a blank.
@@ -255,7 +261,9 @@ void Question::fit() {
 /// Fills in `pieces` and `kept`.
 void Question::show(const Cache& cache, Answered& out) const {
   for (const Token& token : prompt_.before) {
-    out.pieces.push_back(tokenizer_.decode({&token, 1}, {.special = true, .text_start = false}));
+    const bool seen = token < 0;  // of a picture
+    out.pieces.push_back(
+        seen ? "\uFFFC" : tokenizer_.decode({&token, 1}, {.special = true, .text_start = false}));
   }
   const CacheShape& shape = cache.shape();
   for (std::size_t l = 0; l < shape.layers; ++l) {

@@ -117,6 +117,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   result.experiment = experiment.name;
   result.title = experiment.title;
   result.settings = settings;
+  given_.ask.vision = experiment.vision;
   PromptRunner runner(model_.engine, model_.tokenizer, given_.ask);
   answers_ = ask_all(runner, samples_, variants_, log, work_.part(0, 1));
   const bool loss =

@@ -35,6 +35,7 @@ struct SampleExperiment {
   bool join = true;      ///< context and question into one prompt, unless the question comes later
   bool loss = true;      ///< whether the table shows what is lost against exact
   Json settings = Json::object();       ///< beside those of the parameters
+  const VisionModel* vision = nullptr;  ///< reads the samples' pictures
   std::size_t shown = 0;                ///< the sample that --show-kept shows
   std::string score_note = {};          ///< what the score is
   std::vector<std::string> notes = {};  ///< after that and a line on entries

@@ -23,13 +23,26 @@ void add_message(const Json& message, const std::string& where, Json& out) {
     return;
   }
   std::string text, thoughts;
+  Json parts = Json::array();  // with pictures
+  bool shows = false;
   Json calls = Json::array();
   for (std::size_t i = 0; i < content->size(); ++i) {
     Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
     const std::string type = needed(part, "type");
     part.ignore({"cache_control", "citations"});
     if (type == "text") {
-      text += needed(part, "text");
+      const std::string words = needed(part, "text");
+      parts.push_back({{"type", "text"}, {"text", words}});
+      text += words;
+    } else if (type == "image" && role == "user") {
+      const Json* about = part.find("source");
+      if (about == nullptr) refuse(part.full("source"), "{} is missing", part.full("source"));
+      Fields source(*about, part.full("source."));
+      const bool is_url = needed(source, "type") == "url";
+      parts.push_back(picture_part(needed(source, is_url ? "url" : "data")));
+      source.ignore({"media_type"});
+      source.end();
+      shows = true;
     } else if (type == "thinking" && role == "assistant") {
       thoughts += needed(part, "thinking");
       part.ignore({"signature"});
@@ -51,13 +64,13 @@ void add_message(const Json& message, const std::string& where, Json& out) {
            {"content", result == nullptr ? "" : text_of(*result, part.full("content"), {"text"})}});
       part.ignore({"is_error"});
     } else {
-      unsupported(part.full("type"), type, "text, thinking, tool_use and tool_result");
+      unsupported(part.full("type"), type, "text, image, thinking, tool_use and tool_result");
     }
     part.end();
   }
-  const bool only_results = role == "user" && text.empty() && !content->empty();
+  const bool only_results = role == "user" && text.empty() && !shows && !content->empty();
   if (only_results) return;
-  one["content"] = text;
+  one["content"] = shows ? std::move(parts) : Json(text);
   if (!thoughts.empty()) one["reasoning_content"] = thoughts;
   if (!calls.empty()) one["tool_calls"] = std::move(calls);
   out.push_back(std::move(one));

@@ -152,6 +152,12 @@ void unsupported(const std::string& place, const std::string& type, const std::s
                  place);
 }
 
+Json picture_part(std::string url_or_base64) {
+  const bool url = url_or_base64.starts_with("data:") || url_or_base64.starts_with("http");
+  if (!url) url_or_base64.insert(0, "data:;base64,");
+  return {{"type", "image_url"}, {"image_url", {{"url", std::move(url_or_base64)}}}};
+}
+
 std::string text_of(const Json& content, const std::string& where,
                     std::initializer_list<const char*> types) {
   if (content.is_string()) return content.get<std::string>();

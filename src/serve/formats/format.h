@@ -68,6 +68,8 @@ void copy(Fields& from, Json& to, std::initializer_list<const char*> names);
 void copy_extensions(Fields& from, Json& to);
 /// The arguments of a call as an object; {} if the model did not write one.
 Json arguments_of(const Json& call);
+/// A part of a chat completion that shows a picture: bytes in base64, or a URL.
+Json picture_part(std::string url_or_base64);
 /// The text of a string or of an array of parts of these types.
 std::string text_of(const Json& content, const std::string& where,
                     std::initializer_list<const char*> types);

@@ -39,13 +39,27 @@ void add_options(const Json& options, Json& chat) {
   f.end();
 }
 
+/// Makes the content of a message parts, if pictures come with it.
+void add_images(Fields& f, Json& message) {
+  if (f.find("images") == nullptr) return;
+  const Json& images = list_of(f, "images");
+  if (images.empty()) return;
+  Json parts = Json::array();
+  for (const Json& image : images) {
+    if (!image.is_string()) refuse(f.full("images"), "{}: no text in base64", f.full("images"));
+    parts.push_back(picture_part(image.get<std::string>()));
+  }
+  parts.push_back({{"type", "text"}, {"text", message["content"]}});
+  message["content"] = std::move(parts);
+}
+
 Json message_of(const Json& message, const std::string& where) {
   Fields f(message, where);
   Json out = {{"role", needed(f, "role")}, {"content", f.text("content").value_or("")}};
   if (const auto thoughts = f.text("thinking")) out["reasoning_content"] = *thoughts;
   if (const auto name = f.text("tool_name")) out["name"] = *name;
   copy(f, out, {"tool_call_id"});
-  f.only("images", Json::array());
+  add_images(f, out);
   if (f.find("tool_calls") != nullptr) {
     const Json& calls = list_of(f, "tool_calls");
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -97,14 +111,15 @@ class Ollama : public Format {
     } else {
       const auto prompt = f.text("prompt"), system = f.text("system");
       f.only("suffix", "");
-      f.only("images", Json::array());
       chat_ = !f.flag("raw", false);
+      if (!chat_) f.only("images", Json::array());
       if (chat_) {
         Json messages = Json::array();
         if (system && !system->empty()) {
           messages.push_back({{"role", "system"}, {"content", *system}});
         }
         messages.push_back({{"role", "user"}, {"content", prompt.value_or("")}});
+        add_images(f, messages.back());
         body_["messages"] = std::move(messages);
       } else {
         body_["prompt"] = prompt.value_or("");

@@ -1,4 +1,5 @@
 // OpenAI's API of responses. Nothing is stored: each request brings its earlier items.
+#include <algorithm>
 #include <ctime>
 
 #include "serve/contexts.h"
@@ -15,6 +16,12 @@ namespace {
                  field);
 }
 
+bool shows_pictures(const Json& content) {
+  return content.is_array() && std::ranges::any_of(content, [](const Json& part) {
+           return part.is_object() && part.value("type", Json()) == "input_image";
+         });
+}
+
 /// Items of the input as messages: thoughts, texts and calls that follow one another are one
 /// message of the assistant.
 class Input {
@@ -27,6 +34,11 @@ class Input {
       const std::string role = needed(f, "role");
       const Json* content = f.find("content");
       if (content == nullptr) refuse(where + "content", "{}content is missing", where);
+      if (role == "user" && shows_pictures(*content)) {  // parts that chat completions take
+        messages_.push_back({{"role", role}, {"content", *content}});
+        f.end();
+        return;
+      }
       const std::string text =
           text_of(*content, where + "content", {"input_text", "output_text", "text", "refusal"});
       if (role == "assistant") {

@@ -8,6 +8,7 @@
 #include "cli/model_run.h"
 #include "model/reference_case.h"
 #include "sanitized.h"
+#include "vision/towers.h"
 
 namespace ballast {
 namespace {
@@ -43,6 +44,8 @@ const List kEnds = {"--sink", "8", "--window", "16", "--queries", "16"};
 const List kMethods = {
     "--methods", "exact;local;uniform:sink=2,window=4;h2o", "--rates", "0.5", "--seeds", "2"};
 
+test::Towers* towers = nullptr;
+
 /// The files that EveryExperiment writes, {} standing for their folder, and the tiny model.
 std::vector<Case> every_case() {
   const List model = {"-m", "{}/long.gguf"};
@@ -72,6 +75,9 @@ std::vector<Case> every_case() {
        join({asked, {"--data", "{}/niah_single_1.jsonl", "--max-tokens", "4"}}),
        {"niah_single_1.jsonl"}},
       {"summarise", join({asked, {"--data", "{}/xsum.jsonl"}}), {"xsum.jsonl"}},
+      {"captions", join({{"-m", (towers->dir / "qwen2").string(), "--data", "{}/captions.json",
+                          "--max-tokens", "4"},
+                         kMethods})},
       {"choice",
        join({asked, {"--data", "{}/copa.jsonl", "--data", "{}/piqa.jsonl", "--shots", "1"}}),
        {"copa.jsonl", "piqa.jsonl"}},
@@ -141,6 +147,12 @@ void write_files() {
   write_text(path("questions.jsonl"),
              "{\"question_id\": 1, \"turns\": [\"Where?\", \"Why was it dark?\"]}\n"
              "{\"question_id\": 2, \"turns\": [\"Who?\"]}\n");
+  write_text(path("captions.json"),
+             R"({"images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}],
+                 "annotations": [{"image_id": 1, "caption": "A dog."},
+                                 {"image_id": 2, "caption": "Two cats"}]})");
+  test::write_png(path("a.png"), test::kPicture);
+  test::write_png(path("b.png"), test::picture_of(60, 90));
   write_text(path("lines.jsonl"), lines);
   write_text(path("niah_single_1.jsonl"), ruler);
   write_text(path("xsum.jsonl"), articles);
@@ -165,9 +177,13 @@ class EveryExperiment : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     tiny = new test::ReferenceCase("llama");
+    towers = new test::Towers;
     if (tiny->made()) write_files();
   }
-  static void TearDownTestSuite() { delete tiny; }
+  static void TearDownTestSuite() {
+    delete tiny;
+    delete towers;
+  }
   void SetUp() override { BALLAST_NEED_REFERENCE(*tiny); }
 
   static void check_all(void (*check)(const Case&)) {
