@@ -35,6 +35,8 @@ struct CacheShape {
   std::vector<Position> sliding_windows;
   /// ALiBi slopes of the kv_heads·group query heads; empty: none.
   std::vector<float> alibi_slopes;
+  /// Attention sinks of the layers·kv_heads·group query heads (see Queries); empty: none.
+  std::vector<float> sink_logits;
   /// Of keys and queries. The cache applies it when positions are rolling; when they are absolute
   /// keys come turned by it, and keys of few bits (is_low_bit()) are stored relative to their mean
   /// before it. Where none is given they are relative to their plain mean.
@@ -44,6 +46,9 @@ struct CacheShape {
   const Rotary& rotary_of(std::size_t layer) const {
     return rotations.empty() ? rotary : rotations[layer];
   }
+  /// Of a model with recurrent layers beside those that attend, which alone `layers` counts: the
+  /// float32 elements of each one's state.
+  std::vector<std::size_t> recurrent;
 };
 
 /// Where entries stand.
@@ -96,9 +101,12 @@ struct CacheBytes {
   std::size_t attention_stats = 0;  ///< attention sum and queries remembered for the method
   std::size_t rotary = 0;           ///< cosines and sines, with rolling positions
   std::size_t room = 0;             ///< of the window: reserved for tokens to come
-  std::size_t total() const { return sink + summary + window + attention_stats + rotary; }
-  /// What the tokens read take: a budget in bytes is compared with this.
-  std::size_t used() const { return total() - room; }
+  std::size_t recurrent = 0;        ///< states of recurrent layers, and their checkpoint
+  std::size_t total() const {
+    return sink + summary + window + attention_stats + rotary + recurrent;
+  }
+  /// What the entries take: a budget in bytes is compared with this.
+  std::size_t used() const { return total() - room - recurrent; }
   CacheBytes& operator+=(const CacheBytes& other);
 };
 
@@ -106,6 +114,7 @@ class ByteReader;
 class ByteWriter;
 class JoinedDocuments;
 class LayerCache;
+class RecurrentStates;
 class ReplayScores;
 class RotaryTable;
 struct Allocation;
@@ -237,9 +246,21 @@ class Cache {
 
   /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,
   /// or a step that failed in one of its layers. Exact caches can, others as long as no token has
-  /// left the window since; a method that uses attention cannot. A prompt that was finished stays
-  /// so. Throws Error that says why it is impossible; the cache is then as it was.
+  /// left the window since; a method that uses attention cannot; one with recurrent layers can go
+  /// back to the last keep_recurrent() alone. A prompt that was finished stays so. Throws Error
+  /// that says why it is impossible; the cache is then as it was.
   void truncate(std::size_t tokens);
+
+  /// The state of recurrent layer i, shape().recurrent[i] elements, all 0 before the first token.
+  /// The model that reads `tokens` more changes it and calls advance_recurrent().
+  std::span<float> recurrent(std::size_t i);
+  void advance_recurrent(std::size_t i, std::size_t tokens);
+  /// Remembers the states of the recurrent layers as they are, in the place of those remembered
+  /// before: truncate() can go back to this token.
+  void keep_recurrent();
+  /// The most tokens, up to `tokens`, that truncate() can leave in the recurrent layers: without
+  /// any all of them, else 0, those of keep_recurrent(), or all that were read.
+  std::size_t reachable(std::size_t tokens) const;
 
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
@@ -314,6 +335,7 @@ class Cache {
   std::unique_ptr<SharedState> shared_;
   std::shared_ptr<ReplayScores> scores_;           // forks share them; null: no second reading yet
   std::unique_ptr<RotaryTable> rotations_;         ///< null: absolute positions
+  std::unique_ptr<RecurrentStates> recurrent_;     ///< null: all layers attend
   std::shared_ptr<const JoinedDocuments> joined_;  ///< null: the cache has all its tokens itself
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };

@@ -49,6 +49,9 @@ JoinedDocuments::JoinedDocuments(std::vector<Cache::Document> documents) {
             "otherwise");
     require(cache.options().positions == Positions::absolute && cache.joined_tokens() == 0,
             "documents are joined at absolute positions, and each is one text");
+    require(
+        s.recurrent.empty(), ErrorCode::unsupported,
+        "documents of a model with recurrent layers cannot be joined: such a layer has one state");
     require(cache.tokens() > one.left_out, "a document of {} tokens, of which {} are left out",
             cache.tokens(), one.left_out);
     Document& d = documents_.emplace_back();
@@ -125,6 +128,7 @@ void JoinedDocuments::attend(std::size_t layer, std::size_t head, const Queries&
   Matrix turned;
   for (const Document& d : documents_) {
     Queries asked = queries;
+    asked.sink_logits = {};  // they enter with the entries behind the documents, once
     if (d.offset != 0) {
       positions.resize(rows);
       for (std::size_t i = 0; i < rows; ++i) positions[i] = queries.positions[i] - d.offset;

@@ -17,8 +17,10 @@
 #include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/program_memory.h"
 #include "cli/run_report.h"
+#include "model/ranks.h"
 
 namespace ballast::cli {
 namespace {
@@ -90,13 +92,15 @@ Documents context_of(const Options& o) {
 /// The state of one run: the context read and the sequence that continues it.
 class Runner {
  public:
-  Runner(const Options& o, std::vector<std::string> questions, Documents context)
+  /// `ranks`: null if this process is alone.
+  Runner(const Options& o, std::vector<std::string> questions, Documents context,
+         const std::shared_ptr<Ranks>& ranks)
       : o_(o),
         questions_(std::move(questions)),
         context_(std::move(context)),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
-        text_model_(std::make_shared<const TextModel>(o.model)),
+        text_model_(open_model(o.model, ranks)),
         m_(*text_model_) {
     o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
@@ -133,6 +137,12 @@ class Runner {
   const Tokenizer& tokenizer() const { return m_.tokenizer; }
 
  private:
+  static std::shared_ptr<const TextModel> open_model(const std::string& path,
+                                                     const std::shared_ptr<Ranks>& ranks) {
+    auto model = std::make_shared<TextModel>(path);
+    if (ranks) model->model.set_ranks(ranks);
+    return model;
+  }
   const ModelConfig& config() const { return m_.model.config(); }
   bool has_context() const { return !context_.text.empty() || !o_.load_cache.empty(); }
   /// Whether a chat template is put around what is asked: a saved context knows, questions have one
@@ -185,8 +195,13 @@ class Runner {
       o_.cache.fit(cache_options_, m_.model, prompt, more + most, several ? 2 : 1, o_.quiet);
     }
     const std::size_t chunk = std::min(PrefillOptions().chunk, loaded ? more : prompt + more);
-    MemoryEstimate estimate = m_.model.estimate(cache_options_, prompt, length_ - prompt,
-                                                std::max<std::size_t>(chunk, 1));
+    std::size_t own = prompt;
+    if (const Ranks* ranks = m_.model.ranks()) {
+      const std::vector<std::size_t> begins = divide_text(config(), prompt, ranks->size());
+      own = begins[ranks->rank() + 1] - begins[ranks->rank()];
+    }
+    MemoryEstimate estimate =
+        m_.model.estimate(cache_options_, own, length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     MemoryEstimate missing = estimate;
@@ -209,7 +224,10 @@ class Runner {
   /// will follow.
   Session read_prompt(const QuestionForm& form, std::span<const Token> tokens,
                       const std::vector<std::vector<Token>>& asked = {}) {
-    Session session(text_model_, cache_options_);
+    const Ranks* ranks = m_.model.ranks();
+    Session session(text_model_, ranks == nullptr ? cache_options_
+                                                  : options_of_share(cache_options_, config(),
+                                                                     *ranks, tokens.size()));
     session.set_form(form);
     read_tokens(session, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
@@ -233,7 +251,7 @@ class Runner {
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
     Session session = read_prompt(form, tokens);
-    session.cache().reserve(length_);
+    if (m_.model.ranks() == nullptr) session.cache().reserve(length_);
     answer(question, session);
   }
 
@@ -291,7 +309,7 @@ class Runner {
       std::optional<Session> copy;
       if (several) copy = session->clone();
       Session& asking = several ? *copy : *session;
-      asking.cache().reserve(length_);
+      if (m_.model.ranks() == nullptr) asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::optional<Lookup> lookup;
       PrefillOptions options;
@@ -411,12 +429,24 @@ void run(Options& o) {
     o.context.clear();
   }
   check(o);
+  const std::shared_ptr<Ranks> ranks = mpi_ranks();
+  if (ranks) {
+    require(o.save_cache.empty() && o.load_cache.empty(),
+            "each rank has a part of the cache: --save-cache and --load-cache need one process");
+    if (ranks->rank() > 0) {  // the first one speaks
+      o.quiet = true;
+      o.stats = false;
+      o.json = {};
+      require(std::freopen("/dev/null", "w", stdout) != nullptr, ErrorCode::io,
+              "/dev/null cannot be written to");
+    }
+  }
   o.json.open();
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
   std::vector<std::string> questions = questions_of(o);
   Documents context = context_of(o);
   require(!o.cite || !context.text.empty(), "--cite needs a text to cite: give --context");
-  Runner runner(o, std::move(questions), std::move(context));
+  Runner runner(o, std::move(questions), std::move(context), ranks);
   const RunReport report = runner.run();
   if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
     flush_output();

@@ -107,8 +107,8 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
     if (options.progress && !options.progress(done, text.size())) throw Stopped{};
   };
   std::vector<Matrix>& kept = forward_->output_grams;
-  for (std::size_t l = 0; l < config.layers; ++l) {
-    const LayerWeights& weights = model().weights().layers[l];
+  for (std::size_t l = 0; l < cache.shape().layers; ++l) {
+    const LayerWeights& weights = model().weights().attention(l);
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
     cache.start_replay(l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
     tell({});

@@ -117,6 +117,8 @@ bool Session::read(std::span<const Token> tokens, PrefillOptions options) {
 
 std::vector<float> Session::score(std::span<const Token> tokens, PrefillOptions options) {
   if (tokens.empty()) return {};
+  require(std::ranges::none_of(tokens, [](Token token) { return token < 0; }),
+          "the tokens of a picture have no probability");
   read({});
   require(!logits_.empty(), "no text stands before the tokens to score: read at least one first");
   std::vector<float> losses(tokens.size());

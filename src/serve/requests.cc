@@ -12,6 +12,7 @@
 #include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
+#include "text/channels.h"
 #include "text/document.h"
 
 namespace ballast::serve {
@@ -211,7 +212,9 @@ std::vector<ChatMessage> messages_of(Fields& fields) {
     }
     if (role == "assistant") {
       const auto thoughts = message.text("reasoning_content"), other = message.text("reasoning");
-      if (thoughts || other) more["reasoning_content"] = thoughts.value_or(other.value_or(""));
+      if (thoughts || other) {  // templates call them by two names
+        more["reasoning_content"] = more["thinking"] = thoughts.value_or(other.value_or(""));
+      }
     }
     if (role == "tool") {
       if (const auto id = message.text("tool_call_id")) more["tool_call_id"] = *id;
@@ -738,6 +741,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   if (job.json || job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
+    if (writes_channels(tokenizer)) more = kFinalChannel;
     if (must_call && call_tag != kNoToken) more += "<tool_call>\n";
     const std::vector<Token> tokens = encode_more(tokenizer, more, true);
     job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());

@@ -607,6 +607,11 @@ void Server::Impl::set_up() {
                     }});
 }
 
+void Server::fit_weights(Model& model, std::size_t memory, std::size_t slots) {
+  if (memory == 0 || Scheduler::own_memory(model, slots) <= memory) return;
+  model.limit_weights(memory / 2);
+}
+
 Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& given) {
   ServerOptions options = given;
   if (options.name.empty()) options.name = model.file().path().stem().string();
