@@ -70,6 +70,7 @@ Session Session::join(std::vector<Session> documents) {
   for (Session& one : documents) {
     require(one.model_ == model && one.form_.to_text() == form.to_text(),
             "documents that are joined have one model and one form, chat or raw");
+    one.read({});
     all.push_back({std::make_shared<const Cache>(std::move(one.sequence_.cache())),
                    all.empty() ? 0 : before});
   }

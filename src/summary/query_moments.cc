@@ -97,6 +97,17 @@ QueryMoments::Moments QueryMoments::turned(std::size_t query_head, Position from
   return out;
 }
 
+QueryMoments::Elements QueryMoments::elements(std::size_t query_head) const {
+  Elements out{std::vector<double>(dim_), std::vector<double>(dim_)};
+  if (heads_.empty() || heads_[query_head].count == 0) return out;
+  const Head& head = heads_[query_head];
+  for (std::size_t a = 0; a < dim_; ++a) {
+    out.mean[a] = head.sum[a] / head.count;
+    out.square[a] = head.squares[a * (a + 1) / 2 + a] / head.count;
+  }
+  return out;
+}
+
 std::size_t QueryMoments::saved_numbers() const {
   return query_heads_ * (1 + dim_ + dim_ * (dim_ + 1) / 2);
 }

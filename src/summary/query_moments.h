@@ -33,6 +33,14 @@ class QueryMoments {
   /// from + 1, … (`count` of them) turns both. Zeros when there were no queries.
   Moments turned(std::size_t query_head, Position from, std::size_t count) const;
 
+  /// Before rotation.
+  struct Elements {
+    std::vector<double> mean, square;  ///< of each element, and of its square; dim
+  };
+  /// Zeros when there were no queries.
+  Elements elements(std::size_t query_head) const;
+  const Rotary& rotary() const { return rotary_; }
+
   std::size_t query_heads() const { return query_heads_; }
   std::size_t bytes() const;  ///< nothing before the first query
   /// Numbers that save() writes: 1 + dim + dim (dim + 1) / 2 a query head, f64.

@@ -28,7 +28,9 @@
   METHOD(expected_attention)    \
   METHOD(criticalkv)            \
   METHOD(dropkv)                \
-  METHOD(attention_matching)
+  METHOD(attention_matching)    \
+  METHOD(rkv)                   \
+  METHOD(triattention)
 // clang-format on
 
 namespace ballast {

@@ -107,6 +107,32 @@ TEST_F(CModel, GeneratesAsTheLibrary) {
   }
 }
 
+std::size_t bytes_of(const ballast_cache* cache) {
+  ballast_cache_bytes bytes = {};
+  bytes.size = sizeof bytes;
+  EXPECT_EQ(ballast_cache_get_bytes(cache, &bytes), BALLAST_OK);
+  return bytes.used;
+}
+
+TEST_F(CModel, CompactsWhereItIs) {
+  ballast_cache_params params = ballast_cache_default_params();
+  params.method = "replay:bytes=1G,sink=1,window=1";
+  params.protocol = BALLAST_STREAM;
+  ASSERT_EQ(ballast_context_new(model_, &params, &context_), BALLAST_OK) << ballast_last_error();
+  std::vector<Token> text;
+  for (int i = 0; i < 20; ++i) {
+    for (Token token : tokens("line calm apple")) text.push_back(token);
+  }
+  ASSERT_EQ(ballast_context_read(context_, text.data(), text.size()), BALLAST_OK);
+  const ballast_cache* cache = ballast_context_cache(context_);
+  EXPECT_EQ(ballast_context_compact(context_, 1), BALLAST_INVALID_ARGUMENT);
+  const std::size_t bytes = bytes_of(cache) / 3;
+  ASSERT_EQ(ballast_context_compact(context_, bytes), BALLAST_OK) << ballast_last_error();
+  EXPECT_LE(bytes_of(cache), bytes);
+  EXPECT_EQ(ballast_context_tokens(context_), text.size());
+  EXPECT_FALSE(answer(context_, 4).empty());
+}
+
 TEST_F(CModel, CopiesAndFilesGoOnAlike) {
   const TempDir dir;
   const std::string path = dir.path() / "text.cache";

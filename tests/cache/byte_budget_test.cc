@@ -70,9 +70,11 @@ TEST_P(BytesBudget, IsNeverPassedAndUsed) {
       const bool outliers_too =
           GetParam() == "balancekv:outliers=yes" && protocol == Protocol::prefill;
       // The covariance of its queries alone takes more than an eighth of so little.
-      const bool moments = (GetParam() == "expected-attention" && c.layers == 1) ||
-                           (GetParam() == "attention-matching" && c.tokens != 700);
-      const bool always = GetParam() == "attention-matching";  // it holds them in prefill too
+      const bool moments =
+          ((GetParam() == "expected-attention" || GetParam() == "triattention") && c.layers == 1) ||
+          (GetParam() == "attention-matching" && c.tokens != 700);
+      // These hold them in prefill too.
+      const bool always = GetParam() == "attention-matching" || GetParam() == "triattention";
       if (moments && (always || protocol == Protocol::stream)) continue;
       const std::string method =
           with(GetParam(), fmt::format("bytes={},type={},sink=4", c.bytes, c.type));

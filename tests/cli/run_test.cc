@@ -287,19 +287,19 @@ TEST_F(RunModel, FindsAnUnwritableCacheBeforeTheWork) {
 }
 
 TEST_F(RunModel, SavedCachesStandOneBehindTheOther) {
-  write_text(dir_ / "second", "The bird is red. It sits on the roof of the house.");
-  for (const char* name : {"context", "second"}) {
-    EXPECT_EQ(
-        run({"--context", path(name), "--cache", "1/2", "--save-cache", path(name) + ".cache"})
-            .exit_code,
-        0);
+  write_text(dir_ / "first", "The cat is here.");
+  write_text(dir_ / "second", "The bird is red.");
+  for (const char* name : {"first", "second"}) {
+    const Said saved = run({"--raw", "--context", path(name), "--method", "h2o:budget=8,sink=2",
+                            "--save-cache", path(name) + ".cache"});
+    EXPECT_EQ(saved.exit_code, 0) << saved.err;
   }
-  const std::string a = path("context.cache"), b = path("second.cache");
+  const std::string a = path("first.cache"), b = path("second.cache");
   const Words ask = {"--question", "Who?"};
   const json both = answers(Words{"--context", a, "--context", b} + ask);
   EXPECT_EQ(answers(Words{"--load-cache", a, "--load-cache", b} + ask), both);
   EXPECT_EQ(answers(Words{"--context", a} + ask), answers(Words{"--load-cache", a} + ask));
-  expect_refusal(run(Words{"--context", a, "--context", path("context")} + ask),
+  expect_refusal(run(Words{"--context", a, "--context", path("first")} + ask),
                  "a text beside saved caches");
 }
 

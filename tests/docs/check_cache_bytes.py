@@ -32,6 +32,8 @@ CACHES = [
     ("clustergen:budget=300,s=64", "q2", "stream"),
     ("snapkv:rate=0.25,heads=adaptive", "bf16", "prefill"),
     ("keydiff:rate=0.25", "bf16", "stream"),
+    ("rkv:rate=0.25", "bf16", "stream"),
+    ("triattention:rate=0.25", "bf16", "stream"),
     ("expected-attention:rate=0.25", "int8", "stream"),
     ("expected-attention:rate=0.25", "q4", "prefill"),
     ("criticalkv:rate=0.25", "bf16", "stream"),
@@ -42,7 +44,7 @@ CACHES = [
 ]
 SELECTIONS = ("h2o", "snapkv", "pyramidkv", "topk", "strided", "fixed", "spatten", "dropkv")
 # The default of `observe`.
-QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32,
+QUERIES = {"snapkv": 32, "pyramidkv": 32, "topk": 1, "criticalkv": 32, "dropkv": 32, "rkv": 8,
            "attention-matching": 128}
 WHOLE, GROWING = 0, 1  # states of a layer
 
@@ -133,8 +135,10 @@ def read_cache(data, value_samples):
         elif name == "uniform":
             entries()
             r.get("QQ" if "from=oldest" in method else "Q")
-        elif name in ("keydiff", "expected-attention", "attention-matching"):
+        elif name in ("keydiff", "expected-attention", "triattention", "attention-matching"):
             entries()
+        elif name == "rkv":
+            r.skip("f", entries())
         elif name == "criticalkv":
             r.skip("ff", entries())
         elif name == "kvzip":
@@ -194,7 +198,7 @@ def read_cache(data, value_samples):
                 rows_as_read(count) if as_read else rows(count)
                 r.skip("f", count if sums else 0)
             r.skip("f", QUERIES.get(name, 0) * queries * key_dim)
-            if name == "expected-attention" and state != GROWING:
+            if name in ("expected-attention", "triattention") and state != GROWING:
                 r.skip("d", queries * (1 + key_dim + key_dim * (key_dim + 1) // 2))
     crc = zlib.crc32(data[:r.at])
     assert r.get("I") == crc and r.at == len(data), f"{method}: {r.at} of {len(data)} bytes"

@@ -62,6 +62,14 @@ class Models(unittest.TestCase):
         self.assertEqual(len(context.kept(0, 0).positions), context.entries(0))
         self.assertLessEqual(context.bytes_by_part["used"], context.exact_bytes)
 
+    def test_a_context_is_compacted_where_it_is(self):
+        context = self.model.context(8 * TEXT, method="replay:bytes=1G", protocol="stream")
+        tokens, exact = context.tokens, context.exact_bytes
+        self.assertIs(context.compact(exact // 3), context)
+        self.assertEqual(context.tokens, tokens)
+        self.assertLessEqual(context.bytes_by_part["used"], exact // 3)
+        self.assertRaises(ballast.ArgumentError, context.compact, 1)
+
     def test_an_answer_in_the_making_holds_its_context(self):
         context = self.model.context(TEXT)
         answer = context.generate(max_tokens=50, ignore_end=True)
