@@ -33,7 +33,7 @@ ballast_package(libballast0 libs "small key-value caches for language models - l
 ballast_package(libballast-dev libdevel "small key-value caches for language models - headers"
   DEPENDS "libballast0 (= ${PROJECT_VERSION})"
   # For the static C++ libraries; C programs need none of them.
-  RECOMMENDS "libfmt-dev, libhwy-dev, zlib1g-dev, libicu-dev, libsentencepiece-dev")
+  RECOMMENDS "libfmt-dev, libhwy-dev, zlib1g-dev, libicu-dev, libsentencepiece-dev, libpng-dev, libturbojpeg0-dev, libwebp-dev")
 if(BALLAST_ENGINE)
   ballast_package(ballast utils "small key-value caches for language models - program"
     RECOMMENDS "librsvg2-bin, poppler-utils")

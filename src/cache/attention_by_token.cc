@@ -42,7 +42,7 @@ void LayerCache::attention(std::size_t query_head, std::span<const float> query,
   const auto own = [&](std::span<const float> of) {
     return of.empty() ? of : of.subspan(query_head % group, 1);
   };
-  attend_entries(heads_[h],
+  attend_entries(h, heads_[h],
                  {{query.data(), 1, query.size()}, {&position, 1}, own(slopes(h)), own(sinks(h))},
                  unused.view(), weights);
   for (std::size_t i = 0; i < places.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
+#include "cache/joined.h"
 #include "cache/recurrent_states.h"
 #include "cache/replay_scores.h"
 #include "summary/entry_budget.h"
@@ -410,6 +411,7 @@ Cache Cache::clone() const {
   out.scores_ =
       gives_scores() && scores_ ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
   out.notes() = settings_->notes;
+  out.joined_ = joined_;
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
   if (recurrent_) *out.recurrent_ = *recurrent_;
   out.reach_rotations();
@@ -466,6 +468,7 @@ CacheBytes Cache::bytes() const {
   if (shared_) bytes.attention_stats += shared_->bytes();
   if (scores_) bytes.attention_stats += scores_->bytes();
   if (rotations_) bytes.rotary = rotations_->bytes();
+  if (joined_) bytes += joined_->bytes();
   if (recurrent_) bytes.recurrent = recurrent_->bytes();
   return bytes;
 }
@@ -477,7 +480,11 @@ std::vector<Segment> Cache::segments(std::size_t layer, std::size_t head) const 
 
 std::vector<KeptEntry> Cache::kept(std::size_t layer, std::size_t head) const {
   require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  return layers_.at(layer)->kept(head);
+  std::vector<KeptEntry> out = layers_.at(layer)->kept(head);
+  if (!joined_) return out;
+  std::vector<KeptEntry> all = joined_->kept(layer, head);
+  all.insert(all.end(), out.begin(), out.end());
+  return all;
 }
 
 std::vector<std::string> Cache::reports() const {

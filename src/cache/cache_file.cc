@@ -288,6 +288,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
 }
 
 void Cache::write(ByteWriter& out, std::string_view note) const {
+  require(!joined_, "a joined cache is not saved: save its documents");
   for (const auto& layer : layers_) {
     require(layer->tokens() == tokens() && layer->prompt_ended() == layers_[0]->prompt_ended(),
             "a cache is saved once each layer has read the same tokens");

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/head_elements.h"
+#include "cache/joined.h"
 #include "cache/rolling.h"
 #include "summary/adaptive.h"
 #include "summary/entry_budget.h"
@@ -50,15 +51,6 @@ struct Scratch {
 Scratch& scratch() {
   thread_local Scratch scratch;
   return scratch;
-}
-
-void attend_rows(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
-                 MutableMatrix out, std::span<float> attention_sum) {
-  if (attention_sum.empty()) {
-    attend(queries, segments, logits, out);
-  } else {
-    attend_with_attention_sum(queries, segments, logits, out, attention_sum);
-  }
 }
 
 }  // namespace
@@ -259,8 +251,16 @@ void LayerCache::copy(const LayerCache& other) {
   tokens_ = other.tokens();
   loaded_ = other.loaded_;
   budget_ = other.budget_;
+  joined_ = other.joined_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
     heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_);
+}
+
+void LayerCache::join(const JoinedDocuments& documents) {
+  joined_ = &documents;
+  tokens_ = documents.tokens();
+  prompt_tokens_ = tokens();
+  prompt_ended_ = true;
 }
 
 void LayerCache::reserve(std::size_t count) {
@@ -362,7 +362,7 @@ Queries LayerCache::Latest::rows(std::size_t first, std::size_t count) const {
 Matrix LayerCache::answer_latest(const LayerCache& other, std::size_t h) const {
   const Latest latest = other.latest_queries(h);
   Matrix out(latest.queries.rows(), shape_.value_dim);
-  attend_entries(heads_[h], latest.rows(0, out.rows()), out.view(), {});
+  attend_entries(h, heads_[h], latest.rows(0, out.rows()), out.view(), {});
   return out;
 }
 
@@ -375,7 +375,7 @@ Matrix LayerCache::latest_attention(std::size_t h, std::size_t most) const {
   for (std::size_t r = 0; r < out.rows(); ++r) {
     // Of fewer, tokens evenly spaced, with each query head in its turn.
     const std::size_t q = r * tokens / out.rows() * group + r % group;
-    attend_entries(heads_[h], latest.rows(q, 1), unused.view(), out[r]);
+    attend_entries(h, heads_[h], latest.rows(q, 1), unused.view(), out[r]);
   }
   return out;
 }
@@ -391,7 +391,7 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
     const Latest latest = latest_queries(h);
     Matrix unused(latest.queries.rows(), shape_.value_dim);
     attention_sums[h].assign(heads_[h].entries(), 0.0f);
-    attend_entries(heads_[h], latest.rows(0, unused.rows()), unused.view(), attention_sums[h]);
+    attend_entries(h, heads_[h], latest.rows(0, unused.rows()), unused.view(), attention_sums[h]);
   });
   if (watch_.whole_layer) add_up(attention_sums);
   return attention_sums;
@@ -415,7 +415,7 @@ std::vector<float> LayerCache::drop_scores(std::size_t h) const {
   std::vector<double> sums(values.rows());
   for (std::size_t r = 0; r < latest.queries.rows(); ++r) {
     std::ranges::fill(share, 0.0f);
-    attend_entries(heads_[h], latest.rows(r, 1), answer.view(), share);
+    attend_entries(h, heads_[h], latest.rows(r, 1), answer.view(), share);
     for (std::size_t j = 0; j < share.size(); ++j) {
       if (share[j] == 0) continue;
       float square = 0;
@@ -556,30 +556,48 @@ void LayerCache::attend_head(std::size_t h, const HeadsView& queries, std::size_
     const MutableMatrix answers = unpacks
                                       ? s.answers.slice(0, count)
                                       : rows_of<float>(out, first_head, group).slice(first, count);
-    attend_rows({asked, s.positions, s.slopes, s.sinks}, s.segments, logits(), answers,
-                attention_sums);
+    attend_rows(h, {asked, s.positions, s.slopes, s.sinks}, s.segments, answers, attention_sums);
     for (std::size_t i = 0; unpacks && i < count; ++i)
       write_head(answers[i], out, (first + i) / group, first_head + (first + i) % group);
   }
 }
 
-void LayerCache::attend_entries(const HeadCache& head, const Queries& queries, MutableMatrix out,
-                                std::span<float> attention_sum) const {
+void LayerCache::attend_rows(std::size_t h, const Queries& queries,
+                             std::span<const Segment> segments, MutableMatrix out,
+                             std::span<float> attention_sum) const {
+  if (joined_ != nullptr) {
+    require(attention_sum.empty(), "a joined cache does not say what its attention looks at");
+    PartialAttention partial(queries.rows.rows, out.cols);
+    joined_->attend(layer_, h, queries, logits(), partial);
+    attend_partial(queries, segments, logits(), partial);
+    partial.finish(out);
+  } else if (attention_sum.empty()) {
+    attend(queries, segments, logits(), out);
+  } else {
+    attend_with_attention_sum(queries, segments, logits(), out, attention_sum);
+  }
+}
+
+void LayerCache::attend_entries(std::size_t h, const HeadCache& head, const Queries& queries,
+                                MutableMatrix out, std::span<float> attention_sum) const {
   std::vector<Segment> segments;
   head.segments(now(), segments);
-  if (rotations_ == nullptr) return attend_rows(queries, segments, logits(), out, attention_sum);
+  if (rotations_ == nullptr) return attend_rows(h, queries, segments, out, attention_sum);
   const RolledEntries rolled(*rotations_, segments);
   Matrix rows(queries.rows.rows, queries.rows.cols);
   for (std::size_t r = 0; r < rows.rows(); ++r) std::ranges::copy(queries.rows[r], rows[r].begin());
   std::vector<Position> places(queries.positions.begin(), queries.positions.end());
   rolled.place(places, rows.view());
-  attend_rows({rows.view(), places, queries.alibi_slopes, queries.sink_logits}, segments, logits(),
-              out, attention_sum);
+  attend_rows(h, {rows.view(), places, queries.alibi_slopes, queries.sink_logits}, segments, out,
+              attention_sum);
 }
 
 void LayerCache::check_truncate(std::size_t count) const {
   require(count <= tokens(), "layer {} has {} tokens and cannot be truncated to {}", layer_,
           tokens(), count);
+  require(joined_ == nullptr || count >= joined_->tokens(),
+          "layer {}: the {} tokens of joined documents stay; the cache cannot be truncated to {}",
+          layer_, joined_ == nullptr ? 0 : joined_->tokens(), count);
   if (count == tokens()) return;
   const std::string_view method = options_.policy.info().name;
   require(
@@ -619,13 +637,17 @@ void LayerCache::truncate(std::size_t count) {
 
 std::size_t LayerCache::entries() const {
   std::size_t most = 0;
-  for (const HeadCache& head : heads_) most = std::max(most, head.entries());
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    most = std::max(most, heads_[h].entries() + (joined_ ? joined_->entries(layer_, h) : 0));
+  }
   return most;
 }
 
 std::size_t LayerCache::all_entries() const {
   std::size_t sum = 0;
-  for (const HeadCache& head : heads_) sum += head.entries();
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    sum += heads_[h].entries() + (joined_ ? joined_->entries(layer_, h) : 0);
+  }
   return sum;
 }
 

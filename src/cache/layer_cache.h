@@ -10,6 +10,7 @@
 
 namespace ballast {
 
+class JoinedDocuments;
 struct ReplayHead;
 struct ReplayQueries;
 
@@ -65,6 +66,8 @@ class LayerCache {
 
   /// Becomes a copy of `other`, of another sequence with the same shape and options.
   void copy(const LayerCache& other);
+  /// The tokens of this empty, exact layer follow those documents, which must outlive it.
+  void join(const JoinedDocuments& documents);
 
   /// See attention_by_token.h.
   void attention(std::size_t query_head, std::span<const float> query, Position position,
@@ -165,8 +168,11 @@ class LayerCache {
   void load_head(HeadCache& head, ByteReader& in, std::size_t& room);
   /// Attention over a head's entries at their positions. `attention_sum`: an element an entry, or
   /// empty.
-  void attend_entries(const HeadCache& head, const Queries& queries, MutableMatrix out,
-                      std::span<float> attention_sum) const;
+  void attend_entries(std::size_t h, const HeadCache& head, const Queries& queries,
+                      MutableMatrix out, std::span<float> attention_sum) const;
+  /// Over `segments`, those of head h, and over the documents before them.
+  void attend_rows(std::size_t h, const Queries& queries, std::span<const Segment> segments,
+                   MutableMatrix out, std::span<float> attention_sum) const;
   Logits logits() const;
   /// Of the query heads of KV head h, or empty.
   std::span<const float> slopes(std::size_t h) const;
@@ -179,6 +185,7 @@ class LayerCache {
   std::size_t observed_;
   bool query_moments_;
   RotaryTable* rotations_;
+  const JoinedDocuments* joined_ = nullptr;
   /// A prompt that ends with fewer tokens for a mean waits for these.
   static constexpr std::size_t kLeastMean = 16;
 

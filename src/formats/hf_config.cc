@@ -197,13 +197,15 @@ Rope read_rotation(const Keys& keys, const Keys& scaling, const char* base_key, 
     read_longrope(keys, scaling, c, rope);
   } else if (type == "yarn") {
     read_yarn(scaling, rope);
-  } else if (type == "dynamic" && scaling.has("alpha") && rope.dimension > 2) {
+  } else if (type == "dynamic" && !scaling.has("alpha")) {
+    // Changes nothing within the model's positions, and there is no text beyond them.
+  } else if (type == "dynamic" && rope.dimension > 2) {
     const double d = static_cast<double>(rope.dimension);
     rope.base *= static_cast<float>(std::pow(scaling.number("alpha"), d / (d - 2.0)));
   } else {
     fail(ErrorCode::unsupported,
-         "{}: unknown rotary scaling '{}'; known: default, linear, llama3, longrope, su, yarn, and "
-         "dynamic with alpha",
+         "{}: unknown rotary scaling '{}'; known: default, linear, llama3, longrope, su, yarn, "
+         "dynamic",
          keys.file(), printable(type));
   }
   return rope;
@@ -494,7 +496,9 @@ ModelConfig read_config(const std::filesystem::path& config_json) {
   require(object.is_object(), "{}: not a model's description: no JSON object",
           config_json.string());
   // Models that take pictures too have the text model's description inside.
-  if (auto text = object.find("text_config"); text != object.end() && text->is_object()) {
+  auto text = object.find("text_config");
+  if (text == object.end()) text = object.find("llm_config");  // InternVL's own layout
+  if (text != object.end() && text->is_object()) {
     json inner = std::move(*text);
     if (auto tied = object.find("tie_word_embeddings"); tied != object.end()) {
       inner.emplace("tie_word_embeddings", *tied);

@@ -14,8 +14,8 @@
 
 #include "base/fail.h"
 #include "base/partial_files.h"
+#include "base/sha256.h"
 #include "hub/http.h"
-#include "hub/sha256.h"
 #include "report/progress.h"
 #include "report/units.h"
 

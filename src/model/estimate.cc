@@ -7,6 +7,7 @@
 #include "cache/cache_size.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
+#include "model/layer_pages.h"
 
 namespace ballast {
 namespace {
@@ -99,6 +100,7 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   const std::size_t rows = std::min(chunk, std::max<std::size_t>(prompt + after, 1));
   estimate.weights =
       mapped_bytes(file(), prompt + after) + file().copied_bytes() + weights_->copied_bytes;
+  if (pages_) estimate.weights -= std::min(estimate.weights, pages_->spared());
   estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +
                      attention_bytes(c, options, rows, need.entries) +

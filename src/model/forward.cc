@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/delta_rule.h"
+#include "model/layer_pages.h"
 #include "model/row_ops.h"
 #include "simd/vector_math.h"
 
@@ -107,8 +108,10 @@ void Forward::add_block() {
 
 void Forward::check(const Run& run) const {
   for (Token token : run.tokens) {
-    require(token >= 0 && static_cast<std::size_t>(token) < config_.vocabulary,
-            "token id {} is outside the model's vocabulary of {}", token, config_.vocabulary);
+    const bool known = token < 0 ? weights_.pictures->holder(token) != nullptr
+                                 : static_cast<std::size_t>(token) < config_.vocabulary;
+    require(known, "token id {} is outside the model's vocabulary of {}{}", token,
+            config_.vocabulary, token < kNoToken ? ", and of no picture that is in memory" : "");
   }
   const std::size_t end = run.replay_from ? *run.replay_from + run.tokens.size()
                                           : run.sequence->positions_after(run.tokens.size());
@@ -117,23 +120,29 @@ void Forward::check(const Run& run) const {
           model_.file().path().string(), end, config_.max_positions);
 }
 
+void Forward::embed(Token token, std::size_t position, std::size_t at) {
+  const std::span<float> row = scratch_.residual[at];
+  positions_[at] = position;
+  if (const auto picture = token < 0 ? weights_.pictures->holder(token) : nullptr) {
+    std::ranges::copy(picture->rows[static_cast<std::size_t>(token - picture->first)], row.begin());
+  } else {
+    weights_.token_embedding.decode_row(static_cast<std::size_t>(token), row);
+    if (config_.embedding_scale != 1.0f) {
+      for (float& x : row) x *= config_.embedding_scale;
+    }
+  }
+  if (config_.learned_positions) {
+    const std::span<float> place = scratch_.block[at];
+    weights_.position_embedding.decode_row(position + config_.position_offset, place);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
+  }
+}
+
 void Forward::embed(std::span<const Run> runs) {
   std::size_t at = 0;
   for (const Run& run : runs) {
-    for (std::size_t t = 0; t < run.tokens.size(); ++t, ++at) {
-      const std::span<float> row = scratch_.residual[at];
-      weights_.token_embedding.decode_row(static_cast<std::size_t>(run.tokens[t]), row);
-      if (config_.embedding_scale != 1.0f) {
-        for (float& x : row) x *= config_.embedding_scale;
-      }
-      const std::size_t position = run.replay_from.value_or(run.sequence->tokens()) + t;
-      if (config_.learned_positions) {
-        const std::span<float> place = scratch_.block[at];
-        weights_.position_embedding.decode_row(position + config_.position_offset, place);
-        for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
-      }
-      positions_[at] = position;
-    }
+    const std::size_t first = run.replay_from.value_or(run.sequence->tokens());
+    for (std::size_t t = 0; t < run.tokens.size(); ++t) embed(run.tokens[t], first + t, at++);
   }
 }
 
@@ -146,6 +155,10 @@ void Forward::turn(std::span<const Run> runs) {
       shapes_[at++] = rolls ? nullptr : &cache.shape();
     }
   }
+  find_rotations();
+}
+
+void Forward::find_rotations() {
   const std::vector<bool>& second = config_.takes_second_rope;
   for (const bool other : {false, true}) {
     const auto found = std::ranges::find_if(
@@ -197,6 +210,7 @@ void Forward::place_heads(std::size_t layer, std::size_t cache_layer) {
 }
 
 void Forward::attend(std::size_t cache_layer, std::span<const Run> runs) {
+  if (model_.ranks() != nullptr) return attend_over_ranks(cache_layer, runs[0]);
   if (runs[0].replay_from) {
     const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
     const auto read = runs[0].question ? &Cache::replay_question : &Cache::replay;
@@ -415,6 +429,9 @@ void Forward::mix_experts(std::size_t layer) {
   const LayerWeights& w = weights_.layers[layer];
   multiply(rows(scratch_.normed), w.router, rows(scratch_.router));
   choose_experts(layer);
+  for (std::size_t e = 0; model_.pages() != nullptr && e < config_.experts; ++e) {
+    if (!chosen_[e].empty()) model_.pages()->enter_expert(layer, e);
+  }
   for (std::size_t i = from_; i < tokens_; ++i) std::ranges::fill(scratch_.block[i], 0.0f);
   for (std::size_t e = 0; e < config_.experts; ++e) {
     const std::vector<Choice>& chosen = chosen_[e];
@@ -466,6 +483,22 @@ void Forward::weigh_queries() {
   }
 }
 
+void Forward::finish_layer(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
+  // In a parallel block the feed-forward reads the input of attention, before the sum.
+  if (config_.parallel_residual) {
+    if (w.ffn_norm.there()) normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+    add_block();
+  } else {
+    add_block();
+    normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+  }
+  feed_forward(layer);
+  normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
+  add_block();
+}
+
 void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttention& on_attention) {
   for (const Run& run : runs) check(run);
   tokens_ = 0;
@@ -479,6 +512,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   std::size_t attending = 0;  // layers before this one that do
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
+    if (model_.pages() != nullptr) model_.pages()->enter(l);
     if (runs[0].replay_from) weigh_queries();
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
     const bool last = l + 1 == config_.layers;
@@ -495,18 +529,8 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
     } else {
       delta_rule(l, l - attending, runs, first);
     }
-    normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
-    // In a parallel block the feed-forward reads the input of attention, before the sum.
-    if (config_.parallel_residual) {
-      if (w.ffn_norm.there()) normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
-      add_block();
-    } else {
-      add_block();
-      normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
-    }
-    feed_forward(l);
-    normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
-    add_block();
+    finish_layer(l);
+    if (model_.pages() != nullptr) model_.pages()->leave(l);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "model/forward.h"
+#include "model/layer_pages.h"
 #include "model/value_norms.h"
 #include "model/weights.h"
 
@@ -26,7 +27,18 @@ std::size_t state_size(const ModelConfig& c, std::size_t layer) {
 Model::Model(const std::filesystem::path& path)
     : file_(std::make_shared<ModelFile>(path)),
       weights_(std::make_shared<ModelWeights>(*file_)),
-      calibration_(find_calibration(*this)) {}
+      calibration_(find_calibration(*this)) {
+  const std::size_t available = available_memory();
+  if (estimate(CacheOptions{}, config().max_positions).weights > available) {
+    limit_weights(available / 2);
+  }
+}
+
+void Model::limit_weights(std::size_t bytes) {
+  pages_ = nullptr;
+  const std::size_t whole = estimate(CacheOptions{}, config().max_positions).weights;
+  if (whole > bytes) pages_ = std::make_shared<LayerPages>(*file_, whole, bytes);
+}
 
 Policy Model::policy_for(std::string_view bytes) const {
   return Policy::parse(calibration_ ? "calibrated" : "replay").with("bytes", bytes);
@@ -145,6 +157,7 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
 
 Sequence Sequence::clone() const {
   Sequence out(cache_.clone(), prompt_finished_);
+  out.elsewhere_ = elsewhere_;
   out.text_ = text_;
   return out;
 }

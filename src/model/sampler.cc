@@ -72,6 +72,7 @@ void Sampler::change_logits(std::span<const float> logits, std::span<const Token
   // From the model's logit: a repeated token is penalized once.
   if (options_.repetition_penalty != 1.0f) {
     for (Token token : history.last(std::min(history.size(), options_.repetition_window))) {
+      if (token < 0) continue;  // of a picture
       const std::size_t i = place(token);
       logits_[i] = logits[i] > 0.0f ? logits[i] / options_.repetition_penalty
                                     : logits[i] * options_.repetition_penalty;

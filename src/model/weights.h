@@ -2,10 +2,12 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "ballast/engine/model_file.h"
 #include "gemm/matmul.h"
+#include "model/picture_rows.h"
 
 namespace ballast {
 
@@ -53,6 +55,8 @@ struct ModelWeights {
     return layers[attending[cache_layer]];
   }
   std::size_t copied_bytes = 0;  ///< of norms and biases
+  /// What is no part of the files: the pictures that texts for this model hold.
+  std::shared_ptr<PictureRows> pictures = std::make_shared<PictureRows>();
 
  private:
   Norm norm(const ModelFile& file, Weight weight, std::size_t layer, float offset);

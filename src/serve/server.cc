@@ -10,6 +10,7 @@
 #include "ballast/version.h"
 #include "base/fail.h"
 #include "base/fnv.h"
+#include "cache/cache_size.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
@@ -165,8 +166,12 @@ struct Server::Impl {
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused),
-        limits{options.name, options.slots, options.max_tokens, options.cache,
-               model.calibration() != nullptr ? "calibrated" : "replay"},
+        limits{options.name,
+               options.slots,
+               options.max_tokens,
+               options.cache,
+               model.calibration() != nullptr ? "calibrated" : "replay",
+               CacheSize(model.cache_shape(), options.cache).token()},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
                    o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
@@ -600,6 +605,11 @@ void Server::Impl::set_up() {
                         throw no_context(call.parts[0]);
                       call.reply({{"id", call.parts[0]}, {"object", "context"}, {"deleted", true}});
                     }});
+}
+
+void Server::fit_weights(Model& model, std::size_t memory, std::size_t slots) {
+  if (memory == 0 || Scheduler::own_memory(model, slots) <= memory) return;
+  model.limit_weights(memory / 2);
 }
 
 Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& given) {

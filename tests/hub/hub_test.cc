@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ballast/error.h"
-#include "hub/sha256.h"
+#include "base/sha256.h"
 
 namespace ballast::hub {
 namespace {

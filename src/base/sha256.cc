@@ -1,4 +1,4 @@
-#include "hub/sha256.h"
+#include "base/sha256.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-namespace ballast::hub {
+namespace ballast {
 namespace {
 
 /// The first 32 bits behind the point of the cube roots of the first 64 primes.
@@ -77,4 +77,4 @@ std::string Sha256::finish() {
   return out;
 }
 
-}  // namespace ballast::hub
+}  // namespace ballast

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), with which the hub names files.
+// SHA-256 (FIPS 180-4).
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace ballast::hub {
+namespace ballast {
 
 class Sha256 {
  public:
@@ -24,4 +24,4 @@ class Sha256 {
   std::uint64_t count_ = 0;           ///< bytes
 };
 
-}  // namespace ballast::hub
+}  // namespace ballast

@@ -1,0 +1,54 @@
+// What a language model sees of pictures.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/model.h"
+#include "ballast/engine/picture.h"
+#include "ballast/engine/tokenizer.h"
+
+namespace ballast {
+
+/// A picture as tokens, for the model that it was read for. Their ids are negative and follow from
+/// the pixels: the same picture has the same ones. They stand in a text like others, and the model
+/// takes them as long as one copy of this lives: until the prompt has ended.
+struct PictureTokens {
+  std::vector<Token> tokens;
+  std::shared_ptr<const void> rows;
+};
+
+/// The vision tower of a model: InternVL's. Safe to use from many threads, which take turns.
+class VisionModel {
+ public:
+  /// Whether the model's own files hold a tower.
+  static bool is_in(const Model& model);
+  /// `mmproj`: the GGUF file of the tower; empty: the model's own folder holds it. Throws Error
+  /// that names the file and what is missing.
+  VisionModel(const Model& model, const Tokenizer& tokenizer,
+              const std::filesystem::path& mmproj = {});
+  ~VisionModel();
+
+  /// Cuts the picture into tiles and looks at each, which takes seconds. The pictures read last are
+  /// remembered, up to 256 MiB.
+  PictureTokens read(const Picture& picture) const;
+  /// Tokens of a picture of this size.
+  std::size_t tokens(std::size_t width, std::size_t height) const;
+
+  /// What stands for a picture in a text, with the line end behind it.
+  std::string place_holder() const;
+  /// The text's tokens with the pictures in the places that place_holder() left, in order. Throws
+  /// Error if there are more or fewer places.
+  std::vector<Token> place(std::span<const Token> text,
+                           std::span<const PictureTokens> pictures) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ballast
