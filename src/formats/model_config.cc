@@ -119,8 +119,7 @@ void check_config(const ModelConfig& c, const std::string& file) {
   require(c.sliding_windows.size() == c.layers, "{}: {} sliding windows for {} layers", file,
           c.sliding_windows.size(), c.layers);
   require(c.kinds.empty() || (c.kinds.size() == c.layers && !c.attending().empty()),
-          "{}: {} kinds of {} layers, none of which attends or too few", file, c.kinds.size(),
-          c.layers);
+          "{}: {} kinds of {} layers, or none that attends", file, c.kinds.size(), c.layers);
   const bool delta = std::ranges::find(c.kinds, LayerKind::delta_rule) != c.kinds.end();
   for (std::size_t size :
        {c.delta_key_heads, c.delta_value_heads, c.delta_key_dim, c.delta_value_dim}) {

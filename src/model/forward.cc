@@ -72,7 +72,8 @@ std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements =
       3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
       (c.gated_ffn ? 2 : 1) * std::max(c.ffn_width, c.expert_width) +
-      (c.kinds.empty() ? 0 : conv_columns(c)) + (c.gated_attention ? c.heads * c.value_dim : 0) +
+      (c.kinds.empty() ? 0 : (c.delta_value_heads > 0 ? 2 : 1) * conv_columns(c)) +
+      (c.gated_attention ? c.heads * c.value_dim : 0) +
       c.delta_value_heads * (c.delta_value_dim + 2) + c.rope.dimension + c.second_rope.dimension +
       c.kv_heads + (c.experts > 0 ? c.experts + 2 * c.width : 0);
   return elements * tokens * sizeof(float);
@@ -351,7 +352,9 @@ void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const R
   std::size_t begin = 0;
   for (const Run& run : runs) {
     const std::span<float> kept = run.sequence->cache().recurrent(state);
-    state_.assign(kept.begin(), kept.end());
+    const bool stays = !run.replay_from;  // tokens that read again leave nothing behind
+    const std::span<float> found = stays ? kept.first(before * channels) : kept;
+    state_.assign(found.begin(), found.end());
     const std::size_t count = run.tokens.size();
     const auto input = [&](std::size_t t, std::size_t back) -> const float* {
       return t >= back ? scratch_.conv[begin + t - back].data()
@@ -372,7 +375,6 @@ void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const R
           rule.normalise_heads(row);
         },
         count * channels >= kParallelWork);
-    const bool stays = !run.replay_from;  // tokens that read again leave nothing behind
     if (stays) {
       for (std::size_t i = 0; i < before; ++i)
         std::copy_n(input(count, before - i), channels, kept.data() + i * channels);

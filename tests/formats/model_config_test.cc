@@ -127,6 +127,59 @@ TEST_F(HfConfigTest, MistralAndQwen) {
               HasSubstr("lists 1 of 4"));
 }
 
+// LFM2-1.2B's first config.json, and what newer ones say.
+TEST_F(HfConfigTest, Lfm2SaysWhichLayersAttend) {
+  const std::string sizes = R"("model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 4,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+      "max_position_embeddings": 128000, )";
+  const ModelConfig c = read("{" + sizes + R"("block_ff_dim": 12288, "full_attn_idxs": [2]})");
+  EXPECT_THAT(c.attending(), ElementsAre(2));
+  EXPECT_EQ(c.ffn_width, 8192u);
+  EXPECT_EQ(c.conv_width, 3u);
+  EXPECT_TRUE(c.tied_embeddings);
+  EXPECT_EQ(c.rope.base, 1e6f);
+  const ModelConfig newer = read("{" + sizes + R"("intermediate_size": 10240,
+      "block_auto_adjust_ff_dim": false,
+      "layer_types": ["conv", "full_attention", "conv", "full_attention"]})");
+  EXPECT_THAT(newer.attending(), ElementsAre(1, 3));
+  EXPECT_EQ(newer.ffn_width, 10240u);
+  EXPECT_THAT(refusal("{" + sizes + R"("intermediate_size": 64, "full_attn_idxs": [4]})"),
+              HasSubstr("layer 4 of 4"));
+  EXPECT_THAT(refusal("{" + sizes + R"("intermediate_size": 64,
+      "layer_types": ["conv", "conv", "conv", "mamba"]})"),
+              HasSubstr("layer 3 is of type 'mamba'"));
+  EXPECT_THAT(refusal("{" + sizes + R"("intermediate_size": 64,
+      "layer_types": ["conv", "conv", "conv", "conv"]})"),
+              HasSubstr("attend"));
+}
+
+TEST_F(HfConfigTest, Qwen35IsFoundInsideAModelThatTakesPictures) {
+  const ModelConfig c = read(R"({"model_type": "qwen3_5", "tie_word_embeddings": true,
+      "text_config": {"model_type": "qwen3_5_text", "hidden_size": 1024, "num_hidden_layers": 8,
+      "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 3584,
+      "vocab_size": 248320, "max_position_embeddings": 262144, "linear_num_value_heads": 16,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
+      "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10], "mrope_interleaved": true}}})");
+  EXPECT_THAT(c.attending(), ElementsAre(3, 7));
+  EXPECT_TRUE(c.gated_attention && c.tied_embeddings);
+  EXPECT_EQ(c.rope.dimension, 64u);
+  EXPECT_EQ(c.conv_channels(0), 2u * 16 * 128 + 16 * 128);
+}
+
+TEST_F(HfConfigTest, GptOssHasSinksAndItsOwnActivation) {
+  const std::string json = R"("model_type": "gpt_oss", "hidden_size": 2880,
+      "num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "intermediate_size": 2880, "vocab_size": 201088, "max_position_embeddings": 131072,
+      "num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": )";
+  const ModelConfig c = read("{" + json + "7.0}");
+  EXPECT_TRUE(c.attention_sinks && c.experts_share_weight);
+  EXPECT_EQ(c.activation, Activation::clamped_silu);
+  EXPECT_EQ(c.key_dim, 64u);
+  EXPECT_THAT(c.sliding_windows, ElementsAre(128, 0, 128, 0));
+  EXPECT_NEAR(c.rope.magnitude, 1.3466, 1e-4);
+  EXPECT_THAT(refusal("{" + json + "8.0}"), HasSubstr("swiglu_limit"));
+}
+
 TEST_F(HfConfigTest, Phi3LongContext) {
   ModelConfig c = read(R"({"model_type": "phi3", "hidden_act": "silu", "hidden_size": 32,
     "intermediate_size": 64, "max_position_embeddings": 131072, "num_attention_heads": 4,
