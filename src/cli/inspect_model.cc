@@ -229,8 +229,8 @@ void describe(const std::string& path, TableOutput& out) {
       {"feed-forward width", {format_count(c.ffn_width), static_cast<double>(c.ffn_width)}});
   if (!c.kinds.empty()) {
     const std::size_t attending = c.attending().size();
-    table.add({"attention layers",
-               fmt::format("{}; {} are recurrent", attending, c.layers - attending)});
+    table.add(
+        {"attention layers", fmt::format("{}; {} are recurrent", attending, c.layers - attending)});
   }
   table.add({"positions", positions_text(c)});
   table.add({"sliding windows", windows_text(c)});

@@ -29,10 +29,10 @@ struct Picture {
   }
 };
 
-/// Decodes a JPEG, PNG, WebP or PPM (P6) file; photographs stand upright, as EXIF says. Transparency is
-/// dropped, grey and palettes become colours, of 16 bits the upper 8 count. `name` stands for the
-/// file in messages. Throws Error on other formats, damaged files and more than kMostPixels pixels;
-/// sizes are checked before memory is taken.
+/// Decodes a JPEG, PNG, WebP or PPM (P6) file; photographs stand upright, as EXIF says.
+/// Transparency is dropped, grey and palettes become colours, of 16 bits the upper 8 count. `name`
+/// stands for the file in messages. Throws Error on other formats, damaged files and more than
+/// kMostPixels pixels; sizes are checked before memory is taken.
 Picture decode_picture(std::span<const std::byte> file, std::string_view name);
 Picture read_picture(const std::filesystem::path& path);
 

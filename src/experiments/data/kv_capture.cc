@@ -44,8 +44,8 @@ KvCapture::KvCapture(const std::filesystem::path& path, const ModelConfig& confi
   require(!layers_.empty(), "{}: no layer is to be captured", path.string());
   const std::size_t attending = config.attending().size();
   for (std::size_t layer : layers_) {
-    require(layer < attending,
-            "there is no layer {}; the model has {} that attend, counted from 0", layer, attending);
+    require(layer < attending, "there is no layer {}; the model has {} that attend, counted from 0",
+            layer, attending);
   }
   pieces_.resize(layers_.size() * parts_.size());
   spool_ = unnamed_file_beside(path_);
