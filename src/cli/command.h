@@ -31,6 +31,7 @@ void add_run(CLI::App& parent, std::function<void()>& task);
 void add_calibrate(CLI::App& parent, std::function<void()>& task);
 void add_chat(CLI::App& parent, std::function<void()>& task);
 void add_perplexity(CLI::App& parent, std::function<void()>& task);
+void add_library(CLI::App& parent, std::function<void()>& task);
 void add_tokenize(CLI::App& parent, std::function<void()>& task);
 
 /// The command that runs, quoted for a shell; empty before it is set.

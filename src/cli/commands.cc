@@ -13,6 +13,7 @@ std::span<const AddCommand> commands() {
       &add_chat,        //
       &add_serve,       //
       &add_generate,    //
+      &add_library,     //
       &add_pull,        //
       &add_models,      //
       &add_remove,      //

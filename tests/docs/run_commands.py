@@ -18,7 +18,7 @@ import tempfile
 PAGES_TO_RUN = ("README.md", "docs/running-models.md")
 # Conversations without end, models to be fetched or that see, other programs, and figures that take hours.
 NOT_RUN = ("ballast bench ", "ballast serve ", "ballast pull ", "ballast models", "-m qwen",
-           "some-program", "--image")
+           "some-program", "--image", "ballast library")
 
 
 def commands(text):

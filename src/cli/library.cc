@@ -1,0 +1,240 @@
+// ballast library: documents that are read once, each alone, and asked together.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/fail.h"
+#include "base/fnv.h"
+#include "base/read_file.h"
+#include "cli/answering.h"
+#include "cli/command.h"
+#include "cli/documents.h"
+#include "cli/help.h"
+#include "cli/model_options.h"
+#include "cli/passages.h"
+#include "formats/json_text.h"
+#include "hub/local.h"
+#include "report/table.h"
+#include "report/units.h"
+
+namespace ballast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string folder;
+  std::string model;
+  std::string cache = "1/8";
+  std::vector<std::string> files;
+  std::string question;
+  std::size_t documents = 3;
+  GenerateFlags generate;
+  bool quiet = false;
+  JsonOption json;
+
+  fs::path place() const {
+    return folder.empty() ? hub::store().parent_path() / "library" : fs::path(folder);
+  }
+};
+
+/// A document of a library: ID.json says what it is, ID.cache is its compressed cache.
+struct Entry {
+  fs::path file;  ///< ID.json
+  std::string name, text;
+  std::size_t tokens = 0, bytes = 0;
+
+  fs::path cache() const { return fs::path(file).replace_extension(".cache"); }
+};
+
+/// Sorted by name.
+std::vector<Entry> entries(const fs::path& folder) {
+  std::vector<Entry> out;
+  std::error_code none;
+  for (const fs::directory_entry& one : fs::directory_iterator(folder, none)) {
+    if (one.path().extension() != ".json") continue;
+    const std::string where = one.path().string();
+    const Json json = parse_json_text<Json>(read_file(one.path()), where);
+    require(json.is_object() && json.contains("name") && json.contains("text") &&
+                json["name"].is_string() && json["text"].is_string(),
+            "{}: no document of a library; remove the file", where);
+    out.push_back({one.path(), json["name"], json["text"], json.value("tokens", std::size_t{0}),
+                   json.value("bytes", std::size_t{0})});
+  }
+  std::ranges::sort(out, {}, &Entry::name);
+  return out;
+}
+
+void add(Options& o) {
+  o.json.open();
+  const fs::path folder = o.place();
+  fs::create_directories(folder);
+  const std::vector<Entry> have = entries(folder);
+  const auto model = std::make_shared<const TextModel>(o.model);
+  Json added = Json::array();
+  for (const std::string& path : o.files) {
+    const Documents document = read_documents({&path, 1}, o.quiet);
+    const auto same = std::ranges::find(have, document.text, &Entry::text);
+    if (same != have.end()) {
+      if (!o.quiet) tell(fmt::format("note: {} is there already", same->name));
+      continue;
+    }
+    CacheOptions options;
+    options.policy = model->model.policy_for(o.cache);
+    options.key_type = options.value_type = StorageType::bf16;
+    const QuestionForm form =
+        model->tokenizer.vocabulary().chat_template.empty()
+            ? QuestionForm::raw(document.text)
+            : QuestionForm::from_template(model->tokenizer, "", document.text);
+    const std::vector<Token> tokens = form.begin(model->tokenizer);
+    options.expected_tokens = tokens.size();
+    Session session(model, options);
+    session.set_form(form);
+    double seconds = 0;
+    read_tokens(session, tokens, o.quiet, seconds);
+    finish_prompt(session, o.quiet);
+    Fnv hash;
+    hash.add(std::as_bytes(std::span(document.text)));
+    const fs::path file = folder / fmt::format("{:016x}.json", hash.value());
+    const std::size_t bytes = session.cache().bytes().used();
+    const Entry entry{file, fs::path(path).filename().string(), document.text, tokens.size(),
+                      bytes};
+    session.save(entry.cache());
+    // Last, so that a document that is listed has its cache.
+    write_file(file, to_text(Json{{"name", entry.name},
+                                  {"text", entry.text},
+                                  {"tokens", entry.tokens},
+                                  {"bytes", entry.bytes}}));
+    if (o.json.text()) {
+      print(fmt::format("{}: {} tokens in {}\n", entry.name, format_count(entry.tokens),
+                        format_bytes(static_cast<double>(bytes))));
+      flush_output();
+    }
+    added.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
+  }
+  o.json.write({{"folder", folder.string()}, {"added", added}});
+}
+
+void list(Options& o) {
+  o.json.open();
+  Table table({{"document"}, {"tokens", Align::right}, {"cache", Align::right}});
+  Json all = Json::array();
+  for (const Entry& entry : entries(o.place())) {
+    table.add(
+        {entry.name, format_count(entry.tokens), format_bytes(static_cast<double>(entry.bytes))});
+    all.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
+  }
+  if (o.json.text()) {
+    print(table.rows() == 0 ? fmt::format("{}: no documents; ballast library add brings some\n",
+                                          o.place().string())
+                            : table.to_string());
+  }
+  o.json.write({{"folder", o.place().string()}, {"documents", all}});
+}
+
+void remove(Options& o) {
+  const std::vector<Entry> have = entries(o.place());
+  for (const std::string& name : o.files) {
+    const auto entry = std::ranges::find(have, name, &Entry::name);
+    require(entry != have.end(), "{}: no document '{}'; ballast library list names them",
+            o.place().string(), name);
+    fs::remove(entry->file);
+    fs::remove(entry->cache());
+    if (!o.quiet) print(fmt::format("{}: removed\n", name));
+  }
+}
+
+void ask(Options& o) {
+  o.json.open();
+  const std::vector<Entry> have = entries(o.place());
+  require(!have.empty(), "{}: no documents; ballast library add brings some", o.place().string());
+  std::vector<std::string> texts;
+  for (const Entry& entry : have) texts.push_back(entry.text);
+  std::vector<Found> found = find_passages(texts, o.question);
+  require(!found.empty(),
+          "no document has a word of the question; ballast library list names them");
+  found.resize(std::min(found.size(), o.documents));
+  const auto model = std::make_shared<const TextModel>(o.model);
+  std::vector<Session> sessions;
+  // The best one last: next to the question.
+  for (std::size_t i = found.size(); i-- > 0;) {
+    sessions.push_back(Session::load(model, have[found[i].text].cache()));
+  }
+  Session session =
+      sessions.size() == 1 ? std::move(sessions[0]) : Session::join(std::move(sessions));
+  session.read(session.form().question(model->tokenizer, o.question));
+  GenerateOptions options = o.generate.parse(0);
+  options.text_start = session.form().chat;
+  const bool show = o.json.text();
+  const Answered answer = generate_answer(session, options, true, [&](std::string_view text) {
+    if (show) print(text);
+    if (show) flush_output();
+    return true;
+  });
+  if (show) print("\n");
+  tell_if_repeats(answer);
+  Json documents = Json::array();
+  for (const Found& one : found) {
+    documents.push_back(
+        {{"name", have[one.text].name}, {"score", one.score}, {"passage", one.passage}});
+  }
+  if (show) {
+    print("\n");
+    for (const Found& one : found) {
+      std::string passage = one.passage.substr(0, one.passage.find('\n', 60));
+      print(fmt::format("{}: {}\n", have[one.text].name, passage));
+    }
+  }
+  o.json.write({{"question", o.question}, {"answer", answer.made.text}, {"documents", documents}});
+}
+
+}  // namespace
+
+void add_library(CLI::App& parent, std::function<void()>& task) {
+  CLI::App* library = parent.add_subcommand(
+      "library", "Documents that are read once, each alone, and asked together");
+  library->require_subcommand(1);
+  const auto command = [&](const char* name, const char* help, void (*work)(Options&)) {
+    auto options = std::make_shared<Options>();
+    CLI::App* app = library->add_subcommand(name, help);
+    app->add_option("--library", options->folder, "The library's folder  [default: the user's]")
+        ->type_name("DIR");
+    app->add_flag("-q,--quiet", options->quiet, "Show no progress and no notes");
+    options->json.add_to(*app);
+    app->callback([options, work, &task] { task = [options, work] { work(*options); }; });
+    return std::pair(app, options.get());
+  };
+  {
+    const auto [app, o] = command("add", "Read documents and keep their compressed caches", &add);
+    add_model_option(*app, o->model);
+    app->add_option("FILE", o->files, "Texts, PDF and web pages, a document each")->required();
+    app->add_option("--cache", o->cache, "How much of each cache is kept: see run --cache")
+        ->type_name("SIZE")
+        ->capture_default_str();
+    app->footer("Example:\n  ballast library add -m model.gguf *.pdf");
+  }
+  {
+    const auto [app, o] =
+        command("ask", "Answer from the documents that have the question's words", &ask);
+    add_model_option(*app, o->model);
+    app->add_option("QUESTION", o->question, "What is asked")->required()->type_name("");
+    app->add_option("--documents", o->documents, "Documents at most that the model looks at")
+        ->type_name("N")
+        ->capture_default_str()
+        ->transform(whole_number(1, 64));
+    o->generate.add_to(*app);
+    app->footer(
+        "Below the answer stand the documents and the passage of each that has the rarest words of "
+        "the question.\n\nExample:\n  ballast library ask -m model.gguf \"When does the lease "
+        "end?\"");
+  }
+  command("list", "The documents of a library", &list)
+      .first->footer("Example:\n  ballast library list");
+  const auto [app, o] = command("remove", "Take documents out of a library", &remove);
+  app->add_option("NAME", o->files, "As list names them")->required();
+  app->footer("Example:\n  ballast library remove lease.pdf");
+}
+
+}  // namespace ballast::cli
