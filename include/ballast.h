@@ -349,6 +349,10 @@ BALLAST_API ballast_status ballast_context_read(ballast_context* context, const 
 /* The prompt has ended: the method summarises it, after a second reading where it needs one.
  * ballast_context_generate() does this if you have not. */
 BALLAST_API ballast_status ballast_context_finish_prompt(ballast_context* context);
+/* Divides `bytes` among all that the cache holds, without reading the text again; the text goes on
+ * where it is. Wants protocol stream and a method with one budget (calibrated, replay), which holds
+ * for what follows. The method's sink= first and window= last tokens are never dropped. */
+BALLAST_API ballast_status ballast_context_compact(ballast_context* context, size_t bytes);
 /* Logits of the last token read, info.vocabulary numbers; NULL before the first. Valid until the
  * context is used again. */
 BALLAST_API const float* ballast_context_logits(const ballast_context* context);

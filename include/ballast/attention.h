@@ -48,6 +48,9 @@ struct Queries {
   /// m slopes a ≥ 0 of ALiBi: the logit gains -a·(position(q) - position(k)). Empty: none. Entries
   /// of unknown position gain nothing.
   std::span<const float> alibi_slopes;
+  /// m logits that enter the normaliser alone, each as one entry of weight 1 without a value: a
+  /// model's attention sinks. Finite. Empty: none.
+  std::span<const float> sink_logits = {};
 };
 
 /// Unnormalised attention of m queries over part of a cache; parts merge to the whole.
@@ -74,7 +77,8 @@ struct PartialAttention {
   void finish(MutableMatrix out) const;
 };
 
-/// Adds the segments to `partial`. Heads up to dimension 256; any number of entries from 0.
+/// Adds the segments and the sink logits to `partial`: of several calls with the same queries, one
+/// is given these. Heads up to dimension 256; any number of entries from 0.
 /// Single-threaded; safe to call concurrently on different partials.
 /// Throws Error on mismatched dimensions.
 void attend_partial(const Queries& queries, std::span<const Segment> segments, const Logits& logits,

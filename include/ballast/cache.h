@@ -35,6 +35,8 @@ struct CacheShape {
   std::vector<Position> sliding_windows;
   /// ALiBi slopes of the kv_heads·group query heads; empty: none.
   std::vector<float> alibi_slopes;
+  /// Attention sinks of the layers·kv_heads·group query heads (see Queries); empty: none.
+  std::vector<float> sink_logits;
   /// Of keys and queries. The cache applies it when positions are rolling; when they are absolute
   /// keys come turned by it, and keys of few bits (is_low_bit()) are stored relative to their mean
   /// before it. Where none is given they are relative to their plain mean.
@@ -44,6 +46,9 @@ struct CacheShape {
   const Rotary& rotary_of(std::size_t layer) const {
     return rotations.empty() ? rotary : rotations[layer];
   }
+  /// Of a model with recurrent layers beside those that attend, which alone `layers` counts: the
+  /// float32 elements of each one's state.
+  std::vector<std::size_t> recurrent;
 };
 
 /// Where entries stand.
@@ -96,15 +101,20 @@ struct CacheBytes {
   std::size_t attention_stats = 0;  ///< attention sum and queries remembered for the method
   std::size_t rotary = 0;           ///< cosines and sines, with rolling positions
   std::size_t room = 0;             ///< of the window: reserved for tokens to come
-  std::size_t total() const { return sink + summary + window + attention_stats + rotary; }
-  /// What the tokens read take: a budget in bytes is compared with this.
-  std::size_t used() const { return total() - room; }
+  std::size_t recurrent = 0;        ///< states of recurrent layers, and their checkpoint
+  std::size_t total() const {
+    return sink + summary + window + attention_stats + rotary + recurrent;
+  }
+  /// What the entries take: a budget in bytes is compared with this.
+  std::size_t used() const { return total() - room - recurrent; }
   CacheBytes& operator+=(const CacheBytes& other);
 };
 
 class ByteReader;
 class ByteWriter;
+class JoinedDocuments;
 class LayerCache;
+class RecurrentStates;
 class ReplayScores;
 class RotaryTable;
 struct Allocation;
@@ -192,6 +202,10 @@ class Cache {
   /// of fewer bytes, or leave. Throws Error if the chunk was not read again or the budget does not
   /// hold what no head drops.
   void end_chunk();
+  /// The same with `bytes` in place of the method's, at any time once a token has been read; an
+  /// empty chunk needs no scores. Later chunks divide the method's own budget again: what was
+  /// evicted or rounded stays so.
+  void compact(std::size_t bytes);
   /// Ids of the tokens that forward() took last, which a second reading needs. Kept, and saved with
   /// the cache, as long as their chunk and kOverlap tokens more; other caches ignore them.
   void note_text(std::span<const std::int32_t> tokens);
@@ -215,11 +229,38 @@ class Cache {
   /// reserve().
   Cache clone() const;
 
+  /// A text that was read alone and is to stand among others.
+  struct Document {
+    std::shared_ptr<const Cache> cache;
+    /// Tokens at its start that are left out: those that stand before the first document already.
+    std::size_t left_out = 0;
+  };
+  /// An exact cache whose tokens follow those documents, as if they had been read one behind the
+  /// other: none of their rows is changed or copied, queries are turned back by where each
+  /// document stands. What documents say of each other's tokens is lost. All bytes of the documents
+  /// count as its own. It cannot be saved. Throws Error unless all are of one model, at absolute
+  /// positions, and hold a token that is not left out.
+  static Cache join(std::vector<Document> documents);
+  /// Tokens of the documents; 0 for any other cache.
+  std::size_t joined_tokens() const;
+
   /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,
   /// or a step that failed in one of its layers. Exact caches can, others as long as no token has
-  /// left the window since; a method that uses attention cannot. A prompt that was finished stays
-  /// so. Throws Error that says why it is impossible; the cache is then as it was.
+  /// left the window since; a method that uses attention cannot; one with recurrent layers can go
+  /// back to the last keep_recurrent() alone. A prompt that was finished stays so. Throws Error
+  /// that says why it is impossible; the cache is then as it was.
   void truncate(std::size_t tokens);
+
+  /// The state of recurrent layer i, shape().recurrent[i] elements, all 0 before the first token.
+  /// The model that reads `tokens` more changes it and calls advance_recurrent().
+  std::span<float> recurrent(std::size_t i);
+  void advance_recurrent(std::size_t i, std::size_t tokens);
+  /// Remembers the states of the recurrent layers as they are, in the place of those remembered
+  /// before: truncate() can go back to this token.
+  void keep_recurrent();
+  /// The most tokens, up to `tokens`, that truncate() can leave in the recurrent layers: without
+  /// any all of them, else 0, those of keep_recurrent(), or all that were read.
+  std::size_t reachable(std::size_t tokens) const;
 
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
@@ -229,7 +270,8 @@ class Cache {
   std::size_t entries(std::size_t layer = 0) const;  ///< kept, per KV head (the largest)
   CacheBytes bytes() const;
 
-  /// The parts of one head, for a caller who runs attention: sink, summary, window. Keys are as
+  /// The parts of one head, for a caller who runs attention: sink, summary, window. Of a joined
+  /// cache those behind the documents. Keys are as
   /// they were given, positions those in the text. Summaries of methods with one budget for the
   /// whole cache have positions only where SummarySetup::asks_positions; kept() always has them.
   std::vector<Segment> segments(std::size_t layer, std::size_t head) const;
@@ -281,16 +323,20 @@ class Cache {
   bool gives_scores() const;
   /// bytes= of the method, for the tokens read; in stream for those expected.
   std::size_t whole_budget() const;
-  /// Divides it among the entries of all heads; runs of head i begin at first_run[i].
+  /// Divides `budget` among the entries of all heads; runs of head i begin at first_run[i].
   Allocation divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
-                    std::span<const Tier> tiers) const;
+                    std::span<const Tier> tiers, std::size_t budget) const;
+  /// end_chunk() with a budget.
+  void divide_chunk(std::size_t budget);
   /// Whether the exact cache is within it.
   bool fits_exactly() const;
 
   std::unique_ptr<Settings> settings_;
   std::unique_ptr<SharedState> shared_;
-  std::shared_ptr<ReplayScores> scores_;    // forks share them; null: no second reading yet
-  std::unique_ptr<RotaryTable> rotations_;  ///< null: absolute positions
+  std::shared_ptr<ReplayScores> scores_;           // forks share them; null: no second reading yet
+  std::unique_ptr<RotaryTable> rotations_;         ///< null: absolute positions
+  std::unique_ptr<RecurrentStates> recurrent_;     ///< null: all layers attend
+  std::shared_ptr<const JoinedDocuments> joined_;  ///< null: the cache has all its tokens itself
   std::vector<std::unique_ptr<LayerCache>> layers_;
 };
 

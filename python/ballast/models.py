@@ -35,6 +35,15 @@ class Context:
         self._inner.finish_prompt()
         return self
 
+    def compact(self, bytes: int) -> "Context":
+        """Divides these bytes among all that the cache holds, without reading the text again.
+
+        Wants protocol="stream" and a method with one budget (calibrated, replay), which holds for
+        what follows. The method's sink= first and window= last tokens are never dropped.
+        """
+        self._inner.compact(bytes)
+        return self
+
     def generate(self, *, max_tokens: int = 256, temperature: float = 0.0, top_k: int = 0,
                  top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
                  seed: int = 0, stop: Sequence[str] = (), ignore_end: bool = False) -> Answer:

@@ -37,6 +37,8 @@ void check(const Queries& queries, std::span<const Segment> segments, const Logi
           "{} queries have {} positions", m, queries.positions.size());
   require(queries.alibi_slopes.empty() || queries.alibi_slopes.size() == m,
           "{} queries have {} ALiBi slopes", m, queries.alibi_slopes.size());
+  require(queries.sink_logits.empty() || queries.sink_logits.size() == m,
+          "{} queries have {} sink logits", m, queries.sink_logits.size());
   require(!std::isnan(logits.scale),
           "Logits::scale is not set; it is usually 1 / sqrt(dimension of a key)");
   require(std::isfinite(logits.scale), "the logits' scale is {}: expected a finite number",
@@ -456,6 +458,18 @@ void add_to(PartialAttention& partial, std::size_t first, std::size_t count, con
   }
 }
 
+// Adds the sink logits: an entry each, of the normaliser alone.
+void add_sinks(const Queries& queries, PartialAttention& partial) {
+  for (std::size_t r = 0; r < queries.sink_logits.size(); ++r) {
+    const float sink = queries.sink_logits[r];
+    const float max = std::max(partial.max_logit[r], sink);
+    const float old_factor = std::exp(partial.max_logit[r] - max);
+    partial.max_logit[r] = max;
+    partial.normaliser[r] = partial.normaliser[r] * old_factor + std::exp(sink - max);
+    for (float& x : partial.numerator[r]) x *= old_factor;
+  }
+}
+
 // Queries first .. first + count as separate queries.
 Queries slice(const Queries& queries, std::size_t first, std::size_t count) {
   Queries part = queries;
@@ -586,6 +600,7 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
           partial.numerator.rows());
   check(queries, segments, logits);
   check_values(segments, value_dim);
+  add_sinks(queries, partial);
   Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim, segments);
   for (std::size_t first = 0; first < m; first += kQueryBlock) {
     attend_queries(queries, first, std::min(kQueryBlock, m - first), segments, logits, work,
@@ -638,6 +653,7 @@ void attend_with_scores(const Queries& queries, std::span<const Segment> segment
   check(queries, segments, logits);
   check_values(segments, out.cols);
   PartialAttention whole(m, out.cols);
+  add_sinks(queries, whole);
   // The normaliser is known after the last entry. Keeping the weights until then is cheaper than
   // recomputing them, while they stay in cache.
   const std::size_t together = recorded_together(blocks);

@@ -24,9 +24,17 @@ namespace {
 
 /// A mapped file, for a handler of signals: it may neither lock nor allocate.
 struct Mapping {
-  const std::byte* begin;
+  Mapping(std::size_t size, std::string path) : size(size), path(std::move(path)) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (file >= 0) ::close(file);
+  }
+
+  const std::byte* begin = nullptr;
   std::size_t size;
   std::string path;
+  int file = -1;  ///< open, so that pages can be given back
 };
 std::array<std::atomic<const Mapping*>, 256> mappings;
 std::mutex mappings_change;
@@ -51,17 +59,70 @@ void forget(const std::byte* begin) {
   }
 }
 
-}  // namespace
-
-const char* mapped_path(const void* address) {
+/// The mapping that an address lies in, or null.
+const Mapping* mapping_of(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   for (const auto& slot : mappings) {
     const Mapping* mapping = slot.load();
     if (mapping == nullptr) continue;
     const auto begin = reinterpret_cast<std::uintptr_t>(mapping->begin);
-    if (at >= begin && at - begin < mapping->size) return mapping->path.c_str();
+    if (at >= begin && at - begin < mapping->size) return mapping;
   }
   return nullptr;
+}
+
+/// Pages: those that a part touches, or those that lie wholly in it.
+struct Pages {
+  Pages(std::span<const std::byte> part, bool whole) {
+    static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<std::uintptr_t>(part.data());
+    const std::uintptr_t last = first + part.size();
+    const std::uintptr_t from = whole ? (first + page - 1) / page * page : first / page * page;
+    const std::uintptr_t to = whole ? last / page * page : (last + page - 1) / page * page;
+    begin = part.data() + static_cast<std::ptrdiff_t>(from - first);
+    bytes = to > from ? to - from : 0;
+  }
+  void* address() const { return const_cast<std::byte*>(begin); }
+
+  const std::byte* begin;
+  std::size_t bytes;
+};
+
+bool is_mapped(std::span<const std::byte> part) {
+  const std::lock_guard lock(mappings_change);
+  return mapping_of(part.data()) != nullptr;
+}
+
+}  // namespace
+
+const char* mapped_path(const void* address) {
+  const Mapping* mapping = mapping_of(address);
+  return mapping == nullptr ? nullptr : mapping->path.c_str();
+}
+
+void read_ahead(std::span<const std::byte> part) {
+  if (!is_mapped(part)) return;
+  const Pages pages(part, false);
+  ::madvise(pages.address(), pages.bytes, MADV_WILLNEED);
+}
+
+void read_now(std::span<const std::byte> part) {
+  if (!is_mapped(part)) return;
+  const Pages pages(part, false);
+#ifdef MADV_POPULATE_READ
+  if (::madvise(pages.address(), pages.bytes, MADV_POPULATE_READ) == 0) return;
+#endif
+  ::madvise(pages.address(), pages.bytes, MADV_WILLNEED);  // the first use of each page waits
+}
+
+void drop_pages(std::span<const std::byte> part) {
+  const std::lock_guard lock(mappings_change);
+  const Mapping* mapping = mapping_of(part.data());
+  const Pages pages(part, true);
+  if (mapping == nullptr || pages.bytes == 0) return;
+  ::madvise(pages.address(), pages.bytes, MADV_DONTNEED);
+  ::posix_fadvise(mapping->file, pages.begin - mapping->begin, static_cast<off_t>(pages.bytes),
+                  POSIX_FADV_DONTNEED);
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
@@ -78,7 +139,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     problem = "it is not a regular file";
   } else if (status.st_size > 0) {
     auto size = static_cast<std::size_t>(status.st_size);
-    auto mapping = std::make_unique<Mapping>(Mapping{nullptr, size, path.string()});
+    auto mapping = std::make_unique<Mapping>(size, path.string());
     void* p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
     if (p == MAP_FAILED) {
       problem = std::strerror(errno);
@@ -86,10 +147,11 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
       bytes_ = {static_cast<const std::byte*>(p), size};
       prefer_large_pages(p, size);  // a model's weights
       mapping->begin = bytes_.data();
+      mapping->file = std::exchange(file, -1);
       remember(std::move(mapping));
     }
   }
-  ::close(file);
+  if (file >= 0) ::close(file);
   if (problem != nullptr) fail(ErrorCode::io, "{}: cannot read: {}", path.string(), problem);
 }
 

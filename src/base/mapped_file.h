@@ -31,4 +31,13 @@ class MappedFile {
 /// files are known at a time. Async-signal-safe while no file is being unmapped.
 const char* mapped_path(const void* address);
 
+/// Parts of mapped files, a few MB at least, that are in memory only while they are used. Other
+/// memory is left as it is. What is read changes nothing but the time that the next use takes.
+/// Asks the system to read a part, and returns before it has.
+void read_ahead(std::span<const std::byte> part);
+/// Reads a part, or waits until read_ahead() has.
+void read_now(std::span<const std::byte> part);
+/// Gives back the memory of the pages that lie wholly in a part, unless another program uses them.
+void drop_pages(std::span<const std::byte> part);
+
 }  // namespace ballast

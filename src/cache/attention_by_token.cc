@@ -37,13 +37,14 @@ void LayerCache::attention(std::size_t query_head, std::span<const float> query,
     const std::vector<Position> more = positions_of(segment);
     places.insert(places.end(), more.begin(), more.end());
   }
-  Matrix asked(1, query.size()), unused(1, shape_.value_dim);
-  std::ranges::copy(query, asked[0].begin());
+  Matrix unused(1, shape_.value_dim);
   std::vector<float> weights(places.size());
-  const std::span<const float> slopes = this->slopes(h);
-  attend_entries(heads_[h], asked.view(), {&position, 1},
-                 slopes.empty() ? slopes : slopes.subspan(query_head % group, 1), unused.view(),
-                 weights);
+  const auto own = [&](std::span<const float> of) {
+    return of.empty() ? of : of.subspan(query_head % group, 1);
+  };
+  attend_entries(h, heads_[h],
+                 {{query.data(), 1, query.size()}, {&position, 1}, own(slopes(h)), own(sinks(h))},
+                 unused.view(), weights);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] >= 0 && static_cast<std::size_t>(places[i]) < sums.size())
       sums[static_cast<std::size_t>(places[i])] += weights[i];

@@ -12,6 +12,8 @@
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
+#include "cache/joined.h"
+#include "cache/recurrent_states.h"
 #include "cache/replay_scores.h"
 #include "summary/entry_budget.h"
 #include "summary/replay.h"
@@ -54,6 +56,7 @@ CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   window += other.window;
   attention_stats += other.attention_stats;
   rotary += other.rotary;
+  recurrent += other.recurrent;
   room += other.room;
   return *this;
 }
@@ -85,6 +88,10 @@ void check_shape(const CacheShape& shape) {
   require(shape.alibi_slopes.empty() ||
               shape.alibi_slopes.size() == shape.kv_heads * shape.queries_per_kv_head,
           "{} ALiBi slopes for {} query heads", shape.alibi_slopes.size(),
+          shape.kv_heads * shape.queries_per_kv_head);
+  require(shape.sink_logits.empty() ||
+              shape.sink_logits.size() == shape.layers * shape.kv_heads * shape.queries_per_kv_head,
+          "{} sink logits for {} layers of {} query heads", shape.sink_logits.size(), shape.layers,
           shape.kv_heads * shape.queries_per_kv_head);
   require(shape.rotations.empty() || shape.rotations.size() == shape.layers,
           "{} rotations for {} layers", shape.rotations.size(), shape.layers);
@@ -215,6 +222,7 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
       "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most others "
       "take these",
       info.name);
+  if (!shape.recurrent.empty()) recurrent_ = std::make_unique<RecurrentStates>(shape.recurrent);
   if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
   if (gives_scores()) scores_ = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);
   if (options.positions == Positions::rolling) {
@@ -383,6 +391,7 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
       "{}: the cache stores its tokens in {}/{}, a fork in the same types", policy.to_string(),
       to_string(options.key_type), to_string(options.value_type));
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
+  if (recurrent_) *out.recurrent_ = *recurrent_;
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted != ReplayScore::none) {
     const Recording& recording = settings_->options.recording;
@@ -402,13 +411,16 @@ Cache Cache::clone() const {
   out.scores_ =
       gives_scores() && scores_ ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
   out.notes() = settings_->notes;
+  out.joined_ = joined_;
   for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
+  if (recurrent_) *out.recurrent_ = *recurrent_;
   out.reach_rotations();
   return out;
 }
 
 void Cache::truncate(std::size_t tokens) {
   for (const auto& layer : layers_) layer->check_truncate(tokens);
+  if (recurrent_) recurrent_->truncate(tokens);
   notes().resize(notes().size() - std::min(notes().size(), this->tokens() - tokens));
   for (auto& layer : layers_) layer->truncate(tokens);
   for (std::size_t l = 0; takes_scores() && l < layers_.size(); ++l) {
@@ -417,6 +429,24 @@ void Cache::truncate(std::size_t tokens) {
       scores.resize(std::min(scores.size(), layers_[l]->head(h).entries()));
     }
   }
+}
+
+std::size_t Cache::reachable(std::size_t tokens) const {
+  return recurrent_ ? recurrent_->reachable(tokens) : tokens;
+}
+
+std::span<float> Cache::recurrent(std::size_t i) {
+  require(i < shape().recurrent.size(), "recurrent layer {} of {}", i, shape().recurrent.size());
+  return recurrent_->state(i);
+}
+
+void Cache::advance_recurrent(std::size_t i, std::size_t tokens) {
+  require(i < shape().recurrent.size(), "recurrent layer {} of {}", i, shape().recurrent.size());
+  recurrent_->advance(i, tokens);
+}
+
+void Cache::keep_recurrent() {
+  if (recurrent_) recurrent_->keep();
 }
 
 void Cache::reach_rotations() {
@@ -438,6 +468,8 @@ CacheBytes Cache::bytes() const {
   if (shared_) bytes.attention_stats += shared_->bytes();
   if (scores_) bytes.attention_stats += scores_->bytes();
   if (rotations_) bytes.rotary = rotations_->bytes();
+  if (joined_) bytes += joined_->bytes();
+  if (recurrent_) bytes.recurrent = recurrent_->bytes();
   return bytes;
 }
 
@@ -448,7 +480,11 @@ std::vector<Segment> Cache::segments(std::size_t layer, std::size_t head) const 
 
 std::vector<KeptEntry> Cache::kept(std::size_t layer, std::size_t head) const {
   require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  return layers_.at(layer)->kept(head);
+  std::vector<KeptEntry> out = layers_.at(layer)->kept(head);
+  if (!joined_) return out;
+  std::vector<KeptEntry> all = joined_->kept(layer, head);
+  all.insert(all.end(), out.begin(), out.end());
+  return all;
 }
 
 std::vector<std::string> Cache::reports() const {

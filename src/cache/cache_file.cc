@@ -13,16 +13,19 @@
 #include "base/output_file.h"
 #include "cache/cache_parts.h"
 #include "cache/invariants.h"
+#include "cache/recurrent_states.h"
 #include "storage/rows_bytes.h"
 
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
 // u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
 //
-//   8 bytes, u32     magic BALLASTC, version 3
+//   8 bytes, u32     magic BALLASTC, version 4
 //   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
 //   f32, f32, i32    logits: scale, softcap, sliding_window
 //   i32[n]           sliding windows of the layers
 //   f32[n]           ALiBi slopes
+//   f32[n]           sink logits of the layers' query heads
+//   u64[n]           elements of the recurrent layers' states
 //   u64              rotations n: 1, or one a layer; each:
 //     f32[n], f32, u8  frequencies, magnitude, pairs
 //   text             method string
@@ -30,6 +33,8 @@
 //   u8, u8           key type, value type
 //   u64, u64         seed, expected tokens
 //   text             note
+//   u64, f32         with recurrent layers: tokens to which truncate() can go back (0: none); the
+//                    states as they were then, if there are any; the states
 //                    shared state, if the method has one: SharedState::save()
 //                    each layer: LayerCache::save()
 //     u8, u8           state, whether the prompt is finished
@@ -54,7 +59,7 @@ namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'C'};
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 class FileWriter : public ByteWriter {
  public:
@@ -88,6 +93,10 @@ void put_settings(ByteWriter& out, const CacheShape& shape, const CacheOptions& 
   out.put_all<Position>(shape.sliding_windows);
   out.put<std::uint64_t>(shape.alibi_slopes.size());
   out.put_all<float>(shape.alibi_slopes);
+  out.put<std::uint64_t>(shape.sink_logits.size());
+  out.put_all<float>(shape.sink_logits);
+  out.put<std::uint64_t>(shape.recurrent.size());
+  for (std::size_t n : shape.recurrent) out.put<std::uint64_t>(n);
   const std::size_t rotations = std::max<std::size_t>(shape.rotations.size(), 1);
   out.put<std::uint64_t>(rotations);
   for (std::size_t l = 0; l < rotations; ++l) {
@@ -133,6 +142,14 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
       in.get_count(std::min(shape.kv_heads * shape.queries_per_kv_head, in.left() / sizeof(float)),
                    "the number of slopes"));
   in.get_all<float>(shape.alibi_slopes);
+  const std::size_t query_heads = shape.kv_heads * shape.queries_per_kv_head;
+  shape.sink_logits.resize(
+      in.get_count(std::min(shape.layers * query_heads, in.left() / sizeof(float)), "sink logits"));
+  in.get_all<float>(shape.sink_logits);
+  shape.recurrent.resize(in.get_count(in.left() / sizeof(std::uint64_t), "recurrent layers"));
+  for (std::size_t& n : shape.recurrent) {
+    n = in.get_count(in.left() / sizeof(float), "the elements of a state");
+  }
   const std::size_t rotations = in.get_count(shape.layers, "the number of rotations");
   require(rotations == 1 || rotations == shape.layers, "{}: {} rotations for {} layers", in.what(),
           rotations, shape.layers);
@@ -271,6 +288,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
 }
 
 void Cache::write(ByteWriter& out, std::string_view note) const {
+  require(!joined_, "a joined cache is not saved: save its documents");
   for (const auto& layer : layers_) {
     require(layer->tokens() == tokens() && layer->prompt_ended() == layers_[0]->prompt_ended(),
             "a cache is saved once each layer has read the same tokens");
@@ -279,6 +297,7 @@ void Cache::write(ByteWriter& out, std::string_view note) const {
   out.put(kVersion);
   put_settings(out, shape(), options());
   out.put_text(note);
+  if (recurrent_) recurrent_->save(out, tokens());
   if (shared_) shared_->save(out);
   for (const auto& layer : layers_) layer->save(out);
   save_chunk(out);
@@ -350,9 +369,15 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   require(empty <= room / shape.layers, "{}: {} layers of {} KV heads cannot be in {} bytes",
           in.what(), shape.layers, shape.kv_heads, in.left());
   room -= shape.layers * empty;
+  std::size_t states = 0;
+  for (std::size_t n : shape.recurrent) states += n;
+  require(states <= in.left() / sizeof(float), "{}: recurrent states of {} elements in {} bytes",
+          in.what(), states, in.left());
   Cache cache(shape, options, false);
+  if (cache.recurrent_) cache.recurrent_->load(in);
   if (cache.shared_) cache.shared_->load(in);
   for (auto& layer : cache.layers_) layer->load(in, room);
+  if (cache.recurrent_) cache.recurrent_->set_tokens(cache.tokens(), in.what());
   cache.load_chunk(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
   check_invariants(cache.shape(), cache.options(), cache.layers_, in.what());

@@ -71,7 +71,15 @@ std::size_t CacheSize::rotations(std::size_t entries) const {
 }
 
 std::size_t CacheSize::exact(std::size_t tokens) const {
-  return shape_.layers * shape_.kv_heads * (tokens * row_ + low_bits(tokens)) + rotations(tokens);
+  return shape_.layers * shape_.kv_heads * (tokens * row_ + low_bits(tokens)) + rotations(tokens) +
+         recurrent();
+}
+
+/// Of the recurrent layers: their states and those kept.
+std::size_t CacheSize::recurrent() const {
+  std::size_t elements = 0;
+  for (std::size_t size : shape_.recurrent) elements += size;
+  return 2 * elements * sizeof(float);
 }
 
 /// Of one head's summary. It takes its memory when it is made, so one is made.
@@ -198,8 +206,8 @@ CacheSize::Need CacheSize::need(std::size_t prompt, std::size_t after) {
   const std::size_t as_read_row = stored_row_bytes(as_read(options_.key_type), shape_.key_dim) +
                                   stored_row_bytes(as_read(options_.value_type), shape_.value_dim);
   out.most = std::max(out.most, shape_.layers * heads * (rows(read) + read * (as_read_row - row_)));
-  out.most += rotations(out.entries);
-  out.kept += rotations(out.entries);
+  out.most += rotations(out.entries) + recurrent();
+  out.kept += rotations(out.entries) + recurrent();
   return out;
 }
 

@@ -28,7 +28,7 @@ class CacheSize {
 
   /// Of one token that is held as it is read: rows, and its attention sum if that is watched.
   std::size_t token() const { return shape_.layers * shape_.kv_heads * window_row_; }
-  /// Of so many tokens, nothing summarised and nothing watched.
+  /// Of so many tokens, nothing summarised and nothing watched, and of the recurrent layers.
   std::size_t exact(std::size_t tokens) const;
   /// Of a text of `tokens` tokens (0: without end) summarised with budget=`entries`.
   std::size_t with_entries(std::size_t entries, std::size_t tokens);
@@ -43,6 +43,7 @@ class CacheSize {
   std::size_t summarised(const Policy& policy, const Budget& budget, std::size_t layer,
                          std::size_t tokens, bool refuse);
   std::size_t rotations(std::size_t entries) const;
+  std::size_t recurrent() const;
 
   const CacheShape& shape_;
   CacheOptions options_;

@@ -413,7 +413,8 @@ void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now, con
   }
   {
     const Window chunk = std::move(window);
-    Block block = chunk.run(0, chunk.size(), now);
+    Block block;
+    if (chunk.size() > 0) block = chunk.run(0, chunk.size(), now);
     block.tiers = tiers;
     summary->absorb(block);
   }

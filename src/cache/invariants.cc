@@ -23,6 +23,7 @@ void check_numbers(const CacheShape& shape, std::string_view what) {
   require(finite(shape.alibi_slopes) &&
               std::ranges::all_of(shape.alibi_slopes, [](float x) { return x >= 0; }),
           "{}: a slope of ALiBi is negative or not finite", what);
+  require(finite(shape.sink_logits), "{}: a sink logit is not finite", what);
   Position least = shape.logits.sliding_window;
   for (Position window : shape.sliding_windows) least = std::min(least, window);
   require(least >= 0, "{}: a sliding window of {} tokens", what, least);

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/head_elements.h"
+#include "cache/joined.h"
 #include "cache/rolling.h"
 #include "summary/adaptive.h"
 #include "summary/entry_budget.h"
@@ -29,7 +30,7 @@ struct Scratch {
 
   std::vector<Segment> segments;
   std::vector<Position> positions;
-  std::vector<float> slopes;
+  std::vector<float> slopes, sinks;
 
   /// `queries` rows of key_dim elements and `outputs` of value_dim.
   void reserve(std::size_t queries, std::size_t key_dim, std::size_t outputs,
@@ -50,15 +51,6 @@ struct Scratch {
 Scratch& scratch() {
   thread_local Scratch scratch;
   return scratch;
-}
-
-void attend_rows(const Queries& queries, std::span<const Segment> segments, const Logits& logits,
-                 MutableMatrix out, std::span<float> attention_sum) {
-  if (attention_sum.empty()) {
-    attend(queries, segments, logits, out);
-  } else {
-    attend_with_attention_sum(queries, segments, logits, out, attention_sum);
-  }
 }
 
 }  // namespace
@@ -144,6 +136,12 @@ void LayerCache::encode() {
 std::span<const float> LayerCache::slopes(std::size_t h) const {
   if (shape_.alibi_slopes.empty()) return {};
   return {shape_.alibi_slopes.data() + h * shape_.queries_per_kv_head, shape_.queries_per_kv_head};
+}
+
+std::span<const float> LayerCache::sinks(std::size_t h) const {
+  if (shape_.sink_logits.empty()) return {};
+  const std::size_t group = shape_.queries_per_kv_head;
+  return {shape_.sink_logits.data() + (layer_ * heads_.size() + h) * group, group};
 }
 
 std::size_t LayerCache::chunk_room() const {
@@ -253,8 +251,16 @@ void LayerCache::copy(const LayerCache& other) {
   tokens_ = other.tokens();
   loaded_ = other.loaded_;
   budget_ = other.budget_;
+  joined_ = other.joined_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
     heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_);
+}
+
+void LayerCache::join(const JoinedDocuments& documents) {
+  joined_ = &documents;
+  tokens_ = documents.tokens();
+  prompt_tokens_ = tokens();
+  prompt_ended_ = true;
 }
 
 void LayerCache::reserve(std::size_t count) {
@@ -331,28 +337,37 @@ void LayerCache::add_up(std::vector<std::vector<float>>& attention_sums) {
 
 LayerCache::Latest LayerCache::latest_queries(std::size_t h) const {
   const std::size_t seen = std::min(observed_, tokens());
-  Latest latest{Matrix(seen * shape_.queries_per_kv_head, shape_.key_dim), {}, {}};
+  Latest latest{Matrix(seen * shape_.queries_per_kv_head, shape_.key_dim), {}, {}, {}};
   // Slot s of the ring holds the last token t with t mod observed = s.
   for (std::size_t s = 0; s < seen; ++s) {
     const std::size_t t = tokens() - 1 - (tokens() - 1 - s) % observed_;
     latest.positions.insert(latest.positions.end(), shape_.queries_per_kv_head,
                             static_cast<Position>(t));
-    latest.biases.insert(latest.biases.end(), slopes(h).begin(), slopes(h).end());
+    latest.slopes.insert(latest.slopes.end(), slopes(h).begin(), slopes(h).end());
+    latest.sinks.insert(latest.sinks.end(), sinks(h).begin(), sinks(h).end());
   }
   std::copy_n(heads_[h].recent_queries.data(), latest.queries.rows() * latest.queries.cols(),
               latest.queries.data());
   return latest;
 }
 
+Queries LayerCache::Latest::rows(std::size_t first, std::size_t count) const {
+  const auto part = [&](std::span<const float> all) {
+    return all.empty() ? all : all.subspan(first, count);
+  };
+  return {queries.view().slice(first, count), std::span(positions).subspan(first, count),
+          part(slopes), part(sinks)};
+}
+
 Matrix LayerCache::answer_latest(const LayerCache& other, std::size_t h) const {
-  Latest latest = other.latest_queries(h);
+  const Latest latest = other.latest_queries(h);
   Matrix out(latest.queries.rows(), shape_.value_dim);
-  attend_entries(heads_[h], latest.queries.view(), latest.positions, latest.biases, out.view(), {});
+  attend_entries(h, heads_[h], latest.rows(0, out.rows()), out.view(), {});
   return out;
 }
 
 Matrix LayerCache::latest_attention(std::size_t h, std::size_t most) const {
-  Latest latest = latest_queries(h);
+  const Latest latest = latest_queries(h);
   std::size_t entries = 0;
   for (const Segment& segment : segments(h)) entries += segment.keys.rows;
   Matrix out(std::min(latest.queries.rows(), most), entries), unused(1, shape_.value_dim);
@@ -360,10 +375,7 @@ Matrix LayerCache::latest_attention(std::size_t h, std::size_t most) const {
   for (std::size_t r = 0; r < out.rows(); ++r) {
     // Of fewer, tokens evenly spaced, with each query head in its turn.
     const std::size_t q = r * tokens / out.rows() * group + r % group;
-    const std::size_t biases = latest.biases.empty() ? 0 : 1;
-    attend_entries(heads_[h], latest.queries.view().slice(q, 1),
-                   std::span(latest.positions).subspan(q, 1),
-                   std::span(latest.biases).subspan(q * biases, biases), unused.view(), out[r]);
+    attend_entries(h, heads_[h], latest.rows(q, 1), unused.view(), out[r]);
   }
   return out;
 }
@@ -376,11 +388,10 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
       attention_sums[h] = drop_scores(h);
       return;
     }
-    Latest latest = latest_queries(h);
+    const Latest latest = latest_queries(h);
     Matrix unused(latest.queries.rows(), shape_.value_dim);
     attention_sums[h].assign(heads_[h].entries(), 0.0f);
-    attend_entries(heads_[h], latest.queries.view(), latest.positions, latest.biases, unused.view(),
-                   attention_sums[h]);
+    attend_entries(h, heads_[h], latest.rows(0, unused.rows()), unused.view(), attention_sums[h]);
   });
   if (watch_.whole_layer) add_up(attention_sums);
   return attention_sums;
@@ -394,7 +405,7 @@ std::vector<LayerCache::Latest> LayerCache::asked() const {
 
 std::vector<float> LayerCache::drop_scores(std::size_t h) const {
   constexpr float kLeast = 0.01f;  // of 1 - p
-  Latest latest = latest_queries(h);
+  const Latest latest = latest_queries(h);
   Matrix values(heads_[h].entries(), shape_.value_dim), answer(1, shape_.value_dim);
   std::size_t entry = 0;
   for (const Segment& segment : segments(h)) {
@@ -403,11 +414,8 @@ std::vector<float> LayerCache::drop_scores(std::size_t h) const {
   std::vector<float> share(values.rows());
   std::vector<double> sums(values.rows());
   for (std::size_t r = 0; r < latest.queries.rows(); ++r) {
-    const std::size_t biases = latest.biases.empty() ? 0 : 1;
     std::ranges::fill(share, 0.0f);
-    attend_entries(heads_[h], latest.queries.view().slice(r, 1),
-                   std::span(latest.positions).subspan(r, 1),
-                   std::span(latest.biases).subspan(r * biases, biases), answer.view(), share);
+    attend_entries(h, heads_[h], latest.rows(r, 1), answer.view(), share);
     for (std::size_t j = 0; j < share.size(); ++j) {
       if (share[j] == 0) continue;
       float square = 0;
@@ -525,15 +533,17 @@ void LayerCache::attend_head(std::size_t h, const HeadsView& queries, std::size_
   const bool packs = rolled || !are_rows(queries, group), unpacks = !are_rows(out, group);
   const std::size_t together = packs || unpacks ? std::min(rows, Scratch::kRows) : rows;
   s.reserve(packs ? together : 0, shape_.key_dim, unpacks ? together : 0, shape_.value_dim);
-  const std::span<const float> slopes = this->slopes(h);
+  const std::span<const float> slopes = this->slopes(h), sinks = this->sinks(h);
   for (std::size_t first = begin; first < end; first += together) {
     const std::size_t count = std::min(together, end - first);
     s.positions.resize(count);
     s.slopes.resize(slopes.empty() ? 0 : count);
+    s.sinks.resize(sinks.empty() ? 0 : count);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t t = (first + i) / group, g = (first + i) % group;
       s.positions[i] = static_cast<Position>(first_token + t);
       if (!slopes.empty()) s.slopes[i] = slopes[g];
+      if (!sinks.empty()) s.sinks[i] = sinks[g];
       if (!packs) continue;
       float* const row = s.packed.row(i);
       const std::span<const float> query = read_head(queries, t, first_head + g, row);
@@ -546,28 +556,48 @@ void LayerCache::attend_head(std::size_t h, const HeadsView& queries, std::size_
     const MutableMatrix answers = unpacks
                                       ? s.answers.slice(0, count)
                                       : rows_of<float>(out, first_head, group).slice(first, count);
-    attend_rows({asked, s.positions, s.slopes}, s.segments, logits(), answers, attention_sums);
+    attend_rows(h, {asked, s.positions, s.slopes, s.sinks}, s.segments, answers, attention_sums);
     for (std::size_t i = 0; unpacks && i < count; ++i)
       write_head(answers[i], out, (first + i) / group, first_head + (first + i) % group);
   }
 }
 
-void LayerCache::attend_entries(const HeadCache& head, MutableMatrix queries,
-                                std::span<Position> positions, std::span<const float> biases,
+void LayerCache::attend_rows(std::size_t h, const Queries& queries,
+                             std::span<const Segment> segments, MutableMatrix out,
+                             std::span<float> attention_sum) const {
+  if (joined_ != nullptr) {
+    require(attention_sum.empty(), "a joined cache does not say what its attention looks at");
+    PartialAttention partial(queries.rows.rows, out.cols);
+    joined_->attend(layer_, h, queries, logits(), partial);
+    attend_partial(queries, segments, logits(), partial);
+    partial.finish(out);
+  } else if (attention_sum.empty()) {
+    attend(queries, segments, logits(), out);
+  } else {
+    attend_with_attention_sum(queries, segments, logits(), out, attention_sum);
+  }
+}
+
+void LayerCache::attend_entries(std::size_t h, const HeadCache& head, const Queries& queries,
                                 MutableMatrix out, std::span<float> attention_sum) const {
   std::vector<Segment> segments;
   head.segments(now(), segments);
-  std::optional<RolledEntries> rolled;
-  if (rotations_ != nullptr) {
-    rolled.emplace(*rotations_, segments);
-    rolled->place(positions, queries);
-  }
-  attend_rows({queries, positions, biases}, segments, logits(), out, attention_sum);
+  if (rotations_ == nullptr) return attend_rows(h, queries, segments, out, attention_sum);
+  const RolledEntries rolled(*rotations_, segments);
+  Matrix rows(queries.rows.rows, queries.rows.cols);
+  for (std::size_t r = 0; r < rows.rows(); ++r) std::ranges::copy(queries.rows[r], rows[r].begin());
+  std::vector<Position> places(queries.positions.begin(), queries.positions.end());
+  rolled.place(places, rows.view());
+  attend_rows(h, {rows.view(), places, queries.alibi_slopes, queries.sink_logits}, segments, out,
+              attention_sum);
 }
 
 void LayerCache::check_truncate(std::size_t count) const {
   require(count <= tokens(), "layer {} has {} tokens and cannot be truncated to {}", layer_,
           tokens(), count);
+  require(joined_ == nullptr || count >= joined_->tokens(),
+          "layer {}: the {} tokens of joined documents stay; the cache cannot be truncated to {}",
+          layer_, joined_ == nullptr ? 0 : joined_->tokens(), count);
   if (count == tokens()) return;
   const std::string_view method = options_.policy.info().name;
   require(
@@ -607,13 +637,17 @@ void LayerCache::truncate(std::size_t count) {
 
 std::size_t LayerCache::entries() const {
   std::size_t most = 0;
-  for (const HeadCache& head : heads_) most = std::max(most, head.entries());
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    most = std::max(most, heads_[h].entries() + (joined_ ? joined_->entries(layer_, h) : 0));
+  }
   return most;
 }
 
 std::size_t LayerCache::all_entries() const {
   std::size_t sum = 0;
-  for (const HeadCache& head : heads_) sum += head.entries();
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    sum += heads_[h].entries() + (joined_ ? joined_->entries(layer_, h) : 0);
+  }
   return sum;
 }
 

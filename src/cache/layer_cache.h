@@ -10,6 +10,7 @@
 
 namespace ballast {
 
+class JoinedDocuments;
 struct ReplayHead;
 struct ReplayQueries;
 
@@ -65,6 +66,8 @@ class LayerCache {
 
   /// Becomes a copy of `other`, of another sequence with the same shape and options.
   void copy(const LayerCache& other);
+  /// The tokens of this empty, exact layer follow those documents, which must outlive it.
+  void join(const JoinedDocuments& documents);
 
   /// See attention_by_token.h.
   void attention(std::size_t query_head, std::span<const float> query, Position position,
@@ -127,12 +130,16 @@ class LayerCache {
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
   void summarize();
-  /// The last recorded queries with their positions and ALiBi slopes: queries_per_kv_head rows a
-  /// token.
+  /// The last recorded queries with their positions, ALiBi slopes and sink logits:
+  /// queries_per_kv_head rows a token.
   struct Latest {
     Matrix queries;
     std::vector<Position> positions;
-    std::vector<float> biases;
+    std::vector<float> slopes;
+    std::vector<float> sinks;
+
+    /// Rows [first, first + count), for attend_entries().
+    Queries rows(std::size_t first, std::size_t count) const;
   };
   Latest latest_queries(std::size_t head) const;
   /// The same of every head, if the method wants queries themselves; else empty ones.
@@ -159,13 +166,17 @@ class LayerCache {
   void attend_head(std::size_t h, const HeadsView& queries, std::size_t begin, std::size_t end,
                    const MutableHeadsView& out, std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in, std::size_t& room);
-  /// Attention over a head's entries at their positions. Changes `queries` and `positions` if these
-  /// are rolling. `attention_sum`: an element an entry, or empty.
-  void attend_entries(const HeadCache& head, MutableMatrix queries, std::span<Position> positions,
-                      std::span<const float> biases, MutableMatrix out,
-                      std::span<float> attention_sum) const;
+  /// Attention over a head's entries at their positions. `attention_sum`: an element an entry, or
+  /// empty.
+  void attend_entries(std::size_t h, const HeadCache& head, const Queries& queries,
+                      MutableMatrix out, std::span<float> attention_sum) const;
+  /// Over `segments`, those of head h, and over the documents before them.
+  void attend_rows(std::size_t h, const Queries& queries, std::span<const Segment> segments,
+                   MutableMatrix out, std::span<float> attention_sum) const;
   Logits logits() const;
+  /// Of the query heads of KV head h, or empty.
   std::span<const float> slopes(std::size_t h) const;
+  std::span<const float> sinks(std::size_t h) const;
 
   const CacheShape& shape_;
   const CacheOptions& options_;
@@ -174,6 +185,7 @@ class LayerCache {
   std::size_t observed_;
   bool query_moments_;
   RotaryTable* rotations_;
+  const JoinedDocuments* joined_ = nullptr;
   /// A prompt that ends with fewer tokens for a mean waits for these.
   static constexpr std::size_t kLeastMean = 16;
 

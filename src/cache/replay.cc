@@ -315,10 +315,12 @@ void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix querie
     const Own& mine = own[q / group];
     const std::vector<Segment>& scored = chunk ? mine.scored : mine.segments;
     seen[q].assign(rows_of(scored), 0.0f);
-    std::vector<float> biases;
-    if (!shape_.alibi_slopes.empty()) biases.assign(tokens, shape_.alibi_slopes[q]);
+    const auto each = [&](std::span<const float> of) {
+      return of.empty() ? std::vector<float>() : std::vector<float>(tokens, of[q % group]);
+    };
+    const std::vector<float> biases = each(slopes(q / group)), sinks = each(this->sinks(q / group));
     const Queries asked{
-        {queries.data + q * key_dim, tokens, key_dim, queries.stride}, positions, biases};
+        {queries.data + q * key_dim, tokens, key_dim, queries.stride}, positions, biases, sinks};
     const MutableMatrix answers{out.data + q * value_dim, tokens, value_dim, out.stride};
     Matrix unused;
     if (chunk) {
@@ -370,7 +372,12 @@ void LayerCache::note_queries(std::size_t h, ConstMatrix queries, const RowsView
       const std::span<const float> query = queries[t].subspan((h * group + g) * dim, dim);
       noted.rows.insert(noted.rows.end(), query.begin(), query.end());
       noted.positions.push_back(now() + static_cast<Position>(t));
-      noted.outside_logits.push_back(log_sum(query, keys, t + 1, logits()));
+      float outside = log_sum(query, keys, t + 1, logits());
+      if (const std::span<const float> sinks = this->sinks(h); !sinks.empty()) {
+        const float most = std::max(outside, sinks[g]);
+        outside = most + std::log(std::exp(outside - most) + std::exp(sinks[g] - most));
+      }
+      noted.outside_logits.push_back(outside);
     }
   }
 }

@@ -18,7 +18,7 @@ struct ReplayQueries {
   std::size_t read = 0;               ///< tokens that it has taken its pick of
   std::vector<float> rows;            ///< queries × key_dim
   std::vector<Position> positions;    ///< of each
-  std::vector<float> outside_logits;  ///< log Σ e^logit over the tokens that read again
+  std::vector<float> outside_logits;  ///< log Σ e^logit of the tokens that read again, and the sink
 
   ConstMatrix view(std::size_t key_dim) const {
     return {rows.data(), positions.size(), key_dim, key_dim};

@@ -236,10 +236,9 @@ void Cache::note_text(std::span<const std::int32_t> tokens) {
 }
 
 Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
-                         std::span<const Tier> tiers) const {
+                         std::span<const Tier> tiers, std::size_t budget) const {
   const std::size_t heads = first_run.size() - 1,
                     fixed = heads * fixed_bytes(tiers, shape(), options(), tokens());
-  const std::size_t budget = whole_budget();
   for (std::size_t h = 0; h < heads; ++h) {
     set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options().policy,
               tiers.back(), (budget - std::min(budget, fixed)) / heads);
@@ -252,6 +251,18 @@ Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t>
 void Cache::end_chunk() {
   require(works_in_chunks() && chunk_tokens() > 0,
           "a chunk ends in stream, for methods with one budget, once it has tokens");
+  divide_chunk(whole_budget());
+}
+
+void Cache::compact(std::size_t bytes) {
+  require(works_in_chunks() && tokens() > 0,
+          "a cache of tokens is compacted in stream, by methods with one budget: calibrated or "
+          "replay, not {} in {}",
+          options().policy.info().name, to_string(options().protocol));
+  divide_chunk(bytes);
+}
+
+void Cache::divide_chunk(std::size_t budget) {
   const CacheShape& s = shape();
   const Policy& policy = options().policy;
   const std::size_t chunk = chunk_tokens();
@@ -278,7 +289,7 @@ void Cache::end_chunk() {
     }
   }
   first_run.push_back(runs.size());
-  const Allocation allocation = divide(runs, first_run, tiers);
+  const Allocation allocation = divide(runs, first_run, tiers, budget);
   const PoolScope scope(options().pool.get());
   std::vector<EntryTiers> given(s.kv_heads);
   for (std::size_t l = 0; l < s.layers; ++l) {
@@ -439,7 +450,7 @@ void Cache::finish_whole_prompt() {
               runs.back().scores.size(), n);
     }
   }
-  const Allocation allocation = divide(runs, first_run, tiers);
+  const Allocation allocation = divide(runs, first_run, tiers, whole_budget());
   std::vector<std::shared_ptr<ReplayQueries>> queries;
   for (std::size_t l = 0; l < s.layers; ++l) {
     for (const ReplayHead& head : scores_->layer(l)) {

@@ -212,13 +212,14 @@ void run(Options& o) {
   const std::size_t before = answers.done();
   Sums sums;
   if (before < requests.size()) {
-    const TextModel m(o.model);
+    TextModel m(o.model);
     serve::ServerOptions options;
     options.port = serve::ServerOptions::kNoPort;
     options.cache = o.cache.parse();
     if (!o.memory.empty()) options.memory = parse_bytes(o.memory, "--memory");
     options.slots = o.slots;
     options.max_tokens = o.max_tokens;
+    serve::Server::fit_weights(m.model, options.memory, options.slots);
     o.cache.choose(options.cache, m.model);
     serve::Server server(m.model, m.tokenizer, options);
     // More than answers, so that the next prompt waits beside them.
@@ -263,9 +264,10 @@ void add_generate(CLI::App& parent, std::function<void()>& task) {
                   "that are there are not made again")
       ->type_name("FILE")
       ->required();
-  app->add_option("--memory", o.memory,
-                  "Memory of weights and caches together: 8G; nine tenths of what is free if not "
-                  "given")
+  app->add_option(
+         "--memory", o.memory,
+         "Memory of weights and caches together: 8G; a larger model is read from disk as it "
+         "runs; nine tenths of what is free if not given")
       ->type_name("SIZE");
   app->add_option("--slots", o.slots, "Answers made at once, where memory allows")
       ->type_name("N")

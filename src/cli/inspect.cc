@@ -212,6 +212,9 @@ void inspect_cache(const std::string& path, TableOutput& out) {
   if (bytes.rotary > 0) {
     table.add_cells({"rotary table", bytes_cell(bytes.rotary)});
   }
+  if (bytes.recurrent > 0) {
+    table.add_cells({"recurrent layers", bytes_cell(bytes.recurrent)});
+  }
   table.add_cells({"total", bytes_cell(bytes.total())});
   for (const auto& [key, value] : note_rows(note)) table.add({key, value});
   out.show(table);
@@ -251,6 +254,7 @@ void inspect_cache(const std::string& path, TableOutput& out) {
                 {"window", bytes.window},
                 {"watch", bytes.attention_stats},
                 {"rotary", bytes.rotary},
+                {"recurrent", bytes.recurrent},
                 {"total", bytes.total()}}},
               {"by_layer", to_json(numbers, stats)},
               {"note", note},

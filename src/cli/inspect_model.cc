@@ -227,10 +227,18 @@ void describe(const std::string& path, TableOutput& out) {
   table.add({"key, value dimension", fmt::format("{}, {}", c.key_dim, c.value_dim)});
   table.add_cells(
       {"feed-forward width", {format_count(c.ffn_width), static_cast<double>(c.ffn_width)}});
+  if (!c.kinds.empty()) {
+    const std::size_t attending = c.attending().size();
+    table.add({"attention layers",
+               fmt::format("{}; {} are recurrent", attending, c.layers - attending)});
+  }
   table.add({"positions", positions_text(c)});
   table.add({"sliding windows", windows_text(c)});
   if (c.experts > 0) {
-    table.add({"experts", fmt::format("{}, of which a token uses {}", c.experts, c.experts_used)});
+    const std::string dense =
+        c.dense_layers == 0 ? "" : fmt::format("; none in the first {} layers", c.dense_layers);
+    table.add({"experts",
+               fmt::format("{}, of which a token uses {}{}", c.experts, c.experts_used, dense)});
   }
   add_tokenizer(table, tokenizer);
   const std::vector<std::string> unused = file.unused();
@@ -259,6 +267,7 @@ void describe(const std::string& path, TableOutput& out) {
               {"weight_bytes", file.bytes()},
               {"tensor_types", std::move(type_list)},
               {"layers", c.layers},
+              {"attention_layers", c.attending().size()},
               {"width", c.width},
               {"heads", c.heads},
               {"kv_heads", c.kv_heads},

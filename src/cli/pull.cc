@@ -11,6 +11,7 @@
 
 #include "ballast/engine/model.h"
 #include "base/fail.h"
+#include "cache/cache_size.h"
 #include "cli/command.h"
 #include "hub/pull.h"
 #include "report/table.h"
@@ -49,11 +50,28 @@ struct Opened {
   std::string licence;
   std::size_t positions = 0;
   std::array<std::optional<std::size_t>, kTokens.size()> memory;
-  std::string error;  ///< why it does not run; else empty
+  std::size_t pays_from = 0;  ///< tokens
+  std::string error;          ///< why it does not run; else empty
 };
 
+/// Tokens from which an eighth of the cache spares a tenth of what a token of the answer reads:
+/// W weights and the cache C, where C + W is a ninth more than C/8 + W.
+std::size_t tokens_that_pay(const Model& model) {
+  constexpr double kSpared = 0.1, kKept = 1.0 / 8;
+  CacheOptions bf16;
+  bf16.key_type = bf16.value_type = StorageType::bf16;
+  const auto token = static_cast<double>(CacheSize(model.cache_shape(), bf16).token());
+  const double weights = static_cast<double>(model.file().bytes());
+  return static_cast<std::size_t>(kSpared * weights / (1 - kSpared - kKept) / token);
+}
+
 Opened open(hub::LocalModel file) {
-  Opened out{.file = std::move(file), .licence = {}, .positions = 0, .memory = {}, .error = {}};
+  Opened out{.file = std::move(file),
+             .licence = {},
+             .positions = 0,
+             .memory = {},
+             .pays_from = 0,
+             .error = {}};
   out.licence = out.file.licence;
   try {
     const Model model(out.file.path);
@@ -65,6 +83,7 @@ Opened open(hub::LocalModel file) {
         out.memory[i] = model.estimate(options, kTokens[i]).total();
       }
     }
+    out.pays_from = tokens_that_pay(model);
     const Gguf* gguf = model.file().gguf();
     if (out.licence.empty() && gguf != nullptr) {
       out.licence = gguf->find<std::string_view>("general.license").value_or("");
@@ -80,6 +99,7 @@ void show_here(TableOutput& out, const std::vector<Opened>& here) {
                {"size", Align::right},
                {"memory at 8K", Align::right},
                {"at 32K", Align::right},
+               {"1/8 pays from", Align::right},
                {"licence"},
                {"fetched by"}});
   for (const Opened& model : here) {
@@ -91,7 +111,11 @@ void show_here(TableOutput& out, const std::vector<Opened>& here) {
     table.add_cells(
         {model.file.name,
          Table::Cell(size_text(model.file.bytes), static_cast<double>(model.file.bytes)), memory(0),
-         memory(1), model.licence.empty() ? "not known" : model.licence,
+         memory(1),
+         model.error.empty() ? Table::Cell(format_count(model.pays_from) + " tokens",
+                                           static_cast<double>(model.pays_from))
+                             : Table::Cell(""),
+         model.licence.empty() ? "not known" : model.licence,
          model.file.owner.empty() ? "ballast" : model.file.owner});
   }
   out.show(table);
@@ -121,6 +145,7 @@ Json here_json(const std::vector<Opened>& here) {
                 {"bytes", model.file.bytes},
                 {"positions", model.positions},
                 {"memory", std::move(memory)},
+                {"eighth_pays_from", model.pays_from},
                 {"licence", model.licence.empty() ? Json() : Json(model.licence)},
                 {"fetched_by", model.file.owner.empty() ? "ballast" : model.file.owner}};
     if (!model.error.empty()) one["error"] = model.error;
@@ -161,7 +186,8 @@ void run_models(TableOutput& out) {
     show_here(out, here);
     out.say(
         "memory: weights and the exact bf16 cache of a text of 8,192 or 32,768 tokens; --cache "
-        "1/8 makes the cache an eighth\n\n");
+        "1/8 makes the cache an eighth, and a token of the answer a tenth faster from the length "
+        "given on\n\n");
   }
   show_catalogue(out, here);
   out.say("\nballast pull NAME fetches one; ORG/REPO[:QUANT] names any other of the hub\n");

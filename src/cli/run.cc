@@ -1,9 +1,12 @@
 // ballast run: answers a question, alone or about a context that it reads once, or continues a
 // text.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "ballast/engine/lookup.h"
@@ -14,9 +17,11 @@
 #include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/pictures.h"
 #include "cli/program_memory.h"
 #include "cli/run_report.h"
+#include "model/ranks.h"
 
 namespace ballast::cli {
 namespace {
@@ -37,7 +42,7 @@ struct Options {
   GenerateFlags generate;
   int logprobs = -1;
   std::string save_cache;
-  std::string load_cache;
+  std::vector<std::string> load_cache;
   bool cite = false;
   bool stats = false;
   bool quiet = false;
@@ -90,13 +95,15 @@ Documents context_of(const Options& o) {
 /// The state of one run: the context read and the sequence that continues it.
 class Runner {
  public:
-  Runner(const Options& o, std::vector<std::string> questions, Documents context)
+  /// `ranks`: null if this process is alone.
+  Runner(const Options& o, std::vector<std::string> questions, Documents context,
+         const std::shared_ptr<Ranks>& ranks)
       : o_(o),
         questions_(std::move(questions)),
         context_(std::move(context)),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
-        text_model_(std::make_shared<const TextModel>(o.model)),
+        text_model_(open_model(o.model, ranks)),
         m_(*text_model_),
         pictures_(m_, o.mmproj) {
     o.cache.choose(cache_options_, m_.model);
@@ -111,7 +118,8 @@ class Runner {
 
   RunReport run() {
     report_.model = o_.model;
-    report_.context = o_.load_cache.empty() ? context_.what : o_.load_cache;
+    report_.context =
+        o_.load_cache.empty() ? context_.what : fmt::format("{}", fmt::join(o_.load_cache, ", "));
     report_.logprobs = o_.logprobs >= 0;
     report_.unsure_below = config().unsure_below;
     report_.cite = o_.cite;
@@ -133,6 +141,12 @@ class Runner {
   const Tokenizer& tokenizer() const { return m_.tokenizer; }
 
  private:
+  static std::shared_ptr<const TextModel> open_model(const std::string& path,
+                                                     const std::shared_ptr<Ranks>& ranks) {
+    auto model = std::make_shared<TextModel>(path);
+    if (ranks) model->model.set_ranks(ranks);
+    return model;
+  }
   const ModelConfig& config() const { return m_.model.config(); }
   bool has_context() const { return !context_.text.empty() || o_.has_context(); }
   /// Whether a chat template is put around what is asked: a saved context knows, questions have one
@@ -195,8 +209,13 @@ class Runner {
       o_.cache.fit(cache_options_, m_.model, prompt, more + most, several ? 2 : 1, o_.quiet);
     }
     const std::size_t chunk = std::min(PrefillOptions().chunk, loaded ? more : prompt + more);
-    MemoryEstimate estimate = m_.model.estimate(cache_options_, prompt, length_ - prompt,
-                                                std::max<std::size_t>(chunk, 1));
+    std::size_t own = prompt;
+    if (const Ranks* ranks = m_.model.ranks()) {
+      const std::vector<std::size_t> begins = divide_text(config(), prompt, ranks->size());
+      own = begins[ranks->rank() + 1] - begins[ranks->rank()];
+    }
+    MemoryEstimate estimate =
+        m_.model.estimate(cache_options_, own, length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     MemoryEstimate missing = estimate;
@@ -219,7 +238,10 @@ class Runner {
   /// will follow.
   Session read_prompt(const QuestionForm& form, std::span<const Token> tokens,
                       const std::vector<std::vector<Token>>& asked = {}) {
-    Session session(text_model_, cache_options_);
+    const Ranks* ranks = m_.model.ranks();
+    Session session(text_model_, ranks == nullptr ? cache_options_
+                                                  : options_of_share(cache_options_, config(),
+                                                                     *ranks, tokens.size()));
     session.set_form(form);
     read_tokens(session, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
@@ -243,8 +265,20 @@ class Runner {
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
     Session session = read_prompt(form, tokens);
-    session.cache().reserve(length_);
+    if (m_.model.ranks() == nullptr) session.cache().reserve(length_);
     answer(question, session);
+  }
+
+  /// Those saved; several become one context.
+  Session load_documents() const {
+    std::vector<Session> all;
+    for (const std::string& path : o_.load_cache) {
+      std::error_code unknown;
+      const std::uintmax_t size = std::filesystem::file_size(path, unknown);
+      if (!unknown) require_memory({.cache = size}, available_memory(), path);
+      all.push_back(Session::load(text_model_, path));
+    }
+    return all.size() == 1 ? std::move(all[0]) : Session::join(std::move(all));
   }
 
   void answer_from_context() {
@@ -262,10 +296,7 @@ class Runner {
     const bool several = questions_.size() > 1;
     if (!o_.load_cache.empty()) {
       note_program();
-      std::error_code unknown;
-      const std::uintmax_t size = std::filesystem::file_size(o_.load_cache, unknown);
-      if (!unknown) require_memory({.cache = size}, available_memory(), o_.load_cache);
-      session = Session::load(text_model_, o_.load_cache);
+      session = load_documents();
       loaded_form_ = session->form();
       const std::size_t more = encode_questions(session->form());
       cache_options_ = session->cache().options();
@@ -292,7 +323,7 @@ class Runner {
       std::optional<Session> copy;
       if (several) copy = session->clone();
       Session& asking = several ? *copy : *session;
-      asking.cache().reserve(length_);
+      if (m_.model.ranks() == nullptr) asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::optional<Lookup> lookup;
       PrefillOptions options;
@@ -376,6 +407,17 @@ class Runner {
   RunReport report_;
 };
 
+/// Whether the file holds a cache that was saved.
+bool is_saved_cache(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return false;
+  constexpr std::string_view kMagic = "BALLASTC";
+  std::string begin(kMagic.size(), ' ');
+  std::ifstream(path, std::ios::binary)
+      .read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == kMagic;
+}
+
 void check(const Options& o) {
   require(!o.chat || !o.raw, "--chat and --raw exclude each other");
   require(o.context.empty() || o.load_cache.empty(),
@@ -400,7 +442,27 @@ void check(const Options& o) {
 }
 
 void run(Options& o) {
+  if (!o.context.empty() && is_saved_cache(o.context[0])) {
+    for (const std::string& path : o.context) {
+      require(is_saved_cache(path),
+              "--context {}: a text beside saved caches: save its cache first", path);
+    }
+    o.load_cache.insert(o.load_cache.end(), o.context.begin(), o.context.end());
+    o.context.clear();
+  }
   check(o);
+  const std::shared_ptr<Ranks> ranks = mpi_ranks();
+  if (ranks) {
+    require(o.save_cache.empty() && o.load_cache.empty(),
+            "each rank has a part of the cache: --save-cache and --load-cache need one process");
+    if (ranks->rank() > 0) {  // the first one speaks
+      o.quiet = true;
+      o.stats = false;
+      o.json = {};
+      require(std::freopen("/dev/null", "w", stdout) != nullptr, ErrorCode::io,
+              "/dev/null cannot be written to");
+    }
+  }
   o.json.open();
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
   std::vector<std::string> questions = questions_of(o);
@@ -409,7 +471,7 @@ void run(Options& o) {
     context.what = o.images.size() == 1 ? o.images[0] : fmt::format("{} pictures", o.images.size());
   }
   require(!o.cite || !context.text.empty(), "--cite needs a text to cite: give --context");
-  Runner runner(o, std::move(questions), std::move(context));
+  Runner runner(o, std::move(questions), std::move(context), ranks);
   const RunReport report = runner.run();
   if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
     flush_output();
@@ -447,7 +509,8 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text(
       "--context", o.context,
       "Read this once, summarise it, then answer from the summary: a text, PDF, web page or folder "
-      "of them, -: standard input; may be repeated. Without it what is piped in beside a question",
+      "of them, -: standard input; may be repeated. Or caches that were saved of texts, which then "
+      "stand one behind the other and are not read. Without it what is piped in beside a question",
       "FILE")
       ->allow_extra_args(false);
   text("--image", o.images,
@@ -468,7 +531,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
   text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
-  text("--load-cache", o.load_cache, "Answer from a saved context", "FILE")->group("Cache");
+  text("--load-cache", o.load_cache, "Answer from a saved context; may be repeated", "FILE")
+      ->allow_extra_args(false)
+      ->group("Cache");
   app->add_option("--logprobs", o.logprobs,
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
       ->transform(whole_number(0, 1000))

@@ -44,6 +44,9 @@ std::string cache_table(const RunReport& r) {
   if (a.bytes.rotary > 0) {
     add("rotary table", [](const CacheReport& c) { return bytes_text(c.bytes.rotary); });
   }
+  if (a.bytes.recurrent > 0) {
+    add("recurrent layers", [](const CacheReport& c) { return bytes_text(c.bytes.recurrent); });
+  }
   add("used", [](const CacheReport& c) { return bytes_text(c.bytes.used()); });
   add("exact", [](const CacheReport& c) { return bytes_text(c.exact); });
   add("ratio", [](const CacheReport& c) { return fmt::format("{:.2f}×", c.ratio()); });
@@ -174,8 +177,9 @@ Json to_json(const MemoryEstimate& e, std::size_t program) {
 Json to_json(const CacheBytes& b) {
   return {{"sink", b.sink},     {"summary", b.summary},
           {"window", b.window}, {"watch", b.attention_stats},
-          {"rotary", b.rotary}, {"room", b.room},
-          {"used", b.used()},   {"total", b.total()}};
+          {"rotary", b.rotary}, {"recurrent", b.recurrent},
+          {"room", b.room},     {"used", b.used()},
+          {"total", b.total()}};
 }
 
 Json to_json(const RunReport& r, const Tokenizer& tokenizer) {

@@ -137,7 +137,8 @@ void run(const Options& o) {
     require(!options.keys.empty(), "--api-key-file {}: the file has no key; give one a line",
             o.key_file);
   }
-  const TextModel m(o.model);
+  TextModel m(o.model);
+  serve::Server::fit_weights(m.model, options.memory, options.slots);
   std::string name = options.name;
   const std::string log = !o.log.empty() ? o.log : o.quiet ? "off" : "text";
   if (log != "off") {
@@ -193,7 +194,8 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
       ->capture_default_str()
       ->transform(whole_number(1, 4096));
   add("--memory", o.memory,
-      "Memory of weights, caches and contexts together: 8G; nine tenths of what is free if not "
+      "Memory of weights, caches and contexts together: 8G; a larger model is read from disk as "
+      "it runs; nine tenths of what is free if not "
       "given",
       "SIZE");
   add("--max-body", o.max_body, "Size of a request", "SIZE")->capture_default_str();

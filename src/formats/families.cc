@@ -143,6 +143,71 @@ constexpr auto kMixtral = with(
      {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{}.w3"},
      {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{}.w2"}});
 
+constexpr auto kGptOss =
+    with(kQwen3Moe,
+         {without(W::query_norm),
+          without(W::key_norm),
+          {W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", always},
+          {W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", always},
+          {W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj", always},
+          {W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.o_proj", always},
+          {W::sink_logits, "blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks", never, always,
+           Fusion::none, Fusion::none, false, true},
+          {W::ffn_norm, "blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+          {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router", always},
+          {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.gate_up_proj",
+           always, always, Fusion::none, Fusion::turns},
+          {W::expert_up, "blk.{}.ffn_up_exps", "", always},
+          {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.down_proj", always,
+           always, Fusion::none, Fusion::experts}});
+
+// Short convolutions beside attention.
+constexpr std::array kLfm2 = {
+    TensorRule{W::token_embedding, "token_embd", "model.embed_tokens"},
+    TensorRule{W::output_norm, "token_embd_norm", "model.embedding_norm"},
+    TensorRule{W::output, "output", "lm_head", never, optional},
+    TensorRule{W::attention_norm, "blk.{}.attn_norm", "model.layers.{}.operator_norm"},
+    TensorRule{W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
+    TensorRule{W::key, "blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
+    TensorRule{W::value, "blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
+    TensorRule{W::query_norm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"},
+    TensorRule{W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"},
+    TensorRule{W::attention_output, "blk.{}.attn_output", "model.layers.{}.self_attn.out_proj"},
+    TensorRule{W::conv_in, "blk.{}.shortconv.in_proj", "model.layers.{}.conv.in_proj", optional},
+    TensorRule{W::conv, "blk.{}.shortconv.conv", "model.layers.{}.conv.conv", optional},
+    TensorRule{W::conv_out, "blk.{}.shortconv.out_proj", "model.layers.{}.conv.out_proj", optional},
+    TensorRule{W::ffn_norm, "blk.{}.ffn_norm", "model.layers.{}.ffn_norm"},
+    TensorRule{W::ffn_gate, "blk.{}.ffn_gate", "model.layers.{}.feed_forward.w1"},
+    TensorRule{W::ffn_up, "blk.{}.ffn_up", "model.layers.{}.feed_forward.w3"},
+    TensorRule{W::ffn_down, "blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"},
+};
+constexpr auto kLfm2Moe =
+    with(kLfm2,
+         {{W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.feed_forward.gate"},
+          {W::router_choice, "blk.{}.exp_probs_b", "model.layers.{}.feed_forward.expert_bias",
+           never, optional, Fusion::none, Fusion::none, false, true},
+          {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.feed_forward.experts.{}.w1"},
+          {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{}.w3"},
+          {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{}.w2"}});
+
+// The delta rule beside attention.
+constexpr auto kQwen35 =
+    with(kQwen3,
+         {{W::query, "blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", never, always,
+           Fusion::gated_heads, Fusion::gated_heads},
+          {W::ffn_norm, "blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+          {W::conv_in, "blk.{}.attn_qkv", "model.layers.{}.linear_attn.in_proj_qkv"},
+          {W::conv, "blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"},
+          {W::conv_out, "blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"},
+          {W::delta_gate, "blk.{}.attn_gate", "model.layers.{}.linear_attn.in_proj_z"},
+          {W::delta_beta, "blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_b"},
+          {W::delta_decay, "blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_a"},
+          {W::delta_decay_bias, "blk.{}.ssm_dt", "model.layers.{}.linear_attn.dt_bias", never,
+           always, Fusion::none, Fusion::none, false, true},
+          {W::delta_rate, "blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", never, always,
+           Fusion::none, Fusion::none, false, true},
+          {W::delta_norm, "blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"}});
+
 constexpr TensorRule kGpt2[] = {
     {W::token_embedding, "token_embd", "transformer.wte"},
     {W::position_embedding, "position_embd", "transformer.wpe"},
@@ -286,11 +351,33 @@ constexpr FamilyFacts kFamilies[] = {
     {Family::gpt2, "GPT-2", "gpt2", "gpt2", "GPT2LMHeadModel", RopeStyle::none, kGpt2,
      {.norm = NormKind::layer, .activation = Activation::gelu_tanh, .gated_ffn = false}},
     {Family::mixtral, "Mixtral", "", "mixtral", "MixtralForCausalLM", RopeStyle::pairs, kMixtral,
-     {.window_period = 0, .hf_defaults = R"({"num_local_experts": 8, "norm_topk_prob": true})"}},
+     {.window_period = 0, .mixture = true,
+      .hf_defaults = R"({"num_local_experts": 8, "norm_topk_prob": true})"}},
     {Family::qwen3moe, "Qwen 3 MoE", "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
-     RopeStyle::halves, kQwen3Moe, {.window_period = 0}},
+     RopeStyle::halves, kQwen3Moe, {.window_period = 0, .mixture = true}},
     {Family::olmoe, "OLMoE", "olmoe", "olmoe", "OlmoeForCausalLM", RopeStyle::halves, kQwen3Moe,
-     {.joint_head_norms = true}},
+     {.joint_head_norms = true, .mixture = true, .gguf_shares_weight = false}},
+    {Family::gpt_oss, "gpt-oss", "gpt-oss", "gpt_oss", "GptOssForCausalLM", RopeStyle::halves,
+     kGptOss,
+     {.activation = Activation::clamped_silu, .window_period = 2, .mixture = true,
+      .attention_sinks = true, .gguf_yarn_truncates = false,
+      .hf_defaults = R"({"norm_topk_prob": true, "head_dim": 64, "sliding_window": 128,
+      "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "rope_scaling": {"rope_type": "yarn",
+      "factor": 32.0, "truncate": false, "original_max_position_embeddings": 4096}})"}},
+    {Family::lfm2, "LFM2", "lfm2", "lfm2", "Lfm2ForCausalLM", RopeStyle::halves, kLfm2,
+     {.hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 1000000.0, "norm_eps": 1e-5,
+      "conv_L_cache": 3, "block_auto_adjust_ff_dim": true, "block_multiple_of": 256,
+      "block_ffn_dim_multiplier": 1.0})"}},
+    {Family::lfm2moe, "LFM2 MoE", "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", RopeStyle::halves,
+     kLfm2Moe,
+     {.mixture = true, .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 1000000.0,
+      "norm_eps": 1e-5, "conv_L_cache": 3, "num_dense_layers": 2, "norm_topk_prob": true})"}},
+    {Family::qwen35, "Qwen 3.5", "qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM",
+     RopeStyle::halves, kQwen35,
+     {.hf_norm_offset = 1.0f, .gated_attention = true,
+      .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25,
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
     {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
      {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
     {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,
@@ -322,6 +409,8 @@ void compose(const FamilyFacts& facts, ModelConfig& c) {
   c.parallel_residual = as.parallel_residual;
   c.joint_head_norms = as.joint_head_norms;
   c.norms_after_rope = as.norms_after_rope;
+  c.attention_sinks = as.attention_sinks;
+  c.gated_attention = as.gated_attention;
 }
 
 void spread_windows(std::size_t window, std::size_t period, ModelConfig& c) {

@@ -18,6 +18,9 @@ enum class Fusion : std::uint8_t {
   none,
   rows,           ///< all rows of the first, then all of the second, …
   rows_per_head,  ///< for each KV head the rows of its queries, its key, its value (GPT-NeoX)
+  experts,        ///< of all experts one after another: see StackedExperts
+  gated_heads,    ///< for each head the rows of its query, those of its gate (Qwen 3.5)
+  turns,          ///< as experts, rows of expert_gate and expert_up taking turns (gpt-oss)
 };
 
 /// One tensor of a family's files. "{}" in a name stands for the layer; ".weight" or ".bias"
@@ -31,6 +34,7 @@ struct TensorRule {
   Fusion gguf_fusion = Fusion::none;
   Fusion hf_fusion = Fusion::none;
   bool hf_transposed = false;  ///< folders have the weight as [columns, rows] (GPT-2)
+  bool hf_bare = false;        ///< folders have no ".weight" behind the name
 };
 
 /// Which layers take the second rotation, and what it is.
@@ -56,6 +60,11 @@ struct Composition {
   /// Layer i slides unless (i + 1) is a multiple of this, where the file does not list layers. 0:
   /// every layer; 1: none, in folders that do not list them.
   std::size_t window_period = 1;
+  bool mixture = false;  ///< there are experts
+  bool attention_sinks = false;
+  bool gated_attention = false;
+  bool gguf_shares_weight = true;  ///< the weights of the experts used are scaled to a sum of 1
+  bool gguf_yarn_truncates = true;
   float gguf_sliding_base = 0.0f;  ///< of the layers that slide; 0: as of the others
   /// Keys that config.json may leave out, as JSON.
   std::string_view hf_defaults = "{}";

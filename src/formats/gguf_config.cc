@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -46,6 +47,20 @@ class Keys {
     require(!values.empty(), "{}: the key '{}' is an empty array", file_.path().string(), full);
     return static_cast<std::size_t>(values[0]);
   }
+  /// A list of one size a layer; empty if the key is absent or no list.
+  std::vector<std::size_t> sizes(std::string_view key, std::size_t layers) const {
+    std::string full = prefix_ + std::string(key);
+    const GgufEntry* entry = file_.entry(full);
+    if (entry == nullptr || !entry->is_array) return {};
+    require(entry->count == layers, "{}: the key '{}' lists {} of {} layers", file_.path().string(),
+            full, entry->count, layers);
+    std::vector<std::size_t> out;
+    for (std::int64_t x : file_.get<std::vector<std::int64_t>>(full)) {
+      require(x >= 0, "{}: the key '{}' lists {}", file_.path().string(), full, x);
+      out.push_back(static_cast<std::size_t>(x));
+    }
+    return out;
+  }
   float number(std::string_view key, float otherwise) const {
     return find<float>(key).value_or(otherwise);
   }
@@ -81,11 +96,48 @@ std::size_t vocabulary_of(const Gguf& file, const Keys& keys) {
   return tokens->count;
 }
 
+/// LFM2's layers without key-value heads are short convolutions.
+void read_kv_heads(const Gguf& file, const Keys& keys, ModelConfig& c) {
+  constexpr std::string_view kKey = "attention.head_count_kv";
+  if (c.family != Family::lfm2 && c.family != Family::lfm2moe) {
+    c.kv_heads = keys.maybe_size(kKey).value_or(c.heads);
+    return;
+  }
+  check_layers(c, file.path().string());
+  c.conv_width = keys.size("shortconv.l_cache");
+  std::vector<std::size_t> heads = keys.sizes(kKey, c.layers);
+  if (heads.empty()) heads.assign(c.layers, keys.size(kKey));
+  for (std::size_t count : heads) {
+    c.kinds.push_back(count > 0 ? LayerKind::attention : LayerKind::short_conv);
+    require(count == 0 || c.kv_heads == 0 || count == c.kv_heads, ErrorCode::unsupported,
+            "{}: layers of {} and of {} key-value heads, which is not supported",
+            file.path().string(), c.kv_heads, count);
+    c.kv_heads = std::max(c.kv_heads, count);
+  }
+}
+
+/// Qwen 3.5. Blocks that predict further tokens come last, and are not used.
+void read_delta_rule(const Keys& keys, ModelConfig& c) {
+  c.layers -= std::min(c.layers, keys.maybe_size("nextn_predict_layers").value_or(0));
+  const std::size_t interval =
+      std::max<std::size_t>(keys.maybe_size("full_attention_interval").value_or(4), 1);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    c.kinds.push_back((l + 1) % interval == 0 ? LayerKind::attention : LayerKind::delta_rule);
+  }
+  c.conv_width = keys.size("ssm.conv_kernel");
+  c.delta_key_heads = keys.size("ssm.group_count");
+  c.delta_value_heads = keys.size("ssm.time_step_rank");
+  c.delta_key_dim = keys.size("ssm.state_size");
+  const std::size_t heads = std::max<std::size_t>(c.delta_value_heads, 1);
+  c.delta_value_dim = keys.size("ssm.inner_size") / heads;
+  c.delta_heads_in_turn = true;
+}
+
 void read_sizes(const Gguf& file, const Keys& keys, ModelConfig& c) {
   c.layers = keys.size("block_count");
   c.width = keys.size("embedding_length");
   c.heads = keys.size("attention.head_count");
-  c.kv_heads = keys.maybe_size("attention.head_count_kv").value_or(c.heads);
+  read_kv_heads(file, keys, c);
   require(c.heads > 0, "{}: the model has no attention heads", file.path().string());
   c.key_dim = keys.maybe_size("attention.key_length").value_or(c.width / c.heads);
   c.value_dim = keys.maybe_size("attention.value_length").value_or(c.width / c.heads);
@@ -124,7 +176,8 @@ void read_rope(const Gguf& file, const Keys& keys, ModelConfig& c) {
         yarn_divisors(rope.dimension, static_cast<double>(rope.base),
                       {static_cast<double>(factor), static_cast<double>(rope.original_positions),
                        static_cast<double>(keys.number("rope.scaling.yarn_beta_fast", 32)),
-                       static_cast<double>(keys.number("rope.scaling.yarn_beta_slow", 1))});
+                       static_cast<double>(keys.number("rope.scaling.yarn_beta_slow", 1)),
+                       facts_of(c.family).composition.gguf_yarn_truncates});
     const double all = static_cast<double>(keys.number("rope.scaling.yarn_log_multiplier", 0.0f));
     rope.magnitude *= static_cast<float>(yarn_magnitude(static_cast<double>(factor)) /
                                          yarn_magnitude(static_cast<double>(factor), all));
@@ -227,13 +280,10 @@ ModelConfig read_config(const Gguf& file) {
   Keys keys(file, architecture);
   const std::size_t experts = keys.maybe_size("expert_count").value_or(0);
   if (experts > 0 && facts->family == Family::llama) facts = &facts_of(Family::mixtral);
-  const bool mixture = facts->family == Family::mixtral || facts->family == Family::qwen3moe ||
-                       facts->family == Family::olmoe;
-  require(
-      mixture == (experts > 0), ErrorCode::unsupported,
-      "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe and "
-      "llama are",
-      file.path().string(), experts, architecture);
+  require(facts->composition.mixture == (experts > 0), ErrorCode::unsupported,
+          "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe, "
+          "gpt-oss, lfm2moe and llama are",
+          file.path().string(), experts, architecture);
   ModelConfig c;
   compose(*facts, c);
   c.name = file.find<std::string_view>("general.name").value_or("");
@@ -242,9 +292,15 @@ ModelConfig read_config(const Gguf& file) {
   if (experts > 0) {
     c.experts = experts;
     c.experts_used = keys.size("expert_used_count");
-    c.experts_share_weight = c.family != Family::olmoe;
-    c.ffn_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
+    c.experts_share_weight = facts->composition.gguf_shares_weight;
+    c.expert_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
+    c.dense_layers = keys.maybe_size("leading_dense_block_count").value_or(0);
+    if (c.dense_layers == 0) c.ffn_width = c.expert_width;
+    c.experts_scale = keys.number("expert_weights_scale", 1.0f);
+    c.sigmoid_router = c.family == Family::lfm2moe;
   }
+  check_layers(c, file.path().string());
+  if (c.family == Family::qwen35) read_delta_rule(keys, c);
   check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;

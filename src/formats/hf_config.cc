@@ -270,7 +270,7 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
   check_layers(c, keys.file());
   c.kv_heads = keys.find_size("num_key_value_heads").value_or(c.heads);
   c.key_dim = c.value_dim = keys.find_size("head_dim").value_or(c.width / c.heads);
-  c.ffn_width = keys.size("intermediate_size");
+  c.ffn_width = keys.size(keys.first_of({"intermediate_size", "block_ff_dim"}));
   c.vocabulary = keys.size("vocab_size");
   c.max_positions = keys.size("max_position_embeddings");
   c.sliding_windows.assign(c.layers, 0);
@@ -278,11 +278,13 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
       keys.find_number("query_pre_attn_scalar").value_or(static_cast<double>(c.key_dim));
   c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
   c.tied_embeddings = keys.flag("tie_word_embeddings", false);
-  c.norm_epsilon = keys.number(
-      keys.first_of({"rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon"}),
-      c.norm == NormKind::layer ? 1e-5 : 1e-6);
+  c.norm_epsilon = keys.number(keys.first_of({"rms_norm_eps", "layer_norm_eps", "norm_epsilon",
+                                              "layer_norm_epsilon", "norm_eps"}),
+                               c.norm == NormKind::layer ? 1e-5 : 1e-6);
   c.norm_offset = facts.composition.hf_norm_offset;
-  c.activation = read_activation(keys, c.norm == NormKind::layer ? "gelu" : "silu");
+  if (c.activation != Activation::clamped_silu) {
+    c.activation = read_activation(keys, c.norm == NormKind::layer ? "gelu" : "silu");
+  }
   if (facts.composition.width_scaled_embedding) {
     c.embedding_scale = std::sqrt(static_cast<float>(c.width));
   }
@@ -294,18 +296,84 @@ void read_experts(const Keys& keys, ModelConfig& c) {
   c.experts = keys.size(keys.first_of({"num_experts", "num_local_experts"}));
   c.experts_used = keys.size("num_experts_per_tok");
   c.experts_share_weight = keys.flag("norm_topk_prob", false);
-  c.ffn_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
+  c.expert_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
+  c.dense_layers = keys.find_size("num_dense_layers").value_or(0);
+  if (c.dense_layers == 0) c.ffn_width = c.expert_width;
+  c.experts_scale = keys.number("routed_scaling_factor", 1.0);
+  c.sigmoid_router = c.family == Family::lfm2moe;
   const bool all = keys.find_size("decoder_sparse_step").value_or(1) == 1 &&
                    (!keys.has("mlp_only_layers") || keys.is_empty("mlp_only_layers"));
   require(all, ErrorCode::unsupported,
           "{}: layers without experts among those that have some are not supported", keys.file());
 }
 
+/// LFM2: which layers are short convolutions, and its own words for the feed-forward block.
+void read_lfm2(const Keys& keys, ModelConfig& c) {
+  const std::vector<std::string> types = keys.texts("layer_types");
+  std::vector<bool> attends(c.layers, types.empty() && !keys.has("full_attn_idxs"));
+  require(types.empty() || types.size() == c.layers, "{}: layer_types lists {} of {} layers",
+          keys.file(), types.size(), c.layers);
+  for (std::size_t l = 0; l < types.size(); ++l) {
+    attends[l] = types[l] == "full_attention";
+    require(attends[l] || types[l] == "conv", ErrorCode::unsupported,
+            "{}: layer {} is of type '{}', which is not supported", keys.file(), l,
+            printable(types[l]));
+  }
+  if (types.empty() && keys.has("full_attn_idxs")) {
+    for (float l : keys.numbers("full_attn_idxs")) {
+      require(l >= 0 && l < static_cast<float>(c.layers), "{}: full_attn_idxs lists layer {} of {}",
+              keys.file(), l, c.layers);
+      attends[static_cast<std::size_t>(l)] = true;
+    }
+  }
+  for (bool attention : attends) {
+    c.kinds.push_back(attention ? LayerKind::attention : LayerKind::short_conv);
+  }
+  c.conv_width = keys.size("conv_L_cache");
+  c.tied_embeddings = keys.flag("tie_embedding", c.tied_embeddings);
+  if (c.family == Family::lfm2moe || !keys.flag("block_auto_adjust_ff_dim", true)) return;
+  const std::size_t multiple = keys.size("block_multiple_of");
+  require(multiple > 0 && c.ffn_width <= (std::size_t{1} << 24) && multiple <= c.ffn_width + 65536,
+          "{}: a feed-forward width of {} in multiples of {}", keys.file(), c.ffn_width, multiple);
+  const double scaled =
+      std::floor(std::clamp(keys.number("block_ffn_dim_multiplier"), 0.0, 1024.0) *
+                 std::floor(2.0 * static_cast<double>(c.ffn_width) / 3.0));
+  c.ffn_width = (static_cast<std::size_t>(scaled) + multiple - 1) / multiple * multiple;
+}
+
+/// Qwen 3.5: which layers follow the delta rule, and its heads.
+void read_qwen35(const Keys& keys, ModelConfig& c) {
+  const std::vector<std::string> types = keys.texts("layer_types");
+  const std::size_t interval = keys.size("full_attention_interval");
+  require((types.empty() || types.size() == c.layers) && interval > 0,
+          "{}: layer_types lists {} of {} layers, or full_attention_interval is 0", keys.file(),
+          types.size(), c.layers);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    const bool attends = types.empty() ? (l + 1) % interval == 0 : types[l] == "full_attention";
+    require(types.empty() || attends || types[l] == "linear_attention", ErrorCode::unsupported,
+            "{}: layer {} is of type '{}', which is not supported", keys.file(), l,
+            printable(types.empty() ? "" : types[l]));
+    c.kinds.push_back(attends ? LayerKind::attention : LayerKind::delta_rule);
+  }
+  c.conv_width = keys.size("linear_conv_kernel_dim");
+  c.delta_key_heads = keys.size("linear_num_key_heads");
+  c.delta_value_heads = keys.size("linear_num_value_heads");
+  c.delta_key_dim = keys.size("linear_key_head_dim");
+  c.delta_value_dim = keys.size("linear_value_head_dim");
+}
+
 void read_rms_family(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
-  const bool mixture =
-      c.family == Family::mixtral || c.family == Family::qwen3moe || c.family == Family::olmoe;
-  if (mixture) read_experts(keys, c);
+  if (facts_of(c.family).composition.mixture) read_experts(keys, c);
+  require(c.family != Family::gpt_oss || (keys.number("swiglu_alpha", 1.702) == 1.702f &&
+                                          keys.number("swiglu_limit", 7.0) == 7.0f),
+          ErrorCode::unsupported, "{}: swiglu_alpha is not 1.702, or swiglu_limit not 7",
+          keys.file());
+  if (c.family == Family::lfm2 || c.family == Family::lfm2moe) {
+    read_lfm2(keys, c);
+    return read_rope(keys, c);
+  }
+  if (c.family == Family::qwen35) read_qwen35(keys, c);
   require(!keys.has("clip_qkv"), ErrorCode::unsupported,
           "{}: queries that are cut off after their norms (clip_qkv) are not supported",
           keys.file());

@@ -42,6 +42,14 @@ std::vector<float> Rope::frequencies(std::size_t context) const {
   return out;
 }
 
+std::vector<std::size_t> ModelConfig::attending() const {
+  std::vector<std::size_t> out;
+  for (std::size_t l = 0; l < layers; ++l) {
+    if (kind(l) == LayerKind::attention) out.push_back(l);
+  }
+  return out;
+}
+
 std::vector<float> alibi_slopes(std::size_t heads, float max_bias) {
   // The first power-of-two heads n have slopes 2^-(max_bias/n), 2^-(2·max_bias/n), …; further heads
   // have every other slope of 2n heads.
@@ -71,15 +79,18 @@ void check_config(const ModelConfig& c, const std::string& file) {
   struct {
     const char* name;
     std::size_t value, most;
-  } sizes[] = {{"width", c.width, std::size_t{1} << 20},
-               {"heads", c.heads, 65536},
-               {"key-value heads", c.kv_heads, 65536},
-               {"numbers of a key head", c.key_dim, kMostInHead},
-               {"numbers of a value head", c.value_dim, kMostInHead},
-               {"experts", std::max<std::size_t>(c.experts, 1), 4096},
-               {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
-               {"vocabulary", c.vocabulary, std::size_t{1} << 28},
-               {"positions", c.max_positions, std::size_t{1} << 40}};
+  } sizes[] = {
+      {"width", c.width, std::size_t{1} << 20},
+      {"heads", c.heads, 65536},
+      {"key-value heads", c.kv_heads, 65536},
+      {"numbers of a key head", c.key_dim, kMostInHead},
+      {"numbers of a value head", c.value_dim, kMostInHead},
+      {"experts", std::max<std::size_t>(c.experts, 1), 4096},
+      {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
+      {"feed-forward width of an expert", c.experts > 0 ? c.expert_width : 1, std::size_t{1} << 24},
+      {"tokens of a short convolution", c.kinds.empty() ? 1 : c.conv_width, 64},
+      {"vocabulary", c.vocabulary, std::size_t{1} << 28},
+      {"positions", c.max_positions, std::size_t{1} << 40}};
   check_layers(c, file);
   for (const auto& size : sizes) {
     require(size.value > 0 && size.value <= size.most, "{}: {}: {} is not within 1 to {}", file,
@@ -107,6 +118,20 @@ void check_config(const ModelConfig& c, const std::string& file) {
   }
   require(c.sliding_windows.size() == c.layers, "{}: {} sliding windows for {} layers", file,
           c.sliding_windows.size(), c.layers);
+  require(c.kinds.empty() || (c.kinds.size() == c.layers && !c.attending().empty()),
+          "{}: {} kinds of {} layers, none of which attends or too few", file, c.kinds.size(),
+          c.layers);
+  const bool delta = std::ranges::find(c.kinds, LayerKind::delta_rule) != c.kinds.end();
+  for (std::size_t size :
+       {c.delta_key_heads, c.delta_value_heads, c.delta_key_dim, c.delta_value_dim}) {
+    require(!delta || (size > 0 && size <= 65536),
+            "{}: {} heads, or numbers of a head, of the delta rule", file, size);
+  }
+  require(!delta || c.delta_value_heads % c.delta_key_heads == 0,
+          "{}: {} value heads of the delta rule cannot share {} key heads evenly", file,
+          c.delta_value_heads, c.delta_key_heads);
+  require(std::isfinite(c.experts_scale) && c.experts_scale > 0.0f,
+          "{}: the scale of experts is {}", file, c.experts_scale);
   require(c.takes_second_rope.empty() || c.takes_second_rope.size() == c.layers,
           "{}: rotations of {} layers, of {}", file, c.takes_second_rope.size(), c.layers);
   check_rope(c.rope, c.key_dim, file);

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "formats/families.h"
 #include "formats/quant.h"
+#include "formats/stacked_experts.h"
 
 namespace ballast {
 namespace {
@@ -36,7 +37,19 @@ constexpr std::array<std::string_view, kWeights> kWeightNames = {"token_embeddin
                                                                  "ffn_up",
                                                                  "ffn_down",
                                                                  "post_ffn_norm",
+                                                                 "sink_logits",
+                                                                 "attention_gate",
+                                                                 "conv_in",
+                                                                 "conv",
+                                                                 "conv_out",
+                                                                 "delta_gate",
+                                                                 "delta_beta",
+                                                                 "delta_decay",
+                                                                 "delta_decay_bias",
+                                                                 "delta_rate",
+                                                                 "delta_norm",
                                                                  "router",
+                                                                 "router_choice",
                                                                  "expert_gate",
                                                                  "expert_up",
                                                                  "expert_down"};
@@ -49,7 +62,9 @@ std::size_t slot(Weight weight, std::size_t layer, Part part, std::size_t expert
 bool once_a_layer(Weight weight) { return weight >= Weight::attention_norm; }
 bool once_an_expert(Weight weight) { return weight >= Weight::expert_gate; }
 
-Shape shape_of(Weight weight, const ModelConfig& c) {
+/// `layer`: of recurrent layers, whose shapes depend on their kind.
+Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
+  const std::size_t delta_values = c.delta_value_heads * c.delta_value_dim;
   switch (weight) {
     case Weight::token_embedding:
     case Weight::output:
@@ -70,16 +85,79 @@ Shape shape_of(Weight weight, const ModelConfig& c) {
       return {c.width, c.heads * c.value_dim};
     case Weight::ffn_gate:
     case Weight::ffn_up:
-    case Weight::expert_gate:
-    case Weight::expert_up:
       return {c.ffn_width, c.width};
     case Weight::ffn_down:
-    case Weight::expert_down:
       return {c.width, c.ffn_width};
+    case Weight::expert_gate:
+    case Weight::expert_up:
+      return {c.expert_width, c.width};
+    case Weight::expert_down:
+      return {c.width, c.expert_width};
     case Weight::router:
       return {c.experts, c.width};
+    case Weight::router_choice:
+      return {c.experts};
+    case Weight::sink_logits:
+      return {c.heads};
+    case Weight::attention_gate:
+      return {c.heads * c.value_dim, c.width};
+    case Weight::conv_in:
+      return {c.kind(layer) == LayerKind::delta_rule ? c.conv_channels(layer) : 3 * c.width,
+              c.width};
+    case Weight::conv:
+      return {c.conv_channels(layer), c.conv_width};
+    case Weight::conv_out:
+      return {c.width, c.kind(layer) == LayerKind::delta_rule ? delta_values : c.width};
+    case Weight::delta_gate:
+      return {delta_values, c.width};
+    case Weight::delta_beta:
+    case Weight::delta_decay:
+      return {c.delta_value_heads, c.width};
+    case Weight::delta_decay_bias:
+    case Weight::delta_rate:
+      return {c.delta_value_heads};
+    case Weight::delta_norm:
+      return {c.delta_value_dim};
     default:
       return {c.width};
+  }
+}
+
+/// Whether a layer of the model has the weight.
+bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
+  switch (weight) {
+    case Weight::query:
+    case Weight::key:
+    case Weight::value:
+    case Weight::query_norm:
+    case Weight::key_norm:
+    case Weight::attention_output:
+    case Weight::sink_logits:
+    case Weight::attention_gate:
+      return c.kind(layer) == LayerKind::attention;
+    case Weight::conv_in:
+    case Weight::conv:
+    case Weight::conv_out:
+      return c.kind(layer) != LayerKind::attention;
+    case Weight::delta_gate:
+    case Weight::delta_beta:
+    case Weight::delta_decay:
+    case Weight::delta_decay_bias:
+    case Weight::delta_rate:
+    case Weight::delta_norm:
+      return c.kind(layer) == LayerKind::delta_rule;
+    case Weight::ffn_gate:
+    case Weight::ffn_up:
+    case Weight::ffn_down:
+      return !c.has_experts(layer);
+    case Weight::router:
+    case Weight::router_choice:
+    case Weight::expert_gate:
+    case Weight::expert_up:
+    case Weight::expert_down:
+      return c.has_experts(layer);
+    default:
+      return true;
   }
 }
 
@@ -126,6 +204,7 @@ class WeightResolver {
     for (const TensorRule& rule : facts_of(config_.family).rules) {
       std::size_t count = once_a_layer(rule.first) ? config_.layers : 1;
       for (std::size_t layer = 0; layer < count; ++layer) {
+        if (!has(config_, layer, rule.first)) continue;
         if (once_an_expert(rule.first)) {
           resolve_experts(rule, layer);
           continue;
@@ -167,8 +246,14 @@ class WeightResolver {
   void resolve(const TensorRule& rule, std::size_t layer, Part part, Presence presence) {
     std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer);
     if (presence == Presence::never || name.empty()) return;
-    name += part == Part::weight ? ".weight" : ".bias";
+    const bool bare = rule.hf_bare && !is_gguf_;
+    if (!bare) name += part == Part::weight ? ".weight" : ".bias";
     const TensorView* tensor = look_up(name);
+    // llama.cpp's converter takes some of these for biases, and some for neither.
+    for (const char* suffix : {".bias", ""}) {
+      if (tensor != nullptr || !is_gguf_ || !rule.hf_bare) break;
+      tensor = look_up(stem_of(rule.gguf, layer) + suffix);
+    }
     if (tensor == nullptr) {
       require(presence == Presence::optional, "{}: the tensor '{}' is missing",
               model_.path_.string(), name);
@@ -182,7 +267,11 @@ class WeightResolver {
     }
     switch (is_gguf_ ? rule.gguf_fusion : rule.hf_fusion) {
       case Fusion::none:
+      case Fusion::experts:
+      case Fusion::turns:
         return add(rule.first, layer, part, *tensor);
+      case Fusion::gated_heads:
+        return add_gated(layer, *tensor);
       case Fusion::rows:
         return add_rows(rule.first, layer, part, *tensor);
       case Fusion::rows_per_head:
@@ -190,23 +279,75 @@ class WeightResolver {
     }
   }
 
-  /// The experts of a layer: GGUF files have them one after another in one tensor.
+  /// The experts of a layer: GGUF files, and some folders, have them one after another in one
+  /// tensor.
   void resolve_experts(const TensorRule& rule, std::size_t layer) {
+    if (!is_gguf_ && rule.hf.empty()) return;  // inside another's tensor
+    if (!is_gguf_ && rule.hf_fusion != Fusion::none) return resolve_stacked(rule, layer);
     const Shape one = shape_of(rule.first, config_);
     for (std::size_t e = 0; e < config_.experts; ++e) {
-      const std::string name = stem_of(is_gguf_ ? rule.gguf : rule.hf, layer, e) + ".weight";
-      const TensorView* tensor = look_up(name);
-      require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
-      check_numbers(*tensor);
-      TensorView view = *tensor;
-      if (is_gguf_) {
-        check_shape(view, {config_.experts, one[0], one[1]});
-        const std::size_t bytes = one[0] * row_bytes_of(view, one[1]);
+      add_expert(rule, layer, e, Part::weight, one);
+      if (rule.bias == Presence::always) add_expert(rule, layer, e, Part::bias, {one[0]});
+    }
+  }
+
+  void add_expert(const TensorRule& rule, std::size_t layer, std::size_t e, Part part,
+                  const Shape& one) {
+    TensorView view = require_tensor(stem_of(is_gguf_ ? rule.gguf : rule.hf, layer, e) +
+                                     (part == Part::weight ? ".weight" : ".bias"));
+    check_numbers(view);
+    if (is_gguf_) {
+      Shape all = one;
+      all.insert(all.begin(), config_.experts);
+      check_shape(view, all);
+      const std::size_t rows = part == Part::weight ? one[0] : 1;
+      const std::size_t bytes = rows * row_bytes_of(view, one.back());
+      view.shape = one;
+      view.data = view.data.subspan(e * bytes, bytes);
+    }
+    check_shape(view, one);
+    model_.tensors_.emplace(slot(rule.first, layer, part, e), loaded(view));
+  }
+
+  const TensorView& require_tensor(const std::string& name) const {
+    const TensorView* tensor = look_up(name);
+    require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
+    return *tensor;
+  }
+
+  void resolve_stacked(const TensorRule& rule, std::size_t layer) {
+    const std::string stem = stem_of(rule.hf, layer);
+    const Shape one = shape_of(rule.first, config_);
+    const bool turns = rule.hf_fusion == Fusion::turns;
+    const std::size_t each = turns ? 2 : 1;
+    StackedExperts stacked{config_.experts, each * one[0], one[1]};
+    const TensorView& bias = require_tensor(stem + "_bias");
+    check_shape(bias, {config_.experts, stacked.rows});
+    if (look_up(stem + "_blocks") != nullptr) {
+      stacked.blocks = require_tensor(stem + "_blocks");
+      stacked.scales = require_tensor(stem + "_scales");
+    } else {
+      stacked.numbers = require_tensor(stem);
+    }
+    stacked.check(model_.path_.string());
+    for (std::size_t e = 0; e < config_.experts; ++e) {
+      for (std::size_t part = 0; part < each; ++part) {
+        const Weight weight = part == 0 ? rule.first : Weight::expert_up;
+        std::vector<std::byte> rows;
+        TensorView view;
+        view.name = stem;
+        view.type = stacked.take(e, part, each, rows);
         view.shape = one;
-        view.data = view.data.subspan(e * bytes, bytes);
+        view.data = rows;
+        view = loaded(view);
+        if (view.data.data() == rows.data())
+          view.data = model_.copies_.emplace_back(std::move(rows));
+        model_.tensors_.emplace(slot(weight, layer, Part::weight, e), view);
+        view = bias;
+        view.shape = {one[0]};
+        view.data = model_.copies_.emplace_back(stacked.take_bias(bias, e, part, each));
+        model_.tensors_.emplace(slot(weight, layer, Part::bias, e), view);
       }
-      check_shape(view, one);
-      model_.tensors_.emplace(slot(rule.first, layer, Part::weight, e), loaded(view));
     }
   }
 
@@ -224,8 +365,8 @@ class WeightResolver {
         model_.path_.string(), printable(tensor.name), to_string(tensor.type));
   }
 
-  Shape expected_shape(Weight weight, Part part) const {
-    Shape shape = shape_of(weight, config_);
+  Shape expected_shape(Weight weight, Part part, std::size_t layer = 0) const {
+    Shape shape = shape_of(weight, config_, layer);
     if (part == Part::bias) shape.resize(1);
     return shape;
   }
@@ -237,8 +378,13 @@ class WeightResolver {
   }
 
   void add(Weight weight, std::size_t layer, Part part, const TensorView& tensor) {
-    check_shape(tensor, expected_shape(weight, part));
-    model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(tensor));
+    TensorView view = tensor;
+    // PyTorch's convolutions of one channel each have a dimension more.
+    if (weight == Weight::conv && view.shape.size() == 3 && view.shape[1] == 1) {
+      view.shape.erase(view.shape.begin() + 1);
+    }
+    check_shape(view, expected_shape(weight, part, layer));
+    model_.tensors_.emplace(slot(weight, layer, part, 0), loaded(view));
   }
 
   /// A copy in another type, if the tensor's is not one that is multiplied.
@@ -257,6 +403,18 @@ class WeightResolver {
               reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * 8 * block_bytes(type));
         }
         return;
+      }
+      if (tensor.type == TensorType::mxfp4) {
+        const std::size_t blocks = columns / block_size(tensor.type);
+        std::size_t b = 0;
+        while (b < blocks &&
+               q8_0_of_mxfp4(
+                   reinterpret_cast<const std::uint8_t*>(tensor.data.data()) + r * from +
+                       b * block_bytes(tensor.type),
+                   reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * block_bytes(type))) {
+          ++b;
+        }
+        if (b == blocks) return;
       }
       thread_local std::vector<float> row;
       row.resize(columns);
@@ -295,6 +453,24 @@ class WeightResolver {
             "{}: the tensor '{}' of type {} cannot be split into its rows", model_.path_.string(),
             printable(tensor.name), to_string(tensor.type));
     return tensor_bytes(tensor.type, row);
+  }
+
+  /// Queries and gates of heads that take turns.
+  void add_gated(std::size_t layer, const TensorView& tensor) {
+    const std::size_t dim = config_.key_dim;
+    check_shape(tensor, {2 * config_.heads * dim, config_.width});
+    const std::size_t head = dim * row_bytes_of(tensor, config_.width);
+    for (const Weight weight : {Weight::query, Weight::attention_gate}) {
+      const std::size_t first = weight == Weight::query ? 0 : 1;
+      std::vector<std::byte>& copy = model_.copies_.emplace_back(config_.heads * head);
+      for (std::size_t h = 0; h < config_.heads; ++h) {
+        std::memcpy(copy.data() + h * head, tensor.data.data() + (2 * h + first) * head, head);
+      }
+      TensorView view = tensor;
+      view.shape = shape_of(weight, config_);
+      view.data = copy;
+      add(weight, layer, Part::weight, view);
+    }
   }
 
   TensorView transposed(const TensorView& tensor) {

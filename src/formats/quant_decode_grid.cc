@@ -182,6 +182,20 @@ void decode_mxfp4(Bytes block, float* out) {
   }
 }
 
+bool q8_0_of_mxfp4(Bytes block, std::uint8_t* out) {
+  constexpr std::int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const int exponent = int{block[0]} - 128;  // of half the scale, which float16 must have
+  if (exponent < -24 || exponent > 15) return false;
+  const std::uint16_t scale = exponent < -14 ? static_cast<std::uint16_t>(1 << (exponent + 24))
+                                             : static_cast<std::uint16_t>((exponent + 15) << 10);
+  std::memcpy(out + quant::kQ8_0.scale, &scale, sizeof(scale));
+  for (int i = 0; i < 32; ++i) {
+    const int code = i < 16 ? block[1 + i] & 15 : block[1 + i - 16] >> 4;
+    out[quant::kQ8_0.codes + i] = static_cast<std::uint8_t>(kValues[code]);
+  }
+  return true;
+}
+
 void decode_tq1_0(Bytes block, float* out) {
   // five elements a byte in base 3 (48 bytes: 32 of one order, 16), four a byte (4 bytes); d
   constexpr int kPowers[5] = {1, 3, 9, 27, 81};

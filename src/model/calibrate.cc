@@ -149,7 +149,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
   };
   Engine engine(model);
   const ReplayWording wording = replay_wording(tokenizer, true);
-  std::vector<Moments> moments(c.layers);
+  std::vector<Moments> moments(c.attending().size());
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it
   for (const std::vector<Token>& tokens : pieces) {
@@ -160,7 +160,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
     Sequence sequence(model, options);
     std::vector<Piece> layers;
     const std::size_t count = tokens.size() - kFirst;
-    for (std::size_t l = 0; l < c.layers; ++l) layers.emplace_back(features + heads, count);
+    for (std::size_t l = 0; l < moments.size(); ++l) layers.emplace_back(features + heads, count);
     PrefillOptions prefill;
     prefill.finish_prompt = false;
     prefill.progress = tell;
@@ -181,7 +181,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
     const Cache& cache = sequence.cache();
     if (least == 0) {
       std::vector<float> scores;
-      for (std::size_t l = 0; l < c.layers; ++l) {
+      for (std::size_t l = 0; l < moments.size(); ++l) {
         for (std::size_t h = 0; h < heads; ++h) {
           const std::span<const float> of = cache.replay_scores(l, h);
           scores.insert(scores.end(), of.begin() + kFirst, of.end());
@@ -191,7 +191,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
       std::ranges::nth_element(scores, quarter);
       least = std::max(*quarter, 1e-12f);
     }
-    for (std::size_t l = 0; l < c.layers; ++l) {
+    for (std::size_t l = 0; l < moments.size(); ++l) {
       for (std::size_t h = 0; h < heads; ++h) {
         const std::span<const float> scores = cache.replay_scores(l, h).subspan(kFirst);
         std::ranges::transform(scores, layers[l][features + h].begin(),

@@ -114,7 +114,7 @@ Calibration Calibration::parse(std::span<const std::byte> bytes, const std::stri
   require(key == wanted, "{}: a calibration of {}, the model is {}: remove the file", name, key,
           wanted);
   const ModelConfig& c = model.config();
-  std::vector<Layer> layers(c.layers);
+  std::vector<Layer> layers(c.attending().size());
   std::vector<std::byte> half(features(c) * 2);
   for (Layer& layer : layers) {
     layer.offsets.resize(c.kv_heads);

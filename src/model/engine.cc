@@ -2,9 +2,11 @@
 #include <cmath>
 
 #include "ballast/engine/model.h"
+#include "ballast/engine/ranks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/forward.h"
+#include "model/ranks.h"
 
 namespace ballast {
 namespace {
@@ -56,6 +58,8 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
           "{}: the prompt has {} tokens after {} already read, but the model has {} positions; "
           "a budget in --protocol stream with rolling positions reads texts of any length",
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
+  Ranks* const ranks = model().ranks();
+  if (ranks != nullptr && sequence.tokens() == 0) return read_divided(sequence, tokens, options);
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
   std::size_t count = 0, done = 0;
@@ -79,6 +83,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     const bool all = options.all_logits || options.all_states || watch;
     forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
     cache.note_text(run.tokens);
+    if (ranks != nullptr && !ranks->last()) sequence.elsewhere_ += count;
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
       forward_->logits(i, rows);
@@ -87,6 +92,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     if (options.all_states) options.all_states(done, forward_->states());
     if (options.progress && !options.progress(done + count, tokens.size())) return {};
   }
+  sequence.cache().keep_recurrent();
   std::vector<float> logits(vocabulary());
   forward_->logits(count - 1, {logits.data(), 1, logits.size()});
   check_logits(model(), {logits.data(), 1, logits.size()});
@@ -94,6 +100,35 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
       !finish_prompt(sequence, options.replay)) {
     return {};
   }
+  return logits;
+}
+
+std::vector<float> Engine::read_divided(Sequence& sequence, std::span<const Token> tokens,
+                                        const PrefillOptions& options) {
+  Ranks& ranks = *model().ranks();
+  require(!options.all_logits && !options.all_states && !options.on_attention,
+          ErrorCode::unsupported, "ranks know the logits of a text's last token only");
+  const std::vector<std::size_t> begins =
+      divide_text(model().config(), tokens.size(), ranks.size());
+  const std::size_t begin = begins[ranks.rank()], count = begins[ranks.rank() + 1] - begin;
+  const std::size_t last = forward_->read_share(
+      sequence, tokens.subspan(begin, count), begins, options.chunk, [&](std::size_t layers) {
+        const std::size_t done = tokens.size() * layers / model().config().layers;
+        if (options.progress) options.progress(done, tokens.size());
+      });
+  sequence.elsewhere_ = tokens.size() - count;
+  std::vector<float> logits(vocabulary());
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(logits));
+  if (ranks.last()) {
+    forward_->logits(last, {logits.data(), 1, logits.size()});
+    check_logits(model(), {logits.data(), 1, logits.size()});
+    for (std::size_t r = 0; r + 1 < ranks.size(); ++r) {
+      ranks.send(r, {bytes.begin(), bytes.end()});
+    }
+  } else {
+    ranks.receive(ranks.size() - 1, bytes);
+  }
+  if (options.finish_prompt) finish_prompt(sequence, options.replay);
   return logits;
 }
 
@@ -116,7 +151,11 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
     runs[i] = {sequences[i], tokens.subspan(i, 1), {}};
     if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
+  const Ranks* const ranks = model().ranks();
+  require(ranks == nullptr || sequences.size() == 1, ErrorCode::unsupported,
+          "ranks decode one sequence at a time, not {}", sequences.size());
   blame_weights(model(), [&] { forward_->run(runs, Forward::kAll, on_attention); });
+  if (ranks != nullptr && !ranks->last()) ++sequences[0]->elsewhere_;
   for (std::size_t i = 0; i < runs.size(); ++i) sequences[i]->cache().note_text(runs[i].tokens);
   forward_->logits(0, logits);
   check_logits(model(), logits);

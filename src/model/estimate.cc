@@ -7,6 +7,7 @@
 #include "cache/cache_size.h"
 #include "gemm/matmul.h"
 #include "model/forward.h"
+#include "model/layer_pages.h"
 
 namespace ballast {
 namespace {
@@ -62,18 +63,22 @@ std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, s
 std::size_t replay_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t entries) {
   const ReplayScore score = options.policy.attention_stats().replay;
   if (score == ReplayScore::none) return 0;
-  const std::size_t layers = options.protocol == Protocol::stream ? c.layers : 1;
+  const std::size_t attending = c.attending().size();
+  const std::size_t layers = options.protocol == Protocol::stream ? attending : 1;
   const std::size_t grams =
       score == ReplayScore::max ? layers * c.heads * c.value_dim * c.value_dim * sizeof(float) : 0;
-  return grams + (std::size_t{1} << 20) + c.layers * c.kv_heads * entries;
+  return grams + (std::size_t{1} << 20) + attending * c.kv_heads * entries;
 }
 
 /// Scratch of the matrix products: that of the largest one.
 std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
   std::size_t most = 0;
   for (Weight weight : {Weight::query, Weight::attention_output, Weight::ffn_up, Weight::ffn_down,
-                        Weight::expert_up, Weight::expert_down, Weight::output}) {
-    const TensorView* tensor = file.find(weight);
+                        Weight::expert_up, Weight::expert_down, Weight::conv_in, Weight::output}) {
+    const TensorView* tensor = nullptr;  // of the first layer that has one
+    for (std::size_t l = 0; tensor == nullptr && l < file.config().layers; ++l) {
+      tensor = file.find(weight, l);
+    }
     if (tensor == nullptr) continue;
     const std::size_t count = weight == Weight::output ? 1 : rows;
     most = std::max(most, multiply_scratch(tensor->type, tensor->shape[1], count));
@@ -95,6 +100,7 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   const std::size_t rows = std::min(chunk, std::max<std::size_t>(prompt + after, 1));
   estimate.weights =
       mapped_bytes(file(), prompt + after) + file().copied_bytes() + weights_->copied_bytes;
+  if (pages_) estimate.weights -= std::min(estimate.weights, pages_->spared());
   estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +
                      attention_bytes(c, options, rows, need.entries) +

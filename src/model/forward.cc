@@ -8,6 +8,8 @@
 #include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "model/delta_rule.h"
+#include "model/layer_pages.h"
 #include "model/row_ops.h"
 #include "simd/vector_math.h"
 
@@ -17,8 +19,23 @@ namespace {
 /// Elements from which on a parallel loop over rows pays.
 constexpr std::size_t kParallelWork = 64 * 1024;
 
+/// What a recurrent layer's convolution is given.
+std::size_t conv_columns(const ModelConfig& c) {
+  std::size_t most = 0;
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    if (c.kind(l) == LayerKind::short_conv) most = std::max(most, 3 * c.width);
+    if (c.kind(l) == LayerKind::delta_rule) most = std::max(most, c.conv_channels(l));
+  }
+  return most;
+}
+
 void clamp(float limit, std::span<float> row) {
   for (float& x : row) x = std::clamp(x, -limit, limit);
+}
+
+/// Rows of a matrix that may be wider than a feed-forward block.
+MutableMatrix neurons(Matrix& m, std::size_t first, std::size_t count, std::size_t width) {
+  return {m[first].data(), count, width, m.cols()};
 }
 
 /// What the query at a position is multiplied by.
@@ -37,8 +54,13 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       value(tokens, c.kv_heads * c.value_dim),
       attended(tokens, c.heads * c.value_dim),
       block(tokens, c.width),
-      gate(c.gated_ffn ? tokens : 0, c.ffn_width),
-      up(tokens, c.ffn_width),
+      gate(c.gated_ffn ? tokens : 0, std::max(c.ffn_width, c.expert_width)),
+      up(tokens, std::max(c.ffn_width, c.expert_width)),
+      conv(c.kinds.empty() ? 0 : tokens, conv_columns(c)),
+      attention_gate(c.gated_attention ? tokens : 0, c.heads * c.value_dim),
+      delta_gate(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads * c.delta_value_dim),
+      delta_beta(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads),
+      delta_decay(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads),
       router(c.experts > 0 ? tokens : 0, c.experts),
       expert_in(c.experts > 0 ? tokens : 0, c.width),
       expert_out(c.experts > 0 ? tokens : 0, c.width),
@@ -49,7 +71,9 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements =
       3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
-      (c.gated_ffn ? 2 : 1) * c.ffn_width + c.rope.dimension + c.second_rope.dimension +
+      (c.gated_ffn ? 2 : 1) * std::max(c.ffn_width, c.expert_width) +
+      (c.kinds.empty() ? 0 : conv_columns(c)) + (c.gated_attention ? c.heads * c.value_dim : 0) +
+      c.delta_value_heads * (c.delta_value_dim + 2) + c.rope.dimension + c.second_rope.dimension +
       c.kv_heads + (c.experts > 0 ? c.experts + 2 * c.width : 0);
   return elements * tokens * sizeof(float);
 }
@@ -95,31 +119,29 @@ void Forward::check(const Run& run) const {
           model_.file().path().string(), end, config_.max_positions);
 }
 
-void Forward::embed(Token token, std::span<float> row) const {
+void Forward::embed(Token token, std::size_t position, std::size_t at) {
+  const std::span<float> row = scratch_.residual[at];
+  positions_[at] = position;
   if (const auto picture = token < 0 ? weights_.pictures->holder(token) : nullptr) {
     std::ranges::copy(picture->rows[static_cast<std::size_t>(token - picture->first)], row.begin());
-    return;
+  } else {
+    weights_.token_embedding.decode_row(static_cast<std::size_t>(token), row);
+    if (config_.embedding_scale != 1.0f) {
+      for (float& x : row) x *= config_.embedding_scale;
+    }
   }
-  weights_.token_embedding.decode_row(static_cast<std::size_t>(token), row);
-  if (config_.embedding_scale != 1.0f) {
-    for (float& x : row) x *= config_.embedding_scale;
+  if (config_.learned_positions) {
+    const std::span<float> place = scratch_.block[at];
+    weights_.position_embedding.decode_row(position + config_.position_offset, place);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
   }
 }
 
 void Forward::embed(std::span<const Run> runs) {
   std::size_t at = 0;
   for (const Run& run : runs) {
-    for (std::size_t t = 0; t < run.tokens.size(); ++t, ++at) {
-      const std::span<float> row = scratch_.residual[at];
-      embed(run.tokens[t], row);
-      const std::size_t position = run.replay_from.value_or(run.sequence->tokens()) + t;
-      if (config_.learned_positions) {
-        const std::span<float> place = scratch_.block[at];
-        weights_.position_embedding.decode_row(position + config_.position_offset, place);
-        for (std::size_t i = 0; i < row.size(); ++i) row[i] += place[i];
-      }
-      positions_[at] = position;
-    }
+    const std::size_t first = run.replay_from.value_or(run.sequence->tokens());
+    for (std::size_t t = 0; t < run.tokens.size(); ++t) embed(run.tokens[t], first + t, at++);
   }
 }
 
@@ -132,11 +154,16 @@ void Forward::turn(std::span<const Run> runs) {
       shapes_[at++] = rolls ? nullptr : &cache.shape();
     }
   }
+  find_rotations();
+}
+
+void Forward::find_rotations() {
   const std::vector<bool>& second = config_.takes_second_rope;
   for (const bool other : {false, true}) {
-    const auto found = std::ranges::find(second, other);
-    if (found == second.end() && (other || !second.empty())) continue;
-    const auto layer = static_cast<std::size_t>(found - second.begin());
+    const auto found = std::ranges::find_if(
+        weights_.attending, [&](std::size_t l) { return (!second.empty() && second[l]) == other; });
+    if (found == weights_.attending.end()) continue;
+    const auto layer = static_cast<std::size_t>(found - weights_.attending.begin());
     Matrix& table = scratch_.rotations[other];
     for_rows(0, 32 * table.cols(), [&](std::size_t i) {  // sines take their time
       if (shapes_[i] == nullptr) return;
@@ -148,7 +175,7 @@ void Forward::turn(std::span<const Run> runs) {
   }
 }
 
-void Forward::place_heads(std::size_t layer) {
+void Forward::place_heads(std::size_t layer, std::size_t cache_layer) {
   const LayerWeights& w = weights_.layers[layer];
   const bool other = !config_.takes_second_rope.empty() && config_.takes_second_rope[layer];
   const Matrix& rotations = scratch_.rotations[other];
@@ -162,7 +189,7 @@ void Forward::place_heads(std::size_t layer) {
   const auto place = [&](std::size_t i, const Norm& norm, std::span<float> heads) {
     if (config_.clamp_qkv > 0.0f) clamp(config_.clamp_qkv, heads);
     if (!config_.norms_after_rope) norms(norm, heads);
-    const Rotary* rotary = shapes_[i] == nullptr ? nullptr : &shapes_[i]->rotary_of(layer);
+    const Rotary* rotary = shapes_[i] == nullptr ? nullptr : &shapes_[i]->rotary_of(cache_layer);
     if (rotary != nullptr && !rotary->frequencies.empty()) {
       rotate(*rotary, rotations[i], config_.key_dim, heads);
     }
@@ -181,11 +208,12 @@ void Forward::place_heads(std::size_t layer) {
   });
 }
 
-void Forward::attend(std::size_t layer, std::span<const Run> runs) {
+void Forward::attend(std::size_t cache_layer, std::span<const Run> runs) {
+  if (model_.ranks() != nullptr) return attend_over_ranks(cache_layer, runs[0]);
   if (runs[0].replay_from) {
     const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
     const auto read = runs[0].question ? &Cache::replay_question : &Cache::replay;
-    (runs[0].sequence->cache().*read)(layer, all(scratch_.key), all(scratch_.value),
+    (runs[0].sequence->cache().*read)(cache_layer, all(scratch_.key), all(scratch_.value),
                                       all(scratch_.query), query_weights_, all(scratch_.attended));
     return;
   }
@@ -206,30 +234,32 @@ void Forward::attend(std::size_t layer, std::span<const Run> runs) {
            HeadsView::of(scratch_.query.view().slice(first, answers), config_.heads),
            MutableHeadsView::of(scratch_.attended.view().slice(first, answers), config_.heads)});
     }
-    forward_batch(layer, items);
+    forward_batch(cache_layer, items);
   };
   if (from_ > 0) forward(0, from_, false);
   forward(from_, tokens_, true);
   std::size_t at = 0;
   for (const Run& run : runs) {
-    note_scores(layer, run.sequence->cache(), at, run.tokens.size());
+    note_scores(cache_layer, run.sequence->cache(), at, run.tokens.size());
     at += run.tokens.size();
   }
 }
 
-void Forward::note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count) {
+void Forward::note_scores(std::size_t cache_layer, Cache& cache, std::size_t first,
+                          std::size_t count) {
   if (!cache.takes_scores()) return;
   require(model_.calibration() != nullptr,
           "{}: method {} needs a calibration of this model; make one with: ballast calibrate",
           model_.file().path().string(), cache.options().policy.info().name);
   const auto part = [&](const Matrix& m) { return m.view().slice(first, count); };
   const MutableMatrix scores = scratch_.scores.view().slice(first, count);
-  model_.calibration()->score(layer, part(scratch_.normed), part(scratch_.key),
+  model_.calibration()->score(cache_layer, part(scratch_.normed), part(scratch_.key),
                               part(scratch_.value), scores);
-  cache.note_scores(layer, scores);
+  cache.note_scores(cache_layer, scores);
 }
 
-void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_t first) {
+void Forward::attention(std::size_t layer, std::size_t cache_layer, std::span<const Run> runs,
+                        std::size_t first) {
   const LayerWeights& w = weights_.layers[layer];
   const Product keys_values[] = {{&w.key, scratch_.key.view().slice(0, tokens_)},
                                  {&w.value, scratch_.value.view().slice(0, tokens_)}};
@@ -243,54 +273,180 @@ void Forward::attention(std::size_t layer, std::span<const Run> runs, std::size_
     from_ = first;
     multiply(rows(scratch_.normed), w.query, rows(scratch_.query));
   }
-  place_heads(layer);
-  attend(layer, runs);
+  place_heads(layer, cache_layer);
+  attend(cache_layer, runs);
   from_ = first;
+  if (config_.gated_attention) {
+    multiply(rows(scratch_.normed), w.attention_gate, rows(scratch_.attention_gate));
+    for_rows(from_, scratch_.attended.cols(), [&](std::size_t i) {
+      const std::span<float> row = scratch_.attended[i], gate = scratch_.attention_gate[i];
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] /= 1.0f + std::exp(-gate[c]);
+    });
+  }
   multiply(rows(scratch_.attended), w.attention_output, rows(scratch_.block));
 }
 
-void Forward::choose_experts() {
+void Forward::short_conv(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                         std::size_t first) {
+  const LayerWeights& w = weights_.layers[layer];
+  const std::size_t width = config_.width, before = config_.conv_width - 1;
+  multiply(rows(scratch_.normed), w.conv_in, rows(scratch_.conv));
+  // Three parts: a gate before, in whose place the convolution's input comes; one behind; the
+  // input, in whose place the output comes.
+  for_rows(0, width, [&](std::size_t i) {
+    const std::span<float> row = scratch_.conv[i];
+    for (std::size_t c = 0; c < width; ++c) row[c] *= row[2 * width + c];
+  });
+  std::size_t begin = 0;
+  for (const Run& run : runs) {
+    const std::span<float> kept = run.sequence->cache().recurrent(state);
+    state_.assign(kept.begin(), kept.end());
+    const std::size_t count = run.tokens.size();
+    // What was the input `back` tokens before token t of the run, 0 for t itself.
+    const auto input = [&](std::size_t t, std::size_t back) -> const float* {
+      return t >= back ? scratch_.conv[begin + t - back].data()
+                       : state_.data() + (before + t - back) * width;
+    };
+    parallel_for(
+        count,
+        [&](std::size_t t) {
+          const std::span<float> row = scratch_.conv[begin + t];
+          float* const out = row.data() + 2 * width;
+          if (w.conv_bias.empty()) {
+            std::fill_n(out, width, 0.0f);
+          } else {
+            std::ranges::copy(w.conv_bias, out);
+          }
+          for (std::size_t tap = 0; tap <= before; ++tap) {
+            const float* const x = input(t, before - tap);
+            const float* const weight = w.conv.data() + tap * width;
+            for (std::size_t c = 0; c < width; ++c) out[c] += weight[c] * x[c];
+          }
+          for (std::size_t c = 0; c < width; ++c) out[c] *= row[width + c];
+        },
+        count * width >= kParallelWork);
+    if (!run.replay_from) {  // tokens that read again leave nothing behind
+      for (std::size_t i = 0; i < before; ++i)
+        std::copy_n(input(count, before - i), width, kept.data() + i * width);
+      run.sequence->cache().advance_recurrent(state, count);
+    }
+    begin += count;
+  }
+  from_ = first;
+  const MutableMatrix all = rows(scratch_.conv);
+  multiply(ConstMatrix(all.data + 2 * width, all.rows, width, all.stride), w.conv_out,
+           rows(scratch_.block));
+}
+
+void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                         std::size_t first) {
+  const LayerWeights& w = weights_.layers[layer];
+  const std::size_t channels = config_.conv_channels(layer), before = config_.conv_width - 1;
+  const DeltaRule rule(config_, w);
+  const Product products[] = {{&w.conv_in, rows(scratch_.conv)},
+                              {&w.delta_gate, rows(scratch_.delta_gate)},
+                              {&w.delta_beta, rows(scratch_.delta_beta)},
+                              {&w.delta_decay, rows(scratch_.delta_decay)}};
+  multiply(rows(scratch_.normed), products);
+  std::size_t begin = 0;
+  for (const Run& run : runs) {
+    const std::span<float> kept = run.sequence->cache().recurrent(state);
+    state_.assign(kept.begin(), kept.end());
+    const std::size_t count = run.tokens.size();
+    const auto input = [&](std::size_t t, std::size_t back) -> const float* {
+      return t >= back ? scratch_.conv[begin + t - back].data()
+                       : state_.data() + (before + t - back) * channels;
+    };
+    mixed_.resize(count * channels);
+    parallel_for(
+        count,
+        [&](std::size_t t) {
+          const std::span<float> row = std::span(mixed_).subspan(t * channels, channels);
+          std::ranges::fill(row, 0.0f);
+          for (std::size_t tap = 0; tap <= before; ++tap) {
+            const float* const x = input(t, before - tap);
+            const float* const weight = w.conv.data() + tap * channels;
+            for (std::size_t c = 0; c < channels; ++c) row[c] += weight[c] * x[c];
+          }
+          kernels::silu_in_place(row);
+          rule.normalise_heads(row);
+        },
+        count * channels >= kParallelWork);
+    const bool stays = !run.replay_from;  // tokens that read again leave nothing behind
+    if (stays) {
+      for (std::size_t i = 0; i < before; ++i)
+        std::copy_n(input(count, before - i), channels, kept.data() + i * channels);
+    }
+    const std::span<float> heads = (stays ? kept : std::span(state_)).subspan(before * channels);
+    const auto part = [&](Matrix& m) { return m.view().slice(begin, count); };
+    parallel_for(config_.delta_value_heads, [&](std::size_t h) {
+      rule.run(h, {mixed_.data(), count, channels}, part(scratch_.delta_beta),
+               part(scratch_.delta_decay), heads, part(scratch_.delta_gate));
+    });
+    if (stays) run.sequence->cache().advance_recurrent(state, count);
+    begin += count;
+  }
+  from_ = first;
+  multiply(rows(scratch_.delta_gate), w.conv_out, rows(scratch_.block));
+}
+
+void Forward::choose_experts(std::size_t layer) {
   chosen_.resize(config_.experts);
   for (std::vector<Choice>& list : chosen_) list.clear();
   std::vector<std::size_t> order(config_.experts);
+  const std::vector<float>& more = weights_.layers[layer].router_choice;
+  const std::size_t used = config_.experts_used;
   for (std::size_t i = from_; i < tokens_; ++i) {
     const std::span<float> weights = scratch_.router[i];
-    const float most = *std::ranges::max_element(weights);
     float sum = 0.0f;
-    for (float& x : weights) sum += x = std::exp(x - most);
+    if (config_.sigmoid_router) {
+      for (float& x : weights) x = 1.0f / (1.0f + std::exp(-x));
+      sum = 1.0f;
+    } else {
+      const float most = *std::ranges::max_element(weights);
+      for (float& x : weights) sum += x = std::exp(x - most);
+    }
+    const auto rank = [&](std::size_t e) {
+      return more.empty() ? weights[e] : weights[e] + more[e];
+    };
     std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto used = order.begin() + static_cast<std::ptrdiff_t>(config_.experts_used);
-    std::partial_sort(order.begin(), used, order.end(), [&](std::size_t a, std::size_t b) {
-      return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
-    });
+    std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(used),
+                              [&](std::size_t a, std::size_t b) {
+                                return rank(a) != rank(b) ? rank(a) > rank(b) : a < b;
+                              });
+    const auto taken = std::span(order).first(used);
     if (config_.experts_share_weight) {
       sum = 0.0f;
-      for (auto e = order.begin(); e != used; ++e) sum += weights[*e];
+      for (std::size_t e : taken) sum += weights[e];
     }
-    for (auto e = order.begin(); e != used; ++e) chosen_[*e].push_back({i, weights[*e] / sum});
+    for (std::size_t e : taken) chosen_[e].push_back({i, weights[e] / sum * config_.experts_scale});
   }
 }
 
 void Forward::mix_experts(std::size_t layer) {
   const LayerWeights& w = weights_.layers[layer];
   multiply(rows(scratch_.normed), w.router, rows(scratch_.router));
-  choose_experts();
+  choose_experts(layer);
+  for (std::size_t e = 0; model_.pages() != nullptr && e < config_.experts; ++e) {
+    if (!chosen_[e].empty()) model_.pages()->enter_expert(layer, e);
+  }
   for (std::size_t i = from_; i < tokens_; ++i) std::ranges::fill(scratch_.block[i], 0.0f);
   for (std::size_t e = 0; e < config_.experts; ++e) {
     const std::vector<Choice>& chosen = chosen_[e];
     if (chosen.empty()) continue;
     const auto part = [&](Matrix& m) { return m.view().slice(0, chosen.size()); };
+    const std::size_t width = config_.expert_width;
+    const MutableMatrix gate = neurons(scratch_.gate, 0, chosen.size(), width);
+    const MutableMatrix up = neurons(scratch_.up, 0, chosen.size(), width);
     for (std::size_t k = 0; k < chosen.size(); ++k) {
       std::ranges::copy(scratch_.normed[chosen[k].token], scratch_.expert_in[k].begin());
     }
-    const Product products[] = {{&w.experts[e].gate, part(scratch_.gate)},
-                                {&w.experts[e].up, part(scratch_.up)}};
+    const Product products[] = {{&w.experts[e].gate, gate}, {&w.experts[e].up, up}};
     multiply(part(scratch_.expert_in), products);
     parallel_for(
-        chosen.size(),
-        [&](std::size_t k) { activate(config_.activation, scratch_.gate[k], scratch_.up[k]); },
-        chosen.size() * config_.ffn_width >= kParallelWork);
-    multiply(part(scratch_.up), w.experts[e].down, part(scratch_.expert_out));
+        chosen.size(), [&](std::size_t k) { activate(config_.activation, gate[k], up[k]); },
+        chosen.size() * width >= kParallelWork);
+    multiply(up, w.experts[e].down, part(scratch_.expert_out));
     for (std::size_t k = 0; k < chosen.size(); ++k) {
       kernels::axpy(chosen[k].weight, scratch_.expert_out[k], scratch_.block[chosen[k].token]);
     }
@@ -298,20 +454,23 @@ void Forward::mix_experts(std::size_t layer) {
 }
 
 void Forward::feed_forward(std::size_t layer) {
-  if (config_.experts > 0) return mix_experts(layer);
+  if (config_.has_experts(layer)) return mix_experts(layer);
   const LayerWeights& w = weights_.layers[layer];
+  const std::size_t width = config_.ffn_width;
+  const MutableMatrix gate = neurons(scratch_.gate, from_, tokens_ - from_, width);
+  const MutableMatrix up = neurons(scratch_.up, from_, tokens_ - from_, width);
   if (config_.gated_ffn) {
-    const Product products[] = {{&w.ffn_gate, rows(scratch_.gate)}, {&w.ffn_up, rows(scratch_.up)}};
+    const Product products[] = {{&w.ffn_gate, gate}, {&w.ffn_up, up}};
     multiply(rows(scratch_.normed), products);
   } else {
-    multiply(rows(scratch_.normed), w.ffn_up, rows(scratch_.up));
+    multiply(rows(scratch_.normed), w.ffn_up, up);
   }
-  for_rows(from_, config_.ffn_width, [&](std::size_t i) {
-    const std::span<float> gate = config_.gated_ffn ? scratch_.gate[i] : std::span<float>{};
-    activate(config_.activation, gate, scratch_.up[i]);
+  for_rows(from_, width, [&](std::size_t i) {
+    activate(config_.activation, config_.gated_ffn ? gate[i - from_] : std::span<float>{},
+             up[i - from_]);
   });
-  if (on_neurons) on_neurons(layer, rows(scratch_.up));
-  multiply(rows(scratch_.up), w.ffn_down, rows(scratch_.block));
+  if (on_neurons) on_neurons(layer, up);
+  multiply(up, w.ffn_down, rows(scratch_.block));
 }
 
 void Forward::weigh_queries() {
@@ -320,6 +479,22 @@ void Forward::weigh_queries() {
     const float square = kernels::dot(scratch_.residual[t], scratch_.residual[t]);
     query_weights_[t] = square > 0.0f ? 1.0f / std::sqrt(square) : 0.0f;
   }
+}
+
+void Forward::finish_layer(std::size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
+  // In a parallel block the feed-forward reads the input of attention, before the sum.
+  if (config_.parallel_residual) {
+    if (w.ffn_norm.there()) normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+    add_block();
+  } else {
+    add_block();
+    normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+  }
+  feed_forward(layer);
+  normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
+  add_block();
 }
 
 void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttention& on_attention) {
@@ -332,28 +507,28 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   shapes_.resize(tokens_);
   embed(runs);
   turn(runs);
+  std::size_t attending = 0;  // layers before this one that do
   for (std::size_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
+    if (model_.pages() != nullptr) model_.pages()->enter(l);
     if (runs[0].replay_from) weigh_queries();
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
     const bool last = l + 1 == config_.layers;
-    attention(l, runs, last ? tokens_ - std::min(wanted, tokens_) : 0);
-    if (on_attention) {
-      on_attention({l, 0, rows(scratch_.query), rows(scratch_.key), rows(scratch_.value),
-                    rows(scratch_.attended), rows(scratch_.normed)});
-    }
-    normalise_rows(w.post_attention_norm, scratch_.block, scratch_.block);
-    // In a parallel block the feed-forward reads the input of attention, before the sum.
-    if (config_.parallel_residual) {
-      if (w.ffn_norm.there()) normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
-      add_block();
+    const std::size_t first = last ? tokens_ - std::min(wanted, tokens_) : 0;
+    if (config_.kind(l) == LayerKind::attention) {
+      attention(l, attending, runs, first);
+      if (on_attention) {
+        on_attention({attending, 0, rows(scratch_.query), rows(scratch_.key), rows(scratch_.value),
+                      rows(scratch_.attended), rows(scratch_.normed)});
+      }
+      ++attending;
+    } else if (config_.kind(l) == LayerKind::short_conv) {
+      short_conv(l, l - attending, runs, first);
     } else {
-      add_block();
-      normalise_rows(w.ffn_norm, scratch_.residual, scratch_.normed);
+      delta_rule(l, l - attending, runs, first);
     }
-    feed_forward(l);
-    normalise_rows(w.post_ffn_norm, scratch_.block, scratch_.block);
-    add_block();
+    finish_layer(l);
+    if (model_.pages() != nullptr) model_.pages()->leave(l);
   }
 }
 

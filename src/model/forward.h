@@ -31,7 +31,10 @@ struct ForwardScratch {
   Matrix query, key, value, attended;
   Matrix block;  ///< the output of a block, added to the residual stream
   Matrix gate, up;
-  Matrix router, expert_in, expert_out;  ///< with experts: weights; the rows of one
+  Matrix conv;                                 ///< what a convolution is given, see Weight::conv_in
+  Matrix attention_gate;                       ///< of gated attention
+  Matrix delta_gate, delta_beta, delta_decay;  ///< of the delta rule
+  Matrix router, expert_in, expert_out;        ///< with experts: weights; the rows of one
   Matrix rotations[2];  ///< cosines and sines of the tokens' positions, by either rotation
   Matrix scores;        ///< of the tokens' entries, a KV head each: see Calibration
   std::size_t tokens = 0;
@@ -63,6 +66,12 @@ class Forward {
   /// `on_attention`: called after each layer's attention, all runs together, rows counted from 0.
   void run(std::span<const Run> runs, std::size_t wanted = kAll,
            const OnAttention& on_attention = {});
+  /// Reads a rank's share of a text into an empty sequence, layer by layer, `chunk` tokens at once.
+  /// `begins`: where the shares begin, and the end of the text. The state of the share's last
+  /// token stays, as that of token `tokens of the last chunk` - 1; returns that number.
+  std::size_t read_share(Sequence& sequence, std::span<const Token> share,
+                         std::span<const std::size_t> begins, std::size_t chunk,
+                         const std::function<void(std::size_t layers)>& progress);
   /// The logits of tokens [first, first + out.rows) of the last run(), counted through the runs.
   /// Each token's logits can be computed once.
   void logits(std::size_t first, MutableMatrix out);
@@ -72,21 +81,36 @@ class Forward {
  private:
   void check(const Run& run) const;
   void embed(std::span<const Run> runs);
-  void embed(Token token, std::span<float> row) const;
+  /// The residual stream of row `at`, before the first layer.
+  void embed(Token token, std::size_t position, std::size_t at);
   /// The rotations of the tokens' positions.
   void turn(std::span<const Run> runs);
+  /// The same by `positions_` and `shapes_`.
+  void find_rotations();
   /// Attention of one layer. Tokens before `first` only store keys and values; the pass goes on
   /// with tokens from `first`.
-  void attention(std::size_t layer, std::span<const Run> runs, std::size_t first);
-  void attend(std::size_t layer, std::span<const Run> runs);
+  void attention(std::size_t layer, std::size_t cache_layer, std::span<const Run> runs,
+                 std::size_t first);
+  void attend(std::size_t cache_layer, std::span<const Run> runs);
+  /// The same where each rank has a part of the cache; the last takes the tokens in.
+  void attend_over_ranks(std::size_t cache_layer, const Run& run);
+  /// The delta rule in the place of attention, likewise.
+  void delta_rule(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                  std::size_t first);
+  /// A gated short convolution in the place of attention; `state`: its number among the recurrent
+  /// layers. The pass goes on with tokens from `first`.
+  void short_conv(std::size_t layer, std::size_t state, std::span<const Run> runs,
+                  std::size_t first);
+  /// What follows attention in a layer, from its output in `block` on.
+  void finish_layer(std::size_t layer);
   /// Scores what a cache has just taken, rows [first, first + count) of the pass, if it wants that.
-  void note_scores(std::size_t layer, Cache& cache, std::size_t first, std::size_t count);
+  void note_scores(std::size_t cache_layer, Cache& cache, std::size_t first, std::size_t count);
   void feed_forward(std::size_t layer);
   /// The feed-forward of a mixture: each expert reads the rows of the tokens that chose it.
   void mix_experts(std::size_t layer);
-  void choose_experts();
+  void choose_experts(std::size_t layer);
   /// Norms and rotations of the query and key heads.
-  void place_heads(std::size_t layer);
+  void place_heads(std::size_t layer, std::size_t cache_layer);
   void normalise_rows(const Norm& norm, const Matrix& x, Matrix& out) const;
   void add_block();
   /// Of a second reading: what its tokens' attention counts for, before a layer.
@@ -106,6 +130,8 @@ class Forward {
   std::size_t tokens_ = 0;              ///< of this pass
   std::size_t from_ = 0;                ///< the first active token
   std::vector<std::size_t> positions_;  ///< of each token
+  std::vector<float> state_;            ///< of a run's recurrent layer, as it is found
+  std::vector<float> mixed_;            ///< of a run: queries, keys and values of the delta rule
   struct Choice {
     std::size_t token;
     float weight;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "model/stop_filter.h"
+#include "text/channels.h"
 
 namespace ballast {
 
@@ -42,8 +44,11 @@ struct Generation::Impl {
         logits(std::move(logits)),
         past(history.begin(), history.end()),
         sampler(options.sampling),
-        stream(tokenizer, {.text_start = options.text_start}),
-        filter(this->options.stop) {}
+        stream(tokenizer,
+               {.special = writes_channels(tokenizer), .text_start = options.text_start}),
+        filter(this->options.stop) {
+    if (writes_channels(tokenizer)) channels.emplace();
+  }
 
   Engine& engine;
   Sequence& sequence;
@@ -53,6 +58,7 @@ struct Generation::Impl {
   std::vector<Token> past;
   Sampler sampler;
   TokenStream stream;
+  std::optional<ChannelText> channels;
   StopFilter filter;
   Generated out;
   bool done = false;
@@ -65,7 +71,9 @@ struct Generation::Impl {
 bool Generation::Impl::end(std::string& text, Finish finish) {
   done = true;
   out.finish = finish;
-  text = filter.push(stream.flush());
+  text = stream.flush();
+  if (channels) text = channels->push(text) + channels->finish();
+  text = filter.push(text);
   if (filter.found()) {
     out.finish = Finish::stop;
   } else {
@@ -97,7 +105,9 @@ bool Generation::Impl::step(std::string& text) {
   }
   past.push_back(chosen.token);
   out.last_unread = true;
-  text = filter.push(stream.push(chosen.token));
+  text = stream.push(chosen.token);
+  if (channels) text = channels->push(text);
+  text = filter.push(text);
   out.text += text;
   if (filter.found()) {
     out.finish = Finish::stop;

@@ -28,7 +28,7 @@ std::vector<LookupHead> find_lookup_heads(Engine& engine) {
     text.push_back(static_cast<Token>(random_bits({}, i)[0] % c.vocabulary));
   }
   text.insert(text.end(), text.begin(), text.end());
-  std::vector<LookupHead> all(c.layers * c.heads);
+  std::vector<LookupHead> all(sequence.cache().shape().layers * c.heads);
   PrefillOptions prefill;
   prefill.chunk = text.size();
   prefill.on_attention = [&](const AttentionStep& step) {

@@ -7,14 +7,38 @@
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "model/forward.h"
+#include "model/layer_pages.h"
 #include "model/value_norms.h"
+#include "model/weights.h"
 
 namespace ballast {
+namespace {
+
+/// Elements of the state of a layer that does not attend: what a convolution sees before a token,
+/// then a matrix for each head of the delta rule.
+std::size_t state_size(const ModelConfig& c, std::size_t layer) {
+  const bool delta = c.kind(layer) == LayerKind::delta_rule;
+  return (c.conv_width - 1) * c.conv_channels(layer) +
+         (delta ? c.delta_value_heads * c.delta_key_dim * c.delta_value_dim : 0);
+}
+
+}  // namespace
 
 Model::Model(const std::filesystem::path& path)
     : file_(std::make_shared<ModelFile>(path)),
       weights_(std::make_shared<ModelWeights>(*file_)),
-      calibration_(find_calibration(*this)) {}
+      calibration_(find_calibration(*this)) {
+  const std::size_t available = available_memory();
+  if (estimate(CacheOptions{}, config().max_positions).weights > available) {
+    limit_weights(available / 2);
+  }
+}
+
+void Model::limit_weights(std::size_t bytes) {
+  pages_ = nullptr;
+  const std::size_t whole = estimate(CacheOptions{}, config().max_positions).weights;
+  if (whole > bytes) pages_ = std::make_shared<LayerPages>(*file_, whole, bytes);
+}
 
 Policy Model::policy_for(std::string_view bytes) const {
   return Policy::parse(calibration_ ? "calibrated" : "replay").with("bytes", bytes);
@@ -26,7 +50,7 @@ const ModelFile& Model::file() const { return *file_; }
 CacheShape Model::cache_shape(std::size_t context) const {
   const ModelConfig& c = config();
   CacheShape shape;
-  shape.layers = c.layers;
+  shape.layers = weights_->attending.size();
   shape.kv_heads = c.kv_heads;
   shape.queries_per_kv_head = c.heads / c.kv_heads;
   shape.key_dim = c.key_dim;
@@ -34,8 +58,10 @@ CacheShape Model::cache_shape(std::size_t context) const {
   shape.logits.scale = c.attention_scale;
   shape.logits.softcap = c.attention_softcap;
   const bool slides = std::ranges::any_of(c.sliding_windows, [](auto w) { return w > 0; });
-  for (std::size_t w : c.sliding_windows) {
-    if (slides) shape.sliding_windows.push_back(static_cast<Position>(w));
+  for (std::size_t l : weights_->attending) {
+    if (slides) shape.sliding_windows.push_back(static_cast<Position>(c.sliding_windows[l]));
+    const std::vector<float>& sinks = weights_->layers[l].sink_logits;
+    shape.sink_logits.insert(shape.sink_logits.end(), sinks.begin(), sinks.end());
   }
   if (c.alibi_max_bias > 0.0f) shape.alibi_slopes = alibi_slopes(c.heads, c.alibi_max_bias);
   const auto rotary = [&](const Rope& rope) -> Rotary {
@@ -43,8 +69,11 @@ CacheShape Model::cache_shape(std::size_t context) const {
     return {rope.frequencies(context), rope.magnitude, rope.style == RopeStyle::pairs};
   };
   shape.rotary = rotary(c.rope);
-  for (std::size_t l = 0; l < c.takes_second_rope.size(); ++l) {
-    shape.rotations.push_back(rotary(c.rope_of(l)));
+  for (std::size_t l : weights_->attending) {
+    if (!c.takes_second_rope.empty()) shape.rotations.push_back(rotary(c.rope_of(l)));
+  }
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    if (c.kind(l) != LayerKind::attention) shape.recurrent.push_back(state_size(c, l));
   }
   return shape;
 }
@@ -67,8 +96,9 @@ Cache make_cache(const Model& model, const CacheOptions& options) {
     const bool stream = options.protocol == Protocol::stream;
     const Policy counted =
         fit_bytes(model.cache_shape(options.expected_tokens), options, options.expected_tokens);
-    const Budget budget = counted.budget(std::max<std::size_t>(1, options.expected_tokens),
-                                         options.protocol, 0, static_cast<int>(config.layers));
+    const Budget budget =
+        counted.budget(std::max<std::size_t>(1, options.expected_tokens), options.protocol, 0,
+                       static_cast<int>(model.weights().attending.size()));
     require(!stream || options.policy.info().window_policy == WindowPolicy::all ||
                 budget.total() <= config.max_positions,
             ErrorCode::over_limit,
@@ -98,7 +128,8 @@ Sequence::Sequence(const Model& model, Cache cache)
           have.queries_per_kv_head == want.queries_per_kv_head && have.key_dim == want.key_dim &&
           have.value_dim == want.value_dim && have.logits.scale == want.logits.scale &&
           have.logits.softcap == want.logits.softcap &&
-          have.sliding_windows == want.sliding_windows && have.alibi_slopes == want.alibi_slopes,
+          have.sliding_windows == want.sliding_windows && have.alibi_slopes == want.alibi_slopes &&
+          have.sink_logits == want.sink_logits && have.recurrent == want.recurrent,
       "the cache is of another model: it has {} layers of {} × {} heads of {} numbers, "
       "{} has {} of {} × {} of {}",
       have.layers, have.kv_heads, have.queries_per_kv_head, have.key_dim,
@@ -126,6 +157,7 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
 
 Sequence Sequence::clone() const {
   Sequence out(cache_.clone(), prompt_finished_);
+  out.elsewhere_ = elsewhere_;
   out.text_ = text_;
   return out;
 }

@@ -78,10 +78,20 @@ bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   return !due || read_again(sequence, options);
 }
 
-bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
+bool Engine::compact(Sequence& sequence, std::size_t bytes, const ReplayOptions& options) {
+  const PoolScope scope(pool_.get());
   Cache& cache = sequence.cache();
+  if (model().exact_bytes(cache) <= bytes) return true;
+  if (cache.chunk_tokens() > 0) return read_again(sequence, options, bytes);
+  cache.compact(bytes);
+  return true;
+}
+
+bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes) try {
+  Cache& cache = sequence.cache();
+  const auto divide = [&] { bytes == 0 ? cache.end_chunk() : cache.compact(bytes); };
   if (cache.takes_scores()) {  // scored as it was read
-    cache.end_chunk();
+    divide();
     return true;
   }
   const ModelConfig& config = model().config();
@@ -97,8 +107,8 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
     if (options.progress && !options.progress(done, text.size())) throw Stopped{};
   };
   std::vector<Matrix>& kept = forward_->output_grams;
-  for (std::size_t l = 0; l < config.layers; ++l) {
-    const LayerWeights& weights = model().weights().layers[l];
+  for (std::size_t l = 0; l < cache.shape().layers; ++l) {
+    const LayerWeights& weights = model().weights().attention(l);
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
     cache.start_replay(l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
     tell({});
@@ -127,7 +137,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options) try {
     tell({});
   }
   if (streams) {
-    cache.end_chunk();
+    divide();
 #ifdef __GLIBC__
     // What a chunk was read with leaves holes in the heap.
     ::malloc_trim(0);

@@ -44,6 +44,13 @@ void activate(Activation activation, std::span<float> gate, std::span<float> up)
     case Activation::gelu_tanh:
       kernels::gelu_tanh_in_place(x);
       break;
+    case Activation::clamped_silu:
+      for (std::size_t i = 0; i < gate.size(); ++i) {
+        const float g = std::min(gate[i], kSiluLimit);
+        gate[i] = g / (1.0f + std::exp(-kSiluSlope * g));
+        up[i] = std::clamp(up[i], -kSiluLimit, kSiluLimit) + 1.0f;
+      }
+      break;
   }
   if (!gate.empty()) kernels::multiply(gate, up);
 }

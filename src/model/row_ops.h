@@ -13,6 +13,10 @@ namespace ballast {
 void normalise(NormKind kind, const Norm& norm, float epsilon, std::span<const float> x,
                std::span<float> out);
 
+/// Of Activation::clamped_silu: up = g·σ(slope·g) · (u + 1), g and u being cut off at the limit, g
+/// above alone.
+inline constexpr float kSiluLimit = 7.0f, kSiluSlope = 1.702f;
+
 /// up = act(gate) · up, or up = act(up) when gate is empty. gate is overwritten.
 void activate(Activation activation, std::span<float> gate, std::span<float> up);
 

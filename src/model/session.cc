@@ -59,6 +59,25 @@ Session Session::load(std::shared_ptr<const TextModel> model, const std::filesys
   return out;
 }
 
+Session Session::join(std::vector<Session> documents) {
+  require(!documents.empty(), "no documents to join");
+  const Session& first = documents[0];
+  const std::shared_ptr<const TextModel> model = first.model_;
+  const std::shared_ptr<ThreadPool> pool = first.pool_;
+  const QuestionForm form = QuestionForm::of_text(first.form_.to_text());
+  const std::size_t before = tokens_before_context(model->tokenizer, form.chat);
+  std::vector<Cache::Document> all;
+  for (Session& one : documents) {
+    require(one.model_ == model && one.form_.to_text() == form.to_text(),
+            "documents that are joined have one model and one form, chat or raw");
+    all.push_back({std::make_shared<const Cache>(std::move(one.sequence_.cache())),
+                   all.empty() ? 0 : before});
+  }
+  Session out(model, Cache::join(std::move(all)), pool);
+  out.set_form(form);
+  return out;
+}
+
 void Session::set_form(QuestionForm form) {
   form_ = std::move(form);
   engine_.set_replay_wording(replay_wording(model_->tokenizer, form_.chat));
@@ -121,6 +140,10 @@ bool Session::finish_prompt(const ReplayOptions& options) {
     set_form(std::move(form_));
   }
   return true;
+}
+
+bool Session::compact(std::size_t bytes, const ReplayOptions& options) {
+  return engine_.compact(sequence_, bytes, options);
 }
 
 Session Session::clone() const {

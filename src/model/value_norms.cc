@@ -15,7 +15,7 @@ class ModelValueNorms : public ValueNorms {
   void measure(std::size_t layer, std::size_t kv_head, const RowsView& values,
                std::span<float> out) const override {
     const ModelConfig& config = model_.config();
-    const LayerWeights& weights = model_.weights().layers[layer];
+    const LayerWeights& weights = model_.weights().attention(layer);
     const std::size_t dim = config.value_dim, group = config.heads / config.kv_heads;
     Matrix rows(values.rows, dim);
     for (std::size_t i = 0; i < values.rows; ++i) values.decode(i, rows[i]);

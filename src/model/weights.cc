@@ -1,6 +1,28 @@
 #include "model/weights.h"
 
+#include <cmath>
+
 namespace ballast {
+namespace {
+
+/// [channels, taps] as taps one after another.
+std::vector<float> by_tap(std::vector<float> conv, std::size_t taps) {
+  std::vector<float> out(conv.size());
+  const std::size_t channels = taps == 0 ? 0 : conv.size() / taps;
+  for (std::size_t i = 0; i < conv.size(); ++i) out[i % taps * channels + i / taps] = conv[i];
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> ModelWeights::numbers(const ModelFile& file, Weight weight, std::size_t layer,
+                                         Part part) {
+  const TensorView* tensor = file.find(weight, layer, part);
+  std::vector<float> out;
+  if (tensor != nullptr) out = to_float(*tensor);
+  copied_bytes += out.size() * sizeof(float);
+  return out;
+}
 
 Norm ModelWeights::norm(const ModelFile& file, Weight weight, std::size_t layer, float offset) {
   Norm norm;
@@ -16,7 +38,7 @@ Linear ModelWeights::linear(const ModelFile& file, Weight weight, std::size_t la
   const TensorView* tensor = file.find(weight, layer, Part::weight, expert);
   if (tensor == nullptr) return {};
   Linear linear(*tensor);
-  if (const TensorView* bias = file.find(weight, layer, Part::bias)) {
+  if (const TensorView* bias = file.find(weight, layer, Part::bias, expert)) {
     biases_.push_back(to_float(*bias));
     copied_bytes += biases_.back().size() * sizeof(float);
     linear.bias = biases_.back().data();
@@ -26,6 +48,7 @@ Linear ModelWeights::linear(const ModelFile& file, Weight weight, std::size_t la
 
 ModelWeights::ModelWeights(const ModelFile& file) {
   const ModelConfig& config = file.config();
+  attending = config.attending();
   token_embedding = linear(file, Weight::token_embedding);
   position_embedding = linear(file, Weight::position_embedding);
   output = linear(file, Weight::output);
@@ -42,11 +65,25 @@ ModelWeights::ModelWeights(const ModelFile& file) {
     w.key = linear(file, Weight::key, l);
     w.value = linear(file, Weight::value, l);
     w.attention_output = linear(file, Weight::attention_output, l);
+    w.sink_logits = numbers(file, Weight::sink_logits, l);
+    w.conv_in = linear(file, Weight::conv_in, l);
+    w.conv_out = linear(file, Weight::conv_out, l);
+    w.conv = by_tap(numbers(file, Weight::conv, l), config.conv_width);
+    w.attention_gate = linear(file, Weight::attention_gate, l);
+    w.delta_gate = linear(file, Weight::delta_gate, l);
+    w.delta_beta = linear(file, Weight::delta_beta, l);
+    w.delta_decay = linear(file, Weight::delta_decay, l);
+    w.delta_decay_bias = numbers(file, Weight::delta_decay_bias, l);
+    w.delta_rate = numbers(file, Weight::delta_rate, l);
+    for (float& x : w.delta_rate) x = file.gguf() != nullptr ? -x : std::exp(x);
+    w.delta_norm = norm(file, Weight::delta_norm, l, 0.0f);
+    w.conv_bias = numbers(file, Weight::conv, l, Part::bias);
     w.ffn_gate = linear(file, Weight::ffn_gate, l);
     w.ffn_up = linear(file, Weight::ffn_up, l);
     w.ffn_down = linear(file, Weight::ffn_down, l);
     w.router = linear(file, Weight::router, l);
-    for (std::size_t e = 0; e < config.experts; ++e) {
+    w.router_choice = numbers(file, Weight::router_choice, l);
+    for (std::size_t e = 0; config.has_experts(l) && e < config.experts; ++e) {
       w.experts.push_back({linear(file, Weight::expert_gate, l, e),
                            linear(file, Weight::expert_up, l, e),
                            linear(file, Weight::expert_down, l, e)});

@@ -21,6 +21,10 @@ std::string shown_token(const std::string& text) {
   return out;
 }
 
+void append(std::vector<Compaction>& all, const std::vector<Compaction>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 /// Appends the lists of one object of lists to those of another.
 void append(Json& all, const Json& more) {
   for (auto& [name, list] : all.items()) {
@@ -80,6 +84,7 @@ std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) 
   usage_.cached += read.cached;
   usage_.prompt_cache_bytes += read.cache_bytes;
   usage_.first_seconds = std::max(usage_.first_seconds, read.seconds);
+  append(usage_.compactions, read.compactions);
   std::vector<Json> chunks;
   for (std::size_t i = 0; i < request_.job.choices; ++i) {
     const std::size_t index = prompt * request_.job.choices + i;
@@ -164,6 +169,7 @@ Json AnswerWriter::citations(const Piece& piece) const {
 void AnswerWriter::add(const Ended& ended) {
   usage_.cache_bytes += ended.cache_bytes;
   usage_.seconds = std::max(usage_.seconds, ended.seconds);
+  append(usage_.compactions, ended.compactions);
 }
 
 std::string AnswerWriter::token_text(Token token) const {

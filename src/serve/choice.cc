@@ -24,12 +24,14 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       positions_(positions),
       shows_end_(job.score_prompt),
       sampler_(sampling_of(job, number)),
-      text_(tokenizer, {.text_start = options_.text_start}),
+      text_(tokenizer,
+            {.special = job.chat && writes_channels(tokenizer), .text_start = options_.text_start}),
       stop_(options_.stop),
       thinking_budget_(job.thinking_budget.value_or(0)),
       past_(job.prompt),
       own_(std::move(copy)),
       sequence_(own_ ? own_.get() : &sequence) {
+  if (job.chat && writes_channels(tokenizer)) channels_.emplace();
   if (job.json) held_.emplace<JsonReader>(job.json);
   if (job.grammar) held_.emplace<GrammarReader>(job.grammar);
   if (!job.thinking_budget) return;
@@ -38,7 +40,7 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
 }
 
 void Choice::close_thoughts() {
-  closing_ = encode_more(tokenizer_, "\n</think>\n\n", true);
+  closing_ = encode_more(tokenizer_, channels_ ? kToFinalChannel : "\n</think>\n\n", true);
   std::ranges::reverse(closing_);
   thoughts_.reset();
 }
@@ -83,7 +85,8 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     ++made_;
     least_ = std::min(least_, std::exp(chosen.log_probability));
     past_.push_back(chosen.token);
-    const std::string text = text_.push(chosen.token);
+    std::string text = text_.push(chosen.token);
+    if (channels_) text = channels_->push(text);
     piece.text = stop_.push(text);
     if (thoughts_) {
       thoughts_->push(text);
@@ -107,7 +110,9 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     }
   }
   if (piece.finish && *piece.finish != Finish::stop) {
-    piece.text += stop_.push(text_.flush());
+    std::string rest = text_.flush();
+    if (channels_) rest = channels_->push(rest) + channels_->finish();
+    piece.text += stop_.push(rest);
     if (stop_.found()) {
       piece.finish = Finish::stop;
     } else {

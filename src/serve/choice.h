@@ -15,6 +15,7 @@
 #include "serve/grammar.h"
 #include "serve/job.h"
 #include "serve/thoughts.h"
+#include "text/channels.h"
 
 namespace ballast::serve {
 
@@ -52,6 +53,7 @@ class Choice {
   bool shows_end_;
   Sampler sampler_;
   TokenStream text_;
+  std::optional<ChannelText> channels_;  ///< where the model answers a chat in such
   StopFilter stop_;
   /// What was made, where it is held to JSON or to a grammar.
   std::variant<std::monostate, JsonReader, GrammarReader> held_;

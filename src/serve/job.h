@@ -21,6 +21,7 @@
 #include "serve/grammar.h"
 #include "serve/json_grammar.h"
 #include "serve/memory.h"
+#include "serve/usage.h"
 
 namespace ballast::serve {
 
@@ -34,6 +35,7 @@ struct Job {
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;
   CacheOptions cache;
+  bool compacts = false;                   ///< a stream that says when its cache is made small
   bool chat = false;                       ///< the prompt stands in a chat template
   std::shared_ptr<const Context> context;  ///< the prompt follows this text
   // What answers are held to, at most one:
@@ -56,8 +58,9 @@ struct PromptRead {
   std::size_t cache_bytes = 0;  ///< then
   double read_seconds = 0;
   double compress_seconds = 0;
-  std::vector<GeneratedToken> scored;  ///< its tokens but the first, where the job asks for it
-  double seconds = 0;                  ///< since the job was submitted
+  std::vector<Compaction> compactions;  ///< until then
+  std::vector<GeneratedToken> scored;   ///< its tokens but the first, where the job asks for it
+  double seconds = 0;                   ///< since the job was submitted
 };
 /// A choice has gone on.
 struct Piece {
@@ -71,8 +74,9 @@ struct Piece {
 };
 /// All choices have ended.
 struct Ended {
-  std::size_t cache_bytes = 0;  ///< of the first choice
-  double seconds = 0;           ///< since the job was submitted
+  std::size_t cache_bytes = 0;          ///< of the first choice
+  double seconds = 0;                   ///< since the job was submitted
+  std::vector<Compaction> compactions;  ///< since the prompt was read, of all choices
 };
 /// The cache of a job without choices.
 struct ContextRead {

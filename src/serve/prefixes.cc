@@ -64,7 +64,11 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
   if (!memory_.take(prefix.bytes(), lease)) return std::nullopt;
   try {
     Found found{prefix.cache->clone(), most, prefix.logits};
-    if (!prefix.whole) found.cache.truncate(most);
+    if (!prefix.whole) {
+      found.tokens = most = found.cache.reachable(most);
+      if (most == 0 || most < compressed) return std::nullopt;
+      found.cache.truncate(most);
+    }
     // A long text was copied for a short beginning.
     if (most < prefix.tokens.size() / 2) found.cache = found.cache.clone();
     if (files_) files_->used(prefix.id);

@@ -1,5 +1,6 @@
 #include "serve/requests.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <ctime>
@@ -12,6 +13,7 @@
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
+#include "text/channels.h"
 #include "text/document.h"
 
 namespace ballast::serve {
@@ -21,6 +23,9 @@ constexpr std::uint64_t kMostTokens = 1 << 30;
 constexpr std::size_t kMostStops = 16, kMostPrompts = 128, kMostBiases = 4096;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
+
+/// A placeholder of private code points, which texts do not use.
+constexpr std::string_view kPlace = "\uE0B0\uE0A2\uE0B0";
 
 /// Runs what throws Error about the field `param`.
 template <typename Action>
@@ -223,7 +228,9 @@ std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
     }
     if (role == "assistant") {
       const auto thoughts = message.text("reasoning_content"), other = message.text("reasoning");
-      if (thoughts || other) more["reasoning_content"] = thoughts.value_or(other.value_or(""));
+      if (thoughts || other) {  // templates call them by two names
+        more["reasoning_content"] = more["thinking"] = thoughts.value_or(other.value_or(""));
+      }
     }
     if (role == "tool") {
       if (const auto id = message.text("tool_call_id")) more["tool_call_id"] = *id;
@@ -399,38 +406,79 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
             "priority", "request_id"});
 }
 
-void parse_place(Fields& f, const RequestLimits& limits, Contexts& contexts,
-                 const std::string& owner, TextRequest& out) {
-  out.job.owner = owner;
-  const auto id = f.text("context");
-  const Json* cache = f.find("cache");
-  out.job.cite = f.flag("cite", false);
-  if (!id) {
-    if (out.job.cite) {
-      refuse("cite", "cite: only with a context: POST /v1/contexts reads the text to be cited");
-    }
-    out.job.cache = parse_cache(cache, limits.cache, limits.sized_method);
-    return;
+std::shared_ptr<const Context> context_of(const Json& id, const std::string& owner, bool chat,
+                                          Contexts& contexts) {
+  if (!id.is_string()) {
+    refuse("context", "context: {} is neither an id nor an array of at least one", shown(id));
   }
-  if (cache != nullptr) {
-    refuse("cache", "cache: the context {} has its own; leave it out", to_utf8(*id));
-  }
+  std::shared_ptr<const Context> out;
   try {
-    out.job.context = contexts.get(*id, owner);
+    out = contexts.get(id.get<std::string>(), owner);
   } catch (const Error& error) {
     throw ApiError(500, "bad_context", error.what(), "context");
   }
-  if (!out.job.context) {
-    throw ApiError(
-        404, "context_not_found",
-        fmt::format("context: there is no {}; POST /v1/contexts makes one", shown(Json(*id))),
-        "context");
+  if (!out) {
+    throw ApiError(404, "context_not_found",
+                   fmt::format("context: there is no {}; POST /v1/contexts makes one", shown(id)),
+                   "context");
   }
-  const bool chat = out.job.context->info.form.starts_with("chat");
-  if (chat != out.chat) {
-    refuse("context", "context: {} is of the form \"{}\": use {}", *id, chat ? "chat" : "raw",
-           chat ? "/v1/chat/completions" : "/v1/completions");
+  const bool is_chat = out->info.form.starts_with("chat");
+  if (is_chat != chat) {
+    refuse("context", "context: {} is of the form \"{}\": use {}", out->info.id,
+           is_chat ? "chat" : "raw", is_chat ? "/v1/chat/completions" : "/v1/completions");
   }
+  return out;
+}
+
+/// Several contexts, one behind the other.
+std::shared_ptr<const Context> joined_context(const Json& ids, const std::string& owner, bool chat,
+                                              const Tokenizer& tokenizer, Contexts& contexts) {
+  std::vector<Cache::Document> documents;
+  ContextInfo info;
+  for (const Json& id : ids) {
+    const std::shared_ptr<const Context> one = context_of(id, owner, chat, contexts);
+    const bool first = documents.empty();
+    if (first) info = one->info;
+    documents.push_back({std::shared_ptr<const Cache>(one, &one->cache),
+                         first ? 0 : tokens_before_context(tokenizer, chat, one->info.system)});
+  }
+  return naming("context", [&] {
+    Cache cache = Cache::join(std::move(documents));
+    info.tokens = cache.tokens();
+    return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
+  });
+}
+
+void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokenizer,
+                 Contexts& contexts, const std::string& owner, TextRequest& out) {
+  Job& job = out.job;
+  job.owner = owner;
+  const Json* context = f.find("context");
+  const Json* cache = f.find("cache");
+  job.cite = f.flag("cite", false);
+  if (context == nullptr) {
+    if (job.cite) {
+      refuse("cite", "cite: only with a context: POST /v1/contexts reads the text to be cited");
+    }
+    return parse_cache(cache, limits, job);
+  }
+  if (cache != nullptr) {
+    refuse("cache", "cache: the context {} has its own; leave it out", shown(*context));
+  }
+  const bool several = context->is_array() && context->size() > 1;
+  if (several && job.cite) refuse("cite", "cite: only with one context");
+  job.context =
+      several ? joined_context(*context, owner, out.chat, tokenizer, contexts)
+              : context_of(context->is_array() && context->size() == 1 ? (*context)[0] : *context,
+                           owner, out.chat, contexts);
+}
+
+/// The first tokens of a job's text, as many as it shares with `other`, are never dropped.
+void protect_head(Job& job, const std::vector<Token>& other) {
+  constexpr std::size_t kLeast = 4;
+  const auto head =
+      static_cast<std::size_t>(std::ranges::mismatch(job.prompt, other).in1 - job.prompt.begin());
+  job.cache.policy = job.cache.policy.with("sink", fmt::format("{}", std::max(kLeast, head)));
 }
 
 /// The variables that a request sets in the chat template, as a JSON object; empty: none. Sets the
@@ -526,8 +574,7 @@ std::vector<Token> prompt_of(const Json& prompt, const std::string& name,
 /// stands before the text if it was read with it, and before the user's message otherwise.
 std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& context,
                                  std::vector<ChatMessage> messages, const ChatOptions& options) {
-  // The placeholder of the text that was read, a private code point that texts do not use.
-  constexpr std::string_view place = "\uE0B0\uE0A2\uE0B0";
+  const std::string_view place = kPlace;  // of the text that was read
   std::string system;
   std::size_t first = 0;
   for (; first < messages.size() && messages[first].role == "system"; ++first) {
@@ -576,21 +623,23 @@ Policy policy_of(const std::string& method, const std::string& bytes) {
   return policy.with("bytes", bytes);
 }
 
-CacheOptions parse_cache(const Json* value, const CacheOptions& standard,
-                         const std::string& sized_method) {
-  if (value == nullptr) return standard;
+void parse_cache(const Json* value, const RequestLimits& limits, Job& job) {
+  CacheOptions& out = job.cache = limits.cache;
+  if (value == nullptr) return;
   Fields f(*value, "cache.");
-  CacheOptions out = standard;
   const Json* bytes = f.find("bytes");
   const auto method = f.text("method");
   const auto protocol = f.text("protocol"), positions = f.text("positions");
   const auto type = f.text("type"), key_type = f.text("key_type"),
-             value_type = f.text("value_type");
+             value_type = f.text("value_type"), compact = f.text("compact");
   f.end();
   if (method) naming("cache.method", [&] { return Policy::parse(*method); });
+  if (compact && *compact != "auto") {
+    refuse("cache.compact", "cache.compact: {} is unknown; known: \"auto\"", shown(Json(*compact)));
+  }
   naming("cache", [&] {
     if (bytes != nullptr || method) {
-      out.policy = policy_of(method.value_or(bytes != nullptr ? sized_method : ""),
+      out.policy = policy_of(method.value_or(bytes != nullptr ? limits.sized_method : ""),
                              bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
     }
     if (protocol) out.protocol = parse_protocol(*protocol);
@@ -599,7 +648,19 @@ CacheOptions parse_cache(const Json* value, const CacheOptions& standard,
     if (key_type) out.key_type = parse_storage_type(*key_type);
     if (value_type) out.value_type = parse_storage_type(*value_type);
   });
-  return out;
+  if (!compact) return;
+  if (!out.policy.info().whole_cache || !out.policy.has("bytes") ||
+      out.policy.memory("bytes").needs_length()) {
+    refuse("cache.compact",
+           "cache.compact: needs bytes of a size, such as \"256M\", and calibrated or replay");
+  }
+  // An eighth of what the budget holds exactly comes between two divisions, and is never dropped.
+  const std::size_t part = out.policy.memory("bytes").bytes(0, 0) / limits.token_bytes / 8;
+  const std::size_t tokens = std::clamp<std::size_t>(part, 16, 4096);
+  out.policy =
+      out.policy.with("chunk", fmt::format("{}", tokens)).with("window", fmt::format("{}", tokens));
+  out.protocol = Protocol::stream;
+  job.compacts = true;
 }
 
 std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
@@ -644,7 +705,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
-  parse_place(f, limits, contexts, owner, out);
+  parse_place(f, limits, tokenizer, contexts, owner, out);
   out.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
@@ -686,6 +747,12 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
         job.compress_at = turn.size();
       }
     }
+    if (job.compacts && first < messages.size()) {
+      std::vector<ChatMessage> other(messages.begin(),
+                                     messages.begin() + static_cast<std::ptrdiff_t>(first + 1));
+      other.back().content = kPlace;
+      protect_head(job, encode(other));
+    }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
   out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
@@ -693,6 +760,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   if (job.json || job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = out.thoughts_open ? "</think>\n\n" : "";
+    if (writes_channels(tokenizer)) more = kFinalChannel;
     if (must_call && call_tag != kNoToken) more += "<tool_call>\n";
     const std::vector<Token> tokens = encode_more(tokenizer, more, true);
     job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());
@@ -717,7 +785,7 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   f.only("suffix", "");
   f.only("best_of", out.job.choices);
   f.only("add_special_tokens", true);
-  parse_place(f, limits, contexts, owner, out);
+  parse_place(f, limits, tokenizer, contexts, owner, out);
   const Json* prompt = f.find("prompt");
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
   f.end();
@@ -767,7 +835,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   if (form == "raw" && !out.info.system.empty()) {
     refuse("system", "system: only with \"form\": \"chat\"");
   }
-  out.job.cache = parse_cache(f.find("cache"), limits.cache, limits.sized_method);
+  parse_cache(f.find("cache"), limits, out.job);
   f.end();
   naming("text", [&] {
     QuestionForm words = form == "raw"
@@ -779,6 +847,11 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     out.info.before = words.before;
     out.job.prompt = words.begin(tokenizer);
     out.job.compress_at = out.job.prompt.size();
+    if (out.job.compacts && form == "chat") {
+      protect_head(
+          out.job,
+          QuestionForm::from_template(tokenizer, out.info.system, kPlace).begin(tokenizer));
+    }
     pictures.place_in(out.job);
   });
   out.info.created = std::time(nullptr);

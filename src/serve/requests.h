@@ -24,6 +24,7 @@ struct RequestLimits {
   std::size_t max_tokens = 2048;        ///< of an answer, unless the request says
   CacheOptions cache;                   ///< unless the request says
   std::string sized_method = "replay";  ///< of a cache with bytes and no method
+  std::size_t token_bytes = 1;          ///< of a token in the exact cache
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
 };
 
@@ -71,9 +72,8 @@ struct ContextRequest {
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 
-/// {"bytes": 0.125, "method": "replay", …}; null: `standard`.
-CacheOptions parse_cache(const Json* value, const CacheOptions& standard,
-                         const std::string& sized_method = "replay");
+/// The job's cache: {"bytes": 0.125, "method": "replay", …}; null: that of the limits.
+void parse_cache(const Json* value, const RequestLimits& limits, Job& job);
 /// The policy of a method string and an amount of memory, either of which may be empty. Throws
 /// Error as Policy does.
 Policy policy_of(const std::string& method, const std::string& bytes);

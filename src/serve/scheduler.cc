@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "ballast/matrix.h"
 #include "serve/choice.h"
@@ -60,6 +61,7 @@ struct Scheduler::Running {
   std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
+  std::vector<Compaction> compactions;  ///< that its client has not been told of
   Stopwatch since_request, since_admitted;
   bool ended = false;
   const Sequence* again = nullptr;  ///< that `turns` work on
@@ -119,8 +121,10 @@ std::size_t Scheduler::memory_for(const Job& job) const {
   const std::size_t scored =
       job.score_prompt ? job.prompt.size() * (1 + job.generate.alternatives) * kScoredBytes : 0;
   if (job.context) {
-    const std::size_t context = job.context->info.tokens;
-    const CacheOptions& options = job.context->cache.options();
+    const Cache& cache = job.context->cache;
+    const CacheOptions& options = cache.options();
+    // The documents of a joined one are there.
+    const std::size_t context = cache.joined_tokens() > 0 ? 0 : job.context->info.tokens;
     const MemoryEstimate estimate =
         model_.estimate(options, context, job.prompt.size() + most, kChunk);
     return scored + std::max<std::size_t>(1, job.choices) * estimate.kept +
@@ -433,8 +437,13 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
           return !turns.cancelled();
         };
         if (!ends || sequence.cache().needs_replay()) {
+          const std::size_t bytes = sequence.cache().bytes().used();
           if (!r.reader) r.reader = std::make_unique<Engine>(model_);
           if (!r.reader->replay(sequence, {wording, yield})) return;
+          if (r.job.compacts) {
+            r.compactions.push_back(
+                {sequence.tokens(), bytes, sequence.cache().bytes().used(), watch.seconds()});
+          }
         }
         turns.leave();
         if (ends) sequence.finish_prompt();
@@ -452,8 +461,8 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
 void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
-                            r.read_seconds, r.compress_seconds, std::move(r.scored),
-                            r.since_request.seconds()});
+                            r.read_seconds, r.compress_seconds, std::exchange(r.compactions, {}),
+                            std::move(r.scored), r.since_request.seconds()});
   if (r.job.embed) {
     r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
     r.ended = true;
@@ -469,7 +478,7 @@ void Scheduler::prompt_read(Running& r) {
   if (r.job.generate.max_tokens == 0) {
     for (std::size_t i = 0; i < r.job.choices; ++i)
       r.ticket->push(Piece{i, "", {}, Finish::length});
-    r.ticket->push(Ended{cache.bytes().used(), r.since_request.seconds()});
+    r.ticket->push(Ended{cache.bytes().used(), r.since_request.seconds(), {}});
     r.ended = true;
     return;
   }
@@ -575,7 +584,8 @@ void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
     if (!stream->ended()) return;
   }
-  r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds()});
+  r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds(),
+                       std::move(r.compactions)});
   r.ended = true;
   if (!shares(r.job) || r.job.cache.protocol == Protocol::stream) return;
   std::vector<Token> tokens = r.streams[0]->tokens();

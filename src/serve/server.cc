@@ -10,6 +10,7 @@
 #include "ballast/version.h"
 #include "base/fail.h"
 #include "base/fnv.h"
+#include "cache/cache_size.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
@@ -170,6 +171,7 @@ struct Server::Impl {
                options.max_tokens,
                options.cache,
                model.calibration() != nullptr ? "calibrated" : "replay",
+               CacheSize(model.cache_shape(), options.cache).token(),
                options.vision.get()},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
@@ -604,6 +606,11 @@ void Server::Impl::set_up() {
                         throw no_context(call.parts[0]);
                       call.reply({{"id", call.parts[0]}, {"object", "context"}, {"deleted", true}});
                     }});
+}
+
+void Server::fit_weights(Model& model, std::size_t memory, std::size_t slots) {
+  if (memory == 0 || Scheduler::own_memory(model, slots) <= memory) return;
+  model.limit_weights(memory / 2);
 }
 
 Server::Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& given) {

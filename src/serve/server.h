@@ -50,6 +50,10 @@ struct ServerOptions {
 /// A running server. The model and the tokenizer must outlive it.
 class Server {
  public:
+  /// Where `memory` bytes (0: any) hold no whole model, half of them are for its weights: see
+  /// Model::limit_weights().
+  static void fit_weights(Model& model, std::size_t memory, std::size_t slots);
+
   /// Binds the port. Throws Error if that fails, or if --memory does not hold the model.
   Server(const Model& model, const Tokenizer& tokenizer, const ServerOptions& options);
   ~Server();

@@ -2,8 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace ballast::serve {
+
+/// A cache was made small while its text went on.
+struct Compaction {
+  std::size_t tokens = 0;        ///< of the text, then
+  std::size_t bytes_before = 0;  ///< of the cache
+  std::size_t bytes = 0;         ///< after it
+  double seconds = 0;
+};
 
 /// What an answer took so far.
 struct Usage {
@@ -12,6 +21,7 @@ struct Usage {
   std::size_t prompt_cache_bytes = 0, cache_bytes = 0;
   double first_seconds = 0;  ///< from the request until the prompts were read
   double seconds = 0;        ///< from the request to the last token
+  std::vector<Compaction> compactions;
 };
 
 }  // namespace ballast::serve

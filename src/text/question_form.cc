@@ -79,6 +79,14 @@ std::size_t bytes_before_context(const Tokenizer& tokenizer, std::string_view sy
   return std::min(before.find(context), before.size());
 }
 
+std::size_t tokens_before_context(const Tokenizer& tokenizer, bool chat, std::string_view system) {
+  constexpr std::size_t kLeast = 4;
+  if (!chat) return kLeast;
+  QuestionForm form = QuestionForm::from_template(tokenizer, system, "");
+  form.before.resize(std::min(form.before.size(), bytes_before_context(tokenizer, system)));
+  return std::max(kLeast, form.begin(tokenizer).size());
+}
+
 std::size_t template_tokens(const Tokenizer& tokenizer) {
   if (tokenizer.vocabulary().chat_template.empty()) return 0;
   const QuestionForm form = QuestionForm::from_template(tokenizer, "", "a");

@@ -259,11 +259,11 @@ TEST(CacheFile, DamagedForeignAndUnwritableFilesAreNamed) {
   EXPECT_THAT(load_error(good.substr(0, good.size() / 3)), HasSubstr("damaged"));
   EXPECT_THAT(load_error("GGUF and more text"), HasSubstr("not a saved Ballast cache"));
   EXPECT_THAT(load_error(""), HasSubstr("saved.cache"));
-  for (char version : {'\2', '\11'}) {
+  for (char version : {'\3', '\11'}) {
     std::string other = good;
     other[8] = version;
     EXPECT_THAT(load_error(other), AllOf(HasSubstr("of version " + std::to_string(int(version))),
-                                         HasSubstr("reads version 3: read the text again")));
+                                         HasSubstr("reads version 4: read the text again")));
   }
   EXPECT_THAT(error_of([&] { Cache::load(dir / "absent"); }), HasSubstr("absent"));
   EXPECT_THAT(error_of([&] { cache.save("/nowhere/at/all.cache"); }), HasSubstr("/nowhere/at/all"));

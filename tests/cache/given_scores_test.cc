@@ -146,6 +146,59 @@ TEST(GivenScores, DoNotDependOnThreadsOrCalls) {
   }
 }
 
+TEST(GivenScores, ACompactedStreamHoldsItsBytesAndGoesOn) {
+  const Scored s;
+  const std::size_t most = s.exact() / 10;
+  Cache cache(s.text.shape,
+              options_of("calibrated:bytes=1G,chunk=16,sink=1,window=10", Protocol::stream));
+  s.read(cache, 150, 32);
+  EXPECT_EQ(cache.entries(), 150u);
+  cache.compact(most);
+  EXPECT_LE(cache.bytes().total(), most);
+  EXPECT_EQ(cache.tokens(), 150u);
+  for (std::size_t h = 0; h < 2; ++h) {
+    std::set<Position> kept;
+    for (const KeptEntry& entry : cache.kept(1, h)) kept.insert(entry.position);
+    EXPECT_TRUE(kept.contains(0));
+    for (Position p = 140; p < 150; ++p) EXPECT_TRUE(kept.contains(p)) << p;
+    EXPECT_LT(kept.size(), 150u);
+  }
+  // What follows is held, and leaves nothing of what was kept.
+  const std::size_t held = cache.entries();
+  s.read(cache, kTokens, 7);
+  EXPECT_EQ(cache.entries(), held + kTokens - 150);
+  const std::size_t less = most * 3 / 4;
+  cache.compact(less);  // once more, in the middle of a chunk
+  EXPECT_LE(cache.bytes().total(), less);
+  cache.compact(less - 500);  // and without one
+  EXPECT_LE(cache.bytes().total(), less - 500);
+  EXPECT_THROW(cache.compact(100), Error);
+
+  Cache prefill = s.cache("bytes=1/4");
+  s.read(prefill, 50, 32);
+  EXPECT_THROW(prefill.compact(most), Error);
+  Cache empty = s.cache("bytes=1G", Protocol::stream);
+  EXPECT_THROW(empty.compact(most), Error);
+}
+
+TEST(GivenScores, CompactingDoesNotDependOnThreadsOrCalls) {
+  const Scored s;
+  std::vector<std::byte> expected;
+  for (std::size_t piece : {1u, 5u, 64u}) {
+    CacheOptions options =
+        options_of("calibrated:bytes=1G,chunk=16,sink=3,window=9", Protocol::stream);
+    options.pool = std::make_shared<ThreadPool>(piece == 5 ? 3 : 1);
+    Cache cache(s.text.shape, options);
+    s.read(cache, 101, piece);
+    cache.compact(s.exact() / 8);
+    s.read(cache, kTokens, piece);
+    cache.compact(s.exact() / 12);
+    const std::vector<std::byte> bytes = cache.to_bytes();
+    if (expected.empty()) expected = bytes;
+    EXPECT_TRUE(bytes == expected) << "calls of " << piece;
+  }
+}
+
 // One head keeps most entries: threads share its queries.
 TEST(GivenScores, ThreadsThatShareAHeadChangeNoBit) {
   constexpr std::size_t kLong = 800, kPrompt = 790, kHeads = 2 * 7;

@@ -118,9 +118,9 @@ TEST(SavedCache, HasNoMoreSlopesThanTheFileHolds) {
   feed(cache, s, 0, 3, 3);
   const std::string file = saved(cache);
   // In front of the method: its length, which pairs, a magnitude, no frequencies, of one rotation,
-  // no slopes; before
-  // these no windows, one window, two floats, two dimensions and the query heads of a KV head.
-  const std::size_t slopes = file.find(method) - 8 - 1 - 4 - 8 - 8 - 8;
+  // no recurrent layers, no sinks, no slopes; before these no windows, one window, two floats, two
+  // dimensions and the query heads of a KV head.
+  const std::size_t slopes = file.find(method) - 8 - 1 - 4 - 8 - 8 - 3 * 8;
   const std::size_t query_heads = slopes - 8 - sizeof(Position) - 8 - 3 * 8;
   ASSERT_EQ(file.substr(query_heads, 8), u64(2));
   ASSERT_EQ(file.substr(slopes, 8), u64(0));

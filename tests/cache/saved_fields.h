@@ -37,7 +37,8 @@ class SavedFields {
     at_ = 12 + 40;
     scale = at_;
     at_ += 12;
-    for (int array = 0; array < 2; ++array) skip(4);
+    for (int array = 0; array < 3; ++array) skip(4);
+    skip(8);
     at_ += 8;  // one rotation
     skip(4);
     at_ += 5;

@@ -286,6 +286,23 @@ TEST_F(RunModel, FindsAnUnwritableCacheBeforeTheWork) {
                  path("no/folder"));
 }
 
+TEST_F(RunModel, SavedCachesStandOneBehindTheOther) {
+  write_text(dir_ / "second", "The bird is red. It sits on the roof of the house.");
+  for (const char* name : {"context", "second"}) {
+    EXPECT_EQ(
+        run({"--context", path(name), "--cache", "1/2", "--save-cache", path(name) + ".cache"})
+            .exit_code,
+        0);
+  }
+  const std::string a = path("context.cache"), b = path("second.cache");
+  const Words ask = {"--question", "Who?"};
+  const json both = answers(Words{"--context", a, "--context", b} + ask);
+  EXPECT_EQ(answers(Words{"--load-cache", a, "--load-cache", b} + ask), both);
+  EXPECT_EQ(answers(Words{"--context", a} + ask), answers(Words{"--load-cache", a} + ask));
+  expect_refusal(run(Words{"--context", a, "--context", path("context")} + ask),
+                 "a text beside saved caches");
+}
+
 TEST_F(RunModel, RefusesCachesOfOtherModels) {
   const test::ReferenceCase other("llama-linear");
   const Words save = {"--context", path("context"), "--save-cache", path("cache")};

@@ -76,10 +76,10 @@ def row_bytes(kind, dim):
 
 def read_cache(data, value_samples):
     r = Reader(data)
-    assert r.get("8s") == b"BALLASTC" and r.get("I") == 3
+    assert r.get("8s") == b"BALLASTC" and r.get("I") == 4
     layers, kv_heads, queries, key_dim, value_dim = r.get("5Q")
     r.get("ffi")
-    for types in "if":
+    for types in "iffQ":
         r.skip(types)
     for _ in range(r.get("Q")):
         r.skip("f")

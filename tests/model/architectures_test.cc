@@ -44,6 +44,20 @@ TEST_P(Families, GiveTheLogitsOfTransformers) {
   if (reference.has_gguf()) expect_reference_logits(reference.gguf(), reference, 1e-4);
 }
 
+/// Experts in MXFP4 are multiplied as integers, activations too.
+TEST(FamiliesMxfp4, AreReadFromAFolder) {
+  const ReferenceCase reference("gpt-oss-mxfp4");
+  BALLAST_NEED_REFERENCE(reference);
+  expect_reference_logits(reference.gguf(), reference, 1e-4);
+  expect_reference_logits(reference.hf(), reference, 0.05);
+  const ModelFile folder(reference.hf()), numbers(reference.gguf());
+  for (Weight weight : {Weight::expert_gate, Weight::expert_up, Weight::expert_down}) {
+    EXPECT_EQ(folder.find(weight, 1, Part::weight, 2)->type, TensorType::q8_0);
+    EXPECT_EQ(to_float(*folder.find(weight, 1, Part::weight, 2)),
+              to_float(*numbers.find(weight, 1, Part::weight, 2)));
+  }
+}
+
 std::string test_name(const testing::TestParamInfo<const char*>& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');
@@ -64,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(, Families,
                                          "internlm2", "internlm3", "starcoder2", "exaone4",
                                          "exaone4-plain", "seed-oss", "hunyuan", "ernie45",
                                          "mistral3", "phi4-mini", "gpt2", "mixtral", "qwen3-moe",
-                                         "olmoe"),
+                                         "olmoe", "gpt-oss", "lfm2", "lfm2-bias", "lfm2-moe",
+                                         "qwen35"),
                          test_name);
 
 }  // namespace

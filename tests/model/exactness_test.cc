@@ -197,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(, Exactness,
                                          "qwen3", "gemma2", "phi3", "phi3-long", "opt", "neox",
                                          "neox-sequential", "mpt", "mpt-clip", "gemma3", "smollm3",
                                          "granite", "olmo3", "cohere2", "hunyuan", "mistral3",
-                                         "gpt2", "qwen3-moe"),
+                                         "gpt2", "qwen3-moe", "gpt-oss", "lfm2", "lfm2-bias",
+                                         "lfm2-moe", "qwen35"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -37,6 +37,8 @@ LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5], "long_fact
             "original_max_position_embeddings": 16, "rope_theta": 10000.0,
             "partial_rotary_factor": 0.75}  # fmt: skip
 
+LFM2 = sizes(block_multiple_of=8, layer_types=["conv", "conv", "full_attention", "conv"])
+
 # model_type of transformers, and what its configuration differs in from the usual.
 CASES = {
     "gemma3": ("gemma3_text", sizes(**GEMMA3)),
@@ -79,6 +81,20 @@ CASES = {
         moe_intermediate_size=20, norm_topk_prob=True, num_hidden_layers=3)),
     "olmoe": ("olmoe", sizes(num_experts=6, num_experts_per_tok=2, num_hidden_layers=3,
         intermediate_size=20)),
+    "gpt-oss": ("gpt_oss", sizes(num_local_experts=5, num_experts_per_tok=2, head_dim=8,
+        intermediate_size=20, sliding_window=8, num_hidden_layers=3, rope_parameters=YARN | {
+        "rope_theta": 150000.0, "truncate": False, "factor": 32.0})),
+    "gpt-oss-mxfp4": ("gpt_oss", sizes(num_local_experts=3, num_experts_per_tok=2, head_dim=8,
+        intermediate_size=32, num_hidden_layers=2)),
+    "lfm2": ("lfm2", LFM2),
+    "lfm2-bias": ("lfm2", LFM2 | {"conv_bias": True, "conv_L_cache": 4,
+        "layer_types": ["full_attention", "conv", "conv", "full_attention"]}),
+    "lfm2-moe": ("lfm2_moe", sizes(layer_types=["conv", "full_attention", "conv"],
+        num_hidden_layers=3, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+        num_dense_layers=1, routed_scaling_factor=1.5)),
+    "qwen35": ("qwen3_5_text", sizes(num_hidden_layers=3, head_dim=16, linear_key_head_dim=8,
+        linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention"])),
     "gpt2": ("gpt2", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 3, "n_head": 4,
         "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
@@ -86,15 +102,35 @@ CASES = {
 
 def numbers(case, name, shape):
     """A tensor's numbers, float32. RandomState's streams never change."""
+    if is_mxfp4(case, name):
+        blocks, scales = mxfp4(case, name, shape)
+        codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*blocks.shape[:2], -1)
+        values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+        x = np.where(codes & 8, -1, 1) * values[codes & 7]
+        x = x * np.exp2(scales.astype(np.float32) - 127).repeat(32, -1)
+        return np.ascontiguousarray(x.swapaxes(1, 2).astype(np.float32))
     x = np.random.RandomState(zlib.crc32(f"{case}/{name}".encode())).standard_normal(shape)
     if len(shape) == 1:
         norm = name.endswith("weight")
-        around = 0.0 if not norm or case.startswith("gemma") else 1.0
+        zero = case.startswith("gemma") or (case == "qwen35" and "linear_attn" not in name)
+        around = 0.0 if not norm or zero else 1.0
         return (around + 0.2 * x).astype(np.float32)
     gain = 1.5 if "q_" in name or "k_" in name or "attn" in name else 1.0
     if "embed" in name or "wte" in name or "lm_head" in name:
         gain = 3.0
     return (x * gain / math.sqrt(shape[1])).astype(np.float32)
+
+
+def is_mxfp4(case, name):
+    return case.endswith("mxfp4") and ".experts." in name and "bias" not in name
+
+
+def mxfp4(case, name, shape):
+    """Codes of [experts, columns, rows], two a byte and 32 a block, and their exponents."""
+    random = np.random.RandomState(zlib.crc32(f"{case}/{name}".encode()))
+    experts, columns, rows = shape
+    blocks = random.randint(0, 256, (experts, rows, columns // 32, 16)).astype(np.uint8)
+    return blocks, random.randint(122, 125, blocks.shape[:3]).astype(np.uint8)
 
 
 def llama_shapes(c):
@@ -185,14 +221,22 @@ def measure(case):
 # --- Making, with NumPy alone ------------------------------------------------------------------------
 
 
-def make_folder(case, config, shapes, folder):
+def make_folder(case, config, shapes, folder, quantized=False):
     import reference
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     reference.write_safetensors(
-        folder / "model.safetensors", {n: numbers(case, n, s) for n, s in shapes.items()})
+        folder / "model.safetensors",
+        {stored: x for n, s in shapes.items() for stored, x in stored_as(case, n, s, quantized)})
     return folder
+
+
+def stored_as(case, name, shape, quantized):
+    if not (quantized and is_mxfp4(case, name)):
+        return [(name, numbers(case, name, shape))]
+    blocks, scales = mxfp4(case, name, shape)
+    return [(name + "_blocks", blocks), (name + "_scales", scales)]
 
 
 NAMES = {
@@ -208,6 +252,20 @@ POST = {"post_attention_layernorm": "post_attention_norm",
         "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps",
            "down_proj": "ffn_down_exps"}  # fmt: skip
+GPT_OSS_NAMES = {
+    "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp",
+    "self_attn": "attn_sinks", "gate": "ffn_gate_exps", "up": "ffn_up_exps",
+    "down": "ffn_down_exps",
+}  # fmt: skip
+LFM2_NAMES = {
+    "model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm",
+    "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+    "self_attn.out_proj": "attn_output", "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "ffn_norm": "ffn_norm",
+    "feed_forward.w1": "ffn_gate", "feed_forward.w2": "ffn_down", "feed_forward.w3": "ffn_up",
+    "feed_forward.gate": "ffn_gate_inp", "w1": "ffn_gate_exps", "w2": "ffn_down_exps",
+    "w3": "ffn_up_exps", "feed_forward": "exp_probs_b",
+}  # fmt: skip
 # The architecture of a GGUF file, names of tensors that differ, whether queries and keys are laid
 # out for pairs, and further keys, as llama.cpp's converter writes them.
 GGUF = {
@@ -243,11 +301,51 @@ GGUF = {
         "w3": "ffn_up_exps", "w2": "ffn_down_exps"}, True, {}),
     "qwen3-moe": ("qwen3moe", EXPERTS, False, {"expert_feed_forward_length": 20}),
     "olmoe": ("olmoe", EXPERTS, False, {}),
+    "gpt-oss": ("gpt-oss", GPT_OSS_NAMES, False, {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+        "rope.scaling.original_context_length": 16, "expert_feed_forward_length": 20}),
+    "gpt-oss-mxfp4": ("gpt-oss", GPT_OSS_NAMES, False, {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+        "rope.scaling.original_context_length": 4096, "expert_feed_forward_length": 32}),
+    "lfm2": ("lfm2", LFM2_NAMES, False, {"attention.head_count_kv": [0, 0, 2, 0],
+        "shortconv.l_cache": 3, "feed_forward_length": 32}),
+    "lfm2-moe": ("lfm2moe", LFM2_NAMES, False, {"attention.head_count_kv": [0, 2, 0],
+        "shortconv.l_cache": 3, "expert_feed_forward_length": 20, "leading_dense_block_count": 1,
+        "expert_weights_scale": 1.5}),
+    "qwen35": ("qwen35", {"post_attention_layernorm": "post_attention_norm",
+        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.conv1d": "ssm_conv1d",
+        "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_z": "attn_gate",
+        "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+        "linear_attn.norm": "ssm_norm"}, False, {
+        "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.group_count": 2,
+        "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32,
+        "rope.dimension_count": 4}),
     "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
         "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
         "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
         "mlp.c_proj": "ffn_down"}, False, {}),
 }  # fmt: skip
+
+
+def gpt_oss_experts(kind, x):
+    """The weights or biases of gate and up, whose rows take turns, or of down."""
+    if "bias" not in kind:
+        x = x.swapaxes(1, 2)
+    parts = {"gate": x[:, ::2], "up": x[:, 1::2]} if kind.startswith("gate") else {"down": x}
+    return {name: np.ascontiguousarray(part) for name, part in parts.items()}
+
+
+def value_heads_in_turn(name, x):
+    """Of Qwen 3.5's case: value heads as GGUF files have them, those of key heads 0, 1, 0, 1."""
+    def turn(x, head):
+        return x.reshape(2, 2, head, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+    part = name.split(".")[1]
+    if part in ("in_proj_qkv", "conv1d"):  # 2 key heads of queries and of keys come first
+        return np.concatenate([x[:32], turn(x[32:], 8)])
+    if part == "out_proj":
+        return turn(x.T, 8).T
+    return x if part == "norm" else turn(x, 8 if part == "in_proj_z" else 1)
 
 
 class Gguf:
@@ -260,7 +358,7 @@ class Gguf:
         c = self.c
         width = c.get("hidden_size", c.get("n_embd"))
         heads = c.get("num_attention_heads", c.get("n_head"))
-        eps = c.get("rms_norm_eps") or c.get("layer_norm_eps") or c.get("norm_epsilon", 1e-5)
+        eps = c.get("norm_eps") or c.get("rms_norm_eps") or c.get("layer_norm_eps") or c.get("norm_epsilon", 1e-5)
         out = {
             "context_length": c.get("max_position_embeddings", c.get("n_positions")),
             "embedding_length": width, "attention.head_count": heads,
@@ -294,7 +392,10 @@ class Gguf:
             layer = next((p for p in parts if p.isdigit()), None)
             if layer is not None:
                 stem = ".".join(parts[parts.index(layer) + 1 :])
-            if self.case.startswith("gemma") and len(shape) == 1:
+            if self.case.startswith("gemma") and len(shape) == 1 or (
+                self.case == "qwen35" and kind == "weight" and len(shape) == 1
+                and "linear_attn" not in stem
+            ):  # fmt: skip
                 x = x + 1
             if self.gguf == "gpt2" and ".c_" in name and len(shape) == 2:
                 x = x.T
@@ -302,6 +403,20 @@ class Gguf:
                 dim = self.gguf_settings()["attention.key_length"]
                 x = x.reshape(-1, 2, dim // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
             prefix = "" if layer is None else f"blk.{layer}."
+            if "linear_attn" in stem:
+                x = value_heads_in_turn(f"{stem}.{kind}", x)
+            if kind in ("A_log", "dt_bias"):
+                out[prefix + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]] = (
+                    -np.exp(x) if kind == "A_log" else x)
+                continue
+            if kind in ("sinks", "expert_bias"):
+                kind = {"sinks": "weight", "expert_bias": "bias"}[kind]
+            elif stem == "mlp.experts":  # gpt-oss: all in one, [columns, rows]
+                for of, part in gpt_oss_experts(kind, x).items():
+                    out[f"{prefix}{self.names[of]}.{'bias' if 'bias' in kind else 'weight'}"] = part
+                continue
+            elif len(shape) == 3 and shape[1] == 1:
+                x = x[:, 0]
             if ".experts." in stem:  # one tensor for all
                 experts.setdefault(f"{prefix}{self.names[parts[-1]]}.{kind}", {})[int(parts[-2])] = x
                 continue
@@ -320,7 +435,7 @@ def make(folder, case):
 
     stored = json.loads((FOLDER / f"{case}.json").read_text())
     folder = pathlib.Path(folder) / case
-    make_folder(case, stored["config"], stored["tensors"], folder / "hf")
+    make_folder(case, stored["config"], stored["tensors"], folder / "hf", True)
     if case in GGUF:
         reference.write_gguf(folder / "model.gguf", Gguf(case, stored))
     np.array(stored["tokens"], "<i4").tofile(folder / "tokens.i32")

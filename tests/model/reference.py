@@ -651,15 +651,15 @@ TOKENS = 40
 def write_safetensors(path, tensors):
     header, at = {}, 0
     for name, x in tensors.items():
-        size = x.size * 4
-        header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": [at, at + size]}
+        size = x.size * (1 if x.dtype == np.uint8 else 4)
+        header[name] = {"dtype": "U8" if x.dtype == np.uint8 else "F32", "shape": list(x.shape), "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for x in tensors.values():
-            f.write(x.astype("<f4").tobytes())
+            f.write((x if x.dtype == np.uint8 else x.astype("<f4")).tobytes())
 
 
 def gguf_text(text):

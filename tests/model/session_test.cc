@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include "ballast/engine/calibration.h"
+#include "ballast/error.h"
+#include "ballast/threads.h"
 #include "base/read_file.h"
 #include "paths.h"
+#include "support.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -91,6 +95,98 @@ TEST_F(SessionTest, AFileKeepsTheFormOfQuestions) {
   const Session loaded = Session::load(model(), dir.path() / "a.cache");
   EXPECT_EQ(loaded.form().to_text(), session.form().to_text());
   EXPECT_EQ(loaded.ask("line calm apple?").text, session.ask("line calm apple?").text);
+}
+
+CacheOptions stream_of(const std::string& method) {
+  CacheOptions out;
+  out.policy = Policy::parse(method);
+  out.protocol = Protocol::stream;
+  return out;
+}
+
+TEST_F(SessionTest, ACompactedConversationGoesOn) {
+  Session session(model(), stream_of("replay:bytes=1G,window=16"));
+  session.read_context(read_file(BALLAST_SOURCE_DIR "/examples/record.txt"));
+  const std::size_t tokens = session.tokens();
+  const std::size_t exact = model()->model.exact_bytes(session.cache());
+  EXPECT_TRUE(session.compact(2 * exact));
+  EXPECT_EQ(session.cache().entries(), tokens) << "nothing to do";
+  EXPECT_TRUE(session.compact(exact / 4));
+  EXPECT_LE(session.cache().bytes().used(), exact / 4);
+  EXPECT_EQ(session.tokens(), tokens);
+  EXPECT_THAT(session.ask("What is the register content of line gaudy-dove?").text,
+              HasSubstr("37211"));
+  Session plain(model(), {});
+  plain.read(SessionTest::tokens("line calm apple"));
+  EXPECT_THROW(plain.compact(1), Error);
+}
+
+TEST_F(SessionTest, CompactedStatesDoNotDependOnChunksOrThreads) {
+  const std::string text = read_file(BALLAST_SOURCE_DIR "/examples/record.txt");
+  // Its weights mean nothing.
+  const auto scored = std::make_shared<TextModel>(*model());
+  const ModelConfig& c = scored->model.config();
+  std::vector<Calibration::Layer> layers(c.layers);
+  for (Calibration::Layer& layer : layers) {
+    layer.weights = test::random_matrix(c.kv_heads, c.width + 2 * c.kv_heads, 5, 0.1f);
+    layer.offsets.assign(c.kv_heads, -3.0f);
+  }
+  scored->model.set_calibration(
+      std::make_shared<Calibration>(calibration_key(scored->model), std::move(layers)));
+  for (const char* method :
+       {"calibrated:bytes=1G,sink=24,window=16", "replay:bytes=1G,window=16"}) {
+    std::vector<std::byte> expected;
+    for (const std::size_t chunk : {7u, 64u, 256u}) {
+      CacheOptions options = stream_of(method);
+      options.pool = std::make_shared<ThreadPool>(chunk == 64 ? 3 : 1);
+      Session session(scored, options);
+      PrefillOptions read;
+      read.chunk = chunk;
+      session.read(tokens(text.substr(0, 2000)), read);
+      const std::size_t exact = scored->model.exact_bytes(session.cache());
+      session.compact(exact / 4);
+      EXPECT_LE(session.cache().bytes().used(), exact / 4);
+      session.read(tokens(text.substr(2000, 500)), read);
+      session.compact(exact / 5);
+      const std::vector<std::byte> bytes = session.cache().to_bytes();
+      if (expected.empty()) expected = bytes;
+      EXPECT_TRUE(bytes == expected) << method << ", " << chunk;
+    }
+  }
+}
+
+TEST_F(SessionTest, JoinedDocumentsAnswerQuestionsOfEach) {
+  const std::string text = read_file(BALLAST_SOURCE_DIR "/examples/record.txt");
+  const std::size_t middle = text.find("line digital-crystal");
+  for (const char* size : {"1/4", "100%"}) {
+    CacheOptions options;
+    options.policy = model()->model.policy_for(size);
+    std::vector<Session> documents;
+    std::size_t tokens = 0;
+    for (const std::string& part : {text.substr(0, middle), text.substr(middle)}) {
+      documents.emplace_back(model(), options).read_context(part);
+      tokens += documents.back().tokens();
+    }
+    const Session joined = Session::join(std::move(documents));
+    EXPECT_EQ(joined.tokens(),
+              tokens - tokens_before_context(model()->tokenizer, joined.form().chat));
+    EXPECT_TRUE(joined.prompt_finished());
+    EXPECT_THAT(joined.ask("What is the register content of line gaudy-dove?").text,
+                HasSubstr("37211"))
+        << size;
+    EXPECT_THAT(joined.ask("What is the number in line digital-crystal?").text, HasSubstr("4174"))
+        << size;
+  }
+}
+
+TEST_F(SessionTest, DocumentsOfSeveralFormsAreNotJoined) {
+  std::vector<Session> documents;
+  documents.emplace_back(model(), CacheOptions()).read_context("line calm apple: 12\n");
+  documents.emplace_back(model(), CacheOptions()).read(tokens("line big pear: 13 is its number"));
+  ASSERT_NE(documents[0].form().chat, documents[1].form().chat);
+  documents[1].finish_prompt();
+  EXPECT_THROW(Session::join(std::move(documents)), Error);
+  EXPECT_THROW(Session::join({}), Error);
 }
 
 }  // namespace

@@ -72,6 +72,67 @@ TEST_F(ServeContexts, CitesTheSentenceThatAnAnswerRestsOn) {
   EXPECT_THAT(refused.body, HasSubstr("cite: only with a context"));
 }
 
+/// Lines of a document from one to another.
+std::string lines_of(int first, int end) {
+  std::string out;
+  for (int i = first; i < end; ++i) {
+    out +=
+        fmt::format("line {}: the number of record {} is {}.\n", i, i * 7 % 101, i * 7919 % 9973);
+  }
+  return out;
+}
+
+TEST_F(ServeContexts, SeveralStandOneBehindTheOther) {
+  const TestServer server(options_);
+  const Json cache = {{"bytes", 0.25}};
+  const Json first = read(server, {{"text", lines_of(0, 30)}, {"cache", cache}});
+  const Json second = read(server, {{"text", lines_of(30, 60)}, {"cache", cache}});
+  Json body = about("");
+  body["context"] = {first["id"], second["id"]};
+  for (const int line : {20, 47}) {
+    body["messages"][0]["content"] =
+        fmt::format("What is the number of record {}?", line * 7 % 101);
+    const Reply reply = server.post("/v1/chat/completions", body);
+    EXPECT_THAT(text_of(reply), HasSubstr(fmt::format("{}", line * 7919 % 9973))) << line;
+    const Json usage = reply.json()["usage"];
+    EXPECT_GT(usage["cached_tokens"], first["tokens"]);
+    EXPECT_LT(usage["cached_tokens"].get<int>(),
+              first["tokens"].get<int>() + second["tokens"].get<int>());
+    EXPECT_GT(usage["cache_bytes"],
+              first["cache_bytes"].get<int>() + second["cache_bytes"].get<int>());
+  }
+  // One alone is itself.
+  body["context"] = {first["id"]};
+  const Reply alone = server.post("/v1/chat/completions", body);
+  body["context"] = first["id"];
+  EXPECT_EQ(text_of(server.post("/v1/chat/completions", body)), text_of(alone));
+
+  body["context"] = {first["id"], "ctx_none"};
+  EXPECT_EQ(server.post("/v1/chat/completions", body).code(), "context_not_found");
+  body["context"] = Json::array();
+  EXPECT_EQ(server.post("/v1/chat/completions", body).code(), "invalid_value");
+  body["context"] = {first["id"], second["id"]};
+  body["cite"] = true;
+  EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("only with one context"));
+}
+
+TEST_F(ServeContexts, CompactedOnesKeepTheirEnds) {
+  const TestServer server(options_);
+  const Json made = read(server, {{"text", document(60)},
+                                  {"system", "You know all records."},
+                                  {"cache", {{"bytes", "64K"}, {"compact", "auto"}}}});
+  EXPECT_LE(made["cache_bytes"], 64 << 10);
+  EXPECT_GT(made["exact_bytes"], 128 << 10);
+  const Json kept = server.get("/v1/contexts/" + made["id"].get<std::string>() + "/kept").json();
+  const std::vector<int> heads = kept["kept"];
+  const int all = kept["layers"].get<int>() * kept["kv_heads"].get<int>();
+  std::string head;
+  for (std::size_t i = 0; i < heads.size() && heads[i] == all; ++i) head += kept["tokens"][i];
+  EXPECT_THAT(head, HasSubstr("You know all records."));
+  for (std::size_t i = heads.size() - 16; i < heads.size(); ++i) EXPECT_EQ(heads[i], all);
+  EXPECT_LT(*std::ranges::min_element(heads), all);
+}
+
 TEST_F(ServeContexts, AreReadFromFiles) {
   const TestServer server(options_);
   const std::string text = "The pass key is 48213.";

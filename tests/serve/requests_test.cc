@@ -183,7 +183,8 @@ TEST(ServeRequests, LongNamesAreShortened) {
   const std::string name(5'000'000, 'x');
   try {
     const ballast::Json cache = {{"method", name}};
-    serve::parse_cache(&cache, {});
+    serve::Job job;
+    serve::parse_cache(&cache, {}, job);
     ADD_FAILURE();
   } catch (const ApiError& error) {
     EXPECT_EQ(error.to_json()["error"]["param"], "cache.method");

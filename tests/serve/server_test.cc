@@ -42,6 +42,53 @@ TEST(Serve, AnswersAreThoseOfRun) {
       run_text({"--raw", "--method", "replay:bytes=64K,chunk=32", "--protocol", "stream", text}));
 }
 
+TEST(Serve, AConversationIsCompactedWhereItIs) {
+  static constexpr std::size_t kBytes = 64 << 10;
+  const auto turn = [](const TestServer& server, Json& messages, const std::string& text) {
+    messages.push_back({{"role", "user"}, {"content", text}});
+    Json body = {{"messages", messages}, {"temperature", 0}, {"max_tokens", 12}};
+    body["cache"] = {{"bytes", kBytes}, {"compact", "auto"}};
+    const Reply reply = server.post("/v1/chat/completions", body);
+    messages.push_back({{"role", "assistant"}, {"content", text_of(reply)}});
+    return reply.json()["usage"];
+  };
+  const TestServer server;
+  Json messages = {{{"role", "system"}, {"content", "The pass key is 48213."}}};
+  const Json first = turn(server, messages, document(20));
+  Json last = first;
+  std::size_t compactions = 0;
+  for (int i = 0; i < 4; ++i) {
+    last = turn(server, messages, fmt::format("Part {}.\n{}", i, document(12)));
+    EXPECT_GT(last["cached_tokens"], 0) << "goes on where it was";
+    for (const Json& one : last.value("compactions", Json::array())) {
+      ++compactions;
+      EXPECT_LE(one["bytes"], kBytes);
+      EXPECT_LT(one["bytes"], one["bytes_before"]);
+      EXPECT_GT(one["tokens"], first["prompt_tokens"]);
+    }
+  }
+  EXPECT_GT(compactions, 1u);
+  const std::string answer = messages.back()["content"];
+  // The same bits where all is read anew.
+  Json again = messages;
+  again.erase(again.size() - 1);
+  const std::string question = again.back()["content"];
+  again.erase(again.size() - 1);
+  const TestServer other;
+  const Json anew = turn(other, again, question);
+  EXPECT_EQ(anew["cached_tokens"], 0);
+  EXPECT_EQ(anew["prompt_cache_bytes"], last["prompt_cache_bytes"]);
+  EXPECT_EQ(again.back()["content"], answer);
+
+  Json body = chat();
+  body["cache"] = {{"bytes", 0.25}, {"compact", "auto"}};
+  EXPECT_EQ(server.post("/v1/chat/completions", body).json()["error"]["param"], "cache.compact");
+  body["cache"] = {{"bytes", "64K"}, {"method", "h2o"}, {"compact", "auto"}};
+  EXPECT_EQ(server.post("/v1/chat/completions", body).json()["error"]["param"], "cache.compact");
+  body["cache"] = {{"bytes", "64K"}, {"compact", "now"}};
+  EXPECT_EQ(server.post("/v1/chat/completions", body).json()["error"]["param"], "cache.compact");
+}
+
 TEST(Serve, SixteenAtOnceAnswerAsOneAlone) {
   const TestServer server;
   std::vector<std::string> alone, together(16);

@@ -32,10 +32,12 @@ namespace ballast {
 struct ModelWeights;
 class Calibration;
 class Forward;
+class LayerPages;
+class Ranks;
 
 /// Bytes that running a model will take.
 struct MemoryEstimate {
-  std::size_t weights = 0;  ///< mapped from the file, shared by all sequences
+  std::size_t weights = 0;  ///< in memory, shared by all sequences
   std::size_t cache = 0;    ///< of one sequence, at its largest
   std::size_t kept = 0;     ///< of it, what is held once the prompt has been summarised
   std::size_t scratch = 0;  ///< of the engine, and of the method while it summarises a layer
@@ -50,12 +52,18 @@ std::size_t available_memory();
 void require_memory(const MemoryEstimate& estimate, std::size_t available, std::string_view what);
 
 /// A model ready to run. Weights stay in the file's type, mapped from disk; only norms and biases
-/// are copied. Never changes once made: any number of engines and threads may use it. Copies share
-/// everything and cost two reference counts; a model that was moved from may only be assigned to.
+/// are copied. Any number of engines and threads may use it. Copies share everything and cost a few
+/// reference counts; a model that was moved from may only be assigned to.
 class Model {
  public:
-  /// `path`: see ModelFile, whose errors this throws.
+  /// `path`: see ModelFile, whose errors this throws. Where the memory available does not hold the
+  /// weights, half of it does: see limit_weights().
   explicit Model(const std::filesystem::path& path);
+
+  /// Keeps at most `bytes` of the weights in memory, or the least that is possible (see
+  /// estimate()): layers that find no room are read from disk each time, while those before them
+  /// work. Engines and copies made later do so.
+  void limit_weights(std::size_t bytes);
 
   const ModelConfig& config() const;
   const ModelFile& file() const;
@@ -79,13 +87,25 @@ class Model {
   /// bytes= this.
   Policy policy_for(std::string_view bytes) const;
 
+  /// Divides the texts that engines of this model read among processes, each of which makes the
+  /// same calls: a sequence's first prefill() is divided, each rank keeps the cache of its share,
+  /// and attention unites what all have. Null: this process is alone. Throws Error if a rank runs
+  /// another model or version, and for models with sliding windows, ALiBi, attention sinks or
+  /// recurrent layers.
+  void set_ranks(std::shared_ptr<Ranks> ranks);
+  Ranks* ranks() const { return ranks_.get(); }
+
   /// For the engine.
   const ModelWeights& weights() const { return *weights_; }
+  /// Null: all weights are in memory.
+  const LayerPages* pages() const { return pages_.get(); }
 
  private:
   std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const ModelWeights> weights_;
   std::shared_ptr<const Calibration> calibration_;
+  std::shared_ptr<const LayerPages> pages_;
+  std::shared_ptr<Ranks> ranks_;
 };
 
 /// The words with which a text is read again, around each of its chunks.
@@ -114,7 +134,8 @@ class Sequence {
 
   const Cache& cache() const { return cache_; }
   Cache& cache() { return cache_; }
-  std::size_t tokens() const { return cache_.tokens(); }  ///< read so far
+  /// Read so far, by all ranks.
+  std::size_t tokens() const { return cache_.tokens() + elsewhere_; }
   /// Positions of the model that will have been used once `more` tokens are read: all of them, or
   /// with rolling positions those inside the cache.
   std::size_t positions_after(std::size_t more) const;
@@ -131,6 +152,7 @@ class Sequence {
       : cache_(std::move(cache)), prompt_finished_(prompt_finished) {}
 
   Cache cache_;
+  std::size_t elsewhere_ = 0;  ///< tokens that other ranks hold: see Model::set_ranks()
   bool prompt_finished_ = false;
   std::vector<Token> text_;
 };
@@ -138,7 +160,7 @@ class Sequence {
 /// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
 /// side. Keys are as they enter the cache: turned, unless positions are rolling.
 struct AttentionStep {
-  std::size_t layer = 0;
+  std::size_t layer = 0;  ///< of the cache: counted among those that attend
   std::size_t first = 0;  ///< the first row's token, counted through the call
   ConstMatrix queries;    ///< tokens × (heads · key dimension)
   ConstMatrix keys;       ///< tokens × (KV heads · key dimension)
@@ -214,6 +236,11 @@ class Engine {
   /// for and calls that; prefill() and decode() do so whenever a chunk is full, unless the caller
   /// was sooner (Cache::chunk_room() is 0). Returns false if `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
+  /// Divides `bytes` among all that a stream with one budget holds, in place of the method's
+  /// budget: see Cache::compact. The tokens read since the last division are read again where the
+  /// method wants that. Nothing changes where the exact cache would take no more. Returns false,
+  /// with nothing changed, if the reading was stopped.
+  bool compact(Sequence& sequence, std::size_t bytes, const ReplayOptions& options = {});
   /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
   /// false, with the prompt not ended, if the reading was stopped.
   bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
@@ -230,8 +257,12 @@ class Engine {
  private:
   std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
                                  const PrefillOptions& options);
-  /// The second reading itself, whether it is due or not.
-  bool read_again(Sequence& sequence, const ReplayOptions& options);
+  /// Reads this rank's share of a text.
+  std::vector<float> read_divided(Sequence& sequence, std::span<const Token> tokens,
+                                  const PrefillOptions& options);
+  /// The second reading itself, whether it is due or not. In stream the budget is divided then;
+  /// `bytes`: in its place, unless 0.
+  bool read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes = 0);
 
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;

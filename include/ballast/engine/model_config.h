@@ -43,6 +43,10 @@ enum class Family : std::uint8_t {
   mixtral,
   qwen3moe,
   olmoe,
+  gpt_oss,
+  lfm2,
+  lfm2moe,
+  qwen35,
 };
 
 std::string_view to_string(Family family);
@@ -56,7 +60,15 @@ enum class Activation : std::uint8_t {
   silu,
   gelu,       ///< exact: x·Φ(x)
   gelu_tanh,  ///< the tanh approximation
-  relu
+  relu,
+  clamped_silu  ///< gated, of gpt-oss: see activate()
+};
+
+/// What a layer does before its feed-forward block.
+enum class LayerKind : std::uint8_t {
+  attention,
+  short_conv,  ///< a gated convolution over the last conv_width tokens (LFM2)
+  delta_rule   ///< a matrix a head that each token corrects: Gated DeltaNet (Qwen 3.5)
 };
 
 /// Which numbers of a head turn together.
@@ -94,10 +106,35 @@ struct ModelConfig {
   std::size_t kv_heads = 0;  ///< divides heads
   std::size_t key_dim = 0;   ///< of one query or key head
   std::size_t value_dim = 0;
-  std::size_t ffn_width = 0;     ///< of an expert, if there are any
+  /// Of each layer; empty: all attend.
+  std::vector<LayerKind> kinds;
+  LayerKind kind(std::size_t layer) const {
+    return kinds.empty() ? LayerKind::attention : kinds[layer];
+  }
+  /// The layers that attend, from the first: those that a cache has.
+  std::vector<std::size_t> attending() const;
+  std::size_t conv_width = 0;  ///< tokens that a short convolution sees, its own included
+  /// Of the delta rule: value heads share key heads, which there are fewer of or as many.
+  std::size_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
+  bool delta_heads_in_turn = false;  ///< value heads have key heads 0, 1, …, 0, 1, … (GGUF)
+  /// Channels of the convolution of a recurrent layer.
+  std::size_t conv_channels(std::size_t layer) const {
+    return kind(layer) == LayerKind::delta_rule
+               ? 2 * delta_key_heads * delta_key_dim + delta_value_heads * delta_value_dim
+               : width;
+  }
+  bool gated_attention = false;  ///< what is attended to is multiplied by a gate's sigmoid
+  bool attention_sinks = false;  ///< each query head has a logit without key and value (gpt-oss)
+
+  std::size_t ffn_width = 0;
+  std::size_t expert_width = 0;  ///< the ffn_width of an expert
   std::size_t experts = 0;       ///< feed-forward blocks of a layer of which tokens choose; 0: one
   std::size_t experts_used = 0;  ///< by each token, 1 to experts
+  std::size_t dense_layers = 0;  ///< the first so many have one block instead of experts
+  bool has_experts(std::size_t layer) const { return experts > 0 && layer >= dense_layers; }
   bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
+  bool sigmoid_router = false;        ///< weights are sigmoids, not a softmax over all experts
+  float experts_scale = 1.0f;         ///< of the weights of those used
   std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 

@@ -38,10 +38,23 @@ enum class Weight : std::uint8_t {
   ffn_up,               ///< [F, width]
   ffn_down,             ///< [width, F]
   post_ffn_norm,        ///< [width]
-  router,               ///< [experts, width]
-  expert_gate,          ///< [F, width]; this and all below once an expert
-  expert_up,            ///< [F, width]
-  expert_down,          ///< [width, F]
+  sink_logits,          ///< [H]
+  attention_gate,       ///< [H·e, width]
+  conv_in,           ///< short_conv [3·width, width]: gates before and after the convolution, its
+                     ///< input; delta_rule [channels, width]: queries, keys, values
+  conv,              ///< [channels, conv_width]
+  conv_out,          ///< [width, width]; delta_rule [width, V·v], V value heads of dimension v
+  delta_gate,        ///< [V·v, width]: of the output
+  delta_beta,        ///< [V, width]: how far a token corrects
+  delta_decay,       ///< [V, width]
+  delta_decay_bias,  ///< [V]
+  delta_rate,        ///< [V]: of the decay; its logarithm in folders, its negative in GGUF files
+  delta_norm,        ///< [v]
+  router,            ///< [experts, width]
+  router_choice,     ///< [experts]: added to weights where experts are chosen by them
+  expert_gate,       ///< [expert_width, width]; this and all below once an expert
+  expert_up,         ///< [expert_width, width]
+  expert_down,       ///< [width, expert_width]
 };
 inline constexpr int kWeights = static_cast<int>(Weight::expert_down) + 1;
 

@@ -44,6 +44,11 @@ struct QuestionForm {
 /// Bytes of QuestionForm::before that the chat template puts before a context.
 std::size_t bytes_before_context(const Tokenizer& tokenizer, std::string_view system);
 
+/// Tokens that stand before a context: those of the chat template if `chat`; at least 4, on which
+/// attention rests where it has nothing to look at.
+std::size_t tokens_before_context(const Tokenizer& tokenizer, bool chat,
+                                  std::string_view system = {});
+
 /// Tokens that the chat template puts around a context and a question. A model without one has 0,
 /// but for the token that begins a text.
 std::size_t template_tokens(const Tokenizer& tokenizer);

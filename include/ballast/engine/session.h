@@ -44,6 +44,12 @@ class Session {
   static Session load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
                       std::shared_ptr<ThreadPool> pool = nullptr);
 
+  /// Goes on behind several documents, each of which a session of the same model has read alone, at
+  /// least one: see Cache::join. What the chat template puts before a document is left out of all
+  /// but the first; without a template 4 tokens are, on which attention rests where it has nothing
+  /// to look at. Throws Error if they differ in model or form.
+  static Session join(std::vector<Session> documents);
+
   const TextModel& model() const { return *model_; }
   const Cache& cache() const { return sequence_.cache(); }
   Cache& cache() { return sequence_.cache(); }
@@ -81,6 +87,15 @@ class Session {
   /// Ends the prompt, once: the method summarises it, after a replay pass where it wants one.
   /// Returns false, with the prompt not ended, if `options.progress` stopped it.
   bool finish_prompt(const ReplayOptions& options = {});
+  /// Makes the cache of a conversation small where it is, without reading its text again: `bytes`
+  /// are divided by score among all that it holds; the method's first (sink=) and last tokens
+  /// (window=) are never dropped. The text goes on at its positions. Wants protocol stream and a
+  /// method with one budget, which holds for what follows: calibrated; replay reads the tokens
+  /// since the last division again. Nothing changes where the exact cache takes no more than
+  /// `bytes`. Returns false, with nothing changed, if `options.progress` stopped the reading.
+  /// Throws Error for other caches that take more, and if `bytes` do not hold the tokens that are
+  /// never dropped.
+  bool compact(std::size_t bytes, const ReplayOptions& options = {});
   /// A copy that goes on by itself, on the same pool.
   Session clone() const;
   /// Throws Error unless the prompt has ended or the cache is a stream's.

@@ -132,6 +132,10 @@ ballast_status ballast_context_finish_prompt(ballast_context* context) {
   });
 }
 
+ballast_status ballast_context_compact(ballast_context* context, size_t bytes) {
+  return guarded([&] { given(context, "context").session.compact(bytes); });
+}
+
 const float* ballast_context_logits(const ballast_context* context) {
   return context == nullptr || context->session.logits().empty() ? nullptr
                                                                  : context->session.logits().data();

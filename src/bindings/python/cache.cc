@@ -248,7 +248,7 @@ py::dict bytes_dict(const CacheBytes& b) {
   using py::literals::operator""_a;
   return py::dict("total"_a = b.total(), "used"_a = b.used(), "sink"_a = b.sink,
                   "summary"_a = b.summary, "window"_a = b.window,
-                  "attention_stats"_a = b.attention_stats, "rotary"_a = b.rotary,
+                  "attention_stats"_a = b.attention_stats, "rotary"_a = b.rotary, "recurrent"_a = b.recurrent,
                   "room"_a = b.room);
 }
 

@@ -190,6 +190,8 @@ void add_model(py::module_& m) {
            })
       .def("finish_prompt",
            [](PyContext& self) { with(self, [&](Session& s) { s.finish_prompt(); }); })
+      .def("compact", [](PyContext& self,
+                         std::size_t bytes) { with(self, [&](Session& s) { s.compact(bytes); }); })
       .def_property_readonly("prompt_finished",
                              [](PyContext& self) { return self.session.prompt_finished(); })
       .def("logits",

@@ -42,9 +42,10 @@ KvCapture::KvCapture(const std::filesystem::path& path, const ModelConfig& confi
               {'k', config.kv_heads, config.key_dim},
               {'v', config.kv_heads, config.value_dim}}) {
   require(!layers_.empty(), "{}: no layer is to be captured", path.string());
+  const std::size_t attending = config.attending().size();
   for (std::size_t layer : layers_) {
-    require(layer < config.layers, "there is no layer {}; the model has {}, counted from 0", layer,
-            config.layers);
+    require(layer < attending,
+            "there is no layer {}; the model has {} that attend, counted from 0", layer, attending);
   }
   pieces_.resize(layers_.size() * parts_.size());
   spool_ = unnamed_file_beside(path_);
@@ -171,7 +172,7 @@ Json capture_text(LoadedModel& m, const std::string& text, const std::string& so
           tokens.size(), config.max_positions, config.max_positions);
   std::vector<std::size_t> layers = o.layers;
   if (layers.empty()) {
-    layers.resize(config.layers);
+    layers.resize(config.attending().size());
     std::iota(layers.begin(), layers.end(), std::size_t{0});
   }
   const std::string model = m.model.file().path().string();

@@ -122,6 +122,7 @@ struct Throughput {
   ThroughputOptions throughput;
   std::string memory;
   std::string data;
+  bool offload = false;
 
   void describe(Parameters& p) {
     model.describe(p);
@@ -135,6 +136,9 @@ struct Throughput {
           {.type = "FILE"});
     p.add("--generate", throughput.generate, "Tokens made after each prompt");
     p.add("--batch", throughput.most_batch, "Sequences at most");
+    p.add("--offload", offload,
+          "Each method also with its weights read from disk, a layer at a time, which leaves more "
+          "memory to caches (as FlexGen does)");
     p.add("--read-once", throughput.read_once,
           "Read one prompt and count its time for each of the batch: quick, but extrapolated");
   }
@@ -154,9 +158,10 @@ std::size_t longest_prompt(const std::filesystem::path& model, const std::string
 
 Json measure_variant(const Throughput& o, const Model& model, const Variant& variant,
                      std::size_t prompt, ResultLog& log) {
+  const bool from_disk = model.pages() != nullptr;
   const std::string key =
-      fmt::format("{} {} {} {} {}", prompt, variant.name(), to_string(variant.key_type),
-                  to_string(variant.value_type), variant.seed);
+      fmt::format("{} {} {} {} {}{}", prompt, variant.name(), to_string(variant.key_type),
+                  to_string(variant.value_type), variant.seed, from_disk ? " disk" : "");
   if (const Json* found = log.find(key)) return *found;
   ThroughputOptions options = o.throughput;
   options.prompts = {prompt};
@@ -167,6 +172,7 @@ Json measure_variant(const Throughput& o, const Model& model, const Variant& var
   const std::vector<ThroughputRow> rows = measure_throughput(model, options);
   Json row = to_json(std::span<const ThroughputRow>(rows))[0];
   row["name"] = variant.name();
+  row["weights"] = from_disk ? "disk" : "memory";
   row["key_type"] = to_string(variant.key_type);
   row["value_type"] = to_string(variant.value_type);
   log.add(key, row);
@@ -205,6 +211,7 @@ Result make_result(const Throughput& o, std::vector<Json> rows) {
                 {"read_once", o.throughput.read_once}};
   r.columns = {{"prompt", "prompt", Unit::count},
                {"name", "method"},
+               {"weights", "weights"},
                {"key_type", "keys"},
                {"sequence_bytes", "cache", Unit::bytes},
                {"batch", "batch", Unit::count},
@@ -214,8 +221,8 @@ Result make_result(const Throughput& o, std::vector<Json> rows) {
                {"decode_tokens_per_second", "decode tokens/s", Unit::number},
                {"tokens_per_second", "tokens/s", Unit::number},
                {"ratio", "ratio", Unit::ratio}};
-  r.named_by = {"prompt", "name", "key_type"};
-  r.supporting = {"key_type", "limit", "sequence_bytes", "prompt_seconds"};
+  r.named_by = {"prompt", "name", "weights", "key_type"};
+  r.supporting = {"key_type", "limit", "weights", "sequence_bytes", "prompt_seconds"};
   r.gap_key = "prompt";
   r.rows = std::move(rows);
   r.notes = {
@@ -250,12 +257,16 @@ Result measure(Throughput o, Work& work) {
                 {"generate", o.throughput.generate},
                 {"most_batch", o.throughput.most_batch},
                 {"read_once", o.throughput.read_once}});
+  std::vector<Model> models = {model};
+  if (o.offload) models.emplace_back(model).limit_weights(0);
   std::vector<Json> rows;
-  const std::size_t total = variants.size() * o.throughput.prompts.size();
+  const std::size_t total = variants.size() * o.throughput.prompts.size() * models.size();
   for (std::size_t prompt : o.throughput.prompts) {
     for (const Variant& variant : variants) {
-      work.part(rows.size(), total)(0);
-      rows.push_back(measure_variant(o, model, variant, prompt, log));
+      for (const Model& where : models) {
+        work.part(rows.size(), total)(0);
+        rows.push_back(measure_variant(o, where, variant, prompt, log));
+      }
     }
   }
   return make_result(o, std::move(rows));

@@ -214,10 +214,12 @@ class Anthropic : public Format {
 
  private:
   static Json to_json(const Usage& u) {
-    return {{"input_tokens", u.prompt - u.cached},
-            {"cache_creation_input_tokens", 0},
-            {"cache_read_input_tokens", u.cached},
-            {"output_tokens", u.made}};
+    Json out = {{"input_tokens", u.prompt - u.cached},
+                {"cache_creation_input_tokens", 0},
+                {"cache_read_input_tokens", u.cached},
+                {"output_tokens", u.made}};
+    add_compactions(out, u);
+    return out;
   }
   static void add_reason(const Json& choice, Json& out) {
     const std::string reason = choice["finish_reason"];

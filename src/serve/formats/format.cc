@@ -42,14 +42,16 @@ class OpenAi : public Format {
  private:
   static std::string data(const std::string& text) { return "data: " + text + "\n\n"; }
   static Json to_json(const Usage& u) {
-    return {{"prompt_tokens", u.prompt},
-            {"completion_tokens", u.made},
-            {"total_tokens", u.prompt + u.made},
-            {"prompt_tokens_details", {{"cached_tokens", u.cached}}},
-            {"completion_tokens_details", {{"reasoning_tokens", u.thoughts}}},
-            {"cached_tokens", u.cached},
-            {"prompt_cache_bytes", u.prompt_cache_bytes},
-            {"cache_bytes", u.cache_bytes}};
+    Json out = {{"prompt_tokens", u.prompt},
+                {"completion_tokens", u.made},
+                {"total_tokens", u.prompt + u.made},
+                {"prompt_tokens_details", {{"cached_tokens", u.cached}}},
+                {"completion_tokens_details", {{"reasoning_tokens", u.thoughts}}},
+                {"cached_tokens", u.cached},
+                {"prompt_cache_bytes", u.prompt_cache_bytes},
+                {"cache_bytes", u.cache_bytes}};
+    add_compactions(out, u);
+    return out;
   }
 
   bool has_usage_ = false;
@@ -95,6 +97,15 @@ std::string line(const Json& json) {
 
 std::string event(const Json& data) {
   return "event: " + data["type"].get<std::string>() + "\ndata: " + line(data) + "\n\n";
+}
+
+void add_compactions(Json& out, const Usage& usage) {
+  for (const Compaction& one : usage.compactions) {
+    out["compactions"].push_back({{"tokens", one.tokens},
+                                  {"bytes_before", one.bytes_before},
+                                  {"bytes", one.bytes},
+                                  {"seconds", one.seconds}});
+  }
 }
 
 void copy(Fields& from, Json& to, std::initializer_list<const char*> names) {

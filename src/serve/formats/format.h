@@ -60,6 +60,8 @@ std::unique_ptr<Format> ollama_format(const Json& body, bool chat);
 std::string line(const Json& json);
 /// A server-sent event that is named by the `type` of its data.
 std::string event(const Json& data);
+/// Says in `out` when a cache was made small, if one was.
+void add_compactions(Json& out, const Usage& usage);
 /// Copies fields that mean the same in both APIs.
 void copy(Fields& from, Json& to, std::initializer_list<const char*> names);
 /// Copies Ballast's own fields, and those of samplers that an API lacks.

@@ -32,7 +32,9 @@ class OllamaModel {
     const std::string& chat = tokenizer_.vocabulary().chat_template;
     Json capabilities = {"completion"};
     if (chat.find("tools") != std::string::npos) capabilities.push_back("tools");
-    if (chat.find("<think>") != std::string::npos) capabilities.push_back("thinking");
+    if (chat.find("<think>") != std::string::npos ||
+        chat.find("<|channel|>analysis") != std::string::npos)
+      capabilities.push_back("thinking");
     const std::string family = about()["family"];
     Json info = {{"general.architecture", family}};
     info[family + ".context_length"] = model_.config().max_positions;

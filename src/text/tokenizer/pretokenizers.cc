@@ -59,6 +59,9 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
   const PreTokenizer llama3 = with_whole_words(words(triple));
   const PreTokenizer triples{{words(triple)}};
   const PreTokenizer qwen2{{words(number)}};
+  // Marks belong to letters.
+  const PreTokenizer qwen35{{kContractions + R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|)" + number +
+                             R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" + kSpaces}};
   const PreTokenizer seed{{kContractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|)" + number +
                            R"(| ?[^\s\p{L}\p{N}]+|)" + kSpaces}};
   const PreTokenizer tekken = with_whole_words(cased_words(number, ""));
@@ -108,6 +111,7 @@ std::map<std::string, PreTokenizer, std::less<>> make_known() {
           {"chatglm-bpe", triples},
           {"glm4", triples},
           {"qwen2", qwen2},
+          {"qwen35", qwen35},
           {"deepseek-r1-qwen", qwen2},
           {"stablelm2", qwen2},
           {"megrez", qwen2},

@@ -166,6 +166,11 @@ Tokenizer::Impl::Impl(Vocabulary given)
     const Token found = ids->find(name);
     if (found != kNoToken && vocabulary.types[found] != TokenType::normal) ends.push_back(found);
   }
+  // Where answers have several messages, <|end|> ends one of them.
+  const Token whole = ids->find("<|return|>"), call = ids->find("<|call|>");
+  if (whole == kNoToken || call == kNoToken) return;
+  std::erase(ends, ids->find("<|end|>"));
+  ends.insert(ends.end(), {whole, call});
 }
 
 std::string Tokenizer::Impl::normalize(std::string_view text, bool first) const {

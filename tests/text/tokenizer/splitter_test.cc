@@ -38,6 +38,8 @@ TEST(Splitter, FamiliesCutTheirOwnWay) {
   EXPECT_EQ(split_as("llama3", "I'LL go 12345!\n\n x"),
             (Words{"I", "'LL", " go", " ", "123", "45", "!\n\n", " x"}));
   EXPECT_EQ(split_as("qwen2", "a 123(b)"), (Words{"a", " ", "1", "2", "3", "(b", ")"}));
+  EXPECT_EQ(split_as("qwen2", "e\u0301a 1"), (Words{"e", "\u0301a", " ", "1"}));
+  EXPECT_EQ(split_as("qwen35", "e\u0301a 1"), (Words{"e\u0301a", " ", "1"}));
   EXPECT_EQ(split_as("seed-coder", "a 12!\n\nx"), (Words{"a", " ", "1", "2", "!", "\n\n", "x"}));
   EXPECT_EQ(split_as("tekken", "helloWorld ABCdef 12"),
             (Words{"hello", "World", " ABCdef", " ", "1", "2"}));

@@ -1,0 +1,32 @@
+// Several processes that read one text and answer about it together.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace ballast {
+
+/// The processes (ranks) that a model's texts are divided among, and how they exchange bytes. Every
+/// rank makes the same calls in the same order. Implementations: MPI (the program's), threads (its
+/// test). See docs/scaling.md for what is sent.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+
+  virtual std::size_t rank() const = 0;
+  virtual std::size_t size() const = 0;
+  bool last() const { return rank() + 1 == size(); }
+
+  /// Returns before the other has received. Messages to one rank arrive in their order.
+  virtual void send(std::size_t to, std::vector<std::byte> bytes) = 0;
+  /// Waits for `bytes.size()` bytes.
+  virtual void receive(std::size_t from, std::span<std::byte> bytes) = 0;
+  /// What each rank gives, all equally long, in the order of ranks: all = size() × mine.size().
+  virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+};
+
+/// Throws Error unless every rank gives the same text of what it runs.
+void require_equal(Ranks& ranks, std::span<const char> what);
+
+}  // namespace ballast

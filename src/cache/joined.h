@@ -1,0 +1,52 @@
+// Documents that were read each alone, and stand one behind the other.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ballast/cache.h"
+
+namespace ballast {
+
+/// The documents of a joined cache. A document at offset s answers a query at position p as its own
+/// query at position p - s: keys and means of its rows stay at the positions of its own text.
+class JoinedDocuments {
+ public:
+  /// Throws Error as Cache::join does.
+  explicit JoinedDocuments(std::vector<Cache::Document> documents);
+
+  const CacheShape& shape() const { return documents_[0].cache->shape(); }
+  const CacheOptions& options() const { return documents_[0].cache->options(); }
+  /// Without those left out.
+  std::size_t tokens() const { return tokens_; }
+  /// Of one head; not of the largest.
+  std::size_t entries(std::size_t layer, std::size_t head) const;
+  CacheBytes bytes() const;
+  /// In order of position.
+  std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;
+  /// Adds what all documents answer. Queries are at positions behind them.
+  void attend(std::size_t layer, std::size_t head, const Queries& queries, const Logits& logits,
+              PartialAttention& partial) const;
+
+ private:
+  struct Head {
+    std::vector<Segment> segments;                 ///< without what is left out
+    std::vector<std::vector<Position>> positions;  ///< of segments whose first entries are
+    std::size_t entries = 0;
+  };
+  struct Document {
+    std::shared_ptr<const Cache> cache;
+    Position left_out = 0;
+    Position offset = 0;                    ///< of its token 0, which may be left out
+    std::vector<std::vector<float>> turns;  ///< back by the offset; of each layer, or of all
+    std::vector<Head> heads;                ///< of each layer
+  };
+
+  std::vector<Document> documents_;
+  std::vector<Rotary> rotaries_;  ///< of turns, without magnitude
+  std::size_t tokens_ = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,23 @@
+// How a text is divided among ranks.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ballast/cache.h"
+#include "ballast/engine/model_config.h"
+#include "ballast/engine/ranks.h"
+
+namespace ballast {
+
+/// Where the shares of `ranks` ranks begin, and the end: ranks + 1 numbers. Later shares are
+/// shorter, since their tokens attend to more. Throws Error if there is not a token for each.
+std::vector<std::size_t> divide_text(const ModelConfig& config, std::size_t tokens,
+                                     std::size_t ranks);
+
+/// The options of this rank's part of a cache, given those of the whole, for a prompt of so many
+/// tokens: what is counted in tokens or bytes, by its share of them.
+CacheOptions options_of_share(const CacheOptions& whole, const ModelConfig& config,
+                              const Ranks& ranks, std::size_t prompt);
+
+}  // namespace ballast
