@@ -846,12 +846,12 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     out.info.form = words.to_text();
     out.info.before = words.before;
     out.job.prompt = words.begin(tokenizer);
+    out.job.compress_at = out.job.prompt.size();
     if (out.job.compacts && form == "chat") {
       protect_head(
           out.job,
           QuestionForm::from_template(tokenizer, out.info.system, kPlace).begin(tokenizer));
     }
-    out.job.compress_at = out.job.prompt.size();
     pictures.place_in(out.job);
   });
   out.info.created = std::time(nullptr);
