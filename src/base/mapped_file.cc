@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -102,8 +103,12 @@ const char* mapped_path(const void* address) {
 
 void read_ahead(std::span<const std::byte> part) {
   if (!is_mapped(part)) return;
-  const Pages pages(part, false);
-  ::madvise(pages.address(), pages.bytes, MADV_WILLNEED);
+  // Linux reads no more for a call than a device takes at once, which is 512 KiB and more.
+  constexpr std::size_t kAtOnce = 512 << 10;
+  for (std::size_t at = 0; at < part.size(); at += kAtOnce) {
+    const Pages pages(part.subspan(at, std::min(kAtOnce, part.size() - at)), false);
+    ::madvise(pages.address(), pages.bytes, MADV_WILLNEED);
+  }
 }
 
 void read_now(std::span<const std::byte> part) {

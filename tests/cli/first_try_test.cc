@@ -129,7 +129,7 @@ TEST_F(FirstTry, SaysWhichKindOfFileIsNoText) {
   refused(std::string("A text with a zero") + '\0' + "byte", "not a text: byte 18 is zero");
   const Said saved = mini({"--context", kStory, "--save-cache", path("c")});
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
-  expect_refusal(mini({"--context", path("c"), "--question", "Who?"}),
+  expect_refusal(mini({"--prompt-file", path("c")}),
                  "a saved Ballast cache, but a text is expected");
   write_text(dir_ / "pdf", "%PDF-1.7\nwithout a zero byte");
   expect_refusal(mini({"--prompt-file", path("pdf")}), "pdf: a PDF file, but a text is expected");

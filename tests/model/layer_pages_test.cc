@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "ballast/engine/model.h"
 #include "base/mapped_file.h"
@@ -85,7 +87,11 @@ TEST_F(LayerPagesTest, OfALargerModelAFewLayersAreInMemory) {
     EXPECT_EQ(logits(model, most), expected) << limit;
     if (is_in_memory_only(path())) continue;
     EXPECT_LE(most, said + (1 << 20)) << limit;
-    EXPECT_GT(most, said / 3) << "two layers are read ahead";
+    for (int i = 0; i < 1000 && most < said / 2; ++i) {  // the disk may not have brought them yet
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      most = resident_bytes(path());
+    }
+    EXPECT_GE(most, said / 2) << "two layers are read ahead";
   }
 }
 

@@ -173,7 +173,8 @@ TEST(KvCapture, RefusesWhatCannotBe) {
   auto error = [&](const std::filesystem::path& path, std::vector<std::size_t> layers) {
     return error_of([&] { KvCapture(path, c, std::move(layers), TensorType::f16); });
   };
-  EXPECT_EQ(error(dir / "x", {0, 2}), "there is no layer 2; the model has 2, counted from 0");
+  EXPECT_EQ(error(dir / "x", {0, 2}),
+            "there is no layer 2; the model has 2 that attend, counted from 0");
   EXPECT_THAT(error(dir / "x", {}), HasSubstr("no layer is to be captured"));
   EXPECT_THAT(error(dir / "no/x", {0}), HasSubstr("cannot create: No such file or directory"));
   KvCapture empty(dir / "x", c, {0}, TensorType::f16);
