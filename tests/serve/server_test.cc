@@ -421,7 +421,7 @@ TEST(Serve, RefusesByName) {
       {talk, R"({"messages":[{"role":"robot","content":"x"}]})", 400, "invalid_value",
        "messages[0].role"},
       {talk, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", 400,
-       "unsupported_parameter", "messages[0].content[0].type"},
+       "invalid_value", "messages[0].content[0].image_url"},
       {talk, "{" + ask + R"(,"temperature":3})", 400, "invalid_value", "temperature"},
       {talk, "{" + ask + R"(,"temperature":"hot"})", 400, "invalid_value", "temperature"},
       {talk, "{" + ask + R"(,"n":0})", 400, "invalid_value", "n"},
