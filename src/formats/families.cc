@@ -208,6 +208,36 @@ constexpr auto kQwen35 =
            Fusion::none, Fusion::none, false, true},
           {W::delta_norm, "blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"}});
 
+// Mixtures with an expert that all tokens use.
+constexpr TensorRule kSharedGate = {W::shared_gate, "blk.{}.ffn_gate_inp_shexp",
+                                    "model.layers.{}.mlp.shared_expert_gate"};
+constexpr TensorRule kSharedFfnGate = {W::ffn_gate, "blk.{}.ffn_gate_shexp",
+                                       "model.layers.{}.mlp.shared_expert.gate_proj"};
+constexpr TensorRule kSharedFfnUp = {W::ffn_up, "blk.{}.ffn_up_shexp",
+                                     "model.layers.{}.mlp.shared_expert.up_proj"};
+constexpr TensorRule kSharedFfnDown = {W::ffn_down, "blk.{}.ffn_down_shexp",
+                                       "model.layers.{}.mlp.shared_expert.down_proj"};
+constexpr TensorRule kRouter = {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"};
+constexpr auto kQwen2Moe = with(
+    kQwen2, {kSharedGate,
+             kSharedFfnGate,
+             kSharedFfnUp,
+             kSharedFfnDown,
+             kRouter,
+             {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
+             {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
+             {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+constexpr auto kQwen35Moe =
+    with(kQwen35,
+         {kSharedGate,
+          kSharedFfnGate,
+          kSharedFfnUp,
+          kSharedFfnDown,
+          kRouter,
+          {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
+          {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
+          {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+
 constexpr TensorRule kGpt2[] = {
     {W::token_embedding, "token_embd", "transformer.wte"},
     {W::position_embedding, "position_embd", "transformer.wpe"},
@@ -378,6 +408,15 @@ constexpr FamilyFacts kFamilies[] = {
       .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25,
       "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
       "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
+    {Family::qwen2moe, "Qwen 2 MoE", "qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM",
+     RopeStyle::halves, kQwen2Moe,
+     {.window_period = 0, .mixture = true, .shared_expert = true, .gguf_shares_weight = false}},
+    {Family::qwen35moe, "Qwen 3.5 MoE", "qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+     RopeStyle::halves, kQwen35Moe,
+     {.hf_norm_offset = 1.0f, .mixture = true, .shared_expert = true, .gated_attention = true,
+      .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25, "norm_topk_prob": true,
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
     {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
      {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
     {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,
@@ -411,6 +450,7 @@ void compose(const FamilyFacts& facts, ModelConfig& c) {
   c.norms_after_rope = as.norms_after_rope;
   c.attention_sinks = as.attention_sinks;
   c.gated_attention = as.gated_attention;
+  c.shared_expert = as.shared_expert;
 }
 
 void spread_windows(std::size_t window, std::size_t period, ModelConfig& c) {

@@ -61,6 +61,7 @@ struct Composition {
   /// every layer; 1: none, in folders that do not list them.
   std::size_t window_period = 1;
   bool mixture = false;  ///< there are experts
+  bool shared_expert = false;
   bool attention_sinks = false;
   bool gated_attention = false;
   bool gguf_shares_weight = true;  ///< the weights of the experts used are scaled to a sum of 1

@@ -282,7 +282,7 @@ ModelConfig read_config(const Gguf& file) {
   if (experts > 0 && facts->family == Family::llama) facts = &facts_of(Family::mixtral);
   require(facts->composition.mixture == (experts > 0), ErrorCode::unsupported,
           "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe, "
-          "gpt-oss, lfm2moe and llama are",
+          "gpt-oss, lfm2moe, qwen2moe, qwen35moe and llama are",
           file.path().string(), experts, architecture);
   ModelConfig c;
   compose(*facts, c);
@@ -296,11 +296,12 @@ ModelConfig read_config(const Gguf& file) {
     c.expert_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
     c.dense_layers = keys.maybe_size("leading_dense_block_count").value_or(0);
     if (c.dense_layers == 0) c.ffn_width = c.expert_width;
+    if (c.shared_expert) c.ffn_width = keys.size("expert_shared_feed_forward_length");
     c.experts_scale = keys.number("expert_weights_scale", 1.0f);
     c.sigmoid_router = c.family == Family::lfm2moe;
   }
   check_layers(c, file.path().string());
-  if (c.family == Family::qwen35) read_delta_rule(keys, c);
+  if (c.family == Family::qwen35 || c.family == Family::qwen35moe) read_delta_rule(keys, c);
   check_layers(c, file.path().string());
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;

@@ -299,6 +299,7 @@ void read_experts(const Keys& keys, ModelConfig& c) {
   c.expert_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
   c.dense_layers = keys.find_size("num_dense_layers").value_or(0);
   if (c.dense_layers == 0) c.ffn_width = c.expert_width;
+  if (c.shared_expert) c.ffn_width = keys.size("shared_expert_intermediate_size");
   c.experts_scale = keys.number("routed_scaling_factor", 1.0);
   c.sigmoid_router = c.family == Family::lfm2moe;
   const bool all = keys.find_size("decoder_sparse_step").value_or(1) == 1 &&
@@ -373,7 +374,7 @@ void read_rms_family(const Keys& keys, ModelConfig& c) {
     read_lfm2(keys, c);
     return read_rope(keys, c);
   }
-  if (c.family == Family::qwen35) read_qwen35(keys, c);
+  if (c.family == Family::qwen35 || c.family == Family::qwen35moe) read_qwen35(keys, c);
   require(!keys.has("clip_qkv"), ErrorCode::unsupported,
           "{}: queries that are cut off after their norms (clip_qkv) are not supported",
           keys.file());

@@ -48,6 +48,7 @@ constexpr std::array<std::string_view, kWeights> kWeightNames = {"token_embeddin
                                                                  "delta_decay_bias",
                                                                  "delta_rate",
                                                                  "delta_norm",
+                                                                 "shared_gate",
                                                                  "router",
                                                                  "router_choice",
                                                                  "expert_gate",
@@ -93,6 +94,8 @@ Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
       return {c.expert_width, c.width};
     case Weight::expert_down:
       return {c.width, c.expert_width};
+    case Weight::shared_gate:
+      return {1, c.width};
     case Weight::router:
       return {c.experts, c.width};
     case Weight::router_choice:
@@ -149,7 +152,8 @@ bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
     case Weight::ffn_gate:
     case Weight::ffn_up:
     case Weight::ffn_down:
-      return !c.has_experts(layer);
+      return !c.has_experts(layer) || c.shared_expert;
+    case Weight::shared_gate:
     case Weight::router:
     case Weight::router_choice:
     case Weight::expert_gate:
@@ -284,6 +288,7 @@ class WeightResolver {
   void resolve_experts(const TensorRule& rule, std::size_t layer) {
     if (!is_gguf_ && rule.hf.empty()) return;  // inside another's tensor
     if (!is_gguf_ && rule.hf_fusion != Fusion::none) return resolve_stacked(rule, layer);
+    if (!is_gguf_ && resolve_rows_of_experts(rule, layer)) return;
     const Shape one = shape_of(rule.first, config_);
     for (std::size_t e = 0; e < config_.experts; ++e) {
       add_expert(rule, layer, e, Part::weight, one);
@@ -313,6 +318,36 @@ class WeightResolver {
     const TensorView* tensor = look_up(name);
     require(tensor != nullptr, "{}: the tensor '{}' is missing", model_.path_.string(), name);
     return *tensor;
+  }
+
+  /// Folders that have the experts as transformers holds them: of each expert the rows of its gate,
+  /// then those of the other; in a second tensor those that lead out. Whether this one does.
+  bool resolve_rows_of_experts(const TensorRule& rule, std::size_t layer) {
+    constexpr std::string_view kExperts = ".experts.";
+    const std::string name = stem_of(rule.hf, layer);
+    const std::size_t at = name.find(kExperts);
+    if (at == std::string::npos) return false;
+    const bool down = rule.first == Weight::expert_down;
+    const std::string stem = name.substr(0, at + kExperts.size());
+    const TensorView* found = look_up(stem + (down ? "down_proj" : "gate_up_proj"));
+    if (found == nullptr) return false;
+    if (rule.first == Weight::expert_up) return true;  // with the gate
+    const TensorView& all = *found;
+    check_numbers(all);
+    const Shape one = shape_of(rule.first, config_);
+    std::vector<Weight> parts = {rule.first};
+    if (rule.first == Weight::expert_gate) parts.push_back(Weight::expert_up);
+    check_shape(all, {config_.experts, parts.size() * one[0], one[1]});
+    const std::size_t bytes = one[0] * row_bytes_of(all, one[1]);
+    TensorView view = all;
+    view.shape = one;
+    for (std::size_t i = 0; i < config_.experts * parts.size(); ++i) {
+      view.data = all.data.subspan(i * bytes, bytes);
+      const std::size_t expert = i / parts.size();
+      model_.tensors_.emplace(slot(parts[i % parts.size()], layer, Part::weight, expert),
+                              loaded(view));
+    }
+    return true;
   }
 
   void resolve_stacked(const TensorRule& rule, std::size_t layer) {

@@ -455,8 +455,25 @@ void Forward::mix_experts(std::size_t layer) {
   }
 }
 
+void Forward::add_shared_expert(std::size_t layer) {
+  dense_feed_forward(layer, rows(scratch_.expert_out));
+  // A number a token, where the router's were.
+  MutableMatrix gate = rows(scratch_.router);
+  gate.cols = 1;
+  multiply(rows(scratch_.normed), weights_.layers[layer].shared_gate, gate);
+  for (std::size_t i = from_; i < tokens_; ++i) {
+    const float weight = 1.0f / (1.0f + std::exp(-scratch_.router[i][0]));
+    kernels::axpy(weight, scratch_.expert_out[i], scratch_.block[i]);
+  }
+}
+
 void Forward::feed_forward(std::size_t layer) {
-  if (config_.has_experts(layer)) return mix_experts(layer);
+  if (!config_.has_experts(layer)) return dense_feed_forward(layer, rows(scratch_.block));
+  mix_experts(layer);
+  if (config_.shared_expert) add_shared_expert(layer);
+}
+
+void Forward::dense_feed_forward(std::size_t layer, MutableMatrix out) {
   const LayerWeights& w = weights_.layers[layer];
   const std::size_t width = config_.ffn_width;
   const MutableMatrix gate = neurons(scratch_.gate, from_, tokens_ - from_, width);
@@ -472,7 +489,7 @@ void Forward::feed_forward(std::size_t layer) {
              up[i - from_]);
   });
   if (on_neurons) on_neurons(layer, up);
-  multiply(up, w.ffn_down, rows(scratch_.block));
+  multiply(up, w.ffn_down, out);
 }
 
 void Forward::weigh_queries() {

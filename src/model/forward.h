@@ -106,6 +106,9 @@ class Forward {
   /// Scores what a cache has just taken, rows [first, first + count) of the pass, if it wants that.
   void note_scores(std::size_t cache_layer, Cache& cache, std::size_t first, std::size_t count);
   void feed_forward(std::size_t layer);
+  void dense_feed_forward(std::size_t layer, MutableMatrix out);
+  /// Of a mixture, to what its experts say.
+  void add_shared_expert(std::size_t layer);
   /// The feed-forward of a mixture: each expert reads the rows of the tokens that chose it.
   void mix_experts(std::size_t layer);
   void choose_experts(std::size_t layer);

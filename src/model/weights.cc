@@ -82,6 +82,7 @@ ModelWeights::ModelWeights(const ModelFile& file) {
     w.ffn_up = linear(file, Weight::ffn_up, l);
     w.ffn_down = linear(file, Weight::ffn_down, l);
     w.router = linear(file, Weight::router, l);
+    w.shared_gate = linear(file, Weight::shared_gate, l);
     w.router_choice = numbers(file, Weight::router_choice, l);
     for (std::size_t e = 0; config.has_experts(l) && e < config.experts; ++e) {
       w.experts.push_back({linear(file, Weight::expert_gate, l, e),

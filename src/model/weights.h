@@ -38,7 +38,7 @@ struct LayerWeights {
   std::vector<float> delta_decay_bias, delta_rate;
   Norm delta_norm;
   Linear ffn_gate, ffn_up, ffn_down;  ///< ffn_gate has no rows in a feed-forward without a gate
-  Linear router;
+  Linear router, shared_gate;
   std::vector<float> router_choice;    ///< added to weights where experts are chosen by them
   std::vector<ExpertWeights> experts;  ///< in the place of the three above
 };

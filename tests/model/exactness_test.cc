@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(, Exactness,
                                          "neox-sequential", "mpt", "mpt-clip", "gemma3", "smollm3",
                                          "granite", "olmo3", "cohere2", "hunyuan", "mistral3",
                                          "gpt2", "qwen3-moe", "gpt-oss", "lfm2", "lfm2-bias",
-                                         "lfm2-moe", "qwen35"),
+                                         "lfm2-moe", "qwen35", "qwen2-moe", "qwen35-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

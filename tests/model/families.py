@@ -95,6 +95,14 @@ CASES = {
     "qwen35": ("qwen3_5_text", sizes(num_hidden_layers=3, head_dim=16, linear_key_head_dim=8,
         linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
         layer_types=["linear_attention", "full_attention", "linear_attention"])),
+    "qwen2-moe": ("qwen2_moe", sizes(num_experts=5, num_experts_per_tok=2, num_hidden_layers=3,
+        moe_intermediate_size=20, shared_expert_intermediate_size=24, norm_topk_prob=False,
+        decoder_sparse_step=1)),
+    "qwen35-moe": ("qwen3_5_moe_text", sizes(num_hidden_layers=2, head_dim=16,
+        linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2,
+        linear_num_value_heads=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+        shared_expert_intermediate_size=24,
+        layer_types=["linear_attention", "full_attention"])),
     "gpt2": ("gpt2", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 3, "n_head": 4,
         "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
@@ -112,13 +120,17 @@ def numbers(case, name, shape):
     x = np.random.RandomState(zlib.crc32(f"{case}/{name}".encode())).standard_normal(shape)
     if len(shape) == 1:
         norm = name.endswith("weight")
-        zero = case.startswith("gemma") or (case == "qwen35" and "linear_attn" not in name)
+        zero = case.startswith("gemma") or (is_qwen35(case) and "linear_attn" not in name)
         around = 0.0 if not norm or zero else 1.0
         return (around + 0.2 * x).astype(np.float32)
     gain = 1.5 if "q_" in name or "k_" in name or "attn" in name else 1.0
     if "embed" in name or "wte" in name or "lm_head" in name:
         gain = 3.0
     return (x * gain / math.sqrt(shape[1])).astype(np.float32)
+
+
+def is_qwen35(case):
+    return case.startswith("qwen35")
 
 
 def is_mxfp4(case, name):
@@ -226,10 +238,29 @@ def make_folder(case, config, shapes, folder, quantized=False):
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    reference.write_safetensors(
-        folder / "model.safetensors",
-        {stored: x for n, s in shapes.items() for stored, x in stored_as(case, n, s, quantized)})
+    tensors = {stored: x for n, s in shapes.items() for stored, x in stored_as(case, n, s, quantized)}
+    if case == "qwen35-moe" and quantized:
+        tensors = with_stacked_experts(tensors)
+    reference.write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def with_stacked_experts(tensors):
+    """All experts of a layer in one tensor, gate before up, as transformers holds them."""
+    out, layers = {}, {}
+    for name, x in tensors.items():
+        before, experts, after = name.partition(".experts.")
+        if experts:
+            number, part, _ = after.split(".")
+            layers.setdefault(before, {}).setdefault(part, {})[int(number)] = x
+        else:
+            out[name] = x
+    for before, parts in layers.items():
+        gate, up, down = (np.stack([parts[p][e] for e in sorted(parts[p])])
+                          for p in ("gate_proj", "up_proj", "down_proj"))
+        out[before + ".experts.gate_up_proj"] = np.concatenate([gate, up], 1)
+        out[before + ".experts.down_proj"] = down
+    return out
 
 
 def stored_as(case, name, shape, quantized):
@@ -252,6 +283,20 @@ POST = {"post_attention_layernorm": "post_attention_norm",
         "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps",
            "down_proj": "ffn_down_exps"}  # fmt: skip
+SHARED = {"mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+          "mlp.shared_expert.up_proj": "ffn_up_shexp",
+          "mlp.shared_expert.down_proj": "ffn_down_shexp",
+          "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}  # fmt: skip
+QWEN35_NAMES = {
+    "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.out_proj": "ssm_out",
+    "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.norm": "ssm_norm",
+}  # fmt: skip
+QWEN35_SETTINGS = {
+    "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.group_count": 2,
+    "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32, "rope.dimension_count": 4,
+}  # fmt: skip
 GPT_OSS_NAMES = {
     "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp",
     "self_attn": "attn_sinks", "gate": "ffn_gate_exps", "up": "ffn_up_exps",
@@ -312,14 +357,12 @@ GGUF = {
     "lfm2-moe": ("lfm2moe", LFM2_NAMES, False, {"attention.head_count_kv": [0, 2, 0],
         "shortconv.l_cache": 3, "expert_feed_forward_length": 20, "leading_dense_block_count": 1,
         "expert_weights_scale": 1.5}),
-    "qwen35": ("qwen35", {"post_attention_layernorm": "post_attention_norm",
-        "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.conv1d": "ssm_conv1d",
-        "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_z": "attn_gate",
-        "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
-        "linear_attn.norm": "ssm_norm"}, False, {
-        "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.group_count": 2,
-        "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32,
-        "rope.dimension_count": 4}),
+    "qwen35": ("qwen35", QWEN35_NAMES, False, QWEN35_SETTINGS),
+    "qwen2-moe": ("qwen2moe", EXPERTS | SHARED, False, {"expert_feed_forward_length": 20,
+        "expert_shared_feed_forward_length": 24}),
+    "qwen35-moe": ("qwen35moe", QWEN35_NAMES | EXPERTS | SHARED, False,
+        QWEN35_SETTINGS | {"expert_feed_forward_length": 20,
+        "expert_shared_feed_forward_length": 24}),
     "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
         "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
         "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
@@ -393,7 +436,7 @@ class Gguf:
             if layer is not None:
                 stem = ".".join(parts[parts.index(layer) + 1 :])
             if self.case.startswith("gemma") and len(shape) == 1 or (
-                self.case == "qwen35" and kind == "weight" and len(shape) == 1
+                is_qwen35(self.case) and kind == "weight" and len(shape) == 1
                 and "linear_attn" not in stem
             ):  # fmt: skip
                 x = x + 1

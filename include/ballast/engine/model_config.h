@@ -46,6 +46,8 @@ enum class Family : std::uint8_t {
   gpt_oss,
   lfm2,
   lfm2moe,
+  qwen2moe,
+  qwen35moe,
   qwen35,
 };
 
@@ -135,6 +137,7 @@ struct ModelConfig {
   bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
   bool sigmoid_router = false;        ///< weights are sigmoids, not a softmax over all experts
   float experts_scale = 1.0f;         ///< of the weights of those used
+  bool shared_expert = false;         ///< one more, of ffn_width, is used by all tokens
   std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 

@@ -50,6 +50,7 @@ enum class Weight : std::uint8_t {
   delta_decay_bias,  ///< [V]
   delta_rate,        ///< [V]: of the decay; its logarithm in folders, its negative in GGUF files
   delta_norm,        ///< [v]
+  shared_gate,       ///< [1, width]: of the expert that all tokens use, whose weights are ffn_*
   router,            ///< [experts, width]
   router_choice,     ///< [experts]: added to weights where experts are chosen by them
   expert_gate,       ///< [expert_width, width]; this and all below once an expert
