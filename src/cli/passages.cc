@@ -20,6 +20,7 @@ struct Word {
   std::size_t begin = 0, end = 0;  ///< bytes of the text
 };
 
+/// In lower case.
 std::vector<Word> places_of_words(std::string_view text) {
   std::vector<Word> out;
   for (std::size_t i = 0; i < text.size();) {
@@ -47,15 +48,9 @@ struct Passage {
 
 }  // namespace
 
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> out;
-  for (Word& word : places_of_words(text)) out.push_back(std::move(word.text));
-  return out;
-}
-
 std::vector<Found> find_passages(std::span<const std::string> texts, std::string_view question) {
-  const std::vector<std::string> asked = words_of(question);
-  const std::set<std::string> wanted(asked.begin(), asked.end());
+  std::set<std::string> wanted;
+  for (Word& word : places_of_words(question)) wanted.insert(std::move(word.text));
   std::vector<Passage> passages;
   std::map<std::string, std::size_t> having;  // passages that have the word
   double words = 0;

@@ -186,8 +186,9 @@ void run_models(TableOutput& out) {
     show_here(out, here);
     out.say(
         "memory: weights and the exact bf16 cache of a text of 8,192 or 32,768 tokens; --cache "
-        "1/8 makes the cache an eighth, and a token of the answer a tenth faster from the length "
-        "given on\n\n");
+        "1/8 makes the cache an eighth, and spares a tenth of what a token of the answer reads "
+        "from "
+        "the length given on\n\n");
   }
   show_catalogue(out, here);
   out.say("\nballast pull NAME fetches one; ORG/REPO[:QUANT] names any other of the hub\n");

@@ -45,7 +45,7 @@ void decode_iq2_s(const std::uint8_t* block, float* out);
 void decode_iq1_s(const std::uint8_t* block, float* out);
 void decode_iq1_m(const std::uint8_t* block, float* out);
 void decode_mxfp4(const std::uint8_t* block, float* out);
-/// A block of Q8_0 with the same numbers; false: its scale is none of float16.
+/// Makes a block of Q8_0 with the same numbers. False: float16 does not hold its scale.
 bool q8_0_of_mxfp4(const std::uint8_t* block, std::uint8_t* out);
 void decode_tq1_0(const std::uint8_t* block, float* out);
 void decode_tq2_0(const std::uint8_t* block, float* out);

@@ -108,6 +108,7 @@ std::vector<float> Engine::read_divided(Sequence& sequence, std::span<const Toke
   Ranks& ranks = *model().ranks();
   require(!options.all_logits && !options.all_states && !options.on_attention,
           ErrorCode::unsupported, "ranks know the logits of a text's last token only");
+  require_equal(ranks, std::as_bytes(tokens), "texts");
   const std::vector<std::size_t> begins =
       divide_text(model().config(), tokens.size(), ranks.size());
   const std::size_t begin = begins[ranks.rank()], count = begins[ranks.rank() + 1] - begin;

@@ -18,8 +18,8 @@ namespace ballast {
 /// model share what both need.
 class LayerPages {
  public:
-  /// At most `bytes` of the `whole` bytes of weights, those that are no layer's included, or the
-  /// least that is possible.
+  /// Of the `whole` bytes of weights, embeddings and output included, at most `bytes` are in memory
+  /// at once, or the fewest that a pass needs.
   LayerPages(const ModelFile& file, std::size_t whole, std::size_t bytes);
 
   /// The layer is about to work: waits for it.
@@ -31,8 +31,6 @@ class LayerPages {
 
   /// Bytes of weights that are not in memory at any time.
   std::size_t spared() const { return spared_; }
-  /// Layers that stay: the first ones.
-  std::size_t resident() const { return resident_; }
 
  private:
   struct Layer {
@@ -44,7 +42,7 @@ class LayerPages {
   bool stays(std::size_t layer) const { return layer < resident_; }
 
   std::vector<Layer> layers_;
-  std::size_t resident_ = 0;
+  std::size_t resident_ = 0;  ///< layers that stay: the first ones
   std::size_t spared_ = 0;
 };
 

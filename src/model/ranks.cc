@@ -160,14 +160,14 @@ CacheOptions options_of_share(const CacheOptions& whole, const ModelConfig& conf
   return out;
 }
 
-void require_equal(Ranks& ranks, std::span<const char> what) {
+void require_equal(Ranks& ranks, std::span<const std::byte> bytes, std::string_view name) {
   Fnv hash;
-  hash.add(std::as_bytes(what));
+  hash.add(bytes);
   const std::uint64_t mine = hash.value();
   std::vector<std::uint64_t> all(ranks.size());
   ranks.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    require(all[r] == all[0], "ranks 0 and {} run other models, versions or commands", r);
+    require(all[r] == all[0], "ranks 0 and {} have different {}", r, name);
   }
 }
 
@@ -180,7 +180,9 @@ void Model::set_ranks(std::shared_ptr<Ranks> ranks) {
             "{}: ranks divide models whose layers all attend to the whole text, without sliding "
             "windows, ALiBi, sinks or recurrent layers",
             file().path().string());
-    require_equal(*ranks, calibration_key(*this) + BALLAST_VERSION);
+    const std::string runs =
+        fmt::format("{} {} {}", calibration_key(*this), file().bytes(), BALLAST_VERSION);
+    require_equal(*ranks, std::as_bytes(std::span(runs)), "models or versions");
   }
   ranks_ = std::move(ranks);
 }

@@ -15,7 +15,7 @@ class Pictures {
   /// `vision`: null: none can be read.
   explicit Pictures(const VisionModel* vision) : vision_(vision) {}
 
-  /// Reads the picture of a data URL; returns what stands for it in the text. `name`: of the field.
+  /// Reads the picture of a data URL and returns its place holder. `name`: of the field.
   /// Throws ApiError.
   std::string read(const std::string& url, const std::string& name);
   /// Puts them in their places in the job's prompt, and moves the token at which it is compressed.

@@ -31,9 +31,9 @@ class ChannelText {
  private:
   enum class Place { start, header, thoughts, answer, call, dropped };
   std::string read(bool ends);
-  /// A message begins: what stands before its text.
+  /// Begins a message; returns the text to write before it.
   std::string open(std::string_view header);
-  /// It ends: what stands behind its text.
+  /// Ends it; returns the text to write after it.
   std::string close();
 
   Place place_ = Place::start;

@@ -307,6 +307,15 @@ TEST(Bench, RepeatsTheThroughputExperiment) {
     EXPECT_EQ(row.at("extrapolated"), false);
     expect_positive(row, {"tokens_per_second", "ratio"});
   }
+  Words offload = words;
+  offload.push_back("--offload");
+  ASSERT_EQ(run_with(offload).exit_code, 0);
+  const json both = json::parse(read_text(file)).at("results");
+  ASSERT_EQ(both.size(), 8u);
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    EXPECT_EQ(both[i].at("weights"), i % 2 == 0 ? "memory" : "disk");
+    EXPECT_EQ(both[i].at("batch"), 3);
+  }
   EXPECT_FALSE(std::filesystem::exists(file + ".progress"));
   test::columns = "80";
   const Said narrow = run_with(words);

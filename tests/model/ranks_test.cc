@@ -1,7 +1,7 @@
 // A text divided among ranks: the logits of one process, and what is sent.
 #include "model/ranks.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -211,13 +211,46 @@ TEST_F(RanksTest, ATokenCostsTwoNumbersAndAValueForEachQueryHead) {
     std::vector<float> logits = engine.prefill(sequence, tokens(60));
     engine.decode(sequence, 3, logits);
   });
-  // The model's name first, then a call a layer.
+  // Hashes of model and text first, then a call a layer.
   const std::size_t token = 4 * (2 + 16) * sizeof(float);
-  EXPECT_EQ(exchange.gathered, (std::vector<std::size_t>{8, token, token, token}));
+  EXPECT_EQ(exchange.gathered, (std::vector<std::size_t>{8, 8, token, token, token}));
   // Rank 0 has sent its keys and values in bf16, rank 1 the logits.
   const ModelConfig config = Model(path()).config();
   const std::size_t first = divide_text(config, 60, 2)[1];
   EXPECT_EQ(exchange.sent, 3 * first * 2 * (16 + 16) * 2 + 300 * sizeof(float));
+}
+
+TEST_F(RanksTest, OtherModelsAndOtherTextsAreRefusedByAll) {
+  // The same weights in another type: a file of another size.
+  write_random_model(
+      parse_random_model("layers=3,width=64,heads=4,kv=2,head=16,hidden=128,vocabulary=300,"
+                         "positions=4096,type=f16"),
+      *dir_ / "f16.gguf");
+  Exchange models(2), texts(2);
+  std::size_t refused = 0;
+  std::mutex mutex;
+  const auto count = [&](const std::function<void()>& work, const char* what) {
+    try {
+      work();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr(what));
+      const std::scoped_lock lock(mutex);
+      ++refused;
+    }
+  };
+  std::thread other([&] {
+    Model model(*dir_ / "f16.gguf");
+    count([&] { model.set_ranks(std::make_shared<ThreadRanks>(models, 1)); }, "different models");
+  });
+  Model model(path());
+  count([&] { model.set_ranks(std::make_shared<ThreadRanks>(models, 0)); }, "different models");
+  other.join();
+  on_ranks(texts, [&](std::size_t rank, Model& one) {
+    Engine engine(one);
+    Sequence sequence(one, options("exact"));
+    count([&] { engine.prefill(sequence, tokens(40 + rank)); }, "different texts");
+  });
+  EXPECT_EQ(refused, 4U);
 }
 
 TEST_F(RanksTest, SharesTakeEquallyLong) {

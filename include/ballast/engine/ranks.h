@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace ballast {
@@ -26,7 +27,7 @@ class Ranks {
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 };
 
-/// Throws Error unless every rank gives the same text of what it runs.
-void require_equal(Ranks& ranks, std::span<const char> what);
+/// Throws Error, on every rank, unless all give the same bytes. `name`: what they are of.
+void require_equal(Ranks& ranks, std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace ballast

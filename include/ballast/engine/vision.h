@@ -41,7 +41,7 @@ class VisionModel {
   /// Tokens of a picture of this size.
   std::size_t tokens(std::size_t width, std::size_t height) const;
 
-  /// What stands for a picture in a text, with the line end behind it.
+  /// The place holder of a picture in a text, a line end included.
   std::string place_holder() const;
   /// How many places for pictures a text has.
   std::size_t places(std::span<const Token> text) const;
