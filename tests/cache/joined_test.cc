@@ -103,10 +103,11 @@ void expect_near(const Matrix& a, const Matrix& b, float most) {
 }
 
 TEST(Joined, ExactDocumentsAnswerLikeOneText) {
-  for (const int kind : {0, 1, 2}) {
+  for (const int kind : {0, 1, 2, 3}) {
     Texts texts;
     if (kind == 1) texts.text.shape.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.05f};
     if (kind == 2) texts.text.shape.sliding_windows = {70, 0};
+    if (kind == 3) texts.text.shape.sink_logits = {3, 2, 1, 0, 4, 3, 2, 1};
     const CacheOptions exact = options_of("exact", Protocol::prefill);
     Cache whole(texts.text.shape, exact);
     Matrix unused(Texts::kDocuments, kHeads * kGroup * kValue);
