@@ -108,7 +108,7 @@ struct AttentionStats {
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:
-/// docs/adding-a-method.md.
+/// docs/extending.md.
 struct MethodInfo {
   std::string_view name;              ///< lower-case letters, digits and '-', a letter first
   std::string_view title;             ///< one line
