@@ -221,7 +221,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
 }
 
 /// English that no calibration has seen.
-std::string other_text() { return read_file(BALLAST_SOURCE_DIR "/docs/protocols.md"); }
+std::string other_text() { return read_file(BALLAST_SOURCE_DIR "/docs/serve.md"); }
 
 TEST(LongCalibration, IsFittedToASecondReading) {
   const std::filesystem::path path = BALLAST_SOURCE_DIR "/models/ballast-mini.gguf";
