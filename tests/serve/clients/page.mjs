@@ -1,6 +1,7 @@
 // The page in Chromium: chat, documents, what an answer rests on, two sides, what is kept, errors; wide and
 // narrow, light and dark.
 //   node page.mjs PROGRAM MODEL [FOLDER for screenshots]
+import {execFileSync} from 'node:child_process';
 import {existsSync, mkdirSync, writeFileSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -18,7 +19,9 @@ const folder = given ?? join(tmpdir(), `ballast-page-${process.pid}`);
 mkdirSync(folder, {recursive: true});
 const file = join(folder, 'records.txt');
 writeFileSync(file, records(60));
-const server = await serve(program, model);
+const library = join(folder, 'library');
+execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q', file]);
+const server = await serve(program, model, '--library', library);
 const browser = await chromium.launch({executablePath: browser_path, args: ['--no-sandbox']});
 try {
   const page = await browser.newPage({viewport: {width: 1280, height: 1000}});
@@ -96,6 +99,15 @@ try {
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => document.getElementById('kept-about').textContent.startsWith('Layer 0, KV head 0'));
   check('one head', await page.getAttribute('#grid button', 'aria-pressed') === 'true', null);
+
+  await page.uncheck('#compare');
+  await page.selectOption('#sides select', 'library');
+  await page.fill('#question', 'What is the number of record 42?');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.cites button');
+  const found = await page.textContent('.cites button');
+  check('library', found.startsWith('records.txt, line '), found);
+  check('no deleting of the library', await page.locator('#contexts li').last().getByText('Delete').count() === 0, null);
 
   await page.setViewportSize({width: 390, height: 844});
   await page.emulateMedia({colorScheme: 'dark'});
