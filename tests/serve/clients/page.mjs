@@ -19,9 +19,10 @@ const folder = given ?? join(tmpdir(), `ballast-page-${process.pid}`);
 mkdirSync(folder, {recursive: true});
 const file = join(folder, 'records.txt');
 writeFileSync(file, records(60));
+const server = await serve(program, model);
 const library = join(folder, 'library');
 execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q', file]);
-const server = await serve(program, model, '--library', library);
+const with_library = await serve(program, model, '--library', library);
 const browser = await chromium.launch({executablePath: browser_path, args: ['--no-sandbox']});
 try {
   const page = await browser.newPage({viewport: {width: 1280, height: 1000}});
@@ -100,15 +101,6 @@ try {
   await page.waitForFunction(() => document.getElementById('kept-about').textContent.startsWith('Layer 0, KV head 0'));
   check('one head', await page.getAttribute('#grid button', 'aria-pressed') === 'true', null);
 
-  await page.uncheck('#compare');
-  await page.selectOption('#sides select', 'library');
-  await page.fill('#question', 'What is the number of record 42?');
-  await page.keyboard.press('Enter');
-  await page.waitForSelector('.cites button');
-  const found = await page.textContent('.cites button');
-  check('library', found.startsWith('records.txt, line '), found);
-  check('no deleting of the library', await page.locator('#contexts li').last().getByText('Delete').count() === 0, null);
-
   await page.setViewportSize({width: 390, height: 844});
   await page.emulateMedia({colorScheme: 'dark'});
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
@@ -116,9 +108,20 @@ try {
   await page.screenshot({path: join(folder, 'phone.png'), fullPage: true});
   check('no request elsewhere', foreign.length === 0, foreign);
   check('no error', errors.length === 0, errors);
+
+  await page.goto(with_library.url);
+  await page.waitForSelector('#contexts li');
+  await page.selectOption('#sides select', 'library');
+  await page.fill('#question', 'What is the number of record 42?');
+  await page.click('#send');
+  await page.waitForSelector('.cites button');
+  const found = await page.textContent('.cites button');
+  check('library', found.startsWith('records.txt, line 43: line 42: the number of record 42'), found);
+  check('a library stays', await page.locator('#contexts').getByText('Delete').count() === 0, null);
 } finally {
   await browser.close();
   server.stop();
+  with_library.stop();
 }
 console.log(`screenshots: ${folder}`);
 process.exit(result());
