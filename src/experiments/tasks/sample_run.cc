@@ -111,7 +111,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
                    {"raw", given_.ask.raw},
                    {"show", given_.ask.show}};
   identity.update(settings);
-  ResultLog& log = work_.log(identity);
+  ResultLog& log = work_.log(identity, true);
 
   Result result;
   result.experiment = experiment.name;
@@ -119,7 +119,8 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   result.settings = settings;
   given_.ask.vision = experiment.vision;
   PromptRunner runner(model_.engine, model_.tokenizer, given_.ask);
-  answers_ = ask_all(runner, samples_, variants_, log, work_.part(0, 1));
+  answers_ =
+      ask_all(runner, samples_, variants_, log, work_.part(0, 1), work_.options().ranks.get());
   const bool loss =
       experiment.loss && variants_.size() > 1 && std::ranges::any_of(variants_, is_baseline);
   result.columns = score_columns(experiment.group, given_.variants.memory, experiment.score_title,
