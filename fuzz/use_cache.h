@@ -42,12 +42,12 @@ struct Rows {
 };
 
 inline void feed(Cache& cache, std::size_t tokens, std::size_t seed) {
-  tokens = std::min(tokens, cache.chunk_room());
+  tokens = std::min(tokens, cache.scoring().chunk_room());
   Rows rows(cache.shape(), tokens, seed);
   for (std::size_t l = 0; l < cache.shape().layers; ++l) {
     cache.forward(l, rows.keys.view(), rows.values.view(), rows.queries.view(), rows.out.view());
   }
-  cache.note_text(std::vector<std::int32_t>(tokens, 7));
+  cache.scoring().note_text(std::vector<std::int32_t>(tokens, 7));
 }
 
 inline void look_at(const Cache& cache) {
@@ -55,12 +55,12 @@ inline void look_at(const Cache& cache) {
     for (std::size_t h = 0; h < cache.shape().kv_heads; ++h) {
       (void)cache.kept(l, h);
       (void)cache.segments(l, h);
-      (void)cache.replay_scores(l, h);
+      (void)cache.scoring().scores(l, h);
       (void)latest_attention(cache, l, h);
     }
   }
   (void)cache.reports();
-  (void)cache.noted_text();
+  (void)cache.scoring().noted_text();
   BALLAST_FUZZ_CHECK(cache.bytes().used() <= cache.bytes().total());
 }
 
@@ -68,29 +68,29 @@ inline void look_at(const Cache& cache) {
 inline void read_again(Cache& cache) {
   const CacheShape& s = cache.shape();
   const bool stream = cache.options().protocol == Protocol::stream;
-  const std::size_t n = stream ? cache.chunk_tokens() : cache.tokens();
+  const std::size_t n = stream ? cache.scoring().chunk_tokens() : cache.tokens();
   if (n > 1000) return;
   const Matrix grams = numbers(s.kv_heads * s.queries_per_kv_head * s.value_dim, s.value_dim, 5);
   const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
   for (std::size_t l = 0; l < s.layers; ++l)
-    cache.start_replay(l, l % 2 == 0 ? grams.view() : ConstMatrix{});
+    cache.scoring().start_replay(l, l % 2 == 0 ? grams.view() : ConstMatrix{});
   for (std::size_t t = 0; t < n; t += chunk) {
     Rows rows(s, std::min(chunk, n - t), t);
     const std::vector<float> weights(rows.keys.rows(), 0.5f);
     for (std::size_t l = 0; l < s.layers; ++l) {
-      cache.replay(l, rows.keys.view(), rows.values.view(), rows.queries.view(),
-                   t % 2 == 0 ? std::span<const float>(weights) : std::span<const float>(),
-                   rows.out.view());
+      cache.scoring().replay(
+          l, rows.keys.view(), rows.values.view(), rows.queries.view(),
+          t % 2 == 0 ? std::span<const float>(weights) : std::span<const float>(), rows.out.view());
     }
   }
   attempt([&] {
     Rows rows(s, 3, 1);
     for (std::size_t l = 0; l < s.layers; ++l) {
-      cache.replay_question(l, rows.keys.view(), rows.values.view(), rows.queries.view(), {},
-                            rows.out.view());
+      cache.scoring().replay_question(l, rows.keys.view(), rows.values.view(), rows.queries.view(),
+                                      {}, rows.out.view());
     }
   });
-  if (stream) cache.end_chunk();
+  if (stream) cache.scoring().end_chunk();
 }
 
 /// Methods that a fork of an exact cache may ask for.
@@ -124,7 +124,7 @@ inline void copy_and_cut(const Cache& cache) {
         set_replay_scores(scored, l, h, scores);
     }
     scored.finish_prompt();
-    scored.forget_replay();
+    scored.scoring().discard_replay();
   });
 }
 
@@ -153,10 +153,10 @@ inline void go_on(Cache& cache) {
   const std::size_t many = info.attention_stats.queries ? 3 : 40;
   for (std::size_t step = 0; step < 6; ++step) {
     attempt([&] { feed(cache, step % 3 == 2 ? many : 1, step); });
-    if (cache.chunk_room() == 0) attempt([&] { read_again(cache); });
+    if (cache.scoring().chunk_room() == 0) attempt([&] { read_again(cache); });
   }
   look_at(cache);
-  if (cache.needs_replay()) {
+  if (cache.scoring().needs_replay()) {
     attempt([&] { save_and_load(cache); });
     attempt([&] { read_again(cache); });
   }

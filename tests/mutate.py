@@ -24,7 +24,7 @@ BUILD = SOURCE / "build"  # where it is in the tree itself, so that ccache has m
 # The programs that have to notice, the cheapest first.
 PROGRAMS = {
     "base": ["test_base"],
-    "summary": ["test_summary", "test_cache"],
+    "methods": ["test_methods", "test_cache"],
     "cache": ["test_cache"],
     "attention": ["test_attention", "test_cache"],
     "text": ["test_text"],

@@ -16,7 +16,9 @@
 #include "ballast/heads.h"
 #include "ballast/matrix.h"
 #include "ballast/method.h"
+#include "ballast/recurrent_states.h"
 #include "ballast/rotary.h"
+#include "ballast/scoring.h"
 #include "ballast/storage.h"
 #include "ballast/summary.h"
 #include "ballast/threads.h"
@@ -110,19 +112,6 @@ struct CacheBytes {
   CacheBytes& operator+=(const CacheBytes& other);
 };
 
-class ByteReader;
-class ByteWriter;
-class JoinedDocuments;
-class LayerCache;
-class RecurrentStates;
-class ReplayScores;
-class RotaryTable;
-struct Allocation;
-struct BatchItem;
-struct ScoredRun;
-class SharedState;
-struct Tier;
-
 /// A sequence's cache. Not thread-safe, except that different layers may be used at once; a call
 /// runs its heads on the threads of options().pool.
 class Cache {
@@ -155,64 +144,9 @@ class Cache {
   void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                MutableMatrix out);
 
-  /// Whether the tokens that forward() takes come with scores: the method has ReplayScore::given,
-  /// and may still choose among them.
-  bool takes_scores() const;
-  /// Scores of the tokens that forward() has just taken in this layer, tokens × kv_heads, from 0:
-  /// how much answers would lose without each entry. Throws Error if the method takes none, on
-  /// another number of tokens, and if a score is negative or not finite.
-  void note_scores(std::size_t layer, ConstMatrix scores);
-
-  /// What a second reading is scored with, for methods whose AttentionStats ask for one or for
-  /// recording.replay. After the last token of the text, before replay(), once for each layer.
-  /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
-  /// of the output projection, value_dim × value_dim, one below the other; no rows: the identity.
-  /// Scores take |W_O^T v| of every entry from it (KVzip+, arXiv:2601.07891).
-  void start_replay(std::size_t layer, ConstMatrix output_grams);
-  /// Second reading: m tokens that see everything read, and each other causally, as if they
-  /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
-  /// With AttentionStats::replay_own calls come chunk by chunk, from the start of what was read
-  /// last: the end of a call is the next chunk= tokens, whose entries alone are scored.
-  /// keys, values, queries, out: as for forward(). query_weights: 1/|x| of each token's residual
-  /// stream where it enters the layer, from 0; empty: 1.
-  void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-              std::span<const float> query_weights, MutableMatrix out);
-  /// A question that is known before the prompt ends, for methods whose AttentionStats want it.
-  /// After the second reading, and like it: nothing is kept. An entry counts for what its
-  /// neighbours get, three on each side (as SnapKV pools), where that is more than its score.
-  void replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                       std::span<const float> query_weights, MutableMatrix out);
-  /// Drops the scores of a reading that was not completed.
-  void forget_replay();
-  /// Whether a second reading is due before the prompt ends: the method or the recording asks for
-  /// one, it has not been, and the method's budget does not hold the exact cache.
-  bool needs_replay() const;
-  /// Scores of the entries of one KV head, in the order of segments(); empty: there was no second
-  /// reading. In stream, norms are the largest of the query heads' |W_O^T v|.
-  std::span<const float> replay_scores(std::size_t layer, std::size_t head) const;
-
-  /// Methods with one budget for the whole cache, in stream: a chunk is read, scored
-  /// (start_replay(), replay(), or note_scores() as it is read) and divides the budget anew
-  /// (end_chunk()). While the exact cache of all that was read is within the budget, the chunk is
-  /// all of it. Tokens that forward() takes before the chunk must end; unlimited for other caches.
-  std::size_t chunk_room() const;
-  /// Tokens of the chunk: the last of those read.
-  std::size_t chunk_tokens() const;
-  /// Divides the budget among all entries, held ones and the chunk's. Held ones only move to tiers
-  /// of fewer bytes, or leave. Throws Error if the chunk was not read again or the budget does not
-  /// hold what no head drops.
-  void end_chunk();
-  /// The same with `bytes` in place of the method's, at any time once a token has been read; an
-  /// empty chunk needs no scores. Later chunks divide the method's own budget again: what was
-  /// evicted or rounded stays so.
-  void compact(std::size_t bytes);
-  /// Ids of the tokens that forward() took last, which a second reading needs. Kept, and saved with
-  /// the cache, as long as their chunk and kOverlap tokens more; other caches ignore them.
-  void note_text(std::span<const std::int32_t> tokens);
-  /// The ids noted: up to kOverlap before the chunk, then the chunk's.
-  std::span<const std::int32_t> noted_text() const;
-  /// Tokens before a chunk that its second reading begins with.
-  static constexpr std::size_t kOverlap = 8;
+  /// Scores of the entries, for methods that choose by them, and the budget divided by these.
+  Scoring& scoring();
+  const Scoring& scoring() const;
 
   /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
   /// Throws Error if the layers have read different numbers of tokens.
@@ -247,20 +181,13 @@ class Cache {
   /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,
   /// or a step that failed in one of its layers. Exact caches can, others as long as no token has
   /// left the window since; a method that uses attention cannot; one with recurrent layers can go
-  /// back to the last keep_recurrent() alone. A prompt that was finished stays so. Throws Error
+  /// back to RecurrentStates::keep() alone. A prompt that was finished stays so. Throws Error
   /// that says why it is impossible; the cache is then as it was.
   void truncate(std::size_t tokens);
 
-  /// The state of recurrent layer i, shape().recurrent[i] elements, all 0 before the first token.
-  /// The model that reads `tokens` more changes it and calls advance_recurrent().
-  std::span<float> recurrent(std::size_t i);
-  void advance_recurrent(std::size_t i, std::size_t tokens);
-  /// Remembers the states of the recurrent layers as they are, in the place of those remembered
-  /// before: truncate() can go back to this token.
-  void keep_recurrent();
-  /// The most tokens, up to `tokens`, that truncate() can leave in the recurrent layers: without
-  /// any all of them, else 0, those of keep_recurrent(), or all that were read.
-  std::size_t reachable(std::size_t tokens) const;
+  /// The states of the recurrent layers; null where shape().recurrent is empty.
+  RecurrentStates* recurrent();
+  const RecurrentStates* recurrent() const;
 
   /// Makes room for a text of that many tokens at once. A new cache has it for
   /// options().expected_tokens; one that was loaded grows otherwise, by half whenever it is full.
@@ -292,52 +219,14 @@ class Cache {
   static Cache parse(std::span<const std::byte> bytes, const std::string& name,
                      std::string* note = nullptr);
 
+  /// For the files of src/cache.
+  CacheParts& parts() { return *parts_; }
+  const CacheParts& parts() const { return *parts_; }
+
  private:
-  friend struct CacheParts;
-  friend void forward_batch(std::size_t layer, std::span<const BatchItem> items);
-  struct Settings;
+  explicit Cache(std::unique_ptr<CacheParts> parts);
 
-  Cache(const CacheShape& shape, const CacheOptions& options, bool reserve);
-  static Cache parse_body(ByteReader& in, std::string* note);
-  /// Throws Error if forward() cannot take these. Elements are looked at by check_elements().
-  void check(std::size_t layer, const HeadsView& keys, const HeadsView& values,
-             const HeadsView& queries, const MutableHeadsView& out) const;
-  /// Whether so many tokens come with queries.
-  bool wants_queries(std::size_t tokens, std::size_t queries) const;
-  void check_elements(const HeadsView& keys, const HeadsView& values,
-                      const HeadsView& queries) const;
-  void write(ByteWriter& out, std::string_view note) const;
-  /// Computes the rotations of as many positions as there are entries: bytes() counts them.
-  void reach_rotations();
-  /// Throws Error if replay() cannot take these.
-  void check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                    std::span<const float> query_weights, MutableMatrix out) const;
-  void finish_whole_prompt();
-  /// Whether the cache works chunk by chunk: see chunk_room().
-  bool works_in_chunks() const;
-  std::vector<std::int32_t>& notes();
-  void save_chunk(ByteWriter& out) const;
-  void load_chunk(ByteReader& in);
-  /// Entries of a head whose scores a saved cache has: those held, and with given scores the chunk.
-  std::size_t saved_scores(std::size_t layer, std::size_t head) const;
-  bool gives_scores() const;
-  /// bytes= of the method, for the tokens read; in stream for those expected.
-  std::size_t whole_budget() const;
-  /// Divides `budget` among the entries of all heads; runs of head i begin at first_run[i].
-  Allocation divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
-                    std::span<const Tier> tiers, std::size_t budget) const;
-  /// end_chunk() with a budget.
-  void divide_chunk(std::size_t budget);
-  /// Whether the exact cache is within it.
-  bool fits_exactly() const;
-
-  std::unique_ptr<Settings> settings_;
-  std::unique_ptr<SharedState> shared_;
-  std::shared_ptr<ReplayScores> scores_;           // forks share them; null: no second reading yet
-  std::unique_ptr<RotaryTable> rotations_;         ///< null: absolute positions
-  std::unique_ptr<RecurrentStates> recurrent_;     ///< null: all layers attend
-  std::shared_ptr<const JoinedDocuments> joined_;  ///< null: the cache has all its tokens itself
-  std::vector<std::unique_ptr<LayerCache>> layers_;
+  std::unique_ptr<CacheParts> parts_;
 };
 
 /// One sequence's part of forward_batch(): see Cache::forward for the shapes.

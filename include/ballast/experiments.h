@@ -18,7 +18,7 @@ class Policy;
 struct Recording {
   bool attention_sum = false;              ///< of every token, summed over all queries
   std::size_t queries = 0;                 ///< of this many last tokens
-  ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Cache::replay
+  ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Scoring::replay
   std::size_t replay_chunk = 256;          ///< tokens that it reads at once
   bool replay_own = false;                 ///< a chunk scores its own entries alone
   bool replay_queries = false;             ///< some of its queries are noted, for refit=values

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/matrix.h"
 #include "ballast/memory_size.h"
 
 namespace ballast {
@@ -55,7 +56,7 @@ enum class WindowPolicy : std::uint8_t {
   all,    ///< everything: exact
 };
 
-/// What a second reading of the text (Cache::replay) makes of the attention p that an entry gets
+/// What a second reading of the text (Scoring::replay) makes of the attention p that an entry gets
 /// from a query; the largest or the sum over the queries of all query heads that share the entry.
 enum class ReplayScore : std::uint8_t {
   none,   ///< no second reading
@@ -63,11 +64,18 @@ enum class ReplayScore : std::uint8_t {
   plain,  ///< max p (KVzip)
   rms,    ///< root of the mean of p² (Attention Matching)
   mean,   ///< mean of p
-  given,  ///< no second reading: scores come with the tokens (Cache::note_scores)
+  given,  ///< no second reading: scores come with the tokens (Scoring::note_scores)
 };
 
 /// none, max, plain, rms, mean, given.
 std::string_view to_string(ReplayScore score);
+
+/// What a cache shows of one query: see AttentionStats::recent_score.
+struct Observed {
+  std::span<const float> attention;  ///< to every entry of the head, in the order of its segments
+  std::span<const float> answer;     ///< value_dim elements
+  ConstMatrix values;                ///< entries × value_dim
+};
 
 /// Which attention a method wants to see.
 struct AttentionStats {
@@ -79,13 +87,9 @@ struct AttentionStats {
                   ///< Block::recent_attention_sum and observe_last()
   };
   Kind kind = Kind::nothing;
-  /// What `recent` makes of the attention p of the last queries i to entry j.
-  enum class Recent : std::uint8_t {
-    sum,  ///< sum over i of p_ij
-    drop,  ///< sum over i of (p_ij / (1 - p_ij))² |v_j - o_i|², o_i being the answer to query i: by
-           ///< how much the answers change without the entry (DropKV). 1 - p is 0.01 at least
-  };
-  Recent recent = Recent::sum;
+  /// The method's own score of the entries from one of the last queries, added to `sums`, an
+  /// element an entry: it takes the place of `recent`'s attention. Null: the attention itself.
+  void (*recent_score)(const Observed& seen, std::span<double> sums) = nullptr;
   /// The last `observe` queries themselves come with each block (Block::queries).
   bool queries = false;
   /// Mean and covariance of all queries before rotation (SummarySetup::query_moments).
@@ -101,14 +105,14 @@ struct AttentionStats {
   /// A chunk that is read again scores its own entries alone, from a softmax over the first tokens,
   /// them and itself (KVzip's code). Else every chunk scores all entries.
   bool replay_own = false;
-  /// Questions that are known before the prompt ends score entries, too: Cache::replay_question.
+  /// Questions that are known before the prompt ends score entries, too: Scoring::replay_question.
   bool question = false;
   /// A second reading notes some of its queries, which values are fitted to: Block::outside_logits.
   bool refit = false;
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:
-/// docs/adding-a-method.md.
+/// docs/extending.md.
 struct MethodInfo {
   std::string_view name;              ///< lower-case letters, digits and '-', a letter first
   std::string_view title;             ///< one line

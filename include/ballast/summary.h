@@ -1,5 +1,5 @@
 // What becomes of the tokens that leave the window: the interface that every method implements.
-// docs/adding-a-method.md has a worked example.
+// docs/extending.md has a worked example.
 #pragma once
 
 #include <cstddef>

@@ -54,7 +54,8 @@ void LayerCache::attention(std::size_t query_head, std::span<const float> query,
 void add_attention_by_token(const Cache& cache, std::size_t layer, std::size_t query_head,
                             std::span<const float> query, Position position,
                             std::span<float> sums) {
-  CacheParts::layer(cache, layer, query_head / cache.shape().queries_per_kv_head)
+  cache.parts()
+      .layer(layer, query_head / cache.shape().queries_per_kv_head)
       .attention(query_head, query, position, sums);
 }
 

@@ -3,41 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 
-#include "attention/rotary.h"
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
-#include "cache/joined.h"
-#include "cache/recurrent_states.h"
-#include "cache/replay_scores.h"
-#include "summary/entry_budget.h"
-#include "summary/replay.h"
+#include "methods/entry_budget.h"
+#include "methods/replay.h"
 
 namespace ballast {
-
-struct Cache::Settings {
-  CacheShape shape;
-  CacheOptions options;
-  std::vector<std::int32_t> notes;  ///< ids of the last tokens, in stream
-  // The policy with bytes= in entries, for a prompt of so many tokens. Layers may finish at once.
-  std::mutex mutex;
-  std::size_t counted_tokens = 0;
-  Policy counted;
-
-  Settings(const CacheShape& s, const CacheOptions& o) : shape(s), options(o) {}
-  Policy count(std::size_t tokens) {
-    if (!bytes_are_entries(options.policy)) return options.policy;
-    const std::lock_guard lock(mutex);
-    if (counted_tokens != tokens) counted = fit_bytes(shape, options, tokens);
-    counted_tokens = tokens;
-    return counted;
-  }
-};
 
 std::string_view to_string(Positions positions) {
   return positions == Positions::absolute ? "absolute" : "rolling";
@@ -59,20 +35,6 @@ CacheBytes& CacheBytes::operator+=(const CacheBytes& other) {
   recurrent += other.recurrent;
   room += other.room;
   return *this;
-}
-
-const LayerCache& CacheParts::layer(const Cache& cache, std::size_t layer, std::size_t kv_head) {
-  require(layer < cache.layers_.size(), "layer {} of a cache of {} layers", layer,
-          cache.layers_.size());
-  require(kv_head < cache.shape().kv_heads, "KV head {} of {}", kv_head, cache.shape().kv_heads);
-  return *cache.layers_[layer];
-}
-
-ReplayScores& CacheParts::scores(Cache& cache) {
-  if (!cache.scores_) {
-    cache.scores_ = std::make_shared<ReplayScores>(cache.shape().layers, cache.shape().kv_heads);
-  }
-  return *cache.scores_;
 }
 
 void check_shape(const CacheShape& shape) {
@@ -169,12 +131,10 @@ bool CacheOptions::needs_queries() const {
          recording.needs_queries();
 }
 
-Cache::Cache(const CacheShape& shape, const CacheOptions& options) : Cache(shape, options, true) {}
-
-Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
-    : settings_(new Settings(shape, options)) {
+CacheParts::CacheParts(const CacheShape& given_shape, const CacheOptions& given, bool reserve)
+    : shape(given_shape), options(given) {
   check_shape(shape);
-  set_types(options.policy, settings_->options.key_type, settings_->options.value_type);
+  set_types(options.policy, options.key_type, options.value_type);
   const MethodInfo& info = options.policy.info();
   const bool stream = options.protocol == Protocol::stream;
   require(info.window_policy == WindowPolicy::all || !options.recording.any(),
@@ -222,84 +182,115 @@ Cache::Cache(const CacheShape& shape, const CacheOptions& options, bool reserve)
       "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most others "
       "take these",
       info.name);
-  if (!shape.recurrent.empty()) recurrent_ = std::make_unique<RecurrentStates>(shape.recurrent);
-  if (info.make_shared != nullptr) shared_ = info.make_shared(options.policy);
-  if (gives_scores()) scores_ = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);
+  if (!shape.recurrent.empty()) recurrent.emplace(shape.recurrent);
+  if (info.make_shared != nullptr) shared = info.make_shared(options.policy);
+  if (gives_scores()) scores = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);
   if (options.positions == Positions::rolling) {
     require(shape.rotations.empty(), "rolling positions need one rotation for all layers");
-    rotations_ = std::make_unique<RotaryTable>(shape.rotary);
+    rotations = std::make_unique<RotaryTable>(shape.rotary);
   }
   // In prefill the prompt's length decides; copies get the budget of what they are copied from.
+  const bool later = bytes_are_entries(options.policy) && (!stream || !reserve);
   Policy counted = options.policy;
-  const bool later = bytes_are_entries(counted) && (!stream || !reserve);
-  if (!later) counted = fit_bytes(shape, settings_->options, options.expected_tokens);
+  if (!later) counted = fit_bytes(shape, options, options.expected_tokens);
   for (std::size_t l = 0; l < shape.layers; ++l) {
-    layers_.push_back(std::make_unique<LayerCache>(settings_->shape, settings_->options,
-                                                   later ? nullptr : &counted, l, shared_.get(),
-                                                   rotations_.get(), reserve));
+    layers.push_back(std::make_unique<LayerCache>(shape, options, later ? nullptr : &counted, l,
+                                                  shared.get(), rotations.get(), reserve));
   }
 }
 
+const LayerCache& CacheParts::layer(std::size_t layer, std::size_t kv_head) const {
+  require(layer < layers.size(), "layer {} of a cache of {} layers", layer, layers.size());
+  require(kv_head < shape.kv_heads, "KV head {} of {}", kv_head, shape.kv_heads);
+  return *layers[layer];
+}
+
+void CacheParts::reach_rotations() {
+  std::size_t most = 0;
+  for (const auto& layer : layers) most = std::max(most, layer->entries());
+  if (rotations && most > 0) rotations->reach(most + 1);
+}
+
+Policy CacheParts::counted(std::size_t tokens) {
+  if (!bytes_are_entries(options.policy)) return options.policy;
+  const std::lock_guard lock(mutex_);
+  if (counted_tokens_ != tokens) counted_ = fit_bytes(shape, options, tokens);
+  counted_tokens_ = tokens;
+  return counted_;
+}
+
+Cache::Cache(const CacheShape& shape, const CacheOptions& options)
+    : parts_(std::make_unique<CacheParts>(shape, options, true)) {}
+Cache::Cache(std::unique_ptr<CacheParts> parts) : parts_(std::move(parts)) {}
 Cache::Cache(Cache&&) noexcept = default;
 Cache& Cache::operator=(Cache&&) noexcept = default;
 Cache::~Cache() = default;
 
-const CacheShape& Cache::shape() const { return settings_->shape; }
-const CacheOptions& Cache::options() const { return settings_->options; }
-std::span<const std::int32_t> Cache::noted_text() const { return settings_->notes; }
-std::vector<std::int32_t>& Cache::notes() { return settings_->notes; }
-void Cache::set_pool(std::shared_ptr<ThreadPool> pool) {
-  settings_->options.pool = std::move(pool);
+const CacheShape& Cache::shape() const { return parts_->shape; }
+const CacheOptions& Cache::options() const { return parts_->options; }
+Scoring& Cache::scoring() { return parts_->scoring; }
+const Scoring& Cache::scoring() const { return parts_->scoring; }
+RecurrentStates* Cache::recurrent() { return parts_->recurrent ? &*parts_->recurrent : nullptr; }
+const RecurrentStates* Cache::recurrent() const {
+  return parts_->recurrent ? &*parts_->recurrent : nullptr;
 }
+void Cache::set_pool(std::shared_ptr<ThreadPool> pool) { parts_->options.pool = std::move(pool); }
 
 void Cache::set_value_norms(std::shared_ptr<const ValueNorms> norms) {
-  settings_->options.value_norms = std::move(norms);
+  parts_->options.value_norms = std::move(norms);
 }
 
-void Cache::check(std::size_t layer, const HeadsView& keys, const HeadsView& values,
-                  const HeadsView& queries, const MutableHeadsView& out) const {
-  const CacheShape& s = shape();
+namespace {
+
+/// Whether so many tokens come with queries.
+bool wants_queries(const CacheOptions& options, std::size_t tokens, std::size_t queries) {
+  return queries != 0 || tokens == 0 || options.needs_queries();
+}
+
+/// Throws Error if forward() cannot take these. Elements are looked at by check_elements().
+void check(const CacheParts& cache, std::size_t layer, const HeadsView& keys,
+           const HeadsView& values, const HeadsView& queries, const MutableHeadsView& out) {
+  const CacheShape& s = cache.shape;
   require(layer < s.layers, "layer {} of a cache of {} layers", layer, s.layers);
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   check_heads(keys, keys.tokens, s.kv_heads, s.key_dim, "keys are");
   check_heads(values, keys.tokens, s.kv_heads, s.value_dim, "values are");
-  const std::size_t answers = wants_queries(keys.tokens, queries.tokens) ? keys.tokens : 0;
+  const std::size_t answers =
+      wants_queries(cache.options, keys.tokens, queries.tokens) ? keys.tokens : 0;
   check_heads(queries, answers, query_heads, s.key_dim, "queries are");
   check_heads(out, answers, query_heads, s.value_dim, "the output is");
-  const std::size_t room = layers_[layer]->chunk_room();
+  const std::size_t room = cache.layers[layer]->chunk_room();
   require(keys.tokens <= room,
           "layer {}: {} tokens, but a chunk has room for {} before it is read again and ended with "
           "end_chunk()",
           layer, keys.tokens, room);
-  const std::size_t after = layers_[layer]->tokens() + keys.tokens;
+  const std::size_t after = cache.layers[layer]->tokens() + keys.tokens;
   constexpr std::size_t most = std::numeric_limits<Position>::max();
   require(after <= most, "layer {} would have {} tokens; positions go up to {}", layer, after,
           most);
   if (layer == 0) return;
-  const std::size_t before = layers_[layer - 1]->tokens();
+  const std::size_t before = cache.layers[layer - 1]->tokens();
   require(after <= before,
           "layer {} would have {} tokens, layer {} has {}: each layer takes the same tokens, layer "
           "0 first",
           layer, after, layer - 1, before);
 }
 
-bool Cache::wants_queries(std::size_t tokens, std::size_t queries) const {
-  return queries != 0 || tokens == 0 || options().needs_queries();
-}
-
-void Cache::check_elements(const HeadsView& keys, const HeadsView& values,
-                           const HeadsView& queries) const {
-  if (!options().check_finite) return;
+void check_elements(const CacheOptions& options, const HeadsView& keys, const HeadsView& values,
+                    const HeadsView& queries) {
+  if (!options.check_finite) return;
   check_finite(keys, "keys");
   check_finite(values, "values");
   check_finite(queries, "queries");
 }
 
+}  // namespace
+
 void Cache::forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
                     const HeadsView& queries, const MutableHeadsView& out) {
-  check(layer, keys, values, queries, out);
-  check_elements(keys, values, queries);
-  layers_[layer]->forward(keys, values, queries, out);
+  check(*parts_, layer, keys, values, queries, out);
+  check_elements(options(), keys, values, queries);
+  parts_->layers[layer]->forward(keys, values, queries, out);
 }
 
 void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
@@ -308,7 +299,7 @@ void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, Con
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   check_matrix(keys, keys.rows, s.kv_heads * s.key_dim, "keys are");
   check_matrix(values, keys.rows, s.kv_heads * s.value_dim, "values are");
-  const std::size_t answers = wants_queries(keys.rows, queries.rows) ? keys.rows : 0;
+  const std::size_t answers = wants_queries(options(), keys.rows, queries.rows) ? keys.rows : 0;
   check_matrix(queries, answers, query_heads * s.key_dim, "queries are");
   check_matrix(out, answers, query_heads * s.value_dim, "the output is");
   forward(layer, HeadsView::of(keys, s.kv_heads), HeadsView::of(values, s.kv_heads),
@@ -327,7 +318,7 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
     }
   }
   for (const BatchItem& item : items) {
-    item.cache->check(layer, item.keys, item.values, item.queries, item.out);
+    check(item.cache->parts(), layer, item.keys, item.values, item.queries, item.out);
     elements += item.keys.tokens * item.keys.heads * item.keys.dim;
   }
   if (items.empty()) return;
@@ -335,12 +326,12 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
   parallel_for(
       items.size(),
       [&](std::size_t i) {
-        items[i].cache->check_elements(items[i].keys, items[i].values, items[i].queries);
+        check_elements(items[i].cache->options(), items[i].keys, items[i].values, items[i].queries);
       },
       elements >= kParallelCheck);
   const auto attend = [&](std::size_t i) {
     const BatchItem& item = items[i];
-    item.cache->layers_[layer]->forward(item.keys, item.values, item.queries, item.out);
+    item.cache->parts().layers[layer]->forward(item.keys, item.values, item.queries, item.out);
   };
   // A sequence for each thread. The last ones, too few for that, are taken one after another where
   // they are through sooner when their heads share the threads.
@@ -354,30 +345,32 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
 }
 
 void Cache::finish_prompt(std::size_t layer) {
-  require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
-  const std::size_t before = layer == 0 ? 0 : layers_[layer - 1]->prompt_tokens();
+  const auto& layers = parts_->layers;
+  require(layer < layers.size(), "layer {} of a cache of {} layers", layer, layers.size());
+  const std::size_t before = layer == 0 ? 0 : layers[layer - 1]->prompt_tokens();
   require(before == 0 || before == tokens(layer),
           "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
           layer - 1, before);
   require(!options().policy.info().whole_cache,
           "method {} divides one budget among all layers: finish their prompt together",
           options().policy.info().name);
-  layers_[layer]->finish_prompt(settings_->count(tokens(layer)));
+  layers[layer]->finish_prompt(parts_->counted(tokens(layer)));
 }
 
 void Cache::finish_prompt() {
-  for (std::size_t l = 1; l < layers_.size(); ++l) {
+  for (std::size_t l = 1; l < shape().layers; ++l) {
     require(tokens(l) == tokens(0),
             "layer {} has {} tokens, layer 0 has {}: a prompt ends once each layer has read it", l,
             tokens(l), tokens(0));
   }
-  if (options().policy.info().whole_cache) return finish_whole_prompt();
-  const Policy counted = settings_->count(tokens());
-  for (auto& layer : layers_) layer->finish_prompt(counted);
+  if (options().policy.info().whole_cache) return parts_->finish_whole_prompt();
+  const Policy counted = parts_->counted(tokens());
+  for (auto& layer : parts_->layers) layer->finish_prompt(counted);
 }
 
 Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
-  CacheOptions options = settings_->options;
+  const CacheParts& from = *parts_;
+  CacheOptions options = from.options;
   require(options.policy.info().window_policy == WindowPolicy::all &&
               options.protocol == Protocol::prefill,
           "only an exact cache in prefill can be forked, not {} in {}", options.policy.info().name,
@@ -385,113 +378,94 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
   options.policy = policy;
   options.seed = seed;
   options.recording = {};
-  Cache out(shape(), options, false);
+  auto out = std::make_unique<CacheParts>(shape(), options, false);
   require(
-      out.options().key_type == options.key_type && out.options().value_type == options.value_type,
+      out->options.key_type == options.key_type && out->options.value_type == options.value_type,
       "{}: the cache stores its tokens in {}/{}, a fork in the same types", policy.to_string(),
       to_string(options.key_type), to_string(options.value_type));
-  for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy_prompt(*layers_[l]);
-  if (recurrent_) *out.recurrent_ = *recurrent_;
+  for (std::size_t l = 0; l < shape().layers; ++l) out->layers[l]->copy_prompt(*from.layers[l]);
+  out->recurrent = from.recurrent;
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted != ReplayScore::none) {
-    const Recording& recording = settings_->options.recording;
+    const Recording& recording = from.options.recording;
     require(
         wanted == recording.replay && policy.attention_stats().replay_own == recording.replay_own,
         "{} needs another second reading than the cache has had", policy.info().name);
     require(!policy.attention_stats().refit || recording.replay_queries,
             "{} needs queries that the second reading did not note", policy.to_string());
-    out.scores_ = gives_scores() ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
+    out->scores =
+        from.gives_scores() ? std::make_shared<ReplayScores>(from.scores->copy()) : from.scores;
   }
-  return out;
+  return Cache(std::move(out));
 }
 
 Cache Cache::clone() const {
-  Cache out(shape(), options(), false);
-  if (shared_) copy_saved(*shared_, *out.shared_);
-  out.scores_ =
-      gives_scores() && scores_ ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
-  out.notes() = settings_->notes;
-  out.joined_ = joined_;
-  for (std::size_t l = 0; l < layers_.size(); ++l) out.layers_[l]->copy(*layers_[l]);
-  if (recurrent_) *out.recurrent_ = *recurrent_;
-  out.reach_rotations();
-  return out;
+  const CacheParts& from = *parts_;
+  auto out = std::make_unique<CacheParts>(shape(), options(), false);
+  if (from.shared) copy_saved(*from.shared, *out->shared);
+  out->scores = from.gives_scores() && from.scores
+                    ? std::make_shared<ReplayScores>(from.scores->copy())
+                    : from.scores;
+  out->notes = from.notes;
+  out->joined = from.joined;
+  for (std::size_t l = 0; l < shape().layers; ++l) out->layers[l]->copy(*from.layers[l]);
+  out->recurrent = from.recurrent;
+  out->reach_rotations();
+  return Cache(std::move(out));
 }
 
 void Cache::truncate(std::size_t tokens) {
-  for (const auto& layer : layers_) layer->check_truncate(tokens);
-  if (recurrent_) recurrent_->truncate(tokens);
-  notes().resize(notes().size() - std::min(notes().size(), this->tokens() - tokens));
-  for (auto& layer : layers_) layer->truncate(tokens);
-  for (std::size_t l = 0; takes_scores() && l < layers_.size(); ++l) {
+  CacheParts& all = *parts_;
+  for (const auto& layer : all.layers) layer->check_truncate(tokens);
+  if (all.recurrent) all.recurrent->truncate(tokens);
+  all.notes.resize(all.notes.size() - std::min(all.notes.size(), this->tokens() - tokens));
+  for (auto& layer : all.layers) layer->truncate(tokens);
+  for (std::size_t l = 0; all.scoring.takes_scores() && l < all.layers.size(); ++l) {
     for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      VectorInOwnPages<float>& scores = scores_->layer(l)[h].scores;
-      scores.resize(std::min(scores.size(), layers_[l]->head(h).entries()));
+      VectorInOwnPages<float>& scores = all.scores->layer(l)[h].scores;
+      scores.resize(std::min(scores.size(), all.layers[l]->head(h).entries()));
     }
   }
 }
 
-std::size_t Cache::reachable(std::size_t tokens) const {
-  return recurrent_ ? recurrent_->reachable(tokens) : tokens;
-}
-
-std::span<float> Cache::recurrent(std::size_t i) {
-  require(i < shape().recurrent.size(), "recurrent layer {} of {}", i, shape().recurrent.size());
-  return recurrent_->state(i);
-}
-
-void Cache::advance_recurrent(std::size_t i, std::size_t tokens) {
-  require(i < shape().recurrent.size(), "recurrent layer {} of {}", i, shape().recurrent.size());
-  recurrent_->advance(i, tokens);
-}
-
-void Cache::keep_recurrent() {
-  if (recurrent_) recurrent_->keep();
-}
-
-void Cache::reach_rotations() {
-  std::size_t most = 0;
-  for (const auto& layer : layers_) most = std::max(most, layer->entries());
-  if (rotations_ && most > 0) rotations_->reach(most + 1);
-}
-
 void Cache::reserve(std::size_t tokens) {
-  for (auto& layer : layers_) layer->reserve(tokens);
+  for (auto& layer : parts_->layers) layer->reserve(tokens);
 }
 
-std::size_t Cache::tokens(std::size_t layer) const { return layers_.at(layer)->tokens(); }
-std::size_t Cache::entries(std::size_t layer) const { return layers_.at(layer)->entries(); }
+std::size_t Cache::tokens(std::size_t layer) const { return parts_->layers.at(layer)->tokens(); }
+std::size_t Cache::entries(std::size_t layer) const { return parts_->layers.at(layer)->entries(); }
 
 CacheBytes Cache::bytes() const {
+  const CacheParts& all = *parts_;
   CacheBytes bytes;
-  for (const auto& layer : layers_) bytes += layer->bytes();
-  if (shared_) bytes.attention_stats += shared_->bytes();
-  if (scores_) bytes.attention_stats += scores_->bytes();
-  if (rotations_) bytes.rotary = rotations_->bytes();
-  if (joined_) bytes += joined_->bytes();
-  if (recurrent_) bytes.recurrent = recurrent_->bytes();
+  for (const auto& layer : all.layers) bytes += layer->bytes();
+  if (all.shared) bytes.attention_stats += all.shared->bytes();
+  if (all.scores) bytes.attention_stats += all.scores->bytes();
+  if (all.rotations) bytes.rotary = all.rotations->bytes();
+  if (all.joined) bytes += all.joined->bytes();
+  if (all.recurrent) bytes.recurrent = all.recurrent->bytes();
   return bytes;
 }
 
 std::vector<Segment> Cache::segments(std::size_t layer, std::size_t head) const {
   require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  return layers_.at(layer)->segments(head);
+  return parts_->layers.at(layer)->segments(head);
 }
 
 std::vector<KeptEntry> Cache::kept(std::size_t layer, std::size_t head) const {
   require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  std::vector<KeptEntry> out = layers_.at(layer)->kept(head);
-  if (!joined_) return out;
-  std::vector<KeptEntry> all = joined_->kept(layer, head);
+  std::vector<KeptEntry> out = parts_->layers.at(layer)->kept(head);
+  if (!parts_->joined) return out;
+  std::vector<KeptEntry> all = parts_->joined->kept(layer, head);
   all.insert(all.end(), out.begin(), out.end());
   return all;
 }
 
 std::vector<std::string> Cache::reports() const {
   std::vector<std::string> out;
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
+  for (std::size_t l = 0; l < shape().layers; ++l) {
     for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      const Summary* summary = layers_[l]->head(h).summary.get();
+      const Summary* summary = parts_->layers[l]->head(h).summary.get();
       std::string text = summary ? summary->report() : std::string{};
       if (!text.empty()) out.push_back(fmt::format("layer {} head {}: {}", l, h, text));
     }

@@ -13,7 +13,6 @@
 #include "base/output_file.h"
 #include "cache/cache_parts.h"
 #include "cache/invariants.h"
-#include "cache/recurrent_states.h"
 #include "storage/rows_bytes.h"
 
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
@@ -287,25 +286,25 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
   head.query_moments.load(in);
 }
 
-void Cache::write(ByteWriter& out, std::string_view note) const {
-  require(!joined_, "a joined cache is not saved: save its documents");
-  for (const auto& layer : layers_) {
-    require(layer->tokens() == tokens() && layer->prompt_ended() == layers_[0]->prompt_ended(),
+void CacheParts::write(ByteWriter& out, std::string_view note) const {
+  require(!joined, "a joined cache is not saved: save its documents");
+  for (const auto& layer : layers) {
+    require(layer->tokens() == tokens() && layer->prompt_ended() == layers[0]->prompt_ended(),
             "a cache is saved once each layer has read the same tokens");
   }
   out.put(kMagic);
   out.put(kVersion);
-  put_settings(out, shape(), options());
+  put_settings(out, shape, options);
   out.put_text(note);
-  if (recurrent_) recurrent_->save(out, tokens());
-  if (shared_) shared_->save(out);
-  for (const auto& layer : layers_) layer->save(out);
+  if (recurrent) recurrent->save(out, tokens());
+  if (shared) shared->save(out);
+  for (const auto& layer : layers) layer->save(out);
   save_chunk(out);
 }
 
 void Cache::save(const std::filesystem::path& path, std::string_view note) const {
   FileWriter out(path);
-  write(out, note);
+  parts_->write(out, note);
   out.finish();
 }
 
@@ -313,12 +312,19 @@ std::vector<std::byte> Cache::to_bytes(std::string_view note) const {
   MemoryWriter out;
   // Little more than what the cache holds: growing by doubling would take twice as much.
   out.bytes.reserve(bytes().total() + note.size());
-  write(out, note);
+  parts_->write(out, note);
   const uLong crc = crc32_z(crc32_z(0, nullptr, 0),
                             reinterpret_cast<const Bytef*>(out.bytes.data()), out.bytes.size());
   out.put(static_cast<std::uint32_t>(crc));
   return std::move(out.bytes);
 }
+
+namespace {
+
+/// The content of a file behind its version.
+std::unique_ptr<CacheParts> parse_body(ByteReader& in, std::string* note);
+
+}  // namespace
 
 Cache Cache::load(const std::filesystem::path& path, std::string* note) {
   MappedFile file(path);
@@ -343,12 +349,14 @@ Cache Cache::parse(std::span<const std::byte> bytes, const std::string& name,
       crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(body.data()), body.size());
   require(stored == crc, "{}: damaged: its checksum is {:08x}, its content gives {:08x}", name,
           stored, static_cast<std::uint32_t>(crc));
-  return parse_body(in, note);
+  return Cache(parse_body(in, note));
 } catch (const Error& error) {
   rethrow_from_file(error);
 }
 
-Cache Cache::parse_body(ByteReader& in, std::string* note) {
+namespace {
+
+std::unique_ptr<CacheParts> parse_body(ByteReader& in, std::string* note) {
   CacheShape shape;
   CacheOptions options;
   get_settings(in, shape, options);
@@ -373,17 +381,19 @@ Cache Cache::parse_body(ByteReader& in, std::string* note) {
   for (std::size_t n : shape.recurrent) states += n;
   require(states <= in.left() / sizeof(float), "{}: recurrent states of {} elements in {} bytes",
           in.what(), states, in.left());
-  Cache cache(shape, options, false);
-  if (cache.recurrent_) cache.recurrent_->load(in);
-  if (cache.shared_) cache.shared_->load(in);
-  for (auto& layer : cache.layers_) layer->load(in, room);
-  if (cache.recurrent_) cache.recurrent_->set_tokens(cache.tokens(), in.what());
-  cache.load_chunk(in);
+  auto cache = std::make_unique<CacheParts>(shape, options, false);
+  if (cache->recurrent) cache->recurrent->load(in);
+  if (cache->shared) cache->shared->load(in);
+  for (auto& layer : cache->layers) layer->load(in, room);
+  if (cache->recurrent) cache->recurrent->set_tokens(cache->tokens(), in.what());
+  cache->load_chunk(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
-  check_invariants(cache.shape(), cache.options(), cache.layers_, in.what());
-  cache.reach_rotations();
+  check_invariants(cache->shape, cache->options, cache->layers, in.what());
+  cache->reach_rotations();
   if (note != nullptr) *note = std::move(text);
   return cache;
 }
+
+}  // namespace
 
 }  // namespace ballast

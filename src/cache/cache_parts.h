@@ -1,9 +1,20 @@
-// The layers of a cache, for the files of this folder.
+// What a cache is made of, for the files of this folder.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "attention/rotary.h"
 #include "ballast/cache.h"
+#include "ballast/serialize.h"
 #include "cache/head_elements.h"
+#include "cache/joined.h"
 #include "cache/layer_cache.h"
+#include "cache/replay_scores.h"
 
 namespace ballast {
 
@@ -11,10 +22,50 @@ namespace ballast {
 void check_shape(const CacheShape& shape);
 
 struct CacheParts {
+  /// See Cache::Cache(). `reserve`: allocate at once what the options let expect.
+  CacheParts(const CacheShape& shape, const CacheOptions& options, bool reserve);
+
+  CacheShape shape;
+  CacheOptions options;
+  std::unique_ptr<SharedState> shared;            ///< null: the method has none
+  std::unique_ptr<RotaryTable> rotations;         ///< null: absolute positions
+  std::optional<RecurrentStates> recurrent;       ///< none: all layers attend
+  std::shared_ptr<const JoinedDocuments> joined;  ///< null: the cache has all its tokens itself
+  std::vector<std::unique_ptr<LayerCache>> layers;
+
+  Scoring scoring{*this};
+  std::shared_ptr<ReplayScores> scores;  ///< forks share them; null: there are none
+  std::vector<std::int32_t> notes;       ///< ids of the last tokens, in stream
+
+  std::size_t tokens() const { return layers[0]->tokens(); }
   /// Throws Error if there is no such layer or head.
-  static const LayerCache& layer(const Cache& cache, std::size_t layer, std::size_t kv_head);
-  /// Those of a second reading; makes empty ones where there are none.
-  static ReplayScores& scores(Cache& cache);
+  const LayerCache& layer(std::size_t layer, std::size_t kv_head) const;
+  /// Computes the rotations of as many positions as there are entries: Cache::bytes() counts them.
+  void reach_rotations();
+  /// The policy with bytes= in entries, for a prompt of so many tokens. Layers may ask at once.
+  Policy counted(std::size_t tokens);
+  void write(ByteWriter& out, std::string_view note) const;
+
+  /// Whether the cache works chunk by chunk: see Scoring::chunk_room().
+  bool works_in_chunks() const;
+  /// Whether scores come with the tokens.
+  bool gives_scores() const;
+  /// bytes= of the method, for the tokens read; in stream for those expected.
+  std::size_t whole_budget() const;
+  /// Whether the exact cache is within it.
+  bool fits_exactly() const;
+  /// Scoring::end_chunk() with a budget.
+  void divide_chunk(std::size_t budget);
+  void finish_whole_prompt();
+  /// Entries of a head whose scores a saved cache has: those held, and with given scores the chunk.
+  std::size_t saved_scores(std::size_t layer, std::size_t head) const;
+  void save_chunk(ByteWriter& out) const;
+  void load_chunk(ByteReader& in);
+
+ private:
+  std::mutex mutex_;
+  std::size_t counted_tokens_ = 0;
+  Policy counted_;
 };
 
 }  // namespace ballast

@@ -6,8 +6,8 @@
 #include "attention/rotary.h"
 #include "ballast/summary.h"
 #include "cache/byte_budget.h"
+#include "methods/query_moments.h"
 #include "storage/low_bits.h"
-#include "summary/query_moments.h"
 
 namespace ballast {
 namespace {

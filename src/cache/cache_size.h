@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ballast/cache.h"
-#include "summary/entry_budget.h"
+#include "methods/entry_budget.h"
 
 namespace ballast {
 

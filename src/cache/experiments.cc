@@ -8,6 +8,17 @@
 #include "cache/replay_scores.h"
 
 namespace ballast {
+namespace {
+
+/// Those of a second reading; makes empty ones where there are none.
+ReplayScores& scores_of(CacheParts& cache) {
+  if (!cache.scores) {
+    cache.scores = std::make_shared<ReplayScores>(cache.shape.layers, cache.shape.kv_heads);
+  }
+  return *cache.scores;
+}
+
+}  // namespace
 
 void Recording::include(const Policy& policy) {
   const AttentionStats::Kind kind = policy.attention_stats().kind;
@@ -31,7 +42,7 @@ void Recording::include(const Policy& policy) {
 
 void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
                        std::span<const float> scores) {
-  CacheParts::layer(cache, layer, kv_head);
+  cache.parts().layer(layer, kv_head);
   require(cache.options().policy.attention_stats().replay != ReplayScore::none &&
               cache.options().protocol == Protocol::prefill,
           "method {} in {} has no use for scores", cache.options().policy.info().name,
@@ -43,13 +54,13 @@ void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
           cache.tokens(layer));
   require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),
           "layer {}, KV head {}: a score is negative or not finite", layer, kv_head);
-  CacheParts::scores(cache).layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
+  scores_of(cache.parts()).layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,
                      std::size_t kv_head) {
-  const LayerCache& answering = CacheParts::layer(cache, layer, kv_head);
-  const LayerCache& asking = CacheParts::layer(recorded, layer, kv_head);
+  const LayerCache& answering = cache.parts().layer(layer, kv_head);
+  const LayerCache& asking = recorded.parts().layer(layer, kv_head);
   require(answering.tokens() == asking.tokens() &&
               cache.shape().key_dim == recorded.shape().key_dim &&
               cache.shape().queries_per_kv_head == recorded.shape().queries_per_kv_head,
@@ -59,7 +70,7 @@ Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t laye
 
 Matrix latest_attention(const Cache& cache, std::size_t layer, std::size_t kv_head,
                         std::size_t most) {
-  return CacheParts::layer(cache, layer, kv_head).latest_attention(kv_head, most);
+  return cache.parts().layer(layer, kv_head).latest_attention(kv_head, most);
 }
 
 }  // namespace ballast

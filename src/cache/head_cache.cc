@@ -7,8 +7,8 @@
 #include "ballast/serialize.h"
 #include "base/fail.h"
 #include "cache/replay_scores.h"
+#include "methods/replay.h"
 #include "storage/rows_bytes.h"
-#include "summary/replay.h"
 
 namespace ballast {
 namespace {

@@ -9,8 +9,8 @@
 #include "ballast/cache.h"
 #include "ballast/summary.h"
 #include "base/own_pages.h"
+#include "methods/query_moments.h"
 #include "storage/low_bits.h"
-#include "summary/query_moments.h"
 
 namespace ballast {
 

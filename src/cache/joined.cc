@@ -153,12 +153,12 @@ Cache Cache::join(std::vector<Document> documents) {
   options.pool = joined->options().pool;
   options.key_type = as_read(joined->options().key_type);
   options.value_type = as_read(joined->options().value_type);
-  Cache out(joined->shape(), options, false);
-  for (auto& layer : out.layers_) layer->join(*joined);
-  out.joined_ = std::move(joined);
-  return out;
+  auto out = std::make_unique<CacheParts>(joined->shape(), options, false);
+  for (auto& layer : out->layers) layer->join(*joined);
+  out->joined = std::move(joined);
+  return Cache(std::move(out));
 }
 
-std::size_t Cache::joined_tokens() const { return joined_ ? joined_->tokens() : 0; }
+std::size_t Cache::joined_tokens() const { return parts_->joined ? parts_->joined->tokens() : 0; }
 
 }  // namespace ballast

@@ -9,8 +9,8 @@
 #include "cache/head_elements.h"
 #include "cache/joined.h"
 #include "cache/rolling.h"
-#include "summary/adaptive.h"
-#include "summary/entry_budget.h"
+#include "methods/adaptive.h"
+#include "methods/entry_budget.h"
 
 namespace ballast {
 namespace {
@@ -384,8 +384,8 @@ std::vector<std::vector<float>> LayerCache::recent_attention_sums() const {
   std::vector<std::vector<float>> attention_sums(heads_.size());
   if (observed_ == 0) return attention_sums;
   parallel_for(heads_.size(), [&](std::size_t h) {
-    if (watch_.recent == AttentionStats::Recent::drop) {
-      attention_sums[h] = drop_scores(h);
+    if (watch_.recent_score != nullptr) {
+      attention_sums[h] = recent_scores(h);
       return;
     }
     const Latest latest = latest_queries(h);
@@ -403,34 +403,24 @@ std::vector<LayerCache::Latest> LayerCache::asked() const {
   return out;
 }
 
-std::vector<float> LayerCache::drop_scores(std::size_t h) const {
-  constexpr float kLeast = 0.01f;  // of 1 - p
+std::vector<float> LayerCache::recent_scores(std::size_t h) const {
   const Latest latest = latest_queries(h);
   Matrix values(heads_[h].entries(), shape_.value_dim), answer(1, shape_.value_dim);
   std::size_t entry = 0;
   for (const Segment& segment : segments(h)) {
     for (std::size_t i = 0; i < segment.values.rows; ++i) segment.values.decode(i, values[entry++]);
   }
-  std::vector<float> share(values.rows());
+  std::vector<float> out(values.rows());
   std::vector<double> sums(values.rows());
   for (std::size_t r = 0; r < latest.queries.rows(); ++r) {
-    std::ranges::fill(share, 0.0f);
-    attend_entries(h, heads_[h], latest.rows(r, 1), answer.view(), share);
-    for (std::size_t j = 0; j < share.size(); ++j) {
-      if (share[j] == 0) continue;
-      float square = 0;
-      for (std::size_t c = 0; c < values.cols(); ++c) {
-        const float by = values[j][c] - answer[0][c];
-        square += by * by;
-      }
-      const double odds = double{share[j]} / double{std::max(1 - share[j], kLeast)};
-      sums[j] += odds * odds * double{square};
-    }
+    std::ranges::fill(out, 0.0f);
+    attend_entries(h, heads_[h], latest.rows(r, 1), answer.view(), out);
+    watch_.recent_score({out, answer[0], values.view()}, sums);
   }
-  constexpr double most = std::numeric_limits<float>::max();
-  for (std::size_t j = 0; j < sums.size(); ++j)
-    share[j] = static_cast<float>(std::min(sums[j], most));
-  return share;
+  static constexpr double most = std::numeric_limits<float>::max();
+  std::ranges::transform(sums, out.begin(),
+                         [](double sum) { return static_cast<float>(std::min(sum, most)); });
+  return out;
 }
 
 void LayerCache::extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,

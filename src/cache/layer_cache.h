@@ -11,6 +11,7 @@
 namespace ballast {
 
 class JoinedDocuments;
+class RotaryTable;
 struct ReplayHead;
 struct ReplayQueries;
 
@@ -42,7 +43,7 @@ class LayerCache {
   struct OwnChunk {
     std::size_t first = 0, count = 0;  ///< tokens, from the oldest of the window
   };
-  /// See Cache::replay. `heads`: the scores of this layer.
+  /// See Scoring::replay. `heads`: the scores of this layer.
   void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
               std::optional<OwnChunk> own, std::span<ReplayHead> heads) const;
@@ -147,8 +148,8 @@ class LayerCache {
   /// The attention sum that the latest queries give every entry, a head each; empty if the method
   /// does not use it.
   std::vector<std::vector<float>> recent_attention_sums() const;
-  /// What AttentionStats::Recent::drop asks for, of every entry of the head.
-  std::vector<float> drop_scores(std::size_t head) const;
+  /// AttentionStats::recent_score of every entry of the head, summed over the latest queries.
+  std::vector<float> recent_scores(std::size_t head) const;
   /// Entries of each head's summary: equal, or divided by scores (heads=adaptive).
   std::vector<std::size_t> capacities(std::span<const std::vector<float>> latest) const;
   bool adapts() const;

@@ -1,4 +1,4 @@
-#include "cache/recurrent_states.h"
+#include "ballast/recurrent_states.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +10,16 @@ namespace ballast {
 
 RecurrentStates::RecurrentStates(std::span<const std::size_t> sizes) : tokens_(sizes.size()) {
   for (std::size_t size : sizes) now_.emplace_back(size);
+}
+
+std::span<float> RecurrentStates::state(std::size_t layer) {
+  require(layer < now_.size(), "recurrent layer {} of {}", layer, now_.size());
+  return now_[layer];
+}
+
+void RecurrentStates::advance(std::size_t layer, std::size_t tokens) {
+  require(layer < now_.size(), "recurrent layer {} of {}", layer, now_.size());
+  tokens_[layer] += tokens;
 }
 
 void RecurrentStates::keep() {

@@ -6,10 +6,9 @@
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
-#include "cache/layer_cache.h"
-#include "cache/replay_scores.h"
+#include "cache/cache_parts.h"
+#include "methods/refit.h"
 #include "simd/vector_math.h"
-#include "summary/refit.h"
 
 namespace ballast {
 namespace {
@@ -108,20 +107,21 @@ float log_sum(std::span<const float> query, const RowsView& keys, std::size_t co
 
 }  // namespace
 
-bool Cache::gives_scores() const { return wanted_score(options()) == ReplayScore::given; }
+bool CacheParts::gives_scores() const { return wanted_score(options) == ReplayScore::given; }
 
-bool Cache::takes_scores() const {
-  return gives_scores() && (works_in_chunks() || !layers_[0]->prompt_ended());
+bool Scoring::takes_scores() const {
+  return cache_.gives_scores() && (cache_.works_in_chunks() || !cache_.layers[0]->prompt_ended());
 }
 
-void Cache::note_scores(std::size_t layer, ConstMatrix scores) {
-  const CacheShape& s = shape();
+void Scoring::note_scores(std::size_t layer, ConstMatrix scores) {
+  const CacheShape& s = cache_.shape;
   require(takes_scores(), "method {} takes no scores with its tokens",
-          options().policy.info().name);
-  require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
+          cache_.options.policy.info().name);
+  require(layer < cache_.layers.size(), "layer {} of a cache of {} layers", layer,
+          cache_.layers.size());
   require(scores.cols == s.kv_heads, "scores of {} KV heads, expected {}", scores.cols, s.kv_heads);
-  std::vector<ReplayHead>& heads = scores_->layer(layer);
-  const std::size_t entries = layers_[layer]->head(0).entries(), had = heads[0].scores.size();
+  std::vector<ReplayHead>& heads = cache_.scores->layer(layer);
+  const std::size_t entries = cache_.layers[layer]->head(0).entries(), had = heads[0].scores.size();
   require(had + scores.rows == entries, "layer {}: {} scores for {} new tokens", layer, scores.rows,
           entries - std::min(entries, had));
   for (std::size_t t = 0; t < scores.rows; ++t) {
@@ -133,13 +133,14 @@ void Cache::note_scores(std::size_t layer, ConstMatrix scores) {
   }
 }
 
-void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
-  const CacheShape& s = shape();
-  require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
-  const ReplayScore score = wanted_score(options());
+void Scoring::start_replay(std::size_t layer, ConstMatrix output_grams) {
+  const CacheShape& s = cache_.shape;
+  require(layer < cache_.layers.size(), "layer {} of a cache of {} layers", layer,
+          cache_.layers.size());
+  const ReplayScore score = wanted_score(cache_.options);
   require(score != ReplayScore::none && score != ReplayScore::given,
-          "method {} has no use for a second reading", options().policy.info().name);
-  require(options().positions == Positions::absolute,
+          "method {} has no use for a second reading", cache_.options.policy.info().name);
+  require(cache_.options.positions == Positions::absolute,
           "a second reading needs absolute positions, not rolling ones");
   const std::size_t group = s.queries_per_kv_head, dim = s.value_dim;
   require(output_grams.rows == 0 ||
@@ -147,31 +148,32 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
           "the output projections are {} × {}, expected {} × {}", output_grams.rows,
           output_grams.cols, s.kv_heads * group * dim, dim);
   // Scores that forks share stay as they are; this is another reading.
-  if (!scores_ || (scores_.use_count() > 1 && !works_in_chunks())) {
-    scores_ = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
-  } else if (scores_.use_count() > 1) {
-    scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  if (!cache_.scores || (cache_.scores.use_count() > 1 && !cache_.works_in_chunks())) {
+    cache_.scores = std::make_shared<ReplayScores>(s.layers, s.kv_heads);
+  } else if (cache_.scores.use_count() > 1) {
+    cache_.scores = std::make_shared<ReplayScores>(cache_.scores->copy());
   }
-  scores_->read(layer) = 0;
-  std::vector<ReplayHead>& heads = scores_->layer(layer);
-  const PoolScope scope(options().pool.get());
+  cache_.scores->read(layer) = 0;
+  std::vector<ReplayHead>& heads = cache_.scores->layer(layer);
+  const PoolScope scope(cache_.options.pool.get());
   parallel_for(heads.size(), [&](std::size_t h) {
     ReplayHead& head = heads[h];
-    const std::vector<Segment> entries = segments(layer, h);
+    const std::vector<Segment> entries = cache_.layers[layer]->segments(h);
     // What a stream holds has its scores; the chunk's tokens come last.
-    const std::size_t chunk = works_in_chunks() ? chunk_tokens() : tokens(layer);
-    const std::size_t held = layers_[layer]->head(h).entries() - chunk;
+    const std::size_t chunk =
+        cache_.works_in_chunks() ? chunk_tokens() : cache_.layers[layer]->tokens();
+    const std::size_t held = cache_.layers[layer]->head(h).entries() - chunk;
     // Without room to spare, which growing by resize() would take.
     head.scores.resize(held);
     head.scores.reserve(held + chunk);
     head.scores.resize(held + chunk, 0.0f);
-    if (notes_queries(options())) head.queries = std::make_shared<ReplayQueries>();
+    if (notes_queries(cache_.options)) head.queries = std::make_shared<ReplayQueries>();
     if (score != ReplayScore::max) return;
     Matrix norms(group, chunk);
     const ConstMatrix grams =
         output_grams.rows == 0 ? output_grams : output_grams.slice(h * group * dim, group * dim);
     value_norms(held == 0 ? entries : std::vector<Segment>{entries.back()}, grams, norms);
-    if (!works_in_chunks()) {
+    if (!cache_.works_in_chunks()) {
       head.value_norms = std::make_shared<Matrix>(std::move(norms));
       return;
     }
@@ -186,13 +188,14 @@ void Cache::start_replay(std::size_t layer, ConstMatrix output_grams) {
   });
 }
 
-void Cache::check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values,
-                         ConstMatrix queries, std::span<const float> query_weights,
-                         MutableMatrix out) const {
-  const CacheShape& s = shape();
-  require(layer < layers_.size(), "layer {} of a cache of {} layers", layer, layers_.size());
-  require(scores_ != nullptr &&
-              scores_->layer(layer)[0].scores.size() == layers_[layer]->head(0).entries(),
+void Scoring::check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values,
+                           ConstMatrix queries, std::span<const float> query_weights,
+                           MutableMatrix out) const {
+  const CacheShape& s = cache_.shape;
+  require(layer < cache_.layers.size(), "layer {} of a cache of {} layers", layer,
+          cache_.layers.size());
+  require(cache_.scores != nullptr && cache_.scores->layer(layer)[0].scores.size() ==
+                                          cache_.layers[layer]->head(0).entries(),
           "layer {}: a second reading follows start_replay(), with no token between", layer);
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
   const auto check = [&](ConstMatrix rows, std::size_t cols, const char* name) {
@@ -212,41 +215,44 @@ void Cache::check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values
           keys.rows, query_weights.size());
 }
 
-void Cache::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                   std::span<const float> query_weights, MutableMatrix out) {
+void Scoring::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                     std::span<const float> query_weights, MutableMatrix out) {
   check_replay(layer, keys, values, queries, query_weights, out);
-  require(scores_.use_count() == 1,
+  require(cache_.scores.use_count() == 1,
           "layer {}: a fork or clone shares the scores of this reading, which nothing may change",
           layer);
   std::optional<LayerCache::OwnChunk> own;
-  if (const std::size_t chunk = own_chunk(options()); chunk > 0) {
-    const std::size_t all = layers_[layer]->chunk_tokens(), first = scores_->read(layer);
+  if (const std::size_t chunk = own_chunk(cache_.options); chunk > 0) {
+    const std::size_t all = cache_.layers[layer]->chunk_tokens(),
+                      first = cache_.scores->read(layer);
     own = {first, std::min(chunk, all - std::min(first, all))};
     require(own->count > 0 && own->count <= keys.rows,
             "layer {}: {} tokens read again, where the next chunk has {}", layer, keys.rows,
             own->count);
-    scores_->read(layer) += own->count;
+    cache_.scores->read(layer) += own->count;
   }
-  layers_[layer]->replay(keys, values, queries, query_weights, out, wanted_score(options()), own,
-                         scores_->layer(layer));
+  cache_.layers[layer]->replay(keys, values, queries, query_weights, out,
+                               wanted_score(cache_.options), own, cache_.scores->layer(layer));
 }
 
-void Cache::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values,
-                            ConstMatrix queries, std::span<const float> query_weights,
-                            MutableMatrix out) {
-  require(options().policy.attention_stats().question,
-          "method {} takes no question into account: question=known", options().policy.to_string());
+void Scoring::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values,
+                              ConstMatrix queries, std::span<const float> query_weights,
+                              MutableMatrix out) {
+  require(cache_.options.policy.attention_stats().question,
+          "method {} takes no question into account: question=known",
+          cache_.options.policy.to_string());
   check_replay(layer, keys, values, queries, query_weights, out);
   // Forks that share the scores have not been asked.
-  if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
-  std::vector<ReplayHead>& heads = scores_->layer(layer);
+  if (cache_.scores.use_count() > 1)
+    cache_.scores = std::make_shared<ReplayScores>(cache_.scores->copy());
+  std::vector<ReplayHead>& heads = cache_.scores->layer(layer);
   std::vector<ReplayHead> asked(heads.size());
   for (std::size_t h = 0; h < heads.size(); ++h) {
     asked[h].scores.assign(heads[h].scores.size(), 0.0f);
     asked[h].value_norms = heads[h].value_norms;
   }
-  layers_[layer]->replay(keys, values, queries, query_weights, out, wanted_score(options()), {},
-                         asked);
+  cache_.layers[layer]->replay(keys, values, queries, query_weights, out,
+                               wanted_score(cache_.options), {}, asked);
   constexpr std::size_t kSide = 3;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     const VectorInOwnPages<float>& from = asked[h].scores;
@@ -259,10 +265,10 @@ void Cache::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix val
   }
 }
 
-std::span<const float> Cache::replay_scores(std::size_t layer, std::size_t head) const {
-  require(head < shape().kv_heads, "KV head {} of {}", head, shape().kv_heads);
-  if (!scores_) return {};
-  return scores_->layer(layer)[head].scores;
+std::span<const float> Scoring::scores(std::size_t layer, std::size_t head) const {
+  require(head < cache_.shape.kv_heads, "KV head {} of {}", head, cache_.shape.kv_heads);
+  if (!cache_.scores) return {};
+  return cache_.scores->layer(layer)[head].scores;
 }
 
 void LayerCache::replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
@@ -382,21 +388,23 @@ void LayerCache::note_queries(std::size_t h, ConstMatrix queries, const RowsView
   }
 }
 
-void Cache::forget_replay() {
+void Scoring::discard_replay() {
   // What a stream holds keeps its scores.
-  if (gives_scores() || (works_in_chunks() && chunk_tokens() != tokens())) return;
-  scores_.reset();
+  if (cache_.gives_scores() || (cache_.works_in_chunks() && chunk_tokens() != cache_.tokens()))
+    return;
+  cache_.scores.reset();
 }
 
-bool Cache::needs_replay() const {
-  if (works_in_chunks()) {
-    return chunk_tokens() > 0 && (chunk_tokens() != tokens() || !fits_exactly());
+bool Scoring::needs_replay() const {
+  if (cache_.works_in_chunks()) {
+    return chunk_tokens() > 0 && (chunk_tokens() != cache_.tokens() || !cache_.fits_exactly());
   }
-  const ReplayScore wanted = wanted_score(options());
-  if (wanted == ReplayScore::none || gives_scores() || scores_ != nullptr || tokens() == 0) {
+  const ReplayScore wanted = wanted_score(cache_.options);
+  if (wanted == ReplayScore::none || cache_.gives_scores() || cache_.scores != nullptr ||
+      cache_.tokens() == 0) {
     return false;
   }
-  return !options().policy.info().whole_cache || !fits_exactly();
+  return !cache_.options.policy.info().whole_cache || !cache_.fits_exactly();
 }
 
 }  // namespace ballast

@@ -9,7 +9,7 @@
 
 #include "ballast/matrix.h"
 #include "base/own_pages.h"
-#include "summary/allocation.h"
+#include "methods/allocation.h"
 
 namespace ballast {
 

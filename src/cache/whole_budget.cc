@@ -10,13 +10,12 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
+#include "cache/cache_parts.h"
 #include "cache/cache_size.h"
-#include "cache/layer_cache.h"
-#include "cache/replay_scores.h"
+#include "methods/entry_budget.h"
+#include "methods/replay.h"
 #include "storage/gap_code.h"
 #include "storage/low_bits.h"
-#include "summary/entry_budget.h"
-#include "summary/replay.h"
 
 namespace ballast {
 namespace {
@@ -220,115 +219,124 @@ std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
   return std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0});
 }
 
-bool Cache::works_in_chunks() const {
-  return options().policy.info().whole_cache && options().protocol == Protocol::stream;
+bool CacheParts::works_in_chunks() const {
+  return options.policy.info().whole_cache && options.protocol == Protocol::stream;
 }
 
-std::size_t Cache::chunk_room() const { return layers_[0]->chunk_room(); }
+std::size_t Scoring::chunk_room() const { return cache_.layers[0]->chunk_room(); }
 
-std::size_t Cache::chunk_tokens() const {
-  return works_in_chunks() ? layers_[0]->chunk_tokens() : 0;
+std::size_t Scoring::chunk_tokens() const {
+  return cache_.works_in_chunks() ? cache_.layers[0]->chunk_tokens() : 0;
 }
 
-void Cache::note_text(std::span<const std::int32_t> tokens) {
-  if (works_in_chunks() && !gives_scores())
-    notes().insert(notes().end(), tokens.begin(), tokens.end());
+void Scoring::note_text(std::span<const std::int32_t> tokens) {
+  if (cache_.works_in_chunks() && !cache_.gives_scores())
+    cache_.notes.insert(cache_.notes.end(), tokens.begin(), tokens.end());
 }
 
-Allocation Cache::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
-                         std::span<const Tier> tiers, std::size_t budget) const {
+std::span<const std::int32_t> Scoring::noted_text() const { return cache_.notes; }
+
+namespace {
+
+/// Divides `budget` among the entries of all heads; runs of head i begin at first_run[i].
+
+Allocation divide(const CacheParts& cache, std::span<ScoredRun> runs,
+                  std::span<const std::size_t> first_run, std::span<const Tier> tiers,
+                  std::size_t budget) {
+  const CacheShape& shape = cache.shape;
+  const CacheOptions& options = cache.options;
   const std::size_t heads = first_run.size() - 1,
-                    fixed = heads * fixed_bytes(tiers, shape(), options(), tokens());
+                    fixed = heads * fixed_bytes(tiers, shape, options, cache.tokens());
   for (std::size_t h = 0; h < heads; ++h) {
-    set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options().policy,
+    set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options.policy,
               tiers.back(), (budget - std::min(budget, fixed)) / heads);
   }
-  const RestSample rest = rest_of(options().policy, tiers);
+  const RestSample rest = rest_of(options.policy, tiers);
   const auto sample = static_cast<std::size_t>(rest.part * static_cast<double>(budget));
   return allocate(runs, tiers, budget - sample, fixed);
 }
 
-void Cache::end_chunk() {
-  require(works_in_chunks() && chunk_tokens() > 0,
+}  // namespace
+
+void Scoring::end_chunk() {
+  require(chunk_tokens() > 0,
           "a chunk ends in stream, for methods with one budget, once it has tokens");
-  divide_chunk(whole_budget());
+  cache_.divide_chunk(cache_.whole_budget());
 }
 
-void Cache::compact(std::size_t bytes) {
-  require(works_in_chunks() && tokens() > 0,
+void Scoring::compact(std::size_t bytes) {
+  require(cache_.works_in_chunks() && cache_.tokens() > 0,
           "a cache of tokens is compacted in stream, by methods with one budget: calibrated or "
           "replay, not {} in {}",
-          options().policy.info().name, to_string(options().protocol));
-  divide_chunk(bytes);
+          cache_.options.policy.info().name, to_string(cache_.options.protocol));
+  cache_.divide_chunk(bytes);
 }
 
-void Cache::divide_chunk(std::size_t budget) {
-  const CacheShape& s = shape();
-  const Policy& policy = options().policy;
-  const std::size_t chunk = chunk_tokens();
-  const std::vector<Tier> tiers = counted_tiers(s, options());
+void CacheParts::divide_chunk(std::size_t budget) {
+  const Policy& policy = options.policy;
+  const std::size_t chunk = scoring.chunk_tokens();
+  const std::vector<Tier> tiers = counted_tiers(shape, options);
   // A clone made since the second reading keeps its scores.
-  if (scores_.use_count() > 1) scores_ = std::make_shared<ReplayScores>(scores_->copy());
+  if (scores.use_count() > 1) scores = std::make_shared<ReplayScores>(scores->copy());
   std::vector<ScoredRun> runs;
   std::vector<std::size_t> first_run;  // of each head
-  std::vector<VectorInOwnPages<Position>> held(s.layers * s.kv_heads);
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    require(tokens(l) == tokens() && layers_[l]->chunk_tokens() == chunk,
-            "layer {} has read {} tokens, layer 0 {}", l, tokens(l), tokens());
-    for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      const std::size_t entries = layers_[l]->head(h).entries();
+  std::vector<VectorInOwnPages<Position>> held(shape.layers * shape.kv_heads);
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    require(layers[l]->tokens() == tokens() && layers[l]->chunk_tokens() == chunk,
+            "layer {} has read {} tokens, layer 0 {}", l, layers[l]->tokens(), tokens());
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      const std::size_t entries = layers[l]->head(h).entries();
       require(
-          scores_ != nullptr && replay_scores(l, h).size() == entries,
+          scores != nullptr && scoring.scores(l, h).size() == entries,
           "layer {}: scores of its tokens, by replay() or note_scores(), come before end_chunk()",
           l);
       first_run.push_back(runs.size());
-      const std::size_t head = l * s.kv_heads + h;
-      held[head] = layers_[l]->head(h).summary_positions();
-      add_runs(segments(l, h), replay_scores(l, h), held[head], tiers,
+      const std::size_t head = l * shape.kv_heads + h;
+      held[head] = layers[l]->head(h).summary_positions();
+      add_runs(layers[l]->segments(h), scoring.scores(l, h), held[head], tiers,
                protected_run(policy, tokens(), head), runs);
     }
   }
   first_run.push_back(runs.size());
-  const Allocation allocation = divide(runs, first_run, tiers, budget);
-  const PoolScope scope(options().pool.get());
-  std::vector<EntryTiers> given(s.kv_heads);
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      const std::size_t head = l * s.kv_heads + h;
+  const Allocation allocation = divide(*this, runs, first_run, tiers, budget);
+  const PoolScope scope(options.pool.get());
+  std::vector<EntryTiers> given(shape.kv_heads);
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      const std::size_t head = l * shape.kv_heads + h;
       given[h].clear();
       for (std::size_t r = first_run[head]; r < first_run[head + 1]; ++r) {
         given[h].insert(given[h].end(), allocation.runs[r].begin(), allocation.runs[r].end());
       }
-      ReplayHead& scored = scores_->layer(l)[h];
+      ReplayHead& scored = scores->layer(l)[h];
       scored = scored.kept(
           std::span(runs).subspan(first_run[head], first_run[head + 1] - first_run[head]), given[h],
           tiers.size());
     }
-    layers_[l]->end_chunk(given);
+    layers[l]->end_chunk(given);
   }
-  const std::size_t rest = std::min(notes().size(), kOverlap);
-  notes() =
-      std::vector<std::int32_t>(notes().end() - static_cast<std::ptrdiff_t>(rest), notes().end());
+  const std::size_t rest = std::min(notes.size(), Scoring::kOverlap);
+  notes = std::vector<std::int32_t>(notes.end() - static_cast<std::ptrdiff_t>(rest), notes.end());
 }
 
-std::size_t Cache::saved_scores(std::size_t layer, std::size_t head) const {
-  const std::size_t entries = layers_[layer]->head(head).entries();
-  return gives_scores() ? entries : entries - chunk_tokens();
+std::size_t CacheParts::saved_scores(std::size_t layer, std::size_t head) const {
+  const std::size_t entries = layers[layer]->head(head).entries();
+  return gives_scores() ? entries : entries - scoring.chunk_tokens();
 }
 
-void Cache::save_chunk(ByteWriter& out) const {
+void CacheParts::save_chunk(ByteWriter& out) const {
   if (works_in_chunks()) {
-    out.put<std::uint64_t>(noted_text().size());
-    out.put_all<std::int32_t>(noted_text());
-  } else if (!takes_scores() || options().recording.any()) {
+    out.put<std::uint64_t>(notes.size());
+    out.put_all<std::int32_t>(notes);
+  } else if (!scoring.takes_scores() || options.recording.any()) {
     return;
   }
-  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
+  const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       const std::size_t count = saved_scores(l, h);
       if (count == 0) continue;
-      const ReplayHead& head = scores_->layer(l)[h];
+      const ReplayHead& head = scores->layer(l)[h];
       require(head.scores.size() >= count, "a cache is saved once each of its tokens has scores");
       out.put_all<float>(std::span(head.scores).first(count));
       if (weighs) out.put_all<float>(std::span(head.norms).first(count));
@@ -336,30 +344,30 @@ void Cache::save_chunk(ByteWriter& out) const {
   }
 }
 
-void Cache::load_chunk(ByteReader& in) {
+void CacheParts::load_chunk(ByteReader& in) {
   if (works_in_chunks()) {
-    notes().resize(
+    notes.resize(
         in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
-    in.get_all<std::int32_t>(notes());
-  } else if (!takes_scores()) {
+    in.get_all<std::int32_t>(notes);
+  } else if (!scoring.takes_scores()) {
     return;
   }
   bool holds = false;
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      const HeadCache& head = layers_[l]->head(h);
-      const std::size_t window = layers_[0]->chunk_tokens();
-      require(tokens(l) == tokens() && head.window.size() == window && head.sink == 0,
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      const HeadCache& head = layers[l]->head(h);
+      const std::size_t window = layers[0]->chunk_tokens();
+      require(layers[l]->tokens() == tokens() && head.window.size() == window && head.sink == 0,
               "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
       holds = holds || saved_scores(l, h) > 0;
     }
   }
   if (!holds) return;
-  const bool weighs = options().policy.attention_stats().replay == ReplayScore::max;
-  scores_ = std::make_shared<ReplayScores>(layers_.size(), shape().kv_heads);
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      ReplayHead& head = scores_->layer(l)[h];
+  const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
+  scores = std::make_shared<ReplayScores>(layers.size(), shape.kv_heads);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+      ReplayHead& head = scores->layer(l)[h];
       for (VectorInOwnPages<float>* part : {&head.scores, &head.norms}) {
         if (part == &head.norms && !weighs) continue;
         part->resize(saved_scores(l, h));
@@ -402,44 +410,44 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
   state_ = State::growing;
 }
 
-std::size_t Cache::whole_budget() const {
-  const std::size_t known = works_in_chunks() ? options().expected_tokens : 0;
-  return whole_cache_bytes(shape(), options(), known != 0 ? known : tokens());
+std::size_t CacheParts::whole_budget() const {
+  const std::size_t known = works_in_chunks() ? options.expected_tokens : 0;
+  return whole_cache_bytes(shape, options, known != 0 ? known : tokens());
 }
 
-bool Cache::fits_exactly() const {
-  return tokens() * CacheSize(shape(), options()).token() <= whole_budget();
+bool CacheParts::fits_exactly() const {
+  return tokens() * CacheSize(shape, options).token() <= whole_budget();
 }
 
-void Cache::finish_whole_prompt() {
-  const CacheShape& s = shape();
+void CacheParts::finish_whole_prompt() {
   const std::size_t n = tokens();
-  for (std::size_t l = 1; l < s.layers; ++l) {
-    require(tokens(l) == n, "layer {} has read {} tokens, layer 0 {}", l, tokens(l), n);
+  for (std::size_t l = 1; l < shape.layers; ++l) {
+    require(layers[l]->tokens() == n, "layer {} has read {} tokens, layer 0 {}", l,
+            layers[l]->tokens(), n);
   }
-  const Policy& policy = options().policy;
+  const Policy& policy = options.policy;
   if (works_in_chunks()) {
-    require(!needs_replay(), "method {} needs a second reading before the prompt ends",
+    require(!scoring.needs_replay(), "method {} needs a second reading before the prompt ends",
             policy.info().name);
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
+    for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
     return;
   }
   if (fits_exactly()) {
-    scores_.reset();
-    for (auto& layer : layers_) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
+    scores.reset();
+    for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
     return;
   }
-  require(scores_ != nullptr, "method {} needs a second reading before the prompt ends",
+  require(scores != nullptr, "method {} needs a second reading before the prompt ends",
           policy.info().name);
-  const std::vector<Tier> tiers = counted_tiers(s, options());
+  const std::vector<Tier> tiers = counted_tiers(shape, options);
   std::vector<ScoredRun> runs;
   std::vector<std::vector<float>> roots;  // score=rms has sums of squares
   std::vector<std::size_t> first_run = {0};
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    for (std::size_t h = 0; h < s.kv_heads; ++h) {
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       first_run.push_back(runs.size() + 1);
-      runs.push_back(protected_run(policy, n, l * s.kv_heads + h));
-      runs.back().scores = replay_scores(l, h);
+      runs.push_back(protected_run(policy, n, l * shape.kv_heads + h));
+      runs.back().scores = scoring.scores(l, h);
       if (policy.attention_stats().replay == ReplayScore::rms) {
         std::vector<float>& root = roots.emplace_back(runs.back().scores.size());
         std::ranges::transform(runs.back().scores, root.begin(),
@@ -450,22 +458,22 @@ void Cache::finish_whole_prompt() {
               runs.back().scores.size(), n);
     }
   }
-  const Allocation allocation = divide(runs, first_run, tiers, whole_budget());
+  const Allocation allocation = divide(*this, runs, first_run, tiers, whole_budget());
   std::vector<std::shared_ptr<ReplayQueries>> queries;
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    for (const ReplayHead& head : scores_->layer(l)) {
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (const ReplayHead& head : scores->layer(l)) {
       queries.push_back(policy.attention_stats().refit ? head.queries : nullptr);
     }
   }
-  scores_.reset();
-  const std::vector<std::size_t> samples =
-      samples_of(allocation, rest_of(policy, tiers), tiers.size(),
-                 whole_budget() - s.layers * s.kv_heads * fixed_bytes(tiers, s, options(), n) -
-                     allocation.bytes);
-  for (std::size_t l = 0; l < s.layers; ++l) {
-    layers_[l]->finish_prompt(std::span(allocation.runs).subspan(l * s.kv_heads, s.kv_heads),
-                              std::span(samples).subspan(l * s.kv_heads, s.kv_heads),
-                              std::span(queries).subspan(l * s.kv_heads, s.kv_heads));
+  scores.reset();
+  const std::vector<std::size_t> samples = samples_of(
+      allocation, rest_of(policy, tiers), tiers.size(),
+      whole_budget() - shape.layers * shape.kv_heads * fixed_bytes(tiers, shape, options, n) -
+          allocation.bytes);
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    layers[l]->finish_prompt(std::span(allocation.runs).subspan(l * shape.kv_heads, shape.kv_heads),
+                             std::span(samples).subspan(l * shape.kv_heads, shape.kv_heads),
+                             std::span(queries).subspan(l * shape.kv_heads, shape.kv_heads));
   }
 }
 

@@ -1,5 +1,5 @@
 // An experiment: a function of its parameters that returns a result. The command line, Python and
-// `eval paper` call it (docs/adding-an-experiment.md).
+// `eval paper` call it (docs/extending.md).
 #pragma once
 
 #include <filesystem>

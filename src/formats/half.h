@@ -1,9 +1,10 @@
-// Scalar conversions of 16-bit floats.
+// Scalar conversions of floats of 16 and 8 bits.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace ballast {
 
@@ -18,6 +19,16 @@ inline std::uint16_t float_to_bf16(float x) {
   std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
   if ((rounded & 0x7fffffff) >= 0x7f800000 && std::isfinite(x)) rounded -= 0x10000;
   return static_cast<std::uint16_t>(rounded >> 16);
+}
+
+/// Four bits of exponent, three of fraction, no infinity; all bits set is no number.
+inline float e4m3_to_float(std::uint8_t bits) {
+  const int exponent = (bits >> 3) & 15, fraction = bits & 7;
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0
+                              ? static_cast<float>(fraction) * 0x1p-9f
+                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
 inline float f16_to_float(std::uint16_t bits) {

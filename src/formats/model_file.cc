@@ -4,11 +4,15 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "formats/families.h"
+#include "formats/json_file.h"
+#include "formats/packed_weights.h"
 #include "formats/quant.h"
 #include "formats/stacked_experts.h"
 
@@ -233,9 +237,31 @@ class WeightResolver {
   /// Hugging Face omits the outermost name in models without an output layer, and calls the text
   /// model inside one that takes pictures by two longer names.
   const TensorView* look_up(const std::string& name) const {
+    constexpr std::string_view kWeight = ".weight";
+    if (!is_gguf_ && name.ends_with(kWeight)) {
+      const TensorView* found = find_unpacked(name.substr(0, name.size() - kWeight.size()));
+      if (found != nullptr) return found;
+    }
+    return find_used(name);
+  }
+  const TensorView* find_used(const std::string& name) const {
     const TensorView* found = find(name);
     if (found != nullptr) model_.used_.insert(found->name);
     return found;
+  }
+  /// See packed_weights.h; each matrix is unpacked once.
+  const TensorView* find_unpacked(const std::string& stem) const {
+    if (const auto known = unpacked_.find(stem); known != unpacked_.end()) return &known->second;
+    std::optional<UnpackedMatrix> matrix =
+        unpack_matrix([this](const std::string& name) { return find_used(name); }, stem,
+                      [this] { return zeros_are_less_one(); }, model_.path_.string());
+    if (!matrix) return nullptr;
+    TensorView view;
+    view.name = stem + ".weight";
+    view.type = matrix->type;
+    view.shape = matrix->shape;
+    view.data = model_.copies_.emplace_back(std::move(matrix->data));
+    return &unpacked_.emplace(stem, view).first->second;
   }
   const TensorView* find(const std::string& name) const {
     if (is_gguf_) return model_.gguf_->find_tensor(name);
@@ -386,17 +412,14 @@ class WeightResolver {
     }
   }
 
-  /// Weights that are quantized in other ways than GGUF's have scales in tensors of their own,
-  /// which are not read.
   void check_numbers(const TensorView& tensor) const {
     const bool whole = tensor.type >= TensorType::i64 && tensor.type <= TensorType::boolean;
-    const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
-    const bool scaled = look_up(stem + ".weight_scale") != nullptr ||
-                        look_up(stem + ".weight_scale_inv") != nullptr;
     require(
-        !whole && !scaled, ErrorCode::unsupported,
-        "{}: the tensor '{}' holds quantized weights ({}), whose scales (quantization_config in "
-        "config.json) are not supported; use the model in BF16, or as a GGUF file",
+        !whole, ErrorCode::unsupported,
+        "{}: the tensor '{}' holds quantized weights ({}) of an unknown form (quantization_config "
+        "in config.json; FP8, compressed-tensors, GPTQ and AWQ are read); use the model in BF16, "
+        "or "
+        "as a GGUF file",
         model_.path_.string(), printable(tensor.name), to_string(tensor.type));
   }
 
@@ -553,9 +576,18 @@ class WeightResolver {
     return grouped;
   }
 
+  /// Of GPTQ's files, but for those that say that they are of the second version.
+  bool zeros_are_less_one() const {
+    const SortedJson config = read_json(model_.folder_ / "config.json");
+    const auto found = config.find("quantization_config");
+    return found == config.end() || !found->is_object() ||
+           found->value("checkpoint_format", SortedJson("")) != "gptq_v2";
+  }
+
   ModelFile& model_;
   const ModelConfig& config_;
   bool is_gguf_;
+  mutable std::map<std::string, TensorView> unpacked_;  ///< by stem
 };
 
 ModelFile::ModelFile(const fs::path& path) try : path_(path) {

@@ -18,7 +18,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kMostDimensions = 16, kMostMetadata = 10'000;
 
 std::optional<TensorType> find_dtype(std::string_view name) {
-  for (int t = 0; t <= static_cast<int>(TensorType::boolean); ++t) {
+  for (int t = 0; t < static_cast<int>(TensorType::q4_0); ++t) {
     auto type = static_cast<TensorType>(t);
     if (to_string(type) == name) return type;
   }
@@ -62,7 +62,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
       std::optional<TensorType> type = find_dtype(value);
       require(type.has_value(),
               "{}: tensor '{}' has the dtype '{}'; known: F64, F32, F16, BF16, I64, I32, I16, "
-              "I8, U64, U32, U16, U8, BOOL",
+              "I8, U64, U32, U16, U8, BOOL, F8_E4M3",
               file_, printable(header_.tensors.back().name), printable(value));
       header_.tensors.back().type = *type;
     } else {

@@ -29,7 +29,7 @@ constexpr TypeFacts facts_of(std::string_view name, const quant::BlockLayout& la
 }
 
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 35> kTypes = {{{"F32", 1, 4},
+constexpr std::array<TypeFacts, 36> kTypes = {{{"F32", 1, 4},
                                                {"F64", 1, 8},
                                                {"F16", 1, 2},
                                                {"BF16", 1, 2},
@@ -42,6 +42,7 @@ constexpr std::array<TypeFacts, 35> kTypes = {{{"F32", 1, 4},
                                                {"U16", 1, 2},
                                                {"U8", 1, 1},
                                                {"BOOL", 1, 1},
+                                               {"F8_E4M3", 1, 1},
                                                facts_of("Q4_0", quant::kQ4_0),
                                                facts_of("Q4_1", quant::kQ4_1),
                                                facts_of("Q5_0", quant::kQ5_0),
@@ -108,6 +109,7 @@ void encode_integers(std::span<const float> numbers, std::byte* out) {
 std::string_view to_string(TensorType type) { return facts(type).name; }
 bool is_quantized(TensorType type) { return type >= TensorType::q4_0; }
 TensorType loaded_as(TensorType type) {
+  if (type == TensorType::f8_e4m3) return TensorType::bf16;
   if (type <= TensorType::iq4_nl) return type;
   return type == TensorType::iq4_xs ? TensorType::iq4_nl : TensorType::q8_0;
 }
@@ -183,6 +185,8 @@ void decode(TensorType type, std::span<const std::byte> data, std::span<float> o
       return decode_as<std::uint8_t>(p, out);
     case TensorType::boolean:
       return decode_each<std::uint8_t>(p, out, [](std::uint8_t x) { return x != 0 ? 1.0f : 0.0f; });
+    case TensorType::f8_e4m3:
+      return decode_each<std::uint8_t>(p, out, e4m3_to_float);
     default:
       break;  // quantized, done above
   }
@@ -246,7 +250,7 @@ void encode(TensorType type, std::span<const float> numbers, std::span<std::byte
       return encode_each<std::uint8_t>(
           numbers, p, [](float x) { return static_cast<std::uint8_t>(x != 0.0f); });
     default:
-      break;  // quantized, done above
+      fail("tensors of type {} can be read, not written", to_string(type));
   }
 }
 

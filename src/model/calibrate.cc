@@ -183,7 +183,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
       std::vector<float> scores;
       for (std::size_t l = 0; l < moments.size(); ++l) {
         for (std::size_t h = 0; h < heads; ++h) {
-          const std::span<const float> of = cache.replay_scores(l, h);
+          const std::span<const float> of = cache.scoring().scores(l, h);
           scores.insert(scores.end(), of.begin() + kFirst, of.end());
         }
       }
@@ -193,7 +193,7 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
     }
     for (std::size_t l = 0; l < moments.size(); ++l) {
       for (std::size_t h = 0; h < heads; ++h) {
-        const std::span<const float> scores = cache.replay_scores(l, h).subspan(kFirst);
+        const std::span<const float> scores = cache.scoring().scores(l, h).subspan(kFirst);
         std::ranges::transform(scores, layers[l][features + h].begin(),
                                [&](float x) { return std::log(x + least); });
       }

@@ -72,8 +72,8 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   }
   for (; done < tokens.size(); done += count) {
     Cache& cache = sequence.cache();
-    if (cache.chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
-    count = std::min({options.chunk, tokens.size() - done, cache.chunk_room()});
+    if (cache.scoring().chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
+    count = std::min({options.chunk, tokens.size() - done, cache.scoring().chunk_room()});
     const Run run{&sequence, tokens.subspan(done, count), {}};
     if (sequence.remembers_text()) {
       sequence.text_.insert(sequence.text_.end(), run.tokens.begin(), run.tokens.end());
@@ -82,7 +82,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     const bool ends = done + count == tokens.size();
     const bool all = options.all_logits || options.all_states || watch;
     forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
-    cache.note_text(run.tokens);
+    cache.scoring().note_text(run.tokens);
     if (ranks != nullptr && !ranks->last()) sequence.elsewhere_ += count;
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
@@ -92,7 +92,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
     if (options.all_states) options.all_states(done, forward_->states());
     if (options.progress && !options.progress(done + count, tokens.size())) return {};
   }
-  sequence.cache().keep_recurrent();
+  if (RecurrentStates* states = sequence.cache().recurrent()) states->keep();
   std::vector<float> logits(vocabulary());
   forward_->logits(count - 1, {logits.data(), 1, logits.size()});
   check_logits(model(), {logits.data(), 1, logits.size()});
@@ -142,7 +142,7 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
           tokens.size(), logits.rows, logits.cols);
   if (sequences.empty()) return;
   for (Sequence* sequence : sequences) {
-    if (sequence->cache().chunk_room() == 0) read_again(*sequence, {});
+    if (sequence->cache().scoring().chunk_room() == 0) read_again(*sequence, {});
   }
   std::vector<Run> runs(sequences.size());
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -157,7 +157,8 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
           "ranks decode one sequence at a time, not {}", sequences.size());
   blame_weights(model(), [&] { forward_->run(runs, Forward::kAll, on_attention); });
   if (ranks != nullptr && !ranks->last()) ++sequences[0]->elsewhere_;
-  for (std::size_t i = 0; i < runs.size(); ++i) sequences[i]->cache().note_text(runs[i].tokens);
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    sequences[i]->cache().scoring().note_text(runs[i].tokens);
   forward_->logits(0, logits);
   check_logits(model(), logits);
 }

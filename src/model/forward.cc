@@ -213,9 +213,10 @@ void Forward::attend(std::size_t cache_layer, std::span<const Run> runs) {
   if (model_.ranks() != nullptr) return attend_over_ranks(cache_layer, runs[0]);
   if (runs[0].replay_from) {
     const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
-    const auto read = runs[0].question ? &Cache::replay_question : &Cache::replay;
-    (runs[0].sequence->cache().*read)(cache_layer, all(scratch_.key), all(scratch_.value),
-                                      all(scratch_.query), query_weights_, all(scratch_.attended));
+    const auto read = runs[0].question ? &Scoring::replay_question : &Scoring::replay;
+    (runs[0].sequence->cache().scoring().*read)(cache_layer, all(scratch_.key), all(scratch_.value),
+                                                all(scratch_.query), query_weights_,
+                                                all(scratch_.attended));
     return;
   }
   thread_local std::vector<BatchItem> items;
@@ -248,7 +249,7 @@ void Forward::attend(std::size_t cache_layer, std::span<const Run> runs) {
 
 void Forward::note_scores(std::size_t cache_layer, Cache& cache, std::size_t first,
                           std::size_t count) {
-  if (!cache.takes_scores()) return;
+  if (!cache.scoring().takes_scores()) return;
   require(model_.calibration() != nullptr,
           "{}: method {} needs a calibration of this model; make one with: ballast calibrate",
           model_.file().path().string(), cache.options().policy.info().name);
@@ -256,7 +257,7 @@ void Forward::note_scores(std::size_t cache_layer, Cache& cache, std::size_t fir
   const MutableMatrix scores = scratch_.scores.view().slice(first, count);
   model_.calibration()->score(cache_layer, part(scratch_.normed), part(scratch_.key),
                               part(scratch_.value), scores);
-  cache.note_scores(cache_layer, scores);
+  cache.scoring().note_scores(cache_layer, scores);
 }
 
 void Forward::attention(std::size_t layer, std::size_t cache_layer, std::span<const Run> runs,
@@ -300,7 +301,7 @@ void Forward::short_conv(std::size_t layer, std::size_t state, std::span<const R
   });
   std::size_t begin = 0;
   for (const Run& run : runs) {
-    const std::span<float> kept = run.sequence->cache().recurrent(state);
+    const std::span<float> kept = run.sequence->cache().recurrent()->state(state);
     state_.assign(kept.begin(), kept.end());
     const std::size_t count = run.tokens.size();
     // What was the input `back` tokens before token t of the run, 0 for t itself.
@@ -329,7 +330,7 @@ void Forward::short_conv(std::size_t layer, std::size_t state, std::span<const R
     if (!run.replay_from) {  // tokens that read again leave nothing behind
       for (std::size_t i = 0; i < before; ++i)
         std::copy_n(input(count, before - i), width, kept.data() + i * width);
-      run.sequence->cache().advance_recurrent(state, count);
+      run.sequence->cache().recurrent()->advance(state, count);
     }
     begin += count;
   }
@@ -351,7 +352,7 @@ void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const R
   multiply(rows(scratch_.normed), products);
   std::size_t begin = 0;
   for (const Run& run : runs) {
-    const std::span<float> kept = run.sequence->cache().recurrent(state);
+    const std::span<float> kept = run.sequence->cache().recurrent()->state(state);
     const bool stays = !run.replay_from;  // tokens that read again leave nothing behind
     const std::span<float> found = stays ? kept.first(before * channels) : kept;
     state_.assign(found.begin(), found.end());
@@ -385,7 +386,7 @@ void Forward::delta_rule(std::size_t layer, std::size_t state, std::span<const R
       rule.run(h, {mixed_.data(), count, channels}, part(scratch_.delta_beta),
                part(scratch_.delta_decay), heads, part(scratch_.delta_gate));
     });
-    if (stays) run.sequence->cache().advance_recurrent(state, count);
+    if (stays) run.sequence->cache().recurrent()->advance(state, count);
     begin += count;
   }
   from_ = first;

@@ -17,9 +17,9 @@ struct Run {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;
   /// When set, the tokens read the text again, from this position of the model on; see
-  /// Cache::replay. The only run of its call.
+  /// Scoring::replay. The only run of its call.
   std::optional<std::size_t> replay_from = {};
-  bool question = false;  ///< with replay_from: see Cache::replay_question
+  bool question = false;  ///< with replay_from: see Scoring::replay_question
 };
 
 /// The matrices of a pass, one row per token.
@@ -52,7 +52,7 @@ class Forward {
   const Model& model() const { return model_; }
 
   ReplayWording replay_wording;  ///< see Engine::set_replay_wording
-  /// Of each layer, what Cache::start_replay takes. Kept once a stream has read a chunk again:
+  /// Of each layer, what Scoring::start_replay takes. Kept once a stream has read a chunk again:
   /// every chunk wants them. Empty before.
   std::vector<Matrix> output_grams;
 

@@ -148,7 +148,7 @@ std::size_t Sequence::positions_after(std::size_t more) const {
                        (options.protocol == Protocol::stream ||
                         (prompt_finished_ && !options.policy.keeps_generated()));
   if (!bounded) return kept;
-  return std::min(kept, CacheParts::layer(cache_, 0, 0).budget().total());
+  return std::min(kept, cache_.parts().layer(0, 0).budget().total());
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {

@@ -28,11 +28,12 @@ constexpr std::size_t kTile = 32;
 void check_cache(const Cache& cache) {
   const CacheOptions& o = cache.options();
   const AttentionStats stats = o.policy.attention_stats();
-  require(!o.needs_queries() && (stats.replay == ReplayScore::none || cache.takes_scores()),
-          ErrorCode::unsupported,
-          "method {} needs the attention of the whole text, which no rank has; balancekv, "
-          "clustergen, uniform, keydiff and calibrated need their own share",
-          o.policy.info().name);
+  require(
+      !o.needs_queries() && (stats.replay == ReplayScore::none || cache.scoring().takes_scores()),
+      ErrorCode::unsupported,
+      "method {} needs the attention of the whole text, which no rank has; balancekv, "
+      "clustergen, uniform, keydiff and calibrated need their own share",
+      o.policy.info().name);
   require(o.protocol == Protocol::prefill && o.positions == Positions::absolute,
           ErrorCode::unsupported, "ranks read in prefill with absolute positions");
   require(row_scales(o.key_type, 1) == 0 && row_scales(o.value_type, 1) == 0,
@@ -327,7 +328,7 @@ std::size_t Forward::read_share(Sequence& sequence, std::span<const Token> share
     if (model_.pages() != nullptr) model_.pages()->leave(l);
     if (progress) progress(l + 1);
   }
-  cache.note_text(share);
+  cache.scoring().note_text(share);
   return tokens_ - 1;
 }
 

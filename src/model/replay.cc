@@ -74,7 +74,7 @@ void Engine::set_replay_wording(ReplayWording wording) {
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   const Cache& cache = sequence.cache();
-  const bool due = cache.needs_replay() || cache.chunk_room() == 0;
+  const bool due = cache.scoring().needs_replay() || cache.scoring().chunk_room() == 0;
   return !due || read_again(sequence, options);
 }
 
@@ -82,22 +82,24 @@ bool Engine::compact(Sequence& sequence, std::size_t bytes, const ReplayOptions&
   const PoolScope scope(pool_.get());
   Cache& cache = sequence.cache();
   if (model().exact_bytes(cache) <= bytes) return true;
-  if (cache.chunk_tokens() > 0) return read_again(sequence, options, bytes);
-  cache.compact(bytes);
+  if (cache.scoring().chunk_tokens() > 0) return read_again(sequence, options, bytes);
+  cache.scoring().compact(bytes);
   return true;
 }
 
 bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes) try {
   Cache& cache = sequence.cache();
-  const auto divide = [&] { bytes == 0 ? cache.end_chunk() : cache.compact(bytes); };
-  if (cache.takes_scores()) {  // scored as it was read
+  const auto divide = [&] {
+    bytes == 0 ? cache.scoring().end_chunk() : cache.scoring().compact(bytes);
+  };
+  if (cache.scoring().takes_scores()) {  // scored as it was read
     divide();
     return true;
   }
   const ModelConfig& config = model().config();
   const bool streams = cache.options().protocol == Protocol::stream;
-  const std::span<const Token> text = streams ? cache.noted_text() : sequence.text();
-  const std::size_t due = streams ? cache.chunk_tokens() : sequence.tokens();
+  const std::span<const Token> text = streams ? cache.scoring().noted_text() : sequence.text();
+  const std::size_t due = streams ? cache.scoring().chunk_tokens() : sequence.tokens();
   require(text.size() >= due,
           "a second reading needs all {} tokens of the text, of which {} are known", due,
           text.size());
@@ -110,7 +112,8 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   for (std::size_t l = 0; l < cache.shape().layers; ++l) {
     const LayerWeights& weights = model().weights().attention(l);
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
-    cache.start_replay(l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
+    cache.scoring().start_replay(
+        l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
     tell({});
   }
   const ReplayWording& wording =
@@ -119,7 +122,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   while (done < text.size()) {
     const std::size_t end = std::min(done + chunk, text.size());
     const std::span<const Token> before =
-        text.subspan(done - std::min(done, Cache::kOverlap), std::min(done, Cache::kOverlap));
+        text.subspan(done - std::min(done, Scoring::kOverlap), std::min(done, Scoring::kOverlap));
     const std::vector<Token>& words = done == 0 ? wording.first : wording.later;
     tokens.assign(words.begin(), words.end());
     tokens.insert(tokens.end(), before.begin(), before.end());
@@ -145,15 +148,15 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   }
   return true;
 } catch (const Stopped&) {
-  sequence.cache().forget_replay();
+  sequence.cache().scoring().discard_replay();
   return false;
 }
 
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   const Cache& cache = sequence.cache();
-  if (cache.needs_replay() && !replay(sequence, options)) return false;
-  const bool scored = !cache.replay_scores(0, 0).empty();
+  if (cache.scoring().needs_replay() && !replay(sequence, options)) return false;
+  const bool scored = !cache.scoring().scores(0, 0).empty();
   for (const std::vector<Token>& question : options.questions) {
     if (!scored || !cache.options().policy.attention_stats().question || question.empty()) break;
     const std::size_t positions = model().config().max_positions;

@@ -65,7 +65,9 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
   try {
     Found found{prefix.cache->clone(), most, prefix.logits};
     if (!prefix.whole) {
-      found.tokens = most = found.cache.reachable(most);
+      if (const RecurrentStates* states = found.cache.recurrent()) {
+        found.tokens = most = states->reachable(most);
+      }
       if (most == 0 || most < compressed) return std::nullopt;
       found.cache.truncate(most);
     }

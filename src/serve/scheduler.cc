@@ -361,7 +361,7 @@ bool Scheduler::read_some() {
 }
 
 void Scheduler::read_chunk(Running& r) {
-  if (r.sequence->cache().chunk_room() == 0) return read_again(r, *r.sequence, false);
+  if (r.sequence->cache().scoring().chunk_room() == 0) return read_again(r, *r.sequence, false);
   const std::vector<Token>& prompt = r.job.prompt;
   const bool later = r.sequence->prompt_finished();
   const std::size_t end = later ? prompt.size() : r.job.compress_at;
@@ -436,7 +436,7 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
           }
           return !turns.cancelled();
         };
-        if (!ends || sequence.cache().needs_replay()) {
+        if (!ends || sequence.cache().scoring().needs_replay()) {
           const std::size_t bytes = sequence.cache().bytes().used();
           if (!r.reader) r.reader = std::make_unique<Engine>(model_);
           if (!r.reader->replay(sequence, {wording, yield})) return;
@@ -530,7 +530,7 @@ bool Scheduler::decode() {
     for (auto& stream : job->streams) {
       Sequence& sequence = stream->sequence();
       if (stream->ended() || &sequence == job->again) continue;
-      if (sequence.cache().chunk_room() == 0) {
+      if (sequence.cache().scoring().chunk_room() == 0) {
         // One after the other: choices share the engine that reads again.
         if (job->turns) continue;
         guard(*job, [&] { read_again(*job, sequence, false); });

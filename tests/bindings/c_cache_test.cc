@@ -152,7 +152,7 @@ TEST(CCache, ReadsTwiceForReplay) {
   ASSERT_TRUE(ballast_cache_needs_replay(c.cache));
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
     ASSERT_EQ(ballast_cache_start_replay(c.cache, layer, nullptr), BALLAST_OK);
-    cpp.start_replay(layer, {});
+    cpp.scoring().start_replay(layer, {});
   }
   constexpr std::size_t kAgain = 20;
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
@@ -164,15 +164,16 @@ TEST(CCache, ReadsTwiceForReplay) {
                                    out.data()),
               BALLAST_OK)
         << ballast_last_error();
-    cpp.replay(layer, {k.data(), kAgain, kKvHeads * kDim}, {v.data(), kAgain, kKvHeads * kDim},
-               {q.data(), kAgain, kKvHeads * kGroup * kDim}, {},
-               {expected.data(), kAgain, kKvHeads * kGroup * kDim});
+    cpp.scoring().replay(layer, {k.data(), kAgain, kKvHeads * kDim},
+                         {v.data(), kAgain, kKvHeads * kDim},
+                         {q.data(), kAgain, kKvHeads * kGroup * kDim}, {},
+                         {expected.data(), kAgain, kKvHeads * kGroup * kDim});
     EXPECT_EQ(out, expected);
   }
   ASSERT_EQ(ballast_cache_finish_prompt(c.cache), BALLAST_OK) << ballast_last_error();
   cpp.finish_prompt();
   feed(c.cache, cpp, 2, 500);
-  EXPECT_EQ(ballast_cache_needs_replay(c.cache), cpp.needs_replay());
+  EXPECT_EQ(ballast_cache_needs_replay(c.cache), cpp.scoring().needs_replay());
 }
 
 TEST(CAttention, IsThatOfTheLibrary) {

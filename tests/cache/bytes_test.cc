@@ -82,7 +82,7 @@ TEST(BytesOfAGrowingPrompt, RoomIsHalfOfWhatIsUsedAtMost) {
   for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
     Cache cache(shape, options_of("replay:bytes=256K", protocol));
     for (std::size_t t = 1; t <= 400; ++t) {
-      ASSERT_GT(cache.chunk_room(), 0u);
+      ASSERT_GT(cache.scoring().chunk_room(), 0u);
       cache.forward(0, rows.view(), rows.view(), rows.view(), out.view());
       const CacheBytes bytes = cache.bytes();
       EXPECT_LE(bytes.room, std::max(bytes.used() / 2, bytes.used() / t * 16)) << t << " tokens";

@@ -59,7 +59,7 @@ struct Texts {
       const Matrix queries = turned(text.shape, rows_of(from.queries[l], first, count), position);
       const Matrix values = rows_of(from.values[l], first, count);
       cache.forward(l, keys.view(), values.view(), queries.view(), out);
-      if (!cache.takes_scores()) continue;
+      if (!cache.scoring().takes_scores()) continue;
       Matrix scores(count, kHeads);
       for (std::size_t t = 0; t < count; ++t) {
         for (std::size_t h = 0; h < kHeads; ++h) {
@@ -67,7 +67,7 @@ struct Texts {
               {3, static_cast<std::uint32_t>(l), static_cast<std::uint32_t>(h)}, first + t));
         }
       }
-      cache.note_scores(l, scores.view());
+      cache.scoring().note_scores(l, scores.view());
     }
   }
   std::vector<Cache::Document> documents(const CacheOptions& options) const {

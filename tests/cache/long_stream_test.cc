@@ -124,18 +124,19 @@ TEST_P(LongChunks, HoldsItsMemoryForAMillionTokens) {
   const Text text;
   Matrix out(kCycle, kDim);
   const auto again = [&] {
-    const std::size_t n = cache.chunk_tokens();
-    cache.start_replay(0, {});
+    const std::size_t n = cache.scoring().chunk_tokens();
+    cache.scoring().start_replay(0, {});
     for (std::size_t t = 0; t < n; t += kChunk) {
       const std::size_t count = std::min(kChunk, n - t);
-      cache.replay(0, text.keys.view().slice(t, count), text.values.view().slice(t, count),
-                   text.queries.view().slice(t, count), {}, out.view().slice(t, count));
+      cache.scoring().replay(0, text.keys.view().slice(t, count),
+                             text.values.view().slice(t, count),
+                             text.queries.view().slice(t, count), {}, out.view().slice(t, count));
     }
-    cache.end_chunk();
+    cache.scoring().end_chunk();
   };
   std::size_t resident = 0, at = 0;
   while (cache.tokens() < kMillion) {
-    if (cache.chunk_room() == 0) {
+    if (cache.scoring().chunk_room() == 0) {
       again();
       ASSERT_LE(cache.bytes().used(), kBudget);
       if (cache.tokens() > 10'000) {
@@ -143,7 +144,7 @@ TEST_P(LongChunks, HoldsItsMemoryForAMillionTokens) {
         expect_flat(resident, cache.tokens());
       }
     }
-    const std::size_t n = std::min<std::size_t>(cache.chunk_room(), 128);
+    const std::size_t n = std::min<std::size_t>(cache.scoring().chunk_room(), 128);
     at = (at + n) % (kCycle - n);
     cache.forward(0, text.keys.view().slice(at, n), text.values.view().slice(at, n),
                   text.queries.view().slice(at, n), out.view().slice(0, n));

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "cache/streams.h"
-#include "summary/adaptive.h"
-#include "summary/query_moments.h"
+#include "methods/adaptive.h"
+#include "methods/query_moments.h"
 
 namespace ballast::test {
 namespace {

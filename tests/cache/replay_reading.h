@@ -46,12 +46,12 @@ struct Reading {
   Matrix replay(Cache& cache, bool identity = false) const {
     Matrix out(2 * kAgain, 4 * 24);
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.start_replay(l, identity ? ConstMatrix() : grams[l].view());
+      cache.scoring().start_replay(l, identity ? ConstMatrix() : grams[l].view());
       for (std::size_t t : {std::size_t{0}, kAgain}) {
-        cache.replay(l, again.keys[l].view().slice(t, kAgain),
-                     again.values[l].view().slice(t, kAgain),
-                     again.queries[l].view().slice(t, kAgain),
-                     std::span(weights).subspan(t, kAgain), out.view().slice(t, kAgain));
+        cache.scoring().replay(l, again.keys[l].view().slice(t, kAgain),
+                               again.values[l].view().slice(t, kAgain),
+                               again.queries[l].view().slice(t, kAgain),
+                               std::span(weights).subspan(t, kAgain), out.view().slice(t, kAgain));
       }
     }
     return out;

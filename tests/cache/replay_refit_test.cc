@@ -3,7 +3,7 @@
 
 #include "ballast/error.h"
 #include "cache/replay_reading.h"
-#include "summary/refit.h"
+#include "methods/refit.h"
 
 namespace ballast::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "ballast/error.h"
 #include "ballast/threads.h"
 #include "cache/replay_reading.h"
-#include "summary/allocation.h"
+#include "methods/allocation.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -76,7 +76,7 @@ TEST(Replay, ScoresAreThoseOfTheFormula) {
     r.replay(cache);
     for (std::size_t l = 0; l < 2; ++l) {
       for (std::size_t h = 0; h < 2; ++h) {
-        const std::span<const float> got = cache.replay_scores(l, h);
+        const std::span<const float> got = cache.scoring().scores(l, h);
         const std::vector<double> want = reference(r, l, h, score);
         ASSERT_EQ(got.size(), kText);
         for (std::size_t j = 0; j < kText; ++j) {
@@ -96,8 +96,8 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
     Cache cache = r.read(method + ":bytes=1/8,reading=own,chunk=16"),
           whole = r.read(method + ":bytes=1/8");
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.start_replay(l, r.grams[l].view());
-      whole.start_replay(l, r.grams[l].view());
+      cache.scoring().start_replay(l, r.grams[l].view());
+      whole.scoring().start_replay(l, r.grams[l].view());
       std::vector<std::vector<double>> want(2, std::vector<double>(kText, 0.0));
       for (std::size_t begin = 0; begin < kText; begin += kChunk) {
         const std::size_t end = std::min(begin + kChunk, kText),
@@ -106,8 +106,9 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
         const auto part = [&](const Matrix& m) { return m.view().slice(first, kAgain); };
         const auto weights = std::span(r.weights).subspan(first, kAgain);
         for (Cache* one : {&cache, &whole}) {
-          one->replay(l, part(r.again.keys[l]), part(r.again.values[l]), part(r.again.queries[l]),
-                      weights, (one == &cache ? out : other).view());
+          one->scoring().replay(l, part(r.again.keys[l]), part(r.again.values[l]),
+                                part(r.again.queries[l]), weights,
+                                (one == &cache ? out : other).view());
         }
         for (std::size_t t = 0; t < kAgain; ++t) {
           for (std::size_t c = 0; c < out.cols(); ++c) EXPECT_NEAR(out[t][c], other[t][c], 1e-5);
@@ -147,7 +148,7 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
       }
       for (std::size_t h = 0; h < 2; ++h) {
         for (std::size_t j = 0; j < kText; ++j) {
-          EXPECT_NEAR(cache.replay_scores(l, h)[j], want[h][j], 1e-5 * want[h][j] + 1e-7)
+          EXPECT_NEAR(cache.scoring().scores(l, h)[j], want[h][j], 1e-5 * want[h][j] + 1e-7)
               << method << " entry " << j;
         }
       }
@@ -169,7 +170,7 @@ TEST(Replay, AFloorIsKeptInEveryHead) {
     r.replay(cache);
     std::vector<std::vector<float>> scores;
     for (std::size_t h = 0; h < 2; ++h) {
-      const auto s = cache.replay_scores(1, h);
+      const auto s = cache.scoring().scores(1, h);
       scores.emplace_back(s.begin(), s.end());
     }
     cache.finish_prompt();
@@ -227,10 +228,10 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
   const auto ask = [&](Cache& cache) {
     Matrix out(kAgain, 4 * 24);
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.replay_question(l, r.again.keys[l].view().slice(0, kAgain),
-                            r.again.values[l].view().slice(0, kAgain),
-                            r.again.queries[l].view().slice(0, kAgain),
-                            std::span(r.weights).first(kAgain), out.view());
+      cache.scoring().replay_question(l, r.again.keys[l].view().slice(0, kAgain),
+                                      r.again.values[l].view().slice(0, kAgain),
+                                      r.again.queries[l].view().slice(0, kAgain),
+                                      std::span(r.weights).first(kAgain), out.view());
     }
   };
   for (const auto& [name, score] :
@@ -251,7 +252,7 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
           for (std::size_t i = 0; i < kText; ++i) {
             if (i + 3 >= j && i <= j + 3) want = std::max(want, question[i]);
           }
-          EXPECT_NEAR(cache.replay_scores(l, h)[j], want, 1e-5 * want + 1e-7) << j;
+          EXPECT_NEAR(cache.scoring().scores(l, h)[j], want, 1e-5 * want + 1e-7) << j;
           higher += want > all[j];
         }
         EXPECT_GT(higher, kText / 2);
@@ -265,8 +266,8 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
     r.replay(whole);
     Cache fork = whole.fork(Policy::parse(method(0.3)), 0);
     ask(fork);
-    EXPECT_TRUE(std::ranges::equal(fork.replay_scores(1, 1), cache.replay_scores(1, 1)));
-    EXPECT_FALSE(std::ranges::equal(whole.replay_scores(1, 1), cache.replay_scores(1, 1)));
+    EXPECT_TRUE(std::ranges::equal(fork.scoring().scores(1, 1), cache.scoring().scores(1, 1)));
+    EXPECT_FALSE(std::ranges::equal(whole.scoring().scores(1, 1), cache.scoring().scores(1, 1)));
   }
   Cache later = r.read("replay:bytes=1/8");
   r.replay(later);
@@ -373,7 +374,7 @@ TEST(Replay, KeepsTheBestScores) {
   std::vector<std::vector<float>> scores;
   for (std::size_t l = 0; l < 2; ++l) {
     for (std::size_t h = 0; h < 2; ++h) {
-      const auto s = cache.replay_scores(l, h);
+      const auto s = cache.scoring().scores(l, h);
       scores.emplace_back(s.begin(), s.end());
     }
   }
@@ -397,7 +398,7 @@ TEST(KvZip, OneThresholdOverAllHeads) {
       std::vector<std::pair<double, std::size_t>> ranked;
       for (std::size_t i = 0; i < 4 * kText; ++i) {
         const std::size_t j = i % kText;
-        const double score = cache.replay_scores(i / kText / 2, i / kText % 2)[j];
+        const double score = cache.scoring().scores(i / kText / 2, i / kText % 2)[j];
         ranked.push_back({j < 4 ? 1e9 : score, i});
       }
       std::ranges::sort(ranked, std::greater());
@@ -494,7 +495,7 @@ TEST(Replay, ABudgetOfTheExactCacheIsExact) {
   }());
   feed(cache, r.text, 0, kText, 50);
   feed(plain, r.text, 0, kText, 50);
-  EXPECT_FALSE(cache.needs_replay());
+  EXPECT_FALSE(cache.scoring().needs_replay());
   cache.finish_prompt();
   EXPECT_TRUE(same_bits(feed(cache, r.again, 0, 9, 4), feed(plain, r.again, 0, 9, 4)));
 }
@@ -506,9 +507,9 @@ TEST(Replay, ForksShareOneReading) {
   EXPECT_EQ(options.recording.replay, ReplayScore::max);
   Cache cache(r.text.shape, options);
   feed(cache, r.text, 0, kText, 32);
-  EXPECT_TRUE(cache.needs_replay());
+  EXPECT_TRUE(cache.scoring().needs_replay());
   r.replay(cache);
-  EXPECT_FALSE(cache.needs_replay());
+  EXPECT_FALSE(cache.scoring().needs_replay());
   for (const char* method : {"replay:bytes=0.3", "replay:bytes=0.5,tiers=int4"}) {
     Cache fork = cache.fork(Policy::parse(method), 0);
     fork.finish_prompt();
@@ -523,9 +524,9 @@ TEST(Replay, AReadingThatWasNotCompletedIsForgotten) {
   const Reading r;
   Cache cache = r.read("replay:bytes=0.3");
   r.replay(cache);
-  EXPECT_FALSE(cache.needs_replay());
-  cache.forget_replay();
-  EXPECT_TRUE(cache.needs_replay());
+  EXPECT_FALSE(cache.scoring().needs_replay());
+  cache.scoring().discard_replay();
+  EXPECT_TRUE(cache.scoring().needs_replay());
 }
 
 TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
@@ -533,16 +534,16 @@ TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
   Cache cache = r.read("replay:bytes=0.3");
   r.replay(cache);
   const auto scores = [](const Cache& c) {
-    const std::span<const float> s = c.replay_scores(1, 1);
+    const std::span<const float> s = c.scoring().scores(1, 1);
     return std::vector<float>(s.begin(), s.end());
   };
   const Cache copy = cache.clone();
   const std::vector<float> before = scores(copy);
   Matrix out(kAgain, 4 * 24);
   EXPECT_THAT(error_of([&] {
-                cache.replay(0, r.again.keys[0].view().slice(0, kAgain),
-                             r.again.values[0].view().slice(0, kAgain),
-                             r.again.queries[0].view().slice(0, kAgain), {}, out.view());
+                cache.scoring().replay(0, r.again.keys[0].view().slice(0, kAgain),
+                                       r.again.values[0].view().slice(0, kAgain),
+                                       r.again.queries[0].view().slice(0, kAgain), {}, out.view());
               }),
               testing::HasSubstr("shares the scores"));
   r.replay(cache, true);  // other output projections: other scores
@@ -555,13 +556,13 @@ TEST(Replay, SaysWhatIsWrong) {
   Cache cache = r.read("replay:bytes=1/8");
   EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("second reading"));
   EXPECT_THAT(error_of([&] { cache.finish_prompt(0); }), testing::HasSubstr("together"));
-  EXPECT_THAT(error_of([&] { cache.start_replay(0, r.text.keys[0].view()); }),
+  EXPECT_THAT(error_of([&] { cache.scoring().start_replay(0, r.text.keys[0].view()); }),
               testing::HasSubstr("96 × 24"));
   Cache small = r.read("replay:bytes=100B");
   r.replay(small);
   EXPECT_THAT(error_of([&] { small.finish_prompt(); }), testing::HasSubstr("give at least"));
   Cache exact(r.text.shape, replaying("exact"));
-  EXPECT_THAT(error_of([&] { exact.start_replay(0, {}); }), testing::HasSubstr("no use"));
+  EXPECT_THAT(error_of([&] { exact.scoring().start_replay(0, {}); }), testing::HasSubstr("no use"));
   for (const char* text : {"replay", "replay:rate=0.5,bytes=1/8", "replay:budget=100"}) {
     EXPECT_THAT(error_of([&] { r.read(text); }), testing::HasSubstr("bytes=1/8")) << text;
   }

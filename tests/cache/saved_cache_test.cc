@@ -169,7 +169,7 @@ TEST(SavedCache, TokensThatAFileExpectsAreWorthNoMemory) {
     const Cache loaded = Cache::parse(std::as_bytes(std::span(bytes)), "a file");
     ASSERT_EQ(loaded.options().expected_tokens, expected);
     Cache copy = loaded.clone();
-    if (copy.needs_replay()) {
+    if (copy.scoring().needs_replay()) {
       const std::vector<float> scores(40, 0.5f);
       for (std::size_t l = 0; l < 2; ++l) {
         for (std::size_t h = 0; h < 2; ++h) set_replay_scores(copy, l, h, scores);

@@ -47,14 +47,14 @@ TEST(StreamMemory, DoesNotGrowOnceTheBudgetIsFull) {
                     ConstMatrix{nullptr, 0, kHeads * kDim, kHeads * kDim},
                     MutableMatrix{nullptr, 0, kHeads * kDim, kHeads * kDim});
     }
-    if (cache.chunk_room() > 0) continue;
+    if (cache.scoring().chunk_room() > 0) continue;
     for (std::size_t l = 0; l < shape.layers; ++l) {
-      cache.start_replay(l, {});
+      cache.scoring().start_replay(l, {});
       fill(query);
       const ConstMatrix own = keys.view().slice(0, 1);
-      cache.replay(l, own, own, query.view(), {}, out.view());
+      cache.scoring().replay(l, own, own, query.view(), {}, out.view());
     }
-    cache.end_chunk();
+    cache.scoring().end_chunk();
     if (c > kChunks / 2) most = std::max(most, resident_bytes());
   }
   EXPECT_GT(cache.bytes().total(), 5u << 20);

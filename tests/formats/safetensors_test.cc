@@ -185,8 +185,8 @@ TEST_F(SafetensorsTest, RefusesBadHeaders) {
               HasSubstr("tensor 'a' lacks dtype"));
   EXPECT_THAT(refusal(R"({"a":{"shape":[1],"shape":[1]}})", ""),
               HasSubstr("duplicate key 'shape'"));
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", "1"),
-              AllOf(HasSubstr("dtype 'F8_E4M3'"), HasSubstr("BF16")));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}})", "1"),
+              AllOf(HasSubstr("dtype 'F8_E5M2'"), HasSubstr("BF16")));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234"),
               HasSubstr("a negative number"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", "1234"),

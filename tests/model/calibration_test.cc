@@ -192,7 +192,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
     PrefillOptions prefill;
     prefill.finish_prompt = false;
     engine.prefill(sequence, tokens, prefill);
-    if (sequence.cache().needs_replay()) {
+    if (sequence.cache().scoring().needs_replay()) {
       engine.replay(sequence, {replay_wording(tokenizer, false)});
     }
     read.push_back(std::move(sequence.cache()));
@@ -202,7 +202,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
     std::vector<float> scores;
     for (std::size_t l = 0; l < model.config().layers; ++l) {
       for (std::size_t h = 0; h < model.config().kv_heads; ++h) {
-        const std::span<const float> of = read[i].replay_scores(l, h).subspan(4);
+        const std::span<const float> of = read[i].scoring().scores(l, h).subspan(4);
         scores.insert(scores.end(), of.begin(), of.end());
       }
     }
@@ -221,7 +221,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
 }
 
 /// English that no calibration has seen.
-std::string other_text() { return read_file(BALLAST_SOURCE_DIR "/docs/protocols.md"); }
+std::string other_text() { return read_file(BALLAST_SOURCE_DIR "/docs/serve.md"); }
 
 TEST(LongCalibration, IsFittedToASecondReading) {
   const std::filesystem::path path = BALLAST_SOURCE_DIR "/models/ballast-mini.gguf";

@@ -118,7 +118,7 @@ TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
     Sequence sequence(*model_, options_);
     engine_->prefill(sequence, tokens().first(text / 2), {.chunk = chunk, .finish_prompt = false});
     engine_->prefill(sequence, tokens().subspan(text / 2, text - text / 2), {.chunk = chunk});
-    EXPECT_EQ(sequence.cache().chunk_tokens(), 0u);
+    EXPECT_EQ(sequence.cache().scoring().chunk_tokens(), 0u);
     const CacheShape& s = sequence.cache().shape();
     EXPECT_LE(sequence.cache().bytes().used(),
               tokens().size() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2 / 3);
@@ -133,7 +133,7 @@ TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
       engine_->decode(loaded, tokens()[i], other);
       EXPECT_EQ(next, other) << i;
     }
-    EXPECT_LT(sequence.cache().chunk_tokens(), 16u);
+    EXPECT_LT(sequence.cache().scoring().chunk_tokens(), 16u);
     if (first.empty()) first = next;
     EXPECT_EQ(next, first) << chunk;
   }

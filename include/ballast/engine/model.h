@@ -178,7 +178,7 @@ struct ReplayOptions {
   /// once, after the last token; in stream the budget is divided after that.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
   /// Questions that are known, as they will follow the text: for methods that take them into
-  /// account (see Cache::replay_question), others ignore them.
+  /// account (see Scoring::replay_question), others ignore them.
   std::vector<std::vector<Token>> questions = {};
 };
 
@@ -231,10 +231,10 @@ class Engine {
   void set_replay_wording(ReplayWording wording);
 
   /// Reads a sequence's text a second time, chunk= tokens at a time, so that its cache scores the
-  /// entries: see Cache::replay. Does nothing where no second reading is due. Chunks are cut from
-  /// the start of the text, however it was read. In stream it reads what Cache::end_chunk() waits
+  /// entries: see Scoring::replay. Does nothing where no second reading is due. Chunks are cut from
+  /// the start of the text, however it was read. In stream it reads what Scoring::end_chunk() waits
   /// for and calls that; prefill() and decode() do so whenever a chunk is full, unless the caller
-  /// was sooner (Cache::chunk_room() is 0). Returns false if `progress` stopped it.
+  /// was sooner (Scoring::chunk_room() is 0). Returns false if `progress` stopped it.
   bool replay(Sequence& sequence, const ReplayOptions& options);
   /// Divides `bytes` among all that a stream with one budget holds, in place of the method's
   /// budget: see Cache::compact. The tokens read since the last division are read again where the

@@ -26,6 +26,7 @@ enum class TensorType : std::uint8_t {
   u16,
   u8,
   boolean,
+  f8_e4m3,  // of folders whose weights have scales beside them
   q4_0,
   q4_1,
   q5_0,
@@ -55,8 +56,8 @@ std::string_view to_string(TensorType type);
 
 bool is_quantized(TensorType type);
 
-/// The type that a matrix of a model is multiplied in: itself; IQ4_NL for IQ4_XS, whose codes it
-/// keeps; Q8_0 for the other types of few bits that encode() does not write.
+/// The type that a matrix of a model is multiplied in: itself; BF16 for F8_E4M3; IQ4_NL for
+/// IQ4_XS, whose codes it keeps; Q8_0 for the other types of few bits that encode() does not write.
 TensorType loaded_as(TensorType type);
 
 /// Numbers in one block: 1 for types that are not quantized.

@@ -203,7 +203,7 @@ ballast_status ballast_cache_finish_prompt(ballast_cache* cache) {
 }
 
 bool ballast_cache_needs_replay(const ballast_cache* cache) {
-  return cache != nullptr && cache->cache.needs_replay();
+  return cache != nullptr && cache->cache.scoring().needs_replay();
 }
 
 ballast_status ballast_cache_start_replay(ballast_cache* cache, size_t layer,
@@ -212,8 +212,9 @@ ballast_status ballast_cache_start_replay(ballast_cache* cache, size_t layer,
     Cache& c = given(cache, "cache").cache;
     const std::size_t dim = c.shape().value_dim;
     const std::size_t heads = c.shape().kv_heads * c.shape().queries_per_kv_head;
-    c.start_replay(layer, output_grams == nullptr ? ConstMatrix()
-                                                  : ConstMatrix{output_grams, heads * dim, dim});
+    c.scoring().start_replay(layer, output_grams == nullptr
+                                        ? ConstMatrix()
+                                        : ConstMatrix{output_grams, heads * dim, dim});
   });
 }
 
@@ -226,10 +227,10 @@ ballast_status ballast_cache_replay(ballast_cache* cache, size_t layer, size_t t
     const std::size_t heads = s.kv_heads * s.queries_per_kv_head;
     std::span<const float> weights;
     if (query_weights != nullptr) weights = {query_weights, tokens};
-    c.replay(layer, {&given(keys, "keys"), tokens, s.kv_heads * s.key_dim},
-             {&given(values, "values"), tokens, s.kv_heads * s.value_dim},
-             {&given(queries, "queries"), tokens, heads * s.key_dim}, weights,
-             {&given(out, "out"), tokens, heads * s.value_dim});
+    c.scoring().replay(layer, {&given(keys, "keys"), tokens, s.kv_heads * s.key_dim},
+                       {&given(values, "values"), tokens, s.kv_heads * s.value_dim},
+                       {&given(queries, "queries"), tokens, heads * s.key_dim}, weights,
+                       {&given(out, "out"), tokens, heads * s.value_dim});
   });
 }
 

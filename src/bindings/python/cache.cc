@@ -106,7 +106,7 @@ py::object replay(PyCache& self, std::size_t layer, py::handle keys, py::handle 
   const MutableHeadsView answers = output_view(o, heads, s.value_dim, "out");
   const MutableMatrix out_rows{static_cast<float*>(answers.data), tokens, heads * s.value_dim};
   with(self, [&](Cache& c) {
-    c.replay(layer, key_rows, value_rows, query_rows, query_weights, out_rows);
+    c.scoring().replay(layer, key_rows, value_rows, query_rows, query_weights, out_rows);
   });
   return out;
 }
@@ -346,7 +346,7 @@ void add_cache(py::module_& m) {
           "needs_replay",
           [](PyCache& self) {
             const InUse use(self.used, "cache");
-            return self.cache.needs_replay();
+            return self.cache.scoring().needs_replay();
           },
           "Whether the method wants the text read a second time before the prompt ends.")
       .def(
@@ -358,7 +358,7 @@ void add_cache(py::module_& m) {
               g = view_array(output_grams, "output_grams");
               grams = matrix_view(g, "output_grams");
             }
-            with(self, [&](Cache& c) { c.start_replay(layer, grams); });
+            with(self, [&](Cache& c) { c.scoring().start_replay(layer, grams); });
           },
           "layer"_a, "output_grams"_a = py::none(),
           "Before the second reading of a layer. output_grams: for each query head W_O W_O^T of "

@@ -15,7 +15,7 @@
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "experiments/attention/head_attention.h"
-#include "summary/adaptive.h"
+#include "methods/adaptive.h"
 
 namespace ballast {
 namespace {
@@ -431,7 +431,7 @@ AttentionErrorCell Measurement::sum_up(std::size_t p) const {
 
 bool summarises_heads_alone(const Policy& policy) {
   const AttentionStats stats = policy.attention_stats();
-  return stats.recent == AttentionStats::Recent::sum && !stats.queries && !stats.query_moments &&
+  return stats.recent_score == nullptr && !stats.queries && !stats.query_moments &&
          !has_adaptive_heads(policy);
 }
 

@@ -65,14 +65,15 @@ void score_layer(const KvSource& source, std::size_t layer, std::size_t asked, C
     }
     return;
   }
-  cache.start_replay(layer, {});
+  cache.scoring().start_replay(layer, {});
   const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
   for (std::size_t t = 0; t < asked; t += chunk) {
     const std::size_t count = std::min(chunk, asked - t);
     Matrix out(count, s.heads * s.value_dim);
-    cache.replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
-                 read_tokens(source, Part::value, layer, t, count).view(),
-                 read_tokens(source, Part::query, layer, t, count).view(), {}, out.view());
+    cache.scoring().replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
+                           read_tokens(source, Part::value, layer, t, count).view(),
+                           read_tokens(source, Part::query, layer, t, count).view(), {},
+                           out.view());
   }
 }
 
@@ -126,7 +127,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
     layer.seconds = watch.seconds();
   }
   if (whole) {
-    if (out.cache.needs_replay()) {
+    if (out.cache.scoring().needs_replay()) {
       out.scores = has_scores(source, options.policy) ? source.score_name() : "self-attention";
       for (std::size_t l = 0; l < s.layers; ++l) {
         const Stopwatch watch;

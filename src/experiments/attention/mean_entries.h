@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "ballast/cache.h"
-#include "summary/adaptive.h"
+#include "methods/adaptive.h"
 
 namespace ballast {
 

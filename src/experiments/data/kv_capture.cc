@@ -209,7 +209,7 @@ Json capture_text(LoadedModel& m, const std::string& text, const std::string& so
     for (std::size_t layer : layers) {
       Matrix scores(config.kv_heads, tokens.size());
       for (std::size_t h = 0; h < config.kv_heads; ++h) {
-        std::ranges::copy(sequence.cache().replay_scores(layer, h), scores[h].begin());
+        std::ranges::copy(sequence.cache().scoring().scores(layer, h), scores[h].begin());
       }
       capture.set_scores(layer, std::move(scores));
     }

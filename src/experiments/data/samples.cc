@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/interval.h"
 #include "base/running_mean.h"
-#include "summary/entry_budget.h"
+#include "methods/entry_budget.h"
 
 namespace ballast {
 namespace {

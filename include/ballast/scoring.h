@@ -1,0 +1,91 @@
+// Scores of a cache's entries, for methods that choose by them: given with the tokens as they are
+// read, or found by a second reading of the text. One budget for the whole cache is divided by
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ballast/matrix.h"
+
+namespace ballast {
+
+struct CacheParts;
+
+/// The scores of one cache: see Cache::scoring(). Errors leave it as it was.
+class Scoring {
+ public:
+  explicit Scoring(CacheParts& cache) : cache_(cache) {}
+  Scoring(const Scoring&) = delete;
+  Scoring& operator=(const Scoring&) = delete;
+
+  /// Scores of the entries of one KV head, in the order of Cache::segments(); empty: there are
+  /// none. In stream, norms are the largest of the query heads' |W_O^T v|.
+  std::span<const float> scores(std::size_t layer, std::size_t kv_head) const;
+
+  /// Whether the tokens that forward() takes come with scores: the method has ReplayScore::given,
+  /// and may still choose among them.
+  bool takes_scores() const;
+  /// Scores of the tokens that forward() has just taken in this layer, tokens × kv_heads, from 0:
+  /// how much answers would lose without each entry. Throws Error if the method takes none, on
+  /// another number of tokens, and if a score is negative or not finite.
+  void note_scores(std::size_t layer, ConstMatrix scores);
+
+  /// Whether a second reading is due before the prompt ends: the method or the recording asks for
+  /// one, it has not been, and the method's budget does not hold the exact cache.
+  bool needs_replay() const;
+  /// What a second reading is scored with, for methods whose AttentionStats ask for one or for
+  /// recording.replay. After the last token of the text, before replay(), once for each layer.
+  /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
+  /// of the output projection, value_dim × value_dim, one below the other; no rows: the identity.
+  /// Scores take |W_O^T v| of every entry from it (KVzip+, arXiv:2601.07891).
+  void start_replay(std::size_t layer, ConstMatrix output_grams);
+  /// Second reading: m tokens that see everything read, and each other causally, as if they
+  /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
+  /// With AttentionStats::replay_own calls come chunk by chunk, from the start of what was read
+  /// last: the end of a call is the next chunk= tokens, whose entries alone are scored.
+  /// keys, values, queries, out: as for Cache::forward(). query_weights: 1/|x| of each token's
+  /// residual stream where it enters the layer, from 0; empty: 1.
+  void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+              std::span<const float> query_weights, MutableMatrix out);
+  /// A question that is known before the prompt ends, for methods whose AttentionStats want it.
+  /// After the second reading, and like it: nothing is kept. An entry counts for what its
+  /// neighbours get, three on each side (as SnapKV pools), where that is more than its score.
+  void replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                       std::span<const float> query_weights, MutableMatrix out);
+  /// Discards the scores of a second reading that was not completed.
+  void discard_replay();
+
+  /// Methods with one budget for the whole cache, in stream: a chunk is read, scored
+  /// (start_replay(), replay(), or note_scores() as it is read) and divides the budget anew
+  /// (end_chunk()). While the exact cache of all that was read is within the budget, the chunk is
+  /// all of it. Tokens that forward() takes before the chunk must end; unlimited for other caches.
+  std::size_t chunk_room() const;
+  /// Tokens of the chunk: the last of those read.
+  std::size_t chunk_tokens() const;
+  /// Divides the budget among all entries, held ones and the chunk's. Held ones only move to tiers
+  /// of fewer bytes, or leave. Throws Error if the chunk was not read again or the budget does not
+  /// hold what no head drops.
+  void end_chunk();
+  /// The same with `bytes` in place of the method's, at any time once a token has been read; an
+  /// empty chunk needs no scores. Later chunks divide the method's own budget again: what was
+  /// evicted or rounded stays so.
+  void compact(std::size_t bytes);
+
+  /// Ids of the tokens that forward() took last, which a second reading needs. Kept, and saved with
+  /// the cache, as long as their chunk and kOverlap tokens more; other caches ignore them.
+  void note_text(std::span<const std::int32_t> tokens);
+  /// The ids noted: up to kOverlap before the chunk, then the chunk's.
+  std::span<const std::int32_t> noted_text() const;
+  /// Tokens before a chunk that its second reading begins with.
+  static constexpr std::size_t kOverlap = 8;
+
+ private:
+  void check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
+                    std::span<const float> query_weights, MutableMatrix out) const;
+
+  CacheParts& cache_;
+};
+
+}  // namespace ballast

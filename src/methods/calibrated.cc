@@ -1,0 +1,24 @@
+// Calibrated: scores that cost nothing. A linear function of what enters a layer, found once a
+// model (ballast calibrate), says how much of replay's score a token will get; one budget over all
+// layers and heads then gives every entry a precision, or nothing. Predicting KVzip's scores from
+// hidden states: KVzap (2026, arXiv:2601.07891), Fast KVzip (2026, arXiv:2601.17668).
+#include "methods/registry.h"
+#include "methods/replay.h"
+
+namespace ballast {
+
+const MethodInfo& calibrated_method() {
+  static const MethodInfo info = {
+      .name = "calibrated",
+      .title = "read once, scored by what was calibrated for the model; precisions as replay's",
+      .paper = "KVzap (arXiv:2601.07891), in closed form, with replay's tiers",
+      .parameters = tiered_parameters(kTiers, "256", "8"),
+      .window = 8,
+      .whole_cache = true,
+      .attention_stats = {.replay = ReplayScore::given},
+      .make = make_tiered,
+  };
+  return info;
+}
+
+}  // namespace ballast

@@ -1,0 +1,444 @@
+// Replay: the text is read a second time against its own cache; one budget over all layers and
+// heads then gives every entry a precision, or nothing, by the most attention it got. Score and
+// global threshold: KVzip (Kim et al. 2025, arXiv:2505.23416), normalised as KVzip+
+// (arXiv:2601.07891). More entries at fewer bits: arXiv:2412.12706.
+#include "methods/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "ballast/random.h"
+#include "ballast/serialize.h"
+#include "ballast/summary.h"
+#include "base/checks.h"
+#include "base/fail.h"
+#include "methods/refit.h"
+#include "methods/registry.h"
+#include "methods/softmax_balance.h"
+#include "storage/gap_code.h"
+#include "storage/row_memory.h"
+#include "storage/rows_bytes.h"
+
+namespace ballast {
+namespace {
+
+/// The entries of one head in runs of equal precision, each in the order of the text.
+class TieredSummary : public Summary {
+ public:
+  explicit TieredSummary(const SummarySetup& setup) : setup_(setup), runs_(tiers().size()) {
+    rest_sample_ = rest_of(setup.policy, tiers());
+  }
+
+  /// Entries held only move to tiers of fewer bytes: what was rounded is rounded again.
+  void absorb(const Block& block) override {
+    const std::size_t held = entries();
+    require(block.tiers.size() == held + block.size(),
+            "{} entries and {} tokens came with {} tiers", held, block.size(), block.tiers.size());
+    const std::vector<Tier> tiers = this->tiers();
+    std::vector<std::vector<Source>> sources = sources_of(block.tiers);
+    std::vector<std::vector<Position>> positions(tiers.size());
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      for (const Source& source : sources[t]) positions[t].push_back(source.position);
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        if (block.tiers[held + i] == t)
+          positions[t].push_back(block.first + static_cast<Position>(i));
+      }
+    }
+    std::vector<Run> runs = make_runs(tiers, positions);
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      Run& run = runs[t];
+      if (run.count == 0) continue;
+      std::size_t at = 0;
+      for (const Source& source : sources[t]) {
+        const Run& from = runs_[source.run];
+        run.keys.copy(at, from.keys.view(source.entry, 1, source.position), 0);
+        run.values.copy(at++, from.values.view(source.entry, 1), 0);
+      }
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        if (block.tiers[held + i] != t) continue;
+        run.keys.copy(at, block.keys, i);
+        run.values.copy(at++, block.values, i);
+      }
+    }
+    runs_ = std::move(runs);
+    if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
+      sample_rest(block, setup_.capacity - entries());
+    }
+    if (!block.outside_logits.empty()) refit(block);
+  }
+
+  void segments(std::vector<Segment>& out) const override {
+    const auto add = [&](const Run& run, const float* log_weights) {
+      if (run.count == 0) return;
+      Segment segment;
+      segment.keys = run.keys_view();
+      segment.values = run.values.view(0, run.count);
+      if (!run.positions.empty()) segment.positions = run.positions.data();
+      segment.log_weights = log_weights;
+      out.push_back(segment);
+    };
+    for (const Run& run : runs_) add(run, nullptr);
+    add(rest_, log_weights_.data());
+  }
+
+  std::size_t entries() const override {
+    std::size_t count = rest_.count;
+    for (const Run& run : runs_) count += run.count;
+    return count;
+  }
+
+  std::size_t bytes() const override {
+    std::size_t bytes = log_weights_.capacity() * sizeof(float);
+    const auto add = [&](const Run& run) {
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() +
+               run.gaps.size_bytes();
+    };
+    for (const Run& run : runs_) add(run);
+    add(rest_);
+    return bytes;
+  }
+
+  std::vector<KeptEntry> kept() const override {
+    std::vector<KeptEntry> out;
+    for (const Run& run : runs_) {
+      for (Position position : run.all_positions()) out.push_back({position, 1, 1});
+    }
+    const std::vector<Position> positions = rest_.all_positions();
+    for (std::size_t i = 0; i < rest_.count; ++i) {
+      const float weight = std::exp(log_weights_[i]);
+      out.push_back({positions[i], weight, weight});
+    }
+    return out;
+  }
+
+  void save(ByteWriter& out) const override {
+    for (const Run& run : runs_) save(out, run);
+    if (rest_sample_.kind == Rest::none) return;
+    save(out, rest_);
+    out.put_all<float>(log_weights_);
+  }
+
+  void load(ByteReader& in) override {
+    const std::vector<Tier> tiers = this->tiers();
+    for (std::size_t t = 0; t < tiers.size(); ++t) {
+      runs_[t] = load(in, tiers[t]);
+    }
+    if (rest_sample_.kind != Rest::none) {
+      rest_ = load(in, rest_sample_.tier);
+      log_weights_.resize(rest_.count);
+      in.get_all<float>(log_weights_);
+      require(std::ranges::all_of(log_weights_, [](float x) { return x >= 0 && x < 40; }),
+              "{}: a weight of a sample is below 1 or not finite", in.what());
+    }
+  }
+
+ private:
+  struct Run {
+    std::shared_ptr<const RowMemory> memory;  ///< that of all runs made with this one
+    std::size_t count = 0;
+    Rows keys;
+    Rows values;
+    std::span<Position> positions;  ///< where attention asks for them; else empty
+    std::span<std::uint8_t> gaps;   ///< else their code
+
+    RowsView keys_view() const {
+      RowsView view = keys.view(0, count);
+      if (!positions.empty()) view.positions = positions.data();
+      if (!gaps.empty()) view.gaps = gaps.data();
+      return view;
+    }
+
+    std::vector<Position> all_positions() const {
+      std::vector<Position> out(positions.begin(), positions.end());
+      if (!gaps.empty()) {
+        out.resize(count);
+        decode_gaps(gaps.data(), out);
+      }
+      return out;
+    }
+  };
+
+  /// A run of entries at positions[t] for each tier. All lie in one piece of memory: a stream makes
+  /// them anew after every chunk.
+  std::vector<Run> make_runs(std::span<const Tier> tiers,
+                             std::span<const std::vector<Position>> positions) const {
+    const auto up = [](std::size_t bytes) {
+      return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    const auto key_bytes = [&](std::size_t t) {
+      return up(Rows::memory_for(tiers[t].key_type, setup_.key_dim, positions[t].size()));
+    };
+    const auto value_bytes = [&](std::size_t t) {
+      return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, positions[t].size()));
+    };
+    const auto position_bytes = [&](std::size_t t) {
+      return setup_.asks_positions ? positions[t].size() * sizeof(Position)
+                                   : gap_bytes(positions[t]);
+    };
+    std::size_t bytes = 0;
+    for (std::size_t t = 0; t < positions.size(); ++t) {
+      bytes += key_bytes(t) + value_bytes(t) + up(position_bytes(t));
+    }
+    std::vector<Run> runs(positions.size());
+    if (bytes == 0) return runs;
+    const auto memory = std::make_shared<RowMemory>(setup_.protocol == Protocol::stream
+                                                        ? allocate_rows_in_own_pages(bytes)
+                                                        : allocate_rows(bytes));
+    std::byte* at = memory->get();
+    const auto take = [&](std::size_t size) { return std::exchange(at, at + size); };
+    for (std::size_t t = 0; t < positions.size(); ++t) {
+      const std::size_t count = positions[t].size();
+      if (count == 0) continue;
+      Run& run = runs[t];
+      run.memory = memory;
+      run.count = count;
+      run.keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
+      run.values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
+      run.keys.set_mean(setup_.key_mean);
+      run.values.set_mean(setup_.value_mean);
+      std::byte* const rest = take(up(position_bytes(t)));
+      if (setup_.asks_positions) {
+        run.positions = {new (rest) Position[count], count};
+        std::ranges::copy(positions[t], run.positions.begin());
+      } else {
+        run.gaps = {reinterpret_cast<std::uint8_t*>(rest), position_bytes(t)};
+        encode_gaps(positions[t], run.gaps.data());
+      }
+    }
+    return runs;
+  }
+
+  Run make_run(const Tier& tier, const std::vector<Position>& positions) const {
+    return std::move(make_runs({&tier, 1}, {&positions, 1})[0]);
+  }
+
+  static void save(ByteWriter& out, const Run& run) {
+    out.put<std::uint64_t>(run.count);
+    out.put_all<Position>(run.all_positions());
+    save_rows(out, run.keys.view(0, run.count));
+    save_rows(out, run.values.view(0, run.count));
+  }
+
+  Run load(ByteReader& in, const Tier& tier) const {
+    std::vector<Position> positions(
+        in.get_count(in.left() / sizeof(Position), "entries of a tier"));
+    in.get_all<Position>(positions);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const Position before = i == 0 ? -1 : positions[i - 1];
+      require(positions[i] > before, "{}: position {} comes after {}", in.what(), positions[i],
+              before);
+    }
+    Run run = make_run(tier, positions);
+    load_rows(in, run.keys, 0, run.count);
+    load_rows(in, run.values, 0, run.count);
+    return run;
+  }
+
+  /// refit=values; the block is the whole text.
+  void refit(const Block& block) {
+    const std::size_t count = entries();
+    Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
+    std::vector<Position> positions;
+    for (const Run& run : runs_) {
+      run.keys_view().decode(keys.view().slice(positions.size(), run.count));
+      run.values.view(0, run.count).decode(values.view().slice(positions.size(), run.count));
+      const std::vector<Position> of_run = run.all_positions();
+      positions.insert(positions.end(), of_run.begin(), of_run.end());
+    }
+    const Matrix fitted = fit_values(block, keys.view(), values.view(), positions, setup_.logits);
+    std::size_t at = 0;
+    for (Run& run : runs_) {
+      for (std::size_t i = 0; i < run.count; ++i) run.values.set(i, fitted[at++]);
+    }
+  }
+
+  /// Lets `count` of the block's evicted tokens stand for all of those.
+  void sample_rest(const Block& block, std::size_t count) {
+    WeightedTokens tokens;
+    tokens.keys = block.keys;
+    tokens.values = block.values;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (block.tiers[i] < runs_.size()) continue;
+      tokens.add(static_cast<std::uint32_t>(i), block.first + static_cast<Position>(i), 0, 0);
+    }
+    count = std::min(count, tokens.size());
+    if (count == 0) return;
+    rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
+    const Tier& tier = rest_sample_.tier;
+    rest_ = make_run(tier, {tokens.positions.begin(), tokens.positions.end()});
+    log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
+    for (std::size_t i = 0; i < count; ++i) {
+      rest_.keys.copy(i, block.keys, tokens.rows[i]);
+      rest_.values.copy(i, block.values, tokens.rows[i]);
+    }
+  }
+
+  /// Rounds of BalanceKV's walk, as balancekv summarises a prompt.
+  void balance(WeightedTokens& tokens, std::size_t count) const {
+    BalanceOptions options;
+    options.scale = setup_.logits.scale;
+    options.random = setup_.random;
+    SoftmaxBalance rule(options);
+    std::vector<std::uint8_t> dropped(tokens.size());
+    for (std::uint32_t round = 0; tokens.size() > count; ++round) {
+      const std::size_t drop = std::min((tokens.size() + 1) / 2, tokens.size() - count);
+      rule.reduce(tokens, drop, round, {dropped.data(), tokens.size()});
+      tokens.remove(dropped);
+    }
+  }
+
+  /// A uniform draw, all of one weight.
+  void draw(WeightedTokens& tokens, std::size_t count) const {
+    std::vector<std::pair<std::uint64_t, std::size_t>> tickets;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto bits = random_bits(setup_.random, static_cast<std::uint64_t>(tokens.positions[i]));
+      tickets.emplace_back(std::uint64_t{bits[0]} << 32 | bits[1], i);
+    }
+    std::ranges::sort(tickets);
+    std::vector<std::uint8_t> dropped(tokens.size(), 1);
+    for (std::size_t i = 0; i < count; ++i) dropped[tickets[i].second] = 0;
+    const auto weight = static_cast<double>(tokens.size()) / static_cast<double>(count);
+    tokens.remove(dropped);
+    std::ranges::fill(tokens.log_weights, static_cast<float>(std::log(weight)));
+  }
+
+  std::vector<Tier> tiers() const {
+    return replay_tiers(setup_.policy, setup_.protocol, setup_.key_dim, setup_.value_dim);
+  }
+
+  /// An entry held.
+  struct Source {
+    Position position;
+    std::uint32_t run;
+    std::uint32_t entry;  ///< of the run
+  };
+
+  /// Entries held that go to each tier, in the order of the text.
+  std::vector<std::vector<Source>> sources_of(std::span<const std::uint8_t> tiers) const {
+    std::vector<std::vector<Source>> out(runs_.size());
+    std::size_t at = 0;
+    for (std::uint32_t r = 0; r < runs_.size(); ++r) {
+      std::uint32_t entry = 0;
+      for (Position position : runs_[r].all_positions()) {
+        if (const std::size_t t = tiers[at++]; t < out.size()) {
+          out[t].push_back({position, r, entry});
+        }
+        ++entry;
+      }
+    }
+    for (std::vector<Source>& sources : out) std::ranges::sort(sources, {}, &Source::position);
+    return out;
+  }
+
+  SummarySetup setup_;
+  std::vector<Run> runs_;  ///< by tier
+  RestSample rest_sample_;
+  Run rest_;
+  std::vector<float> log_weights_;  ///< of the entries of rest_
+};
+
+ReplayScore score_of(const Policy& policy) {
+  for (ReplayScore score : {ReplayScore::plain, ReplayScore::rms, ReplayScore::mean}) {
+    if (policy.choice("score") == to_string(score)) return score;
+  }
+  return ReplayScore::max;
+}
+
+AttentionStats stats_of(const Policy& policy) {
+  return {.replay = score_of(policy),
+          .replay_own = reads_own(policy),
+          .question = policy.choice("question") == "known",
+          .refit = policy.choice("refit") == "values"};
+}
+
+}  // namespace
+
+RestSample rest_of(const Policy& policy, std::span<const Tier> tiers) {
+  RestSample out;
+  if (policy.info().name != "replay") return out;
+  const std::string_view kind = policy.choice("rest");
+  if (kind == "none") return out;
+  out.kind = kind == "balance" ? Rest::balance : Rest::uniform;
+  out.part = policy.real("sample");
+  out.tier = tiers.front();
+  for (const Tier& tier : tiers) {
+    if (tier.distortion <= 0.02) out.tier = tier;
+  }
+  out.tier.bytes += sizeof(float);
+  return out;
+}
+
+bool reads_own(const Policy& policy) { return policy.choice("reading") == "own"; }
+
+std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
+  return std::make_unique<TieredSummary>(setup);
+}
+
+std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
+                                         std::string_view window) {
+  using Kind = Parameter::Kind;
+  return {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
+          {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
+          {"chunk", Kind::integer, chunk, 16, 65536, "",
+           "tokens that are read again at once; in stream, between two divisions of the budget"},
+          {"floor", Kind::real, "0", 0, 1, "",
+           "each head keeps its best entries in any case, in this part of an equal share"},
+          {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
+          {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
+}
+
+std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_view chunk,
+                                            std::string_view window) {
+  std::vector<Parameter> all = tiered_parameters(tiers, chunk, window);
+  all.insert(all.begin() + 3, {"reading", Parameter::Kind::choice, "all", 0, 0, "all|own",
+                               "own: a chunk that is read again scores its own tokens only"});
+  return all;
+}
+
+std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
+                               std::size_t value_dim) {
+  const std::size_t kept = policy.attention_stats().replay == ReplayScore::max ? 2 : 1;
+  const std::size_t more = protocol == Protocol::stream ? kept * sizeof(float) : 0;
+  const std::string text(policy.text("tiers"));
+  std::vector<Tier> tiers = parse_tiers(text, key_dim, value_dim, more);
+  // The first and the last tokens take one of 8 bits or more.
+  const Tier& safe = tiers[safe_tier(tiers)];
+  if (!is_low_bit(safe.key_type) && !is_low_bit(safe.value_type)) return tiers;
+  return parse_tiers(text + "+int8", key_dim, value_dim, more);
+}
+
+const MethodInfo& replay_method() {
+  static const std::vector<Parameter> parameters = [] {
+    std::vector<Parameter> all = rereading_parameters(kTiers, "256", "8");
+    all.insert(all.begin() + 1,
+               {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
+                "what the second reading makes of attention; max weighs values and residuals"});
+    all.push_back({"question", Parameter::Kind::choice, "later", 0, 0, "later|known",
+                   "known: what the question looks at counts, too (run --question)"});
+    all.push_back({"refit", Parameter::Kind::choice, "no", 0, 0, "no|values",
+                   "values: those kept answer the second reading as all did (prefill, slow)"});
+    all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
+                   "a weighted sample of what is evicted, drawn or balanced (prefill)"});
+    all.push_back(
+        {"sample", Parameter::Kind::real, "0.5", 0, 1, "", "part of the bytes that rest= takes"});
+    return all;
+  }();
+  static const MethodInfo info = {
+      .name = "replay",
+      .title = "read twice; one budget in bytes gives each entry 8, 4, 3 or 2 bits or nothing",
+      .paper = "KVzip and KVzip+, with TurboQuant's codes in tiers",
+      .parameters = parameters,
+      .window = 8,
+      .whole_cache = true,
+      .attention_stats = {.replay = ReplayScore::max},
+      .attention_stats_of = stats_of,
+      .make = make_tiered,
+  };
+  return info;
+}
+
+}  // namespace ballast

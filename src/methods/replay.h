@@ -1,0 +1,49 @@
+// What the cache needs to know of the method `replay` to divide its budget.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ballast/method.h"
+#include "ballast/summary.h"
+#include "methods/allocation.h"
+
+namespace ballast {
+
+/// The tiers of a policy with tiers=, for rows of these dimensions. In stream every entry keeps its
+/// score, and with score=max the norm that its score is made with.
+std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
+                               std::size_t value_dim);
+
+/// rest=: what stands for the entries that are evicted.
+enum class Rest : std::uint8_t { none, uniform, balance };
+
+/// A sample of what is evicted, with weights. It takes part of the budget.
+struct RestSample {
+  Rest kind = Rest::none;
+  double part = 0;  ///< of the budget, from 0 to 1
+  Tier tier;        ///< of its entries; bytes: with the weight
+};
+
+/// The sample that a policy with tiers= asks for. Its tier: the cheapest of a distortion of at most
+/// 0.02, so that drawing costs more than rounding; else the best one.
+RestSample rest_of(const Policy& policy, std::span<const Tier> tiers);
+
+/// A summary of entries in tiers, for methods with tiers=. SummarySetup::capacity: entries that it
+/// will hold; those beyond what the tiers keep are the sample.
+std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);
+
+/// Whether a chunk that is read again scores its own entries alone (reading=own).
+bool reads_own(const Policy& policy);
+
+/// The keys of such a method: bytes, tiers, chunk, floor, sink and window, with these defaults.
+std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
+                                         std::string_view window);
+/// The same and reading=, of methods that read a text twice.
+std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_view chunk,
+                                            std::string_view window);
+/// The tiers of the methods that give every entry a precision.
+inline constexpr std::string_view kTiers = "int8+q4+q4/q3+q3+q3/q2+q2";
+
+}  // namespace ballast
