@@ -7,22 +7,23 @@
 
 #include "base/fail.h"
 #include "base/fnv.h"
-#include "base/read_file.h"
 #include "cli/answering.h"
 #include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
-#include "cli/passages.h"
-#include "formats/json_text.h"
 #include "hub/local.h"
 #include "report/table.h"
 #include "report/units.h"
+#include "serve/library.h"
+#include "text/passages.h"
 
 namespace ballast::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using Entry = serve::LibraryDocument;
+using serve::library_documents;
 
 struct Options {
   std::string folder;
@@ -40,38 +41,11 @@ struct Options {
   }
 };
 
-/// A document of a library: ID.json says what it is, ID.cache is its compressed cache.
-struct Entry {
-  fs::path file;  ///< ID.json
-  std::string name, text;
-  std::size_t tokens = 0, bytes = 0;
-
-  fs::path cache() const { return fs::path(file).replace_extension(".cache"); }
-};
-
-/// Sorted by name.
-std::vector<Entry> entries(const fs::path& folder) {
-  std::vector<Entry> out;
-  std::error_code none;
-  for (const fs::directory_entry& one : fs::directory_iterator(folder, none)) {
-    if (one.path().extension() != ".json") continue;
-    const std::string where = one.path().string();
-    const Json json = parse_json_text<Json>(read_file(one.path()), where);
-    require(json.is_object() && json.contains("name") && json.contains("text") &&
-                json["name"].is_string() && json["text"].is_string(),
-            "{}: no document of a library; remove the file", where);
-    out.push_back({one.path(), json["name"], json["text"], json.value("tokens", std::size_t{0}),
-                   json.value("bytes", std::size_t{0})});
-  }
-  std::ranges::sort(out, {}, &Entry::name);
-  return out;
-}
-
 void add(Options& o) {
   o.json.open();
   const fs::path folder = o.place();
   fs::create_directories(folder);
-  const std::vector<Entry> have = entries(folder);
+  const std::vector<Entry> have = library_documents(folder);
   const auto model = std::make_shared<const TextModel>(o.model);
   Json added = Json::array();
   for (const std::string& path : o.files) {
@@ -121,7 +95,7 @@ void list(Options& o) {
   o.json.open();
   Table table({{"document"}, {"tokens", Align::right}, {"cache", Align::right}});
   Json all = Json::array();
-  for (const Entry& entry : entries(o.place())) {
+  for (const Entry& entry : library_documents(o.place())) {
     table.add(
         {entry.name, format_count(entry.tokens), format_bytes(static_cast<double>(entry.bytes))});
     all.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
@@ -135,7 +109,7 @@ void list(Options& o) {
 }
 
 void remove(Options& o) {
-  const std::vector<Entry> have = entries(o.place());
+  const std::vector<Entry> have = library_documents(o.place());
   for (const std::string& name : o.files) {
     const auto entry = std::ranges::find(have, name, &Entry::name);
     require(entry != have.end(), "{}: no document '{}'; ballast library list names them",
@@ -148,14 +122,9 @@ void remove(Options& o) {
 
 void ask(Options& o) {
   o.json.open();
-  const std::vector<Entry> have = entries(o.place());
+  const std::vector<Entry> have = library_documents(o.place());
   require(!have.empty(), "{}: no documents; ballast library add brings some", o.place().string());
-  std::vector<std::string> texts;
-  for (const Entry& entry : have) texts.push_back(entry.text);
-  std::vector<Found> found = find_passages(texts, o.question);
-  require(!found.empty(),
-          "no document has a word of the question; ballast library list names them");
-  found.resize(std::min(found.size(), o.documents));
+  const std::vector<Found> found = serve::find_documents(have, o.question, o.documents);
   const auto model = std::make_shared<const TextModel>(o.model);
   std::vector<Session> sessions;
   // The best one last: next to the question.
@@ -183,8 +152,9 @@ void ask(Options& o) {
   if (show) {
     print("\n");
     for (const Found& one : found) {
-      std::string passage = one.passage.substr(0, one.passage.find('\n', 60));
-      print(fmt::format("{}: {}\n", have[one.text].name, passage));
+      const std::string passage = one.passage.substr(0, one.passage.find('\n', 60));
+      print(fmt::format("{}, {}: {}\n", have[one.text].name,
+                        to_string(place_of(have[one.text].text, one.begin)), passage));
     }
   }
   o.json.write({{"question", o.question}, {"answer", answer.made.text}, {"documents", documents}});

@@ -21,8 +21,9 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
     add("--method", method, "Method string, such as balancekv:rate=0.25; see ballast methods",
         "METHOD");
     add("--cache", cache,
-        "Memory of the whole cache, for the method replay if no other is given: 1/8, 0.125 or 12% "
-        "of the exact bf16 cache of the text, 256M, 40K/token; what follows the text comes on top",
+        "Memory of the whole cache: 1/8, 0.125 or 12% of the exact bf16 cache of the text, 256M, "
+        "40K/token; what follows the text comes on top. Without --method: calibrated where the "
+        "model has a calibration, else replay",
         "SIZE");
   }
   options_.push_back(

@@ -105,7 +105,7 @@ class Runner {
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(open_model(o.model, ranks)),
         m_(*text_model_),
-        pictures_(m_, o.mmproj) {
+        pictures_(m_, o.mmproj, o.quiet) {
     o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
@@ -194,7 +194,8 @@ class Runner {
 
   /// Throws Error if the run cannot finish. `prompt`: tokens of the prompt or of the loaded cache;
   /// `more`: the most tokens before the answer; `several`: questions continue copies of the cache.
-  void plan(std::size_t prompt, std::size_t more, bool loaded = false, bool several = false) {
+  void plan(std::size_t prompt, std::size_t more, const Cache* loaded = nullptr,
+            bool several = false) {
     check_positions(prompt, more);
     const std::size_t answer = generate_.max_tokens;
     const std::size_t room = rolling() ? answer : config().max_positions - prompt - more;
@@ -202,24 +203,31 @@ class Runner {
     const bool open = answer == 0 && config().rope.long_divisors.empty();
     length_ = prompt + more + (open ? 0 : answer == 0 ? room : std::min(answer, room));
     // A rate applies to the text that is read, not to the answer.
-    if (!loaded) {
+    if (loaded == nullptr) {
       cache_options_.expected_tokens =
           cache_options_.protocol == Protocol::stream ? prompt : length_;
       const std::size_t most = answer == 0 ? room : std::min(answer, room);
       o_.cache.fit(cache_options_, m_.model, prompt, more + most, several ? 2 : 1, o_.quiet);
     }
-    const std::size_t chunk = std::min(PrefillOptions().chunk, loaded ? more : prompt + more);
-    std::size_t own = prompt;
+    const std::size_t chunk =
+        std::min(PrefillOptions().chunk, loaded != nullptr ? more : prompt + more);
+    // Documents that are joined stay as they are, whatever method each has.
+    const bool joined = loaded != nullptr && loaded->joined_tokens() > 0;
+    std::size_t own = joined ? 0 : prompt;
     if (const Ranks* ranks = m_.model.ranks()) {
       const std::vector<std::size_t> begins = divide_text(config(), prompt, ranks->size());
       own = begins[ranks->rank() + 1] - begins[ranks->rank()];
     }
     MemoryEstimate estimate =
         m_.model.estimate(cache_options_, own, length_ - prompt, std::max<std::size_t>(chunk, 1));
-    if (loaded) estimate.cache = estimate.kept;
+    if (loaded != nullptr) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     MemoryEstimate missing = estimate;
-    if (loaded) missing.cache -= estimate.kept;  // there already
+    if (joined) {
+      estimate.cache += loaded->bytes().total();
+    } else if (loaded != nullptr) {
+      missing.cache -= estimate.kept;  // there already
+    }
     require_memory(missing, available_memory(), "this run");
     note_program();
     if (estimate.total() > report_.estimate.total()) report_.estimate = estimate;
@@ -300,13 +308,14 @@ class Runner {
       loaded_form_ = session->form();
       const std::size_t more = encode_questions(session->form());
       cache_options_ = session->cache().options();
-      plan(session->tokens(), more, true, several);
+      plan(session->tokens(), more, &session->cache(), several);
       note_cache(*session);
     } else {
       const QuestionForm form = form_of_context();
       const std::vector<Token> tokens = pictures_.place(form.begin(m_.tokenizer));
+      report_.pictures = pictures_.work();
       require(!tokens.empty(), "{}: the context is empty", context_.what);
-      plan(tokens.size(), encode_questions(form), false, several);
+      plan(tokens.size(), encode_questions(form), nullptr, several);
       if (o_.cite) {
         Engine engine(m_.model);
         lookup_heads_ = find_lookup_heads(engine);

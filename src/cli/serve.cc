@@ -34,6 +34,7 @@ struct Options {
   std::string key_file;
   std::string cache_dir;
   std::string cache_dir_max = "8G";
+  std::string library;
   std::string log;
   bool check = false;
   bool quiet = false;
@@ -125,6 +126,10 @@ void run(const Options& o) {
   options.cache_dir = o.cache_dir;
   options.cache_dir_max =
       o.cache_dir_max == "0" ? 0 : parse_bytes(o.cache_dir_max, "--cache-dir-max");
+  require(o.library.empty() || std::filesystem::is_directory(o.library),
+          "--library {}: no such folder; ballast library add --library {} FILE makes it", o.library,
+          o.library);
+  options.library = o.library;
   if (!o.key_file.empty()) {
     std::string key;
     for (char c : read_file(o.key_file, {.most = 1 << 20}) + "\n") {
@@ -208,6 +213,9 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   add("--cache-dir-max", o.cache_dir_max,
       "Bytes of beginnings there; those used longest ago are removed; 0: none are kept", "SIZE")
       ->capture_default_str();
+  add("--library", o.library,
+      "Folder of ballast library add: a request with \"context\": \"library\" asks its documents",
+      "DIR");
   add("--api-key", s.keys, "Clients must give this key; may be repeated", "KEY")
       ->allow_extra_args(false);
   add("--api-key-file", o.key_file, "Keys, one a line", "FILE");

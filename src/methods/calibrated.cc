@@ -12,7 +12,7 @@ const MethodInfo& calibrated_method() {
       .name = "calibrated",
       .title = "read once, scored by what was calibrated for the model; precisions as replay's",
       .paper = "KVzap (arXiv:2601.07891), in closed form, with replay's tiers",
-      .parameters = tiered_parameters(kTiers, "256", "8"),
+      .parameters = tiered_parameters(kTiers, "256", "8", "0.3"),
       .window = 8,
       .whole_cache = true,
       .attention_stats = {.replay = ReplayScore::given},

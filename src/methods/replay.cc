@@ -379,13 +379,13 @@ std::unique_ptr<Summary> make_tiered(const SummarySetup& setup) {
 }
 
 std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
-                                         std::string_view window) {
+                                         std::string_view window, std::string_view floor) {
   using Kind = Parameter::Kind;
   return {{"bytes", Kind::memory, "", 0, 0, "", "of the whole cache: 1/8, 12%, 256M, 40K/token"},
           {"tiers", Kind::text, tiers, 0, 0, "", "precisions, key/value types joined by +"},
           {"chunk", Kind::integer, chunk, 16, 65536, "",
            "tokens that are read again at once; in stream, between two divisions of the budget"},
-          {"floor", Kind::real, "0", 0, 1, "",
+          {"floor", Kind::real, floor, 0, 1, "",
            "each head keeps its best entries in any case, in this part of an equal share"},
           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
           {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};

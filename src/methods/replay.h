@@ -39,7 +39,7 @@ bool reads_own(const Policy& policy);
 
 /// The keys of such a method: bytes, tiers, chunk, floor, sink and window, with these defaults.
 std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_view chunk,
-                                         std::string_view window);
+                                         std::string_view window, std::string_view floor = "0");
 /// The same and reading=, of methods that read a text twice.
 std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_view chunk,
                                             std::string_view window);

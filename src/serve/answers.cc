@@ -123,6 +123,7 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   choice.stop = piece.stop;
   choice.unsure = piece.unsure;
   if (piece.finish && request_.job.cite) choice.citations = citations(piece);
+  if (piece.finish && !request_.passages.is_null()) choice.citations = request_.passages;
   Json chances;
   if (request_.logprobs && !piece.tokens.empty()) {
     chances = request_.chat ? chat_logprobs(piece.tokens) : logprobs(piece.tokens, choice);

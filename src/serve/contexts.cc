@@ -100,11 +100,7 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
     ContextInfo info;
     info.id = path.stem().string();
     try {
-      const Cache cache = load_context(path, model_, &info.form);
-      info.tokens = cache.tokens();
-      info.cache = describe_cache(cache.options());
-      info.bytes = cache.bytes().used();
-      info.exact_bytes = model_.exact_bytes(cache);
+      describe(path, info);
     } catch (const Error& error) {
       refused.emplace_back(error.what());
       continue;
@@ -117,14 +113,31 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
       info.owner = fields.text("owner").value_or("");
       info.before = fields.text("before").value_or("");
       info.system = fields.text("system").value_or("");
+      if (const Json* all = fields.find("pictures")) {
+        info.pictures = placed_pictures(*all, info.tokens);
+      }
       info.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
       info.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
       info.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
     } catch (const std::exception&) {
       info.name = info.id;
     }
-    slots_[info.id] = {info, nullptr, 0};
+    slots_[info.id] = {info, path, nullptr, 0};
   }
+}
+
+void Contexts::describe(const std::filesystem::path& file, ContextInfo& info) const {
+  const Cache cache = load_context(file, model_, &info.form);
+  info.tokens = cache.tokens();
+  info.cache = describe_cache(cache.options());
+  info.bytes = cache.bytes().used();
+  info.exact_bytes = model_.exact_bytes(cache);
+}
+
+void Contexts::lend(ContextInfo info, std::filesystem::path file) {
+  describe(file, info);
+  const std::scoped_lock lock(mutex_);
+  slots_[info.id] = {info, std::move(file), nullptr, 0};
 }
 
 ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
@@ -135,6 +148,7 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
                        {"owner", info.owner},
                        {"before", info.before},
                        {"system", info.system},
+                       {"pictures", ballast::to_json(info.pictures)},
                        {"created", info.created},
                        {"read_seconds", info.read_seconds},
                        {"compress_seconds", info.compress_seconds}};
@@ -149,27 +163,27 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
   }
   auto context = std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
   const std::scoped_lock lock(mutex_);
-  slots_[info.id] = {info, std::move(context), ++uses_};
+  slots_[info.id] = {info, folder_.empty() ? "" : file(info.id), std::move(context), ++uses_};
   return info;
 }
 
-bool Contexts::there(const std::string& id) const {
-  if (folder_.empty()) return true;
+bool Contexts::there(const Slot& slot) {
+  if (slot.file.empty()) return true;
   std::error_code unknown;  // a folder that cannot be read now says nothing
-  return std::filesystem::exists(file(id), unknown) || unknown;
+  return std::filesystem::exists(slot.file, unknown) || unknown;
 }
 
 Contexts::Slot* Contexts::find(const std::string& id, const std::string& owner) {
   const auto at = slots_.find(id);
   if (at == slots_.end() || !belongs(at->second.info, owner)) return nullptr;
-  if (there(id)) return &at->second;
+  if (there(at->second)) return &at->second;
   slots_.erase(at);
   return nullptr;
 }
 
 std::vector<ContextInfo> Contexts::list(const std::string& owner) {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(slots_, [&](const auto& slot) { return !there(slot.first); });
+  std::erase_if(slots_, [&](const auto& slot) { return !there(slot.second); });
   std::vector<ContextInfo> out;
   for (const auto& [id, slot] : slots_) {
     if (belongs(slot.info, owner)) out.push_back(slot.info);
@@ -184,17 +198,18 @@ std::optional<ContextInfo> Contexts::info(const std::string& id, const std::stri
   return slot->info;
 }
 
-std::shared_ptr<const Context> Contexts::load(const ContextInfo& info) {
+std::shared_ptr<const Context> Contexts::load(const Slot& slot) {
+  const ContextInfo& info = slot.info;
   Lease lease;
   std::error_code unknown;
-  const std::uintmax_t size = std::filesystem::file_size(file(info.id), unknown);
+  const std::uintmax_t size = std::filesystem::file_size(slot.file, unknown);
   while (!memory_.take(std::max<std::size_t>(info.bytes, unknown ? 0 : size), lease)) {
     if (evict_locked()) continue;
     throw ApiError(503, "insufficient_memory",
                    fmt::format("no memory for the context {} now: {} bytes; try again later",
                                info.id, info.bytes));
   }
-  Cache cache = load_context(file(info.id), model_);
+  Cache cache = load_context(slot.file, model_);
   lease.shrink(cache.bytes().total());
   return std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
 }
@@ -205,7 +220,7 @@ std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::s
   if (slot == nullptr) return nullptr;
   slot->used = ++uses_;
   try {
-    if (!slot->loaded) slot->loaded = load(slot->info);
+    if (!slot->loaded) slot->loaded = load(*slot);
   } catch (const Error&) {
     if (find(id, owner) != nullptr) throw;
     return nullptr;  // removed while it was read
@@ -215,7 +230,15 @@ std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::s
 
 bool Contexts::remove(const std::string& id, const std::string& owner) {
   const std::scoped_lock lock(mutex_);
-  if (find(id, owner) == nullptr) return false;
+  const Slot* slot = find(id, owner);
+  if (slot == nullptr) return false;
+  const bool ours = slot->file.empty() || slot->file == file(id);
+  if (!ours) {
+    throw ApiError(
+        400, "invalid_value",
+        fmt::format("{} is a document of the library: ballast library remove takes it out",
+                    slot->info.name));
+  }
   slots_.erase(id);
   if (!folder_.empty()) {
     std::filesystem::remove(file(id));
@@ -235,10 +258,9 @@ bool Contexts::evict(bool wait) {
 }
 
 bool Contexts::evict_locked() {
-  if (folder_.empty()) return false;
   Slot* oldest = nullptr;
   for (auto& [id, slot] : slots_) {
-    if (!slot.loaded || slot.loaded.use_count() > 1) continue;
+    if (slot.file.empty() || !slot.loaded || slot.loaded.use_count() > 1) continue;
     if (oldest == nullptr || slot.used < oldest->used) oldest = &slot;
   }
   if (oldest == nullptr) return false;

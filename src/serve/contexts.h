@@ -12,6 +12,7 @@
 
 #include "ballast/engine/model.h"
 #include "report/json.h"
+#include "report/placed_picture.h"
 #include "serve/memory.h"
 
 namespace ballast::serve {
@@ -24,7 +25,8 @@ struct ContextInfo {
   std::string form;    ///< of QuestionForm::to_text()
   std::string before;  ///< text that was read, with the words of the template; may be empty
   std::string system;  ///< what the template says first
-  std::string cache;   ///< method, types and seed
+  std::vector<PlacedPicture> pictures;
+  std::string cache;  ///< method, types and seed
   std::int64_t created = 0;
   std::size_t tokens = 0;
   std::size_t bytes = 0;        ///< of the cache
@@ -78,6 +80,9 @@ class Contexts {
   /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory
   /// for it, Error if its file is damaged.
   std::shared_ptr<const Context> get(const std::string& id, const std::string& owner = "");
+  /// Adds one whose cache is in a file of others, which remove() leaves there. `info`: id, name and
+  /// before; the rest is of the file. Throws Error if it cannot be used with this model.
+  void lend(ContextInfo info, std::filesystem::path file);
   /// Whether there was one.
   bool remove(const std::string& id, const std::string& owner = "");
   /// Drops the cache used longest ago of those that are on disk and not in use. False: none, or,
@@ -89,17 +94,20 @@ class Contexts {
  private:
   struct Slot {
     ContextInfo info;
+    std::filesystem::path file;  ///< of its cache; empty: none
     std::shared_ptr<const Context> loaded;
     std::uint64_t used = 0;
   };
   std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
   std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
-  /// Whether its file is there, where contexts have files.
-  bool there(const std::string& id) const;
+  /// What its file says: form, cache, tokens, bytes.
+  void describe(const std::filesystem::path& file, ContextInfo& info) const;
+  /// Whether its file is there, if it has one.
+  static bool there(const Slot& slot);
   /// nullptr: the owner has none, or its file is gone; it is then forgotten.
   Slot* find(const std::string& id, const std::string& owner);
   bool evict_locked();
-  std::shared_ptr<const Context> load(const ContextInfo& info);
+  std::shared_ptr<const Context> load(const Slot& slot);
 
   const Model& model_;
   Memory& memory_;

@@ -100,12 +100,23 @@ std::shared_ptr<const Prefix> Prefixes::load(const Prefix& prefix) {
 }
 
 void Prefixes::keep(Prefix prefix) {
+  const auto covered = [&](const std::shared_ptr<const Prefix>& p) {
+    return p->kind == prefix.kind && p->compressed == prefix.compressed &&
+           common(p->tokens, prefix.tokens) == p->tokens.size();
+  };
+  // A stream is gone on from its end only, so the turn before stays: its next message may change.
+  std::shared_ptr<const Prefix> before;
+  for (const auto& p : kept_) {
+    if (prefix.whole && covered(p) && p->tokens.size() < prefix.tokens.size() &&
+        (!before || p->tokens.size() > before->tokens.size())) {
+      before = p;
+    }
+  }
   std::vector<std::string> replaced;
   std::erase_if(kept_, [&](const std::shared_ptr<const Prefix>& p) {
-    const bool covered = p->kind == prefix.kind && p->compressed == prefix.compressed &&
-                         common(p->tokens, prefix.tokens) == p->tokens.size();
-    if (covered) replaced.push_back(p->id);
-    return covered;
+    if (p == before || !covered(p)) return false;
+    replaced.push_back(p->id);
+    return true;
   });
   if (prefix.cache->bytes().room > prefix.cache->bytes().total() / 4) {
     prefix.cache = prefix.cache->clone();

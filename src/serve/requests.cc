@@ -15,6 +15,7 @@
 #include "serve/pictures.h"
 #include "text/channels.h"
 #include "text/document.h"
+#include "text/passages.h"
 
 namespace ballast::serve {
 namespace {
@@ -449,8 +450,38 @@ std::shared_ptr<const Context> joined_context(const Json& ids, const std::string
   });
 }
 
+/// The documents of the library that the question is about, the best one next to it.
+std::shared_ptr<const Context> library_context(const std::string& question,
+                                               const RequestLimits& limits,
+                                               const std::string& owner, const Tokenizer& tokenizer,
+                                               Contexts& contexts, TextRequest& out) {
+  constexpr std::size_t kMost = 3;
+  if (limits.library == nullptr) {
+    refuse("context", "context: this server has no library; start it with --library");
+  }
+  const std::vector<LibraryDocument>& library = *limits.library;
+  const std::vector<Found> found =
+      naming("context", [&] { return find_documents(library, question, kMost); });
+  Json ids = Json::array(), passages = Json::array();
+  for (const Found& one : found) {
+    const LibraryDocument& document = library[one.text];
+    ids.insert(ids.begin(), document.id());
+    const Place place = place_of(document.text, one.begin);
+    Json passage = {{"document", document.name}, {"context", document.id()}};
+    if (place.page > 0) passage["page"] = place.page;
+    passage["line"] = place.line;
+    passage["text"] = one.passage;
+    passages.push_back(std::move(passage));
+  }
+  if (std::exchange(out.job.cite, false)) out.passages = std::move(passages);
+  return ids.size() == 1 ? context_of(ids[0], owner, out.chat, contexts)
+                         : joined_context(ids, owner, out.chat, tokenizer, contexts);
+}
+
+/// `question`: that a library is asked.
 void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokenizer,
-                 Contexts& contexts, const std::string& owner, TextRequest& out) {
+                 Contexts& contexts, const std::string& owner, const std::string& question,
+                 TextRequest& out) {
   Job& job = out.job;
   job.owner = owner;
   const Json* context = f.find("context");
@@ -464,6 +495,10 @@ void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokeni
   }
   if (cache != nullptr) {
     refuse("cache", "cache: the context {} has its own; leave it out", shown(*context));
+  }
+  if (*context == "library") {
+    job.context = library_context(question, limits, owner, tokenizer, contexts, out);
+    return;
   }
   const bool several = context->is_array() && context->size() > 1;
   if (several && job.cite) refuse("cite", "cite: only with one context");
@@ -705,7 +740,11 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
-  parse_place(f, limits, tokenizer, contexts, owner, out);
+  std::string question;
+  for (const ChatMessage& message : messages) {
+    if (message.role == "user") question += message.content + "\n";
+  }
+  parse_place(f, limits, tokenizer, contexts, owner, question, out);
   out.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
@@ -785,8 +824,9 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   f.only("suffix", "");
   f.only("best_of", out.job.choices);
   f.only("add_special_tokens", true);
-  parse_place(f, limits, tokenizer, contexts, owner, out);
   const Json* prompt = f.find("prompt");
+  parse_place(f, limits, tokenizer, contexts, owner,
+              prompt != nullptr && prompt->is_string() ? prompt->get<std::string>() : "", out);
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
   f.end();
   Job& job = out.job;
@@ -855,6 +895,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     pictures.place_in(out.job);
   });
   out.info.created = std::time(nullptr);
+  out.info.pictures = find_pictures(out.job.prompt, out.job.pictures);
   out.info.tokens = out.job.prompt.size();
   out.job.chat = form == "chat";
   out.job.choices = 0;

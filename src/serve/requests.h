@@ -12,6 +12,7 @@
 #include "report/json.h"
 #include "serve/contexts.h"
 #include "serve/fields.h"
+#include "serve/library.h"
 #include "serve/scheduler.h"
 #include "serve/tool_calls.h"
 
@@ -26,6 +27,8 @@ struct RequestLimits {
   std::string sized_method = "replay";  ///< of a cache with bytes and no method
   std::size_t token_bytes = 1;          ///< of a token in the exact cache
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
+  /// That "library" picks from; null: none.
+  const std::vector<LibraryDocument>* library = nullptr;
 };
 
 /// A request for text.
@@ -38,6 +41,7 @@ struct TextRequest {
   bool several_calls = true;        ///< in one answer
   bool split_thoughts = false;      ///< thoughts come apart from the answer
   bool thoughts_open = false;       ///< the prompt ends within thoughts
+  Json passages;  ///< of a library, as citations where they are wanted; null: none
   Job job;
   std::vector<std::vector<Token>> prompts;  ///< where there are several; job.prompt is the first
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <deque>
 
+#include "ballast/engine/question_form.h"
 #include "ballast/version.h"
 #include "base/fail.h"
 #include "base/fnv.h"
@@ -20,6 +21,7 @@
 #include "serve/formats/ollama_models.h"
 #include "serve/http.h"
 #include "serve/kept.h"
+#include "serve/library.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
 #include "serve/page.h"
@@ -172,7 +174,8 @@ struct Server::Impl {
                options.cache,
                model.calibration() != nullptr ? "calibrated" : "replay",
                CacheSize(model.cache_shape(), options.cache).token(),
-               options.vision.get()},
+               options.vision.get(),
+               options.library.empty() ? nullptr : &library},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
                    o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
@@ -190,7 +193,26 @@ struct Server::Impl {
                                        Response& response) { answer(request, response); }},
           memory);
     }
+    lend_library();
     set_up();
+  }
+
+  /// Its documents become contexts.
+  void lend_library() {
+    for (LibraryDocument& document : library_documents(o.library)) {
+      ContextInfo info;
+      info.id = document.id();
+      info.name = document.name;
+      info.before = tokenizer.vocabulary().chat_template.empty()
+                        ? document.text
+                        : QuestionForm::from_template(tokenizer, "", document.text).before;
+      try {
+        contexts.lend(std::move(info), document.cache());
+        library.push_back(std::move(document));
+      } catch (const Error& error) {
+        refused.emplace_back(error.what());
+      }
+    }
   }
 
   Memory& memory_for_contexts() {
@@ -247,6 +269,7 @@ struct Server::Impl {
   Lease base;
   Metrics metrics;
   Contexts contexts;
+  std::vector<LibraryDocument> library;
   RequestLimits limits;
   std::vector<Route> routes;
   Scheduler scheduler;

@@ -40,8 +40,9 @@ struct ServerOptions {
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
   std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
   std::size_t cache_dir_max = std::size_t{8} << 30;  ///< bytes of beginnings there; 0: none stay
-  CacheOptions cache;                                ///< unless the request says
-  std::shared_ptr<const VisionModel> vision;         ///< null: pictures are refused
+  std::filesystem::path library;              ///< documents that requests may ask; empty: none
+  CacheOptions cache;                         ///< unless the request says
+  std::shared_ptr<const VisionModel> vision;  ///< null: pictures are refused
   /// Called from any thread for each request that was answered, but for those of /health and
   /// /metrics that found it well; may be empty.
   std::function<void(const RequestRecord&)> log;
@@ -62,7 +63,7 @@ class Server {
   const std::string& name() const;
   std::size_t memory() const;
   std::size_t contexts() const;
-  /// A line for each context that is on disk and cannot be used.
+  /// A line for each context and document of the library that is on disk and cannot be used.
   const std::vector<std::string>& refused() const;
   /// Serves until stop().
   void run();

@@ -84,6 +84,8 @@ TEST_F(RunMemory, OfASavedCacheToo) {
     expect_estimated({"--context", path("context"), "--method", method, "--save-cache",
                       path("cache"), "--cache-type", "f32"});
     expect_estimated({"--load-cache", path("cache"), "--question", "Who?"});
+    expect_estimated(
+        {"--load-cache", path("cache"), "--load-cache", path("cache"), "--question", "Who?"});
   }
 }
 

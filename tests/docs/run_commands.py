@@ -75,7 +75,7 @@ def main():
             (home / "model.gguf").symlink_to(root / "models/ballast-mini.gguf")
             (home / "questions.txt").write_text("Who are you?\n")
             story = (root / "examples/story.txt").read_text()
-            for name in ("book.txt", "prompt.txt", "text.txt"):
+            for name in ("book.txt", "lease.txt", "letter.txt", "prompt.txt", "text.txt"):
                 (home / name).write_text(story)
             (home / "bin").mkdir()
             (home / "bin/ballast").symlink_to(program)

@@ -116,6 +116,49 @@ TEST_F(ServeContexts, SeveralStandOneBehindTheOther) {
   EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("only with one context"));
 }
 
+/// What `ballast library add` has read.
+TEST_F(ServeContexts, ALibraryIsAskedByItsWords) {
+  options_.library = dir_ / "library";
+  for (const auto& [name, text] :
+       {std::pair("low.txt", lines_of(0, 30)), std::pair("high.txt", lines_of(30, 60)),
+        std::pair("sea.txt", std::string("Nobody saw the ship."))}) {
+    write_text(dir_ / name, text);
+    const ProgramResult added =
+        run({"library", "add", "-m", kMini, "--library", options_.library.string(), "-q", "--cache",
+             "1/2", (dir_ / name).string()});
+    EXPECT_EQ(added.exit_code, 0) << added.err;
+  }
+  const TestServer server(options_);
+  EXPECT_EQ(server.get("/v1/contexts").json()["data"].size(), 3u);
+  Json body = about("library");
+  body["messages"][0]["content"] = "What is the number of record 98?";
+  const Reply plain = server.post("/v1/chat/completions", body);
+  EXPECT_FALSE(plain.json()["choices"][0].contains("citations"));
+  body["cite"] = true;
+  const Reply reply = server.post("/v1/chat/completions", body);
+  const int line = 14;  // 7 * 14 = 98
+  EXPECT_THAT(text_of(reply), HasSubstr(fmt::format("{}", line * 7919 % 9973)));
+  EXPECT_EQ(text_of(reply), text_of(plain));
+  const Json cited = reply.json()["choices"][0]["citations"][0];
+  EXPECT_EQ(cited["document"], "low.txt");
+  EXPECT_EQ(cited["line"], line + 1);
+  EXPECT_THAT(cited["text"].get<std::string>(),
+              testing::StartsWith(fmt::format("line {}: the number of record 98", line)));
+  // A document of it is a context, but not the server's to delete.
+  body["context"] = cited["context"];
+  EXPECT_EQ(server.post("/v1/chat/completions", body).json()["choices"][0]["citations"][0]["line"],
+            line + 1);
+  const std::string path = "/v1/contexts/" + cited["context"].get<std::string>();
+  EXPECT_THAT(send(server.port(), "DELETE", path).body, HasSubstr("ballast library remove"));
+  EXPECT_EQ(server.get(path).status, 200);
+
+  body = about("library");
+  body["messages"][0]["content"] = "Xyzzy?";
+  EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("no document has a word"));
+  const TestServer other;
+  EXPECT_THAT(other.post("/v1/chat/completions", about("library")).body, HasSubstr("--library"));
+}
+
 TEST_F(ServeContexts, CompactedOnesKeepTheirEnds) {
   const TestServer server(options_);
   const Json made = read(server, {{"text", document(60)},

@@ -79,6 +79,12 @@ TEST(Serve, AConversationIsCompactedWhereItIs) {
   EXPECT_EQ(anew["cached_tokens"], 0);
   EXPECT_EQ(anew["prompt_cache_bytes"], last["prompt_cache_bytes"]);
   EXPECT_EQ(again.back()["content"], answer);
+  // Other questions go on from the turn before, too.
+  messages.erase(messages.end() - 2, messages.end());
+  for (const char* other_question : {"Who?", "And where?"}) {
+    Json branch = messages;
+    EXPECT_EQ(turn(server, branch, other_question)["cached_tokens"], last["cached_tokens"]);
+  }
 
   Json body = chat();
   body["cache"] = {{"bytes", 0.25}, {"compact", "auto"}};

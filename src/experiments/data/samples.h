@@ -21,6 +21,7 @@
 
 namespace ballast {
 
+class Ranks;
 class VisionModel;
 
 /// One question and the data that scores its answer.
@@ -135,10 +136,13 @@ class PromptRunner {
   std::vector<Answered> ask(const Sample& sample, const std::vector<Variant>& variants,
                             const Advance& advance = {});
   /// The same for several samples: [sample][variant]. Where they have one context and the question
-  /// comes later, each method reads and summarises it once.
+  /// comes later, each method reads and summarises it once. `made`: called once all samples have
+  /// their answers of a variant, with that variant's index and the answers so far.
+  using Made =
+      std::function<void(std::size_t variant, const std::vector<std::vector<Answered>>& answers)>;
   std::vector<std::vector<Answered>> ask(std::span<const Sample> samples,
                                          const std::vector<Variant>& variants,
-                                         const Advance& advance = {});
+                                         const Advance& advance = {}, const Made& made = {});
   /// Whether ask() reads the context of these two once.
   bool share_context(const Sample& a, const Sample& b) const;
   /// The cost of a sample beside others, from the length of its text.
@@ -156,10 +160,10 @@ class PromptRunner {
 using Scorer = std::function<double(const Sample&, const Answered&)>;
 
 /// Runs all samples with all variants: [sample][variant]. Results in the log are not computed
-/// again.
+/// again. With ranks, each asks of its part of the texts and all get all answers.
 std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vector<Sample>& samples,
                                            const std::vector<Variant>& variants, ResultLog& log,
-                                           const Advance& advance = {});
+                                           const Advance& advance = {}, Ranks* ranks = nullptr);
 
 /// Whether losses are against it, if it is the first: it keeps everything as it is.
 bool is_baseline(const Variant& variant);

@@ -1,6 +1,7 @@
 // The page in Chromium: chat, documents, what an answer rests on, two sides, what is kept, errors; wide and
 // narrow, light and dark.
 //   node page.mjs PROGRAM MODEL [FOLDER for screenshots]
+import {execFileSync} from 'node:child_process';
 import {existsSync, mkdirSync, writeFileSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -19,6 +20,9 @@ mkdirSync(folder, {recursive: true});
 const file = join(folder, 'records.txt');
 writeFileSync(file, records(60));
 const server = await serve(program, model);
+const library = join(folder, 'library');
+execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q', file]);
+const with_library = await serve(program, model, '--library', library);
 const browser = await chromium.launch({executablePath: browser_path, args: ['--no-sandbox']});
 try {
   const page = await browser.newPage({viewport: {width: 1280, height: 1000}});
@@ -104,9 +108,20 @@ try {
   await page.screenshot({path: join(folder, 'phone.png'), fullPage: true});
   check('no request elsewhere', foreign.length === 0, foreign);
   check('no error', errors.length === 0, errors);
+
+  await page.goto(with_library.url);
+  await page.waitForSelector('#contexts li');
+  await page.selectOption('#sides select', 'library');
+  await page.fill('#question', 'What is the number of record 42?');
+  await page.click('#send');
+  await page.waitForSelector('.cites button');
+  const found = await page.textContent('.cites button');
+  check('library', found.startsWith('records.txt, line 43: line 42: the number of record 42'), found);
+  check('a library stays', await page.locator('#contexts').getByText('Delete').count() === 0, null);
 } finally {
   await browser.close();
   server.stop();
+  with_library.stop();
 }
 console.log(`screenshots: ${folder}`);
 process.exit(result());

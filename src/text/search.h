@@ -1,0 +1,26 @@
+// Which texts a question is about, by its words.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ballast {
+
+struct Found {
+  std::size_t text = 0;   ///< its number
+  double score = 0;       ///< of its best passage: BM25 (k1 = 1.2, b = 0.75)
+  std::size_t begin = 0;  ///< byte of the text at which the passage's best sentence begins
+  std::string passage;    ///< from that sentence on, in the text's own words
+};
+
+/// The `most` best texts with a word of the question, best first. Words are of letters and digits,
+/// in any case; bytes outside ASCII are letters. A text is as good as its best passage of about 120
+/// words, which may overlap the next by half. Of a passage the sentence is best whose words of the
+/// question are rarest.
+std::vector<Found> find_passages(std::span<const std::string_view> texts, std::string_view question,
+                                 std::size_t most);
+
+}  // namespace ballast
