@@ -192,6 +192,16 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
   }
 }
 
+TEST_F(EvalText, RulersOwnTasksNeedNoHaystack) {
+  const Words words = {"--make", path("made"), "--lengths", "1600", "--count", "2", "--tasks"};
+  const json made = result("ruler", words + Words{"tools,arithmetic_3"});
+  ASSERT_EQ(made["results"].size(), 2u);
+  EXPECT_EQ(made["results"][0]["file"], path("made") + "/1600/tools.jsonl");
+  EXPECT_EQ(made["results"][0]["samples"], 2);
+  EXPECT_THAT(read_text(path("made") + "/1600/tools.jsonl"), HasSubstr("book_room"));
+  expect_refusal(eval("ruler", words + Words{"tools,vt"}), "give --haystack");
+}
+
 TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
   const json all =
       result("choice", {"--data", file("copa.jsonl", copa(4)), "--shots", "1", "--rates", "0.5"});
