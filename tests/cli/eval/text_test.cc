@@ -192,13 +192,12 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
   }
 }
 
-TEST_F(EvalText, RulersOwnTasksNeedNoHaystack) {
-  const Words words = {"--make", path("made"), "--lengths", "1600", "--count", "2", "--tasks"};
-  const json made = result("ruler", words + Words{"tools,arithmetic_3"});
-  ASSERT_EQ(made["results"].size(), 2u);
-  EXPECT_EQ(made["results"][0]["file"], path("made") + "/1600/tools.jsonl");
-  EXPECT_EQ(made["results"][0]["samples"], 2);
-  EXPECT_THAT(read_text(path("made") + "/1600/tools.jsonl"), HasSubstr("book_room"));
+TEST_F(EvalText, RulersFilesOfOurTasksNeedNoHaystack) {
+  const Words words = {"--make", path("made"), "--lengths", "2000", "--count", "2", "--tasks"};
+  const Said made = eval("ruler", words + Words{"tools,arithmetic_3"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(read_text(path("made") + "/2000/tools.jsonl"), HasSubstr("book_room"));
+  EXPECT_THAT(read_text(path("made") + "/2000/arithmetic_3.jsonl"), HasSubstr("coins more than"));
   expect_refusal(eval("ruler", words + Words{"tools,vt"}), "give --haystack");
 }
 
