@@ -126,12 +126,14 @@ class Model:
 
     Any number of threads may use it. Keywords of its caches (cache=...): method, bytes, protocol,
     positions, key_type, value_type, seed, expected_tokens, threads, as for ballast.Cache.
+    mmproj: the vision tower of a GGUF model; folders hold their own.
     Raises FileError if it cannot be read.
     """
 
-    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, path: Union[str, os.PathLike[str]], *,
+                 mmproj: Union[None, str, os.PathLike[str]] = None) -> None:
         self.path = os.fspath(path)
-        self._inner = _ballast._Model(self.path)
+        self._inner = _ballast._Model(self.path, "" if mmproj is None else os.fspath(mmproj))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -162,16 +164,18 @@ class Model:
         out = Context(self._new(cache))
         return out if text is None else out.read(text)
 
-    def read(self, text: str, *, chat: Optional[bool] = None, system: str = "", **cache: Any
-             ) -> Context:
+    def read(self, text: str = "", *, images: Iterable[Union[str, os.PathLike[str]]] = (),
+             chat: Optional[bool] = None, system: str = "", **cache: Any) -> Context:
         """A context that has read a document and summarized it, ready for Context.ask().
 
-        chat: in the model's chat template, before a question; None: if the model has one.
+        images: files of pictures, which stand before the text; chat: in the model's chat template,
+        before a question; None: if the model has one.
         """
         inner = self._new(cache)
         if chat is None:
             chat = bool(self.config["chat_template"])
-        inner.read(self._inner.question_form(inner, text, chat, system))
+        paths = [os.fspath(path) for path in images]
+        inner.read(self._inner.question_form(inner, text, chat, system, paths))
         inner.finish_prompt()
         return Context(inner)
 

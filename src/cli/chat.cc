@@ -103,7 +103,7 @@ class Chat {
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(std::make_shared<const TextModel>(o.model)),
         m_(*text_model_),
-        pictures_(m_, o.mmproj),
+        pictures_(m_, o.mmproj, o.quiet),
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
     o.cache.choose(cache_options_, m_.model);

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "cli/command.h"
+#include "cli/mpi_ranks.h"
 #include "experiments/experiment.h"
 #include "report/terminal.h"
 
@@ -33,13 +34,18 @@ class ResultOutput {
       format->open();
     }
   }
-  Work::Options work() const {
+  Work::Options work(std::shared_ptr<Ranks> ranks) const {
     Work::Options out;
-    // Findings of an interrupted run are FILE.progress with --json=FILE.
+    // Findings of an interrupted run are FILE.progress with --json=FILE; each rank has its own.
     if (json_.wanted() && json_.text()) out.log = json_.file() + ".progress";
     out.quiet = quiet_;
+    if (ranks != nullptr && ranks->rank() > 0) {
+      if (!out.log.empty()) out.log += fmt::format(".{}", ranks->rank());
+      out.quiet = true;
+    }
+    out.ranks = std::move(ranks);
     out.command = command_line();
-    if (!quiet_) out.note = [](std::string_view text) { tell(fmt::format("note: {}", text)); };
+    if (!out.quiet) out.note = [](std::string_view text) { tell(fmt::format("note: {}", text)); };
     return out;
   }
   void write(const Result& result) {
@@ -67,9 +73,12 @@ struct Command {
       : label("eval " + experiment.name), call(experiment.call()) {}
 
   void run() {
-    output.open();
-    Work work(label, output.work());
-    output.write(run_experiment(call, work));
+    const std::shared_ptr<Ranks> ranks = mpi_ranks();
+    const bool first = ranks == nullptr || ranks->rank() == 0;  // the others show and write nothing
+    if (first) output.open();
+    Work work(label, output.work(ranks));
+    const Result result = run_experiment(call, work);
+    if (first) output.write(result);
     work.finish();
   }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/read_file.h"
+#include "base/stopwatch.h"
+#include "report/progress.h"
 #include "text/document.h"
 
 namespace ballast::cli {
@@ -26,7 +28,13 @@ std::string Pictures::read(const std::string& path) {
 }
 
 std::string Pictures::add(const std::string& file, const std::string& name) {
-  pictures_.push_back(vision_->read(std::as_bytes(std::span(file)), name));
+  const Stopwatch watch;
+  Progress progress("reading " + name);
+  pictures_.push_back(vision_->read(std::as_bytes(std::span(file)), name, [&](double done) {
+    if (!quiet_) progress.update(done);
+  }));
+  work_.tokens += pictures_.back().tokens.size();
+  work_.seconds += watch.seconds();
   return vision_->place_holder();
 }
 
@@ -40,6 +48,7 @@ std::vector<Token> Pictures::place(const std::vector<Token>& text) {
 void Pictures::forget() {
   pictures_.clear();
   placed_ = 0;
+  work_ = {};
 }
 
 }  // namespace ballast::cli

@@ -105,7 +105,7 @@ class Runner {
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(open_model(o.model, ranks)),
         m_(*text_model_),
-        pictures_(m_, o.mmproj) {
+        pictures_(m_, o.mmproj, o.quiet) {
     o.cache.choose(cache_options_, m_.model);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
@@ -313,6 +313,7 @@ class Runner {
     } else {
       const QuestionForm form = form_of_context();
       const std::vector<Token> tokens = pictures_.place(form.begin(m_.tokenizer));
+      report_.pictures = pictures_.work();
       require(!tokens.empty(), "{}: the context is empty", context_.what);
       plan(tokens.size(), encode_questions(form), nullptr, several);
       if (o_.cite) {

@@ -22,6 +22,7 @@ std::string work_table(const RunReport& r) {
     if (w.tokens == 0) return;
     table.add({name, format_count(w.tokens), format_seconds(w.seconds), format_number(w.rate())});
   };
+  add("pictures", r.pictures);
   add("prompt", r.prompt);
   if (r.prompt.tokens > 0) table.add({"compress", "", format_seconds(r.compress_seconds), ""});
   add("question", r.question);
@@ -196,7 +197,8 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
           {"seed", r.options.seed},
           {"answers", std::move(answers)},
           {"statistics",
-           {{"prompt", to_json(r.prompt)},
+           {{"pictures", to_json(r.pictures)},
+            {"prompt", to_json(r.prompt)},
             {"compress_seconds", r.compress_seconds},
             {"question", to_json(r.question)},
             {"answer", to_json(r.answer)},

@@ -45,6 +45,7 @@ struct RunReport {
   std::string model;
   std::string context;  ///< what was read, for people; empty: no context
   CacheOptions options;
+  Work pictures;  ///< what the vision tower made of them; tokens are part of the prompt
   Work prompt;
   double compress_seconds = 0;
   Work question;

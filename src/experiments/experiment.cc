@@ -43,7 +43,9 @@ const Experiment& find_experiment(std::string_view name) {
        fmt::join(known, ", "));
 }
 
-ResultLog& Work::log(const Json& identity) {
+ResultLog& Work::log(const Json& identity, bool divides) {
+  require(divides || options_.ranks == nullptr, ErrorCode::unsupported,
+          "{} has no samples that mpirun could divide: run it without mpirun", label_);
   if (!options_.log.empty()) log_ = ResultLog(options_.log, identity);
   if (log_.found() > 0) {
     note(fmt::format("going on from {}, which has {} findings", options_.log.string(),

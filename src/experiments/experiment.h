@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ballast/engine/ranks.h"
 #include "experiments/data/kv_source.h"
 #include "experiments/parameters.h"
 #include "experiments/result_log.h"
@@ -29,14 +30,17 @@ class Work {
     bool quiet = false;              ///< shows no progress
     Advance advance = {};            ///< gets the fraction that is done, from any thread; may throw
     std::function<void(std::string_view)> note = {};  ///< gets lines for people
+    /// Processes that make the same calls, among which samples are divided; null: this one alone.
+    std::shared_ptr<Ranks> ranks = {};
   };
   /// `label` begins lines of progress: "eval lines".
   Work(std::string label, Options options)
       : label_(std::move(label)), options_(std::move(options)) {}
 
   /// Call it once, before long work. `identity`: everything that determines the findings. Throws
-  /// Error if the file of findings is another command's.
-  ResultLog& log(const Json& identity);
+  /// Error if the file of findings is another command's, and where there are ranks but the
+  /// experiment does not divide its work among them.
+  ResultLog& log(const Json& identity, bool divides = false);
   /// The fraction that is done, after log(). Safe to call from any thread.
   void update(double done);
   /// Updates of part i of n equal ones.

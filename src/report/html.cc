@@ -75,6 +75,11 @@ select, button { font: inherit; color: inherit; background: var(--soft); border:
   border-radius: 6px; white-space: pre-wrap; font-size: .9rem; position: relative; }
 .textbox .place { text-decoration: underline 2px var(--needle); text-underline-offset: 3px;
   font-weight: 600; }
+.picture { display: inline-block; position: relative; vertical-align: top; width: 20rem;
+  max-width: 100%; margin: .3rem; background: rgb(var(--kept)); }
+.picture + .picture { width: 7rem; }
+.picture img, .picture canvas { display: block; width: 100%; }
+.picture canvas { position: absolute; inset: 0; height: 100%; image-rendering: pixelated; }
 ul.notes { color: var(--quiet); font-size: .92rem; padding-left: 1.2rem; }
 )";
 

@@ -9,19 +9,42 @@
 #include <utility>
 #include <vector>
 
+#include "ballast/error.h"
+#include "report/placed_picture.h"
 #include "report/svg.h"
 #include "report/units.h"
 
 namespace ballast {
 namespace {
 
-/// Colours the pieces of the text by the share of the chosen heads that keep each.
+/// Colours the pieces of the text by the share of the chosen heads that keep each, and veils what
+/// is dropped of its pictures.
 constexpr std::string_view kScript = R"(
 for (const view of document.querySelectorAll('.kept')) {
   const data = JSON.parse(view.querySelector('script').textContent);
   const box = view.querySelector('.textbox'), method = view.querySelector('.method');
   const head = view.querySelector('.head'), answer = view.querySelector('.answer');
+  const pictures = data.pictures.map(picture => {
+    const {begin, columns, rows, side, thumbnail} = picture, nodes = [];
+    const canvases = (thumbnail ? [[columns, rows], [1, 1]] : [[columns, rows]]).map(([across, down]) => {
+      const node = document.createElement('span'), canvas = document.createElement('canvas');
+      node.className = 'picture';
+      if (picture.data) node.append(Object.assign(new Image(), {src: picture.data, alt: ''}));
+      else node.style.aspectRatio = `${columns} / ${rows}`;
+      canvas.width = across * side;
+      canvas.height = down * side;
+      node.append(canvas);
+      nodes.push(node);
+      return canvas;
+    });
+    return {...picture, nodes, canvases, end: begin + (columns * rows + thumbnail) * side * side};
+  });
   const spans = data.pieces.map((piece, i) => {
+    const picture = pictures.find(p => i >= p.begin && i < p.end);
+    if (picture) {
+      if (i === picture.begin) box.append(...picture.nodes);
+      return null;
+    }
     const span = document.createElement('span');
     span.textContent = piece;
     if (i >= data.place[0] && i < data.place[1]) span.className = 'place';
@@ -32,8 +55,27 @@ for (const view of document.querySelectorAll('.kept')) {
   const show = () => {
     const chosen = data.methods[method.value];
     const heads = head.value === 'all' ? chosen.kept : [chosen.kept[head.value]];
+    const share_of = i => heads.reduce((sum, digits) => sum + held(digits, i), 0) / heads.length;
+    for (const picture of pictures) {
+      const {begin, end, columns, rows, side} = picture;
+      const shares = Array.from({length: end - begin}, (_, i) => share_of(begin + i));
+      const most = Math.max(...shares) || 1;
+      for (const [thumbnail, canvas] of picture.canvases.entries()) {
+        const pen = canvas.getContext('2d');
+        pen.clearRect(0, 0, canvas.width, canvas.height);
+        pen.fillStyle = getComputedStyle(document.body).backgroundColor;
+        for (let y = 0; y < canvas.height; ++y) {
+          for (let x = 0; x < canvas.width; ++x) {
+            const tile = thumbnail ? columns * rows : Math.floor(y / side) * columns + Math.floor(x / side);
+            pen.globalAlpha = 0.9 * (1 - shares[(tile * side + y % side) * side + x % side] / most);
+            pen.fillRect(x, y, 1, 1);
+          }
+        }
+      }
+    }
     spans.forEach((span, i) => {
-      const share = heads.reduce((sum, digits) => sum + held(digits, i), 0) / heads.length;
+      if (!span) return;
+      const share = share_of(i);
       span.style.background = share ? `rgba(var(--kept), ${(0.08 + 0.42 * share).toFixed(2)})` : '';
       span.style.opacity = share ? '' : 0.55;
     });
@@ -107,6 +149,16 @@ KeptMethod method_from(const Json& json) {
   json.at("answer").get_to(out.answer);
   json.at("score").get_to(out.score);
   json.at("kept").get_to(out.kept);
+  return out;
+}
+
+/// With no other addresses than data URLs: a page fetches nothing.
+Json pictures_from(const Json& json, std::size_t tokens) {
+  Json out = to_json(placed_pictures(json, tokens));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::string data = json[i].value("data", "");
+    if (data.starts_with("data:image/")) out[i]["data"] = data;
+  }
   return out;
 }
 
@@ -214,7 +266,7 @@ std::string kept_html(const Json& kept) {
   std::vector<std::string> pieces;
   std::vector<KeptMethod> methods;
   std::size_t layers = 0, heads = 0;
-  Json expected;
+  Json expected, pictures = Json::array();
   std::string question;
   try {
     kept.at("pieces").get_to(pieces);
@@ -225,7 +277,10 @@ std::string kept_html(const Json& kept) {
     question.erase(0, question.find_first_not_of(" \n"));
     question.erase(question.find_last_not_of(" \n") + 1);
     for (const Json& m : kept.at("methods")) methods.push_back(method_from(m));
+    if (kept.contains("pictures")) pictures = pictures_from(kept["pictures"], pieces.size());
   } catch (const SortedJson::exception&) {
+    return std::string(kOtherKept);
+  } catch (const Error&) {
     return std::string(kOtherKept);
   }
   // Digits of each head, one for four pieces: then the page is no larger than the file allows.
@@ -245,9 +300,10 @@ std::string kept_html(const Json& kept) {
   std::string out = fmt::format(
       "<div class=\"kept\">\n<h3>What each method kept of one text of {} tokens</h3>\n"
       "<p>Asked afterwards: “{}”. The outline is where the answer stands; a bar is the text from "
-      "left to right, darker where more of the {} KV heads keep it.</p>\n<div "
+      "left to right, darker where more of the {} KV heads keep it.{}</p>\n<div "
       "class=\"strips\">\n",
-      format_count(pieces.size()), escape_html(question.substr(0, 400)), layers * heads);
+      format_count(pieces.size()), escape_html(question.substr(0, 400)), layers * heads,
+      pictures.empty() ? "" : " A picture is clear where most of them do, veiled where none does.");
   Json names = Json::array();
   std::string choices;
   const auto [keeper, loser] = contrast(methods, pieces.size(), place);
@@ -283,8 +339,11 @@ std::string kept_html(const Json& kept) {
       out += fmt::format("<option value=\"{}\">layer {}, head {}</option>", l * heads + h, l, h);
     }
   }
-  const std::string data = Json{{"pieces", pieces}, {"place", {from, to}}, {"methods", names}}.dump(
-      -1, ' ', true, Json::error_handler_t::replace);
+  const std::string data = Json{
+      {"pieces", pieces},
+      {"place", {from, to}},
+      {"methods", names},
+      {"pictures", pictures}}.dump(-1, ' ', true, Json::error_handler_t::replace);
   out +=
       "</select></label></div>\n<div class=\"textbox\" tabindex=\"0\"></div>\n"
       "<p>Its answer: <b class=\"answer\"></b></p>\n"

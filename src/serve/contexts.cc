@@ -113,6 +113,9 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
       info.owner = fields.text("owner").value_or("");
       info.before = fields.text("before").value_or("");
       info.system = fields.text("system").value_or("");
+      if (const Json* all = fields.find("pictures")) {
+        info.pictures = placed_pictures(*all, info.tokens);
+      }
       info.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
       info.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
       info.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
@@ -145,6 +148,7 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
                        {"owner", info.owner},
                        {"before", info.before},
                        {"system", info.system},
+                       {"pictures", ballast::to_json(info.pictures)},
                        {"created", info.created},
                        {"read_seconds", info.read_seconds},
                        {"compress_seconds", info.compress_seconds}};

@@ -12,6 +12,7 @@
 
 #include "ballast/engine/model.h"
 #include "report/json.h"
+#include "report/placed_picture.h"
 #include "serve/memory.h"
 
 namespace ballast::serve {
@@ -24,7 +25,8 @@ struct ContextInfo {
   std::string form;    ///< of QuestionForm::to_text()
   std::string before;  ///< text that was read, with the words of the template; may be empty
   std::string system;  ///< what the template says first
-  std::string cache;   ///< method, types and seed
+  std::vector<PlacedPicture> pictures;
+  std::string cache;  ///< method, types and seed
   std::int64_t created = 0;
   std::size_t tokens = 0;
   std::size_t bytes = 0;        ///< of the cache

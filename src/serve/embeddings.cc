@@ -1,9 +1,9 @@
 #include "serve/embeddings.h"
 
-#include <bit>
 #include <cmath>
-#include <cstdint>
+#include <span>
 
+#include "base/base64.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
 
@@ -11,26 +11,6 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::size_t kMostTexts = 2048;
-
-std::string base64_of(const std::vector<float>& numbers) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<unsigned> bytes;
-  for (float number : numbers) {
-    const auto bits = std::bit_cast<std::uint32_t>(number);
-    for (int i = 0; i < 4; ++i) bytes.push_back(bits >> (8 * i) & 0xff);
-  }
-  std::string out;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const std::size_t left = bytes.size() - at;
-    const unsigned three =
-        bytes[at] << 16 | (left > 1 ? bytes[at + 1] << 8 : 0) | (left > 2 ? bytes[at + 2] : 0);
-    for (std::size_t i = 0; i < 4; ++i) {
-      out += i > left ? '=' : kDigits[three >> (18 - 6 * i) & 0x3f];
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -79,7 +59,8 @@ std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t toke
 Json embedding_json(const std::vector<float>& embedding, std::size_t index, bool base64) {
   return {{"object", "embedding"},
           {"index", index},
-          {"embedding", base64 ? Json(base64_of(embedding)) : Json(embedding)}};
+          {"embedding",
+           base64 ? Json(encode_base64(std::as_bytes(std::span(embedding)))) : Json(embedding)}};
 }
 
 }  // namespace ballast::serve

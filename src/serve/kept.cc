@@ -27,18 +27,25 @@ Json kept_of_all(const Context& context, const Tokenizer& tokenizer) {
   if (!context.info.before.empty()) {
     const bool chat = context.info.form.starts_with("chat");
     const std::vector<Token> tokens = QuestionForm{chat, context.info.before, ""}.begin(tokenizer);
-    if (tokens.size() == context.info.tokens) {
-      for (const Token& token : tokens) {
-        texts.push_back(
-            to_utf8(tokenizer.decode({&token, 1}, {.special = true, .text_start = false})));
+    auto picture = context.info.pictures.begin();
+    for (const Token& token : tokens) {
+      // A place holder became the picture's tokens and one on either side.
+      if (picture != context.info.pictures.end() && texts.size() + 1 == picture->begin) {
+        for (std::size_t i = 0; i < picture->layout.tokens() + 2; ++i) texts.push_back("");
+        ++picture;
+        continue;
       }
+      texts.push_back(
+          to_utf8(tokenizer.decode({&token, 1}, {.special = true, .text_start = false})));
     }
+    if (texts.size() != context.info.tokens) texts = Json::array();
   }
   return {{"layers", shape.layers},
           {"kv_heads", shape.kv_heads},
           {"heads", std::move(heads)},
           {"tokens", std::move(texts)},
-          {"kept", kept}};
+          {"kept", kept},
+          {"pictures", ballast::to_json(context.info.pictures)}};
 }
 
 Json kept_of_head(const Context& context, std::size_t layer, std::size_t head) {

@@ -895,6 +895,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     pictures.place_in(out.job);
   });
   out.info.created = std::time(nullptr);
+  out.info.pictures = find_pictures(out.job.prompt, out.job.pictures);
   out.info.tokens = out.job.prompt.size();
   out.job.chat = form == "chat";
   out.job.choices = 0;

@@ -31,11 +31,6 @@ TileGrid choose_grid(std::size_t width, std::size_t height, const TileOptions& o
   return best;
 }
 
-std::size_t count_tiles(std::size_t width, std::size_t height, const TileOptions& options) {
-  const std::size_t tiles = choose_grid(width, height, options).tiles();
-  return tiles + (options.thumbnail && tiles > 1 ? 1 : 0);
-}
-
 std::vector<Picture> cut_tiles(const Picture& picture, const TileOptions& options) {
   const TileGrid grid = choose_grid(picture.width, picture.height, options);
   const std::size_t size = options.size;

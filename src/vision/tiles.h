@@ -32,9 +32,6 @@ struct TileGrid {
 /// the larger, if the picture has more than half of its pixels.
 TileGrid choose_grid(std::size_t width, std::size_t height, const TileOptions& options);
 
-/// Tiles of a picture of this size, with the thumbnail.
-std::size_t count_tiles(std::size_t width, std::size_t height, const TileOptions& options);
-
 /// The picture's tiles, row by row, then the thumbnail.
 std::vector<Picture> cut_tiles(const Picture& picture, const TileOptions& options);
 

@@ -230,6 +230,10 @@ void Tower::read_gguf(const fs::path& path) {
   TileOptions& tiles = config_.tiles;
   tiles.size = size("clip.vision.image_size");
   tiles.patch = size("clip.vision.patch_size");
+  for (auto [key, out] : {std::pair{"clip.vision.preproc_min_tiles", &tiles.least},
+                          std::pair{"clip.vision.preproc_max_tiles", &tiles.most}}) {
+    *out = static_cast<std::size_t>(gguf_->find<std::uint64_t>(key).value_or(*out));
+  }
   for (auto [key, out] : {std::pair{"clip.vision.image_mean", &tiles.mean},
                           std::pair{"clip.vision.image_std", &tiles.deviation}}) {
     const auto found = gguf_->find<std::vector<float>>(key);

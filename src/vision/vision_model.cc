@@ -22,8 +22,9 @@ std::string digest_of(const Picture& picture) {
   return sum.finish();
 }
 
-PictureTokens tokens_of(std::shared_ptr<const HeldPicture> held) {
+PictureTokens tokens_of(std::shared_ptr<const HeldPicture> held, const PictureLayout& layout) {
   PictureTokens out;
+  out.layout = layout;
   for (std::size_t i = 0; i < held->rows.rows(); ++i) {
     out.tokens.push_back(held->first + static_cast<Token>(i));
   }
@@ -60,7 +61,8 @@ struct VisionModel::Impl {
   std::mutex mutex;
   std::list<std::shared_ptr<const HeldPicture>> remembered;  ///< used last in front
 
-  std::shared_ptr<const HeldPicture> see(const Picture& picture);
+  PictureLayout layout(std::size_t width, std::size_t height) const;
+  PictureTokens see(const Picture& picture, const std::function<void(double)>& progress);
   void remember(const std::shared_ptr<const HeldPicture>& picture) {
     remembered.remove(picture);
     remembered.push_front(picture);
@@ -72,7 +74,8 @@ struct VisionModel::Impl {
   }
 };
 
-std::shared_ptr<const HeldPicture> VisionModel::Impl::see(const Picture& picture) {
+PictureTokens VisionModel::Impl::see(const Picture& picture,
+                                     const std::function<void(double)>& progress) {
   std::string digest = digest_of(picture);
   auto held = rows->find(digest);
   if (held == nullptr) {
@@ -81,11 +84,21 @@ std::shared_ptr<const HeldPicture> VisionModel::Impl::see(const Picture& picture
     Matrix seen(tiles.size() * each, tower.config().out_width);
     for (std::size_t t = 0; t < tiles.size(); ++t) {
       tower.see(tiles[t], seen.view().slice(t * each, each));
+      if (progress) progress(static_cast<double>(t + 1) / static_cast<double>(tiles.size()));
     }
     held = rows->add(std::move(digest), std::move(seen));
   }
   remember(held);
-  return held;
+  return tokens_of(held, layout(picture.width, picture.height));
+}
+
+PictureLayout VisionModel::Impl::layout(std::size_t width, std::size_t height) const {
+  const TowerConfig& config = tower.config();
+  const TileGrid grid = choose_grid(width, height, config.tiles);
+  return {.columns = grid.columns,
+          .rows = grid.rows,
+          .side = config.patches_across() / config.shuffle,
+          .thumbnail = config.tiles.thumbnail && grid.tiles() > 1};
 }
 
 bool VisionModel::is_in(const Model& model) {
@@ -108,22 +121,23 @@ VisionModel::VisionModel(const Model& model, const Tokenizer& tokenizer,
 }
 VisionModel::~VisionModel() = default;
 
-PictureTokens VisionModel::read(const Picture& picture) const {
+PictureTokens VisionModel::read(const Picture& picture,
+                                const std::function<void(double)>& progress) const {
   require(picture.width > 0 && picture.pixels.size() == 3 * picture.width * picture.height,
           "a picture of {} × {} pixels with {} numbers", picture.width, picture.height,
           picture.pixels.size());
   const std::scoped_lock lock(impl_->mutex);
-  return tokens_of(impl_->see(picture));
+  return impl_->see(picture, progress);
 }
 
-PictureTokens VisionModel::read(std::span<const std::byte> file, std::string_view name) const {
+PictureTokens VisionModel::read(std::span<const std::byte> file, std::string_view name,
+                                const std::function<void(double)>& progress) const {
   const std::scoped_lock lock(impl_->mutex);  // so that one picture at a time takes memory
-  return tokens_of(impl_->see(decode_picture(file, name)));
+  return impl_->see(decode_picture(file, name), progress);
 }
 
-std::size_t VisionModel::tokens(std::size_t width, std::size_t height) const {
-  const TowerConfig& config = impl_->tower.config();
-  return count_tiles(width, height, config.tiles) * config.tokens();
+PictureLayout VisionModel::layout(std::size_t width, std::size_t height) const {
+  return impl_->layout(width, height);
 }
 
 std::string VisionModel::place_holder() const { return std::string(kPlace) + "\n"; }

@@ -91,9 +91,30 @@ TEST_F(ProgramsThatSee, StandBeforeAContext) {
   write_text(dir_ / "text.txt", "A picture of nothing.\n");
   const json with = asked({"--image", file("a.png"), "--context", file("text.txt")});
   const json without = asked({"--context", file("text.txt")});
+  EXPECT_EQ(with["statistics"]["pictures"]["tokens"], 12);
+  EXPECT_GT(with["statistics"]["pictures"]["seconds"], 0);
+  EXPECT_EQ(without["statistics"]["pictures"]["tokens"], 0);
   // 12 tokens of the picture, two around it and a line end.
   EXPECT_EQ(with["statistics"]["prompt"]["tokens"],
             without["statistics"]["prompt"]["tokens"].get<std::size_t>() + 15);
+}
+
+TEST_F(ProgramsThatSee, ReportWhatIsKeptOfAPicture) {
+  write_text(dir_ / "captions.json", R"({"images": [{"id": 1, "file_name": "a.png"}],
+      "annotations": [{"image_id": 1, "caption": "A dog."}]})");
+  const auto result = run({"eval", "captions", "-m", model(), "--data", file("captions.json"),
+                           "--max-tokens", "4", "--methods", "exact;snapkv:sink=2,window=4",
+                           "--rates", "0.5", "-q", "--show-kept", "--json=" + file("kept.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json kept = json::parse(read_text(file("kept.json")))["kept"];
+  const std::size_t begin = kept["pictures"][0]["begin"];
+  for (std::size_t i = 0; i < 14; ++i) {  // of them 12 are the picture's
+    EXPECT_EQ(kept["pieces"][begin - 1 + i] == "\uFFFC", i >= 1 && i <= 12) << i;
+  }
+  ASSERT_EQ(run({"report", file("kept.json"), "-o", file("a.html")}).exit_code, 0);
+  const std::string page = read_text(file("a.html"));
+  EXPECT_THAT(page, HasSubstr("\"columns\":2,\"rows\":1,\"side\":2,\"thumbnail\":true"));
+  EXPECT_THAT(page, HasSubstr("data:image/png;base64,iVBOR"));
 }
 
 TEST_F(ProgramsThatSee, TakeThePagesOfAPdfAsPictures) {

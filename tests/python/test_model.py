@@ -2,6 +2,7 @@
 import math
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -44,6 +45,27 @@ class Models(unittest.TestCase):
             self.assertEqual(answer.text.strip(), expected.strip())
             self.assertEqual(len(answer.tokens), len(answer.log_probabilities))
             self.assertIn(answer.finish, ("length", "end"))
+
+    def test_pictures_are_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = subprocess.run([sys.executable, SOURCE + "/tests/vision/towers.py", folder])
+            self.assertEqual(made.returncode, 0)
+            picture = folder + "/a.ppm"
+            with open(picture, "wb") as file:
+                file.write(b"P6 120 57 255\n" + bytes(i * i % 251 for i in range(3 * 120 * 57)))
+            model = ballast.Model(folder + "/qwen2.gguf", mmproj=folder + "/mmproj.gguf")
+            shown = program("run", "-m", model.path, "--mmproj", folder + "/mmproj.gguf", "--image",
+                            picture, "--question", "what?", "-n", "8", "-q")
+            context = model.read(images=[picture], method="exact")
+            self.assertEqual("".join(context.ask("what?", max_tokens=8)).strip(), shown.strip())
+            self.assertEqual(model.read("what?", images=[picture]).tokens,
+                             model.read("what?").tokens + 15)
+            small = ballast.Model(folder + "/qwen2").read(images=[picture], method="snapkv:budget=12,window=4")
+            self.assertLess(small.entries(), small.tokens)
+            with self.assertRaisesRegex(ballast.ArgumentError, "chat=True"):
+                model.read(images=[picture], chat=False)
+            with self.assertRaisesRegex(ballast.Error, "mmproj"):
+                ballast.Model(model.path).read(images=[picture])
 
     def test_contexts_answer_on_copies(self):
         context = self.model.read(TEXT, method="balancekv:rate=0.5")

@@ -342,6 +342,29 @@ TEST(HtmlPage, KeptDigitsAreThoseOfTheHeadsAndPieces) {
               HasSubstr(other));
 }
 
+TEST(HtmlPage, VeilsWhatIsDroppedOfAPicture) {
+  Result r = small_result();
+  r.kept = kept_of(std::vector<std::string>(8, "a"), 1, 1, {"0f"});
+  const Json whole = {{"begin", 2}, {"columns", 1}, {"rows", 1}, {"side", 2}, {"thumbnail", false}};
+  const auto page = [&](const char* key, const Json& value) {
+    Json picture = whole;
+    picture[key] = value;
+    r.kept["pictures"] = {picture};
+    return html_page("t", {r});
+  };
+  EXPECT_THAT(page("data", "data:image/png;base64,AAAA"), HasSubstr("image/png;base64,AAAA"));
+  EXPECT_THAT(page("data", "https://a.example/b.png"), Not(HasSubstr("a.example")));
+  const std::string other = "What was kept is not as ballast writes it";
+  EXPECT_THAT(page("begin", 4), Not(HasSubstr(other)));
+  EXPECT_THAT(page("begin", 5), HasSubstr(other));
+  EXPECT_THAT(page("begin", "x"), HasSubstr(other));
+  EXPECT_THAT(page("thumbnail", true), HasSubstr(other));
+  EXPECT_THAT(page("side", 0), HasSubstr(other));
+  EXPECT_THAT(page("columns", std::size_t{1} << 62), HasSubstr(other));
+  r.kept["pictures"] = {whole, whole};
+  EXPECT_THAT(html_page("t", {r}), HasSubstr(other));
+}
+
 TEST(HtmlPage, KeptTextIsReadInTheTimeOfItsLength) {
   constexpr std::size_t kSize = 10'000'000;
   Result r = small_result();

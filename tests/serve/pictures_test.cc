@@ -118,7 +118,39 @@ TEST_F(ServePictures, StandInContexts) {
                {"max_tokens", 2},
                {"ignore_eos", true}};
   EXPECT_EQ(server_->post("/v1/chat/completions", body).json()["usage"]["completion_tokens"], 2);
-  EXPECT_EQ(server_->get("/v1/contexts/" + made["id"].get<std::string>() + "/kept").status, 200);
+}
+
+TEST_F(ServePictures, ShowWhatIsKeptOfThem) {
+  const TempDir dir;
+  serve::ServerOptions options;
+  options.vision = std::make_shared<VisionModel>(model_->model, model_->tokenizer);
+  options.cache_dir = dir.path();
+  std::string kept;
+  {
+    test::TestServer server(model_->model, options, model_->tokenizer);
+    const std::string wide = url(test::picture_of(300, 200));
+    const Json made =
+        server.post("/v1/contexts", {{"images", {url(), wide}}, {"text", "two"}}).json();
+    kept = "/v1/contexts/" + made["id"].get<std::string>() + "/kept";
+    const Json seen = server.get(kept).json();
+    const Json& pictures = seen["pictures"];
+    ASSERT_EQ(pictures.size(), 2u) << seen.dump();
+    const std::size_t first = pictures[0]["begin"];
+    EXPECT_EQ(
+        pictures[0],
+        (Json{{"begin", first}, {"columns", 2}, {"rows", 1}, {"side", 2}, {"thumbnail", true}}));
+    EXPECT_EQ(pictures[1], (Json{{"begin", first + 12 + 3},
+                                 {"columns", 3},
+                                 {"rows", 2},
+                                 {"side", 2},
+                                 {"thumbnail", true}}));
+    ASSERT_EQ(seen["tokens"].size(), made["tokens"]);
+    EXPECT_EQ(seen["tokens"][first + 12 + 1], "\n");
+    EXPECT_EQ(seen["tokens"][first + 15 + 28 + 2], "t");
+    EXPECT_EQ(seen["tokens"][first], "");
+  }
+  test::TestServer again(model_->model, options, model_->tokenizer);
+  EXPECT_EQ(again.get(kept).json()["pictures"].size(), 2u);
 }
 
 TEST_F(ServePictures, ThatCannotBeReadAreRefused) {

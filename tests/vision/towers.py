@@ -220,7 +220,8 @@ def write_gguf_pair(folder, tensors):
         "clip.vision.block_count": v["num_hidden_layers"],
         "clip.vision.attention.head_count": v["num_attention_heads"],
         "clip.vision.attention.layer_norm_epsilon": v["layer_norm_eps"],
-        "clip.vision.projector.scale_factor": 2, "clip.vision.image_mean": MEAN,
+        "clip.vision.projector.scale_factor": 2, "clip.vision.preproc_max_tiles": MOST,
+        "clip.vision.preproc_min_tiles": 1, "clip.vision.image_mean": MEAN,
         "clip.vision.image_std": DEVIATION,
     }, outs[False])  # fmt: skip
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,11 +15,22 @@
 
 namespace ballast {
 
+/// Where a picture's tokens lie on it: those of each tile row by row, tile after tile, also row by
+/// row, then those of the thumbnail, which shows the whole.
+struct PictureLayout {
+  std::size_t columns = 1;  ///< of tiles
+  std::size_t rows = 1;
+  std::size_t side = 1;  ///< tokens across a tile
+  bool thumbnail = false;
+  std::size_t tokens() const { return (columns * rows + (thumbnail ? 1 : 0)) * side * side; }
+};
+
 /// A picture as tokens, for the model that it was read for. Their ids are negative and follow from
 /// the pixels: the same picture has the same ones. They stand in a text like others, and the model
 /// takes them as long as one copy of this lives: until the prompt has ended.
 struct PictureTokens {
   std::vector<Token> tokens;
+  PictureLayout layout;
   std::shared_ptr<const void> rows;
 };
 
@@ -33,13 +45,15 @@ class VisionModel {
               const std::filesystem::path& mmproj = {});
   ~VisionModel();
 
-  /// Cuts the picture into tiles and looks at each, which takes seconds. The pictures read last are
-  /// remembered, up to 256 MiB.
-  PictureTokens read(const Picture& picture) const;
+  /// Cuts the picture into tiles and looks at each, which takes seconds; then tells `progress` the
+  /// fraction that is done. The pictures read last are remembered, up to 256 MiB.
+  PictureTokens read(const Picture& picture,
+                     const std::function<void(double)>& progress = {}) const;
   /// The same of a file: see decode_picture().
-  PictureTokens read(std::span<const std::byte> file, std::string_view name) const;
-  /// Tokens of a picture of this size.
-  std::size_t tokens(std::size_t width, std::size_t height) const;
+  PictureTokens read(std::span<const std::byte> file, std::string_view name,
+                     const std::function<void(double)>& progress = {}) const;
+  /// Of a picture of this size.
+  PictureLayout layout(std::size_t width, std::size_t height) const;
 
   /// The place holder of a picture in a text, a line end included.
   std::string place_holder() const;

@@ -5,6 +5,7 @@
 
 #include "ballast/engine/chat.h"
 #include "ballast/engine/session.h"
+#include "ballast/engine/vision.h"
 #include "bindings/options.h"
 #include "bindings/python/arrays.h"
 #include "bindings/python/bindings.h"
@@ -16,6 +17,13 @@ using TextModelPointer = std::shared_ptr<const TextModel>;
 
 struct PyModel {
   TextModelPointer text;
+  std::string mmproj;
+  std::shared_ptr<const VisionModel> vision = {};  ///< once it has seen a picture
+
+  const VisionModel& eyes() {
+    if (!vision) vision = std::make_shared<VisionModel>(text->model, text->tokenizer, mmproj);
+    return *vision;
+  }
 };
 
 /// A context; an answer in the making holds it.
@@ -23,6 +31,7 @@ struct PyContext {
   explicit PyContext(Session made) : session(std::move(made)) {}
 
   Session session;
+  std::vector<PictureTokens> pictures;  ///< until the prompt has ended
   std::atomic<bool> used = false;
 };
 
@@ -106,8 +115,8 @@ GenerateOptions generate_options(std::size_t max_tokens, float temperature, std:
 void add_model(py::module_& m) {
   using py::literals::operator""_a;
   py::class_<PyModel>(m, "_Model")
-      .def(py::init([](const std::string& path) {
-        return unlocked([&] { return PyModel{std::make_shared<const TextModel>(path)}; });
+      .def(py::init([](const std::string& path, const std::string& mmproj) {
+        return unlocked([&] { return PyModel{std::make_shared<const TextModel>(path), mmproj}; });
       }))
       .def_property_readonly("config", &config_dict)
       .def("shape", [](const PyModel& self,
@@ -160,13 +169,27 @@ void add_model(py::module_& m) {
              });
            })
       // What stands before a question: a context and, for a chat, what the template puts around it.
-      .def("question_form", [](const PyModel& self, PyContext& context, const std::string& text,
-                               bool chat, const std::string& system) {
-        Session& session = context.session;
-        session.set_form(chat ? QuestionForm::from_template(self.text->tokenizer, system, text)
-                              : QuestionForm::raw(text));
-        return session.form().begin(self.text->tokenizer);
-      });
+      .def("question_form",
+           [](PyModel& self, PyContext& context, const std::string& text, bool chat,
+              const std::string& system, const std::vector<std::string>& images) {
+             require(images.empty() || chat, "images need the model's chat template: chat=True");
+             const VisionModel* eyes = images.empty() ? nullptr : &self.eyes();
+             return unlocked([&] {
+               std::string places;
+               for (const std::string& path : images) {
+                 context.pictures.push_back(eyes->read(read_picture(path)));
+                 places += eyes->place_holder();
+               }
+               const Tokenizer& tokenizer = self.text->tokenizer;
+               const std::string shown = text.empty() ? "" : places + text;
+               QuestionForm form = chat ? QuestionForm::from_template(tokenizer, system, shown)
+                                        : QuestionForm::raw(shown);
+               if (text.empty()) form.before += places;
+               context.session.set_form(form);
+               const std::vector<Token> tokens = form.begin(tokenizer);
+               return eyes == nullptr ? tokens : eyes->place(tokens, context.pictures);
+             });
+           });
 
   py::class_<PyContext, std::shared_ptr<PyContext>>(m, "_Context")
       .def("read",
@@ -189,7 +212,10 @@ void add_model(py::module_& m) {
              return py::array_t<float>(static_cast<py::ssize_t>(losses.size()), losses.data());
            })
       .def("finish_prompt",
-           [](PyContext& self) { with(self, [&](Session& s) { s.finish_prompt(); }); })
+           [](PyContext& self) {
+             with(self, [&](Session& s) { s.finish_prompt(); });
+             self.pictures.clear();
+           })
       .def("compact", [](PyContext& self,
                          std::size_t bytes) { with(self, [&](Session& s) { s.compact(bytes); }); })
       .def_property_readonly("prompt_finished",

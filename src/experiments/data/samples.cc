@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "ballast/engine/ranks.h"
 #include "base/fail.h"
 #include "base/interval.h"
 #include "base/running_mean.h"
@@ -208,9 +209,28 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
   return out;
 }
 
+namespace {
+
+/// Adds the members of the object that each of the others gives.
+void share_members(Ranks& ranks, Json& object) {
+  std::string text = object.dump();
+  const std::uint64_t length = text.size();
+  std::vector<std::uint64_t> lengths(ranks.size());
+  ranks.gather(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)));
+  const std::size_t most = std::ranges::max(lengths);
+  text.resize(most);
+  std::string all(most * ranks.size(), ' ');
+  ranks.gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (r != ranks.rank()) object.update(Json::parse(all.substr(r * most, lengths[r])));
+  }
+}
+
+}  // namespace
+
 std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vector<Sample>& samples,
                                            const std::vector<Variant>& variants, ResultLog& log,
-                                           const Advance& advance) {
+                                           const Advance& advance, Ranks* ranks) {
   const auto key_of = [&](const Sample& sample, const Variant& v) {
     return fmt::format("{}/{}/{}/{}", sample.id, v.name(), v.seed,
                        fmt::format("{}-{}", to_string(v.key_type), to_string(v.value_type)));
@@ -220,14 +240,29 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
   std::vector<double> cost_before = {0};  // of the samples before each
   for (const Sample& sample : samples)
     cost_before.push_back(cost_before.back() + runner.cost(sample));
-  // Variants of which the log has no answer.
+  Json known = Json::object();  // with ranks: what any of them has found
+  const auto find = [&](const std::string& key) -> const Json* {
+    const auto at = known.find(key);
+    return at != known.end() ? &*at : log.find(key);
+  };
+  // Variants of which there is no answer.
   const auto missing_of = [&](std::size_t i) {
     std::vector<std::size_t> places;
     for (std::size_t v = 0; v < variants.size(); ++v) {
-      if (log.find(key_of(samples[i], variants[v])) == nullptr) places.push_back(v);
+      if (find(key_of(samples[i], variants[v])) == nullptr) places.push_back(v);
     }
     return places;
   };
+  if (ranks != nullptr) {
+    for (const Sample& sample : samples) {
+      for (const Variant& v : variants) {
+        if (const Json* found = log.find(key_of(sample, v))) known[key_of(sample, v)] = *found;
+      }
+    }
+    share_members(*ranks, known);
+  }
+  Json made_here = Json::object();
+  std::size_t turn = 0;  // texts of which answers are missing
   for (const Sample& sample : samples) {
     require(ids.insert(sample.id).second, "two samples have the id {}", sample.id);
   }
@@ -241,6 +276,7 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
     std::vector<Variant> missing;
     for (std::size_t v : places) missing.push_back(variants[v]);
     std::vector<std::vector<Answered>> made(end - i);
+    if (!missing.empty() && ranks != nullptr && turn++ % ranks->size() != ranks->rank()) continue;
     if (!missing.empty()) {
       made = runner.ask(std::span(samples).subspan(i, end - i), missing, [&](double done) {
         if (advance) {
@@ -256,12 +292,23 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
       for (std::size_t v = 0, m = 0; v < variants.size(); ++v) {
         const std::string key = key_of(samples[s], variants[v]);
         if (m == places.size() || places[m] != v) {
-          out[s][v] = Answered::from_json(*log.find(key));
+          out[s][v] = Answered::from_json(*find(key));
           continue;
         }
         log.add(key, made[s - i][m].to_json());
+        if (ranks != nullptr) made_here[key] = made[s - i][m].to_json();
         out[s][v] = made[s - i][m++];
       }
+    }
+  }
+  if (ranks == nullptr) return out;
+  share_members(*ranks, made_here);
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    out[s].resize(variants.size());
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+      const std::string key = key_of(samples[s], variants[v]);
+      const auto at = made_here.find(key);
+      out[s][v] = Answered::from_json(at != made_here.end() ? *at : *find(key));
     }
   }
   return out;

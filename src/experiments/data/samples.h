@@ -21,6 +21,7 @@
 
 namespace ballast {
 
+class Ranks;
 class VisionModel;
 
 /// One question and the data that scores its answer.
@@ -156,10 +157,10 @@ class PromptRunner {
 using Scorer = std::function<double(const Sample&, const Answered&)>;
 
 /// Runs all samples with all variants: [sample][variant]. Results in the log are not computed
-/// again.
+/// again. With ranks, each asks of its part of the texts and all get all answers.
 std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vector<Sample>& samples,
                                            const std::vector<Variant>& variants, ResultLog& log,
-                                           const Advance& advance = {});
+                                           const Advance& advance = {}, Ranks* ranks = nullptr);
 
 /// Whether losses are against it, if it is the first: it keeps everything as it is.
 bool is_baseline(const Variant& variant);

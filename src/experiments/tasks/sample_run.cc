@@ -7,11 +7,48 @@
 #include <map>
 
 #include "ballast/engine/context_file.h"
+#include "ballast/engine/vision.h"
+#include "base/base64.h"
 #include "base/fail.h"
+#include "base/read_file.h"
 #include "experiments/data/benchmarks.h"
 #include "experiments/tasks/score_plots.h"
+#include "report/placed_picture.h"
 
 namespace ballast {
+namespace {
+
+constexpr std::string_view kPicturePiece = "\uFFFC";  ///< as PromptRunner shows a token of one
+
+/// A picture's file for a page, or "" where it is larger than one should hold or of no type that
+/// browsers know.
+std::string data_url(const std::filesystem::path& path) {
+  constexpr std::size_t kMost = std::size_t{4} << 20;
+  const std::string file = read_file(path);
+  const char* type = file.starts_with("\xFF\xD8")  ? "jpeg"
+                     : file.starts_with("\x89PNG") ? "png"
+                     : file.starts_with("RIFF")    ? "webp"
+                                                   : nullptr;
+  if (file.size() > kMost || type == nullptr) return "";
+  return fmt::format("data:image/{};base64,{}", type,
+                     encode_base64(std::as_bytes(std::span(file))));
+}
+
+/// The sample's picture where it stands whole in the text; see kept_html().
+Json picture_in(const std::vector<std::string>& pieces, const std::string& path,
+                const VisionModel& vision) {
+  const Picture picture = read_picture(path);
+  const PlacedPicture placed = {
+      static_cast<std::size_t>(std::ranges::find(pieces, kPicturePiece) - pieces.begin()),
+      vision.layout(picture.width, picture.height)};
+  const auto held = std::ranges::count(pieces, kPicturePiece);
+  if (static_cast<std::size_t>(held) != placed.layout.tokens()) return Json::array();
+  Json out = ballast::to_json({&placed, 1});
+  out[0]["data"] = data_url(path);
+  return out;
+}
+
+}  // namespace
 
 void SampleParameters::describe(Parameters& p, const std::string& methods, const Memory& sizes) {
   p.add_model(model);
@@ -69,7 +106,12 @@ Json SampleRun::kept_of(std::size_t shown, const Scorer& scorer) const {
   for (std::size_t v = 0; v < variants_.size(); ++v) {
     const Answered& answer = answers_[shown][v];
     if (variants_[v].seed != variants_[0].seed) continue;
-    if (!answer.pieces.empty()) out["pieces"] = answer.pieces;
+    if (!answer.pieces.empty()) {
+      out["pieces"] = answer.pieces;
+      if (!sample.picture.empty()) {
+        out["pictures"] = picture_in(answer.pieces, sample.picture, *given_.ask.vision);
+      }
+    }
     Json& method = out["methods"].emplace_back();
     method["name"] = variants_[v].name();
     if (!answer.failure.empty()) {
@@ -111,7 +153,7 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
                    {"raw", given_.ask.raw},
                    {"show", given_.ask.show}};
   identity.update(settings);
-  ResultLog& log = work_.log(identity);
+  ResultLog& log = work_.log(identity, true);
 
   Result result;
   result.experiment = experiment.name;
@@ -119,7 +161,8 @@ Result SampleRun::run(const SampleExperiment& experiment, std::vector<Sample> sa
   result.settings = settings;
   given_.ask.vision = experiment.vision;
   PromptRunner runner(model_.engine, model_.tokenizer, given_.ask);
-  answers_ = ask_all(runner, samples_, variants_, log, work_.part(0, 1));
+  answers_ =
+      ask_all(runner, samples_, variants_, log, work_.part(0, 1), work_.options().ranks.get());
   const bool loss =
       experiment.loss && variants_.size() > 1 && std::ranges::any_of(variants_, is_baseline);
   result.columns = score_columns(experiment.group, given_.variants.memory, experiment.score_title,

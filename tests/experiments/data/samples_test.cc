@@ -6,6 +6,7 @@
 #include "ballast/engine/question_form.h"
 #include "base/interval.h"
 #include "model/reference_case.h"
+#include "model/thread_ranks.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -451,6 +452,51 @@ TEST_F(AskModel, WhatTheLogHoldsIsNotAskedAgain) {
   std::vector<Sample> twice = {samples[0], samples[0]};
   EXPECT_THAT(error_of([&] { ask_all(runner, twice, cases, log); }),
               HasSubstr("two samples have the id"));
+}
+
+TEST_F(AskModel, RanksDivideTheTexts) {
+  const TempDir dir;
+  const auto cases = variants({"exact", "h2o"}, {.budgets = {20}});
+  const std::vector<Sample> samples = {sample(50), sample(60), sample(70)};
+  const auto texts = [](const std::vector<std::vector<Answered>>& answers) {
+    std::vector<std::string> out;
+    for (const auto& of_sample : answers) {
+      for (const Answered& answer : of_sample) out.push_back(answer.text);
+    }
+    return out;
+  };
+  Engine engine(*model_);
+  PromptRunner alone(engine, *tokenizer_, {});
+  ResultLog none;
+  const std::vector<std::string> expected = texts(ask_all(alone, samples, cases, none));
+  const auto log_of = [&](std::size_t rank) { return dir / std::to_string(rank); };
+  const auto run = [&] {
+    test::Exchange exchange(2);
+    std::vector<std::vector<std::string>> got(2);
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        test::ThreadRanks ranks(exchange, r);
+        Engine own(*model_);
+        PromptRunner runner(own, *tokenizer_, {});
+        ResultLog log(log_of(r), {{"x", 1}});
+        got[r] = texts(ask_all(runner, samples, cases, log, {}, &ranks));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return got;
+  };
+  EXPECT_EQ(run(), (std::vector{expected, expected}));
+  const auto lines = [&](std::size_t rank) {
+    const std::string text = read_text(log_of(rank));
+    return std::ranges::count(text, '\n');
+  };
+  EXPECT_EQ(lines(0), 5);  // two texts, each with both methods
+  EXPECT_EQ(lines(1), 3);
+  // A rank that lost its findings gets its text in the next run; those of the others stay.
+  std::filesystem::remove(log_of(1));
+  EXPECT_EQ(run(), (std::vector{expected, expected}));
+  EXPECT_EQ(lines(0), 7);
 }
 
 }  // namespace
