@@ -6,13 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "experiments/data/benchmark_wording.h"
@@ -20,18 +16,6 @@
 
 namespace ballast {
 namespace {
-
-/// Sentences of a haystack with `hidden` among them: so many tokens of the haystack as `size` says.
-std::function<std::string(std::size_t)> hidden_in(const Haystack& haystack,
-                                                  std::vector<std::string> hidden,
-                                                  std::vector<double> depths, std::uint64_t seed) {
-  std::size_t taken = 0;
-  for (const std::string& text : hidden) {
-    taken += encode_more(haystack.tokenizer(), " " + text, false).size();
-  }
-  return [&haystack, hidden = std::move(hidden), depths = std::move(depths), seed,
-          taken](std::size_t size) { return haystack.hide(taken + size, hidden, depths, seed); };
-}
 
 struct NeedleTask {
   enum class Hay : std::uint8_t { noise, prose, needles } hay;
@@ -240,9 +224,9 @@ constexpr std::array kTasks = std::to_array<Task>({
     {"qa_1", made<documents, 1>, kQuestions},
     {"qa_2", made<documents, 2>, kQuestions},
     // Not RULER's, from here on.
-    {"arithmetic_3", made<price_chain, 3>, kQuestions},
-    {"arithmetic_5", made<price_chain, 5>, kQuestions},
-    {"arithmetic_7", made<price_chain, 7>, kQuestions},
+    {"arithmetic_3", made<crates_by_day, 3>, kQuestions},
+    {"arithmetic_5", made<crates_by_day, 5>, kQuestions},
+    {"arithmetic_7", made<crates_by_day, 7>, kQuestions},
     {"problems_3", made<ticket_sum, 3>, kQuestions},
     {"problems_5", made<ticket_sum, 5>, kQuestions},
     {"problems_7", made<ticket_sum, 7>, kQuestions},

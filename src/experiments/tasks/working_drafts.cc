@@ -10,14 +10,27 @@
 namespace ballast {
 namespace {
 
-/// Facts at most, and questions that every text answers.
-constexpr std::size_t kMostFacts = 3500, kQuestions = 4;
+/// Functions or wishes at most, and questions that every text answers.
+constexpr std::size_t kMost = 3500, kQuestions = 4;
 
 }  // namespace
 
 std::string listed(const std::vector<std::string>& items) {
   if (items.size() == 1) return items[0];
   return fmt::format("{} and {}", fmt::join(items.begin(), items.end() - 1, ", "), items.back());
+}
+
+std::function<std::string(std::size_t)> hidden_in(const Haystack& haystack,
+                                                  std::vector<std::string> hidden,
+                                                  std::vector<double> depths, std::uint64_t seed) {
+  std::size_t taken = 0;
+  for (const std::string& text : hidden) {
+    taken += haystack.tokenizer()
+                 .encode(" " + text, {.add_special = false, .parse_special = false})
+                 .size();  // as hide() counts
+  }
+  return [&haystack, hidden = std::move(hidden), depths = std::move(depths), seed,
+          taken](std::size_t size) { return haystack.hide(taken + size, hidden, depths, seed); };
 }
 
 std::function<std::string(std::size_t)> shuffled(std::vector<std::string> items, std::size_t least,
@@ -32,79 +45,74 @@ std::function<std::string(std::size_t)> shuffled(std::vector<std::string> items,
   };
 }
 
-Draft price_chain(Source& from, std::size_t steps) {
-  const std::vector<std::string> names =
-      from.distinct(kMostFacts, [&] { return from.draws.key(" "); });
-  const std::size_t chain = steps + 1;
+Draft crates_by_day(Source& from, std::size_t steps) {
+  const std::vector<std::string> places =
+      from.distinct(kQuestions, [&] { return from.draws.key(" "); });
   Draft draft;
   std::vector<std::string> facts;
-  std::size_t price = 0;
-  for (std::size_t i = 0; i + chain <= kMostFacts; ++i) {
-    const std::string& name = names[i];
-    const std::size_t step = i % chain, more = 2 + from.draws.below(18);
-    if (step == 0) {
-      price = 10 + from.draws.below(30);
-      facts.push_back(fmt::format("The {} costs {} coins.", name, price));
-    } else if (price > more + 5 && from.draws.below(2) == 0) {
-      price -= more;
-      facts.push_back(
-          fmt::format("The {} costs {} coins less than the {}.", name, more, names[i - 1]));
-    } else {
-      price += more;
-      facts.push_back(
-          fmt::format("The {} costs {} coins more than the {}.", name, more, names[i - 1]));
+  std::vector<double> depths;
+  for (std::size_t i = 0; i < kQuestions; ++i) {
+    std::size_t held = 10 + from.draws.below(30);
+    facts.push_back(fmt::format("At first the {} holds {} crates.", places[i], held));
+    for (std::size_t day = 1; day <= steps; ++day) {
+      const std::size_t more = 2 + from.draws.below(18);
+      held += more;
+      facts.push_back(fmt::format("On day {} the {} receives {} crates.", day, places[i], more));
     }
-    if (i == from.question * chain + steps) {
-      draft.outputs = {std::to_string(price)};
-      draft.question = fmt::format(
-          "How many coins does the {} cost? Follow the text step by step to a price that it says, "
-          "then count back from there. End with \"Answer:\" and the number.",
-          name);
-      draft.prefix = fmt::format(" The {} costs", name);
-    }
+    while (depths.size() < facts.size()) depths.push_back(from.depth());
+    std::sort(depths.end() - static_cast<std::ptrdiff_t>(steps + 1), depths.end());
+    if (i == from.question) draft.outputs = {std::to_string(held)};
   }
+  const std::string& asked = places[from.question];
+  draft.question = fmt::format(
+      "How many crates does the {} hold in the end? Go from day to day, and say how many it holds "
+      "after each of its {} days. End with \"Answer:\" and the number.",
+      asked, steps);
+  draft.prefix = fmt::format(" At first the {} holds", asked);
   draft.head =
-      "The following text says what things cost. A question about it comes afterwards.\n\n";
-  draft.body = shuffled(std::move(facts), kQuestions * chain, from.draws, " ");
+      "The following text says how many crates some places hold and receive. A question about it "
+      "comes afterwards.\n\n";
+  draft.body = hidden_in(from.haystack, std::move(facts), std::move(depths), from.seed);
   return draft;
 }
 
 Draft ticket_sum(Source& from, std::size_t steps) {
   const std::size_t kinds = (steps + 1) / 2;
   const std::vector<std::string> places =
-      from.distinct(kMostFacts, [&] { return from.draws.key(" "); });
+      from.distinct(kQuestions * kinds, [&] { return from.draws.key(" "); });
   Draft draft;
   std::vector<std::string> facts;
-  for (std::size_t i = 0; i + kinds <= kMostFacts; i += kinds) {
+  for (std::size_t i = 0; i < kQuestions; ++i) {
     const std::string person = fmt::format("{} {}", from.proper(), from.proper());
     std::vector<std::string> bought;
     std::size_t paid = 0;
-    for (std::size_t k = i; k < i + kinds; ++k) {
+    for (std::size_t k = 0; k < kinds; ++k) {
+      const std::string& place = places[i * kinds + k];
       const std::size_t price = 2 + from.draws.below(11), count = 2 + from.draws.below(4);
       paid += price * count;
-      bought.push_back(fmt::format("{}{} to the {}", count, k == i ? " tickets" : "", places[k]));
-      facts.push_back(fmt::format("A ticket to the {} costs {} coins.", places[k], price));
+      bought.push_back(fmt::format("{}{} to the {}", count, k == 0 ? " tickets" : "", place));
+      facts.push_back(fmt::format("A ticket to the {} costs {} coins.", place, price));
     }
     facts.push_back(fmt::format("{} bought {}.", person, listed(bought)));
-    if (i == from.question * kinds) {
-      draft.outputs = {std::to_string(paid)};
-      draft.question = fmt::format(
-          "How many coins did {} pay in all? First say which tickets that were and what each of "
-          "them costs, then add up. End with \"Answer:\" and the number.",
-          person);
-      draft.prefix = fmt::format(" {} bought", person);
-    }
+    if (i != from.question) continue;
+    draft.outputs = {std::to_string(paid)};
+    draft.question = fmt::format(
+        "How many coins did {} pay in all? First say which tickets that were and what each of them "
+        "costs, then add up. End with \"Answer:\" and the number.",
+        person);
+    draft.prefix = fmt::format(" {} bought", person);
   }
   draft.head =
       "The following text says what tickets cost and who bought some. A question about it comes "
       "afterwards.\n\n";
-  draft.body = shuffled(std::move(facts), kQuestions * (kinds + 1), from.draws, " ");
+  std::vector<double> depths;
+  while (depths.size() < facts.size()) depths.push_back(from.depth());
+  draft.body = hidden_in(from.haystack, std::move(facts), std::move(depths), from.seed);
   return draft;
 }
 
 Draft function_lookup(Source& from, bool result) {
-  const std::vector<std::string> names =
-      from.distinct(kMostFacts, [&] { return from.draws.key("_"); });
+  const std::vector<std::string> names = from.distinct(kMost, [&] { return from.draws.key("_"); });
   constexpr std::array<std::string_view, 4> kConstants = {"limit", "offset", "margin", "weight"};
   Draft draft;
   std::vector<std::string> functions;
@@ -166,7 +174,7 @@ Draft tool_call(Source& from) {
   }
   draft.head += "\nThe conversation:\n\n";
   const std::vector<std::string> people =
-      from.distinct(kMostFacts, [&] { return fmt::format("{} {}", from.proper(), from.proper()); });
+      from.distinct(kMost, [&] { return fmt::format("{} {}", from.proper(), from.proper()); });
   std::vector<std::string> wishes;
   for (std::size_t i = 0; i < people.size(); ++i) {
     const Tool& tool = kTools[from.draws.below(kTools.size())];

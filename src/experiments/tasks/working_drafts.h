@@ -65,14 +65,18 @@ struct Source {
 
 /// "a, b and c"
 std::string listed(const std::vector<std::string>& items);
+/// Sentences of a haystack with `hidden` among them: so many tokens of the haystack as `size` says.
+std::function<std::string(std::size_t)> hidden_in(const Haystack& haystack,
+                                                  std::vector<std::string> hidden,
+                                                  std::vector<double> depths, std::uint64_t seed);
 /// The first `least` + size items in an order that `order` gives, with `between` between them.
 std::function<std::string(std::size_t)> shuffled(std::vector<std::string> items, std::size_t least,
                                                  Draws order, std::string between);
 
-// Each text has facts of one kind, as many as fit, and at least four questions to ask.
+// Each text has at least four questions to ask. The first two hide all facts in the haystack.
 
-/// A price `steps` comparisons away from one that the text says.
-Draft price_chain(Source& from, std::size_t steps);
+/// How many crates there are after `steps` days that add some.
+Draft crates_by_day(Source& from, std::size_t steps);
 /// What someone paid for tickets of several prices: `steps`, an odd number, products and sums.
 Draft ticket_sum(Source& from, std::size_t steps);
 /// What a function returns, or the constant in it.

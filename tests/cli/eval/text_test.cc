@@ -197,7 +197,7 @@ TEST_F(EvalText, RulersFilesOfOurTasksNeedNoHaystack) {
   const Said made = eval("ruler", words + Words{"tools,arithmetic_3"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(read_text(path("made") + "/2000/tools.jsonl"), HasSubstr("book_room"));
-  EXPECT_THAT(read_text(path("made") + "/2000/arithmetic_3.jsonl"), HasSubstr("coins more than"));
+  EXPECT_THAT(read_text(path("made") + "/2000/arithmetic_3.jsonl"), HasSubstr("At first the"));
   expect_refusal(eval("ruler", words + Words{"tools,vt"}), "give --haystack");
 }
 

@@ -76,8 +76,8 @@ class Oracle {
   explicit Oracle(const Sample& sample) : text_(sample.context), question_(sample.question) {}
 
   std::string answer() const {
-    if (question_.starts_with("\nHow many coins does")) {
-      return std::to_string(price(asked("does the (.*) cost")));
+    if (question_.starts_with("\nHow many crates")) {
+      return std::to_string(crates(asked("does the (.*) hold in")));
     }
     if (question_.starts_with("\nHow many coins did")) {
       return std::to_string(paid(asked("did (.*) pay")));
@@ -103,12 +103,13 @@ class Oracle {
     EXPECT_TRUE(std::regex_search(question_, match, std::regex(pattern))) << question_;
     return match[1];
   }
-  int price(const std::string& name) const {
-    const std::smatch at =
-        found("The " + name + " costs (\\d+) coins(?: (more|less) than the (\\w+ \\w+))?\\.");
-    const int said = std::stoi(at[1]);
-    if (!at[2].matched) return said;
-    return price(at[3]) + (at[2] == "more" ? said : -said);
+  int crates(const std::string& place) const {
+    int held = std::stoi(found("At first the " + place + " holds (\\d+) crates\\.")[1]);
+    const std::regex day("On day \\d+ the " + place + " receives (\\d+) crates\\.");
+    for (std::sregex_iterator at(text_.begin(), text_.end(), day), end; at != end; ++at) {
+      held += std::stoi((*at)[1]);
+    }
+    return held;
   }
   int paid(const std::string& person) const {
     const std::string bought = found(person + " bought ([^.]*)\\.")[1];
@@ -160,8 +161,10 @@ TEST_F(RulerSamples, GiveTheirOwnTasksOracleAllAndAnEmptyOrWrongAnswerNothing) {
   for (const std::string_view task : own) {
     const std::vector<Json> records = ruler_records(*hay_, task, 7000, 4, 3);
     ASSERT_EQ(records.size(), 4u) << task;
+    const std::string context = sample(task, records[0]).context;
     for (const Json& record : records) {
       const Sample asked = sample(task, record);
+      EXPECT_EQ(asked.context, context) << task;
       EXPECT_EQ(score(asked, Oracle(asked).answer()), 1) << task << record["outputs"];
       EXPECT_EQ(score(asked, ""), 0) << task;
       EXPECT_EQ(score(asked, R"({"name": "rent_car", "arguments": {"town": "Rome"}} 0)"), 0)
