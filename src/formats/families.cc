@@ -24,13 +24,19 @@ constexpr std::array<TensorRule, N + M> with(const std::array<TensorRule, N>& ba
   std::size_t end = N;
   for (const TensorRule& change : changes) {
     std::size_t at = 0;
-    while (at < N && base[at].first != change.first) ++at;
+    while (at < N && (base[at].first != change.first || base[at].shared != change.shared)) ++at;
     out[at < N ? at : end++] = change;
   }
   return out;
 }
 
 constexpr TensorRule without(Weight weight) { return {weight, "", ""}; }
+
+/// The rule as one of the expert that all tokens use.
+constexpr TensorRule shared(TensorRule rule) {
+  rule.shared = true;
+  return rule;
+}
 
 constexpr std::array kLlama = {
     TensorRule{W::token_embedding, "token_embd", "model.embed_tokens"},
@@ -125,14 +131,13 @@ constexpr auto kHunyuan = with(
              {W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.key_layernorm"}});
 
 // Mixtures of experts.
-constexpr auto kQwen3Moe = with(
-    kQwen3, {without(W::ffn_gate),
-             without(W::ffn_up),
-             without(W::ffn_down),
-             {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
-             {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
-             {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
-             {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+constexpr TensorRule kExperts[] = {
+    {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+    {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
+    {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
+    {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"},
+};
+constexpr auto kQwen3Moe = with(kQwen3, kExperts);
 
 constexpr auto kMixtral = with(
     kQwen3Moe,
@@ -209,34 +214,46 @@ constexpr auto kQwen35 =
           {W::delta_norm, "blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"}});
 
 // Mixtures with an expert that all tokens use.
-constexpr TensorRule kSharedGate = {W::shared_gate, "blk.{}.ffn_gate_inp_shexp",
-                                    "model.layers.{}.mlp.shared_expert_gate"};
-constexpr TensorRule kSharedFfnGate = {W::ffn_gate, "blk.{}.ffn_gate_shexp",
-                                       "model.layers.{}.mlp.shared_expert.gate_proj"};
-constexpr TensorRule kSharedFfnUp = {W::ffn_up, "blk.{}.ffn_up_shexp",
-                                     "model.layers.{}.mlp.shared_expert.up_proj"};
-constexpr TensorRule kSharedFfnDown = {W::ffn_down, "blk.{}.ffn_down_shexp",
-                                       "model.layers.{}.mlp.shared_expert.down_proj"};
-constexpr TensorRule kRouter = {W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"};
-constexpr auto kQwen2Moe = with(
-    kQwen2, {kSharedGate,
-             kSharedFfnGate,
-             kSharedFfnUp,
-             kSharedFfnDown,
-             kRouter,
-             {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
-             {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
-             {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
-constexpr auto kQwen35Moe =
-    with(kQwen35,
-         {kSharedGate,
-          kSharedFfnGate,
-          kSharedFfnUp,
-          kSharedFfnDown,
-          kRouter,
-          {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj"},
-          {W::expert_up, "blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj"},
-          {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj"}});
+constexpr TensorRule kSharedExpert[] = {
+    {W::shared_gate, "blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"},
+    shared({W::ffn_gate, "blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"}),
+    shared({W::ffn_up, "blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"}),
+    shared({W::ffn_down, "blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"}),
+};
+constexpr auto kQwen2Moe = with(with(kQwen2, kExperts), kSharedExpert);
+constexpr auto kQwen35Moe = with(with(kQwen35, kExperts), kSharedExpert);
+
+// What Qwen 3.5 has in four tensors is in two of a folder, in one of a GGUF file.
+constexpr auto kQwen3Next =
+    with(kQwen35Moe, {{W::conv_in, "blk.{}.attn_qkv", "model.layers.{}.linear_attn.in_proj_qkvz",
+                       never, always, Fusion::none, Fusion::key_heads},
+                      {W::delta_gate, "blk.{}.attn_gate", ""},
+                      {W::delta_beta, "blk.{}.ssm_ba", "model.layers.{}.linear_attn.in_proj_ba",
+                       never, always, Fusion::key_heads, Fusion::key_heads},
+                      without(W::delta_decay)});
+
+constexpr auto kGlm4Moe = with(
+    with(kLlama, kExperts),
+    {{W::query_norm, "blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", never, optional},
+     {W::key_norm, "blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", never, optional},
+     {W::ffn_norm, "blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
+     {W::router_choice, "blk.{}.exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias",
+      never, always, Fusion::none, Fusion::none, false, true},
+     shared({W::ffn_gate, "blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_experts.gate_proj"}),
+     shared({W::ffn_up, "blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_experts.up_proj"}),
+     shared(
+         {W::ffn_down, "blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"})});
+
+constexpr auto kGraniteMoe = with(
+    kLlama,
+    {{W::router, "blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"},
+     {W::expert_gate, "blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.input_linear"},
+     {W::expert_up, "blk.{}.ffn_up_exps", ""},
+     {W::expert_down, "blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.output_linear"},
+     shared({W::ffn_gate, "blk.{}.ffn_gate_shexp", "model.layers.{}.shared_mlp.input_linear", never,
+             always, Fusion::none, Fusion::rows}),
+     shared({W::ffn_up, "blk.{}.ffn_up_shexp", ""}),
+     shared({W::ffn_down, "blk.{}.ffn_down_shexp", "model.layers.{}.shared_mlp.output_linear"})});
 
 constexpr TensorRule kGpt2[] = {
     {W::token_embedding, "token_embd", "transformer.wte"},
@@ -313,6 +330,15 @@ constexpr TensorRule kMpt[] = {
 };
 
 // clang-format off
+constexpr Composition kGraniteMoeParts = {
+    .mixture = true, .shared_expert = optional, .granite_scales = true,
+    .hf_defaults = R"({"norm_topk_prob": true, "position_embedding_type": "rope"})"};
+constexpr Composition kQwen35MoeParts = {
+    .hf_norm_offset = 1.0f, .mixture = true, .shared_expert = always, .gated_attention = true,
+    .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25, "norm_topk_prob": true,
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"};
+
 constexpr FamilyFacts kFamilies[] = {
     {Family::llama, "Llama", "llama", "llama", "LlamaForCausalLM", RopeStyle::pairs, kLlama},
     {Family::llama, "Llama", "", "internlm3", "InternLM3ForCausalLM", RopeStyle::pairs, kLlama},
@@ -345,9 +371,15 @@ constexpr FamilyFacts kFamilies[] = {
      {.second_rope = SecondRope::listed, .hf_defaults = R"({"tie_word_embeddings": true,
       "rope_theta": 2000000.0})"}},
     {Family::granite, "Granite", "granite", "granite", "GraniteForCausalLM", RopeStyle::pairs,
-     kLlama},
+     kLlama, {.granite_scales = true, .hf_defaults = R"({"position_embedding_type": "rope"})"}},
     {Family::granite4, "Granite 4", "", "granitemoehybrid", "GraniteMoeHybridForCausalLM",
-     RopeStyle::pairs, kGranite4},
+     RopeStyle::pairs, kGranite4,
+     {.granite_scales = true, .hf_defaults = R"({"norm_topk_prob": true,
+      "layers_block_type": ["mamba"]})"}},
+    {Family::granitemoe, "Granite MoE", "granitemoe", "granitemoe", "GraniteMoeForCausalLM",
+     RopeStyle::pairs, kGraniteMoe, kGraniteMoeParts},
+    {Family::granitemoe, "Granite MoE", "", "granitemoeshared", "GraniteMoeSharedForCausalLM",
+     RopeStyle::pairs, kGraniteMoe, kGraniteMoeParts},
     {Family::olmo2, "OLMo 2", "olmo2", "olmo2", "Olmo2ForCausalLM", RopeStyle::halves, kOlmo2,
      {.joint_head_norms = true, .second_rope = SecondRope::sliding, .window_period = 4}},
     {Family::olmo3, "OLMo 3", "", "olmo3", "Olmo3ForCausalLM", RopeStyle::halves, kOlmo2,
@@ -400,7 +432,8 @@ constexpr FamilyFacts kFamilies[] = {
       "block_ffn_dim_multiplier": 1.0})"}},
     {Family::lfm2moe, "LFM2 MoE", "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", RopeStyle::halves,
      kLfm2Moe,
-     {.mixture = true, .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 1000000.0,
+     {.mixture = true, .sigmoid_router = true,
+      .hf_defaults = R"({"tie_word_embeddings": true, "rope_theta": 1000000.0,
       "norm_eps": 1e-5, "conv_L_cache": 3, "num_dense_layers": 2, "norm_topk_prob": true})"}},
     {Family::qwen35, "Qwen 3.5", "qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM",
      RopeStyle::halves, kQwen35,
@@ -410,13 +443,16 @@ constexpr FamilyFacts kFamilies[] = {
       "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
     {Family::qwen2moe, "Qwen 2 MoE", "qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM",
      RopeStyle::halves, kQwen2Moe,
-     {.window_period = 0, .mixture = true, .shared_expert = true, .gguf_shares_weight = false}},
+     {.window_period = 0, .mixture = true, .shared_expert = always, .gguf_shares_weight = false}},
     {Family::qwen35moe, "Qwen 3.5 MoE", "qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
-     RopeStyle::halves, kQwen35Moe,
-     {.hf_norm_offset = 1.0f, .mixture = true, .shared_expert = true, .gated_attention = true,
-      .hf_defaults = R"({"head_dim": 256, "partial_rotary_factor": 0.25, "norm_topk_prob": true,
-      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4})"}},
+     RopeStyle::halves, kQwen35Moe, kQwen35MoeParts},
+    {Family::qwen3next, "Qwen3-Next", "qwen3next", "qwen3_next", "Qwen3NextForCausalLM",
+     RopeStyle::halves, kQwen3Next, kQwen35MoeParts},
+    {Family::glm4moe, "GLM 4.5", "glm4moe", "glm4_moe", "Glm4MoeForCausalLM", RopeStyle::halves,
+     kGlm4Moe,
+     {.mixture = true, .shared_expert = optional, .sigmoid_router = true,
+      .hf_defaults = R"({"partial_rotary_factor": 0.5, "norm_topk_prob": true,
+      "n_shared_experts": 1, "first_k_dense_replace": 1})"}},
     {Family::opt, "OPT", "opt", "opt", "OPTForCausalLM", RopeStyle::none, kOpt,
      {.norm = NormKind::layer, .activation = Activation::relu, .gated_ffn = false}},
     {Family::gptneox, "GPT-NeoX", "gptneox", "gpt_neox", "GPTNeoXForCausalLM", RopeStyle::halves,
@@ -450,7 +486,7 @@ void compose(const FamilyFacts& facts, ModelConfig& c) {
   c.norms_after_rope = as.norms_after_rope;
   c.attention_sinks = as.attention_sinks;
   c.gated_attention = as.gated_attention;
-  c.shared_expert = as.shared_expert;
+  c.sigmoid_router = as.sigmoid_router;
 }
 
 void spread_windows(std::size_t window, std::size_t period, ModelConfig& c) {

@@ -20,6 +20,7 @@ enum class Fusion : std::uint8_t {
   rows_per_head,  ///< for each KV head the rows of its queries, its key, its value (GPT-NeoX)
   experts,        ///< of all experts one after another: see StackedExperts
   gated_heads,    ///< for each head the rows of its query, those of its gate (Qwen 3.5)
+  key_heads,      ///< for each key head of the delta rule its rows of each weight (Qwen3-Next)
   turns,          ///< as experts, rows of expert_gate and expert_up taking turns (gpt-oss)
 };
 
@@ -35,6 +36,7 @@ struct TensorRule {
   Fusion hf_fusion = Fusion::none;
   bool hf_transposed = false;  ///< folders have the weight as [columns, rows] (GPT-2)
   bool hf_bare = false;        ///< folders have no ".weight" behind the name
+  bool shared = false;         ///< of ffn_*: of layers with experts; others have another rule
 };
 
 /// Which layers take the second rotation, and what it is.
@@ -61,9 +63,11 @@ struct Composition {
   /// every layer; 1: none, in folders that do not list them.
   std::size_t window_period = 1;
   bool mixture = false;  ///< there are experts
-  bool shared_expert = false;
+  Presence shared_expert = Presence::never;
+  bool sigmoid_router = false;
   bool attention_sinks = false;
   bool gated_attention = false;
+  bool granite_scales = false;  ///< of attention and residual stream; logits are divided by theirs
   bool gguf_shares_weight = true;  ///< the weights of the experts used are scaled to a sum of 1
   bool gguf_yarn_truncates = true;
   float gguf_sliding_base = 0.0f;  ///< of the layers that slide; 0: as of the others

@@ -116,9 +116,8 @@ void read_kv_heads(const Gguf& file, const Keys& keys, ModelConfig& c) {
   }
 }
 
-/// Qwen 3.5. Blocks that predict further tokens come last, and are not used.
+/// Qwen3-Next and 3.5.
 void read_delta_rule(const Keys& keys, ModelConfig& c) {
-  c.layers -= std::min(c.layers, keys.maybe_size("nextn_predict_layers").value_or(0));
   const std::size_t interval =
       std::max<std::size_t>(keys.maybe_size("full_attention_interval").value_or(4), 1);
   for (std::size_t l = 0; l < c.layers; ++l) {
@@ -130,11 +129,30 @@ void read_delta_rule(const Keys& keys, ModelConfig& c) {
   c.delta_key_dim = keys.size("ssm.state_size");
   const std::size_t heads = std::max<std::size_t>(c.delta_value_heads, 1);
   c.delta_value_dim = keys.size("ssm.inner_size") / heads;
-  c.delta_heads_in_turn = true;
+  c.delta_heads_in_turn = c.family != Family::qwen3next;
+}
+
+void read_experts(const Gguf& file, const FamilyFacts& facts, const Keys& keys, ModelConfig& c) {
+  const Composition& as = facts.composition;
+  c.experts_used = keys.size("expert_used_count");
+  c.experts_share_weight = keys.find<bool>("expert_weights_norm").value_or(as.gguf_shares_weight);
+  c.expert_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
+  c.dense_layers = keys.maybe_size("leading_dense_block_count").value_or(0);
+  if (c.dense_layers == 0) c.ffn_width = c.expert_width;
+  c.experts_scale = keys.number("expert_weights_scale", 1.0f);
+  constexpr std::string_view kShared = "expert_shared_feed_forward_length";
+  if (as.shared_expert == Presence::always) c.shared_width = keys.size(kShared);
+  if (as.shared_expert == Presence::optional) {  // GLM 4.5 counts experts that are one together
+    const std::size_t count = keys.maybe_size("expert_shared_count").value_or(0);
+    c.shared_width = keys.maybe_size(kShared).value_or(count * c.expert_width);
+  }
+  check_groups(keys.maybe_size("expert_group_count").value_or(1), file.path().string());
 }
 
 void read_sizes(const Gguf& file, const Keys& keys, ModelConfig& c) {
   c.layers = keys.size("block_count");
+  // Blocks that predict further tokens come last, and are not used.
+  c.layers -= std::min(c.layers, keys.maybe_size("nextn_predict_layers").value_or(0));
   c.width = keys.size("embedding_length");
   c.heads = keys.size("attention.head_count");
   read_kv_heads(file, keys, c);
@@ -230,7 +248,7 @@ void read_scales(const Keys& keys, ModelConfig& c) {
   c.embedding_scale = keys.number("embedding_scale", 1.0f);
   c.residual_scale = keys.number("residual_scale", 1.0f);
   c.output_scale = keys.number("logit_scale", 1.0f);
-  if (c.family == Family::granite) c.output_scale = 1.0f / c.output_scale;
+  if (facts_of(c.family).composition.granite_scales) c.output_scale = 1.0f / c.output_scale;
   c.attention_softcap = keys.number("attn_logit_softcapping", 0.0f);
   c.output_softcap = keys.number("final_logit_softcapping", 0.0f);
 }
@@ -282,27 +300,17 @@ ModelConfig read_config(const Gguf& file) {
   if (experts > 0 && facts->family == Family::llama) facts = &facts_of(Family::mixtral);
   require(facts->composition.mixture == (experts > 0), ErrorCode::unsupported,
           "{}: {} experts in a model of {}, which is not supported; mixtures of qwen3moe, olmoe, "
-          "gpt-oss, lfm2moe, qwen2moe, qwen35moe and llama are",
+          "gpt-oss, lfm2moe, qwen2moe, qwen35moe, qwen3next, glm4moe, granitemoe and llama are",
           file.path().string(), experts, architecture);
   ModelConfig c;
   compose(*facts, c);
   c.name = file.find<std::string_view>("general.name").value_or("");
   c.unsure_below = file.find<float>("ballast.unsure_below").value_or(0.0f);
   read_sizes(file, keys, c);
-  if (experts > 0) {
-    c.experts = experts;
-    c.experts_used = keys.size("expert_used_count");
-    c.experts_share_weight = facts->composition.gguf_shares_weight;
-    c.expert_width = keys.maybe_size("expert_feed_forward_length").value_or(c.ffn_width);
-    c.dense_layers = keys.maybe_size("leading_dense_block_count").value_or(0);
-    if (c.dense_layers == 0) c.ffn_width = c.expert_width;
-    if (c.shared_expert) c.ffn_width = keys.size("expert_shared_feed_forward_length");
-    c.experts_scale = keys.number("expert_weights_scale", 1.0f);
-    c.sigmoid_router = c.family == Family::lfm2moe;
-  }
+  c.experts = experts;
+  if (experts > 0) read_experts(file, *facts, keys, c);
   check_layers(c, file.path().string());
-  if (c.family == Family::qwen35 || c.family == Family::qwen35moe) read_delta_rule(keys, c);
-  check_layers(c, file.path().string());
+  if (facts->composition.gated_attention) read_delta_rule(keys, c);
   c.sliding_windows.assign(c.layers, 0);
   c.rope.style = facts->gguf_rope;
   if (c.rope.style != RopeStyle::none) read_rope(file, keys, c);

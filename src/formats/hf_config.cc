@@ -293,15 +293,21 @@ void read_llama_like(const Keys& keys, ModelConfig& c) {
 }
 
 void read_experts(const Keys& keys, ModelConfig& c) {
-  c.experts = keys.size(keys.first_of({"num_experts", "num_local_experts"}));
+  c.experts = keys.size(keys.first_of({"num_experts", "num_local_experts", "n_routed_experts"}));
   c.experts_used = keys.size("num_experts_per_tok");
   c.experts_share_weight = keys.flag("norm_topk_prob", false);
   c.expert_width = keys.find_size("moe_intermediate_size").value_or(c.ffn_width);
-  c.dense_layers = keys.find_size("num_dense_layers").value_or(0);
+  c.dense_layers =
+      keys.find_size(keys.first_of({"num_dense_layers", "first_k_dense_replace"})).value_or(0);
   if (c.dense_layers == 0) c.ffn_width = c.expert_width;
-  if (c.shared_expert) c.ffn_width = keys.size("shared_expert_intermediate_size");
+  const Presence shared = facts_of(c.family).composition.shared_expert;
+  if (shared == Presence::always) c.shared_width = keys.size("shared_expert_intermediate_size");
+  if (shared == Presence::optional) {  // GLM 4.5 counts experts that are one together
+    const std::size_t count = keys.find_size("n_shared_experts").value_or(0);
+    c.shared_width = keys.find_size("shared_intermediate_size").value_or(count * c.expert_width);
+  }
   c.experts_scale = keys.number("routed_scaling_factor", 1.0);
-  c.sigmoid_router = c.family == Family::lfm2moe;
+  check_groups(keys.find_size("n_group").value_or(1), keys.file());
   const bool all = keys.find_size("decoder_sparse_step").value_or(1) == 1 &&
                    (!keys.has("mlp_only_layers") || keys.is_empty("mlp_only_layers"));
   require(all, ErrorCode::unsupported,
@@ -342,8 +348,8 @@ void read_lfm2(const Keys& keys, ModelConfig& c) {
   c.ffn_width = (static_cast<std::size_t>(scaled) + multiple - 1) / multiple * multiple;
 }
 
-/// Qwen 3.5: which layers follow the delta rule, and its heads.
-void read_qwen35(const Keys& keys, ModelConfig& c) {
+/// Qwen3-Next and 3.5: which layers follow the delta rule, and its heads.
+void read_delta_rule(const Keys& keys, ModelConfig& c) {
   const std::vector<std::string> types = keys.texts("layer_types");
   const std::size_t interval = keys.size("full_attention_interval");
   require((types.empty() || types.size() == c.layers) && interval > 0,
@@ -363,6 +369,22 @@ void read_qwen35(const Keys& keys, ModelConfig& c) {
   c.delta_value_dim = keys.size("linear_value_head_dim");
 }
 
+void read_granite(const Keys& keys, ModelConfig& c) {
+  c.attention_scale = keys.number("attention_multiplier", 1.0);
+  c.embedding_scale = keys.number("embedding_multiplier", 1.0);
+  c.residual_scale = keys.number("residual_multiplier", 1.0);
+  c.output_scale = 1.0f / keys.number("logits_scaling", 1.0);
+  if (c.family == Family::granite4) c.ffn_width = keys.size("shared_intermediate_size");
+  const std::vector<std::string> types =
+      keys.texts(keys.first_of({"layer_types", "layers_block_type"}));
+  const bool attend = std::ranges::all_of(types, [](const std::string& type) {
+    return type == "attention" || type == "full_attention";
+  });
+  require(attend && (types.empty() || types.size() == c.layers), ErrorCode::unsupported,
+          "{}: layers that are no attention (Mamba), which are not supported", keys.file());
+  if (keys.text("position_embedding_type") != "rope") c.rope = {};
+}
+
 void read_rms_family(const Keys& keys, ModelConfig& c) {
   read_llama_like(keys, c);
   if (facts_of(c.family).composition.mixture) read_experts(keys, c);
@@ -374,28 +396,14 @@ void read_rms_family(const Keys& keys, ModelConfig& c) {
     read_lfm2(keys, c);
     return read_rope(keys, c);
   }
-  if (c.family == Family::qwen35 || c.family == Family::qwen35moe) read_qwen35(keys, c);
+  if (c.gated_attention) read_delta_rule(keys, c);
   require(!keys.has("clip_qkv"), ErrorCode::unsupported,
           "{}: queries that are cut off after their norms (clip_qkv) are not supported",
           keys.file());
   read_windows(keys, c);
   read_rope(keys, c);
   c.output_scale = c.family == Family::cohere2 ? keys.number("logit_scale", 1.0) : 1.0f;
-  if (c.family != Family::granite && c.family != Family::granite4) return;
-  c.attention_scale = keys.number("attention_multiplier", 1.0);
-  c.embedding_scale = keys.number("embedding_multiplier", 1.0);
-  c.residual_scale = keys.number("residual_multiplier", 1.0);
-  c.output_scale = 1.0f / keys.number("logits_scaling", 1.0);
-  if (c.family == Family::granite) return;
-  c.ffn_width = keys.size("shared_intermediate_size");
-  const std::vector<std::string> types =
-      keys.texts(keys.first_of({"layer_types", "layers_block_type"}));
-  const bool attends = types.size() == c.layers && std::ranges::all_of(types, [](const auto& type) {
-                         return type == "attention" || type == "full_attention";
-                       });
-  require(attends, ErrorCode::unsupported,
-          "{}: layers that are no attention (Mamba), which are not supported", keys.file());
-  if (keys.text("position_embedding_type", "nope") == "nope") c.rope = {};
+  if (facts_of(c.family).composition.granite_scales) read_granite(keys, c);
 }
 
 void read_gptneox(const Keys& keys, ModelConfig& c) {
@@ -506,12 +514,14 @@ ModelConfig read_config(const std::filesystem::path& config_json) {
     }
     object = std::move(inner);
   }
-  const FamilyFacts& facts = family_of(Keys(object, config_json.string()));
-  const json defaults = json::parse(facts.composition.hf_defaults);
-  for (const auto& [key, value] : defaults.items()) object.emplace(key, value);
   Keys keys(object, config_json.string());
+  const FamilyFacts* facts = &family_of(keys);
+  const json defaults = json::parse(facts->composition.hf_defaults);
+  for (const auto& [key, value] : defaults.items()) object.emplace(key, value);
+  const bool experts = keys.find_size("num_local_experts").value_or(0) > 0;
+  if (experts && facts->family == Family::granite4) facts = &facts_of(Family::granitemoe);
   ModelConfig c;
-  compose(facts, c);
+  compose(*facts, c);
   c.name = keys.text("_name_or_path");
   switch (c.family) {
     case Family::opt:

@@ -75,6 +75,11 @@ void check_rope_dimension(std::size_t dimension, std::size_t key_dim, const std:
           dimension, key_dim);
 }
 
+void check_groups(std::size_t groups, const std::string& file) {
+  require(groups <= 1, ErrorCode::unsupported,
+          "{}: {} groups of experts, of which tokens choose, are not supported", file, groups);
+}
+
 void check_config(const ModelConfig& c, const std::string& file) {
   struct {
     const char* name;
@@ -88,6 +93,8 @@ void check_config(const ModelConfig& c, const std::string& file) {
       {"experts", std::max<std::size_t>(c.experts, 1), 4096},
       {"feed-forward width", c.ffn_width, std::size_t{1} << 24},
       {"feed-forward width of an expert", c.experts > 0 ? c.expert_width : 1, std::size_t{1} << 24},
+      {"feed-forward width of the shared expert", std::max<std::size_t>(c.shared_width, 1),
+       std::size_t{1} << 24},
       {"tokens of a short convolution", c.kinds.empty() ? 1 : c.conv_width, 64},
       {"vocabulary", c.vocabulary, std::size_t{1} << 28},
       {"positions", c.max_positions, std::size_t{1} << 40}};

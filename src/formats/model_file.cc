@@ -67,7 +67,7 @@ std::size_t slot(Weight weight, std::size_t layer, Part part, std::size_t expert
 bool once_a_layer(Weight weight) { return weight >= Weight::attention_norm; }
 bool once_an_expert(Weight weight) { return weight >= Weight::expert_gate; }
 
-/// `layer`: of recurrent layers, whose shapes depend on their kind.
+/// `layer`: of recurrent layers, whose shapes depend on their kind, and of feed-forward blocks.
 Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
   const std::size_t delta_values = c.delta_value_heads * c.delta_value_dim;
   switch (weight) {
@@ -90,9 +90,9 @@ Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
       return {c.width, c.heads * c.value_dim};
     case Weight::ffn_gate:
     case Weight::ffn_up:
-      return {c.ffn_width, c.width};
+      return {c.dense_width(layer), c.width};
     case Weight::ffn_down:
-      return {c.width, c.ffn_width};
+      return {c.width, c.dense_width(layer)};
     case Weight::expert_gate:
     case Weight::expert_up:
       return {c.expert_width, c.width};
@@ -130,9 +130,9 @@ Shape shape_of(Weight weight, const ModelConfig& c, std::size_t layer = 0) {
   }
 }
 
-/// Whether a layer of the model has the weight.
-bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
-  switch (weight) {
+/// Whether a layer of the model has the rule's weight, by that rule.
+bool has(const ModelConfig& c, std::size_t layer, const TensorRule& rule) {
+  switch (rule.first) {
     case Weight::query:
     case Weight::key:
     case Weight::value:
@@ -156,7 +156,7 @@ bool has(const ModelConfig& c, std::size_t layer, Weight weight) {
     case Weight::ffn_gate:
     case Weight::ffn_up:
     case Weight::ffn_down:
-      return !c.has_experts(layer) || c.shared_expert;
+      return c.dense_width(layer) > 0 && rule.shared == c.has_experts(layer);
     case Weight::shared_gate:
     case Weight::router:
     case Weight::router_choice:
@@ -212,7 +212,7 @@ class WeightResolver {
     for (const TensorRule& rule : facts_of(config_.family).rules) {
       std::size_t count = once_a_layer(rule.first) ? config_.layers : 1;
       for (std::size_t layer = 0; layer < count; ++layer) {
-        if (!has(config_, layer, rule.first)) continue;
+        if (!has(config_, layer, rule)) continue;
         if (once_an_expert(rule.first)) {
           resolve_experts(rule, layer);
           continue;
@@ -300,13 +300,39 @@ class WeightResolver {
       case Fusion::experts:
       case Fusion::turns:
         return add(rule.first, layer, part, *tensor);
-      case Fusion::gated_heads:
-        return add_gated(layer, *tensor);
       case Fusion::rows:
         return add_rows(rule.first, layer, part, *tensor);
       case Fusion::rows_per_head:
-        return add_rows(rule.first, layer, part, regroup(*tensor, part));
+        return add_groups(config_.kv_heads,
+                          {{Weight::query, config_.heads / config_.kv_heads * config_.key_dim},
+                           {Weight::key, config_.key_dim},
+                           {Weight::value, config_.value_dim}},
+                          layer, part, *tensor);
+      case Fusion::gated_heads:
+        return add_groups(
+            config_.heads,
+            {{Weight::query, config_.key_dim}, {Weight::attention_gate, config_.value_dim}}, layer,
+            part, *tensor);
+      case Fusion::key_heads:
+        return add_groups(config_.delta_key_heads, of_key_head(rule.first), layer, part, *tensor);
     }
+  }
+
+  /// Rows of a weight in a fused tensor, in each of its groups.
+  struct Rows {
+    Weight weight;
+    std::size_t count;
+  };
+
+  std::vector<Rows> of_key_head(Weight first) const {
+    const std::size_t values = config_.delta_value_heads / config_.delta_key_heads;
+    if (first == Weight::delta_beta) {
+      return {{Weight::delta_beta, values}, {Weight::delta_decay, values}};
+    }
+    return {{Weight::conv_in, config_.delta_key_dim},  // queries, keys, values
+            {Weight::conv_in, config_.delta_key_dim},
+            {Weight::conv_in, values * config_.delta_value_dim},
+            {Weight::delta_gate, values * config_.delta_value_dim}};
   }
 
   /// The experts of a layer: GGUF files, and some folders, have them one after another in one
@@ -350,12 +376,12 @@ class WeightResolver {
   /// then those of the other; in a second tensor those that lead out. Whether this one does.
   bool resolve_rows_of_experts(const TensorRule& rule, std::size_t layer) {
     constexpr std::string_view kExperts = ".experts.";
-    const std::string name = stem_of(rule.hf, layer);
-    const std::size_t at = name.find(kExperts);
-    if (at == std::string::npos) return false;
-    const bool down = rule.first == Weight::expert_down;
-    const std::string stem = name.substr(0, at + kExperts.size());
-    const TensorView* found = look_up(stem + (down ? "down_proj" : "gate_up_proj"));
+    std::string name = stem_of(rule.hf, layer) + ".weight";
+    if (const std::size_t at = name.find(kExperts); at != std::string::npos) {
+      name.resize(at + kExperts.size());
+      name += rule.first == Weight::expert_down ? "down_proj" : "gate_up_proj";
+    }
+    const TensorView* found = look_up(name);
     if (found == nullptr) return false;
     if (rule.first == Weight::expert_up) return true;  // with the gate
     const TensorView& all = *found;
@@ -485,25 +511,28 @@ class WeightResolver {
     return out;
   }
 
-  Shape fused_shape(Weight first, Part part) const {
-    Shape all = expected_shape(first, part);
-    all[0] = 0;
-    for (Weight weight : fused(first)) all[0] += expected_shape(weight, part)[0];
-    return all;
-  }
-
   void add_rows(Weight first, std::size_t layer, Part part, const TensorView& tensor) {
-    check_shape(tensor, fused_shape(first, part));
-    std::size_t row = part == Part::bias ? 1 : config_.width;
-    std::size_t row_bytes = row_bytes_of(tensor, row);
+    std::size_t rows = 0;
+    for (Weight weight : fused(first)) rows += expected_shape(weight, part, layer)[0];
+    check_rows(tensor, rows, part);
+    const std::size_t row_bytes = row_bytes_of(tensor, part);
     std::size_t begin = 0;
     for (Weight weight : fused(first)) {
       TensorView view = tensor;
-      view.shape = expected_shape(weight, part);
+      view.shape = expected_shape(weight, part, layer);
       view.data = tensor.data.subspan(begin * row_bytes, view.shape[0] * row_bytes);
       begin += view.shape[0];
       add(weight, layer, part, view);
     }
+  }
+
+  /// Of a fused tensor.
+  void check_rows(const TensorView& tensor, std::size_t rows, Part part) const {
+    check_shape(tensor, part == Part::bias ? Shape{rows} : Shape{rows, config_.width});
+  }
+
+  std::size_t row_bytes_of(const TensorView& tensor, Part part) const {
+    return row_bytes_of(tensor, part == Part::bias ? 1 : config_.width);
   }
 
   std::size_t row_bytes_of(const TensorView& tensor, std::size_t row) const {
@@ -513,21 +542,31 @@ class WeightResolver {
     return tensor_bytes(tensor.type, row);
   }
 
-  /// Queries and gates of heads that take turns.
-  void add_gated(std::size_t layer, const TensorView& tensor) {
-    const std::size_t dim = config_.key_dim;
-    check_shape(tensor, {2 * config_.heads * dim, config_.width});
-    const std::size_t head = dim * row_bytes_of(tensor, config_.width);
-    for (const Weight weight : {Weight::query, Weight::attention_gate}) {
-      const std::size_t first = weight == Weight::query ? 0 : 1;
-      std::vector<std::byte>& copy = model_.copies_.emplace_back(config_.heads * head);
-      for (std::size_t h = 0; h < config_.heads; ++h) {
-        std::memcpy(copy.data() + h * head, tensor.data.data() + (2 * h + first) * head, head);
+  /// A fused tensor of groups of rows: those of a weight come together. Where a group has a weight
+  /// several times, the first rows of all groups precede the second.
+  void add_groups(std::size_t groups, const std::vector<Rows>& group, std::size_t layer, Part part,
+                  const TensorView& tensor) {
+    std::size_t rows = 0;
+    for (const Rows& some : group) rows += some.count;
+    check_rows(tensor, groups * rows, part);
+    const std::size_t row_bytes = row_bytes_of(tensor, part);
+    std::size_t begin = 0;
+    std::map<Weight, std::vector<std::byte>> together;
+    for (const Rows& some : group) {
+      std::vector<std::byte>& to = together[some.weight];
+      to.reserve(expected_shape(some.weight, part, layer)[0] * row_bytes);
+      for (std::size_t g = 0; g < groups; ++g) {
+        const auto from =
+            tensor.data.subspan((g * rows + begin) * row_bytes, some.count * row_bytes);
+        to.insert(to.end(), from.begin(), from.end());
       }
+      begin += some.count;
+    }
+    for (auto& [weight, bytes] : together) {
       TensorView view = tensor;
-      view.shape = shape_of(weight, config_);
-      view.data = copy;
-      add(weight, layer, Part::weight, view);
+      view.shape = expected_shape(weight, part, layer);
+      view.data = model_.copies_.emplace_back(std::move(bytes));
+      add(weight, layer, part, view);
     }
   }
 
@@ -549,31 +588,6 @@ class WeightResolver {
     out.shape = {rows, columns};
     out.data = copy;
     return out;
-  }
-
-  /// A copy with all query rows first, then all key rows, then all value rows.
-  TensorView regroup(const TensorView& tensor, Part part) {
-    check_shape(tensor, fused_shape(Weight::query, part));
-    require(config_.key_dim == config_.value_dim,
-            "{}: the tensor '{}' mixes heads of different kinds", model_.path_.string(),
-            printable(tensor.name));
-    const std::size_t head =
-        config_.key_dim * row_bytes_of(tensor, part == Part::bias ? 1 : config_.width);
-    const std::size_t queries = config_.heads / config_.kv_heads;
-    std::vector<std::byte>& copy = model_.copies_.emplace_back(tensor.data.size());
-    const std::byte* from = tensor.data.data();
-    const auto move = [&](std::size_t to, std::size_t heads) {
-      std::memcpy(copy.data() + to * head, from, heads * head);
-      from += heads * head;
-    };
-    for (std::size_t h = 0; h < config_.kv_heads; ++h) {
-      move(h * queries, queries);
-      move(config_.heads + h, 1);
-      move(config_.heads + config_.kv_heads + h, 1);
-    }
-    TensorView grouped = tensor;
-    grouped.data = copy;
-    return grouped;
   }
 
   /// Of GPTQ's files, but for those that say that they are of the second version.

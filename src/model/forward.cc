@@ -38,6 +38,11 @@ MutableMatrix neurons(Matrix& m, std::size_t first, std::size_t count, std::size
   return {m[first].data(), count, width, m.cols()};
 }
 
+/// Neurons of the widest feed-forward block.
+std::size_t widest_block(const ModelConfig& c) {
+  return std::max({c.ffn_width, c.expert_width, c.shared_width});
+}
+
 /// What the query at a position is multiplied by.
 float growth(const ModelConfig& c, std::size_t position) {
   const std::size_t spans = position / std::max<std::size_t>(c.rope.original_positions, 1);
@@ -54,8 +59,8 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
       value(tokens, c.kv_heads * c.value_dim),
       attended(tokens, c.heads * c.value_dim),
       block(tokens, c.width),
-      gate(c.gated_ffn ? tokens : 0, std::max(c.ffn_width, c.expert_width)),
-      up(tokens, std::max(c.ffn_width, c.expert_width)),
+      gate(c.gated_ffn ? tokens : 0, widest_block(c)),
+      up(tokens, widest_block(c)),
       conv(c.kinds.empty() ? 0 : tokens, conv_columns(c)),
       attention_gate(c.gated_attention ? tokens : 0, c.heads * c.value_dim),
       delta_gate(c.delta_value_heads > 0 ? tokens : 0, c.delta_value_heads * c.delta_value_dim),
@@ -71,7 +76,7 @@ ForwardScratch::ForwardScratch(const ModelConfig& c, std::size_t tokens)
 std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
   const std::size_t elements =
       3 * c.width + c.heads * (c.key_dim + c.value_dim) + c.kv_heads * (c.key_dim + c.value_dim) +
-      (c.gated_ffn ? 2 : 1) * std::max(c.ffn_width, c.expert_width) +
+      (c.gated_ffn ? 2 : 1) * widest_block(c) +
       (c.kinds.empty() ? 0 : (c.delta_value_heads > 0 ? 2 : 1) * conv_columns(c)) +
       (c.gated_attention ? c.heads * c.value_dim : 0) +
       c.delta_value_heads * (c.delta_value_dim + 2) + c.rope.dimension + c.second_rope.dimension +
@@ -458,12 +463,13 @@ void Forward::mix_experts(std::size_t layer) {
 
 void Forward::add_shared_expert(std::size_t layer) {
   dense_feed_forward(layer, rows(scratch_.expert_out));
+  const Linear& gate = weights_.layers[layer].shared_gate;
   // A number a token, where the router's were.
-  MutableMatrix gate = rows(scratch_.router);
-  gate.cols = 1;
-  multiply(rows(scratch_.normed), weights_.layers[layer].shared_gate, gate);
+  MutableMatrix gates = rows(scratch_.router);
+  gates.cols = 1;
+  if (gate.rows > 0) multiply(rows(scratch_.normed), gate, gates);
   for (std::size_t i = from_; i < tokens_; ++i) {
-    const float weight = 1.0f / (1.0f + std::exp(-scratch_.router[i][0]));
+    const float weight = gate.rows > 0 ? 1.0f / (1.0f + std::exp(-scratch_.router[i][0])) : 1.0f;
     kernels::axpy(weight, scratch_.expert_out[i], scratch_.block[i]);
   }
 }
@@ -471,12 +477,12 @@ void Forward::add_shared_expert(std::size_t layer) {
 void Forward::feed_forward(std::size_t layer) {
   if (!config_.has_experts(layer)) return dense_feed_forward(layer, rows(scratch_.block));
   mix_experts(layer);
-  if (config_.shared_expert) add_shared_expert(layer);
+  if (config_.dense_width(layer) > 0) add_shared_expert(layer);
 }
 
 void Forward::dense_feed_forward(std::size_t layer, MutableMatrix out) {
   const LayerWeights& w = weights_.layers[layer];
-  const std::size_t width = config_.ffn_width;
+  const std::size_t width = config_.dense_width(layer);
   const MutableMatrix gate = neurons(scratch_.gate, from_, tokens_ - from_, width);
   const MutableMatrix up = neurons(scratch_.up, from_, tokens_ - from_, width);
   if (config_.gated_ffn) {

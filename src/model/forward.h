@@ -56,7 +56,7 @@ class Forward {
   /// every chunk wants them. Empty before.
   std::vector<Matrix> output_grams;
 
-  /// When set, is given the neurons of each layer's feed-forward block, tokens × ffn_width, after
+  /// When set, is given the neurons of each layer's feed-forward block, tokens × dense_width, after
   /// their activation, and may change them. For experiments.
   std::function<void(std::size_t layer, MutableMatrix neurons)> on_neurons;
 

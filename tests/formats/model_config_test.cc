@@ -153,6 +153,37 @@ TEST_F(HfConfigTest, Lfm2SaysWhichLayersAttend) {
               HasSubstr("attend"));
 }
 
+// GLM-4.5-Air's config.json, without what is of no use here.
+TEST_F(HfConfigTest, Glm45HasASharedExpertAndOneGroup) {
+  const std::string air = R"({"model_type": "glm4_moe", "hidden_size": 4096,
+      "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8,
+      "head_dim": 128, "intermediate_size": 10944, "vocab_size": 151552,
+      "max_position_embeddings": 131072, "n_routed_experts": 128, "n_shared_experts": 1,
+      "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
+      "norm_topk_prob": true, "routed_scaling_factor": 1.0, "topk_group": 1,
+      "partial_rotary_factor": 0.5, "num_nextn_predict_layers": 1, "n_group": )";
+  const ModelConfig c = read(air + "1}");
+  EXPECT_EQ(c.experts, 128u);
+  EXPECT_TRUE(c.sigmoid_router && c.experts_share_weight);
+  EXPECT_EQ(c.rope.dimension, 64u);
+  EXPECT_EQ(c.dense_width(0), 10944u);
+  EXPECT_EQ(c.dense_width(1), 1408u);
+  EXPECT_THAT(refusal(air + "8}"), HasSubstr("8 groups of experts"));
+}
+
+TEST_F(HfConfigTest, GraniteMayMixExpertsButNotMamba) {
+  const std::string sizes = R"({"model_type": "granitemoehybrid", "hidden_size": 64,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 8,
+      "max_position_embeddings": 64, "num_local_experts": 6, "num_experts_per_tok": 2,
+      "shared_intermediate_size": 32)";
+  const ModelConfig c = read(sizes + R"(, "layer_types": ["attention", "attention"]})");
+  EXPECT_EQ(c.family, Family::granitemoe);
+  EXPECT_EQ(c.shared_width, 32u);
+  EXPECT_EQ(c.rope.style, RopeStyle::none);
+  EXPECT_THAT(refusal(sizes + R"(, "layer_types": ["attention", "mamba"]})"), HasSubstr("Mamba"));
+  EXPECT_THAT(refusal(sizes + "}"), HasSubstr("Mamba"));
+}
+
 TEST_F(HfConfigTest, Qwen35IsFoundInsideAModelThatTakesPictures) {
   const ModelConfig c = read(R"({"model_type": "qwen3_5", "tie_word_embeddings": true,
       "text_config": {"model_type": "qwen3_5_text", "hidden_size": 1024, "num_hidden_layers": 8,

@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(, Families,
                                          "exaone4-plain", "seed-oss", "hunyuan", "ernie45",
                                          "mistral3", "phi4-mini", "gpt2", "mixtral", "qwen3-moe",
                                          "olmoe", "gpt-oss", "lfm2", "lfm2-bias", "lfm2-moe",
-                                         "qwen35", "qwen2-moe", "qwen35-moe"),
+                                         "qwen35", "qwen2-moe", "qwen35-moe", "qwen3-next", "glm45",
+                                         "granite-moe", "granite4-moe"),
                          test_name);
 
 }  // namespace

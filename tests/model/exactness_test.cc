@@ -198,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(, Exactness,
                                          "neox-sequential", "mpt", "mpt-clip", "gemma3", "smollm3",
                                          "granite", "olmo3", "cohere2", "hunyuan", "mistral3",
                                          "gpt2", "qwen3-moe", "gpt-oss", "lfm2", "lfm2-bias",
-                                         "lfm2-moe", "qwen35", "qwen2-moe", "qwen35-moe"),
+                                         "lfm2-moe", "qwen35", "qwen2-moe", "qwen35-moe",
+                                         "qwen3-next", "glm45", "granite-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

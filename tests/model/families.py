@@ -36,6 +36,8 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 2.5, 7.0],
             "original_max_position_embeddings": 16, "rope_theta": 10000.0,
             "partial_rotary_factor": 0.75}  # fmt: skip
+GRANITE = dict(attention_multiplier=0.2, embedding_multiplier=3.0, residual_multiplier=0.4,
+               logits_scaling=2.0)  # fmt: skip
 
 LFM2 = sizes(block_multiple_of=8, layer_types=["conv", "conv", "full_attention", "conv"])
 
@@ -50,10 +52,8 @@ CASES = {
         "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "image_size": 28, "patch_size": 14}, "mm_tokens_per_image": 4}),
     "smollm3": ("smollm3", sizes()),
-    "granite": ("granite", sizes(attention_multiplier=0.2, embedding_multiplier=3.0,
-        residual_multiplier=0.4, logits_scaling=2.0, tie_word_embeddings=True)),
-    "granite4": ("granitemoehybrid", sizes(attention_multiplier=0.2, embedding_multiplier=3.0,
-        residual_multiplier=0.4, logits_scaling=2.0, shared_intermediate_size=40,
+    "granite": ("granite", sizes(**GRANITE, tie_word_embeddings=True)),
+    "granite4": ("granitemoehybrid", sizes(**GRANITE, shared_intermediate_size=40,
         num_local_experts=0, num_experts_per_tok=0, layer_types=["full_attention"] * 4,
         position_embedding_type="rope", mamba_n_heads=4)),
     "olmo2": ("olmo2", sizes()),
@@ -103,6 +103,20 @@ CASES = {
         linear_num_value_heads=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
         shared_expert_intermediate_size=24,
         layer_types=["linear_attention", "full_attention"])),
+    "qwen3-next": ("qwen3_next", sizes(num_hidden_layers=2, head_dim=16,
+        linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2,
+        linear_num_value_heads=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+        shared_expert_intermediate_size=24,
+        layer_types=["linear_attention", "full_attention"])),
+    "glm45": ("glm4_moe", sizes(num_hidden_layers=3, head_dim=12, n_routed_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=20, n_shared_experts=2,
+        first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
+        attention_bias=True)),
+    "granite-moe": ("granitemoe", sizes(**GRANITE, num_local_experts=5, num_experts_per_tok=2,
+        intermediate_size=20, num_hidden_layers=3, tie_word_embeddings=True)),
+    "granite4-moe": ("granitemoehybrid", sizes(**GRANITE, shared_intermediate_size=24,
+        num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, num_hidden_layers=3,
+        layer_types=["full_attention"] * 3, position_embedding_type="rope", mamba_n_heads=4)),
     "gpt2": ("gpt2", {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 3, "n_head": 4,
         "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
 }  # fmt: skip
@@ -120,7 +134,7 @@ def numbers(case, name, shape):
     x = np.random.RandomState(zlib.crc32(f"{case}/{name}".encode())).standard_normal(shape)
     if len(shape) == 1:
         norm = name.endswith("weight")
-        zero = case.startswith("gemma") or (is_qwen35(case) and "linear_attn" not in name)
+        zero = case.startswith("gemma") or (is_delta(case) and "linear_attn" not in name)
         around = 0.0 if not norm or zero else 1.0
         return (around + 0.2 * x).astype(np.float32)
     gain = 1.5 if "q_" in name or "k_" in name or "attn" in name else 1.0
@@ -129,8 +143,8 @@ def numbers(case, name, shape):
     return (x * gain / math.sqrt(shape[1])).astype(np.float32)
 
 
-def is_qwen35(case):
-    return case.startswith("qwen35")
+def is_delta(case):
+    return case.startswith(("qwen35", "qwen3-next"))
 
 
 def is_mxfp4(case, name):
@@ -213,7 +227,7 @@ def measure(case):
             files = make_folder(case, saved, shapes, pathlib.Path(folder) / "made")
             model = type(model).from_pretrained(
                 files, dtype=torch.float32, attn_implementation="eager",
-                **({"experts_implementation": "eager"} if "expert" in str(shapes) else {}))
+                **({"experts_implementation": "eager"} if has_experts(shapes) else {}))
     model = model.double().eval()
     # Rotary frequencies stay as they are, in float32.
     tokens = np.random.RandomState(zlib.crc32(case.encode())).randint(0, VOCAB, TOKENS)
@@ -228,6 +242,10 @@ def measure(case):
     (FOLDER / f"{case}.json").write_text(
         f'{{"config": {json.dumps(saved)},\n "tensors": {json.dumps(shapes)},\n'
         f' "tokens": {json.dumps(tokens.tolist())},\n "logits": [\n  {rows}]}}\n')
+
+
+def has_experts(shapes):
+    return any("expert" in name or "sparse_moe" in name for name in shapes)
 
 
 # --- Making, with NumPy alone ------------------------------------------------------------------------
@@ -297,6 +315,13 @@ QWEN35_SETTINGS = {
     "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.group_count": 2,
     "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32, "rope.dimension_count": 4,
 }  # fmt: skip
+GRANITE_SCALES = {
+    "attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0,
+}  # fmt: skip
+GRANITE_EXPERTS = {
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.output_linear": "ffn_down_exps", "shared_mlp.output_linear": "ffn_down_shexp",
+}  # fmt: skip
 GPT_OSS_NAMES = {
     "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp",
     "self_attn": "attn_sinks", "gate": "ffn_gate_exps", "up": "ffn_up_exps",
@@ -318,8 +343,7 @@ GGUF = {
     "gemma3-linear": ("gemma3", POST, False, {
         "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}),
     "smollm3": ("smollm3", {}, True, {}),
-    "granite": ("granite", {}, True, {"attention.scale": 0.2, "embedding_scale": 3.0,
-        "residual_scale": 0.4, "logit_scale": 2.0}),
+    "granite": ("granite", {}, True, GRANITE_SCALES),
     "olmo2": ("olmo2", POST, False, {}),
     "olmo3": ("olmo2", POST, False, {"attention.sliding_window_pattern": [True, True, True, False],
         "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
@@ -363,6 +387,20 @@ GGUF = {
     "qwen35-moe": ("qwen35moe", QWEN35_NAMES | EXPERTS | SHARED, False,
         QWEN35_SETTINGS | {"expert_feed_forward_length": 20,
         "expert_shared_feed_forward_length": 24}),
+    "qwen3-next": ("qwen3next", QWEN35_NAMES | EXPERTS | SHARED | {
+        "linear_attn.in_proj_ba": "ssm_ba"}, False,
+        QWEN35_SETTINGS | {"expert_feed_forward_length": 20,
+        "expert_shared_feed_forward_length": 24}),
+    "glm45": ("glm4moe", POST | EXPERTS | {
+        "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_experts.up_proj": "ffn_up_shexp",
+        "mlp.shared_experts.down_proj": "ffn_down_shexp"}, False, {
+        "block_count": 4, "nextn_predict_layers": 1, "rope.dimension_count": 6,
+        "expert_feed_forward_length": 20, "expert_shared_count": 2, "expert_group_count": 1,
+        "leading_dense_block_count": 1, "expert_weights_scale": 1.5, "expert_weights_norm": True}),
+    "granite-moe": ("granitemoe", GRANITE_EXPERTS, True, GRANITE_SCALES),
+    "granite4-moe": ("granitemoe", GRANITE_EXPERTS, True, GRANITE_SCALES | {
+        "expert_shared_feed_forward_length": 24}),
     "gpt2": ("gpt2", {"transformer.wte": "token_embd", "transformer.wpe": "position_embd",
         "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "ln_2": "ffn_norm",
         "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
@@ -391,6 +429,19 @@ def value_heads_in_turn(name, x):
     return x if part == "norm" else turn(x, 8 if part == "in_proj_z" else 1)
 
 
+def fused_parts(stem, x):
+    """What llama.cpp's converter makes of a tensor of several weights."""
+    if stem == "linear_attn.in_proj_qkvz":  # of 2 key heads: query, key, values, gates
+        parts = np.split(x.reshape(2, 48, -1), [8, 16, 32], 1)
+        q, k, v, z = (part.reshape(-1, x.shape[1]) for part in parts)
+        return {"attn_qkv": np.concatenate([q, k, v]), "attn_gate": z}
+    if stem == "block_sparse_moe.input_linear":
+        return dict(zip(("ffn_gate_exps", "ffn_up_exps"), np.split(x, 2, 1)))
+    if stem == "shared_mlp.input_linear":
+        return dict(zip(("ffn_gate_shexp", "ffn_up_shexp"), np.split(x, 2)))
+    return {}
+
+
 class Gguf:
     def __init__(self, case, stored):
         self.case, self.c, self.tensors = case, stored["config"], stored["tensors"]
@@ -417,7 +468,8 @@ class Gguf:
         if "rope_theta" in rope:
             out["rope.freq_base"] = float(rope["rope_theta"])
         if c.get("num_experts_per_tok"):
-            out["expert_count"] = c.get("num_experts") or c["num_local_experts"]
+            names = ("num_experts", "num_local_experts", "n_routed_experts")
+            out["expert_count"] = next(c[name] for name in names if name in c)
             out["expert_used_count"] = c["num_experts_per_tok"]
         if c.get("sliding_window"):
             out["attention.sliding_window"] = c["sliding_window"]
@@ -436,7 +488,7 @@ class Gguf:
             if layer is not None:
                 stem = ".".join(parts[parts.index(layer) + 1 :])
             if self.case.startswith("gemma") and len(shape) == 1 or (
-                is_qwen35(self.case) and kind == "weight" and len(shape) == 1
+                is_delta(self.case) and kind == "weight" and len(shape) == 1
                 and "linear_attn" not in stem
             ):  # fmt: skip
                 x = x + 1
@@ -446,11 +498,18 @@ class Gguf:
                 dim = self.gguf_settings()["attention.key_length"]
                 x = x.reshape(-1, 2, dim // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
             prefix = "" if layer is None else f"blk.{layer}."
-            if "linear_attn" in stem:
+            if "linear_attn" in stem and self.gguf != "qwen3next":
                 x = value_heads_in_turn(f"{stem}.{kind}", x)
             if kind in ("A_log", "dt_bias"):
                 out[prefix + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]] = (
                     -np.exp(x) if kind == "A_log" else x)
+                continue
+            if kind == "e_score_correction_bias":
+                out[prefix + "exp_probs_b.bias"] = x
+                continue
+            if split := fused_parts(stem, x):
+                for of, part in split.items():
+                    out[f"{prefix}{of}.weight"] = np.ascontiguousarray(part)
                 continue
             if kind in ("sinks", "expert_bias"):
                 kind = {"sinks": "weight", "expert_bias": "bias"}[kind]

@@ -49,6 +49,9 @@ enum class Family : std::uint8_t {
   qwen2moe,
   qwen35moe,
   qwen35,
+  qwen3next,
+  glm4moe,
+  granitemoe,
 };
 
 std::string_view to_string(Family family);
@@ -128,16 +131,20 @@ struct ModelConfig {
   bool gated_attention = false;  ///< what is attended to is multiplied by a gate's sigmoid
   bool attention_sinks = false;  ///< each query head has a logit without key and value (gpt-oss)
 
-  std::size_t ffn_width = 0;
+  std::size_t ffn_width = 0;     ///< of layers without experts
   std::size_t expert_width = 0;  ///< the ffn_width of an expert
+  std::size_t shared_width = 0;  ///< of one more expert, which all tokens use; 0: there is none
   std::size_t experts = 0;       ///< feed-forward blocks of a layer of which tokens choose; 0: one
   std::size_t experts_used = 0;  ///< by each token, 1 to experts
   std::size_t dense_layers = 0;  ///< the first so many have one block instead of experts
   bool has_experts(std::size_t layer) const { return experts > 0 && layer >= dense_layers; }
+  /// Of the block that all tokens use, beside experts or instead of them; 0: a layer has none.
+  std::size_t dense_width(std::size_t layer) const {
+    return has_experts(layer) ? shared_width : ffn_width;
+  }
   bool experts_share_weight = false;  ///< the weights of those used are scaled to a sum of 1
   bool sigmoid_router = false;        ///< weights are sigmoids, not a softmax over all experts
   float experts_scale = 1.0f;         ///< of the weights of those used
-  bool shared_expert = false;         ///< one more, of ffn_width, is used by all tokens
   std::size_t vocabulary = 0;         ///< rows of the embedding; may exceed the tokenizer's tokens
   std::size_t max_positions = 0;
 

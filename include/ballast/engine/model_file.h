@@ -19,7 +19,7 @@
 
 namespace ballast {
 
-/// The tensors of a model. H = heads, K = kv_heads, d = key_dim, e = value_dim, F = ffn_width.
+/// The tensors of a model. H = heads, K = kv_heads, d = key_dim, e = value_dim, F = dense_width().
 enum class Weight : std::uint8_t {
   token_embedding,      ///< [vocabulary, width]
   position_embedding,   ///< [max_positions + position_offset, width]
@@ -50,7 +50,8 @@ enum class Weight : std::uint8_t {
   delta_decay_bias,  ///< [V]
   delta_rate,        ///< [V]: of the decay; its logarithm in folders, its negative in GGUF files
   delta_norm,        ///< [v]
-  shared_gate,       ///< [1, width]: of the expert that all tokens use, whose weights are ffn_*
+  shared_gate,       ///< [1, width]: of the expert that all tokens use, whose weights are ffn_*;
+                     ///< without it that expert counts whole
   router,            ///< [experts, width]
   router_choice,     ///< [experts]: added to weights where experts are chosen by them
   expert_gate,       ///< [expert_width, width]; this and all below once an expert

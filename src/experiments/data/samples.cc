@@ -278,14 +278,24 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
     std::vector<std::vector<Answered>> made(end - i);
     if (!missing.empty() && ranks != nullptr && turn++ % ranks->size() != ranks->rank()) continue;
     if (!missing.empty()) {
-      made = runner.ask(std::span(samples).subspan(i, end - i), missing, [&](double done) {
-        if (advance) {
-          // The first answer includes the reading, which takes about as long as all answers.
-          const double share = (1 + done) / 2;
-          const double here = cost_before[i] + share * (cost_before[end] - cost_before[i]);
-          advance(here / cost_before.back());
-        }
-      });
+      made = runner.ask(
+          std::span(samples).subspan(i, end - i), missing,
+          [&](double done) {
+            if (advance) {
+              // The first answer includes the reading, which takes about as long as all answers.
+              const double share = (1 + done) / 2;
+              const double here = cost_before[i] + share * (cost_before[end] - cost_before[i]);
+              advance(here / cost_before.back());
+            }
+          },
+          [&](std::size_t m, const std::vector<std::vector<Answered>>& answers) {
+            for (std::size_t s = i; s < end; ++s) {
+              const std::string key = key_of(samples[s], missing[m]);
+              const Json answer = answers[s - i][m].to_json();
+              log.add(key, answer);
+              if (ranks != nullptr) made_here[key] = answer;
+            }
+          });
     }
     for (std::size_t s = i; s < end; ++s) {
       out[s].resize(variants.size());
@@ -295,8 +305,6 @@ std::vector<std::vector<Answered>> ask_all(PromptRunner& runner, const std::vect
           out[s][v] = Answered::from_json(*find(key));
           continue;
         }
-        log.add(key, made[s - i][m].to_json());
-        if (ranks != nullptr) made_here[key] = made[s - i][m].to_json();
         out[s][v] = made[s - i][m++];
       }
     }

@@ -136,10 +136,13 @@ class PromptRunner {
   std::vector<Answered> ask(const Sample& sample, const std::vector<Variant>& variants,
                             const Advance& advance = {});
   /// The same for several samples: [sample][variant]. Where they have one context and the question
-  /// comes later, each method reads and summarises it once.
+  /// comes later, each method reads and summarises it once. `made`: called once all samples have
+  /// their answers of a variant, with that variant's index and the answers so far.
+  using Made =
+      std::function<void(std::size_t variant, const std::vector<std::vector<Answered>>& answers)>;
   std::vector<std::vector<Answered>> ask(std::span<const Sample> samples,
                                          const std::vector<Variant>& variants,
-                                         const Advance& advance = {});
+                                         const Advance& advance = {}, const Made& made = {});
   /// Whether ask() reads the context of these two once.
   bool share_context(const Sample& a, const Sample& b) const;
   /// The cost of a sample beside others, from the length of its text.

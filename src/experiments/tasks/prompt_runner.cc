@@ -328,7 +328,7 @@ std::vector<Answered> PromptRunner::ask(const Sample& sample, const std::vector<
 
 std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> samples,
                                                      const std::vector<Variant>& variants,
-                                                     const Advance& advance) {
+                                                     const Advance& advance, const Made& made) {
   std::vector<Question> questions;
   questions.reserve(samples.size());
   std::size_t expected = 0;
@@ -343,6 +343,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
     for (std::size_t i = 0; i < samples.size(); ++i) {
       out[i] = std::move(ask(samples.subspan(i, 1), variants, advance)[0]);
     }
+    for (std::size_t v = 0; made && v < variants.size(); ++v) made(v, out);
     return out;
   }
   for (auto& of_sample : out) of_sample.resize(variants.size());
@@ -362,6 +363,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
         out[i][v] = questions[i].answer(copy, logits, summarised);
       }
     }
+    if (made) made(v, out);
     if (advance) advance(static_cast<double>(++done) / static_cast<double>(variants.size()));
   };
   if (options_.protocol == Protocol::stream) {

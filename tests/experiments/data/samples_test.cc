@@ -454,6 +454,19 @@ TEST_F(AskModel, WhatTheLogHoldsIsNotAskedAgain) {
               HasSubstr("two samples have the id"));
 }
 
+TEST_F(AskModel, AnInterruptedTextKeepsTheAnswersOfTheMethodsBefore) {
+  const TempDir dir;
+  Engine engine(*model_);
+  PromptRunner runner(engine, *tokenizer_, {});
+  const auto cases = variants({"exact", "h2o"}, {.budgets = {20}});
+  struct Stop {};
+  {
+    ResultLog log(dir / "p", {{"x", 1}});
+    EXPECT_THROW(ask_all(runner, {sample(50)}, cases, log, [](double) { throw Stop{}; }), Stop);
+  }
+  EXPECT_EQ(ResultLog(dir / "p", {{"x", 1}}).found(), 1u);
+}
+
 TEST_F(AskModel, RanksDivideTheTexts) {
   const TempDir dir;
   const auto cases = variants({"exact", "h2o"}, {.budgets = {20}});
