@@ -7,8 +7,9 @@
 #
 # Results add up in docs/results/real/MODEL.jsonl: what is there is not measured again, and what was
 # interrupted goes on where it stopped. All tasks get their first texts before any gets more. Other
-# TASKS, METHODS, SHARES, LENGTH, ROUNDS (of 5 texts or 2 documents) and THREADS may be given. It needs
-# Debian's package debian-handbook, and plain/ in DATA (../shared/data).
+# TASKS, METHODS, SHARES, LENGTH, ROUNDS (of 5 texts or 2 documents) and THREADS may be given. TASKS are
+# qa_plain and all that `ballast eval ruler --make` writes: RULER's, arithmetic_3, _5, _7, problems_3, _5, _7,
+# code_constant, code_result, tools. It needs Debian's package debian-handbook, and plain/ in DATA (../shared/data).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

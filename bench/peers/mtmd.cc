@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
 
   constexpr std::uint32_t side = 448;
   std::vector<unsigned char> pixels(3 * side * side);
-  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<unsigned char>(i * i / 97);
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<unsigned char>(i * i / 97);
   mtmd_bitmap* bitmap = mtmd_bitmap_init(side, side, pixels.data());
   mtmd_input_chunks* chunks = mtmd_input_chunks_init();
   const char* marker = mtmd_default_marker();
@@ -40,8 +41,9 @@ int main(int argc, char** argv) {
       const auto begin = std::chrono::steady_clock::now();
       if (mtmd_encode_chunk(context, chunk) != 0) return 1;
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      std::printf("%zu tokens in %.2f s; the first number %g\n", mtmd_input_chunk_get_n_tokens(chunk),
-                  took.count(), mtmd_get_output_embd(context)[0]);
+      std::printf("%zu tokens in %.2f s; the first number %g\n",
+                  mtmd_input_chunk_get_n_tokens(chunk), took.count(),
+                  mtmd_get_output_embd(context)[0]);
     }
   }
 }

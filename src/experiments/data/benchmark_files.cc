@@ -50,9 +50,8 @@ const RulerTask& find_ruler_task(std::string_view name, const fs::path& file) {
     if (name.starts_with(task.name)) return task;
     known.push_back(task.name);
   }
-  fail(ErrorCode::bad_file,
-       "{}: the name tells no task of RULER; expected it to begin with one of {}", file.string(),
-       fmt::join(known, ", "));
+  fail(ErrorCode::bad_file, "{}: the name tells no task; expected it to begin with one of {}",
+       file.string(), fmt::join(known, ", "));
 }
 
 Sample make_ruler_sample(const Record& record, const fs::path& file) {
@@ -67,7 +66,7 @@ Sample make_ruler_sample(const Record& record, const fs::path& file) {
   } else {
     sample.raw = true;  // The prompt ends with the beginning of the answer.
   }
-  sample.expected = {{"outputs", record.texts("outputs")}, {"any", task.any}};
+  sample.expected = {{"outputs", record.texts("outputs")}, {"score", task.score}};
   sample.max_tokens = task.max_tokens;
   return sample;
 }
@@ -112,8 +111,17 @@ std::vector<Sample> read_ruler(const fs::path& path) { return read_files(path, m
 
 double score_ruler(const Sample& sample, const Answered& answer) {
   const auto outputs = sample.expected.at("outputs").get<std::vector<std::string>>();
-  return sample.expected.at("any").get<bool>() ? string_match_part(answer.text, outputs)
-                                               : string_match_all(answer.text, outputs);
+  switch (sample.expected.at("score").get<RulerScore>()) {
+    case RulerScore::any:
+      return string_match_part(answer.text, outputs);
+    case RulerScore::number:
+      return line_is_right(answer.text, outputs.at(0)) ? 1 : 0;
+    case RulerScore::call:
+      return call_is_right(answer.text, outputs.at(0)) ? 1 : 0;
+    case RulerScore::all:
+      break;
+  }
+  return string_match_all(answer.text, outputs);
 }
 
 std::vector<Sample> read_lines(const fs::path& path) { return read_files(path, make_lines_sample); }

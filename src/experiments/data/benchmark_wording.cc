@@ -79,11 +79,12 @@ constexpr LongBenchTask kLongBench[] = {
 };
 
 // The first name that a task begins with counts.
-constexpr RulerTask kRuler[] = {{"niah", 128, false},
-                                {"vt", 30, false},
-                                {"cwe", 120, false},
-                                {"fwe", 50, false},
-                                {"qa", 32, true}};
+constexpr RulerTask kRuler[] = {
+    {"niah", 128, RulerScore::all},        {"vt", 30, RulerScore::all},
+    {"cwe", 120, RulerScore::all},         {"fwe", 50, RulerScore::all},
+    {"qa", 32, RulerScore::any},           {"arithmetic", 256, RulerScore::number},
+    {"problems", 256, RulerScore::number}, {"code", 64, RulerScore::number},
+    {"tools", 96, RulerScore::call}};
 
 }  // namespace
 

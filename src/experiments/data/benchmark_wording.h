@@ -32,13 +32,19 @@ struct LongBenchTask {
 
 std::span<const LongBenchTask> longbench_tasks();
 
-// ---- RULER (Hsieh et al. 2024), whose files hold whole prompts
-// ------------------------------------
+// ---- RULER (Hsieh et al. 2024), whose files hold whole prompts, and our tasks in its layout
+
+enum class RulerScore : unsigned char {
+  all,     ///< the fraction of the references that the answer holds
+  any,     ///< whether it holds one
+  number,  ///< whether its last number is the reference
+  call     ///< whether its JSON has the reference's name and arguments
+};
 
 struct RulerTask {
   std::string_view name;  ///< or the beginning of it
   std::size_t max_tokens;
-  bool any;  ///< one of the references is enough
+  RulerScore score;
 };
 
 std::span<const RulerTask> ruler_tasks();

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/printable.h"
 #include "experiments/metrics/python_text.h"
+#include "formats/json.h"
 
 namespace ballast {
 namespace {
@@ -153,6 +156,20 @@ double string_match_all(std::string_view prediction, std::span<const std::string
 double string_match_part(std::string_view prediction, std::span<const std::string> references) {
   require(!references.empty(), "string match: there is no reference");
   return count_matches(prediction, references) != 0 ? 1.0 : 0.0;
+}
+
+bool call_is_right(std::string_view answer, std::string_view expected) {
+  const auto call_in = [](std::string_view text) {
+    std::istringstream in(std::string(text.substr(std::min(text.find('{'), text.size()))));
+    SortedJson found;
+    try {
+      in >> found;  // leaves what follows
+    } catch (const SortedJson::exception&) {
+      found = SortedJson::object();
+    }
+    return std::pair(found.value("name", SortedJson()), found.value("arguments", SortedJson()));
+  };
+  return call_in(answer) == call_in(expected);
 }
 
 std::size_t best_choice(std::span<const double> log_likelihoods) {

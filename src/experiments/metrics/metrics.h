@@ -56,6 +56,10 @@ double string_match_all(std::string_view prediction, std::span<const std::string
 /// 1 if any of them does.
 double string_match_part(std::string_view prediction, std::span<const std::string> references);
 
+/// Whether the first JSON object in the answer has the name and the arguments of `expected`,
+/// {"name": …, "arguments": …}.
+bool call_is_right(std::string_view answer, std::string_view expected);
+
 // ---- multiple choice as in lm-evaluation-harness ------------------------------------------------
 
 /// The likeliest continuation: the first of the largest numbers.

@@ -37,11 +37,13 @@ struct Ruler : SampleParameters {
           {.type = "FOLDER"});
     p.add("--haystack", haystack, "A .txt file, or a folder of them, to hide things in",
           {.type = "PATH"});
-    p.add("--tasks", tasks, "RULER's names, separated by commas; all thirteen if not given",
+    p.add("--tasks", tasks,
+          "Separated by commas; RULER's thirteen if not given. Ours, which need no haystack: "
+          "arithmetic_3, _5, _7 (steps), problems_3, _5, _7, code_constant, code_result, tools",
           {.separated = true});
     p.add("--lengths", lengths, "Tokens of prompt, chat template and answer");
     p.add("--questions", questions,
-          "On each text, where a task has more than one: up to 4 of niah_multikey and qa",
+          "On each text, where a task has more than one: up to 4 of niah_multikey, qa and ours",
           {.least = 1, .most = 4});
     p.add("--count", count, "Texts of each task and length, with seeds counted up from --seed",
           {.least = 1, .most = 100000});
@@ -51,13 +53,17 @@ struct Ruler : SampleParameters {
 
 /// Writes the files, and lists them.
 Result make_files(const Ruler& given) {
-  require(!given.haystack.empty(), "--make {}: give --haystack, a text to hide things in",
-          given.make);
-  const TextModel model(given.model);
-  const Haystack haystack(model.tokenizer, given.haystack);
-  const std::size_t form = template_tokens(model.tokenizer);
   std::vector<std::string> tasks = given.tasks;
   if (tasks.empty()) tasks.assign(ruler_task_names().begin(), ruler_task_names().end());
+  const auto hides = [](const std::string& task) {
+    return std::ranges::find(ruler_task_names(), task) != ruler_task_names().end();
+  };
+  require(!given.haystack.empty() || std::ranges::none_of(tasks, hides),
+          "--make {}: give --haystack, a text to hide things in", given.make);
+  const TextModel model(given.model);
+  const Haystack haystack = given.haystack.empty() ? Haystack(model.tokenizer)
+                                                   : Haystack(model.tokenizer, given.haystack);
+  const std::size_t form = template_tokens(model.tokenizer);
   Result result;
   result.experiment = "ruler";
   result.title = "Files in RULER's layout";
@@ -107,8 +113,10 @@ Result measure(Ruler given, Work& work) {
             .group = {{"task", "task", Unit::text, ""}},
             .overall = true,
             .settings = {{"data", given.data}},
-            .score_note = "references that the answer holds, upper and lower case alike (for qa: "
-                          "whether it holds any)",
+            .score_note =
+                "references that the answer holds, upper and lower case alike (qa: whether it "
+                "holds any; arithmetic, problems, code: whether its last number is right; "
+                "tools: whether the call is)",
             .notes = {"Prompts whose file keeps the beginning of the answer apart are put into the "
                       "chat template; others, or all with --raw, are read as they stand."}},
            std::move(samples), score_ruler);

@@ -6,86 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "experiments/data/benchmark_wording.h"
-#include "experiments/tasks/draws.h"
+#include "experiments/tasks/working_drafts.h"
 
 namespace ballast {
 namespace {
-
-/// A prompt but for its length.
-struct Draft {
-  std::string head;
-  /// The text asked about. `size`: tokens of a haystack, documents or words beside what must be.
-  std::function<std::string(std::size_t size)> body;
-  std::string question;  ///< one line
-  std::string prefix;
-  std::vector<std::string> outputs;
-};
-
-/// What tasks draw from.
-struct Source {
-  const Haystack& haystack;
-  const Haystack& noise;
-  std::uint64_t seed;
-  std::size_t question;  ///< which one, of those about the text
-  Draws draws;
-
-  double depth() { return draws.unit(); }
-  std::string uuid() {
-    const std::string hex = draws.hexadecimal(32);
-    return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4),
-                       hex.substr(16, 4), hex.substr(20));
-  }
-  std::string name(std::size_t letters) {
-    std::string out;
-    while (out.size() < letters) out += static_cast<char>('A' + draws.below(26));
-    return out;
-  }
-  /// A made-up name with a capital letter.
-  std::string proper() {
-    std::string word = draws.rare_word();
-    word[0] = static_cast<char>(word[0] - 'a' + 'A');
-    return word;
-  }
-  /// `make()`, another one each time.
-  template <typename Make>
-  std::vector<std::string> distinct(std::size_t count, const Make& make) {
-    std::set<std::string> seen;
-    std::vector<std::string> out;
-    while (out.size() < count) {
-      std::string one = make();
-      if (seen.insert(one).second) out.push_back(std::move(one));
-    }
-    return out;
-  }
-};
-
-/// "a, b and c"
-std::string listed(const std::vector<std::string>& items) {
-  if (items.size() == 1) return items[0];
-  return fmt::format("{} and {}", fmt::join(items.begin(), items.end() - 1, ", "), items.back());
-}
-
-/// Sentences of a haystack with `hidden` among them: so many tokens of the haystack as `size` says.
-std::function<std::string(std::size_t)> hidden_in(const Haystack& haystack,
-                                                  std::vector<std::string> hidden,
-                                                  std::vector<double> depths, std::uint64_t seed) {
-  std::size_t taken = 0;
-  for (const std::string& text : hidden) {
-    taken += encode_more(haystack.tokenizer(), " " + text, false).size();
-  }
-  return [&haystack, hidden = std::move(hidden), depths = std::move(depths), seed,
-          taken](std::size_t size) { return haystack.hide(taken + size, hidden, depths, seed); };
-}
 
 struct NeedleTask {
   enum class Hay : std::uint8_t { noise, prose, needles } hay;
@@ -125,17 +55,7 @@ Draft needles(Source& from, const NeedleTask& task) {
   draft.question = fmt::format("What {} the {} in the text above?", several ? "are" : "is", asked);
   draft.prefix = fmt::format(" The {} {}", asked, several ? "are" : "is");
   if (task.hay == NeedleTask::Hay::needles) {
-    draft.body = [hidden, draws = from.draws](std::size_t size) {
-      Draws order = draws;
-      std::vector<const std::string*> lines;
-      for (std::size_t i = 0; i < std::min(kLeastNeedles + size, hidden.size()); ++i) {
-        lines.push_back(&hidden[i]);
-      }
-      order.shuffle(lines);
-      std::string out;
-      for (const std::string* line : lines) out += (out.empty() ? "" : "\n") + *line;
-      return out;
-    };
+    draft.body = shuffled(hidden, kLeastNeedles, from.draws, "\n");
   } else {
     const Haystack& hay = task.hay == NeedleTask::Hay::noise ? from.noise : from.haystack;
     draft.body = hidden_in(hay, hidden, depths, from.seed);
@@ -285,29 +205,36 @@ struct Task {
   Draft (*make)(Source&);
   std::size_t questions = 1;
 };
-template <NeedleTask task>
-Draft needles_of(Source& from) {
-  return needles(from, task);
-}
-template <std::size_t hops>
-Draft documents_of(Source& from) {
-  return documents(from, hops);
+template <auto draft, auto argument>
+Draft made(Source& from) {
+  return draft(from, argument);
 }
 constexpr std::array kTasks = std::to_array<Task>({
-    {"niah_single_1", needles_of<{Hay::noise, false, false, 1, 1, 1}>},
-    {"niah_single_2", needles_of<{Hay::prose, false, false, 1, 1, 1}>},
-    {"niah_single_3", needles_of<{Hay::prose, false, true, 1, 1, 1}>},
-    {"niah_multikey_1", needles_of<{Hay::prose, false, false, 4, 1, 1}>, kQuestions},
-    {"niah_multikey_2", needles_of<{Hay::needles, false, false, 0, 1, 1}>, kQuestions},
-    {"niah_multikey_3", needles_of<{Hay::needles, true, true, 0, 1, 1}>, kQuestions},
-    {"niah_multivalue", needles_of<{Hay::prose, false, false, 1, 4, 1}>},
-    {"niah_multiquery", needles_of<{Hay::prose, false, false, 4, 1, 4}>},
+    {"niah_single_1", made<needles, NeedleTask{Hay::noise, false, false, 1, 1, 1}>},
+    {"niah_single_2", made<needles, NeedleTask{Hay::prose, false, false, 1, 1, 1}>},
+    {"niah_single_3", made<needles, NeedleTask{Hay::prose, false, true, 1, 1, 1}>},
+    {"niah_multikey_1", made<needles, NeedleTask{Hay::prose, false, false, 4, 1, 1}>, kQuestions},
+    {"niah_multikey_2", made<needles, NeedleTask{Hay::needles, false, false, 0, 1, 1}>, kQuestions},
+    {"niah_multikey_3", made<needles, NeedleTask{Hay::needles, true, true, 0, 1, 1}>, kQuestions},
+    {"niah_multivalue", made<needles, NeedleTask{Hay::prose, false, false, 1, 4, 1}>},
+    {"niah_multiquery", made<needles, NeedleTask{Hay::prose, false, false, 4, 1, 4}>},
     {"vt", variables},
     {"cwe", common_words},
     {"fwe", frequent_words},
-    {"qa_1", documents_of<1>, kQuestions},
-    {"qa_2", documents_of<2>, kQuestions},
+    {"qa_1", made<documents, 1>, kQuestions},
+    {"qa_2", made<documents, 2>, kQuestions},
+    // Not RULER's, from here on.
+    {"arithmetic_3", made<crates_by_day, 3>, kQuestions},
+    {"arithmetic_5", made<crates_by_day, 5>, kQuestions},
+    {"arithmetic_7", made<crates_by_day, 7>, kQuestions},
+    {"problems_3", made<ticket_sum, 3>, kQuestions},
+    {"problems_5", made<ticket_sum, 5>, kQuestions},
+    {"problems_7", made<ticket_sum, 7>, kQuestions},
+    {"code_constant", made<function_lookup, false>, kQuestions},
+    {"code_result", made<function_lookup, true>, kQuestions},
+    {"tools", tool_call, kQuestions},
 });
+constexpr std::size_t kRulerTasks = 13;
 constexpr auto kNames = [] {
   std::array<std::string_view, kTasks.size()> names;
   std::ranges::transform(kTasks, names.begin(), &Task::name);
@@ -323,12 +250,16 @@ std::size_t answer_tokens(std::string_view task) {
 
 }  // namespace
 
-std::span<const std::string_view> ruler_task_names() { return kNames; }
+std::span<const std::string_view> made_task_names() { return kNames; }
+
+std::span<const std::string_view> ruler_task_names() {
+  return made_task_names().first(kRulerTasks);
+}
 
 std::vector<Json> ruler_records(const Haystack& haystack, std::string_view task, std::size_t tokens,
                                 std::size_t questions, std::uint64_t seed) {
   const auto found = std::ranges::find(kTasks, task, &Task::name);
-  require(found != kTasks.end(), "RULER has no task '{}'{}; its tasks are {}", task,
+  require(found != kTasks.end(), "there is no task '{}'{}; there are {}", task,
           did_you_mean(task, kNames), fmt::join(kNames, ", "));
   const Haystack noise(haystack.tokenizer());
   Draws draws(task, seed);

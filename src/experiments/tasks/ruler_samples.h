@@ -1,4 +1,5 @@
-// Samples of RULER's thirteen tasks (Hsieh et al. 2024) over any text, in words of our own.
+// Samples of RULER's thirteen tasks (Hsieh et al. 2024) over any text, and of tasks of our own in
+// the same layout.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,8 @@ namespace ballast {
 
 /// RULER's names of its tasks, in its order: niah_single_1 to qa_2.
 std::span<const std::string_view> ruler_task_names();
+/// These and ours: arithmetic_3 to tools, for which any haystack does.
+std::span<const std::string_view> made_task_names();
 
 /// Records of RULER's files, each a question on the same text: index (`seed`), input (the prompt;
 /// its last line asks), answer_prefix (the beginning of the answer), outputs (references) and

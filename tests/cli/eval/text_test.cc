@@ -192,6 +192,15 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
   }
 }
 
+TEST_F(EvalText, RulersFilesOfOurTasksNeedNoHaystack) {
+  const Words words = {"--make", path("made"), "--lengths", "2000", "--count", "2", "--tasks"};
+  const Said made = eval("ruler", words + Words{"tools,arithmetic_3"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(read_text(path("made") + "/2000/tools.jsonl"), HasSubstr("book_room"));
+  EXPECT_THAT(read_text(path("made") + "/2000/arithmetic_3.jsonl"), HasSubstr("At first the"));
+  expect_refusal(eval("ruler", words + Words{"tools,vt"}), "give --haystack");
+}
+
 TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {
   const json all =
       result("choice", {"--data", file("copa.jsonl", copa(4)), "--shots", "1", "--rates", "0.5"});

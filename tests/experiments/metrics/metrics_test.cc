@@ -108,6 +108,24 @@ TEST(TextRatio, AgreesWithDifflib) {
   EXPECT_DOUBLE_EQ(text_ratio(a.substr(0, 100), b.substr(0, 100)), 0.99);
 }
 
+TEST(ToolCall, IsRightByItsNameAndArguments) {
+  const char* expected = R"({"name": "go", "arguments": {"to": "Rome", "days": 2}})";
+  EXPECT_TRUE(call_is_right(expected, expected));
+  EXPECT_TRUE(
+      call_is_right("```json\n{\"arguments\": {\"days\": 2, \"to\": \"Rome\"}, \"name\": \"go\", "
+                    "\"id\": 1}\n``` {",
+                    expected));
+  EXPECT_FALSE(
+      call_is_right(R"({"name": "go", "arguments": {"to": "Rome", "days": "2"}})", expected));
+  EXPECT_FALSE(call_is_right(R"({"name": "go", "arguments": {"to": "Rome"}})", expected));
+  EXPECT_FALSE(
+      call_is_right(R"({"name": "stay", "arguments": {"to": "Rome", "days": 2}})", expected));
+  for (const char* none :
+       {"", "go", "{", "{}", "[{\"name\": \"go\"}]", R"({"name": "go", "argum)"}) {
+    EXPECT_FALSE(call_is_right(none, expected)) << none;
+  }
+}
+
 TEST(LineNumber, IsTheLastInTheAnswer) {
   EXPECT_EQ(last_number("The number is 12, not 7."), "7");
   EXPECT_EQ(last_number("<0042>"), "42");
