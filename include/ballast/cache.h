@@ -158,6 +158,9 @@ class Cache {
   /// cover what the policy uses. The fork is what it would be had the prompt been read with that
   /// policy. Throws Error otherwise.
   Cache fork(const Policy& policy, std::uint64_t seed) const;
+  /// An exact copy that notes something else from here on, above all another second reading; of
+  /// attention, no more than this cache noted. Throws Error where fork() above does.
+  Cache fork(const Recording& recording) const;
 
   /// A copy that goes on by itself, in whatever state this cache is. It has no spare room: see
   /// reserve().

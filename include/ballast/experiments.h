@@ -25,6 +25,8 @@ struct Recording {
   bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);
+  /// The same without a second reading: see Cache::fork(const Recording&).
+  void include_attention(const Policy& policy);
   bool any() const { return needs_queries() || replay != ReplayScore::none; }
   bool needs_queries() const { return attention_sum || queries > 0 || query_moments; }
 };

@@ -368,8 +368,11 @@ void Cache::finish_prompt() {
   for (auto& layer : parts_->layers) layer->finish_prompt(counted);
 }
 
-Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
-  const CacheParts& from = *parts_;
+namespace {
+
+/// A copy of an exact cache in prefill with another policy or recording, without scores.
+std::unique_ptr<CacheParts> fork_parts(const CacheParts& from, const Policy& policy,
+                                       std::uint64_t seed, const Recording& recording) {
   CacheOptions options = from.options;
   require(options.policy.info().window_policy == WindowPolicy::all &&
               options.protocol == Protocol::prefill,
@@ -377,14 +380,24 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
           to_string(options.protocol));
   options.policy = policy;
   options.seed = seed;
-  options.recording = {};
-  auto out = std::make_unique<CacheParts>(shape(), options, false);
+  options.recording = recording;
+  auto out = std::make_unique<CacheParts>(from.shape, options, false);
   require(
       out->options.key_type == options.key_type && out->options.value_type == options.value_type,
       "{}: the cache stores its tokens in {}/{}, a fork in the same types", policy.to_string(),
       to_string(options.key_type), to_string(options.value_type));
-  for (std::size_t l = 0; l < shape().layers; ++l) out->layers[l]->copy_prompt(*from.layers[l]);
+  for (std::size_t l = 0; l < from.layers.size(); ++l) {
+    out->layers[l]->copy_prompt(*from.layers[l]);
+  }
   out->recurrent = from.recurrent;
+  return out;
+}
+
+}  // namespace
+
+Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
+  const CacheParts& from = *parts_;
+  std::unique_ptr<CacheParts> out = fork_parts(from, policy, seed, {});
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted != ReplayScore::none) {
     const Recording& recording = from.options.recording;
@@ -397,6 +410,12 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
         from.gives_scores() ? std::make_shared<ReplayScores>(from.scores->copy()) : from.scores;
   }
   return Cache(std::move(out));
+}
+
+Cache Cache::fork(const Recording& recording) const {
+  require(recording.replay != ReplayScore::given,
+          "scores that come with the tokens cannot be noted once these are read");
+  return Cache(fork_parts(*parts_, parts_->options.policy, parts_->options.seed, recording));
 }
 
 Cache Cache::clone() const {

@@ -20,12 +20,16 @@ ReplayScores& scores_of(CacheParts& cache) {
 
 }  // namespace
 
-void Recording::include(const Policy& policy) {
+void Recording::include_attention(const Policy& policy) {
   const AttentionStats::Kind kind = policy.attention_stats().kind;
   attention_sum = attention_sum || kind == AttentionStats::Kind::accumulated ||
                   kind == AttentionStats::Kind::both;
   queries = std::max(queries, policy.observed());
   query_moments = query_moments || policy.attention_stats().query_moments;
+}
+
+void Recording::include(const Policy& policy) {
+  include_attention(policy);
   const ReplayScore wanted = policy.attention_stats().replay;
   if (wanted == ReplayScore::none) return;
   replay_queries = replay_queries || policy.attention_stats().refit;

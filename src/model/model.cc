@@ -155,6 +155,12 @@ Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
   return Sequence(cache_.fork(policy, seed), prompt_finished_);
 }
 
+Sequence Sequence::fork(const Recording& recording) const {
+  Sequence out(cache_.fork(recording), prompt_finished_);
+  out.text_ = text_;
+  return out;
+}
+
 Sequence Sequence::clone() const {
   Sequence out(cache_.clone(), prompt_finished_);
   out.elsewhere_ = elsewhere_;
@@ -165,8 +171,7 @@ Sequence Sequence::clone() const {
 bool Sequence::remembers_text() const {
   const CacheOptions& options = cache_.options();
   return !prompt_finished_ && options.protocol == Protocol::prefill &&
-         (options.policy.attention_stats().reads_again() ||
-          options.recording.replay != ReplayScore::none);
+         (options.policy.attention_stats().reads_again() || options.recording.any());
 }
 
 void Sequence::finish_prompt() {

@@ -520,6 +520,30 @@ TEST(Replay, ForksShareOneReading) {
               testing::HasSubstr("another second reading"));
 }
 
+TEST(Replay, ACopyOfOneReadingIsScoredInAnotherWay) {
+  const Reading r;
+  CacheOptions options = replaying("exact");
+  options.recording.include_attention(Policy::parse("h2o:budget=8"));
+  Cache cache(r.text.shape, options);
+  feed(cache, r.text, 0, kText, 32);
+  EXPECT_FALSE(cache.scoring().needs_replay());
+  for (const char* method : {"replay:bytes=0.3", "replay:bytes=0.3,score=rms"}) {
+    Recording recording = options.recording;
+    recording.include(Policy::parse(method));
+    Cache scored = cache.fork(recording);
+    EXPECT_TRUE(scored.scoring().needs_replay());
+    r.replay(scored);
+    Cache fork = scored.fork(Policy::parse(method), 0);
+    fork.finish_prompt();
+    Cache alone = r.compressed(method);
+    EXPECT_TRUE(same_bits(feed(fork, r.again, 0, 20, 20), feed(alone, r.again, 0, 20, 20)));
+  }
+  options.recording.queries = 8;  // were not noted
+  EXPECT_THROW(cache.fork(options.recording), Error);
+  options.recording.replay = ReplayScore::given;
+  EXPECT_THROW(cache.fork(options.recording), Error);
+}
+
 TEST(Replay, AReadingThatWasNotCompletedIsForgotten) {
   const Reading r;
   Cache cache = r.read("replay:bytes=0.3");

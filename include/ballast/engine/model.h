@@ -129,6 +129,7 @@ class Sequence {
 
   /// See Cache::fork; the prompt of the fork is not finished either.
   Sequence fork(const Policy& policy, std::uint64_t seed) const;
+  Sequence fork(const Recording& recording) const;
   /// See Cache::clone; the copy's prompt has ended if this one's has.
   Sequence clone() const;
 

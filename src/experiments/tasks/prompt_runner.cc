@@ -63,9 +63,15 @@ struct PromptRunner::Work {
     Sequence sequence;
     std::vector<float> logits;
     double seconds = 0;
-    double replay_seconds = 0;  ///< of the second reading, where a method asks for one
+  };
+  /// A copy of it that was read again.
+  struct Scored {
+    Recording recording;
+    Sequence sequence;
+    double seconds = 0;  ///< of the second reading
   };
   std::optional<Reading> reading;
+  std::optional<Scored> scored;
 };
 
 PromptRunner::PromptRunner(Engine& engine, const Tokenizer& tokenizer, const AskOptions& options)
@@ -406,37 +412,32 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
   }
   for (std::size_t v : order) {
     const Variant& variant = variants[v];
-    // What all methods of this storage want from one reading. Scores of a second reading are of one
-    // kind each: its own, or those of the first method that has some.
-    const auto reads_again = [](const Variant& x) {
-      return x.policy.attention_stats().replay != ReplayScore::none;
-    };
-    const bool replays = reads_again(variant);
+    // What all methods of this storage want from one reading.
     Recording recording;
     recording.queries = kCompared;
-    if (replays) recording.include(variant.policy);
     for (const Variant& other : variants) {
-      const bool first = recording.replay == ReplayScore::none;
-      if (other.same_types(variant) && (first || !reads_again(other))) {
+      if (!other.same_types(variant)) continue;
+      if (recording.replay != ReplayScore::none || other.policy.attention_stats().reads_again()) {
+        recording.include_attention(other.policy);
+      } else {
         recording.include(other.policy);
       }
     }
     std::optional<Work::Reading>& reading = work_->reading;
+    std::optional<Work::Scored>& scored = work_->scored;
     if (!reading || reading->key_type != variant.key_type ||
         reading->value_type != variant.value_type || reading->tokens != before ||
         reading->expected < expected ||
         (recording.attention_sum && !reading->recording.attention_sum) ||
         recording.queries > reading->recording.queries ||
         (recording.query_moments && !reading->recording.query_moments) ||
-        (replays && (recording.replay != reading->recording.replay ||
-                     recording.replay_chunk != reading->recording.replay_chunk ||
-                     (recording.replay_queries && !reading->recording.replay_queries) ||
-                     recording.replay_own != reading->recording.replay_own))) {
+        (recording.replay != ReplayScore::none && reading->recording.replay == ReplayScore::none)) {
       CacheOptions options = questions[0].cache_options(variant);
       options.policy = Policy();
       options.recording = recording;
       options.expected_tokens = expected;
-      reading.reset();  // frees its memory first
+      scored.reset();  // frees their memory first
+      reading.reset();
       reading.emplace(Work::Reading{variant.key_type,
                                     variant.value_type,
                                     before,
@@ -444,20 +445,35 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
                                     recording,
                                     Sequence(engine_.model(), options),
                                     {},
-                                    0,
                                     0});
       const Stopwatch watch;
       reading->logits = questions[0].read(reading->sequence, before);
       reading->seconds = watch.seconds();
-      const Stopwatch replaying;
-      engine_.replay(reading->sequence, replay);
-      reading->replay_seconds = replaying.seconds();
     }
-    Sequence fork = reading->sequence.fork(variant.policy, variant.seed);
+    const bool again = variant.policy.attention_stats().reads_again();
+    if (again) {
+      // A second reading finds scores of one kind.
+      Recording wanted = reading->recording;
+      wanted.replay = ReplayScore::none;
+      wanted.include(variant.policy);
+      const auto same_kind = [&](const Recording& x) {
+        return x.replay == wanted.replay && x.replay_chunk == wanted.replay_chunk &&
+               x.replay_own == wanted.replay_own && (x.replay_queries || !wanted.replay_queries);
+      };
+      if (!scored || !same_kind(scored->recording)) {
+        scored.reset();
+        scored.emplace(Work::Scored{wanted, reading->sequence.fork(wanted), 0});
+        const Stopwatch watch;
+        engine_.replay(scored->sequence, replay);
+        scored->seconds = watch.seconds();
+      }
+    }
+    const Sequence& read = again ? scored->sequence : reading->sequence;
+    Sequence fork = read.fork(variant.policy, variant.seed);
     // The reading in bf16 has other queries than one in fewer bits.
     const Cache* exact = variant.storage_only() ? nullptr : &reading->sequence.cache();
     Answered summarised = Question::summarise(engine_, fork, replay, reading->seconds, exact);
-    if (replays) summarised.compress_seconds += reading->replay_seconds;
+    if (again) summarised.compress_seconds += scored->seconds;
     answer(v, &fork, reading->logits, summarised);
   }
   return out;
