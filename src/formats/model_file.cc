@@ -492,7 +492,7 @@ class WeightResolver {
         const std::size_t blocks = columns / block_size(tensor.type);
         std::size_t b = 0;
         while (b < blocks &&
-               q8_0_of_mxfp4(
+               fp4_of_mxfp4(
                    reinterpret_cast<const std::uint8_t*>(tensor.data.data()) + r * from +
                        b * block_bytes(tensor.type),
                    reinterpret_cast<std::uint8_t*>(copy.data()) + r * to + b * block_bytes(type))) {

@@ -32,6 +32,7 @@ void decode_q4_k(const std::uint8_t* block, float* out);
 void decode_q5_k(const std::uint8_t* block, float* out);
 void decode_q6_k(const std::uint8_t* block, float* out);
 void decode_iq4_nl(const std::uint8_t* block, float* out);
+void decode_fp4(const std::uint8_t* block, float* out);
 
 // quant_decode_grid.cc
 void decode_iq4_xs(const std::uint8_t* block, float* out);
@@ -45,8 +46,8 @@ void decode_iq2_s(const std::uint8_t* block, float* out);
 void decode_iq1_s(const std::uint8_t* block, float* out);
 void decode_iq1_m(const std::uint8_t* block, float* out);
 void decode_mxfp4(const std::uint8_t* block, float* out);
-/// Makes a block of Q8_0 with the same numbers. False: float16 does not hold its scale.
-bool q8_0_of_mxfp4(const std::uint8_t* block, std::uint8_t* out);
+/// Makes a block of FP4 with the same numbers. False: float16 does not hold its scale.
+bool fp4_of_mxfp4(const std::uint8_t* block, std::uint8_t* out);
 void decode_tq1_0(const std::uint8_t* block, float* out);
 void decode_tq2_0(const std::uint8_t* block, float* out);
 
@@ -61,5 +62,6 @@ void encode_q4_k(const float* x, std::uint8_t* block);
 void encode_q5_k(const float* x, std::uint8_t* block);
 void encode_q6_k(const float* x, std::uint8_t* block);
 void encode_iq4_nl(const float* x, std::uint8_t* block);
+void encode_fp4(const float* x, std::uint8_t* block);
 
 }  // namespace ballast

@@ -45,10 +45,15 @@ inline constexpr BlockLayout kQ4_K  = {256,   144,   32,   0,    0,     2,     4
 inline constexpr BlockLayout kQ5_K  = {256,   176,   32,   0,    0,     2,     4,    16,   48};
 inline constexpr BlockLayout kQ6_K  = {256,   210,   16,  32,  208, kNone,   192,   128,    0};
 inline constexpr BlockLayout kIq4Nl = { 32,    18,   32,   0,    0, kNone, kNone, kNone,    2};
+inline constexpr BlockLayout kFp4   = { 32,    18,   32,   0,    0, kNone, kNone, kNone,    2};
 // clang-format on
 
 /// IQ4_NL: the value of each 4-bit code, before the block's scale.
 inline constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};
+/// FP4: twice the number that each code of E2M1 is, a sign, two bits of exponent and one of
+/// mantissa.
+inline constexpr std::int8_t kFp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                               0, -1, -2, -3, -4, -6, -8, -12};
 
 }  // namespace ballast::quant

@@ -143,11 +143,23 @@ void decode_q6_k(Bytes block, float* out) {
   }
 }
 
-void decode_iq4_nl(Bytes block, float* out) {
-  float d = f16_at(block + quant::kIq4Nl.scale);
+namespace {
+
+void decode_table(Bytes block, const quant::BlockLayout& layout, const std::int8_t (&values)[16],
+                  float* out) {
+  const float d = f16_at(block + layout.scale);
   for (int i = 0; i < 32; ++i) {
-    out[i] = d * static_cast<float>(quant::kIq4Values[nibble(block + quant::kIq4Nl.codes, i)]);
+    out[i] = d * static_cast<float>(values[nibble(block + layout.codes, i)]);
   }
+}
+
+}  // namespace
+
+void decode_iq4_nl(Bytes block, float* out) {
+  decode_table(block, quant::kIq4Nl, quant::kIq4Values, out);
+}
+void decode_fp4(Bytes block, float* out) {
+  decode_table(block, quant::kFp4, quant::kFp4Values, out);
 }
 
 const BlockCodec& block_codec(TensorType type) {
@@ -156,11 +168,11 @@ const BlockCodec& block_codec(TensorType type) {
       {decode_q4_0, encode_q4_0}, {decode_q4_1, encode_q4_1},     {decode_q5_0, encode_q5_0},
       {decode_q5_1, encode_q5_1}, {decode_q8_0, encode_q8_0},     {decode_q2_k, encode_q2_k},
       {decode_q3_k, encode_q3_k}, {decode_q4_k, encode_q4_k},     {decode_q5_k, encode_q5_k},
-      {decode_q6_k, encode_q6_k}, {decode_iq4_nl, encode_iq4_nl}, {decode_iq4_xs, nullptr},
-      {decode_iq3_xxs, nullptr},  {decode_iq3_s, nullptr},        {decode_iq2_xxs, nullptr},
-      {decode_iq2_xs, nullptr},   {decode_iq2_s, nullptr},        {decode_iq1_s, nullptr},
-      {decode_iq1_m, nullptr},    {decode_mxfp4, nullptr},        {decode_tq1_0, nullptr},
-      {decode_tq2_0, nullptr}};
+      {decode_q6_k, encode_q6_k}, {decode_iq4_nl, encode_iq4_nl}, {decode_fp4, encode_fp4},
+      {decode_iq4_xs, nullptr},   {decode_iq3_xxs, nullptr},      {decode_iq3_s, nullptr},
+      {decode_iq2_xxs, nullptr},  {decode_iq2_xs, nullptr},       {decode_iq2_s, nullptr},
+      {decode_iq1_s, nullptr},    {decode_iq1_m, nullptr},        {decode_mxfp4, nullptr},
+      {decode_tq1_0, nullptr},    {decode_tq2_0, nullptr}};
   return kCodecs[static_cast<int>(type) - static_cast<int>(TensorType::q4_0)];
 }
 

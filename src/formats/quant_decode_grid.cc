@@ -172,27 +172,21 @@ void decode_iq1_m(Bytes block, float* out) {
 void decode_mxfp4(Bytes block, float* out) {
   // an exponent; codes (16 bytes) of a sign and a number of two bits of exponent and one of
   // mantissa
-  constexpr float kValues[8] = {0, 1, 2, 3, 4, 6, 8, 12};  // twice what they stand for
   const std::uint32_t e = block[0];
   const float d = std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   for (int i = 0; i < 32; ++i) {
     const int code = i < 16 ? block[1 + i] & 15 : block[1 + i - 16] >> 4;
-    const float x = code & 8 ? -kValues[code & 7] : kValues[code & 7];
-    out[i] = code == 8 ? d * 0.0f : d * x;
+    out[i] = d * static_cast<float>(quant::kFp4Values[code]);
   }
 }
 
-bool q8_0_of_mxfp4(Bytes block, std::uint8_t* out) {
-  constexpr std::int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+bool fp4_of_mxfp4(Bytes block, std::uint8_t* out) {
   const int exponent = int{block[0]} - 128;  // of half the scale, which float16 must have
   if (exponent < -24 || exponent > 15) return false;
   const std::uint16_t scale = exponent < -14 ? static_cast<std::uint16_t>(1 << (exponent + 24))
                                              : static_cast<std::uint16_t>((exponent + 15) << 10);
-  std::memcpy(out + quant::kQ8_0.scale, &scale, sizeof(scale));
-  for (int i = 0; i < 32; ++i) {
-    const int code = i < 16 ? block[1 + i] & 15 : block[1 + i - 16] >> 4;
-    out[quant::kQ8_0.codes + i] = static_cast<std::uint8_t>(kValues[code]);
-  }
+  std::memcpy(out + quant::kFp4.scale, &scale, sizeof(scale));
+  std::memcpy(out + quant::kFp4.codes, block + 1, 16);
   return true;
 }
 

@@ -217,16 +217,29 @@ void encode_q6_k(const float* x, Bytes block) {
   }
 }
 
-void encode_iq4_nl(const float* x, Bytes block) {
-  clear(block, quant::kIq4Nl);
-  float step = put_f16(block + quant::kIq4Nl.scale, extreme(x, 32) / -127.0f);
+namespace {
+
+/// `at_extreme`: the value that the element of the largest magnitude gets.
+void encode_table(const float* x, Bytes block, const quant::BlockLayout& layout,
+                  const std::int8_t (&values)[16], float at_extreme) {
+  clear(block, layout);
+  const float step = put_f16(block + layout.scale, extreme(x, 32) / at_extreme);
   for (int i = 0; i < 32; ++i) {
-    float v = step == 0.0f ? 0.0f : x[i] / step;
-    auto nearest = std::min_element(quant::kIq4Values, quant::kIq4Values + 16, [v](int a, int b) {
+    const float v = step == 0.0f ? 0.0f : x[i] / step;
+    const auto* nearest = std::min_element(values, values + 16, [v](int a, int b) {
       return std::fabs(v - static_cast<float>(a)) < std::fabs(v - static_cast<float>(b));
     });
-    put_nibble(block + quant::kIq4Nl.codes, i, static_cast<int>(nearest - quant::kIq4Values));
+    put_nibble(block + layout.codes, i, static_cast<int>(nearest - values));
   }
+}
+
+}  // namespace
+
+void encode_iq4_nl(const float* x, Bytes block) {
+  encode_table(x, block, quant::kIq4Nl, quant::kIq4Values, -127.0f);
+}
+void encode_fp4(const float* x, Bytes block) {
+  encode_table(x, block, quant::kFp4, quant::kFp4Values, 12.0f);
 }
 
 }  // namespace ballast

@@ -29,7 +29,7 @@ constexpr TypeFacts facts_of(std::string_view name, const quant::BlockLayout& la
 }
 
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 36> kTypes = {{{"F32", 1, 4},
+constexpr std::array<TypeFacts, 37> kTypes = {{{"F32", 1, 4},
                                                {"F64", 1, 8},
                                                {"F16", 1, 2},
                                                {"BF16", 1, 2},
@@ -54,6 +54,7 @@ constexpr std::array<TypeFacts, 36> kTypes = {{{"F32", 1, 4},
                                                facts_of("Q5_K", quant::kQ5_K),
                                                facts_of("Q6_K", quant::kQ6_K),
                                                facts_of("IQ4_NL", quant::kIq4Nl),
+                                               facts_of("FP4", quant::kFp4),
                                                {"IQ4_XS", 256, 136},
                                                {"IQ3_XXS", 256, 98},
                                                {"IQ3_S", 256, 110},
@@ -110,8 +111,9 @@ std::string_view to_string(TensorType type) { return facts(type).name; }
 bool is_quantized(TensorType type) { return type >= TensorType::q4_0; }
 TensorType loaded_as(TensorType type) {
   if (type == TensorType::f8_e4m3) return TensorType::bf16;
-  if (type <= TensorType::iq4_nl) return type;
-  return type == TensorType::iq4_xs ? TensorType::iq4_nl : TensorType::q8_0;
+  if (type <= TensorType::fp4) return type;
+  if (type == TensorType::iq4_xs) return TensorType::iq4_nl;
+  return type == TensorType::mxfp4 ? TensorType::fp4 : TensorType::q8_0;
 }
 std::size_t block_size(TensorType type) { return facts(type).elements; }
 std::size_t block_bytes(TensorType type) { return facts(type).bytes; }

@@ -158,18 +158,20 @@ struct CodesQ8_0 {
   }
 };
 
-struct Iq4Table {
+struct FloatTable {
   alignas(64) float values[16];
-  constexpr Iq4Table() : values() {
-    for (int i = 0; i < 16; ++i) values[i] = quant::kIq4Values[i];
+  explicit constexpr FloatTable(const std::int8_t (&from)[16]) : values() {
+    for (int i = 0; i < 16; ++i) values[i] = from[i];
   }
 };
-inline constexpr Iq4Table kIq4Table;
+inline constexpr FloatTable kIq4Table(quant::kIq4Values), kFp4Table(quant::kFp4Values);
 
-struct CodesIq4Nl {
-  static constexpr quant::BlockLayout kLayout = quant::kIq4Nl;
+/// IQ4_NL and FP4.
+template <quant::BlockLayout L, const FloatTable& table>
+struct TableCodes {
+  static constexpr quant::BlockLayout kLayout = L;
   static HWY_INLINE FloatVec load(const std::byte* block, std::size_t i) {
-    return hn::GatherIndex(FloatTag(), kIq4Table.values, nibbles(block + kLayout.codes, i));
+    return hn::GatherIndex(FloatTag(), table.values, nibbles(block + L.codes, i));
   }
 };
 
@@ -178,7 +180,8 @@ using WeightsQ4_1 = MinBlocks<FourBitCodes<quant::kQ4_1>>;
 using WeightsQ5_0 = ScaledBlocks<FiveBitCodes<quant::kQ5_0>>;
 using WeightsQ5_1 = MinBlocks<FiveBitCodes<quant::kQ5_1>>;
 using WeightsQ8_0 = ScaledBlocks<CodesQ8_0>;
-using WeightsIq4Nl = ScaledBlocks<CodesIq4Nl>;
+using WeightsIq4Nl = ScaledBlocks<TableCodes<quant::kIq4Nl, kIq4Table>>;
+using WeightsFp4 = ScaledBlocks<TableCodes<quant::kFp4, kFp4Table>>;
 
 // K types: blocks of 256 elements in groups with an integer scale each.
 

@@ -168,6 +168,8 @@ HWY_INLINE void WithWeights(TensorType type, Action&& action) {
       return action(WeightsQ6_K());
     case TensorType::iq4_nl:
       return action(WeightsIq4Nl());
+    case TensorType::fp4:
+      return action(WeightsFp4());
     default:
       fail("weights of type {} have no float kernel", to_string(type));
   }

@@ -107,14 +107,17 @@ struct TypeQ8_0 : Block32Type<quant::kQ8_0> {
   }
 };
 /// Values of the table are signed, too.
-struct TypeIq4Nl : Block32Type<quant::kIq4Nl> {
+template <quant::BlockLayout L, const std::int8_t (&table)[16]>
+struct TableType : Block32Type<L> {
   static constexpr int kZeroPoint = 128;
   template <int h, typename Raw, typename Fifth>
   static BALLAST_INLINE auto codes(const Raw& raw, const Fifth&) {
-    const __m128i values = load_128(quant::kIq4Values);
+    const __m128i values = load_128(table);
     return lookup(_mm_xor_si128(values, _mm_set1_epi8(-128)), bit_field<4 * h, 4>(raw[0]));
   }
 };
+struct TypeIq4Nl : TableType<quant::kIq4Nl, quant::kIq4Values> {};
+struct TypeFp4 : TableType<quant::kFp4, quant::kFp4Values> {};
 
 // K types: blocks of 256 elements in eight chunks of 32. Each group of kGroup elements has an int8
 // scale, and a uint8 minimum if kHasMin. Chunks are unpacked in pairs: chunk<j>() and the one
@@ -272,6 +275,8 @@ auto with_type(TensorType type, Action&& action) {
       return action(TypeQ6_K());
     case TensorType::iq4_nl:
       return action(TypeIq4Nl());
+    case TensorType::fp4:
+      return action(TypeFp4());
     default:
       fail("weights of type {} are not quantized", to_string(type));
   }

@@ -15,10 +15,10 @@
 namespace ballast {
 namespace {
 
-constexpr TensorType kQuantized[] = {TensorType::q4_0, TensorType::q4_1,  TensorType::q5_0,
-                                     TensorType::q5_1, TensorType::q8_0,  TensorType::q2_k,
-                                     TensorType::q3_k, TensorType::q4_k,  TensorType::q5_k,
-                                     TensorType::q6_k, TensorType::iq4_nl};
+constexpr TensorType kQuantized[] = {TensorType::q4_0, TensorType::q4_1,   TensorType::q5_0,
+                                     TensorType::q5_1, TensorType::q8_0,   TensorType::q2_k,
+                                     TensorType::q3_k, TensorType::q4_k,   TensorType::q5_k,
+                                     TensorType::q6_k, TensorType::iq4_nl, TensorType::fp4};
 
 using Block = std::vector<std::uint8_t>;
 
@@ -90,6 +90,15 @@ std::vector<double> naive(TensorType type, const Block& b) {
       const int table[] = {-127, -104, -83, -65, -49, -35, -22, -10,
                            1,    13,   25,  38,  53,  69,  89,  113};
       for (int& x : q) x = table[x];
+      return finish(32, constant(d), constant(0));
+    }
+    case TensorType::fp4: {
+      simple_nibbles(2);
+      for (int& x : q) {
+        const int exponent = x / 2 % 4, mantissa = x % 2;  // E2M1, doubled
+        const int size = exponent == 0 ? mantissa : (2 + mantissa) << (exponent - 1);
+        x = x < 8 ? size : -size;
+      }
       return finish(32, constant(d), constant(0));
     }
     case TensorType::q2_k: {
@@ -179,6 +188,8 @@ double steps(TensorType type) {
       return 15;
     case TensorType::iq4_nl:
       return 8;  // uneven: the widest gap is 24 of 240, and half an end
+    case TensorType::fp4:
+      return 6;  // uneven: the widest gap is 4 of 24
     case TensorType::q8_0:
       return 254;
     case TensorType::q6_k:

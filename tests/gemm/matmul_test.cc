@@ -21,9 +21,10 @@ namespace ballast {
 namespace {
 
 constexpr TensorType kTypes[] = {
-    TensorType::f32,  TensorType::f64,  TensorType::f16,  TensorType::bf16, TensorType::q4_0,
-    TensorType::q4_1, TensorType::q5_0, TensorType::q5_1, TensorType::q8_0, TensorType::q2_k,
-    TensorType::q3_k, TensorType::q4_k, TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl};
+    TensorType::f32,  TensorType::f64,  TensorType::f16,    TensorType::bf16,
+    TensorType::q4_0, TensorType::q4_1, TensorType::q5_0,   TensorType::q5_1,
+    TensorType::q8_0, TensorType::q2_k, TensorType::q3_k,   TensorType::q4_k,
+    TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl, TensorType::fp4};
 
 /// Random weights of a type, and their dequantized values.
 struct Weights {

@@ -47,9 +47,9 @@ namespace ballast {
 namespace {
 
 constexpr TensorType kTypes[] = {
-    TensorType::f16,  TensorType::bf16, TensorType::q4_0,  TensorType::q4_1, TensorType::q5_0,
-    TensorType::q5_1, TensorType::q8_0, TensorType::q2_k,  TensorType::q3_k, TensorType::q4_k,
-    TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl};
+    TensorType::f16,  TensorType::bf16, TensorType::q4_0,   TensorType::q4_1, TensorType::q5_0,
+    TensorType::q5_1, TensorType::q8_0, TensorType::q2_k,   TensorType::q3_k, TensorType::q4_k,
+    TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl, TensorType::fp4};
 
 class TileGemm : public ::testing::Test {
  protected:
@@ -238,7 +238,8 @@ TEST_F(TileGemm, TakesTheLargestSums) {
                                          {TensorType::q4_1, quant::kQ4_1},
                                          {TensorType::q5_0, quant::kQ5_0},
                                          {TensorType::q5_1, quant::kQ5_1},
-                                         {TensorType::iq4_nl, quant::kIq4Nl}}) {
+                                         {TensorType::iq4_nl, quant::kIq4Nl},
+                                         {TensorType::fp4, quant::kFp4}}) {
           if (of != type) continue;
           set(layout.scale);
           set(layout.min);

@@ -52,7 +52,7 @@ TEST(FamiliesMxfp4, AreReadFromAFolder) {
   expect_reference_logits(reference.hf(), reference, 0.05);
   const ModelFile folder(reference.hf()), numbers(reference.gguf());
   for (Weight weight : {Weight::expert_gate, Weight::expert_up, Weight::expert_down}) {
-    EXPECT_EQ(folder.find(weight, 1, Part::weight, 2)->type, TensorType::q8_0);
+    EXPECT_EQ(folder.find(weight, 1, Part::weight, 2)->type, TensorType::fp4);
     EXPECT_EQ(to_float(*folder.find(weight, 1, Part::weight, 2)),
               to_float(*numbers.find(weight, 1, Part::weight, 2)));
   }

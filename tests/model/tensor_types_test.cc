@@ -95,7 +95,7 @@ TEST(TensorTypes, TypesThatAreDecodedWhenLoadedComputeLikewise) {
   } cases[] = {{TensorType::iq4_xs, TensorType::iq4_nl, 0, {0x00, 0x08}},
                {TensorType::iq3_s, TensorType::q8_0, 0, {0x00, 0x14}},
                {TensorType::tq2_0, TensorType::q8_0, 64, {0x00, 0x2c}},
-               {TensorType::mxfp4, TensorType::q8_0, 0, {121}}};
+               {TensorType::mxfp4, TensorType::fp4, 0, {121}}};
   for (const auto& c : cases) {
     std::vector<std::byte> bytes(tensor_bytes(c.type, 512 * 256));
     std::uint32_t x = 1;

@@ -38,6 +38,7 @@ enum class TensorType : std::uint8_t {
   q5_k,
   q6_k,
   iq4_nl,
+  fp4,     // MXFP4 in memory: its codes, and a float16 scale; in no file
   iq4_xs,  // this and all below are decoded when a model is loaded: see loaded_as()
   iq3_xxs,
   iq3_s,
@@ -57,7 +58,8 @@ std::string_view to_string(TensorType type);
 bool is_quantized(TensorType type);
 
 /// The type that a matrix of a model is multiplied in: itself; BF16 for F8_E4M3; IQ4_NL for
-/// IQ4_XS, whose codes it keeps; Q8_0 for the other types of few bits that encode() does not write.
+/// IQ4_XS and FP4 for MXFP4, whose codes they keep; Q8_0 for the other types of few bits that
+/// encode() does not write.
 TensorType loaded_as(TensorType type);
 
 /// Numbers in one block: 1 for types that are not quantized.

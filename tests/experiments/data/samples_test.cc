@@ -318,14 +318,15 @@ TEST_F(AskModel, SharesAreKeptInStreamToo) {
 /// Questions that share a summary get the answers that they get alone.
 TEST_F(AskModel, QuestionsOnOneContextGetTheirOwnAnswers) {
   Engine engine(*model_);
-  std::vector<Sample> samples = {sample(), sample(), sample()};
-  const char* questions[] = {" why?", " who was it?", " x"};
-  for (std::size_t i = 0; i < 3; ++i) {
+  const char* questions[] = {" why?", " who was it?", " x", " where", " when?", " how"};
+  std::vector<Sample> samples(std::size(questions), sample());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
     samples[i].id = std::to_string(i);
     samples[i].question = questions[i];
   }
   auto cases = variants({"exact", "exact:type=int8", "uniform:budget=20,sink=2,window=4",
-                         "h2o:budget=16", "replay:bytes=0.6", "streaming-llm:budget=12"},
+                         "h2o:budget=16", "replay:bytes=0.6", "replay:bytes=0.4,chunk=32",
+                         "kvzip:bytes=0.6", "streaming-llm:budget=12"},
                         {});
   for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
     const AskOptions options{.protocol = protocol, .question_later = true};
@@ -333,7 +334,7 @@ TEST_F(AskModel, QuestionsOnOneContextGetTheirOwnAnswers) {
     EXPECT_TRUE(runner.share_context(samples[0], samples[1]));
     EXPECT_FALSE(runner.share_context(samples[0], sample(50)));
     const auto together = runner.ask(std::span<const Sample>(samples), cases);
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
       PromptRunner alone(engine, *tokenizer_, options);
       const auto expected = alone.ask(samples[i], cases);
       for (std::size_t v = 0; v < cases.size(); ++v) {
