@@ -16,7 +16,7 @@
 #include "storage/rows_bytes.h"
 
 // A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
-// u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
+// u64 length and its bytes. docs/design.md continues the table with the bytes of summaries.
 //
 //   8 bytes, u32     magic BALLASTC, version 4
 //   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
@@ -50,8 +50,12 @@
 //       f32              attention sums of the first tokens, if they are used and none was evicted
 //       rows, rows, f32  window, a run at a time: keys, values, attention sums if they are used
 //       f32              last queries, if they are used: a ring by position
+//                        moments of queries, if they are used and the state is not growing: of each
+//                        query head count f64, sums f64[=d], sums of products (lower triangle)
+//                        f64[=d(d+1)/2]
 //                    replay in stream: i32[n] ids noted, then each layer and KV head: f32[=n]
 //                    scores, f32[=n] norms (score=max only) of the n entries of its summary
+//                    calibrated while it takes scores: the scores of all entries of each head
 //   u32              CRC-32 of all bytes before it
 namespace ballast {
 
