@@ -1,6 +1,6 @@
 /*
  * Ballast for C, and for languages that call C: caches and attention, models and generation.
- * docs/c.md has a tour; examples/c has whole programs.
+ * docs/python-and-c.md has a tour; examples/c has whole programs.
  *
  * - Handles are opaque. What a ..._new(), _load() or _clone() made, the ..._free() of its type
  * ends; NULL may be freed.

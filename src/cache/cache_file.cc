@@ -15,8 +15,9 @@
 #include "cache/invariants.h"
 #include "storage/rows_bytes.h"
 
-// A saved cache is little-endian, without padding. [n] is an array after its u64 count; a text is a
-// u64 length and its bytes. docs/design.md continues the table with the bytes of each summary.
+// A saved cache is little-endian, without padding. [n] is an array after its u64 count, [=n] one
+// whose count is known; a text is a u64 length and its bytes. A row is its payload, padded to 16
+// bytes but for q4, q3 and q2, then its bf16 scales (int4: all scales, then all offsets).
 //
 //   8 bytes, u32     magic BALLASTC, version 4
 //   5 × u64          layers, kv_heads, queries_per_kv_head, key_dim, value_dim
@@ -50,9 +51,46 @@
 //       f32              attention sums of the first tokens, if they are used and none was evicted
 //       rows, rows, f32  window, a run at a time: keys, values, attention sums if they are used
 //       f32              last queries, if they are used: a ring by position
+//                        moments of queries, if they are used and the state is not growing: of each
+//                        query head count f64, sums f64[=d], sums of products (lower triangle)
+//                        f64[=d(d+1)/2]
 //                    replay in stream: i32[n] ids noted, then each layer and KV head: f32[=n]
 //                    scores, f32[=n] norms (score=max only) of the n entries of its summary
+//                    calibrated while it takes scores: the scores of all entries of each head
 //   u32              CRC-32 of all bytes before it
+//
+// Summaries. *entries* are u64 n, rows[=n] keys, rows[=n] values, i32[=n] positions, f32[=n]
+// log-weights.
+//
+//   h2o, snapkv, pyramidkv, topk, strided, fixed, spatten, dropkv
+//                    entries; u64 tokens seen; f32 threshold; f32[=n] ranks; f32[=n] attention sums
+//   uniform          entries; u64 tokens seen; with from=oldest u64 exact entries
+//   kcenter          entries; f64[=n] cluster sizes
+//   keydiff, expected-attention, triattention, attention-matching
+//                    entries
+//   rkv              entries; f32[=n] attention sums
+//   criticalkv       entries; f32[=n] attention sums; f32[=n] norms
+//   balancekv        levels; u64, u64 blocks, failures; in stream with outliers=yes: u64 keys seen,
+//                    f64[=d] their mean, entries, f32[=n] scores, waiting entries, then [n] of i32
+//                    position and f32 score
+//   balancekv-stream levels of the numerator, then of the normaliser (no values); f64, f64 largest
+//                    norm of keys and of values; 4 × u64 blocks and failures
+//     levels           entries; u64 tokens; [=n] of i16 group, i16 level; f32[=n] log-normalisers.
+//                      With mode=theory and a known length first: u64 mark, u64 tokens without
+//                      room, [n] of i64 group, u64 tokens
+//   clustergen       u8 1 while exact: entries. Else u8 0; f64 Σ|v|²; samples of values; u64 n
+//                    clusters; f32 δ²; u64 growths; u64[=n] sizes; i32[=n] opened by; rows[=n]
+//                    representatives; samples of keys
+//     samples          entries; f32[=n] tags; u32[=slots] entry of each slot
+//   calibrated, replay, kvzip, kvzip-plus
+//                    each tier: u64 n, i32[=n] positions, rows[=n] keys, rows[=n] values; with
+//                    rest= the sample likewise, with f32[=n] log-weights
+//
+// Shared states.
+//
+//   spatten          [n] layers: u32 layer, i32 end, [n] of i32 position and f32 sum
+//   balancekv with outliers=yes
+//                    [n] heads: u32 head, i32[n] positions
 namespace ballast {
 
 namespace {

@@ -138,7 +138,7 @@ BALLAST_INLINE void add_minima(const TilePlan& plan, const TileWeights& w, int h
 }
 
 /// Scales the sums of a stage; with the last fold adds its super-block to the totals. `partial`
-/// keeps t of docs/kernels.md between stages.
+/// keeps t of gemm/int_gemm.h between stages.
 template <bool kTwoDigits, int kFolds>
 BALLAST_INLINE void scale_sums(const TilePlan& plan, const TileWeights& w, const TileStage& stage,
                                const TileSums (&sums)[kFolds], std::size_t rows,

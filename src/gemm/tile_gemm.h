@@ -1,5 +1,5 @@
 // Integer GEMM by tiles of int8 (AMX). Needs has_amx_int8(). The same bits as the other paths:
-// docs/kernels.md has the order of operations.
+// gemm/int_gemm.h has the order of operations.
 //
 // An activation is two digits, x = 64·high + low. A weight is one int8, or two digits of six bits
 // where codes times scales, or float weights, exceed a byte. Each digit of the activations is

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads saved caches by the byte table of docs/design.md, which must account for every byte.
+"""Reads saved caches by the byte table of src/cache/cache_file.cc, which must account for every byte.
 
     check_cache_bytes.py PROGRAM MODEL
 """

@@ -408,7 +408,7 @@ class Latest(ballast.Method):
 
 class Methods(unittest.TestCase):
     def test_the_documents_name_methods_that_are(self):
-        with open(os.path.join(os.environ["BALLAST_SOURCE"], "docs", "python.md")) as file:
+        with open(os.path.join(os.environ["BALLAST_SOURCE"], "docs", "python-and-c.md")) as file:
             table = file.read().split("## For users of kvpress")[1]
         strings = re.findall(r"`([a-z0-9-]+:(?:rate|bytes)=[^`…]+)`", table)
         self.assertGreater(len(strings), 12)
