@@ -64,10 +64,6 @@ struct Generation::Impl {
   bool done = false;
 
   bool step(std::string& text);
-  /// Whether there is to be another token; if not, `text` is what was held back.
-  bool goes_on(std::string& text);
-  /// Makes the token that follows logits of all that was made.
-  bool choose(std::string& text);
   /// The text that was held back; false if there is none.
   bool end(std::string& text, Finish finish);
 };
@@ -87,27 +83,17 @@ bool Generation::Impl::end(std::string& text, Finish finish) {
   return !text.empty();
 }
 
-bool Generation::Impl::goes_on(std::string& text) {
-  text.clear();
-  if (done || !out.last_unread) return !done;
-  if (out.tokens.size() == options.max_tokens) {
-    end(text, Finish::length);
-  } else if (sequence.positions_after(1) > engine.model().config().max_positions) {
-    end(text, Finish::positions);
-  }
-  return !done;
-}
-
 bool Generation::Impl::step(std::string& text) {
-  if (!goes_on(text)) return !text.empty();
+  text.clear();
+  if (done) return false;
   if (out.last_unread) {
+    if (out.tokens.size() == options.max_tokens) return end(text, Finish::length);
+    if (sequence.positions_after(1) > engine.model().config().max_positions) {
+      return end(text, Finish::positions);
+    }
     engine.decode(sequence, out.tokens.back().chosen.token, logits, options.on_attention);
     out.last_unread = false;
   }
-  return choose(text);
-}
-
-bool Generation::Impl::choose(std::string& text) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   const std::size_t known = std::min(logits.size(), tokenizer.size());
   const std::span<const float> chances = std::span(logits).first(known);
@@ -147,34 +133,6 @@ const Generated& Generation::run(const std::function<bool(std::string_view)>& on
     if (!text.empty() && on_text && !on_text(text)) cancel();
   }
   return result();
-}
-
-void Generation::run_together(std::span<Generation> all) {
-  std::string text;
-  for (Generation& one : all) {
-    if (!one.done() && !one.impl_->out.last_unread) one.impl_->choose(text);
-  }
-  std::vector<Impl*> open;
-  std::vector<Sequence*> sequences;
-  std::vector<Token> tokens;
-  while (true) {
-    open.clear(), sequences.clear(), tokens.clear();
-    for (Generation& one : all) {
-      Impl& impl = *one.impl_;
-      if (!impl.goes_on(text)) continue;
-      open.push_back(&impl);
-      sequences.push_back(&impl.sequence);
-      tokens.push_back(impl.out.tokens.back().chosen.token);
-    }
-    if (open.empty()) return;
-    Matrix logits(open.size(), open[0]->engine.vocabulary());
-    open[0]->engine.decode(sequences, tokens, logits.view());
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      std::ranges::copy(logits[i], open[i]->logits.begin());
-      open[i]->out.last_unread = false;
-      open[i]->choose(text);
-    }
-  }
 }
 
 void Generation::cancel() {

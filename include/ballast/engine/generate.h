@@ -74,10 +74,6 @@ class Generation {
   /// Makes the rest. `on_text` receives each piece of text, never an empty one, and ends the text
   /// by returning false.
   const Generated& run(const std::function<bool(std::string_view)>& on_text = {});
-  /// Makes the rest of several texts of one engine, a token of each at a time: they share the
-  /// passes over the weights, and are the same to the bit. Without on_attention. After an Error,
-  /// which may be of any, no text goes on.
-  static void run_together(std::span<Generation> all);
   /// Ends the text here, unless it has ended.
   void cancel();
   bool done() const;

@@ -44,9 +44,6 @@ struct Prompt {
   std::size_t size() const { return before.size() + after.size(); }
 };
 
-/// Questions whose answers are written at once, from copies of caches up to so many bytes.
-constexpr std::size_t kTogether = 4, kMostCopied = 256 << 20;
-
 /// Leaves out the middle of a text that is too long.
 void cut_middle(std::vector<Token>& tokens, std::size_t keep) {
   const std::size_t head = keep / 2, tail = keep - head;
@@ -149,20 +146,14 @@ class Question {
     return out;
   }
 
-  /// Reads the question into a sequence whose prompt has ended: logits of the last token.
-  std::vector<float> begin(Sequence& sequence, std::vector<float> logits, Answered& out) const {
+  /// Answers from a sequence whose prompt has ended, given the logits of its last token.
+  Answered answer(Sequence& sequence, std::vector<float> logits, Answered out) const {
     out.tokens = prompt_.size();
     out.cut = prompt_.cut;
     if (!options_.show.empty() && options_.show == sample_.id) show(sequence.cache(), out);
     const Stopwatch reading;
     if (!prompt_.after.empty()) logits = read(sequence, prompt_.after);
     out.read_seconds += reading.seconds();
-    return logits;
-  }
-
-  /// Answers from a sequence whose prompt has ended, given the logits of its last token.
-  Answered answer(Sequence& sequence, std::vector<float> logits, Answered out) const {
-    logits = begin(sequence, std::move(logits), out);
     const Stopwatch answering;
     attempt(out, [&] {
       if (sample_.choices.empty()) {
@@ -178,13 +169,6 @@ class Question {
     }
     return out;
   }
-
-  /// The same for several questions about one text, whose answers share the passes over the
-  /// weights: each takes its share of the seconds. None where one fails.
-  static std::vector<Answered> answer_together(std::span<const Question> questions,
-                                               const Sequence& sequence,
-                                               const std::vector<float>& logits,
-                                               const Answered& summarised);
 
   /// Whether the work is done; if not, `out` says that the method cannot be so small. Only what
   /// divides a budget may run here.
@@ -211,7 +195,6 @@ class Question {
   void encode();
   void fit();
   void show(const Cache& cache, Answered& out) const;
-  Generation writing(Sequence& sequence, std::vector<float> logits) const;
   void write(Sequence& sequence, std::vector<float> logits, Answered& out) const;
   void choose(const Sequence& sequence, std::span<const float> logits, Answered& out) const;
 
@@ -305,53 +288,16 @@ void Question::show(const Cache& cache, Answered& out) const {
   }
 }
 
-Generation Question::writing(Sequence& sequence, std::vector<float> logits) const {
+void Question::write(Sequence& sequence, std::vector<float> logits, Answered& out) const {
   GenerateOptions options;
   options.sampling.temperature = 0;
   options.max_tokens = sample_.max_tokens;
   options.stop = sample_.stop;
   options.ignore_end = sample_.whole_length;
   options.text_start = prompt_.chat && sample_.answer_start.empty();
-  return {engine_, sequence, tokenizer_, std::move(logits), {}, options};
-}
-
-void Question::write(Sequence& sequence, std::vector<float> logits, Answered& out) const {
-  Generation made = writing(sequence, std::move(logits));
-  out.text = made.run().text;
-  out.made = made.result().tokens.size();
-}
-
-std::vector<Answered> Question::answer_together(std::span<const Question> questions,
-                                                const Sequence& sequence,
-                                                const std::vector<float>& logits,
-                                                const Answered& summarised) {
-  const auto writes = [](const Question& q) { return q.sample_.choices.empty(); };
-  if (!std::ranges::all_of(questions, writes)) return {};
-  std::vector<Answered> out(questions.size(), summarised);
-  std::vector<Sequence> copies;
-  std::vector<Generation> writing;
-  copies.reserve(questions.size());
-  try {
-    for (std::size_t i = 0; i < questions.size(); ++i) {
-      copies.push_back(sequence.clone());
-      std::vector<float> last = questions[i].begin(copies[i], logits, out[i]);
-      writing.push_back(questions[i].writing(copies[i], std::move(last)));
-    }
-    const Stopwatch watch;
-    Generation::run_together(writing);
-    const double seconds = watch.seconds();
-    std::size_t all = 0;
-    for (const Generation& one : writing) all += one.result().tokens.size();
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i].text = writing[i].result().text;
-      out[i].made = writing[i].result().tokens.size();
-      out[i].answer_seconds = seconds * static_cast<double>(out[i].made) /
-                              static_cast<double>(std::max<std::size_t>(all, 1));
-    }
-  } catch (const Error&) {
-    return {};
-  }
-  return out;
+  const Generated made = generate(engine_, sequence, tokenizer_, std::move(logits), {}, options);
+  out.text = made.text;
+  out.made = made.tokens.size();
 }
 
 void Question::choose(const Sequence& sequence, std::span<const float> logits,
@@ -413,26 +359,14 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
   // Every question of a sequence that has read the context; null where the method does not fit.
   const auto answer = [&](std::size_t v, Sequence* sequence, const std::vector<float>& logits,
                           const Answered& summarised) {
-    for (std::size_t i = 0; i < questions.size();) {
+    for (std::size_t i = 0; i < questions.size(); ++i) {
       if (!summarised.fits) {
         out[i][v] = questions[i].unfit(summarised);
-        ++i;
-        continue;
-      }
-      const std::size_t together = sequence->cache().bytes().used() > kMostCopied
-                                       ? 1
-                                       : std::min(kTogether, questions.size() - i);
-      std::vector<Answered> answers;
-      if (together > 1) {
-        answers = Question::answer_together(std::span(questions).subspan(i, together), *sequence,
-                                            logits, summarised);
-      }
-      for (Answered& one : answers) out[i++][v] = std::move(one);
-      if (!answers.empty()) continue;
-      for (std::size_t n = 0; n < together; ++n, ++i) {
-        std::optional<Sequence> copy;
-        if (i + 1 < questions.size()) copy.emplace(sequence->clone());
-        out[i][v] = questions[i].answer(copy ? *copy : *sequence, logits, summarised);
+      } else if (i + 1 == questions.size()) {
+        out[i][v] = questions[i].answer(*sequence, logits, summarised);
+      } else {
+        Sequence copy(engine_.model(), sequence->cache().clone());
+        out[i][v] = questions[i].answer(copy, logits, summarised);
       }
     }
     if (made) made(v, out);
