@@ -235,7 +235,9 @@ class PaperRun {
         }
         out[name] = file.string();
       } else if (text == "{files}") {
-        out[name] = found(row);
+        // One file is a value, since some parameters take no list.
+        const std::vector<std::string> files = found(row);
+        out[name] = files.size() == 1 ? Json(files[0]) : Json(files);
       } else if (text == "{memory}") {  // as much again as the weights, and 64 MB at least
         const std::uintmax_t weights =
             fs::is_directory(o_.model) ? std::uintmax_t{16} << 30 : fs::file_size(o_.model);

@@ -82,6 +82,20 @@ TEST_F(EvalText, APaperIsItsRowsAndWhereItsClaimsHold) {
   expect_refusal(run_with({"eval", "paper", "h2o"}), "-m");
 }
 
+TEST_F(EvalText, ARowOfOneFileOfAPaperIsMeasured) {
+  fs::create_directories(dir_ / "longeval");
+  const json line = {
+      {"prompt", "line a: <12>\nWhat is in line a?"}, {"expected_number", 12}, {"num_lines", 1}};
+  write_text(dir_ / "longeval/200_lines.jsonl", line.dump() + "\n");
+  const Said said = run_with({"eval", "paper", "clustergen", "-m", model(), "--data", path("."),
+                              "-o", path("paper"), "--rows", "table-1-200", "-q", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json rows = said.json().at("results");
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows[0].at("row"), "Table 1, 5k");
+  EXPECT_THAT(rows[0].at("verdict").get<std::string>(), testing::Not(HasSubstr("failed")));
+}
+
 TEST_F(EvalText, LinesGoOnAfterAnInterruption) {
   const Words words = Words{"eval", "lines",    "-m", model(),        "-q", "--lines",
                             "5",    "--repeat", "16", "--max-tokens", "2"} +
