@@ -10,6 +10,7 @@ import collections
 import math
 import statistics
 import sys
+import textwrap
 
 import real_rows
 from experiments_page import MADE, ROOT
@@ -110,9 +111,10 @@ def summary():
     for model in models():
         engines = sorted({name[0] for name in model.tasks})
         counted = model.counted("ballast")
-        out += ["", f"**{model.name}**: mean of {len(counted)} tasks, on which the exact cache scores "
-                + ", ".join(f"{task} {100 * statistics.mean(model.exact['ballast', task, length]):.0f}"
-                            for task, length in counted) + ".", ""]
+        scores = ", ".join(f"{task} {100 * statistics.mean(model.exact['ballast', task, length]):.0f}"
+                           for task, length in counted)
+        out += ["", *textwrap.wrap(f"**{model.name}**: mean of {len(counted)} tasks, on which the exact cache scores "
+                                   f"{scores}.", 118), ""]
         shown = [share for share in SHARES if any(name[2] == share for name in model.tasks)]
         out += ["| method | size of its own | " + " | ".join(SHARES[s] for s in shown) + " | texts |",
                 "|---" * (len(shown) + 3) + "|"]
