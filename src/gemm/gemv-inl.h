@@ -18,12 +18,12 @@ BALLAST_INLINE __m128 load_f16_of_rows(std::size_t at, const Bytes (&p)[kTileN])
   return _mm_cvtph_ps(_mm_setr_epi16(bits(0), bits(1), bits(2), bits(3), 0, 0, 0, 0));
 }
 
-/// t[c] += the minima's part of a super-block of a Block32 type.
-template <typename Type, std::size_t M>
+/// t[c] += the minima's part of the first blocks of a super-block of a Block32 type.
+template <typename Type, std::size_t kBlocks = 8, std::size_t M>
 BALLAST_INLINE void add_mins(const Bytes (&p)[kTileN], const QuantizedActivations* const (&x)[M],
                              __m128 (&t)[M]) {
   if constexpr (!Type::kHasMin) return;
-  for (std::size_t b = 0; b < 8; ++b) {
+  for (std::size_t b = 0; b < kBlocks; ++b) {
     const __m128 mins = load_f16_of_rows(b * Type::kBytes + Type::kMin, p);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
       t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums32[b])), mins, t[c]);
@@ -60,6 +60,20 @@ __attribute__((noinline)) void accumulate_superblocks(Bytes first, std::size_t s
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { _mm_storeu_ps(sums[c], total[c]); });
 }
 
+/// The same of half a super-block: rows of 640 or 896 elements end with one. Filled up with zeros
+/// it gives the same bits.
+template <typename Type, std::size_t M>
+void accumulate_half(Bytes p, std::size_t stride, const QuantizedActivations* activations,
+                     std::size_t x_stride, float (*sums)[kTileN]) {
+  const QuantizedActivations* x[M];
+  unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { x[c] = activations + c * x_stride; });
+  __m128 t[M];
+  half_superblock_dots(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
+  unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
+    _mm_storeu_ps(sums[c], _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), _mm_loadu_ps(sums[c])));
+  });
+}
+
 /// sums[c][r] = <row r, activation c> for a tile of four rows and M activations.
 template <typename Type, std::size_t M>
 void dot_tile(Bytes first, std::size_t stride, std::size_t k, const QuantizedActivations* x,
@@ -71,6 +85,12 @@ void dot_tile(Bytes first, std::size_t stride, std::size_t k, const QuantizedAct
     accumulate_superblocks<Type, M, is_long>(first, stride, whole, x, superblocks(k), sums);
   });
   if (rest == 0) return;
+  if constexpr (kGemvHalves && Type::kIsBlock32) {
+    if (rest == kSuperblockBytes<Type> / 2) {
+      return accumulate_half<Type, M>(first + whole * kSuperblockBytes<Type>, stride, x + whole,
+                                      superblocks(k), sums);
+    }
+  }
   std::uint8_t padded[kTileN][kSuperblockBytes<Type>] = {};
   for (std::size_t r = 0; r < kTileN; ++r) {
     std::memcpy(padded[r], first + r * stride + whole * kSuperblockBytes<Type>, rest);

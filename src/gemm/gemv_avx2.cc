@@ -50,14 +50,14 @@ BALLAST_INLINE Vector mul_u8i8(Vector first, Vector second, const std::int8_t* x
   return add_32(_mm256_madd_epi16(a, factors), _mm256_madd_epi16(b, factors));
 }
 
-/// t[c] = the part of the super-block at p in <row, activation c>, a row an element. Block32 types.
-template <typename Type, std::size_t M>
-requires(Type::kIsBlock32) BALLAST_INLINE
-    void superblock_dots(Type, const Bytes (&p)[kTileN], const QuantizedActivations* const (&x)[M],
-                         __m128 (&t)[M]) {
+/// t[c] = the part of the first blocks of the super-block at p in <row, activation c>, a row an
+/// element. Block32 types.
+template <int kBlocks, typename Type, std::size_t M>
+BALLAST_INLINE void block_dots(Type, const Bytes (&p)[kTileN],
+                               const QuantizedActivations* const (&x)[M], __m128 (&t)[M]) {
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { t[c] = _mm_setzero_ps(); });
   // Two blocks at a time, one in each 128-bit lane.
-  unroll<4>([&](auto part) BALLAST_INLINE_LAMBDA {
+  unroll<kBlocks / 2>([&](auto part) BALLAST_INLINE_LAMBDA {
     constexpr int kAt = 2 * part * Type::kBytes;
     // Of `half_blocks`: which four blocks, and where in these two start.
     constexpr int kFour = part / 2 * 2, kTwo = part % 2 * 32;
@@ -99,7 +99,20 @@ requires(Type::kIsBlock32) BALLAST_INLINE
       t[c] = _mm_fmadd_ps(_mm256_extractf128_ps(folds, 1), next_scales, t[c]);
     });
   });
-  add_mins<Type>(p, x, t);
+  add_mins<Type, kBlocks>(p, x, t);
+}
+
+template <typename Type, std::size_t M>
+requires(Type::kIsBlock32) BALLAST_INLINE
+    void superblock_dots(Type type, const Bytes (&p)[kTileN],
+                         const QuantizedActivations* const (&x)[M], __m128 (&t)[M]) {
+  block_dots<8>(type, p, x, t);
+}
+template <typename Type, std::size_t M>
+BALLAST_INLINE void half_superblock_dots(Type type, const Bytes (&p)[kTileN],
+                                         const QuantizedActivations* const (&x)[M],
+                                         __m128 (&t)[M]) {
+  block_dots<4>(type, p, x, t);
 }
 
 /// Group scales and minima of four rows of a K type with groups of 16.

@@ -25,12 +25,15 @@ namespace ballast::gemm {
 constexpr float kActivationMax = 4095;  ///< magnitude of a quantized activation
 
 // Activations in a tile of gemv(): as many as the registers hold.
+// Whether gemv() multiplies half a super-block without filling it up.
 namespace avx512 {
 constexpr std::size_t kGemvTileM = 2;
-}
+constexpr bool kGemvHalves = false;
+}  // namespace avx512
 namespace avx2 {
 constexpr std::size_t kGemvTileM = 4;
-}
+constexpr bool kGemvHalves = true;
+}  // namespace avx2
 
 }  // namespace ballast::gemm
 

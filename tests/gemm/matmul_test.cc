@@ -129,7 +129,8 @@ TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
       const std::size_t block = block_size(type);
       const std::vector<std::size_t> widths =
           block == 1 ? std::vector<std::size_t>{1, 3, 31, 32, 33, 100, 1100}
-                     : std::vector{block, 3 * block, 1024 + block, 2048 + block};
+                     : std::vector{block,        3 * block,        4 * block,
+                                   1024 + block, 1024 + 4 * block, 2048 + block};
       for (std::size_t cols : widths) {
         for (std::size_t rows : {0, 1, 4, 9, 70}) {
           const Weights w(type, rows, cols, ++seed);
