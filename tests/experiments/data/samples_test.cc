@@ -236,6 +236,7 @@ Tokenizer* AskModel::tokenizer_ = nullptr;
 std::string plainly(const Model& model, const Tokenizer& tokenizer, const Sample& sample,
                     const Variant& variant, bool question_later) {
   Engine engine(model);
+  engine.set_replay_wording(replay_wording(tokenizer, false));
   CacheOptions options;
   options.policy = variant.policy;
   options.key_type = variant.key_type;
@@ -261,12 +262,20 @@ std::string plainly(const Model& model, const Tokenizer& tokenizer, const Sample
 
 TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
   Engine engine(*model_);
-  const std::vector<std::string> methods = {"exact", "uniform:budget=20,sink=2,window=4",
-                                            "h2o:budget=16", "snapkv:budget=40,window=8",
-                                            "streaming-llm:budget=12"};
+  const std::vector<std::string> methods = {"exact",
+                                            "uniform:budget=20,sink=2,window=4",
+                                            "h2o:budget=16",
+                                            "snapkv:budget=40,window=8",
+                                            "streaming-llm:budget=12",
+                                            "replay:bytes=0.6",
+                                            "kvzip:bytes=0.6"};
   for (bool later : {false, true}) {
     PromptRunner runner(engine, *tokenizer_, {.question_later = later});
-    const auto cases = variants(methods, {});
+    auto cases = variants(methods, {});
+    for (const char* few_bits : {"exact", "h2o:budget=16"}) {
+      cases.push_back(variants({few_bits}, {})[0]);
+      cases.back().key_type = cases.back().value_type = StorageType::q4;
+    }
     const auto answers = runner.ask(sample(), cases);
     for (std::size_t v = 0; v < cases.size(); ++v) {
       EXPECT_EQ(answers[v].text, plainly(*model_, *tokenizer_, sample(), cases[v], later))
