@@ -169,21 +169,141 @@ struct Record {
   std::vector<float> max;  // running maximum of the logits, per query of a block
 };
 
-bool any_mean(std::span<const Segment> segments) {
-  return std::ranges::any_of(segments, [](const Segment& s) { return s.keys.mean != nullptr; });
+// <q, R_n μ> of the queries and keys that are relative to R_n μ, for the positions that entries
+// have. Segments of one mean, as tiers have it, share them.
+class MeanProducts {
+  static constexpr std::size_t kTogether = Turns::kTogether;
+  static_assert(kTogether == kernels::kTurnedTogether);
+
+ public:
+  MeanProducts(const Queries& queries, const RowMean& mean) : mean_(&mean) {
+    const std::size_t m = queries.rows.rows, turning = turns() == nullptr ? 0 : turns()->count();
+    memory_.push_back(allocate_aligned<float>(m * (2 * turning + 1)));
+    float* const coefficients = memory_.back().get();
+    float* const constants = coefficients + m * 2 * turning;
+    const std::span<const float> row = mean.mean();
+    for (std::size_t q = 0; q < m; ++q) {
+      const std::span<const float> query = queries.rows[q];
+      float* const a = coefficients + q * 2 * turning;
+      for (std::size_t f = 0; f < turning; ++f) {
+        const std::size_t i = turns()->first(f), j = turns()->second(f);
+        a[f] = query[i] * row[i] + query[j] * row[j];
+        a[turning + f] = query[j] * row[i] - query[i] * row[j];
+      }
+      double rest = 0.0;
+      for (std::size_t c = 2 * turning; c < query.size(); ++c) {
+        rest += double{query[c]} * double{row[c]};
+      }
+      constants[q] = static_cast<float>(rest);
+    }
+    queries_ = m;
+    turned_ = {turning, coefficients, 2 * turning, constants,
+               turns() == nullptr ? nullptr : turns()->columns()};
+  }
+
+  const RowMean* mean() const { return mean_; }
+
+  // Adds those of `count` positions to the products of a block.
+  void add(const Position* positions, std::size_t count, float* products) {
+    for (std::size_t e = 0; turns() == nullptr && e < count * queries_; ++e) {
+      products[e / count * kEntryBlock + e % count] += turned_.constants[e / count];
+    }
+    for (std::size_t e = 0, end = 0; turns() != nullptr && e < count; e = end) {
+      const auto block = static_cast<std::uint32_t>(positions[e]) / kTogether;
+      std::uint8_t places[kEntryBlock];
+      for (; end < count && static_cast<std::uint32_t>(positions[end]) / kTogether == block;
+           ++end) {
+        places[end - e] =
+            static_cast<std::uint8_t>(static_cast<std::uint32_t>(positions[end]) % kTogether);
+      }
+      const float* from = of(block);
+      for (std::size_t q = 0; q < queries_; ++q, from += kTogether) {
+        float* const row = products + q * kEntryBlock + e;
+        for (std::size_t i = 0; i < end - e; ++i) row[i] += from[places[i]];
+      }
+    }
+  }
+
+ private:
+  const Turns* turns() const { return mean_->turns(); }
+
+  // Of the kTogether positions of a block: kTogether products of each query.
+  const float* of(std::size_t block) {
+    if (blocks_.empty()) first_ = block;
+    if (block < first_) {
+      blocks_.insert(blocks_.begin(), first_ - block, nullptr);
+      first_ = block;
+    }
+    if (block - first_ >= blocks_.size()) blocks_.resize(block - first_ + 1);
+    float*& products = blocks_[block - first_];
+    if (products == nullptr) {
+      const std::size_t size = queries_ * kTogether;
+      if (used_ % kAllocated == 0) memory_.push_back(allocate_aligned<float>(kAllocated * size));
+      products = memory_.back().get() + used_++ % kAllocated * size;
+      float cosines[Turns::kMost], sines[Turns::kMost];
+      turns()->at(static_cast<Position>(block * kTogether), cosines, sines);
+      kernels::turned_products(turned_, cosines, sines, queries_, products);
+    }
+    return products;
+  }
+
+  static constexpr std::size_t kAllocated = 16;  // blocks at a time
+
+  const RowMean* mean_;
+  std::size_t queries_;
+  kernels::TurnedMean turned_;
+  std::size_t first_ = 0;       // block that blocks_ begins with
+  std::vector<float*> blocks_;  // products of each, or null
+  std::size_t used_ = 0;        // blocks that have products
+  std::vector<AlignedArray<float>> memory_;
+};
+
+// The positions of a segment's keys, block by block.
+class KeyPositions {
+ public:
+  explicit KeyPositions(const RowsView& keys) : keys_(keys), gaps_(keys.gaps) {}
+  // Of the block at `begin`; blocks come in order, each once.
+  const Position* next_block(std::size_t begin, std::size_t count) {
+    if (keys_.positions != nullptr) return keys_.positions + begin;
+    for (std::size_t e = 0; e < count; ++e) {
+      read_[e] = keys_.gaps != nullptr ? gaps_.next()
+                                       : keys_.first_position + static_cast<Position>(begin + e);
+    }
+    return read_;
+  }
+
+ private:
+  const RowsView& keys_;
+  GapReader gaps_;
+  Position read_[kEntryBlock];
+};
+
+// Queries that are processed together beside segments about a turned mean: their products with it
+// are kept for all positions, in a MiB if eight queries fit.
+std::size_t queries_together(const Queries& queries, std::span<const Segment> segments) {
+  constexpr std::size_t kKept = std::size_t{1} << 18, kLeast = 8;
+  std::size_t entries = 0;
+  for (const Segment& segment : segments) {
+    const RowMean* const mean = segment.keys.mean;
+    if (mean != nullptr && mean->turns() != nullptr) entries += segment.keys.rows;
+  }
+  if (entries == 0) return kQueryBlock;
+  std::size_t positions = Turns::kTogether * entries;  // at most
+  if (!queries.positions.empty()) {
+    positions = std::min<std::size_t>(positions, *std::ranges::max_element(queries.positions) + 1);
+  }
+  return std::clamp<std::size_t>(kKept / positions, kLeast, kQueryBlock);
 }
 
 // Buffers for up to kQueryBlock queries of one call. One allocation: several cost as much as a
 // block of entries.
 class Workspace {
  public:
-  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim,
-            std::span<const Segment> segments) {
+  Workspace(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
     const std::size_t keys = packed_size(key_dim), values = packed_size(value_dim);
     const std::size_t rows = queries >= kUnpackFrom ? kEntryBlock : 0;
-    const std::size_t means = any_mean(segments) ? key_dim + 1 : 0;
     const std::size_t floats =
-        queries * (keys + values + kEntryBlock + 2 + means) + rows * std::max(keys, values);
+        queries * (keys + values + kEntryBlock + 2) + rows * std::max(keys, values);
     memory_ = allocate_aligned<std::byte>(floats * sizeof(float) + 2 * queries * sizeof(double));
     std::byte* at = memory_.get();
     const auto take = [&at]<typename T>(T*& array, std::size_t count) {
@@ -198,8 +318,6 @@ class Workspace {
     take(weight_sum, queries);
     take(max, queries);
     take(factors, queries);
-    take(coefficients, queries * (means == 0 ? 0 : key_dim));
-    take(constants, queries * (means == 0 ? 0 : 1));
   }
 
   float* packed;             // queries in the order of the keys
@@ -210,11 +328,10 @@ class Workspace {
   double* normaliser;
   double* weight_sum;  // sum of the numerator's weights, multiplies the values' mean
   float* max;
-  float* factors;       // rescale older sums when the maximum grows
-  float* coefficients;  // of the keys' mean: see kernels::TurnedMean
-  float* constants;
+  float* factors;  // rescale older sums when the maximum grows
 
   std::optional<StorageType> packed_for;  // the type of keys whose order `packed` is in
+  std::optional<MeanProducts> means;      // of the last segment with a mean
 
   // Queries whose weights are updated together. Their logit rules are kept from block to block:
   // rebuilding them costs as much as part of the exponentials.
@@ -233,91 +350,6 @@ bool prepare(RowsView& rows, std::size_t queries, bool as_stored, float* buffer)
   rows = view_f32({buffer, rows.rows, packed_size(rows.dim)});
   return true;
 }
-
-// <q, R_n μ> of the queries and a segment's keys, which are relative to R_n μ.
-class MeanTerm {
-  static_assert(Turns::kTogether == kernels::kTurnedTogether);
-
- public:
-  MeanTerm(const Queries& queries, const RowsView& keys, Workspace& work)
-      : keys_(keys), turns_(keys.mean->turns()), gaps_(keys.gaps), queries_(queries.rows.rows) {
-    const std::span<const float> mean = keys.mean->mean();
-    const std::size_t pairs = turns_ == nullptr ? 0 : turns_->count();
-    for (std::size_t q = 0; q < queries_; ++q) {
-      const std::span<const float> query = queries.rows[q];
-      float* const coefficients = work.coefficients + q * 2 * pairs;
-      for (std::size_t f = 0; f < pairs; ++f) {
-        const std::size_t a = turns_->first(f), b = turns_->second(f);
-        coefficients[f] = query[a] * mean[a] + query[b] * mean[b];
-        coefficients[pairs + f] = query[b] * mean[a] - query[a] * mean[b];
-      }
-      double rest = 0.0;
-      for (std::size_t c = 2 * pairs; c < query.size(); ++c) {
-        rest += double{query[c]} * double{mean[c]};
-      }
-      work.constants[q] = static_cast<float>(rest);
-    }
-    turned_ = {pairs,
-               work.coefficients,
-               2 * pairs,
-               work.constants,
-               turns_ == nullptr ? nullptr : turns_->columns(),
-               turns_ == nullptr ? nullptr : turns_->rows()};
-  }
-
-  // Reads the positions of the block at `begin`; blocks come in order, each once.
-  void next_block(std::size_t begin, std::size_t count) {
-    begin_ = begin;
-    count_ = count;
-    if (turns_ == nullptr || keys_.positions != nullptr || keys_.gaps == nullptr) return;
-    for (std::size_t e = 0; e < count; ++e) read_[e] = gaps_.next();
-  }
-
-  // Adds to the products of the block.
-  void add(float* products) const {
-    if (turns_ == nullptr) return add_constants(products);
-    const Position* const positions = keys_.positions != nullptr ? keys_.positions + begin_
-                                      : keys_.gaps != nullptr    ? read_
-                                                                 : nullptr;
-    for (std::size_t e = 0; e < count_;) {
-      const Position first = positions != nullptr
-                                 ? positions[e]
-                                 : keys_.first_position + static_cast<Position>(begin_ + e);
-      float cosines[Turns::kMost], sines[Turns::kMost];
-      turns_->at(first, cosines, sines);
-      std::uint8_t places[Turns::kTogether];
-      std::size_t n = 0;
-      if (positions == nullptr) {
-        n = std::min(count_ - e, Turns::kTogether);
-      } else {
-        for (Position last = first - 1; e + n < count_ && n < Turns::kTogether; ++n) {
-          const Position at = positions[e + n];
-          if (at <= last || at - first >= static_cast<Position>(Turns::kTogether)) break;
-          places[n] = static_cast<std::uint8_t>(at - first);
-          last = at;
-        }
-      }
-      kernels::add_turned(turned_, cosines, sines, queries_,
-                          positions == nullptr ? nullptr : places, n, products + e);
-      e += n;
-    }
-  }
-
- private:
-  void add_constants(float* products) const {
-    for (std::size_t q = 0; q < queries_; ++q) {
-      float* const row = products + q * kEntryBlock;
-      for (std::size_t e = 0; e < count_; ++e) row[e] += turned_.constants[q];
-    }
-  }
-
-  const RowsView& keys_;
-  const Turns* turns_;
-  GapReader gaps_;
-  std::size_t queries_, begin_ = 0, count_ = 0;
-  kernels::TurnedMean turned_;
-  Position read_[kEntryBlock];
-};
 
 // The block of rows at `begin`: cut short, and empty past the end.
 RowsView block_of(const RowsView& rows, std::size_t begin) {
@@ -350,8 +382,11 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     }
     work.packed_for = segment.keys.type;
   }
-  std::optional<MeanTerm> mean;
-  if (segment.keys.mean != nullptr) mean.emplace(queries, segment.keys, work);
+  const bool relative = segment.keys.mean != nullptr;
+  if (relative && (!work.means || work.means->mean() != segment.keys.mean)) {
+    work.means.emplace(queries, *segment.keys.mean);
+  }
+  KeyPositions positions(segment.keys);
   Position low = 0;
   Position high = std::numeric_limits<Position>::max();
   if (!queries.positions.empty()) {
@@ -363,7 +398,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
   const bool keys_ahead = segment.role == Role::normaliser || prefetches_next_block(segment);
   for (std::size_t begin = 0; begin < segment.keys.rows; begin += kEntryBlock) {
     RowsView keys = block_of(segment.keys, begin);
-    if (mean) mean->next_block(begin, keys.rows);
+    const Position* const at = relative ? positions.next_block(begin, keys.rows) : nullptr;
     const EntryBlock block(segment, begin, keys.rows);
     if (block.hidden_from(low, high, window)) continue;
     const bool unpacked = prepare(keys, m, kernels::keys_as_stored(keys.type), work.unpacked);
@@ -374,7 +409,7 @@ void for_each_block(const Queries& queries, const Segment& segment, const Logits
     float* weights = work.record != nullptr ? work.record->next(m) : work.weights;
     kernels::qk_block(keys, work.packed, m, weights,
                       m < kUnpackFrom && !unpacked ? &range : nullptr);
-    if (mean) mean->add(weights);
+    if (relative) work.means->add(at, keys.rows, weights);
     use(block, begin, weights);
   }
 }
@@ -514,6 +549,7 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
                     PartialAttention& partial) {
   const Queries part = slice(queries, first, count);
   work.packed_for.reset();  // other queries
+  work.means.reset();
   std::size_t entries = 0;
   for (const Segment& segment : segments) {
     const std::size_t n = segment.keys.rows;
@@ -601,10 +637,10 @@ void attend_partial(const Queries& queries, std::span<const Segment> segments, c
   check(queries, segments, logits);
   check_values(segments, value_dim);
   add_sinks(queries, partial);
-  Workspace work(std::min(m, kQueryBlock), queries.rows.cols, value_dim, segments);
-  for (std::size_t first = 0; first < m; first += kQueryBlock) {
-    attend_queries(queries, first, std::min(kQueryBlock, m - first), segments, logits, work,
-                   partial);
+  const std::size_t together = queries_together(queries, segments);
+  Workspace work(std::min(m, together), queries.rows.cols, value_dim);
+  for (std::size_t first = 0; first < m; first += together) {
+    attend_queries(queries, first, std::min(together, m - first), segments, logits, work, partial);
   }
 }
 
@@ -656,9 +692,10 @@ void attend_with_scores(const Queries& queries, std::span<const Segment> segment
   add_sinks(queries, whole);
   // The normaliser is known after the last entry. Keeping the weights until then is cheaper than
   // recomputing them, while they stay in cache.
-  const std::size_t together = recorded_together(blocks);
+  const std::size_t together =
+      std::min(recorded_together(blocks), queries_together(queries, segments));
   const std::size_t most = std::min(m, together);
-  Workspace work(most, queries.rows.cols, out.cols, segments);
+  Workspace work(most, queries.rows.cols, out.cols);
   Record record(most, blocks + 1);  // the last for a block without attention sum
   work.record = &record;
   for (std::size_t first = 0; first < m; first += together) {

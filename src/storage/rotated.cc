@@ -17,9 +17,13 @@ constexpr float kRotatedLimit = 0x1p119f;
 // The first 256 bits of the fraction of π.
 constexpr std::array<std::uint64_t, 4> kSigns = {0x243F6A8885A308D3u, 0x13198A2E03707344u,
                                                  0xA4093822299F31D0u, 0x082EFA98EC4E6C89u};
-constexpr bool is_negative(std::size_t i) {
-  return (kSigns[i / 64 % kSigns.size()] >> (i % 64) & 1) != 0;
-}
+constexpr auto kFactors = [] {
+  std::array<float, 256> factors{};
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i] = (kSigns[i / 64] >> (i % 64) & 1) != 0 ? -1.0f : 1.0f;
+  }
+  return factors;
+}();
 
 // Paley's Hadamard matrix of size q + 1, q a prime of the form 4 k + 3.
 template <int q>
@@ -60,9 +64,23 @@ Blocks blocks_of(std::size_t dim) {
   return {1, dim & (~dim + 1)};  // the largest power of two that divides dim
 }
 
+void walsh_of_eight(float* x) {
+  const float a0 = x[0] + x[1], a1 = x[0] - x[1], a2 = x[2] + x[3], a3 = x[2] - x[3];
+  const float a4 = x[4] + x[5], a5 = x[4] - x[5], a6 = x[6] + x[7], a7 = x[6] - x[7];
+  const float b0 = a0 + a2, b1 = a1 + a3, b2 = a0 - a2, b3 = a1 - a3;
+  const float b4 = a4 + a6, b5 = a5 + a7, b6 = a4 - a6, b7 = a5 - a7;
+  x[0] = b0 + b4, x[1] = b1 + b5, x[2] = b2 + b6, x[3] = b3 + b7;
+  x[4] = b0 - b4, x[5] = b1 - b5, x[6] = b2 - b6, x[7] = b3 - b7;
+}
+
 // Multiplies `count` elements by the Walsh-Hadamard matrix.
 void walsh(float* x, std::size_t count) {
-  for (std::size_t half = 1; half < count; half *= 2) {
+  std::size_t half = 1;
+  if (count >= 8) {  // the three steps within eight elements, in registers
+    for (std::size_t i = 0; i < count; i += 8) walsh_of_eight(x + i);
+    half = 8;
+  }
+  for (; half < count; half *= 2) {
     for (std::size_t i = 0; i < count; i += 2 * half) {
       for (std::size_t j = i; j < i + half; ++j) {
         const float a = x[j], b = x[j + half];
@@ -100,7 +118,10 @@ void multiply_hadamard(Blocks blocks, bool transposed, std::size_t dim, float* x
 }
 
 void flip_signs(std::size_t dim, float* x) {
-  for (std::size_t i = 0; i < dim; ++i) x[i] = is_negative(i) ? -x[i] : x[i];
+  for (std::size_t begin = 0; begin < dim; begin += kFactors.size()) {
+    const std::size_t count = std::min(dim - begin, kFactors.size());
+    for (std::size_t i = 0; i < count; ++i) x[begin + i] *= kFactors[i];
+  }
 }
 
 double scale_of(Blocks blocks) { return 1.0 / std::sqrt(static_cast<double>(blocks.size())); }

@@ -33,9 +33,7 @@ class Turns {
   std::size_t first(std::size_t f) const { return rotary_.pairs ? 2 * f : f; }
   std::size_t second(std::size_t f) const { return rotary_.pairs ? 2 * f + 1 : f + count(); }
 
-  /// The cosines of all pairs at position j, then the sines: a row for each j < kTogether.
-  const float* rows() const { return near_.get(); }
-  /// The same with a row for each pair's cosine, then one for each sine.
+  /// A row of kTogether positions j for each pair's cosine, then one for each sine.
   const float* columns() const { return columns_.get(); }
   /// The cosines of all pairs at position n times the magnitude, and the sines; count() of each.
   void at(Position n, float* cosines, float* sines) const;

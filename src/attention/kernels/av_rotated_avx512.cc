@@ -62,7 +62,7 @@ struct Values {
           [[maybe_unused]] __mmask16 upper = 0;
           if constexpr (type == StorageType::q3) {
             const std::size_t at = layout.bytes + chunk * kChunk;
-            upper = layout.upper(chunk);
+            upper = upper_bytes(layout, chunk);
             high = _mm512_mask_blend_epi32(upper, interleaved(first_rows(four, at)),
                                            interleaved(first_rows(four, at - layout.half)));
           }

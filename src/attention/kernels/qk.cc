@@ -13,7 +13,7 @@
 
 #include "attention/kernels/attention_kernels.h"
 #include "attention/kernels/avx512.h"
-#include "attention/kernels/codewords-inl.h"
+#include "attention/kernels/codes-inl.h"
 #include "attention/kernels/prefetch.h"
 #include "attention/kernels/rotated_avx512.h"
 #include "attention/kernels/tiles-inl.h"
@@ -355,12 +355,9 @@ struct QkBlock {
 void Dot(const RowsView& keys, const float* queries, std::size_t count, float* logits,
          const PrefetchRange* range) {
   if (is_rotated(keys.type)) {
-    const Codewords words(keys);
-    const RowsView view = words.view();
-    QkBlock<ReadCodewords>::run(&view, queries, count, logits, range);
-    for (std::size_t q = 0; q < count; ++q) {
-      words.scale(logits + q * kEntryBlock, logits + q * kEntryBlock);
-    }
+    codes::for_rotated(keys.type, [&]<StorageType type>() {
+      codes::qk<type>(keys, queries, count, logits, range);
+    });
     return;
   }
   for_type<QkBlock>(keys.type, &keys, queries, count, logits, range);
@@ -382,12 +379,7 @@ bool keys_as_stored(StorageType type) {
 }
 
 void pack_query(StorageType type, std::span<const float> row, float* out) {
-  if (is_rotated(type)) {
-    if (avx512::multiplies_rotated()) return avx512::pack_rotated(type, row, out);
-    hadamard_rotate(row, out);
-    std::fill(out + row.size(), out + packed_size(row.size()), 0.0f);
-    return;
-  }
+  if (is_rotated(type)) return pack_rotated(type, row, out);
   if (avx512::multiplies(type)) return avx512::pack_query(type, row, out);
   HWY_DYNAMIC_DISPATCH(Pack)(type, row.data(), row.size(), out);
 }

@@ -215,7 +215,7 @@ class RotatedTiles {
           chunk[r] = four_rows(rows_of_group, p * kChunk, r);
           if constexpr (type == StorageType::q3) {
             const std::size_t bits = layout.bytes + p * kChunk;
-            upper = 0x0001000100010001u * std::uint64_t{layout.upper(p)};
+            upper = 0x0001000100010001u * std::uint64_t{upper_bytes(layout, p)};
             high[r] = _mm512_mask_blend_epi8(upper, four_rows(rows_of_group, bits, r),
                                              four_rows(rows_of_group, bits - layout.half, r));
           }

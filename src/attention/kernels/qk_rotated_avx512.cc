@@ -1,12 +1,9 @@
 // Queries and logits of q4, q3 and q2: see rotated_avx512.h.
 //
-// Queries are rotated and rounded to signed bytes with one unit: rotation makes all elements alike,
-// so this rounds a query by 0.7% of a key's own loss at q4, and less elsewhere. Products are exact
-// integers, Σ q (c + 128) − 128 Σ q; the sums of four rows stand side by side until the row ends.
+// Products are exact integers, Σ q (c + 128) − 128 Σ q; the sums of four rows stand side by side
+// until the row ends.
 #include <hwy/base.h>
 #include <hwy/detect_targets.h>
-
-#include <cstring>
 
 #include "attention/kernels/amx.h"
 #include "attention/kernels/attention_kernels.h"
@@ -18,48 +15,6 @@
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
-
-// A packed query: codes of each field and chunk, 16 bytes each with zeros behind the field's end,
-// and in the last two floats −128 Σ q and the unit.
-struct PackedQuery {
-  const float* packed;
-  std::size_t size;  // packed_size()
-
-  const std::int8_t* codes() const { return reinterpret_cast<const std::int8_t*>(packed); }
-  std::int32_t start() const {
-    std::int32_t sum;
-    std::memcpy(&sum, packed + size - 2, sizeof(sum));
-    return sum;
-  }
-  float unit() const { return packed[size - 1]; }
-};
-
-template <StorageType type>
-void pack(std::span<const float> row, float* out) {
-  const std::size_t dim = row.size(), size = packed_size(dim);
-  const RowLayout<type> layout(dim);
-  float rotated[kMaxDim];
-  hadamard_rotate(row, rotated);
-  float largest = 0.0f, finite = 0.0f;
-  for (std::size_t i = 0; i < dim; ++i) {
-    largest = std::max(largest, std::abs(rotated[i]));
-    finite += rotated[i] * 0.0f;
-  }
-  const bool any = largest > 0.0f && finite == 0.0f;
-  const double inverse = any ? 127.0 / static_cast<double>(largest) : 0.0;
-  std::fill_n(out, size, 0.0f);
-  auto* codes = reinterpret_cast<std::int8_t*>(out);
-  std::int32_t sum = 0;
-  for (std::size_t n = 0; any && n < dim; ++n) {
-    const auto code =
-        static_cast<std::int8_t>(std::lrint(static_cast<double>(rotated[n]) * inverse));
-    codes[n / layout.bytes * layout.chunks * kChunk + n % layout.bytes] = code;
-    sum += code;
-  }
-  const std::int32_t start = -128 * sum;
-  std::memcpy(out + size - 2, &start, sizeof(start));
-  out[size - 1] = largest / 127.0f + finite;  // NaN unless all is finite
-}
 
 template <StorageType type>
 struct Keys {
@@ -95,7 +50,7 @@ struct Keys {
         [[maybe_unused]] __mmask64 upper = 0;
         if constexpr (type == StorageType::q3) {
           const std::size_t at = layout.bytes + p * kChunk;
-          upper = 0x0001000100010001u * std::uint64_t{layout.upper(p)};
+          upper = 0x0001000100010001u * std::uint64_t{upper_bytes(layout, p)};
           unroll<4>([&](auto r) BALLAST_INLINE_LAMBDA {
             high[r] = _mm512_mask_blend_epi8(upper, four_rows(rows, at, r),
                                              four_rows(rows, at - layout.half, r));
@@ -156,12 +111,6 @@ void qk(const RowsView& rows, const float* queries, std::size_t count, float* lo
 
 }  // namespace
 
-void pack_rotated(StorageType type, std::span<const float> row, float* out) {
-  if (type == StorageType::q4) return pack<StorageType::q4>(row, out);
-  if (type == StorageType::q3) return pack<StorageType::q3>(row, out);
-  pack<StorageType::q2>(row, out);
-}
-
 void qk_rotated(const RowsView& keys, const float* queries, std::size_t count, float* logits,
                 const PrefetchRange* range) {
   if (amx::multiplies(keys.type, count)) {
@@ -179,7 +128,6 @@ HWY_POP_ATTRIBUTES
 
 namespace ballast::kernels::avx512 {
 
-void pack_rotated(StorageType, std::span<const float>, float*) {}
 void qk_rotated(const RowsView&, const float*, std::size_t, float*, const PrefetchRange*) {}
 
 }  // namespace ballast::kernels::avx512

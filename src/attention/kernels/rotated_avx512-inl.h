@@ -9,37 +9,21 @@
 #include <array>
 
 #include "attention/kernels/avx512-inl.h"
-#include "storage/rotated.h"
+#include "attention/kernels/rotated.h"
 
 HWY_PUSH_ATTRIBUTES(BALLAST_AVX512_BF16_TARGET)
 namespace ballast::kernels::avx512 {
 namespace {
 
+static_assert(kChunk == kCodeChunk);
 constexpr std::size_t kMaxChunks = kMaxDim / 2 / kChunk;  // of q4, the longest rows
 
+// Of q3: which bytes of a chunk have their high bits in the upper bit of two.
 template <StorageType type>
-constexpr std::size_t kFields = type == StorageType::q4 ? 2 : 4;
-
-// Sizes of a row.
-template <StorageType type>
-struct RowLayout {
-  std::size_t dim, bytes, half, chunks;
-
-  explicit RowLayout(std::size_t dim)
-      : dim(dim),
-        bytes(low_code_bytes(type, dim)),
-        half((bytes + 1) / 2),
-        chunks(up(bytes, kChunk) / kChunk) {}
-  // Bytes from a row's begin to the end of what is loaded of it.
-  std::size_t extent() const { return chunks * kChunk + (type == StorageType::q3 ? bytes : 0); }
-  // Elements of a chunk's fields.
-  std::size_t elements(std::size_t chunk) const { return std::min(kChunk, bytes - chunk * kChunk); }
-  // Of q3: which bytes of a chunk have their high bits in the upper bit of two.
-  __mmask16 upper(std::size_t chunk) const {
-    const std::size_t lower = half - std::min(half, chunk * kChunk);
-    return static_cast<__mmask16>(lower >= kChunk ? 0u : 0xFFFFu << lower);
-  }
-};
+__mmask16 upper_bytes(const RowLayout<type>& layout, std::size_t chunk) {
+  const std::size_t lower = layout.lower(chunk);
+  return static_cast<__mmask16>(lower >= kChunk ? 0u : 0xFFFFu << lower);
+}
 
 // Tables of a field's codewords: plus 128 where the products take unsigned bytes.
 template <StorageType type, bool kUnsigned>

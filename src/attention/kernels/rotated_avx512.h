@@ -1,5 +1,5 @@
 // Kernels of q4, q3 and q2 for processors that multiply bytes in fours (AVX512_VNNI, AVX512_VBMI).
-// Elsewhere codewords-inl.h reads them.
+// Elsewhere codes-inl.h multiplies them.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,8 @@ namespace ballast::kernels::avx512 {
 /// Whether rows of rotated types are multiplied here, on this processor.
 inline bool multiplies_rotated() { return detail::has(detail::kBf16 | detail::kVnni); }
 
-/// pack_query(), qk_block() and av_block() for rotated types. Queries are rotated, then rounded to
-/// 8 bits with one scale. Weights times the scales of their rows are rounded to 8 bits, with one
-/// scale for 64 entries. unpack() is that of attention_kernels.h.
-void pack_rotated(StorageType type, std::span<const float> row, float* out);
+/// qk_block() and av_block() for rotated types. Weights times the scales of their rows are rounded
+/// to 8 bits, with one scale for 64 entries.
 void qk_rotated(const RowsView& keys, const float* queries, std::size_t count, float* logits,
                 const PrefetchRange* range);
 void av_rotated(const RowsView& values, const float* weights, std::size_t count,

@@ -35,7 +35,7 @@ HWY_INLINE void for_type(StorageType type, Args... args) {
     case StorageType::q4:
     case StorageType::q3:
     case StorageType::q2:
-      break;  // see codewords-inl.h
+      break;  // see codes-inl.h
   }
 }
 
