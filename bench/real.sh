@@ -2,8 +2,7 @@
 # Every method on a real model: what is lost against the exact cache at equal bytes, where the question
 # comes after the text was compressed. For docs/evidence.md:
 #
-#   MODEL=qwen2.5-coder-0.5b.gguf ./bench/real.sh         all that is missing: scores, then costs
-#   MODEL=… ./bench/real.sh costs                         one of the two
+#   MODEL=qwen2.5-coder-0.5b.gguf ./bench/real.sh         all that is missing
 #
 # Results add up in docs/results/real/MODEL.jsonl: what is there is not measured again, and what was
 # interrupted goes on where it stopped. All tasks get their first texts before any gets more. Other
@@ -56,31 +55,9 @@ ask() {
   python3 bench/real_rows.py add "$rows" "$task" "$length" "$first" "$contexts" "$result"
 }
 
-scores() {
-  for round in $(seq 0 $((${ROUNDS:-4} - 1))); do
-    for task in $tasks; do
-      ask "$task" "$round" "$methods"
-    done
+for round in $(seq 0 $((${ROUNDS:-4} - 1))); do
+  for task in $tasks; do
+    ask "$task" "$round" "$methods"
   done
-}
-
-# Each method alone on one text, at an eighth: times want a machine that does nothing else.
-costs() {
-  local task=niah_multiquery  # has long answers
-  "$ballast" eval ruler -m "$model" --make "$work/cost" --haystack results/real/prose.txt --lengths "$length" \
-    --tasks $task --count 1 --seed 1 >/dev/null
-  local IFS=';'
-  for method in $methods; do
-    python3 bench/real_rows.py cost "$rows" $task "$length" 1/8 "$method" "$ballast" eval ruler -m "$model" \
-      --data "$work/cost/$length/$task.jsonl" --question-later --methods "$method" --cache 1/8 \
-      --threads "${THREADS:-1}" -q --json
-  done
-}
-
-for part in ${@:-scores costs}; do
-  case $part in
-    scores | costs) $part ;;
-    *) echo "real.sh: no part '$part'; there are scores and costs" >&2; exit 2 ;;
-  esac
 done
 python3 bench/real_page.py

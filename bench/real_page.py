@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/evidence.md from docs/results/real/MODEL.jsonl (bench/real.sh).
+"""Writes the tables of scores in docs/evidence.md from docs/results/real/MODEL.jsonl (bench/real.sh).
 
     real_page.py          writes them
     real_page.py --check  says where the page differs; exits with 1 if it does
@@ -49,8 +49,7 @@ class Model:
     def __init__(self, path):
         self.name = path.stem
         rows = real_rows.read(path)
-        self.costs = [row for row in rows if row.get("cost")]
-        self.rows = [row for row in rows if not row.get("cost") and row.get("scores")]
+        self.rows = [row for row in rows if row.get("scores")]
         self.unfit = {(row["engine"], row["method"], row["share"]) for row in rows if not row.get("bytes")}
         place = lambda row: (row["engine"], row["task"], row["length"], row["first"])
         exact = {place(row): row for row in self.rows if row["method"] == "exact"}
@@ -155,29 +154,10 @@ def tasks():
     return out[1:] or ["No results yet."]
 
 
-def costs():
-    """Times and memory of each method alone."""
-    out = []
-    for model in models():
-        exact = next((row for row in model.costs if row["method"] == "exact"), None)
-        if not exact:
-            continue
-        out += ["", f"**{model.name}**, {exact['length']} tokens, {exact['processor']}", "",
-                "| method | cache | first answer | compressing alone | a later token | process |",
-                "|---|---|---|---|---|---|"]
-        for row in model.costs:
-            # `replay` reads again within `compress`; `calibrated` works while it reads.
-            first = (row["read"] + row["compress"]) / exact["read"]
-            token = f"{row['token'] / exact['token']:.2f}" if row["token"] > 0 else "–"
-            out.append(f"| `{row['method']}` | {row['bytes']:.3f} | {first:.2f} | "
-                       f"{row['compress'] / exact['read']:.2f} | {token} | "
-                       f"{row['peak'] / 2**20:.0f} MiB |")
-    return out[1:] or ["No results yet."]
-
-
 def page(text):
-    made = {"summary": summary, "tasks": tasks, "costs": costs}
-    return MADE.sub(lambda m: f"<!-- {m[1]} -->\n" + "\n".join(made[m[1]]()) + "\n<!-- end -->\n", text)
+    made = {"summary": summary, "tasks": tasks}
+    return MADE.sub(lambda m: f"<!-- {m[1]} -->\n" + "\n".join(made[m[1]]()) + "\n<!-- end -->\n"
+                    if m[1] in made else m[0], text)
 
 
 def main():

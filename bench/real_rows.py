@@ -3,8 +3,6 @@
 
     real_rows.py missing FILE TASK LENGTH FIRST METHODS SHARES   methods of which a line is missing, with ';'
     real_rows.py add FILE TASK LENGTH FIRST CONTEXTS RESULT      adds the lines of a result of `ballast eval ruler`
-    real_rows.py cost FILE TASK LENGTH SHARE METHOD COMMAND…     runs that on one sample, for one method alone, and adds
-                                                                 its times (the least of three) and memory
 
 A line is one method at one size on some texts of one task:
 
@@ -14,15 +12,11 @@ A line is one method at one size on some texts of one task:
     scores                of each question, 0 to 1
     bytes                 the cache's, as a share of the exact bf16 cache
     read, compress, token seconds: for the prompt; to compress it; for a token of the answer
-    cost                  true: the method ran alone, for its times and memory; such lines have no scores
-    peak                  bytes of the process then
     processor             that the seconds are of
 """
 import json
 import pathlib
 import re
-import resource
-import subprocess
 import sys
 
 TYPES = {"1/2": 0.5, "1/4": 0.25, "1/8": 0.125, "1/16": 0.0625, "1/32": 0.03125}
@@ -42,7 +36,7 @@ def processor():
 
 
 def key(row):
-    return row["task"], row["length"], row["first"], row["engine"], row["method"], row["share"], row.get("cost", False)
+    return row["task"], row["length"], row["first"], row["engine"], row["method"], row["share"]
 
 
 def append(path, rows):
@@ -60,10 +54,10 @@ def shares_of(method, shares):
     return [None] if method.startswith("exact") else [TYPES[share] for share in shares]
 
 
-def missing(path, task, length, first, methods, shares, engine="ballast", cost=False):
+def missing(path, task, length, first, methods, shares, engine="ballast"):
     """Those of `methods` of which a line is missing; with the exact cache, where any is."""
     there = {key(row) for row in read(path)}
-    out = [m for m in methods if any((task, length, first, engine, m, s, cost) not in there
+    out = [m for m in methods if any((task, length, first, engine, m, s) not in there
                                      for s in shares_of(m, shares))]
     return out
 
@@ -83,22 +77,6 @@ def rows_of(result, task, length, first, contexts):
     return out
 
 
-def cost(path, task, length, share, method, command):
-    """Adds the line of a method that runs alone: times are the least of three runs."""
-    share = shares_of(method, [share])[0]
-    if ("ballast", method, share) in {(r["engine"], r["method"], r["share"]) for r in read(path)
-                                      if r.get("cost") and (r["task"], r["length"]) == (task, length)}:
-        return
-    lines = []
-    for _ in range(3):
-        result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        lines += rows_of(result, task, length, 0, 1)
-    line = lines[0] | {key: min(line[key] for line in lines) for key in ("read", "compress", "token") if key in lines[0]}
-    del line["scores"]
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    append(path, [line | {"cost": True, "peak": peak}])
-
-
 def main():
     command, arguments = sys.argv[1:2], sys.argv[2:]
     if command == ["missing"] and len(arguments) == 6:
@@ -108,9 +86,6 @@ def main():
         path, task, length, first, contexts, result = arguments
         found = json.loads(pathlib.Path(result).read_text())
         append(path, rows_of(found, task, int(length), int(first), int(contexts)))
-    elif command == ["cost"] and len(arguments) > 5:
-        path, task, length, share, method = arguments[:5]
-        cost(path, task, int(length), share, method, arguments[5:])
     else:
         sys.exit(__doc__)
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The tables beside llama.cpp in docs/performance.md and docs/serve.md, from docs/results/speed/*.json.
+"""The tables of speed in docs/performance.md, docs/serve.md and docs/evidence.md, from docs/results/speed/*.json.
 
     bench/speed_page.py            writes the tables
     bench/speed_page.py --check    exits with 1 if they are others
 
 Each file is what `ballast bench --against bench/peers/llama-bench --json=FILE` wrote, or, for streams,
-`ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`."""
+`ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`. In costs/ and
+pays/ are files of `ballast bench --json=FILE`, of many methods and of exact and an eighth, in throughput/ those of
+`ballast eval throughput --json=FILE`."""
 import json
 import pathlib
 import re
@@ -13,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SPEED = ROOT / "docs/results/speed"
-MADE = re.compile(r"<!-- (alone|streams) -->\n.*?<!-- end -->\n", re.S)
+MADE = re.compile(r"<!-- (alone|streams|costs|pays|throughput) -->\n.*?<!-- end -->\n", re.S)
 
 
 def seconds(x):
@@ -51,13 +53,58 @@ def streams():
     return out
 
 
+def pays():
+    """Memory and times of exact and an eighth, by length."""
+    out = ["| model | text | exact cache | an eighth | first token | a token: exact | an eighth |",
+           "|---|---|---|---|---|---|---|"]
+    for path in sorted((SPEED / "pays").glob("*.json"), key=lambda p: json.loads(p.read_text())["weight_bytes"]):
+        data = json.loads(path.read_text())
+        for prompt in sorted({r["prompt"] for r in data["results"]}):
+            exact, eighth = ([r for r in data["results"] if r["prompt"] == prompt and (r["method"] == "exact") == is_exact]
+                             for is_exact in (True, False))
+            exact, eighth = exact[0], eighth[0]
+            token, small = (1e3 * r["decode_seconds_per_token"] for r in (exact, eighth))
+            out.append(f"| {data['model']} | {prompt:,} | {exact['cache_bytes'] / 2**20:.0f} MiB | "
+                       f"{eighth['cache_bytes'] / 2**20:.1f} MiB | {eighth['prompt_seconds'] / exact['prompt_seconds']:.2f}× | "
+                       f"{token:.1f} ms | {small:.1f} ms |")
+    return out
+
+
+def costs():
+    """Times and memory of each method, beside the exact cache's."""
+    out = []
+    for path in sorted((SPEED / "costs").glob("*.json")):
+        data = json.loads(path.read_text())
+        exact = next(row for row in data["results"] if row["method"] == "exact")
+        out += ["", f"**{data['model']}**, {exact['prompt']:,} tokens: exact takes {seconds(exact['prompt_seconds'])} to the "
+                f"first token, {1e3 * exact['decode_seconds_per_token']:.1f} ms for each after it.", "",
+                "| method | cache | first token | compressing alone | a later token | process |", "|---|---|---|---|---|---|"]
+        for row in data["results"]:
+            out.append(f"| `{row['method']}` | {row['cache_bytes'] / row['exact_cache_bytes']:.3f} | "
+                       f"{row['prompt_seconds'] / exact['prompt_seconds']:.2f} | "
+                       f"{row['compress_seconds'] / exact['prompt_seconds']:.2f} | "
+                       f"{row['decode_seconds_per_token'] / exact['decode_seconds_per_token']:.2f} | "
+                       f"{row['peak_memory'] / 2**20:.0f} MiB |")
+    return out[1:]
+
+
+def throughput():
+    """Sequences in one memory."""
+    out = ["| prompt + answer | method | weights | sequences | tokens/s | beside exact |", "|---|---|---|---|---|---|"]
+    for path in sorted((SPEED / "throughput").glob("*.json")):
+        for row in json.loads(path.read_text())["results"]:
+            out.append(f"| {row['prompt']:,} + {row['generated']:,} | `{row['name']}` | {row['weights']} | {row['batch']} | "
+                       f"{row['tokens_per_second']:.1f} | {row['ratio']:.2f}× |")
+    return out
+
+
 def main():
     if sys.argv[1:] not in ([], ["--check"]):
         print("usage: speed_page.py [--check]", file=sys.stderr)
         return 2
-    made = {"alone": alone, "streams": streams}
+    made = {"alone": alone, "streams": streams, "costs": costs, "pays": pays, "throughput": throughput}
     others = 0
-    for page in (ROOT / "docs/performance.md", ROOT / "docs/serve.md"):
+    for page in (ROOT / "docs/performance.md", ROOT / "docs/serve.md", ROOT / "docs/evidence.md"):
         text = page.read_text()
         new = MADE.sub(lambda m: "\n".join([f"<!-- {m[1]} -->", *made[m[1]](), "<!-- end -->", ""]), text)
         if new != text and sys.argv[1:]:

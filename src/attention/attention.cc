@@ -197,8 +197,12 @@ class MeanProducts {
       constants[q] = static_cast<float>(rest);
     }
     queries_ = m;
-    turned_ = {turning, coefficients, 2 * turning, constants,
-               turns() == nullptr ? nullptr : turns()->columns()};
+    turned_ = {turning, coefficients, 2 * turning, constants};
+    if (turns() != nullptr) {
+      turned_.fast = turns()->fast();
+      turned_.columns = turns()->columns();
+      turned_.factors = turns()->factors();
+    }
   }
 
   const RowMean* mean() const { return mean_; }

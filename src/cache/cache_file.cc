@@ -295,14 +295,17 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
   head.sink_values.set_mean(head.setup.value_mean);
   load_rows(in, head.sink_keys, 0, head.sink);
   load_rows(in, head.sink_values, 0, head.sink);
+  // A summary of one budget for the whole cache takes what it reads.
+  const bool as_large_as_read = options_.policy.info().whole_cache;
+  const std::size_t taken = as_large_as_read ? 0 : summary_bytes(head.setup, head.setup.capacity);
   if (in.get<std::uint8_t>() != 0) {
-    take(summary_bytes(head.setup, head.setup.capacity), "a summary");
+    take(taken, "a summary");
     head.summary = make_summary(head.setup);
     require(head.summary != nullptr, "{}: layer {} holds a summary, method {} has none", in.what(),
             layer_, options_.policy.info().name);
     head.summary->load(in);
   } else if (state_ != State::whole) {
-    take(summary_bytes(head.setup, head.setup.capacity), "a summary");  // that may be missing
+    take(taken, "a summary");  // that may be missing
   }
   const auto row_of = [&](StorageType type, std::size_t dim) {
     return stored_row_bytes(as_read_ ? ballast::as_read(type) : type, dim);

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 namespace ballast {
@@ -56,19 +57,62 @@ std::shared_ptr<const Turns> Turns::of(const Rotary& rotary) {
   return made;
 }
 
+namespace {
+
+/// Pairs before those that all turn slowly; all, where so few do that polynomials spare nothing.
+std::size_t fast_pairs(const std::vector<float>& frequencies) {
+  std::size_t fast = frequencies.size();
+  while (fast > 0 && std::abs(frequencies[fast - 1]) <= Turns::kSlow) --fast;
+  return frequencies.size() - fast > Turns::kBasis ? fast : frequencies.size();
+}
+
+/// Factors of the Chebyshev polynomials that make up a function of j in [0, kTogether - 1].
+template <typename Function>
+void fit_polynomials(const Function& function, float* factors) {
+  constexpr int kNodes = 32;
+  constexpr double kHalf = (Turns::kTogether - 1) / 2.0;
+  for (std::size_t k = 0; k < Turns::kBasis; ++k) {
+    double sum = 0;
+    for (int m = 0; m < kNodes; ++m) {
+      const double angle = std::numbers::pi * (m + 0.5) / kNodes;
+      sum += function(kHalf * (std::cos(angle) + 1)) * std::cos(static_cast<double>(k) * angle);
+    }
+    factors[k] = static_cast<float>(sum * (k == 0 ? 1 : 2) / kNodes);
+  }
+}
+
+}  // namespace
+
 Turns::Turns(const Rotary& rotary)
     : rotary_(rotary),
-      columns_(allocate_aligned<float>(2 * count() * kTogether)),
+      fast_(fast_pairs(rotary.frequencies)),
+      columns_(allocate_aligned<float>((2 * fast_ + kBasis) * kTogether)),
+      factors_(allocate_aligned<float>(2 * (count() - fast_) * kBasis)),
       near_(allocate_aligned<float>(2 * count() * kTogether)) {
   for (std::size_t f = 0; f < count(); ++f) {
     for (std::size_t j = 0; j < kTogether; ++j) {
       const double angle = static_cast<double>(j) * double{rotary.frequencies[f]};
       const auto cosine = static_cast<float>(std::cos(angle));
       const auto sine = static_cast<float>(std::sin(angle));
-      columns_[f * kTogether + j] = cosine;
-      columns_[(count() + f) * kTogether + j] = sine;
+      if (f < fast_) {
+        columns_[f * kTogether + j] = cosine;
+        columns_[(fast_ + f) * kTogether + j] = sine;
+      }
       near_[2 * j * count() + f] = cosine;
       near_[(2 * j + 1) * count() + f] = sine;
+    }
+  }
+  for (std::size_t f = fast_; f < count(); ++f) {
+    const double frequency{rotary.frequencies[f]};
+    float* const factors = factors_.get() + 2 * (f - fast_) * kBasis;
+    fit_polynomials([&](double j) { return std::cos(frequency * j); }, factors);
+    fit_polynomials([&](double j) { return std::sin(frequency * j); }, factors + kBasis);
+  }
+  for (std::size_t k = 0; k < kBasis; ++k) {
+    for (std::size_t j = 0; j < kTogether; ++j) {
+      const double x = 2.0 * static_cast<double>(j) / (kTogether - 1) - 1;
+      columns_[(2 * fast_ + k) * kTogether + j] =
+          static_cast<float>(std::cos(static_cast<double>(k) * std::acos(x)));
     }
   }
 }

@@ -33,8 +33,15 @@ class Turns {
   std::size_t first(std::size_t f) const { return rotary_.pairs ? 2 * f : f; }
   std::size_t second(std::size_t f) const { return rotary_.pairs ? 2 * f + 1 : f + count(); }
 
-  /// A row of kTogether positions j for each pair's cosine, then one for each sine.
+  /// Pairs from fast() on turn by kSlow or less a position. Their cosines and sines at j <
+  /// kTogether are sums of kBasis Chebyshev polynomials, within 1e-6.
+  static constexpr std::size_t kBasis = 8;
+  static constexpr float kSlow = 0.035f;
+  std::size_t fast() const { return fast_; }
+  /// Rows of kTogether positions j: the cosines of the fast pairs, their sines, the polynomials.
   const float* columns() const { return columns_.get(); }
+  /// Of each slow pair the kBasis factors of its cosine, then those of its sine.
+  const float* factors() const { return factors_.get(); }
   /// The cosines of all pairs at position n times the magnitude, and the sines; count() of each.
   void at(Position n, float* cosines, float* sines) const;
 
@@ -48,7 +55,8 @@ class Turns {
   const float* far(std::size_t h) const;
 
   Rotary rotary_;
-  AlignedArray<float> columns_, near_;
+  std::size_t fast_;
+  AlignedArray<float> columns_, factors_, near_;
   mutable std::array<AlignedArray<float>, 32> far_;
   mutable std::atomic<std::size_t> ready_ = 0;
   mutable std::mutex growing_;

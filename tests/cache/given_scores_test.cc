@@ -7,6 +7,7 @@
 #include "ballast/random.h"
 #include "ballast/threads.h"
 #include "cache/streams.h"
+#include "temp_dir.h"
 
 namespace ballast::test {
 namespace {
@@ -93,6 +94,32 @@ TEST(GivenScores, TheHighestOfAllHeadsStay) {
     }
   }
   EXPECT_GE(least_kept, most_gone);
+}
+
+// An eighth of a long text holds most of its entries in few bits. Sized by its entries in bf16, the
+// file was once refused.
+TEST(GivenScores, ALongTextGoesOnFromAFile) {
+  constexpr std::size_t kLayers = 20, kHeads = 8, kLong = 3000;
+  CacheShape shape;
+  shape.layers = kLayers;
+  shape.kv_heads = kHeads;
+  shape.queries_per_kv_head = 1;
+  shape.key_dim = shape.value_dim = 16;
+  shape.logits.scale = 0.25f;
+  Cache cache(shape, options_of("calibrated:bytes=1/8", Protocol::prefill));
+  const Matrix rows = random_matrix(kLong, kHeads * 16, 3);
+  Matrix none(0, kHeads * 16), scores = random_matrix(kLong, kHeads, 4);
+  for (std::size_t t = 0; t < kLong; ++t) {
+    for (float& x : scores[t]) x = std::exp(x);
+  }
+  for (std::size_t l = 0; l < kLayers; ++l) {
+    cache.forward(l, rows.view(), rows.view(), none.view(), none.view());
+    cache.scoring().note_scores(l, scores.view());
+  }
+  cache.finish_prompt();
+  const TempDir dir;
+  cache.save(dir / "long.cache", "");
+  EXPECT_EQ(Cache::load(dir / "long.cache").to_bytes(), cache.to_bytes());
 }
 
 TEST(GivenScores, ABudgetOfTheWholeTextIsExact) {

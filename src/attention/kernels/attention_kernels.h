@@ -87,7 +87,9 @@ struct TurnedMean {
   const float* coefficients = nullptr;  ///< a query: A of every pair, then B; `stride` floats each
   std::size_t stride = 0;
   const float* constants = nullptr;  ///< a query: the product of what does not turn
-  const float* columns = nullptr;    ///< as Turns::columns()
+  std::size_t fast = 0;              ///< as Turns::fast(), pairs where none is slow; …
+  const float* columns = nullptr;    ///< … columns() …
+  const float* factors = nullptr;    ///< … factors()
 };
 inline constexpr std::size_t kTurnedTogether = 64;
 

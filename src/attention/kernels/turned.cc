@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "attention/kernels/attention_kernels.h"
 
@@ -12,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "simd/vector-inl.h"
+#include "storage/turns.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ballast::kernels {
@@ -19,10 +21,10 @@ namespace HWY_NAMESPACE {
 
 constexpr std::size_t kMostPairs = kMaxDim / 2;
 
-// Sums of Q queries at V vectors of positions from `first` on; each sum runs over the pairs in
-// order, whatever Q and V are.
+// Sums of Q queries at V vectors of positions from `first` on; each sum runs over the rows of
+// columns in order, whatever Q and V are.
 template <std::size_t Q, std::size_t V>
-HWY_INLINE void sums_of(const float* columns, std::size_t first, std::size_t pairs,
+HWY_INLINE void sums_of(const float* columns, std::size_t first, std::size_t rows,
                         const float (*turned)[2 * kMostPairs], const float* constants, float* out) {
   const FloatTag d;
   FloatVec sums[Q][V];
@@ -30,7 +32,7 @@ HWY_INLINE void sums_of(const float* columns, std::size_t first, std::size_t pai
     unroll<V>([&](auto v) BALLAST_INLINE_LAMBDA { sums[q][v] = hn::Set(d, constants[q]); });
   });
   const float* column = columns + first;
-  for (std::size_t i = 0; i < 2 * pairs; ++i, column += kTurnedTogether) {
+  for (std::size_t i = 0; i < rows; ++i, column += kTurnedTogether) {
     FloatVec factor[Q];
     unroll<Q>([&](auto q) BALLAST_INLINE_LAMBDA { factor[q] = hn::Set(d, turned[q][i]); });
     unroll<V>([&](auto v) BALLAST_INLINE_LAMBDA {
@@ -65,6 +67,32 @@ HWY_INLINE void turn_coefficients(const float* a, std::size_t pairs, const float
   }
 }
 
+// A' and B' of fast pairs as they are, of slow ones the factors of polynomials.
+HWY_INLINE void by_polynomials(const TurnedMean& mean, float* turned) {
+  const hn::CappedTag<float, Turns::kBasis> d;
+  constexpr std::size_t kWidth = hn::MaxLanes(d), kVectors = Turns::kBasis / kWidth;
+  if (mean.fast == mean.pairs) return;
+  hn::Vec<decltype(d)> sums[2][kVectors];
+  unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
+    sums[0][v] = hn::Zero(d);
+    sums[1][v] = hn::Zero(d);
+  });
+  const float* factors = mean.factors;
+  for (std::size_t f = mean.fast; f < mean.pairs; ++f) {
+    unroll<2>([&](auto part) BALLAST_INLINE_LAMBDA {
+      const auto coefficient = hn::Set(d, turned[part * mean.pairs + f]);
+      unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
+        sums[part][v] = hn::MulAdd(coefficient, hn::LoadU(d, factors + v * kWidth), sums[part][v]);
+      });
+      factors += Turns::kBasis;
+    });
+  }
+  std::memmove(turned + mean.fast, turned + mean.pairs, mean.fast * sizeof(float));
+  unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
+    hn::StoreU(hn::Add(sums[0][v], sums[1][v]), d, turned + 2 * mean.fast + v * kWidth);
+  });
+}
+
 template <std::size_t Q>
 HWY_INLINE void products_of(const TurnedMean& mean, const float* cosines, const float* sines,
                             std::size_t query, float* products) {
@@ -72,12 +100,14 @@ HWY_INLINE void products_of(const TurnedMean& mean, const float* cosines, const 
   for (std::size_t q = 0; q < Q; ++q) {
     turn_coefficients(mean.coefficients + (query + q) * mean.stride, mean.pairs, cosines, sines,
                       turned[q]);
+    by_polynomials(mean, turned[q]);
   }
+  const std::size_t rows = 2 * mean.fast + (mean.fast < mean.pairs ? Turns::kBasis : 0);
   // Eight sums in registers hide the latency of an addition.
   constexpr std::size_t kVectors =
       std::min(kTurnedTogether / kLanes, std::max<std::size_t>(8 / Q, 1));
   for (std::size_t first = 0; first < kTurnedTogether; first += kVectors * kLanes) {
-    sums_of<Q, kVectors>(mean.columns, first, mean.pairs, turned, mean.constants + query,
+    sums_of<Q, kVectors>(mean.columns, first, rows, turned, mean.constants + query,
                          products + query * kTurnedTogether);
   }
 }
