@@ -178,8 +178,8 @@ class MeanProducts {
  public:
   MeanProducts(const Queries& queries, const RowMean& mean) : mean_(&mean) {
     const std::size_t m = queries.rows.rows, turning = turns() == nullptr ? 0 : turns()->count();
-    memory_.push_back(allocate_aligned<float>(m * (2 * turning + 1)));
-    float* const coefficients = memory_.back().get();
+    inputs_ = allocate_aligned<float>(m * (2 * turning + 1));
+    float* const coefficients = inputs_.get();
     float* const constants = coefficients + m * 2 * turning;
     const std::span<const float> row = mean.mean();
     for (std::size_t q = 0; q < m; ++q) {
@@ -202,6 +202,14 @@ class MeanProducts {
       turned_.fast = turns()->fast();
       turned_.columns = turns()->columns();
       turned_.factors = turns()->factors();
+    }
+  }
+
+  MeanProducts(const MeanProducts&) = delete;
+  ~MeanProducts() {
+    while (!memory_.empty() && spare().size() < kSpare) {
+      spare().push_back(std::move(memory_.back()));
+      memory_.pop_back();
     }
   }
 
@@ -242,8 +250,12 @@ class MeanProducts {
     float*& products = blocks_[block - first_];
     if (products == nullptr) {
       const std::size_t size = queries_ * kTogether;
-      if (used_ % kAllocated == 0) memory_.push_back(allocate_aligned<float>(kAllocated * size));
-      products = memory_.back().get() + used_++ % kAllocated * size;
+      if (left_ < size) {
+        memory_.push_back(take());
+        left_ = kPiece;
+      }
+      products = memory_.back().get() + (kPiece - left_);
+      left_ -= size;
       float cosines[Turns::kMost], sines[Turns::kMost];
       turns()->at(static_cast<Position>(block * kTogether), cosines, sines);
       kernels::turned_products(turned_, cosines, sines, queries_, products);
@@ -251,14 +263,29 @@ class MeanProducts {
     return products;
   }
 
-  static constexpr std::size_t kAllocated = 16;  // blocks at a time
+  // Memory comes in pieces that a thread keeps for its next call: fresh pages cost more than what
+  // is written to them.
+  static constexpr std::size_t kPiece = std::size_t{1} << 14, kSpare = 64;
+  static_assert(kPiece >= kQueryBlock * kTogether);
+
+  static std::vector<AlignedArray<float>>& spare() {
+    static thread_local std::vector<AlignedArray<float>> pieces;
+    return pieces;
+  }
+  static AlignedArray<float> take() {
+    if (spare().empty()) return allocate_aligned<float>(kPiece);
+    AlignedArray<float> piece = std::move(spare().back());
+    spare().pop_back();
+    return piece;
+  }
 
   const RowMean* mean_;
   std::size_t queries_;
+  AlignedArray<float> inputs_;
   kernels::TurnedMean turned_;
   std::size_t first_ = 0;       // block that blocks_ begins with
   std::vector<float*> blocks_;  // products of each, or null
-  std::size_t used_ = 0;        // blocks that have products
+  std::size_t left_ = 0;        // floats of the last piece
   std::vector<AlignedArray<float>> memory_;
 };
 

@@ -72,24 +72,30 @@ HWY_INLINE void by_polynomials(const TurnedMean& mean, float* turned) {
   const hn::CappedTag<float, Turns::kBasis> d;
   constexpr std::size_t kWidth = hn::MaxLanes(d), kVectors = Turns::kBasis / kWidth;
   if (mean.fast == mean.pairs) return;
-  hn::Vec<decltype(d)> sums[2][kVectors];
-  unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
-    sums[0][v] = hn::Zero(d);
-    sums[1][v] = hn::Zero(d);
+  hn::Vec<decltype(d)> sums[4][kVectors];  // of every other pair, to hide the latency of additions
+  unroll<4>([&](auto i) BALLAST_INLINE_LAMBDA {
+    unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA { sums[i][v] = hn::Zero(d); });
   });
   const float* factors = mean.factors;
-  for (std::size_t f = mean.fast; f < mean.pairs; ++f) {
+  const auto add = [&](std::size_t f, auto i) BALLAST_INLINE_LAMBDA {
     unroll<2>([&](auto part) BALLAST_INLINE_LAMBDA {
       const auto coefficient = hn::Set(d, turned[part * mean.pairs + f]);
       unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
-        sums[part][v] = hn::MulAdd(coefficient, hn::LoadU(d, factors + v * kWidth), sums[part][v]);
+        auto& sum = sums[2 * i + part][v];
+        sum = hn::MulAdd(coefficient, hn::LoadU(d, factors + v * kWidth), sum);
       });
       factors += Turns::kBasis;
     });
+  };
+  std::size_t f = mean.fast;
+  for (; f + 2 <= mean.pairs; f += 2) {
+    unroll<2>([&](auto i) BALLAST_INLINE_LAMBDA { add(f + i, i); });
   }
+  if (f < mean.pairs) add(f, std::integral_constant<std::size_t, 0>());
   std::memmove(turned + mean.fast, turned + mean.pairs, mean.fast * sizeof(float));
   unroll<kVectors>([&](auto v) BALLAST_INLINE_LAMBDA {
-    hn::StoreU(hn::Add(sums[0][v], sums[1][v]), d, turned + 2 * mean.fast + v * kWidth);
+    const auto sum = hn::Add(hn::Add(sums[0][v], sums[1][v]), hn::Add(sums[2][v], sums[3][v]));
+    hn::StoreU(sum, d, turned + 2 * mean.fast + v * kWidth);
   });
 }
 
