@@ -53,6 +53,7 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
     }
   }
   if (best == kept_.end()) return std::nullopt;
+  kept_.splice(kept_.begin(), kept_, best);
   if (!(*best)->cache) {
     std::shared_ptr<const Prefix> loaded = load(**best);
     if (!loaded) return std::nullopt;
@@ -61,7 +62,7 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
   }
   const Prefix& prefix = **best;
   Lease lease;  // of the copy, until the request's own lease covers it
-  if (!memory_.take(prefix.bytes(), lease)) return std::nullopt;
+  if (!take_beside_first(prefix.bytes(), lease)) return std::nullopt;
   try {
     Found found{prefix.cache->clone(), most, prefix.logits};
     if (!prefix.whole) {
@@ -74,7 +75,6 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
     // A long text was copied for a short beginning.
     if (most < prefix.tokens.size() / 2) found.cache = found.cache.clone();
     if (files_) files_->used(prefix.id);
-    kept_.splice(kept_.begin(), kept_, best);
     return found;
   } catch (const Error&) {
     return std::nullopt;  // tokens have left its window since
@@ -90,7 +90,7 @@ std::shared_ptr<const Prefix> Prefixes::load(const Prefix& prefix) {
                                              std::nullopt,
                                              Lease(),
                                              prefix.id});
-  if (!memory_.take(files_->size(prefix.id), out->lease)) return nullptr;
+  if (!take_beside_first(files_->size(prefix.id), out->lease)) return nullptr;
   if (!files_->load(*out)) {
     std::erase_if(kept_, [&](const auto& p) { return p.get() == &prefix; });
     return nullptr;
@@ -137,10 +137,19 @@ void Prefixes::keep(Prefix prefix) {
   count();
 }
 
-bool Prefixes::evict() {
-  const auto last = std::find_if(kept_.rbegin(), kept_.rend(),
+bool Prefixes::take_beside_first(std::size_t bytes, Lease& lease) {
+  while (!memory_.take(bytes, lease)) {
+    if (!evict(1)) return false;
+  }
+  return true;
+}
+
+bool Prefixes::evict(std::size_t but_first) {
+  const auto end =
+      std::prev(kept_.rend(), static_cast<std::ptrdiff_t>(std::min(but_first, kept_.size())));
+  const auto last = std::find_if(kept_.rbegin(), end,
                                  [](const auto& prefix) { return prefix->cache.has_value(); });
-  if (last == kept_.rend()) return false;
+  if (last == end) return false;
   const auto at = std::prev(last.base());
   if (files_ && files_->let_go((*at)->id)) {
     const Prefix& p = **at;

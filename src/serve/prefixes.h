@@ -54,8 +54,9 @@ class Prefixes {
                             std::size_t compressed);
   /// Keeps it if there is memory, evicting what was used longest ago.
   void keep(Prefix prefix);
-  /// Evicts from memory what was used longest ago. False: there is nothing.
-  bool evict();
+  /// Evicts from memory what was used longest ago, but for so many of those used last. False: there
+  /// is nothing.
+  bool evict(std::size_t but_first = 0);
 
  private:
   static constexpr std::size_t kMost = 1024;
@@ -65,6 +66,8 @@ class Prefixes {
 
   /// Reads its file. Null: there is no memory, or no such file that is whole.
   std::shared_ptr<const Prefix> load(const Prefix& prefix);
+  /// Takes memory, evicting all but the first if need be.
+  bool take_beside_first(std::size_t bytes, Lease& lease);
   void count() const;
 
   Memory& memory_;
