@@ -50,27 +50,16 @@ struct Opened {
   std::string licence;
   std::size_t positions = 0;
   std::array<std::optional<std::size_t>, kTokens.size()> memory;
-  std::size_t pays_from = 0;  ///< tokens
-  std::string error;          ///< why it does not run; else empty
+  std::size_t spared = 0;  ///< bytes of the cache that 1/8 spares at 32K, or at all positions
+  std::string error;       ///< why it does not run; else empty
 };
-
-/// Tokens from which an eighth of the cache spares a tenth of what a token of the answer reads:
-/// W weights and the cache C, where C + W is a ninth more than C/8 + W.
-std::size_t tokens_that_pay(const Model& model) {
-  constexpr double kSpared = 0.1, kKept = 1.0 / 8;
-  CacheOptions bf16;
-  bf16.key_type = bf16.value_type = StorageType::bf16;
-  const auto token = static_cast<double>(CacheSize(model.cache_shape(), bf16).token());
-  const double weights = static_cast<double>(model.file().bytes());
-  return static_cast<std::size_t>(kSpared * weights / (1 - kSpared - kKept) / token);
-}
 
 Opened open(hub::LocalModel file) {
   Opened out{.file = std::move(file),
              .licence = {},
              .positions = 0,
              .memory = {},
-             .pays_from = 0,
+             .spared = 0,
              .error = {}};
   out.licence = out.file.licence;
   try {
@@ -83,7 +72,8 @@ Opened open(hub::LocalModel file) {
         out.memory[i] = model.estimate(options, kTokens[i]).total();
       }
     }
-    out.pays_from = tokens_that_pay(model);
+    const std::size_t longest = std::min(kTokens.back(), out.positions);
+    out.spared = CacheSize(model.cache_shape(longest), options).exact(longest) / 8 * 7;
     const Gguf* gguf = model.file().gguf();
     if (out.licence.empty() && gguf != nullptr) {
       out.licence = gguf->find<std::string_view>("general.license").value_or("");
@@ -99,7 +89,7 @@ void show_here(TableOutput& out, const std::vector<Opened>& here) {
                {"size", Align::right},
                {"memory at 8K", Align::right},
                {"at 32K", Align::right},
-               {"1/8 pays from", Align::right},
+               {"1/8 spares at 32K", Align::right},
                {"licence"},
                {"fetched by"}});
   for (const Opened& model : here) {
@@ -112,9 +102,9 @@ void show_here(TableOutput& out, const std::vector<Opened>& here) {
         {model.file.name,
          Table::Cell(size_text(model.file.bytes), static_cast<double>(model.file.bytes)), memory(0),
          memory(1),
-         model.error.empty() ? Table::Cell(format_count(model.pays_from) + " tokens",
-                                           static_cast<double>(model.pays_from))
-                             : Table::Cell(""),
+         model.error.empty()
+             ? Table::Cell(size_text(model.spared), static_cast<double>(model.spared))
+             : Table::Cell(""),
          model.licence.empty() ? "not known" : model.licence,
          model.file.owner.empty() ? "ballast" : model.file.owner});
   }
@@ -145,7 +135,7 @@ Json here_json(const std::vector<Opened>& here) {
                 {"bytes", model.file.bytes},
                 {"positions", model.positions},
                 {"memory", std::move(memory)},
-                {"eighth_pays_from", model.pays_from},
+                {"eighth_spares", model.spared},
                 {"licence", model.licence.empty() ? Json() : Json(model.licence)},
                 {"fetched_by", model.file.owner.empty() ? "ballast" : model.file.owner}};
     if (!model.error.empty()) one["error"] = model.error;

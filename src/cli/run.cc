@@ -21,6 +21,7 @@
 #include "cli/pictures.h"
 #include "cli/program_memory.h"
 #include "cli/run_report.h"
+#include "model/layer_share.h"
 #include "model/ranks.h"
 
 namespace ballast::cli {
@@ -43,6 +44,7 @@ struct Options {
   int logprobs = -1;
   std::string save_cache;
   std::vector<std::string> load_cache;
+  std::string split = "text";
   bool cite = false;
   bool stats = false;
   bool quiet = false;
@@ -103,10 +105,13 @@ class Runner {
         context_(std::move(context)),
         cache_options_(o.cache.parse()),
         generate_(o.generate.parse(o.cache.seed)),
-        text_model_(open_model(o.model, ranks)),
+        text_model_(open_model(o, ranks)),
         m_(*text_model_),
         pictures_(m_, o.mmproj, o.quiet) {
     o.cache.choose(cache_options_, m_.model);
+    if (m_.model.layer_share() != nullptr) {
+      cache_options_ = options_of_layers(cache_options_, m_.model.file().config(), config());
+    }
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
 
@@ -141,10 +146,14 @@ class Runner {
   const Tokenizer& tokenizer() const { return m_.tokenizer; }
 
  private:
-  static std::shared_ptr<const TextModel> open_model(const std::string& path,
+  static std::shared_ptr<const TextModel> open_model(const Options& o,
                                                      const std::shared_ptr<Ranks>& ranks) {
-    auto model = std::make_shared<TextModel>(path);
-    if (ranks) model->model.set_ranks(ranks);
+    auto model = std::make_shared<TextModel>(o.model);
+    if (ranks && o.split == "layers") {
+      model->model.split_layers(ranks);
+    } else if (ranks) {
+      model->model.set_ranks(ranks);
+    }
     return model;
   }
   const ModelConfig& config() const { return m_.model.config(); }
@@ -547,6 +556,12 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")
       ->transform(whole_number(0, 1000))
       ->type_name("N");
+  text("--split", o.split,
+       "Under mpirun: divide the text among the processes, or the model's layers; the latter works "
+       "with every method, in stream too, and no process needs the whole model in memory",
+       "text|layers")
+      ->check(one_of({"text", "layers"}))
+      ->capture_default_str();
   app->add_flag("--cite", o.cite,
                 "After each answer, the sentences of the context that it rests on, with file, page "
                 "and line");

@@ -69,6 +69,19 @@ void Calibration::score(std::size_t layer, ConstMatrix inputs, ConstMatrix keys,
       inputs.rows * heads * count >= kParallelWork);
 }
 
+std::shared_ptr<const Calibration> Calibration::part(std::size_t first, std::size_t count) const {
+  std::vector<Layer> layers;
+  for (const Layer& from : std::span(layers_).subspan(first, count)) {
+    Layer& layer = layers.emplace_back();
+    layer.offsets = from.offsets;
+    layer.weights = Matrix(from.weights.rows(), from.weights.cols());
+    for (std::size_t h = 0; h < from.weights.rows(); ++h) {
+      std::ranges::copy(from.weights[h], layer.weights[h].begin());
+    }
+  }
+  return std::make_shared<const Calibration>(key_, std::move(layers));
+}
+
 std::uint64_t Calibration::hash() const {
   Fnv hash;
   for (const Layer& layer : layers_) {

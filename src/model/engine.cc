@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/forward.h"
+#include "model/layer_share.h"
 #include "model/ranks.h"
 
 namespace ballast {
@@ -20,6 +21,12 @@ auto blame_weights(const Model& model, const Work& work) {
     if (error.code() == ErrorCode::not_finite) model.file().require_finite();
     throw;
   }
+}
+
+/// Where layers are divided no rank sees all of them.
+void require_whole(const LayerShare* share, bool asked) {
+  require(share == nullptr || !asked, ErrorCode::unsupported,
+          "a rank that has some layers only knows neither the attention nor the states of all");
 }
 
 /// The sampler, or whoever reads the logits, does not know the model.
@@ -60,6 +67,14 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
   Ranks* const ranks = model().ranks();
   if (ranks != nullptr && sequence.tokens() == 0) return read_divided(sequence, tokens, options);
+  const LayerShare* const share = model().layer_share();
+  require_whole(share, options.all_states || options.on_attention);
+  if (share != nullptr && sequence.tokens() == 0) {
+    require_equal(share->ranks(), std::as_bytes(tokens), "texts");
+    // What is sent at once.
+    const std::size_t chunks[] = {options.chunk, sequence.cache().scoring().chunk_room()};
+    require_equal(share->ranks(), std::as_bytes(std::span(chunks)), "chunks or budgets");
+  }
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
   std::size_t count = 0, done = 0;
@@ -141,6 +156,7 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
           "a step of {} sequences is given {} tokens and room for {} × {} logits", sequences.size(),
           tokens.size(), logits.rows, logits.cols);
   if (sequences.empty()) return;
+  require_whole(model().layer_share(), on_attention != nullptr);
   for (Sequence* sequence : sequences) {
     if (sequence->cache().scoring().chunk_room() == 0) read_again(*sequence, {});
   }

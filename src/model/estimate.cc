@@ -8,6 +8,7 @@
 #include "gemm/matmul.h"
 #include "model/forward.h"
 #include "model/layer_pages.h"
+#include "model/layer_share.h"
 
 namespace ballast {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 constexpr std::size_t kAround = 64 << 10;
 
 /// Bytes of the model's files that become resident: all, except that of embedding tables only the
-/// rows of the text do.
-std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
+/// rows of the text do. `share`: null, or the layers that are here.
+std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens, const LayerShare* share) {
   std::size_t bytes = 0;
   for (const std::filesystem::path& path : file.files()) {
     std::error_code unknown;
@@ -25,13 +26,25 @@ std::size_t mapped_bytes(const ModelFile& file, std::size_t tokens) {
     if (!unknown) bytes += size;
   }
   const TensorView* output = file.find(Weight::output);
+  const auto leave_out = [&](std::size_t count) { bytes -= std::min(bytes, count); };
+  if (share != nullptr) {
+    for (std::size_t l = 0; l < file.config().layers; ++l) {
+      const bool here = l >= share->first() && l < share->first() + share->config().layers;
+      if (!here) leave_out(LayerPages::bytes(file, l));
+    }
+    if (!share->ends() && output != nullptr) {
+      if (output != file.find(Weight::token_embedding)) leave_out(output->data.size());
+      output = nullptr;
+    }
+    if (!share->begins()) tokens = 0;
+  }
   for (Weight table : {Weight::token_embedding, Weight::position_embedding}) {
     const TensorView* tensor = file.find(table);
     if (tensor == nullptr || tensor == output) continue;
     const std::size_t row = tensor->data.size() / tensor->shape[0];
     const std::size_t apart = table == Weight::token_embedding ? kAround : 0;
     if (tokens >= tensor->data.size() / (row + apart)) continue;
-    bytes -= std::min(bytes, tensor->data.size() - tokens * (row + apart));
+    leave_out(tensor->data.size() - tokens * (row + apart));
   }
   return bytes;
 }
@@ -98,8 +111,8 @@ MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, 
   estimate.cache = need.most;
   estimate.kept = need.kept;
   const std::size_t rows = std::min(chunk, std::max<std::size_t>(prompt + after, 1));
-  estimate.weights =
-      mapped_bytes(file(), prompt + after) + file().copied_bytes() + weights_->copied_bytes;
+  estimate.weights = mapped_bytes(file(), prompt + after, share_.get()) + file().copied_bytes() +
+                     weights_->copied_bytes;
   if (pages_) estimate.weights -= std::min(estimate.weights, pages_->spared());
   estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +

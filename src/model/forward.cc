@@ -85,7 +85,11 @@ std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
 }
 
 Forward::Forward(const Model& model)
-    : model_(model), config_(model_.config()), weights_(model_.weights()), scratch_(config_, 1) {}
+    : model_(model),
+      config_(model_.config()),
+      weights_(model_.weights()),
+      share_(model_.layer_share()),
+      scratch_(config_, 1) {}
 
 template <typename Body>
 void Forward::for_rows(std::size_t from, std::size_t width, Body&& body) const {
@@ -128,6 +132,7 @@ void Forward::check(const Run& run) const {
 void Forward::embed(Token token, std::size_t position, std::size_t at) {
   const std::span<float> row = scratch_.residual[at];
   positions_[at] = position;
+  if (share_ != nullptr && !share_->begins()) return;
   if (const auto picture = token < 0 ? weights_.pictures->holder(token) : nullptr) {
     std::ranges::copy(picture->rows[static_cast<std::size_t>(token - picture->first)], row.begin());
   } else {
@@ -532,6 +537,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   positions_.resize(tokens_);
   shapes_.resize(tokens_);
   embed(runs);
+  if (share_ != nullptr) share_->receive_states(rows(scratch_.residual));
   turn(runs);
   std::size_t attending = 0;  // layers before this one that do
   for (std::size_t l = 0; l < config_.layers; ++l) {
@@ -539,7 +545,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
     if (model_.pages() != nullptr) model_.pages()->enter(l);
     if (runs[0].replay_from) weigh_queries();
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
-    const bool last = l + 1 == config_.layers;
+    const bool last = l + 1 == config_.layers && (share_ == nullptr || share_->ends());
     const std::size_t first = last ? tokens_ - std::min(wanted, tokens_) : 0;
     if (config_.kind(l) == LayerKind::attention) {
       attention(l, attending, runs, first);
@@ -556,6 +562,7 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
     finish_layer(l);
     if (model_.pages() != nullptr) model_.pages()->leave(l);
   }
+  if (share_ != nullptr) share_->send_states(rows(scratch_.residual));
 }
 
 ConstMatrix Forward::states() {
@@ -564,6 +571,7 @@ ConstMatrix Forward::states() {
 }
 
 void Forward::logits(std::size_t first, MutableMatrix out) {
+  if (share_ != nullptr && !share_->ends()) return share_->share_logits(out);
   const std::size_t count = out.rows;
   for (std::size_t i = 0; i < count; ++i) {
     normalise(config_.norm, weights_.output_norm, config_.norm_epsilon,
@@ -576,6 +584,7 @@ void Forward::logits(std::size_t first, MutableMatrix out) {
     }
     if (config_.output_softcap > 0.0f) soft_cap(config_.output_softcap, out[i]);
   }
+  if (share_ != nullptr) share_->share_logits(out);
 }
 
 }  // namespace ballast

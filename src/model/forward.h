@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ballast/engine/model.h"
+#include "model/layer_share.h"
 #include "model/weights.h"
 
 namespace ballast {
@@ -128,6 +129,7 @@ class Forward {
   const Model model_;
   const ModelConfig& config_;
   const ModelWeights& weights_;
+  const LayerShare* share_;  ///< null: all layers are here
   ForwardScratch scratch_;
   std::vector<float> query_weights_;    ///< of a second reading: 1 / |residual| of each token
   std::size_t tokens_ = 0;              ///< of this pass

@@ -43,28 +43,37 @@ std::size_t bytes_of(const Parts& parts) {
 
 }  // namespace
 
-LayerPages::LayerPages(const ModelFile& file, std::size_t whole, std::size_t bytes) {
-  const ModelConfig& config = file.config();
+LayerPages::Layer LayerPages::layer_of(const ModelFile& file, std::size_t l) {
+  Layer layer;
+  for (int w = static_cast<int>(Weight::attention_norm); w < kWeights; ++w) {
+    const auto weight = static_cast<Weight>(w);
+    if (std::ranges::find(kOfExperts, weight) != std::end(kOfExperts)) continue;
+    for (Part part : {Part::weight, Part::bias}) add(layer.parts, file.find(weight, l, part));
+  }
+  layer.parts = united(std::move(layer.parts));
+  layer.bytes = bytes_of(layer.parts);
+  for (std::size_t e = 0; e < file.config().experts; ++e) {
+    Parts parts;
+    for (Weight weight : kOfExperts) {
+      add(parts, file.find(weight, l, Part::weight, e));
+    }
+    layer.experts.push_back(united(std::move(parts)));
+    layer.bytes += bytes_of(layer.experts.back());
+  }
+  return layer;
+}
+
+std::size_t LayerPages::bytes(const ModelFile& file, std::size_t layer) {
+  return layer_of(file, layer).bytes;
+}
+
+LayerPages::LayerPages(const ModelFile& file, const ModelConfig& config, std::size_t first,
+                       std::size_t whole, std::size_t bytes) {
   std::size_t dense = 0, most = 0;  // of one layer: what is read ahead, and all of it
   std::size_t layers = 0;           // bytes of all
-  for (std::size_t l = 0; l < config.layers; ++l) {
-    Layer layer;
-    for (int w = static_cast<int>(Weight::attention_norm); w < kWeights; ++w) {
-      const auto weight = static_cast<Weight>(w);
-      if (std::ranges::find(kOfExperts, weight) != std::end(kOfExperts)) continue;
-      for (Part part : {Part::weight, Part::bias}) add(layer.parts, file.find(weight, l, part));
-    }
-    layer.parts = united(std::move(layer.parts));
-    layer.bytes = bytes_of(layer.parts);
-    dense = std::max(dense, layer.bytes);
-    for (std::size_t e = 0; e < config.experts; ++e) {
-      Parts parts;
-      for (Weight weight : kOfExperts) {
-        add(parts, file.find(weight, l, Part::weight, e));
-      }
-      layer.experts.push_back(united(std::move(parts)));
-      layer.bytes += bytes_of(layer.experts.back());
-    }
+  for (std::size_t l = first; l < first + config.layers; ++l) {
+    Layer layer = layer_of(file, l);
+    dense = std::max(dense, bytes_of(layer.parts));
     most = std::max(most, layer.bytes);
     layers += layer.bytes;
     layers_.push_back(std::move(layer));

@@ -19,8 +19,10 @@ namespace ballast {
 class LayerPages {
  public:
   /// Of the `whole` bytes of weights, embeddings and output included, at most `bytes` are in memory
-  /// at once, or the fewest that a pass needs.
-  LayerPages(const ModelFile& file, std::size_t whole, std::size_t bytes);
+  /// at once, or the fewest that a pass needs. `config`: of the file, or of its layers from `first`
+  /// on, which are numbered from 0 here.
+  LayerPages(const ModelFile& file, const ModelConfig& config, std::size_t first, std::size_t whole,
+             std::size_t bytes);
 
   /// The layer is about to work: waits for it.
   void enter(std::size_t layer) const;
@@ -28,6 +30,9 @@ class LayerPages {
   void leave(std::size_t layer) const;
   /// Of a mixture: the expert is about to work, or soon.
   void enter_expert(std::size_t layer, std::size_t expert) const;
+
+  /// Mapped bytes of a layer of the file, experts included.
+  static std::size_t bytes(const ModelFile& file, std::size_t layer);
 
   /// Bytes of weights that are not in memory at any time.
   std::size_t spared() const { return spared_; }
@@ -39,6 +44,7 @@ class LayerPages {
     std::vector<std::vector<std::span<const std::byte>>> experts;
     std::size_t bytes = 0;
   };
+  static Layer layer_of(const ModelFile& file, std::size_t layer);
   bool stays(std::size_t layer) const { return layer < resident_; }
 
   std::vector<Layer> layers_;

@@ -8,6 +8,8 @@
 #include "cache/cache_parts.h"
 #include "model/forward.h"
 #include "model/layer_pages.h"
+#include "model/layer_share.h"
+#include "model/ranks.h"
 #include "model/value_norms.h"
 #include "model/weights.h"
 
@@ -26,8 +28,12 @@ std::size_t state_size(const ModelConfig& c, std::size_t layer) {
 
 Model::Model(const std::filesystem::path& path)
     : file_(std::make_shared<ModelFile>(path)),
-      weights_(std::make_shared<ModelWeights>(*file_)),
+      weights_(std::make_shared<ModelWeights>(*file_, file_->config())),
       calibration_(find_calibration(*this)) {
+  fit_weights();
+}
+
+void Model::fit_weights() {
   const std::size_t available = available_memory();
   if (estimate(CacheOptions{}, config().max_positions).weights > available) {
     limit_weights(available / 2);
@@ -37,14 +43,33 @@ Model::Model(const std::filesystem::path& path)
 void Model::limit_weights(std::size_t bytes) {
   pages_ = nullptr;
   const std::size_t whole = estimate(CacheOptions{}, config().max_positions).weights;
-  if (whole > bytes) pages_ = std::make_shared<LayerPages>(*file_, whole, bytes);
+  if (whole > bytes) {
+    pages_ =
+        std::make_shared<LayerPages>(*file_, config(), share_ ? share_->first() : 0, whole, bytes);
+  }
 }
 
 Policy Model::policy_for(std::string_view bytes) const {
   return Policy::parse(calibration_ ? "calibrated" : "replay").with("bytes", bytes);
 }
 
-const ModelConfig& Model::config() const { return file_->config(); }
+void Model::split_layers(std::shared_ptr<Ranks> ranks) {
+  require_same_model(*this, *ranks);
+  auto share = std::make_shared<const LayerShare>(config(), std::move(ranks));
+  auto weights = std::make_shared<ModelWeights>(*file_, share->config(), share->first());
+  weights->pictures = weights_->pictures;
+  if (calibration_) {
+    const auto before = std::ranges::count_if(weights_->attending,
+                                              [&](std::size_t l) { return l < share->first(); });
+    calibration_ = calibration_->part(static_cast<std::size_t>(before), weights->attending.size());
+  }
+  share_ = std::move(share);
+  weights_ = std::move(weights);
+  pages_ = nullptr;
+  fit_weights();
+}
+
+const ModelConfig& Model::config() const { return share_ ? share_->config() : file_->config(); }
 const ModelFile& Model::file() const { return *file_; }
 
 CacheShape Model::cache_shape(std::size_t context) const {

@@ -32,10 +32,13 @@ void check_cache(const Cache& cache) {
       !o.needs_queries() && (stats.replay == ReplayScore::none || cache.scoring().takes_scores()),
       ErrorCode::unsupported,
       "method {} needs the attention of the whole text, which no rank has; balancekv, "
-      "clustergen, uniform, keydiff and calibrated need their own share",
+      "clustergen, uniform, keydiff and calibrated need their own share; or divide the layers: "
+      "--split layers",
       o.policy.info().name);
   require(o.protocol == Protocol::prefill && o.positions == Positions::absolute,
-          ErrorCode::unsupported, "ranks read in prefill with absolute positions");
+          ErrorCode::unsupported,
+          "ranks that divide a text read in prefill with absolute positions; or divide the layers: "
+          "--split layers");
   require(row_scales(o.key_type, 1) == 0 && row_scales(o.value_type, 1) == 0,
           ErrorCode::unsupported,
           "ranks exchange keys and values as f32, bf16 or f16; leave out --cache-type {}",
@@ -172,18 +175,36 @@ void require_equal(Ranks& ranks, std::span<const std::byte> bytes, std::string_v
   }
 }
 
+CacheOptions options_of_layers(const CacheOptions& options, const ModelConfig& whole,
+                               const ModelConfig& share) {
+  const Policy& policy = options.policy;
+  if (!policy.has("bytes") || policy.memory("bytes").unit != MemorySize::Unit::bytes)
+    return options;
+  const double layer =
+      policy.memory("bytes").amount / static_cast<double>(whole.attending().size());
+  CacheOptions out = options;
+  // As many bytes a layer on every rank, so that all compress at the same token.
+  out.policy = policy.with(
+      "bytes", fmt::format("{}B", static_cast<std::size_t>(layer) * share.attending().size()));
+  return out;
+}
+
+void require_same_model(const Model& model, Ranks& ranks) {
+  const std::string runs =
+      fmt::format("{} {} {}", calibration_key(model), model.file().bytes(), BALLAST_VERSION);
+  require_equal(ranks, std::as_bytes(std::span(runs)), "models or versions");
+}
+
 void Model::set_ranks(std::shared_ptr<Ranks> ranks) {
   if (ranks) {
     const ModelConfig& c = config();
     require(std::ranges::all_of(c.sliding_windows, [](auto w) { return w == 0; }) &&
                 c.alibi_max_bias == 0.0f && c.kinds.empty() && !c.attention_sinks,
             ErrorCode::unsupported,
-            "{}: ranks divide models whose layers all attend to the whole text, without sliding "
-            "windows, ALiBi, sinks or recurrent layers",
+            "{}: ranks divide texts for models whose layers all attend to the whole text, without "
+            "sliding windows, ALiBi, sinks or recurrent layers; divide the layers: --split layers",
             file().path().string());
-    const std::string runs =
-        fmt::format("{} {} {}", calibration_key(*this), file().bytes(), BALLAST_VERSION);
-    require_equal(*ranks, std::as_bytes(std::span(runs)), "models or versions");
+    require_same_model(*this, *ranks);
   }
   ranks_ = std::move(ranks);
 }

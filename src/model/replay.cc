@@ -155,6 +155,10 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
 bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   const Cache& cache = sequence.cache();
+  if (const LayerShare* share = model().layer_share()) {
+    const bool due = cache.scoring().needs_replay();
+    require_equal(share->ranks(), std::as_bytes(std::span(&due, 1)), "budgets");
+  }
   if (cache.scoring().needs_replay() && !replay(sequence, options)) return false;
   const bool scored = !cache.scoring().scores(0, 0).empty();
   for (const std::vector<Token>& question : options.questions) {

@@ -46,14 +46,13 @@ Linear ModelWeights::linear(const ModelFile& file, Weight weight, std::size_t la
   return linear;
 }
 
-ModelWeights::ModelWeights(const ModelFile& file) {
-  const ModelConfig& config = file.config();
+ModelWeights::ModelWeights(const ModelFile& file, const ModelConfig& config, std::size_t first) {
   attending = config.attending();
   token_embedding = linear(file, Weight::token_embedding);
   position_embedding = linear(file, Weight::position_embedding);
   output = linear(file, Weight::output);
   output_norm = norm(file, Weight::output_norm, 0, config.norm_offset);
-  for (std::size_t l = 0; l < config.layers; ++l) {
+  for (std::size_t l = first; l < first + config.layers; ++l) {
     LayerWeights w;
     w.attention_norm = norm(file, Weight::attention_norm, l, config.norm_offset);
     w.query_norm = norm(file, Weight::query_norm, l, config.norm_offset);
@@ -84,7 +83,7 @@ ModelWeights::ModelWeights(const ModelFile& file) {
     w.router = linear(file, Weight::router, l);
     w.shared_gate = linear(file, Weight::shared_gate, l);
     w.router_choice = numbers(file, Weight::router_choice, l);
-    for (std::size_t e = 0; config.has_experts(l) && e < config.experts; ++e) {
+    for (std::size_t e = 0; config.has_experts(l - first) && e < config.experts; ++e) {
       w.experts.push_back({linear(file, Weight::expert_gate, l, e),
                            linear(file, Weight::expert_up, l, e),
                            linear(file, Weight::expert_down, l, e)});

@@ -45,7 +45,8 @@ struct LayerWeights {
 
 /// Linear layers point into the file; norms and biases are copied.
 struct ModelWeights {
-  explicit ModelWeights(const ModelFile& file);
+  /// `config`: of the file, or of its layers from `first` on.
+  ModelWeights(const ModelFile& file, const ModelConfig& config, std::size_t first = 0);
 
   Linear token_embedding, position_embedding, output;
   Norm output_norm;

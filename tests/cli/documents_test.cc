@@ -297,8 +297,13 @@ TEST(RunReport, IsALine) {
   EXPECT_EQ(to_line(report),
             "read 12,345 tokens of book.pdf in 3.00 s; kept all, 1.00 MiB; answer of 30 tokens in "
             "2.00 s");
-  report.context.clear();
   report.answers.clear();
+  report.after_prompt.tokens = 12345;
+  EXPECT_EQ(to_line(report),
+            "read 12,345 tokens of book.pdf in 3.00 s; kept all, 1.00 MiB (--cache 1/8: 128 KiB)");
+  report.options.policy = Policy::parse("h2o:rate=0.5");
+  EXPECT_EQ(to_line(report), "read 12,345 tokens of book.pdf in 3.00 s; kept all, 1.00 MiB");
+  report.context.clear();
   EXPECT_EQ(to_line(report), "read 12,345 tokens in 3.00 s");
 }
 

@@ -253,7 +253,7 @@ class Pull(unittest.TestCase):
         self.assertEqual(here["bytes"], len(MODEL))
         self.assertEqual(here["fetched_by"], "ballast")
         self.assertGreater(here["memory"]["8192"], len(MODEL) // 2)
-        self.assertGreater(here["eighth_pays_from"], 0)
+        self.assertGreater(here["eighth_spares"], 0)
         self.assertEqual(len(result["catalogue"]), 10)
         known = [m for m in result["catalogue"] if m["sha256"]]
         self.assertEqual({m["name"] for m in known},

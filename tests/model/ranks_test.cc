@@ -1,4 +1,4 @@
-// A text divided among ranks: the logits of one process, and what is sent.
+// A text, or the layers, divided among ranks: the logits of one process, and what is sent.
 #include "model/ranks.h"
 
 #include <gmock/gmock.h>
@@ -13,9 +13,11 @@
 #include <mutex>
 #include <thread>
 
+#include "ballast/engine/calibration.h"
 #include "ballast/engine/model.h"
 #include "experiments/attention/mean_entries.h"
 #include "experiments/data/random_model.h"
+#include "model/layer_share.h"
 #include "model/reference_case.h"
 #include "model/thread_ranks.h"
 #include "temp_dir.h"
@@ -69,14 +71,16 @@ class RanksTest : public testing::Test {
 
   /// Runs `work` on each rank, with a model of its own. Rethrows what the last one throws.
   static void on_ranks(Exchange& exchange,
-                       const std::function<void(std::size_t rank, Model& model)>& work) {
+                       const std::function<void(std::size_t rank, Model& model)>& work,
+                       const std::filesystem::path& file = path(), bool layers = false) {
     std::vector<std::exception_ptr> failures(exchange.size);
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < exchange.size; ++r) {
       threads.emplace_back([&, r] {
         try {
-          Model model(path());
-          model.set_ranks(std::make_shared<ThreadRanks>(exchange, r));
+          Model model(file);
+          auto rank = std::make_shared<ThreadRanks>(exchange, r);
+          layers ? model.split_layers(rank) : model.set_ranks(rank);
           work(r, model);
         } catch (...) {
           failures[r] = std::current_exception();
@@ -201,6 +205,119 @@ TEST_F(RanksTest, MethodsThatWatchAttentionAreRefused) {
         on_ranks(exchange, [&](std::size_t, Model& model) { logits(model, options(method)); }),
         Error)
         << method;
+  }
+}
+
+TEST_F(RanksTest, LayersDividedGiveTheBitsOfOneProcess) {
+  CacheOptions stream = options("h2o:budget=40");
+  stream.protocol = Protocol::stream;
+  CacheOptions rolling = options("streaming-llm:budget=40,step=8");
+  rolling.protocol = Protocol::stream;
+  rolling.positions = Positions::rolling;
+  for (const CacheOptions& o :
+       {options("exact"), options("h2o:rate=0.5"), options("snapkv:rate=0.5"), stream, rolling}) {
+    const auto expected = logits(Model(path()), o);
+    for (std::size_t size : {1, 2, 3}) {
+      Exchange exchange(size);
+      std::vector<std::vector<std::vector<float>>> got(size);
+      on_ranks(
+          exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); }, path(),
+          true);
+      for (std::size_t rank = 0; rank < size; ++rank) {
+        EXPECT_EQ(got[rank], expected) << o.policy.to_string() << ", rank " << rank;
+      }
+    }
+  }
+}
+
+// One budget for all layers is divided on each rank alone.
+TEST_F(RanksTest, EachRankDividesItsPartOfABudget) {
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    CacheOptions whole = options("replay:bytes=12000B,chunk=32");
+    whole.protocol = protocol;
+    Exchange exchange(2);
+    std::vector<std::vector<std::vector<float>>> got(2);
+    std::vector<std::size_t> bytes(2);
+    on_ranks(
+        exchange,
+        [&](std::size_t rank, Model& model) {
+          const CacheOptions mine = options_of_layers(whole, model.file().config(), model.config());
+          got[rank] = logits(model, mine);
+          Engine engine(model);
+          Sequence sequence(model, mine);
+          engine.prefill(sequence, tokens(150));
+          bytes[rank] = sequence.cache().bytes().total();
+        },
+        path(), true);
+    EXPECT_EQ(got[0], got[1]);
+    EXPECT_GT(bytes[0], 0U);
+    if (protocol == Protocol::prefill) EXPECT_LE(bytes[0] + bytes[1], 12000U);
+  }
+}
+
+TEST_F(RanksTest, LayersOfEveryKindAreDivided) {
+  for (const char* name :
+       {"gemma2", "gemma3", "opt", "mpt", "gpt-oss", "lfm2", "qwen35", "glm45"}) {
+    const test::ReferenceCase reference(name);
+    BALLAST_NEED_REFERENCE(reference);
+    const auto read = [&](const Model& model) {
+      Engine engine(model);
+      CacheOptions o;
+      o.expected_tokens = reference.tokens.size();
+      Sequence sequence(model, o);
+      return test::all_logits(engine, sequence, reference.tokens);
+    };
+    const std::vector<float> expected = read(Model(reference.hf()));
+    Exchange exchange(2);
+    std::vector<std::vector<float>> got(2);
+    on_ranks(
+        exchange, [&](std::size_t rank, Model& model) { got[rank] = read(model); }, reference.hf(),
+        true);
+    EXPECT_EQ(got[0], expected) << name;
+    EXPECT_EQ(got[1], expected) << name;
+  }
+}
+
+TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
+  Exchange exchange(3);
+  std::vector<MemoryEstimate> estimates(3);
+  std::vector<std::size_t> first(3);
+  on_ranks(
+      exchange,
+      [&](std::size_t rank, Model& model) {
+        first[rank] = model.layer_share()->first();
+        estimates[rank] = model.estimate(options("exact"), 100);
+      },
+      path(), true);
+  EXPECT_EQ(first, (std::vector<std::size_t>{0, 1, 2}));
+  const Model whole(path());
+  const MemoryEstimate all = whole.estimate(options("exact"), 100);
+  for (const MemoryEstimate& one : estimates) {
+    EXPECT_EQ(one.cache, all.cache / 3);
+    EXPECT_LT(one.weights, all.weights * 2 / 3);
+  }
+  Exchange four(4);
+  EXPECT_THROW(on_ranks(
+                   four, [](std::size_t, Model&) {}, path(), true),
+               Error);
+}
+
+TEST_F(RanksTest, ACalibrationIsDividedWithItsLayers) {
+  std::vector<Calibration::Layer> layers(3);
+  for (std::size_t l = 0; l < 3; ++l) {
+    layers[l] = {Matrix(2, 64 + 4), {0.1f * static_cast<float>(l), 0.2f}};
+    layers[l].weights[0][l] = 1.0f;
+  }
+  const auto whole = std::make_shared<const Calibration>("key", std::move(layers));
+  Matrix inputs(1, 64), heads(1, 32), expected(1, 2), got(1, 2);
+  for (std::size_t i = 0; i < 64; ++i) inputs[0][i] = 0.01f * static_cast<float>(i + 1);
+  for (std::size_t i = 0; i < 32; ++i) heads[0][i] = 0.5f;
+  const auto part = whole->part(1, 2);
+  for (std::size_t l = 0; l < 2; ++l) {
+    whole->score(l + 1, inputs.view(), heads.view(), heads.view(), expected.view());
+    part->score(l, inputs.view(), heads.view(), heads.view(), got.view());
+    EXPECT_EQ(got[0][0], expected[0][0]);
+    EXPECT_EQ(got[0][1], expected[0][1]);
   }
 }
 

@@ -36,6 +36,9 @@ class Calibration {
   void score(std::size_t layer, ConstMatrix inputs, ConstMatrix keys, ConstMatrix values,
              MutableMatrix out) const;
 
+  /// The functions of so many layers, from `first` on, counted among those that attend.
+  std::shared_ptr<const Calibration> part(std::size_t first, std::size_t count) const;
+
   /// calibration_key() of its model.
   const std::string& key() const { return key_; }
   /// Differs where a score differs.

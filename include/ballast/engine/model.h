@@ -33,6 +33,7 @@ struct ModelWeights;
 class Calibration;
 class Forward;
 class LayerPages;
+class LayerShare;
 class Ranks;
 
 /// Bytes that running a model will take.
@@ -95,17 +96,30 @@ class Model {
   void set_ranks(std::shared_ptr<Ranks> ranks);
   Ranks* ranks() const { return ranks_.get(); }
 
+  /// Divides the layers instead: this model, and engines and copies made of it later, have this
+  /// rank's layers alone. All ranks make the same calls and know the same logits. Texts may be read
+  /// in any way, and one rank reads on while the next follows. A method divides its budget among
+  /// the layers of a rank. Throws Error if a rank runs another model or version, or would have no
+  /// layer that attends.
+  void split_layers(std::shared_ptr<Ranks> ranks);
+  /// Null: this process has all layers.
+  const LayerShare* layer_share() const { return share_.get(); }
+
   /// For the engine.
   const ModelWeights& weights() const { return *weights_; }
   /// Null: all weights are in memory.
   const LayerPages* pages() const { return pages_.get(); }
 
  private:
+  /// Reads layers from disk where memory does not hold them all.
+  void fit_weights();
+
   std::shared_ptr<const ModelFile> file_;
   std::shared_ptr<const ModelWeights> weights_;
   std::shared_ptr<const Calibration> calibration_;
   std::shared_ptr<const LayerPages> pages_;
   std::shared_ptr<Ranks> ranks_;
+  std::shared_ptr<const LayerShare> share_;
 };
 
 /// The words with which a text is read again, around each of its chunks.
