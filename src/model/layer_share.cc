@@ -46,16 +46,16 @@ void receive_rows(Ranks& ranks, std::size_t from, MutableMatrix rows) {
 
 LayerShare::LayerShare(const ModelConfig& whole, std::shared_ptr<Ranks> ranks)
     : ranks_(std::move(ranks)) {
-  const std::size_t size = ranks_->size();
-  for (std::size_t r = 0; r < size; ++r) {
-    const std::size_t first = whole.layers * r / size, end = whole.layers * (r + 1) / size;
-    ModelConfig config = layers_of(whole, first, end);
-    require(!config.attending().empty(), ErrorCode::unsupported,
-            "{} layers for {} ranks: each needs one that attends; start fewer", whole.layers, size);
-    if (r != ranks_->rank()) continue;
-    first_ = first;
-    config_ = std::move(config);
-  }
+  const std::vector<std::size_t> attending = whole.attending();
+  const std::size_t size = ranks_->size(), rank = ranks_->rank();
+  require(size <= attending.size(), ErrorCode::unsupported,
+          "{} ranks for {} layers that attend: each needs one; start fewer", size,
+          attending.size());
+  const auto behind = [&](std::size_t r) {  // the layers of rank r
+    return r + 1 == size ? whole.layers : attending[attending.size() * (r + 1) / size - 1] + 1;
+  };
+  first_ = rank == 0 ? 0 : behind(rank - 1);
+  config_ = layers_of(whole, first_, behind(rank));
 }
 
 void LayerShare::receive_states(MutableMatrix rows) const {

@@ -15,7 +15,8 @@ namespace ballast {
 /// ranks work at once.
 class LayerShare {
  public:
-  /// Throws Error, on every rank, if one of them would have no layer that attends.
+  /// Divides the layers that attend equally, and the others with them. Throws Error, on every rank,
+  /// if one would have none that attends.
   LayerShare(const ModelConfig& whole, std::shared_ptr<Ranks> ranks);
 
   Ranks& ranks() const { return *ranks_; }

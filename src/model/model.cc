@@ -28,8 +28,8 @@ std::size_t state_size(const ModelConfig& c, std::size_t layer) {
 
 Model::Model(const std::filesystem::path& path)
     : file_(std::make_shared<ModelFile>(path)),
-      weights_(std::make_shared<ModelWeights>(*file_, file_->config())),
-      calibration_(find_calibration(*this)) {
+      weights_(std::make_shared<ModelWeights>(*file_, file_->config())) {
+  calibration_ = find_calibration(*this);
   fit_weights();
 }
 
