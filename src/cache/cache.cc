@@ -180,8 +180,17 @@ CacheParts::CacheParts(const CacheShape& given_shape, const CacheOptions& given,
   require(
       !info.whole_cache || options.positions == Positions::absolute,
       "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most others "
-      "take these",
+      "take these, calibrated with --protocol stream",
       info.name);
+  if (const std::size_t reach = reach_of(options.policy); reach > 0) {
+    require(stream, "method {}: reach={} needs --protocol stream", info.name, reach);
+    std::size_t least = 0;
+    for (const char* part : {"sink", "window", "chunk"}) {
+      least += static_cast<std::size_t>(options.policy.integer(part));
+    }
+    require(reach >= least, "method {}: reach={} does not hold sink, window and chunk; give {}",
+            info.name, reach, least);
+  }
   if (!shape.recurrent.empty()) recurrent.emplace(shape.recurrent);
   if (info.make_shared != nullptr) shared = info.make_shared(options.policy);
   if (gives_scores()) scores = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);

@@ -258,6 +258,7 @@ void LayerCache::load(ByteReader& in, std::size_t& room) {
   as_read_ = in.get<std::uint8_t>() != 0;
   rounded_ = in.get_count(kFirstTokens + kMeanTokens, "the tokens of a mean");
   for (HeadCache& head : heads_) load_head(head, in, room);
+  skip();
 }
 
 void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {

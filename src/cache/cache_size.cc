@@ -7,6 +7,7 @@
 #include "ballast/summary.h"
 #include "cache/byte_budget.h"
 #include "methods/query_moments.h"
+#include "methods/replay.h"
 #include "storage/low_bits.h"
 
 namespace ballast {
@@ -160,7 +161,8 @@ CacheSize::Need CacheSize::need(std::size_t prompt, std::size_t after) {
   if (policy.info().whole_cache) {
     const std::size_t budget = whole_cache_bytes(shape_, options_, text);
     const std::size_t whole = shape_.layers * heads * rows(all);
-    out.entries = all;
+    const std::size_t reach = reach_of(policy);
+    out.entries = reach > 0 ? std::min(all, reach) : all;
     if (stream) {  // the budget, the chunk and its scores
       const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
       out.most = std::min(whole, budget + shape_.layers * heads * rows(chunk));

@@ -29,8 +29,8 @@ void check_numbers(const CacheShape& shape, std::string_view what) {
   require(least >= 0, "{}: a sliding window of {} tokens", what, least);
 }
 
-void check_positions(const HeadCache& head, std::size_t tokens, std::string_view what,
-                     std::size_t layer) {
+void check_positions(const HeadCache& head, std::size_t tokens, Position skipped,
+                     std::string_view what, std::size_t layer) {
   if (!head.summary) return;
   const auto first = static_cast<Position>(head.ahead());
   const auto end = static_cast<Position>(tokens - head.window.size());
@@ -38,6 +38,10 @@ void check_positions(const HeadCache& head, std::size_t tokens, std::string_view
     require(entry.position >= first && entry.position < end,
             "{}: layer {}: a summary of the tokens from {} to {} has an entry of position {}", what,
             layer, first, end, entry.position);
+    if (skipped == 0) continue;
+    const auto sink = static_cast<Position>(head.setup.policy.integer("sink"));
+    require(entry.position < sink || entry.position >= sink + skipped,
+            "{}: layer {}: an entry of position {} is out of reach", what, layer, entry.position);
   }
 }
 
@@ -112,7 +116,7 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
             layer.layer_, h, head.setup.capacity, expected);
     require(head.summary != nullptr || make_summary(head.setup) == nullptr,
             "{}: layer {}, head {}: the summary is missing", what, layer.layer_, h);
-    check_positions(head, tokens, what, layer.layer_);
+    check_positions(head, tokens, layer.skipped(), what, layer.layer_);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "attention/rotary.h"
 #include "base/fail.h"
 #include "cache/cache_parts.h"
 #include "storage/gap_code.h"
@@ -49,6 +48,9 @@ JoinedDocuments::JoinedDocuments(std::vector<Cache::Document> documents) {
             "otherwise");
     require(cache.options().positions == Positions::absolute && cache.joined_tokens() == 0,
             "documents are joined at absolute positions, and each is one text");
+    require(cache.parts().layers[0]->skipped() == 0,
+            "a document of {} tokens, the first of which are out of reach, cannot be joined",
+            cache.tokens());
     require(
         s.recurrent.empty(), ErrorCode::unsupported,
         "documents of a model with recurrent layers cannot be joined: such a layer has one state");
@@ -60,11 +62,7 @@ JoinedDocuments::JoinedDocuments(std::vector<Cache::Document> documents) {
     d.offset = static_cast<Position>(tokens_) - d.left_out;
     tokens_ += cache.tokens() - one.left_out;
     for (std::size_t l = 0; l < std::max<std::size_t>(1, s.rotations.size()); ++l) {
-      Rotary rotary = s.rotary_of(l);
-      rotary.magnitude = 1;
-      d.turns.emplace_back(2 * rotary.frequencies.size());
-      rotation_at(rotary, -static_cast<double>(d.offset), d.turns.back());
-      if (rotaries_.size() <= l) rotaries_.push_back(std::move(rotary));
+      d.back.emplace_back(s.rotary_of(l), d.offset);
     }
     for (std::size_t l = 0; l < s.layers; ++l) {
       require(cache.tokens(l) == cache.tokens(), "layer {} of a document has read {} tokens of {}",
@@ -123,27 +121,10 @@ std::vector<KeptEntry> JoinedDocuments::kept(std::size_t layer, std::size_t head
 
 void JoinedDocuments::attend(std::size_t layer, std::size_t head, const Queries& queries,
                              const Logits& logits, PartialAttention& partial) const {
-  const std::size_t rows = queries.rows.rows, dim = queries.rows.cols;
-  thread_local std::vector<Position> positions;
-  Matrix turned;
+  // Sink logits enter with the entries behind the documents.
   for (const Document& d : documents_) {
-    Queries asked = queries;
-    asked.sink_logits = {};  // they enter with the entries behind the documents, once
-    if (d.offset != 0) {
-      positions.resize(rows);
-      for (std::size_t i = 0; i < rows; ++i) positions[i] = queries.positions[i] - d.offset;
-      asked.positions = positions;
-      const std::size_t of = rotaries_.size() == 1 ? 0 : layer;
-      if (!rotaries_[of].frequencies.empty()) {
-        if (turned.rows() == 0) turned = Matrix(rows, dim);
-        for (std::size_t i = 0; i < rows; ++i) {
-          std::ranges::copy(queries.rows[i], turned[i].begin());
-          rotate(rotaries_[of], d.turns[of], dim, turned[i]);
-        }
-        asked.rows = turned.view();
-      }
-    }
-    attend_partial(asked, d.heads[layer * shape().kv_heads + head].segments, logits, partial);
+    d.back[d.back.size() == 1 ? 0 : layer].attend(
+        queries, d.heads[layer * shape().kv_heads + head].segments, logits, partial);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/cache.h"
+#include "cache/turn_back.h"
 
 namespace ballast {
 
@@ -39,13 +40,12 @@ class JoinedDocuments {
   struct Document {
     std::shared_ptr<const Cache> cache;
     Position left_out = 0;
-    Position offset = 0;                    ///< of its token 0, which may be left out
-    std::vector<std::vector<float>> turns;  ///< back by the offset; of each layer, or of all
-    std::vector<Head> heads;                ///< of each layer
+    Position offset = 0;         ///< of its token 0, which may be left out
+    std::vector<TurnBack> back;  ///< by the offset; of each layer, or of all
+    std::vector<Head> heads;     ///< of each layer
   };
 
   std::vector<Document> documents_;
-  std::vector<Rotary> rotaries_;  ///< of turns, without magnitude
   std::size_t tokens_ = 0;
 };
 

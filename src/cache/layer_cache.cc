@@ -48,6 +48,12 @@ struct Scratch {
   std::size_t size_ = 0;
 };
 
+/// Where its first entry stands in the text.
+Position first_position(const Segment& segment) {
+  if (segment.first_position >= 0) return segment.first_position;
+  return segment.positions != nullptr ? segment.positions[0] : segment.keys.position(0);
+}
+
 Scratch& scratch() {
   thread_local Scratch scratch;
   return scratch;
@@ -252,6 +258,7 @@ void LayerCache::copy(const LayerCache& other) {
   loaded_ = other.loaded_;
   budget_ = other.budget_;
   joined_ = other.joined_;
+  skipped_ = other.skipped_;
   for (std::size_t h = 0; h < heads_.size(); ++h)
     heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_);
 }
@@ -560,6 +567,21 @@ void LayerCache::attend_rows(std::size_t h, const Queries& queries,
     PartialAttention partial(queries.rows.rows, out.cols);
     joined_->attend(layer_, h, queries, logits(), partial);
     attend_partial(queries, segments, logits(), partial);
+    partial.finish(out);
+  } else if (skipped() > 0) {
+    require(attention_sum.empty(),
+            "a text beyond reach={} does not say what its attention looks at",
+            options_.policy.integer("reach"));
+    thread_local std::vector<Segment> first, later;
+    first.clear();
+    later.clear();
+    const auto end = static_cast<Position>(options_.policy.integer("sink"));
+    for (const Segment& segment : segments) {
+      (first_position(segment) < end ? first : later).push_back(segment);
+    }
+    PartialAttention partial(queries.rows.rows, out.cols);
+    skipped_.attend(queries, first, logits(), partial);
+    attend_partial(queries, later, logits(), partial);
     partial.finish(out);
   } else if (attention_sum.empty()) {
     attend(queries, segments, logits(), out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/head_cache.h"
+#include "cache/turn_back.h"
 
 namespace ballast {
 
@@ -18,6 +19,10 @@ struct ReplayQueries;
 /// Tokens that a cache with one budget holds exactly in stream before it is compressed: what the
 /// budget holds, in chunks of the method, and a chunk at least.
 std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options);
+
+/// reach= of a stream whose budget is divided after so many tokens: those behind the first ones
+/// that the next chunk cannot look back to.
+Position out_of_reach(const Policy& policy, std::size_t tokens);
 
 /// Whether attention asks where entries stand: with ALiBi, or a sliding window in any layer.
 bool asks_positions(const CacheShape& shape);
@@ -95,6 +100,8 @@ class LayerCache {
   const HeadCache& head(std::size_t i) const { return heads_[i]; }
 
   bool prompt_ended() const { return prompt_ended_; }
+  /// Tokens behind the first ones that are out of reach, as if they had never been.
+  Position skipped() const { return skipped_.offset(); }
 
   void save(ByteWriter& out) const;
   /// `room`: bytes that may still be allocated. check_invariants() follows once all layers are
@@ -128,6 +135,8 @@ class LayerCache {
   /// worth more memory than what has come.
   std::size_t later_room() const;
   void make_room();
+  /// Sets skipped(), which changes when the budget is divided.
+  void skip();
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
   void summarize();
@@ -187,6 +196,7 @@ class LayerCache {
   bool query_moments_;
   RotaryTable* rotations_;
   const JoinedDocuments* joined_ = nullptr;
+  TurnBack skipped_;  ///< brings the first tokens within reach
   /// A prompt that ends with fewer tokens for a mean waits for these.
   static constexpr std::size_t kLeastMean = 16;
 

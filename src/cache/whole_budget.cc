@@ -47,7 +47,11 @@ std::size_t fixed_bytes(std::span<const Tier> tiers, const CacheShape& s,
                         const CacheOptions& options, std::size_t tokens) {
   const bool samples = rest_of(options.policy, tiers).kind != Rest::none;
   const std::size_t codes = asks_positions(s) ? 0 : tiers.size() + (samples ? 1 : 0);
-  return mean_bytes(tiers, s) + codes * more_gap_bytes(tokens);
+  const std::size_t reach = reach_of(options.policy);
+  // With reach= one gap, behind the first tokens, may be of any length.
+  const std::size_t code = reach == 0 ? more_gap_bytes(tokens)
+                                      : more_gap_bytes(std::min(tokens, reach)) + sizeof(Position);
+  return mean_bytes(tiers, s) + codes * code;
 }
 
 /// The least that holds what a method keeps of so many tokens in any case: the first and last ones,
@@ -91,6 +95,7 @@ ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head) {
   run.first = static_cast<Position>(policy.integer("sink"));
   const auto window = static_cast<std::size_t>(policy.integer("window"));
   run.last = static_cast<Position>(n - std::min(n, window));
+  run.reach = run.first + out_of_reach(policy, n);
   return run;
 }
 
@@ -106,7 +111,7 @@ void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& chea
     for (std::size_t i = 0; i < run.scores.size(); ++i) {
       if (run.at_an_end(i)) {
         ++ends;
-      } else {
+      } else if (!run.leaves(i)) {
         scores.push_back(run.scores[i]);
       }
     }
@@ -211,12 +216,20 @@ std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
   const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
   const MemorySize size = options.policy.memory("bytes");
   const std::size_t each = CacheSize(shape, options).token(), known = options.expected_tokens;
+  const std::size_t reach = reach_of(options.policy),
+                    most = reach > 0 ? reach : std::numeric_limits<std::size_t>::max();
   if (size.needs_length() && known == 0) {  // bytes a token
-    return size.amount >= static_cast<double>(each) ? std::numeric_limits<std::size_t>::max()
-                                                    : chunk;
+    return size.amount >= static_cast<double>(each) ? most : chunk;
   }
   const std::size_t fits = whole_cache_bytes(shape, options, known) / each;
-  return std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0});
+  return std::min(most, std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0}));
+}
+
+Position out_of_reach(const Policy& policy, std::size_t tokens) {
+  const std::size_t reach = reach_of(policy);
+  if (reach == 0) return 0;
+  const std::size_t end = tokens + static_cast<std::size_t>(policy.integer("chunk"));
+  return static_cast<Position>(end - std::min(end, reach));
 }
 
 bool CacheParts::works_in_chunks() const {
@@ -388,6 +401,15 @@ void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
     budget_.summary = std::max(budget_.summary, head.summary->entries());
   }
   state_ = State::growing;
+  skip();
+}
+
+void LayerCache::skip() {
+  const Position skipped =
+      state_ == State::whole || !works_in_chunks()
+          ? 0
+          : out_of_reach(options_.policy, tokens() - std::min(tokens(), chunk_tokens()));
+  if (skipped != skipped_.offset()) skipped_ = TurnBack(rotary(), skipped);
 }
 
 void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,

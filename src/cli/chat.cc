@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -23,6 +24,7 @@
 #include "cli/pictures.h"
 #include "cli/run_report.h"
 #include "formats/json_text.h"
+#include "methods/replay.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -118,8 +120,9 @@ class Chat {
               o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache,
               o.context.empty() ? ", or a --context" : ", or leave out --protocol stream");
     } else if (policy.has("bytes") && !o.cache.protocol_given && can_stream(policy)) {
-      // Exact until the bytes are passed, and bounded from then on.
+      // Exact until the bytes are passed, and bounded from then on, without end where it can be.
       cache_options_.protocol = Protocol::stream;
+      if (takes_reach(policy) && m_.model.turns_only()) go_on();
     }
     clear();
     if (!o.load_cache.empty()) load(o.load_cache);
@@ -149,6 +152,23 @@ class Chat {
   }
 
  private:
+  /// Lets the conversation leave the model's positions. What the model was told first never does.
+  void go_on() {
+    Policy& policy = cache_options_.policy;
+    const auto begin = [&](const char* message) {
+      return m_.tokenizer.encode(Conversation(m_.tokenizer, o_.system, tools_).say(message),
+                                 {.add_special = false, .parse_special = true});
+    };
+    const std::vector<Token> one = begin("1"), other = begin("a");
+    const auto head = static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());
+    const std::size_t sink = std::max<std::size_t>(head, policy.integer("sink"));
+    const auto least =
+        sink + static_cast<std::size_t>(policy.integer("window") + policy.integer("chunk"));
+    if (least > positions()) return;
+    cache_options_.positions = Positions::rolling;
+    policy = policy.with("sink", fmt::format("{}", sink));
+  }
+
   /// A command that fails ends a script, but not a conversation.
   void attempt(const std::string& line) {
     if (!editor_.interactive()) return command(line);
@@ -221,7 +241,7 @@ class Chat {
 
   /// What to do about a text that is too long.
   std::string advice() const {
-    const std::string endless = endless_advice(m_.model.config(), o_.cache);
+    const std::string endless = endless_advice(m_.model, cache_options_, o_.cache);
     return endless.empty() ? "" : "; " + endless;
   }
 

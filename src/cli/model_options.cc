@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cache/cache_size.h"
 #include "cli/command.h"
+#include "methods/replay.h"
 #include "model/prefill_cost.h"
 #include "report/progress.h"
 #include "report/units.h"
@@ -35,9 +36,9 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
           ->group("Cache")
           ->each([this](const std::string&) { protocol_given = true; }));
   add("--positions", positions,
-      "absolute: where tokens stood in the text; rolling: among the entries kept, so that a text "
-      "may "
-      "be longer than the model's positions",
+      "absolute: where tokens stood in the text; rolling: among the entries kept (calibrated: "
+      "where "
+      "they stood, as far as these reach), so that a text may be longer than the model's positions",
       "NAME");
   add("--cache-type", type, "Storage of keys and values: f32, f16, bf16, int8, int4, q4, q3, q2",
       "TYPE");
@@ -149,7 +150,12 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
   options.policy = policy.with("bytes", fmt::format("{}B", (given - later) / copies));
 }
 
-std::string endless_advice(const ModelConfig& config, const CacheFlags& flags) {
+std::string endless_advice(const Model& model, const CacheOptions& options,
+                           const CacheFlags& flags) {
+  const ModelConfig& config = model.config();
+  if (takes_reach(options.policy) && model.turns_only()) {
+    return "--protocol stream --positions rolling goes on without end";
+  }
   const std::size_t budget = config.max_positions / 2;
   if (config.learned_positions || budget < 16) return "";
   // Windows that move on 64 tokens at a time read faster.

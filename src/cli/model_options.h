@@ -64,9 +64,10 @@ struct CacheFlags {
   const CLI::Option* seed_ = nullptr;
 };
 
-/// What reads texts of any length with this model: flags to give, in place of those of `flags` that
-/// they exclude. Empty where no flags do.
-std::string endless_advice(const ModelConfig& config, const CacheFlags& flags);
+/// What reads texts of any length with this model: flags to give beside those of `options`, or in
+/// place of those of `flags` that they exclude. Empty where no flags do.
+std::string endless_advice(const Model& model, const CacheOptions& options,
+                           const CacheFlags& flags);
 
 /// --temperature, --max-tokens, --stop, …
 struct GenerateFlags {

@@ -99,9 +99,9 @@ void run(Options& o) {
   const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;
   const std::size_t positions = m.model.config().max_positions;
   require(tokens.size() >= 2, "{}: {} tokens, at least 2 are needed", o.file, tokens.size());
-  const bool rolling = cache.positions == Positions::rolling;
-  const std::size_t length = o.length != 0 ? o.length : rolling ? tokens.size() : positions;
-  require(length >= 2 && (rolling || length <= positions),
+  const bool endless = is_endless(cache);
+  const std::size_t length = o.length != 0 ? o.length : endless ? tokens.size() : positions;
+  require(length >= 2 && (endless || length <= positions),
           "--length {}: expected 2 to the model's {} positions", length, positions);
   cache.expected_tokens = std::min(length, tokens.size());
   const std::size_t first =

@@ -182,14 +182,14 @@ class Runner {
     return form;
   }
 
-  bool rolling() const { return cache_options_.positions == Positions::rolling; }
+  bool endless() const { return is_endless(cache_options_); }
 
   void check_positions(std::size_t prompt, std::size_t more) const {
     const std::size_t positions = config().max_positions;
     const std::string what = more == 0 ? fmt::format("the prompt has {}", prompt)
                                        : fmt::format("context and question have {}", prompt + more);
-    if (!rolling() && prompt + more > positions) {
-      const std::string advice = endless_advice(config(), o_.cache);
+    if (!endless() && prompt + more > positions) {
+      const std::string advice = endless_advice(m_.model, cache_options_, o_.cache);
       fail(ErrorCode::over_limit, "{}: {} tokens, but the model has {} positions{}{}", o_.model,
            what, positions, advice.empty() ? "" : "; ", advice);
     }
@@ -207,7 +207,7 @@ class Runner {
             bool several = false) {
     check_positions(prompt, more);
     const std::size_t answer = generate_.max_tokens;
-    const std::size_t room = rolling() ? answer : config().max_positions - prompt - more;
+    const std::size_t room = endless() ? answer : config().max_positions - prompt - more;
     // The cache grows with an unbounded answer, but some models need the maximum length beforehand.
     const bool open = answer == 0 && config().rope.long_divisors.empty();
     length_ = prompt + more + (open ? 0 : answer == 0 ? room : std::min(answer, room));

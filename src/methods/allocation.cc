@@ -84,6 +84,7 @@ class Upgrades {
     for (std::size_t r = 0; r < runs_.size(); ++r) {
       const ScoredRun& run = runs_[r];
       for (std::size_t i = 0; i < run.scores.size(); ++i) {
+        if (run.leaves(i)) continue;
         const auto at = static_cast<std::uint32_t>(run.position(i));
         const float score = run.at_an_end(i) ? most_ : run.scores[i];
         for (std::size_t t = first_choice(run, i); t-- > run.best;) {
@@ -98,7 +99,7 @@ class Upgrades {
   /// Tiers from here on are given in any case: a safe one, the cheapest one, or none.
   std::size_t first_choice(const ScoredRun& run, std::size_t i) const {
     if (run.at_an_end(i)) return std::max<std::size_t>(safe_, run.best);
-    return run.scores[i] > run.floor ? tiers_ - 1 : tiers_;
+    return run.scores[i] > run.floor && !run.leaves(i) ? tiers_ - 1 : tiers_;
   }
 
  private:

@@ -44,11 +44,14 @@ struct ScoredRun {
   Position first = 0;
   Position last = std::numeric_limits<Position>::max();
   float floor = std::numeric_limits<float>::infinity();
+  /// Entries from `first` to before `reach` are evicted in any case.
+  Position reach = 0;
 
   Position position(std::size_t i) const {
     return positions.empty() ? first_position + static_cast<Position>(i) : positions[i];
   }
   bool at_an_end(std::size_t i) const { return position(i) < first || position(i) >= last; }
+  bool leaves(std::size_t i) const { return position(i) >= first && position(i) < reach; }
 };
 
 /// What becomes of each entry of a run: an index into the tiers, or tiers.size() for an entry that

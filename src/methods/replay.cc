@@ -5,6 +5,7 @@
 #include "methods/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <new>
@@ -73,13 +74,15 @@ class TieredSummary : public Summary {
 
   void segments(std::vector<Segment>& out) const override {
     const auto add = [&](const Run& run, const float* log_weights) {
-      if (run.count == 0) return;
-      Segment segment;
-      segment.keys = run.keys_view();
-      segment.values = run.values.view(0, run.count);
-      if (!run.positions.empty()) segment.positions = run.positions.data();
-      segment.log_weights = log_weights;
-      out.push_back(segment);
+      for (const std::size_t part : {0, 1}) {
+        Segment segment;
+        segment.keys = run.keys_of(part);
+        if (segment.keys.rows == 0) continue;
+        segment.values = run.values.view(run.begin(part), segment.keys.rows);
+        segment.positions = segment.keys.positions;
+        if (log_weights != nullptr) segment.log_weights = log_weights + run.begin(part);
+        out.push_back(segment);
+      }
     };
     for (const Run& run : runs_) add(run, nullptr);
     add(rest_, log_weights_.data());
@@ -94,8 +97,7 @@ class TieredSummary : public Summary {
   std::size_t bytes() const override {
     std::size_t bytes = log_weights_.capacity() * sizeof(float);
     const auto add = [&](const Run& run) {
-      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() +
-               run.gaps.size_bytes();
+      bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() + run.code_bytes;
     };
     for (const Run& run : runs_) add(run);
     add(rest_);
@@ -140,27 +142,43 @@ class TieredSummary : public Summary {
   struct Run {
     std::shared_ptr<const RowMemory> memory;  ///< that of all runs made with this one
     std::size_t count = 0;
+    /// With reach= those of the text's first tokens, part 0: a segment of their own. Part 1: the
+    /// others.
+    std::size_t first = 0;
     Rows keys;
     Rows values;
-    std::span<Position> positions;  ///< where attention asks for them; else empty
-    std::span<std::uint8_t> gaps;   ///< else their code
+    std::span<Position> positions;           ///< where attention asks for them; else empty
+    std::array<std::uint8_t*, 2> gaps = {};  ///< else the code of each part
+    std::size_t code_bytes = 0;
 
-    RowsView keys_view() const {
-      RowsView view = keys.view(0, count);
-      if (!positions.empty()) view.positions = positions.data();
-      if (!gaps.empty()) view.gaps = gaps.data();
+    std::size_t begin(std::size_t part) const { return part == 0 ? 0 : first; }
+    std::size_t size(std::size_t part) const { return part == 0 ? first : count - first; }
+
+    RowsView keys_of(std::size_t part) const {
+      if (size(part) == 0) return {};
+      RowsView view = keys.view(begin(part), size(part));
+      if (!positions.empty()) view.positions = positions.data() + begin(part);
+      view.gaps = gaps[part];
       return view;
     }
 
     std::vector<Position> all_positions() const {
       std::vector<Position> out(positions.begin(), positions.end());
-      if (!gaps.empty()) {
-        out.resize(count);
-        decode_gaps(gaps.data(), out);
+      out.resize(count);
+      for (const std::size_t part : {0, 1}) {
+        if (gaps[part] == nullptr) continue;
+        decode_gaps(gaps[part], std::span(out).subspan(begin(part), size(part)));
       }
       return out;
     }
   };
+
+  /// Of ascending positions, those of a run's part 0.
+  std::size_t first_of(std::span<const Position> positions) const {
+    if (reach_of(setup_.policy) == 0) return 0;
+    const auto sink = static_cast<Position>(setup_.policy.integer("sink"));
+    return static_cast<std::size_t>(std::ranges::lower_bound(positions, sink) - positions.begin());
+  }
 
   /// A run of entries at positions[t] for each tier. All lie in one piece of memory: a stream makes
   /// them anew after every chunk.
@@ -176,8 +194,10 @@ class TieredSummary : public Summary {
       return up(Rows::memory_for(tiers[t].value_type, setup_.value_dim, positions[t].size()));
     };
     const auto position_bytes = [&](std::size_t t) {
-      return setup_.asks_positions ? positions[t].size() * sizeof(Position)
-                                   : gap_bytes(positions[t]);
+      const std::span<const Position> all = positions[t];
+      if (setup_.asks_positions) return all.size_bytes();
+      const std::size_t first = first_of(all);
+      return gap_bytes(all.first(first)) + gap_bytes(all.subspan(first));
     };
     std::size_t bytes = 0;
     for (std::size_t t = 0; t < positions.size(); ++t) {
@@ -196,6 +216,7 @@ class TieredSummary : public Summary {
       Run& run = runs[t];
       run.memory = memory;
       run.count = count;
+      run.first = first_of(positions[t]);
       run.keys = Rows(tiers[t].key_type, setup_.key_dim, count, take(key_bytes(t)));
       run.values = Rows(tiers[t].value_type, setup_.value_dim, count, take(value_bytes(t)));
       run.keys.set_mean(setup_.key_mean);
@@ -205,8 +226,15 @@ class TieredSummary : public Summary {
         run.positions = {new (rest) Position[count], count};
         std::ranges::copy(positions[t], run.positions.begin());
       } else {
-        run.gaps = {reinterpret_cast<std::uint8_t*>(rest), position_bytes(t)};
-        encode_gaps(positions[t], run.gaps.data());
+        auto* code = reinterpret_cast<std::uint8_t*>(rest);
+        for (const std::size_t part : {0, 1}) {
+          const auto of = std::span(positions[t]).subspan(run.begin(part), run.size(part));
+          if (of.empty()) continue;
+          run.gaps[part] = code;
+          encode_gaps(of, code);
+          code += gap_bytes(of);
+        }
+        run.code_bytes = position_bytes(t);
       }
     }
     return runs;
@@ -244,7 +272,7 @@ class TieredSummary : public Summary {
     Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
     std::vector<Position> positions;
     for (const Run& run : runs_) {
-      run.keys_view().decode(keys.view().slice(positions.size(), run.count));
+      run.keys_of(1).decode(keys.view().slice(positions.size(), run.count));
       run.values.view(0, run.count).decode(values.view().slice(positions.size(), run.count));
       const std::vector<Position> of_run = run.all_positions();
       positions.insert(positions.end(), of_run.begin(), of_run.end());

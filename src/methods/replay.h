@@ -30,6 +30,11 @@ struct RestSample {
 /// 0.02, so that drawing costs more than rounding; else the best one.
 RestSample rest_of(const Policy& policy, std::span<const Tier> tiers);
 
+/// Whether the method has reach=.
+bool takes_reach(const Policy& policy);
+/// reach= of the policy: no query looks so many tokens back. 0: there is no such limit.
+std::size_t reach_of(const Policy& policy);
+
 /// A summary of entries in tiers, for methods with tiers=. SummarySetup::capacity: entries that it
 /// will hold; those beyond what the tiers keep are the sample.
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);

@@ -101,8 +101,9 @@ std::size_t product_bytes(const ModelFile& file, std::size_t rows) {
 
 }  // namespace
 
-MemoryEstimate Model::estimate(const CacheOptions& options, std::size_t prompt, std::size_t after,
+MemoryEstimate Model::estimate(const CacheOptions& given, std::size_t prompt, std::size_t after,
                                std::size_t chunk) const {
+  const CacheOptions options = cache_options(given);
   const PoolScope scope(options.pool.get());
   const ModelConfig& c = config();
   const CacheShape shape = cache_shape(prompt + after);

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
+#include "methods/replay.h"
 #include "model/forward.h"
 #include "model/layer_pages.h"
 #include "model/layer_share.h"
@@ -103,21 +104,43 @@ CacheShape Model::cache_shape(std::size_t context) const {
   return shape;
 }
 
+bool is_endless(const CacheOptions& options) {
+  return options.positions == Positions::rolling || reach_of(options.policy) > 0;
+}
+
+bool Model::turns_only() const {
+  return !config().learned_positions && !config().norms_after_rope && config().query_growth == 0.0f;
+}
+
+CacheOptions Model::cache_options(CacheOptions options) const {
+  if (options.positions == Positions::rolling && options.protocol == Protocol::stream &&
+      takes_reach(options.policy)) {
+    options.positions = Positions::absolute;
+    if (reach_of(options.policy) == 0) {
+      options.policy = options.policy.with("reach", std::to_string(config().max_positions));
+    }
+  }
+  return options;
+}
+
 namespace {
 
 /// A cache for the model. Checks first that the options suit it and that memory suffices.
-Cache make_cache(const Model& model, const CacheOptions& options) {
+Cache make_cache(const Model& model, const CacheOptions& given) {
   const ModelConfig& config = model.config();
-  if (options.positions == Positions::rolling) {
+  const CacheOptions options = model.cache_options(given);
+  if (is_endless(options)) {
     require(!config.learned_positions, ErrorCode::unsupported,
             "{}: {} has learned positions, which cannot be rolling", model.file().path().string(),
             to_string(config.family));
-    require(
-        config.takes_second_rope.empty() && !config.norms_after_rope && config.query_growth == 0.0f,
-        ErrorCode::unsupported,
-        "{}: rolling positions need keys that differ by one rotation only, and {} has more; "
-        "leave --positions rolling out",
-        model.file().path().string(), to_string(config.family));
+    const bool rolls = options.positions == Positions::rolling;
+    require(model.turns_only() && (!rolls || config.takes_second_rope.empty()),
+            ErrorCode::unsupported,
+            "{}: rolling positions need keys that differ by one rotation only, and {} has more; "
+            "leave --positions rolling out",
+            model.file().path().string(), to_string(config.family));
+  }
+  if (options.positions == Positions::rolling) {
     const bool stream = options.protocol == Protocol::stream;
     const Policy counted =
         fit_bytes(model.cache_shape(options.expected_tokens), options, options.expected_tokens);
@@ -165,7 +188,10 @@ Sequence::Sequence(const Model& model, Cache cache)
 
 std::size_t Sequence::positions_after(std::size_t more) const {
   const CacheOptions& options = cache_.options();
-  if (options.positions == Positions::absolute) return tokens() + more;
+  if (options.positions == Positions::absolute) {
+    const std::size_t reach = reach_of(options.policy), all = tokens() + more;
+    return reach > 0 ? std::min(all, reach) : all;
+  }
   const std::size_t kept = cache_.entries() + more;
   // A budget holds at every step of a stream. In prefill it holds once the prompt is summarized,
   // unless generated tokens are kept.

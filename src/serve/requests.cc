@@ -10,6 +10,7 @@
 #include "base/base64.h"
 #include "base/fail.h"
 #include "formats/json_text.h"
+#include "methods/replay.h"
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
@@ -508,12 +509,23 @@ void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokeni
                            owner, out.chat, contexts);
 }
 
+/// A conversation that is compacted goes on beyond the model's positions where these hold what it
+/// never drops.
+void go_on(CacheOptions& cache, const RequestLimits& limits) {
+  if (!limits.endless || !takes_reach(cache.policy)) return;
+  std::int64_t least = 0;
+  for (const char* part : {"sink", "window", "chunk"}) least += cache.policy.integer(part);
+  cache.positions = static_cast<std::size_t>(least) <= limits.positions ? Positions::rolling
+                                                                        : Positions::absolute;
+}
+
 /// The first tokens of a job's text, as many as it shares with `other`, are never dropped.
-void protect_head(Job& job, const std::vector<Token>& other) {
+void protect_head(Job& job, const std::vector<Token>& other, const RequestLimits& limits) {
   constexpr std::size_t kLeast = 4;
   const auto head =
       static_cast<std::size_t>(std::ranges::mismatch(job.prompt, other).in1 - job.prompt.begin());
   job.cache.policy = job.cache.policy.with("sink", fmt::format("{}", std::max(kLeast, head)));
+  go_on(job.cache, limits);
 }
 
 /// The variables that a request sets in the chat template, as a JSON object; empty: none. Sets the
@@ -691,11 +703,14 @@ void parse_cache(const Json* value, const RequestLimits& limits, Job& job) {
   }
   // An eighth of what the budget holds exactly comes between two divisions, and is never dropped.
   const std::size_t part = out.policy.memory("bytes").bytes(0, 0) / limits.token_bytes / 8;
-  const std::size_t tokens = std::clamp<std::size_t>(part, 16, 4096);
+  // Nor is it much beside the model's positions.
+  const std::size_t most = std::clamp<std::size_t>(limits.positions / 8, 16, 4096);
+  const std::size_t tokens = std::clamp<std::size_t>(part, 16, most);
   out.policy =
       out.policy.with("chunk", fmt::format("{}", tokens)).with("window", fmt::format("{}", tokens));
   out.protocol = Protocol::stream;
   job.compacts = true;
+  go_on(out, limits);
 }
 
 std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
@@ -790,7 +805,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
       std::vector<ChatMessage> other(messages.begin(),
                                      messages.begin() + static_cast<std::ptrdiff_t>(first + 1));
       other.back().content = kPlace;
-      protect_head(job, encode(other));
+      protect_head(job, encode(other), limits);
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
@@ -888,9 +903,9 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     out.job.prompt = words.begin(tokenizer);
     out.job.compress_at = out.job.prompt.size();
     if (out.job.compacts && form == "chat") {
-      protect_head(
-          out.job,
-          QuestionForm::from_template(tokenizer, out.info.system, kPlace).begin(tokenizer));
+      protect_head(out.job,
+                   QuestionForm::from_template(tokenizer, out.info.system, kPlace).begin(tokenizer),
+                   limits);
     }
     pictures.place_in(out.job);
   });

@@ -26,6 +26,8 @@ struct RequestLimits {
   CacheOptions cache;                   ///< unless the request says
   std::string sized_method = "replay";  ///< of a cache with bytes and no method
   std::size_t token_bytes = 1;          ///< of a token in the exact cache
+  std::size_t positions = 1 << 20;      ///< of the model
+  bool endless = false;                 ///< its streams may go on beyond them
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
   /// That "library" picks from; null: none.
   const std::vector<LibraryDocument>* library = nullptr;

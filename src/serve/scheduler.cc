@@ -139,8 +139,8 @@ std::size_t Scheduler::memory_for(const Job& job) const {
 std::shared_ptr<Ticket> Scheduler::submit(Job job) {
   const std::size_t positions = model_.config().max_positions;
   const std::size_t all = job.prompt.size() + (job.context ? job.context->info.tokens : 0);
-  const Positions kind = job.context ? job.context->cache.options().positions : job.cache.positions;
-  if (kind == Positions::absolute && all > positions) {
+  const bool endless = is_endless(job.context ? job.context->cache.options() : job.cache);
+  if (!endless && all > positions) {
     throw ApiError(
         400, "context_length_exceeded",
         fmt::format("this model's maximum context length is {} tokens, the request has {}; shorten "
@@ -149,7 +149,7 @@ std::shared_ptr<Ticket> Scheduler::submit(Job job) {
                     positions, all),
         "messages");
   }
-  if (kind == Positions::absolute && job.choices > 0) {
+  if (!endless && job.choices > 0) {
     const std::size_t room = std::max<std::size_t>(1, positions - all);
     job.generate.max_tokens = std::min(room, job.generate.max_tokens);
   }

@@ -174,6 +174,8 @@ struct Server::Impl {
                options.cache,
                model.calibration() != nullptr ? "calibrated" : "replay",
                CacheSize(model.cache_shape(), options.cache).token(),
+               model.config().max_positions,
+               model.turns_only(),
                options.vision.get(),
                options.library.empty() ? nullptr : &library},
         scheduler(model, this->tokenizer,
@@ -427,7 +429,7 @@ void Server::Impl::make_context(Call& call) {
   ContextRequest parsed = parse_context(call.take_object(), limits, tokenizer);
   parsed.job.client = client_of(call.request);
   parsed.info.owner = owner_of(call.request);
-  parsed.info.cache = describe_cache(parsed.job.cache);
+  parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
   while (true) {
     Event event = waiting.next();

@@ -165,6 +165,67 @@ TEST(Calibration, ReadingDoesNotDependOnCallsOrThreads) {
   }
 }
 
+/// A stream of so many tokens with rolling positions, in pieces; the bytes of its cache at the end.
+std::vector<std::byte> read_beyond(const Model& model, std::span<const Token> text,
+                                   std::size_t chunk, int threads, std::vector<float>& logits) {
+  Engine engine(model, std::make_shared<ThreadPool>(threads));
+  CacheOptions options;
+  options.policy = Policy::parse("calibrated:bytes=24K,chunk=16,window=2");
+  options.protocol = Protocol::stream;
+  options.positions = Positions::rolling;
+  options.key_type = options.value_type = StorageType::bf16;
+  Sequence sequence(model, options);
+  PrefillOptions prefill;
+  prefill.chunk = chunk;
+  const std::size_t positions = model.config().max_positions;
+  for (std::size_t t = 0; t < text.size(); t += 50) {
+    logits = engine.prefill(sequence, text.subspan(t, std::min<std::size_t>(50, text.size() - t)),
+                            prefill);
+    prefill.finish_prompt = false;
+    EXPECT_LE(sequence.positions_after(1), positions);
+    EXPECT_LE(sequence.cache().bytes().used(), 32u << 10) << "at " << t;
+  }
+  EXPECT_EQ(sequence.cache().options().policy.integer("reach"), positions);
+  Sequence loaded(model, Cache::parse(sequence.cache().to_bytes(), "a file"));
+  std::vector<float> others(logits.size());
+  for (Token token : {3, 5, 4}) {
+    engine.decode(sequence, token, logits);
+    engine.decode(loaded, token, others);
+    EXPECT_EQ(others, logits);
+  }
+  EXPECT_EQ(sequence.tokens(), text.size() + 3);
+  return sequence.cache().to_bytes();
+}
+
+TEST(Calibration, AStreamGoesOnBeyondTheModelsPositions) {
+  ReferenceCase reference("llama");
+  BALLAST_NEED_REFERENCE(reference);
+  Model model(reference.hf());
+  model.set_calibration(make(model, 1));
+  std::vector<Token> text;
+  const std::size_t positions = model.config().max_positions;
+  while (text.size() < 3 * positions) {
+    text.insert(text.end(), reference.tokens.begin(), reference.tokens.end());
+  }
+  std::vector<float> logits, others;
+  const auto expected = read_beyond(model, text, 64, 1, logits);
+  EXPECT_TRUE(read_beyond(model, text, 7, 3, others) == expected);
+  EXPECT_EQ(others, logits);
+
+  // Absolute positions end.
+  Engine engine(model);
+  CacheOptions options;
+  options.policy = Policy::parse("calibrated:bytes=24K,chunk=16,window=2");
+  options.protocol = Protocol::stream;
+  Sequence absolute(model, options);
+  EXPECT_THAT(error_of([&] { engine.prefill(absolute, text); }), testing::HasSubstr("positions"));
+  // In prefill the text is held as it is.
+  options.positions = Positions::rolling;
+  options.protocol = Protocol::prefill;
+  EXPECT_THAT(error_of([&] { Sequence(model, options); }),
+              testing::HasSubstr("calibrated with --protocol stream"));
+}
+
 TEST(Calibration, TheMethodNamesTheCommandWhereThereIsNone) {
   ReferenceCase reference("llama");
   BALLAST_NEED_REFERENCE(reference);

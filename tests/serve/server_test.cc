@@ -6,9 +6,11 @@
 #include <mutex>
 #include <span>
 
+#include "ballast/engine/calibration.h"
 #include "ballast/engine/chat.h"
 #include "ballast/engine/sampler.h"
 #include "serve/asking.h"
+#include "support.h"
 
 namespace ballast::test {
 namespace {
@@ -93,6 +95,42 @@ TEST(Serve, AConversationIsCompactedWhereItIs) {
   EXPECT_EQ(server.post("/v1/chat/completions", body).json()["error"]["param"], "cache.compact");
   body["cache"] = {{"bytes", "64K"}, {"compact", "now"}};
   EXPECT_EQ(server.post("/v1/chat/completions", body).json()["error"]["param"], "cache.compact");
+}
+
+TEST(Serve, ACompactedConversationGoesOnBeyondThePositions) {
+  // A calibration whose weights mean nothing.
+  Model model(kMini);
+  const ModelConfig& c = model.config();
+  std::vector<Calibration::Layer> layers(c.layers);
+  for (Calibration::Layer& layer : layers) {
+    layer.weights = random_matrix(c.kv_heads, c.width + 2 * c.kv_heads, 5, 0.05f);
+    layer.offsets.assign(c.kv_heads, -3.0f);
+  }
+  model.set_calibration(std::make_shared<Calibration>(calibration_key(model), std::move(layers)));
+  const TestServer server(model, {});
+  static constexpr std::size_t kBytes = 256 << 10;
+  Json messages = {{{"role", "system"}, {"content", "The pass key is 48213."}}}, usage;
+  for (int i = 0; i < 12; ++i) {
+    messages.push_back({{"role", "user"}, {"content", fmt::format("{}.\n{}", i, document(45))}});
+    Json body = {{"messages", messages}, {"temperature", 0}, {"max_tokens", 4}};
+    body["cache"] = {{"bytes", kBytes}, {"compact", "auto"}};
+    const Reply reply = server.post("/v1/chat/completions", body);
+    messages.push_back({{"role", "assistant"}, {"content", text_of(reply)}});
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    usage = reply.json()["usage"];
+    EXPECT_LE(usage["cache_bytes"], kBytes + kBytes / 4);
+    if (i > 0) {
+      EXPECT_GT(usage["cached_tokens"], 0) << "goes on where it was";
+    }
+  }
+  EXPECT_GT(usage["prompt_tokens"], c.max_positions);
+  // The same bits where all is read anew.
+  const TestServer fresh(model, {});
+  const std::string answer = messages.back()["content"];
+  messages.erase(messages.size() - 1);
+  Json body = {{"messages", messages}, {"temperature", 0}, {"max_tokens", 4}};
+  body["cache"] = {{"bytes", kBytes}, {"compact", "auto"}};
+  EXPECT_EQ(text_of(fresh.post("/v1/chat/completions", body)), answer);
 }
 
 TEST(Serve, SixteenAtOnceAnswerAsOneAlone) {

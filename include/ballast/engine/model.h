@@ -70,6 +70,12 @@ class Model {
   const ModelFile& file() const;
   /// What a cache for this model looks like, for texts of up to `context` tokens.
   CacheShape cache_shape(std::size_t context = 0) const;
+  /// What a sequence of these options makes its cache with: in a stream of calibrated rolling
+  /// positions are absolute ones with reach= the model's positions. Others stay as they are.
+  CacheOptions cache_options(CacheOptions options) const;
+  /// Whether keys and queries of two places differ by a rotation alone, so that texts may go on
+  /// beyond the model's positions.
+  bool turns_only() const;
   /// Of a sequence that will have a prompt of `prompt` tokens and `after` tokens more, of which at
   /// most `chunk` are read at once. Each thread of `options.pool` (null: of the shared pool) has
   /// memory to work in.
@@ -122,6 +128,10 @@ class Model {
   std::shared_ptr<const LayerShare> share_;
 };
 
+/// Whether a text may be longer than the model's positions: they are rolling, or the method has
+/// reach=.
+bool is_endless(const CacheOptions& options);
+
 /// The words with which a text is read again, around each of its chunks.
 struct ReplayWording {
   std::vector<Token> first;  ///< before the first chunk
@@ -136,7 +146,8 @@ class Sequence {
   /// Throws Error on bad options, and with the figure when memory for `options.expected_tokens`
   /// tokens is not there. expected_tokens decides between a model's short and long rotary factors
   /// where it has both. With rolling positions the text may be longer than the model's positions,
-  /// the entries kept may not; models with learned positions have no rolling ones.
+  /// the entries kept may not; models with learned positions have no rolling ones. See
+  /// Model::cache_options().
   Sequence(const Model& model, const CacheOptions& options);
   /// Goes on from a saved cache. Throws Error if it is of another model's shape.
   Sequence(const Model& model, Cache cache);
@@ -152,7 +163,7 @@ class Sequence {
   /// Read so far, by all ranks.
   std::size_t tokens() const { return cache_.tokens() + elsewhere_; }
   /// Positions of the model that will have been used once `more` tokens are read: all of them, or
-  /// with rolling positions those inside the cache.
+  /// with rolling positions those inside the cache, with reach= at most that.
   std::size_t positions_after(std::size_t more) const;
   bool prompt_finished() const { return prompt_finished_; }
   /// The tokens read so far, while a second reading may be due: see Engine::replay.

@@ -162,7 +162,7 @@ void check_lengths(const Model& model, const CacheOptions& options,
   for (std::size_t prompt : prompts) {
     require(prompt > 0, "a prompt of 0 tokens");
     const bool fits = prompt <= positions && generate <= positions - prompt;
-    require(fits || options.positions == Positions::rolling,
+    require(fits || is_endless(options),
             "{}: a prompt of {} tokens and {} generated, but the model has {} positions",
             model.file().path().string(), prompt, generate, positions);
   }
