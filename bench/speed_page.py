@@ -7,8 +7,8 @@ docs/results/speed/*.json.
 
 Each file is what `ballast bench --against bench/peers/llama-bench --json=FILE` wrote, or, for streams,
 `ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`. In costs/ and
-pays/ are files of `ballast bench --json=FILE`, of many methods and of exact and an eighth, in throughput/ those of
-`ballast eval throughput --json=FILE`."""
+pays/ are files of `ballast bench --json=FILE`: of many methods, and of exact and an eighth by instruction set. In
+throughput/ are those of `ballast eval throughput --json=FILE`."""
 import json
 import pathlib
 import re
@@ -56,16 +56,19 @@ def streams():
 
 def pays():
     """Memory and times of exact and an eighth, by length."""
-    out = ["| model | text | exact cache | an eighth | first token | a token: exact | an eighth |",
-           "|---|---|---|---|---|---|---|"]
-    for path in sorted((SPEED / "pays").glob("*.json"), key=lambda p: json.loads(p.read_text())["weight_bytes"]):
+    out = ["| vectors | model | text | exact cache | an eighth | first token | a token: exact | an eighth |",
+           "|---|---|---|---|---|---|---|---|"]
+    names = {"avx2": "AVX2", "avx512": "AVX-512"}
+    for path in sorted((SPEED / "pays").glob("*/*.json"),
+                       key=lambda p: (p.parent.name, json.loads(p.read_text())["weight_bytes"])):
         data = json.loads(path.read_text())
         for prompt in sorted({r["prompt"] for r in data["results"]}):
             exact, eighth = ([r for r in data["results"] if r["prompt"] == prompt and (r["method"] == "exact") == is_exact]
                              for is_exact in (True, False))
             exact, eighth = exact[0], eighth[0]
             token, small = (1e3 * r["decode_seconds_per_token"] for r in (exact, eighth))
-            out.append(f"| {data['model']} | {prompt:,} | {exact['cache_bytes'] / 2**20:.0f} MiB | "
+            out.append(f"| {names[path.parent.name]} | {data['model']} | {prompt:,} | "
+                       f"{exact['cache_bytes'] / 2**20:.0f} MiB | "
                        f"{eighth['cache_bytes'] / 2**20:.1f} MiB | "
                        f"{(eighth['prompt_seconds'] + eighth['compress_seconds']) / exact['prompt_seconds']:.2f}× | "
                        f"{token:.1f} ms | {small:.1f} ms |")
