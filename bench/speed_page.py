@@ -8,7 +8,7 @@ docs/results/speed/*.json.
 Each file is what `ballast bench --against bench/peers/llama-bench --json=FILE` wrote, or, for streams,
 `ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`. In costs/ and
 pays/ are files of `ballast bench --json=FILE`: of many methods, and of exact and an eighth by instruction set. In
-throughput/ are those of `ballast eval throughput --json=FILE`."""
+throughput/ are, likewise, those of `ballast eval throughput --json=FILE`."""
 import json
 import pathlib
 import re
@@ -16,6 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SPEED = ROOT / "docs/results/speed"
+VECTORS = {"avx2": "AVX2", "avx512": "AVX-512"}
 MADE = re.compile(r"<!-- (alone|streams|costs|pays|throughput) -->\n.*?<!-- end -->\n", re.S)
 
 
@@ -58,7 +59,6 @@ def pays():
     """Memory and times of exact and an eighth, by length."""
     out = ["| vectors | model | text | exact cache | an eighth | first token | a token: exact | an eighth |",
            "|---|---|---|---|---|---|---|---|"]
-    names = {"avx2": "AVX2", "avx512": "AVX-512"}
     for path in sorted((SPEED / "pays").glob("*/*.json"),
                        key=lambda p: (p.parent.name, json.loads(p.read_text())["weight_bytes"])):
         data = json.loads(path.read_text())
@@ -67,7 +67,7 @@ def pays():
                              for is_exact in (True, False))
             exact, eighth = exact[0], eighth[0]
             token, small = (1e3 * r["decode_seconds_per_token"] for r in (exact, eighth))
-            out.append(f"| {names[path.parent.name]} | {data['model']} | {prompt:,} | "
+            out.append(f"| {VECTORS[path.parent.name]} | {data['model']} | {prompt:,} | "
                        f"{exact['cache_bytes'] / 2**20:.0f} MiB | "
                        f"{eighth['cache_bytes'] / 2**20:.1f} MiB | "
                        f"{(eighth['prompt_seconds'] + eighth['compress_seconds']) / exact['prompt_seconds']:.2f}× | "
@@ -95,10 +95,11 @@ def costs():
 
 def throughput():
     """Sequences in one memory."""
-    out = ["| prompt + answer | method | weights | sequences | tokens/s | beside exact |", "|---|---|---|---|---|---|"]
-    for path in sorted((SPEED / "throughput").glob("*.json")):
+    out = ["| vectors | prompt + answer | method | weights | sequences | tokens/s | beside exact |",
+           "|---|---|---|---|---|---|---|"]
+    for path in sorted((SPEED / "throughput").glob("*/*.json")):
         for row in json.loads(path.read_text())["results"]:
-            out.append(f"| {row['prompt']:,} + {row['generated']:,} | `{row['name']}` | {row['weights']} | {row['batch']} | "
+            out.append(f"| {VECTORS[path.parent.name]} | {row['prompt']:,} + {row['generated']:,} | `{row['name']}` | {row['weights']} | {row['batch']} | "
                        f"{row['tokens_per_second']:.1f} | {row['ratio']:.2f}× |")
     return out
 
