@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "ballast/cache.h"
-#include "ballast/engine/model.h"
 #include "ballast/engine/model_config.h"
 #include "ballast/engine/ranks.h"
 
 namespace ballast {
+
+class Model;
 
 /// Where the shares of `ranks` ranks begin, and the end: ranks + 1 numbers. Later shares are
 /// shorter, since their tokens attend to more. Throws Error if there is not a token for each.

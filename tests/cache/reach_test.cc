@@ -98,8 +98,8 @@ std::vector<double> turned_to(std::span<const float> head, const Rotary& rotary,
   return out;
 }
 
-/// What token t must get from head q of layer 1: the first tokens stand right before those that are
-/// within reach, which stand where they stood.
+/// The answer of head q of layer 1 to token t. The first tokens move up to the oldest token within
+/// reach; the others keep their places.
 std::vector<double> expected_answer(const Stream& s, std::size_t t, std::size_t q) {
   const std::size_t skipped = skipped_at(t);
   const Rotary& rotary = s.shape.rotary_of(1);

@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "ballast/engine/calibration.h"
@@ -26,6 +28,16 @@ namespace ballast {
 namespace {
 
 using test::Exchange, test::ThreadRanks;
+
+/// For a model of three layers: a function of each, of the same size.
+std::shared_ptr<const Calibration> three_layers(const Model& model) {
+  std::vector<Calibration::Layer> layers(3);
+  for (std::size_t l = 0; l < 3; ++l) {
+    layers[l] = {Matrix(2, 64 + 4), {0.1f * static_cast<float>(l), 0.2f}};
+    layers[l].weights[0][l] = 1.0f;
+  }
+  return std::make_shared<const Calibration>(calibration_key(model), std::move(layers));
+}
 
 class RanksTest : public testing::Test {
  protected:
@@ -80,6 +92,7 @@ class RanksTest : public testing::Test {
         try {
           Model model(file);
           auto rank = std::make_shared<ThreadRanks>(exchange, r);
+          if (file == path()) model.set_calibration(three_layers(model));
           layers ? model.split_layers(rank) : model.set_ranks(rank);
           work(r, model);
         } catch (...) {
@@ -232,6 +245,29 @@ TEST_F(RanksTest, LayersDividedGiveTheBitsOfOneProcess) {
   }
 }
 
+// Of methods that draw at random, that look across layers, or that divide one budget among them a
+// rank sees its layers alone: all ranks agree, but not with one process.
+TEST_F(RanksTest, EveryMethodWorksWithLayersDivided) {
+  const std::set<std::string_view> own = {"balancekv", "balancekv-stream", "clustergen", "uniform",
+                                          "pyramidkv", "spatten",          "calibrated", "replay",
+                                          "kvzip",     "kvzip-plus"};
+  for (const MethodInfo* info : methods()) {
+    if (info->window_policy == WindowPolicy::all) continue;
+    const std::string name(info->name);
+    for (const char* bytes : {":bytes=7/8", ":bytes=1/2"}) {
+      const CacheOptions o = options((name + bytes).c_str());
+      Exchange exchange(2);
+      std::vector<std::vector<std::vector<float>>> got(2);
+      on_ranks(
+          exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); }, path(),
+          true);
+      EXPECT_EQ(got[0], got[1]) << name;
+      if (own.contains(name)) continue;
+      EXPECT_EQ(got[0], logits(Model(path()), o)) << name;
+    }
+  }
+}
+
 // One budget for all layers is divided on each rank alone.
 TEST_F(RanksTest, EachRankDividesItsPartOfABudget) {
   for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
@@ -284,12 +320,14 @@ TEST_F(RanksTest, LayersOfEveryKindAreDivided) {
 TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
   Exchange exchange(3);
   std::vector<MemoryEstimate> estimates(3);
-  std::vector<std::size_t> first(3);
+  std::vector<std::size_t> first(3), limited(3);
   on_ranks(
       exchange,
       [&](std::size_t rank, Model& model) {
         first[rank] = model.layer_share()->first();
         estimates[rank] = model.estimate(options("exact"), 100);
+        model.limit_weights(0);
+        limited[rank] = model.estimate(options("exact"), 100).weights;
       },
       path(), true);
   EXPECT_EQ(first, (std::vector<std::size_t>{0, 1, 2}));
@@ -299,6 +337,8 @@ TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
     EXPECT_EQ(one.cache, all.cache / 3);
     EXPECT_LT(one.weights, all.weights * 2 / 3);
   }
+  // A layer at work and two ahead are in memory in any case: the only one.
+  for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(limited[r], estimates[r].weights);
   Exchange four(4);
   EXPECT_THROW(on_ranks(
                    four, [](std::size_t, Model&) {}, path(), true),
@@ -306,22 +346,22 @@ TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
 }
 
 TEST_F(RanksTest, ACalibrationIsDividedWithItsLayers) {
-  std::vector<Calibration::Layer> layers(3);
-  for (std::size_t l = 0; l < 3; ++l) {
-    layers[l] = {Matrix(2, 64 + 4), {0.1f * static_cast<float>(l), 0.2f}};
-    layers[l].weights[0][l] = 1.0f;
-  }
-  const auto whole = std::make_shared<const Calibration>("key", std::move(layers));
-  Matrix inputs(1, 64), heads(1, 32), expected(1, 2), got(1, 2);
+  const auto whole = three_layers(Model(path()));
+  Matrix inputs(1, 64), heads(1, 32);
   for (std::size_t i = 0; i < 64; ++i) inputs[0][i] = 0.01f * static_cast<float>(i + 1);
   for (std::size_t i = 0; i < 32; ++i) heads[0][i] = 0.5f;
-  const auto part = whole->part(1, 2);
-  for (std::size_t l = 0; l < 2; ++l) {
-    whole->score(l + 1, inputs.view(), heads.view(), heads.view(), expected.view());
-    part->score(l, inputs.view(), heads.view(), heads.view(), got.view());
-    EXPECT_EQ(got[0][0], expected[0][0]);
-    EXPECT_EQ(got[0][1], expected[0][1]);
-  }
+  const auto score = [&](const Calibration& of, std::size_t layer) {
+    Matrix out(1, 2);
+    of.score(layer, inputs.view(), heads.view(), heads.view(), out.view());
+    return std::vector<float>{out[0][0], out[0][1]};
+  };
+  EXPECT_NE(score(*whole, 1), score(*whole, 2));
+  Exchange exchange(3);
+  std::vector<std::vector<float>> got(3);
+  on_ranks(
+      exchange, [&](std::size_t rank, Model& model) { got[rank] = score(*model.calibration(), 0); },
+      path(), true);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(got[rank], score(*whole, rank));
 }
 
 }  // namespace
