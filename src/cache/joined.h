@@ -13,10 +13,20 @@ namespace ballast {
 
 /// The documents of a joined cache. A document at offset s answers a query at position p as its own
 /// query at position p - s: keys and means of its rows stay at the positions of its own text.
+/// Some tokens may be read again where they stand, so that they know the documents before theirs:
+/// their rows in the documents are hidden, those read again are kept beside.
 class JoinedDocuments {
  public:
   /// Throws Error as Cache::join does.
   explicit JoinedDocuments(std::vector<Cache::Document> documents);
+
+  /// The tokens at `places`, ascending, will be read again. Once. Throws Error if a document does
+  /// not know where its entries stand.
+  void hide(std::span<const Position> places);
+  /// Takes in tokens that are read again and answers their queries: float32 rows of heads side by
+  /// side. Places ascend from call to call.
+  void read_again(std::size_t layer, std::span<const Position> places, ConstMatrix keys,
+                  ConstMatrix values, ConstMatrix queries, MutableMatrix out);
 
   const CacheShape& shape() const { return documents_[0].cache->shape(); }
   const CacheOptions& options() const { return documents_[0].cache->options(); }
@@ -35,6 +45,7 @@ class JoinedDocuments {
   struct Head {
     std::vector<Segment> segments;                 ///< without what is left out
     std::vector<std::vector<Position>> positions;  ///< of segments whose first entries are
+    std::vector<std::vector<Position>> seen_from;  ///< of segments of which some are hidden
     std::size_t entries = 0;
   };
   struct Document {
@@ -44,9 +55,15 @@ class JoinedDocuments {
     std::vector<TurnBack> back;  ///< by the offset; of each layer, or of all
     std::vector<Head> heads;     ///< of each layer
   };
+  /// Rows of a head that were read again, and where they stand.
+  struct Again {
+    Rows keys, values;
+    std::vector<Position> places;
+  };
 
   std::vector<Document> documents_;
   std::size_t tokens_ = 0;
+  std::vector<Again> again_;  ///< of each head of each layer; empty: no token is read again
 };
 
 }  // namespace ballast

@@ -165,6 +165,7 @@ std::vector<std::pair<std::string, std::string>> note_rows(const std::string& no
   }
   if (!json.is_object()) return {{"note", note}};
   for (const auto& [key, value] : json.items()) {
+    if (value.is_array()) continue;  // the tokens
     rows.emplace_back(key == "tokens" ? "tokens of the text" : key,
                       value.is_string()
                           ? value.get<std::string>()

@@ -23,6 +23,7 @@
 #include "cli/run_report.h"
 #include "model/layer_share.h"
 #include "model/ranks.h"
+#include "report/progress.h"
 
 namespace ballast::cli {
 namespace {
@@ -44,6 +45,7 @@ struct Options {
   int logprobs = -1;
   std::string save_cache;
   std::vector<std::string> load_cache;
+  std::size_t read_again = 0;  ///< percent
   std::string split = "text";
   bool cite = false;
   bool stats = false;
@@ -295,7 +297,13 @@ class Runner {
       if (!unknown) require_memory({.cache = size}, available_memory(), path);
       all.push_back(Session::load(text_model_, path));
     }
-    return all.size() == 1 ? std::move(all[0]) : Session::join(std::move(all));
+    if (all.size() == 1) return std::move(all[0]);
+    std::optional<Progress> progress;
+    if (o_.read_again > 0 && !o_.quiet) progress.emplace("reading again");
+    return Session::join(std::move(all), static_cast<double>(o_.read_again) / 100,
+                         [&](double done) {
+                           if (progress) progress->update(done);
+                         });
   }
 
   void answer_from_context() {
@@ -452,6 +460,9 @@ void check(const Options& o) {
           "--system has no effect on a cache that was saved before");
   require(!o.cite || o.load_cache.empty(),
           "--cite needs the text, which a saved cache does not have: give --context");
+  require(o.read_again == 0 || o.load_cache.size() > 1,
+          "--read-again {}: only of several saved contexts some tokens are read again",
+          o.read_again);
   require(o.logprobs < 0 || o.json.wanted(), "--logprobs needs --json, which shows them");
   if (o.load_cache.empty()) return;
   require(!o.chat && !o.raw, "{} has no effect with --load-cache: the saved context has its form",
@@ -551,6 +562,13 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
   text("--load-cache", o.load_cache, "Answer from a saved context; may be repeated", "FILE")
       ->allow_extra_args(false)
+      ->group("Cache");
+  app->add_option("--read-again", o.read_again,
+                  "Of several saved contexts, how many percent of the later ones' tokens are read "
+                  "again, so that they know the texts before")
+      ->transform(whole_number(0, 100))
+      ->type_name("PERCENT")
+      ->capture_default_str()
       ->group("Cache");
   app->add_option("--logprobs", o.logprobs,
                   "In JSON, log-probabilities: of each token made, and of this many likeliest")

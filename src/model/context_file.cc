@@ -40,19 +40,21 @@ std::uint64_t fingerprint(const Model& model) {
 }
 
 void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
-                  std::string_view form) {
+                  std::string_view form, std::span<const Token> text) {
   const Json note = {{"model", name_of(model)},
                      {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
                      {"tokens", cache.tokens()},
-                     {"form", form}};
+                     {"form", form},
+                     {"text", text}};
   cache.save(path, note.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form) try {
-  std::string text;
-  Cache cache = Cache::load(path, &text);
-  check_json(text, path.string());
-  const auto note = SortedJson::parse(text, nullptr, false);
+Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form,
+                   std::vector<Token>* text) try {
+  std::string written;
+  Cache cache = Cache::load(path, &written);
+  check_json(written, path.string());
+  const auto note = SortedJson::parse(written, nullptr, false);
   const bool ours = note.is_object() && note.contains("model") && note["model"].is_string() &&
                     note.contains("fingerprint") && note["fingerprint"].is_string() &&
                     note.contains("form") && note["form"].is_string();
@@ -64,6 +66,15 @@ Cache load_context(const std::filesystem::path& path, const Model& model, std::s
           "{}: made with another model, '{}'; this one is '{}' ({})", path.string(),
           note["model"].get<std::string>(), name_of(model), model.file().path().string());
   if (form != nullptr) *form = note["form"].get<std::string>();
+  if (text != nullptr && note.contains("text")) {
+    const auto valid = [&](const SortedJson& id) {
+      return id.is_number_integer() && id >= 0 && id < model.config().vocabulary;
+    };
+    const SortedJson& all = note["text"];
+    if (all.is_array() && all.size() == cache.tokens() && std::ranges::all_of(all, valid)) {
+      *text = all.get<std::vector<Token>>();
+    }
+  }
   return cache;
 } catch (const Error& error) {
   rethrow_from_file(error);

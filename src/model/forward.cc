@@ -8,6 +8,7 @@
 #include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "cache/cache_parts.h"
 #include "model/delta_rule.h"
 #include "model/layer_pages.h"
 #include "model/row_ops.h"
@@ -85,7 +86,8 @@ std::size_t ForwardScratch::bytes(const ModelConfig& c, std::size_t tokens) {
 }
 
 Forward::Forward(const Model& model)
-    : model_(model),
+    : depth(model.config().layers),
+      model_(model),
       config_(model_.config()),
       weights_(model_.weights()),
       share_(model_.layer_share()),
@@ -122,8 +124,9 @@ void Forward::check(const Run& run) const {
     require(known, "token id {} is outside the model's vocabulary of {}{}", token,
             config_.vocabulary, token < kNoToken ? ", and of no picture that is in memory" : "");
   }
-  const std::size_t end = run.replay_from ? *run.replay_from + run.tokens.size()
-                                          : run.sequence->positions_after(run.tokens.size());
+  const std::size_t end = run.replay_from      ? *run.replay_from + run.tokens.size()
+                          : run.places.empty() ? run.sequence->positions_after(run.tokens.size())
+                                               : static_cast<std::size_t>(run.places.back()) + 1;
   require(end <= config_.max_positions, ErrorCode::over_limit,
           "{}: a sequence of {} tokens, but the model has {} positions",
           model_.file().path().string(), end, config_.max_positions);
@@ -152,7 +155,10 @@ void Forward::embed(std::span<const Run> runs) {
   std::size_t at = 0;
   for (const Run& run : runs) {
     const std::size_t first = run.replay_from.value_or(run.sequence->tokens());
-    for (std::size_t t = 0; t < run.tokens.size(); ++t) embed(run.tokens[t], first + t, at++);
+    for (std::size_t t = 0; t < run.tokens.size(); ++t) {
+      const auto again = run.places.empty() ? first + t : static_cast<std::size_t>(run.places[t]);
+      embed(run.tokens[t], again, at++);
+    }
   }
 }
 
@@ -229,6 +235,13 @@ void Forward::attend(std::size_t cache_layer, std::span<const Run> runs) {
                                                 all(scratch_.attended));
     return;
   }
+  if (!runs[0].places.empty()) {
+    const auto all = [&](Matrix& m) { return m.view().slice(0, tokens_); };
+    runs[0].sequence->cache().parts().joined->read_again(
+        cache_layer, runs[0].places, all(scratch_.key), all(scratch_.value), all(scratch_.query),
+        all(scratch_.attended));
+    return;
+  }
   thread_local std::vector<BatchItem> items;
   // Tokens [begin, end) of all runs; their output is computed if `asked`.
   const auto forward = [&](std::size_t begin, std::size_t end, bool asked) {
@@ -277,7 +290,8 @@ void Forward::attention(std::size_t layer, std::size_t cache_layer, std::span<co
                                  {&w.value, scratch_.value.view().slice(0, tokens_)}};
   const Product products[] = {{&w.query, rows(scratch_.query)}, keys_values[0], keys_values[1]};
   // A method that watches attention sees the queries of all tokens.
-  const bool watches = runs[0].replay_from || runs[0].sequence->cache().options().needs_queries();
+  const bool watches = runs[0].replay_from || !runs[0].places.empty() ||
+                       runs[0].sequence->cache().options().needs_queries();
   if (first == 0 || watches) {
     multiply(rows(scratch_.normed), products);
   } else {
@@ -540,12 +554,12 @@ void Forward::run(std::span<const Run> runs, std::size_t wanted, const OnAttenti
   if (share_ != nullptr) share_->receive_states(rows(scratch_.residual));
   turn(runs);
   std::size_t attending = 0;  // layers before this one that do
-  for (std::size_t l = 0; l < config_.layers; ++l) {
+  for (std::size_t l = 0; l < depth; ++l) {
     const LayerWeights& w = weights_.layers[l];
     if (model_.pages() != nullptr) model_.pages()->enter(l);
     if (runs[0].replay_from) weigh_queries();
     normalise_rows(w.attention_norm, scratch_.residual, scratch_.normed);
-    const bool last = l + 1 == config_.layers && (share_ == nullptr || share_->ends());
+    const bool last = l + 1 == depth && (share_ == nullptr || share_->ends());
     const std::size_t first = last ? tokens_ - std::min(wanted, tokens_) : 0;
     if (config_.kind(l) == LayerKind::attention) {
       attention(l, attending, runs, first);

@@ -21,6 +21,9 @@ struct Run {
   /// Scoring::replay. The only run of its call.
   std::optional<std::size_t> replay_from = {};
   bool question = false;  ///< with replay_from: see Scoring::replay_question
+  /// When set, the tokens are those of joined documents at these places, read again: see
+  /// JoinedDocuments. The only run of its call.
+  std::span<const Position> places = {};
 };
 
 /// The matrices of a pass, one row per token.
@@ -56,6 +59,9 @@ class Forward {
   /// Of each layer, what Scoring::start_replay takes. Kept once a stream has read a chunk again:
   /// every chunk wants them. Empty before.
   std::vector<Matrix> output_grams;
+
+  /// Layers that run() passes; all, unless someone wants what the first ones do.
+  std::size_t depth;
 
   /// When set, is given the neurons of each layer's feed-forward block, tokens × dense_width, after
   /// their activation, and may change them. For experiments.

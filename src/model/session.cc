@@ -6,6 +6,8 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/gguf.h"
 #include "base/fail.h"
+#include "base/thread_pool.h"
+#include "model/read_again.h"
 #include "text/tokenizer/check_sizes.h"
 
 namespace ballast {
@@ -53,28 +55,51 @@ Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
 Session Session::load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
                       std::shared_ptr<ThreadPool> pool) {
   std::string form;
-  Cache cache = load_context(path, model->model, &form);
+  std::vector<Token> text;
+  Cache cache = load_context(path, model->model, &form, &text);
   Session out(std::move(model), std::move(cache), std::move(pool));
+  out.history_ = std::move(text);
   out.set_form(QuestionForm::of_text(form));
   return out;
 }
 
-Session Session::join(std::vector<Session> documents) {
+Session Session::join(std::vector<Session> documents, double again,
+                      const std::function<void(double done)>& progress) {
   require(!documents.empty(), "no documents to join");
+  require(again >= 0 && again <= 1, "a share of {} tokens to read again: from 0 to 1", again);
   const Session& first = documents[0];
   const std::shared_ptr<const TextModel> model = first.model_;
   const std::shared_ptr<ThreadPool> pool = first.pool_;
   const QuestionForm form = QuestionForm::of_text(first.form_.to_text());
   const std::size_t before = tokens_before_context(model->tokenizer, form.chat);
-  std::vector<Cache::Document> all;
   for (Session& one : documents) {
     require(one.model_ == model && one.form_.to_text() == form.to_text(),
             "documents that are joined have one model and one form, chat or raw");
     one.read({});
+    require(again == 0 || one.history_.size() == one.tokens(),
+            "the tokens of a document are not known, so they cannot be read again: its cache was "
+            "saved by an earlier version, or holds pictures");
+  }
+  if (again == 1) {
+    Session out = std::move(documents[0]);
+    for (std::size_t d = 1; d < documents.size(); ++d) {
+      out.read(std::span(documents[d].history_).subspan(before));
+      if (progress) progress(static_cast<double>(d + 1) / static_cast<double>(documents.size()));
+    }
+    return out;
+  }
+  std::vector<Cache::Document> all;
+  std::vector<std::vector<Token>> texts;
+  for (Session& one : documents) {
+    texts.push_back(std::move(one.history_));
     all.push_back({std::make_shared<const Cache>(std::move(one.sequence_.cache())),
                    all.empty() ? 0 : before});
   }
   Session out(model, Cache::join(std::move(all)), pool);
+  if (again > 0) {
+    const PoolScope scope(pool.get());
+    read_again(model->model, out.sequence_, texts, before, again, progress);
+  }
   out.set_form(form);
   return out;
 }
@@ -159,7 +184,7 @@ Session Session::clone() const {
 void Session::save(const std::filesystem::path& path) const {
   require(prompt_finished() || cache().options().protocol == Protocol::stream,
           "{}: only a context whose prompt has ended can be saved: finish it", path.string());
-  save_context(path, model_->model, cache(), form_.to_text());
+  save_context(path, model_->model, cache(), form_.to_text(), history_);
 }
 
 Generation Session::generate(const GenerateOptions& options) {

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <numeric>
 
 #include "attention/rotary.h"
 #include "ballast/error.h"
 #include "ballast/random.h"
 #include "ballast/threads.h"
+#include "cache/cache_parts.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -205,6 +207,91 @@ TEST(Joined, CompressedDocumentsAnswerByTheirRows) {
     Cache joined = Cache::join(documents);
     expect_near(texts.ask(joined), reference(texts, documents), 2e-2f);  // low bits round queries
     EXPECT_EQ(documents[1].cache->to_bytes(), before) << method;
+  }
+}
+
+/// Tokens of the documents are read again as those of `changed`, some at a time.
+Matrix read_again(const Texts& texts, Cache& joined, std::span<const Position> places,
+                  const Stream& changed, std::size_t layer, std::size_t piece = 7) {
+  Matrix out(places.size(), kHeads * kGroup * kValue);
+  const auto rows = [&](const Matrix& all, std::size_t first, std::size_t count, bool turns) {
+    Matrix some(count, all.cols());
+    for (std::size_t t = 0; t < count; ++t) {
+      const auto place = static_cast<std::size_t>(places[first + t]);
+      Matrix row = rows_of(all, place, 1);
+      if (turns) row = turned(texts.text.shape, row, place);
+      std::ranges::copy(row[0], some[t].begin());
+    }
+    return some;
+  };
+  for (std::size_t first = 0; first < places.size(); first += piece) {
+    const std::size_t count = std::min(piece, places.size() - first);
+    joined.parts().joined->read_again(
+        layer, places.subspan(first, count), rows(changed.keys[layer], first, count, true).view(),
+        rows(changed.values[layer], first, count, false).view(),
+        rows(changed.queries[layer], first, count, true).view(), out.view().slice(first, count));
+  }
+  return out;
+}
+
+TEST(Joined, TokensReadAgainReplaceTheirRows) {
+  for (const int kind : {0, 1, 2, 3}) {
+    Texts texts;
+    if (kind == 1) texts.text.shape.alibi_slopes = {0.5f, 0.25f, 0.1f, 0.05f};
+    if (kind == 2) texts.text.shape.sliding_windows = {70, 0};
+    if (kind == 3) texts.text.shape.sink_logits = {3, 2, 1, 0, 4, 3, 2, 1};
+    const std::vector<Position> places = {61, 62, 70, 99, 109, 110, 111, 120, 121, 149};
+    const Stream other = make_stream(Texts::kTokens, 5);
+    // What it must be: a text of which these tokens are others.
+    Texts changed;
+    changed.text.shape = texts.text.shape;
+    for (std::size_t l = 0; l < 2; ++l) {
+      for (const Position place : places) {
+        const auto t = static_cast<std::size_t>(place);
+        std::ranges::copy(other.keys[l][t], changed.text.keys[l][t].begin());
+        std::ranges::copy(other.values[l][t], changed.text.values[l][t].begin());
+        std::ranges::copy(other.queries[l][t], changed.text.queries[l][t].begin());
+      }
+    }
+    const CacheOptions exact = options_of("exact", Protocol::prefill);
+    Cache whole(texts.text.shape, exact);
+    Matrix answers(Texts::kDocuments, kHeads * kGroup * kValue);  // of the second layer
+    changed.read(whole, changed.text, 0, Texts::kDocuments, 0, answers.view());
+    Cache joined = Cache::join(texts.documents(exact));
+    const std::size_t bytes = joined.bytes().total(), entries = joined.entries();
+    joined.parts().joined->hide(places);
+    read_again(texts, joined, places, other, 0);
+    const Matrix again = read_again(texts, joined, places, other, 1);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const auto t = static_cast<std::size_t>(places[i]);
+      for (std::size_t c = 0; c < again.cols(); ++c) {
+        ASSERT_NEAR(again[i][c], answers[t][c], 2e-5f) << kind << ' ' << t;
+      }
+    }
+    EXPECT_EQ(joined.entries(), entries);
+    EXPECT_GT(joined.bytes().total(), bytes);
+    EXPECT_EQ(joined.kept(1, 0).size(), Texts::kDocuments);
+    expect_near(texts.ask(joined), changed.ask(whole), 2e-5f);
+  }
+}
+
+TEST(Joined, TokensOfCompressedDocumentsAreReadAgain) {
+  const Texts texts;
+  for (const char* method : {"calibrated:bytes=1/4,chunk=16,sink=1,window=2", "h2o:rate=0.5"}) {
+    const auto documents = texts.documents(options_of(method, Protocol::prefill));
+    // All of the later two: as if they had been read behind the first one.
+    std::vector<Position> places(Texts::kDocuments - 60);
+    std::iota(places.begin(), places.end(), 60);
+    Cache joined = Cache::join(documents);
+    joined.parts().joined->hide(places);
+    for (const std::size_t layer : {0u, 1u}) {
+      read_again(texts, joined, places, texts.text, layer, 90);
+    }
+    EXPECT_EQ(joined.kept(0, 1).size(), documents[0].cache->kept(0, 1).size() + places.size());
+    Cache behind = Cache::join({documents[0]});
+    Matrix unused(places.size(), kHeads * kGroup * kValue);
+    texts.read(behind, texts.text, 60, places.size(), 60, unused.view());
+    expect_near(texts.ask(joined), texts.ask(behind), 2e-5f);
   }
 }
 

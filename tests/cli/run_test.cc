@@ -301,6 +301,10 @@ TEST_F(RunModel, SavedCachesStandOneBehindTheOther) {
   EXPECT_EQ(answers(Words{"--context", a} + ask), answers(Words{"--load-cache", a} + ask));
   expect_refusal(run(Words{"--context", a, "--context", path("first")} + ask),
                  "a text beside saved caches");
+  const Words again = {"--context", a, "--context", b, "--read-again", "50"};
+  EXPECT_NE(answers(again + ask), both);
+  expect_refusal(run(Words{"--context", a, "--read-again", "50"} + ask),
+                 "--read-again 50: only of several saved contexts");
 }
 
 TEST_F(RunModel, RefusesCachesOfOtherModels) {

@@ -179,6 +179,75 @@ TEST_F(SessionTest, JoinedDocumentsAnswerQuestionsOfEach) {
   }
 }
 
+TEST_F(SessionTest, JoinedDocumentsReadAgainKnowThoseBefore) {
+  const std::string text = read_file(BALLAST_SOURCE_DIR "/examples/record.txt");
+  // A line that begins in one document and goes on in the next.
+  const std::size_t cut = text.find("REGISTER_CONTENT is <4174>");
+  ASSERT_NE(cut, std::string::npos);
+  const TempDir folder;
+  // Four tokens stand before a document.
+  const std::vector<Token> parts[] = {tokens(text.substr(0, cut)),
+                                      tokens("a b c d e\n" + text.substr(cut, 600)),
+                                      tokens("a b c d e\n" + text.substr(cut + 600, 500))};
+  const std::vector<Token> lines = tokens(text.substr(cut - 300, 900));  // of all three
+  Session whole(model(), CacheOptions());
+  for (std::size_t d = 0; d < 3; ++d) whole.read(std::span(parts[d]).subspan(d == 0 ? 0 : 4));
+  const std::vector<float> losses = whole.score(lines);
+  std::vector<double> differs;  // nats
+  for (const double again : {0.0, 0.2, 0.999, 1.0}) {
+    std::vector<Session> documents;
+    for (const std::vector<Token>& part : parts) {
+      Session one(model(), CacheOptions());
+      one.read(part);
+      one.finish_prompt();
+      one.save(folder.path() / "document");  // a file keeps the tokens
+      documents.push_back(Session::load(model(), folder.path() / "document"));
+    }
+    double done = 0;
+    Session joined = Session::join(std::move(documents), again, [&](double now) { done = now; });
+    EXPECT_EQ(done, again > 0 ? 1 : 0);
+    joined.read(std::span(lines).first(1));
+    const std::vector<float> found = joined.score(std::span(lines).subspan(1));
+    EXPECT_EQ(joined.tokens(), whole.tokens());
+    double sum = 0;
+    for (std::size_t t = 0; t < found.size(); ++t) sum += std::abs(found[t] - losses[t + 1]);
+    differs.push_back(sum);
+    if (again == 1) {
+      EXPECT_EQ(logits(joined), logits(whole));
+    }
+  }
+  EXPECT_LT(differs[1], differs[0]);
+  EXPECT_LT(differs[2], 0.1 * differs[0]) << differs[0];
+  EXPECT_EQ(differs[3], 0);
+}
+
+TEST_F(SessionTest, WhatIsNotKnownIsNotReadAgain) {
+  const auto documents = [&](const char* method) {
+    CacheOptions options;
+    options.policy = Policy::parse(method);
+    std::vector<Session> out;
+    for (int d = 0; d < 2; ++d) {
+      Session one(model(), options);
+      one.read(tokens("line big pear: 13 is its number, line small plum: 14 is its number"));
+      one.finish_prompt();
+      out.push_back(std::move(one));
+    }
+    return out;
+  };
+  EXPECT_THROW(Session::join(documents("exact"), 1.5), Error);
+  EXPECT_THROW(Session::join(documents("uniform:rate=0.5,window=2,sink=4"), 0.5), Error);
+  std::vector<Session> unknown;
+  for (Session& one : documents("exact")) {
+    unknown.emplace_back(model(), Cache::parse(one.cache().to_bytes(), "memory"));
+  }
+  try {
+    Session::join(std::move(unknown), 0.5);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the tokens of a document are not known"));
+  }
+}
+
 TEST_F(SessionTest, DocumentsOfSeveralFormsAreNotJoined) {
   std::vector<Session> documents;
   documents.emplace_back(model(), CacheOptions()).read_context("line calm apple: 12\n");

@@ -48,7 +48,13 @@ class Session {
   /// least one: see Cache::join. What the chat template puts before a document is left out of all
   /// but the first; without a template 4 tokens are, on which attention rests where it has nothing
   /// to look at. Throws Error if they differ in model or form.
-  static Session join(std::vector<Session> documents);
+  /// `again`: the share of the later documents' tokens that are read again, 0 to 1, so that they
+  /// know the documents before theirs: those whose values in the second layer that changes most, as
+  /// CacheBlend (arXiv 2405.16444) chooses. With 1 all are read behind the first document, as if
+  /// together. `progress` is told the fraction done. Throws Error where the tokens of a document
+  /// are not known, or its method does not say where entries stand.
+  static Session join(std::vector<Session> documents, double again = 0,
+                      const std::function<void(double done)>& progress = {});
 
   const TextModel& model() const { return *model_; }
   const Cache& cache() const { return sequence_.cache(); }
