@@ -140,7 +140,7 @@ void Contexts::lend(ContextInfo info, std::filesystem::path file) {
   slots_[info.id] = {info, std::move(file), nullptr, 0};
 }
 
-ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
+ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<const Token> text) {
   info.id = new_id(std::string(kBegin));
   if (!folder_.empty()) {
     // The cache comes last: a context exists once its cache does.
@@ -154,7 +154,7 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease) {
                        {"compress_seconds", info.compress_seconds}};
     try {
       write_file(notes(info.id), to_text(json));
-      save_context(file(info.id), model_, cache, info.form);
+      save_context(file(info.id), model_, cache, info.form, text);
     } catch (const Error& error) {
       std::error_code none;
       std::filesystem::remove(notes(info.id), none);

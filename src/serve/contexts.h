@@ -72,9 +72,9 @@ class Contexts {
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused);
 
-  /// Adds a context under a new id; saves it whole first where there is a folder. Throws ApiError
-  /// if that fails.
-  ContextInfo add(ContextInfo info, Cache cache, Lease lease);
+  /// Adds a context under a new id; saves it whole first where there is a folder, with the tokens
+  /// read. Throws ApiError if that fails.
+  ContextInfo add(ContextInfo info, Cache cache, Lease lease, std::span<const Token> text = {});
   std::vector<ContextInfo> list(const std::string& owner = "");
   std::optional<ContextInfo> info(const std::string& id, const std::string& owner = "");
   /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory

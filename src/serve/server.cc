@@ -430,6 +430,7 @@ void Server::Impl::make_context(Call& call) {
   parsed.job.client = client_of(call.request);
   parsed.info.owner = owner_of(call.request);
   parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
+  const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
   while (true) {
     Event event = waiting.next();
@@ -442,7 +443,7 @@ void Server::Impl::make_context(Call& call) {
     if (auto* context = std::get_if<ContextRead>(&event)) {
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
       const ContextInfo info = contexts.add(std::move(parsed.info), std::move(*context->cache),
-                                            std::move(context->lease));
+                                            std::move(context->lease), text);
       return call.reply(info.to_json());
     }
   }

@@ -219,6 +219,10 @@ TEST_F(ServeContexts, AnswersAreThoseOfRunAndSurviveARestart) {
     EXPECT_EQ(reply.json()["usage"]["cached_tokens"], made["tokens"]);
     EXPECT_EQ(text_of(server.post("/v1/chat/completions", about(id))), expected);
   }
+  std::vector<Token> tokens;  // with which ballast run can read some of it again
+  const Cache saved =
+      load_context(options_.cache_dir / (id + ".cache"), TestServer::mini(), nullptr, &tokens);
+  EXPECT_EQ(tokens.size(), saved.tokens());
   const TestServer server(options_);
   EXPECT_EQ(server.get("/v1/contexts").json()["data"][0]["name"], "records");
   EXPECT_EQ(text_of(server.post("/v1/chat/completions", about(id))), expected);
