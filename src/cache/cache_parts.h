@@ -27,10 +27,10 @@ struct CacheParts {
 
   CacheShape shape;
   CacheOptions options;
-  std::unique_ptr<SharedState> shared;            ///< null: the method has none
-  std::unique_ptr<RotaryTable> rotations;         ///< null: absolute positions
-  std::optional<RecurrentStates> recurrent;       ///< none: all layers attend
-  std::shared_ptr<JoinedDocuments> joined;  ///< null: the cache has all its tokens itself
+  std::unique_ptr<SharedState> shared;       ///< null: the method has none
+  std::unique_ptr<RotaryTable> rotations;    ///< null: absolute positions
+  std::optional<RecurrentStates> recurrent;  ///< none: all layers attend
+  std::shared_ptr<JoinedDocuments> joined;   ///< null: the cache has all its tokens itself
   std::vector<std::unique_ptr<LayerCache>> layers;
 
   Scoring scoring{*this};
