@@ -112,8 +112,9 @@ def summary():
         counted = model.counted("ballast")
         scores = ", ".join(f"{task} {100 * statistics.mean(model.exact['ballast', task, length]):.0f}"
                            for task, length in counted)
-        out += ["", *textwrap.wrap(f"**{model.name}**: mean of {len(counted)} tasks, on which the exact cache scores "
-                                   f"{scores}.", 118), ""]
+        tasks = f"{len(counted)} task{'s' * (len(counted) > 1)}"
+        out += ["", *textwrap.wrap(f"**{model.name}**: mean of {tasks}, on which the exact cache scores {scores}.", 118),
+                ""]
         shown = [share for share in SHARES if any(name[2] == share for name in model.tasks)]
         out += ["| method | size of its own | " + " | ".join(SHARES[s] for s in shown) + " | texts |",
                 "|---" * (len(shown) + 3) + "|"]
