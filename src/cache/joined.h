@@ -20,8 +20,8 @@ class JoinedDocuments {
   /// Throws Error as Cache::join does.
   explicit JoinedDocuments(std::vector<Cache::Document> documents);
 
-  /// The tokens at `places`, ascending, will be read again. Once. Throws Error if a document does
-  /// not know where its entries stand.
+  /// The tokens at `places`, ascending, will be read again. Once. Throws Error if entries of
+  /// a document stand for several tokens.
   void hide(std::span<const Position> places);
   /// Takes in tokens that are read again and answers their queries: float32 rows of heads side by
   /// side. Places ascend from call to call.

@@ -459,7 +459,7 @@ void check(const Options& o) {
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
   require(!o.cite || o.load_cache.empty(),
-          "--cite needs the text, which a saved cache does not have: give --context");
+          "--cite needs the text itself, not a saved cache of it: give --context");
   require(o.read_again == 0 || o.load_cache.size() > 1,
           "--read-again {}: only of several saved contexts some tokens are read again",
           o.read_again);

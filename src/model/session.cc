@@ -76,6 +76,8 @@ Session Session::join(std::vector<Session> documents, double again,
     require(one.model_ == model && one.form_.to_text() == form.to_text(),
             "documents that are joined have one model and one form, chat or raw");
     one.read({});
+    require(&one == &first || one.tokens() > before,
+            "a document of {} tokens, of which {} are left out", one.tokens(), before);
     require(again == 0 || one.history_.size() == one.tokens(),
             "the tokens of a document are not known, so they cannot be read again: its cache was "
             "saved by an earlier version, or holds pictures");

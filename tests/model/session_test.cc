@@ -216,7 +216,7 @@ TEST_F(SessionTest, JoinedDocumentsReadAgainKnowThoseBefore) {
       EXPECT_EQ(logits(joined), logits(whole));
     }
   }
-  EXPECT_LT(differs[1], differs[0]);
+  EXPECT_LT(differs[1], 0.5 * differs[0]);  // those that change least leave all of it
   EXPECT_LT(differs[2], 0.1 * differs[0]) << differs[0];
   EXPECT_EQ(differs[3], 0);
 }

@@ -49,10 +49,10 @@ class Session {
   /// but the first; without a template 4 tokens are, on which attention rests where it has nothing
   /// to look at. Throws Error if they differ in model or form.
   /// `again`: the share of the later documents' tokens that are read again, 0 to 1, so that they
-  /// know the documents before theirs: those whose values in the second layer that changes most, as
+  /// know the documents before theirs: those whose values in the second layer change most, as
   /// CacheBlend (arXiv 2405.16444) chooses. With 1 all are read behind the first document, as if
   /// together. `progress` is told the fraction done. Throws Error where the tokens of a document
-  /// are not known, or its method does not say where entries stand.
+  /// are not known, and below 1 where entries of its method stand for several tokens.
   static Session join(std::vector<Session> documents, double again = 0,
                       const std::function<void(double done)>& progress = {});
 
