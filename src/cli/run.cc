@@ -473,6 +473,7 @@ void check(const Options& o) {
 void run(Options& o) {
   if (!o.context.empty() && is_saved_cache(o.context[0])) {
     for (const std::string& path : o.context) {
+      require(std::filesystem::exists(path), "--context {}: there is no such file", path);
       require(is_saved_cache(path),
               "--context {}: a text beside saved caches: save its cache first", path);
     }

@@ -301,6 +301,8 @@ TEST_F(RunModel, SavedCachesStandOneBehindTheOther) {
   EXPECT_EQ(answers(Words{"--context", a} + ask), answers(Words{"--load-cache", a} + ask));
   expect_refusal(run(Words{"--context", a, "--context", path("first")} + ask),
                  "a text beside saved caches");
+  expect_refusal(run(Words{"--context", a, "--context", path("absent")} + ask),
+                 path("absent") + ": there is no such file");
   const Words again = {"--context", a, "--context", b, "--read-again", "50"};
   EXPECT_NE(answers(again + ask), both);
   expect_refusal(run(Words{"--context", a, "--read-again", "50"} + ask),
