@@ -1,86 +1,27 @@
 #include "text/document.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
 
+#include "base/child_process.h"
 #include "base/fail.h"
-#include "base/read_file.h"
 #include "formats/sniff.h"
 #include "formats/utf8_text.h"
 #include "text/html.h"
 
-extern char** environ;
-
 namespace ballast {
 namespace {
 
-/// A file descriptor that closes.
-struct Descriptor {
-  int number;
-  explicit Descriptor(int n) : number(n) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
-
-/// What one of poppler's programs makes of a PDF; nothing if it fails. The file reaches it through
-/// memory: a stranger's PDF has no path.
-std::optional<std::string> output_of(std::vector<std::string> words, std::string_view pdf,
-                                     const std::string& path) {
-  const Descriptor in(::memfd_create("pdf", MFD_CLOEXEC));
-  require(in.number >= 0, ErrorCode::io, "{}: no memory file: {}", path, std::strerror(errno));
-  while (!pdf.empty()) {
-    const ssize_t n = ::write(in.number, pdf.data(), pdf.size());
-    require(n > 0 || errno == EINTR, ErrorCode::io, "{}: {}", path, std::strerror(errno));
-    if (n > 0) pdf.remove_prefix(static_cast<std::size_t>(n));
-  }
-  ::lseek(in.number, 0, SEEK_SET);
-  int ends[2];
-  require(::pipe2(ends, O_CLOEXEC) == 0, ErrorCode::io, "{}: no pipe: {}", path,
-          std::strerror(errno));
-  const Descriptor out(ends[0]);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, in.number, STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t child = 0;
-  const int error = ::posix_spawnp(&child, argv[0], &files, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&files);
-  ::close(ends[1]);
-  require(error == 0, ErrorCode::unsupported,
-          "{}: reading a PDF takes the program {} (Debian: apt-get install poppler-utils)", path,
-          words[0]);
-  std::string text;
-  char buffer[1 << 16];
-  ssize_t n = 0;
-  while (text.size() <= Readable{}.most &&
-         ((n = ::read(out.number, buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))) {
-    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
-  }
-  if (n > 0) ::kill(child, SIGKILL);  // it would wait for ever to write the rest
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status == 0 ? std::optional(std::move(text)) : std::nullopt;
+/// What one of poppler's programs makes of a PDF; nothing if it fails.
+std::optional<std::string> of_poppler(std::vector<std::string> words, std::string_view pdf,
+                                      const std::string& path) {
+  return output_of(std::move(words), "poppler-utils", pdf, path);
 }
 
 [[noreturn]] void damaged(const std::string& path, std::string_view program) {
@@ -91,7 +32,7 @@ std::optional<std::string> output_of(std::vector<std::string> words, std::string
 std::vector<DocumentPart> pages_of(std::string_view pdf, const std::string& name,
                                    const std::string& path) {
   const std::optional<std::string> output =
-      output_of({"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"}, pdf, path);
+      of_poppler({"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"}, pdf, path);
   if (!output) damaged(path, "pdftotext");
   const std::string& text = *output;
   std::vector<DocumentPart> pages;
@@ -145,7 +86,7 @@ std::vector<DocumentPart> read_document(std::string bytes, const std::string& na
 
 std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path) {
   const std::string number = std::to_string(page);
-  std::optional<std::string> picture = output_of(
+  std::optional<std::string> picture = of_poppler(
       {"pdftoppm", "-q", "-scale-to", "1792", "-f", number, "-l", number, "-"}, pdf, path);
   if (!picture && page == 1) damaged(path, "pdftoppm");
   return picture.value_or("");
