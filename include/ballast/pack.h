@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/cache.h"
 #include "ballast/matrix.h"
 #include "ballast/serialize.h"
 #include "ballast/storage.h"
@@ -137,5 +138,37 @@ class PackCodec {
   std::shared_ptr<const PackBasis> basis_;
   std::unique_ptr<Prepared> prepared_;
 };
+
+/// Whether a file holds a packed cache.
+bool is_packed(std::span<const std::byte> file);
+
+/// What the file of a packed cache says before it is unpacked.
+struct PackedFile {
+  PackPreset preset;
+  std::uint64_t basis = 0;  ///< PackBasis::hash()
+  std::size_t tokens = 0;
+  CacheShape shape;
+  CacheOptions options;  ///< of the cache that was packed
+  std::string note;
+
+  /// Throws Error, which begins with `name`, if the file is damaged or no packed cache.
+  static PackedFile parse(std::span<const std::byte> file, const std::string& name);
+};
+
+/// The file of a cache: the rows of all its tokens packed, states of recurrent layers as they are.
+/// `note` is kept with it. Throws Error unless the cache is of the basis' shape and has every token
+/// of its text: it is exact, of whatever storage type, and not joined.
+std::vector<std::byte> pack(const Cache& cache, const PackCodec& codec, const PackPreset& preset,
+                            std::string_view note = {});
+/// The same into a file, whole or not at all.
+void save_packed(const std::filesystem::path& path, const Cache& cache, const PackCodec& codec,
+                 const PackPreset& preset, std::string_view note = {});
+
+/// The cache of such a file: its tokens as if they had just been read, and with protocol prefill
+/// the prompt ended. `options`: those of the cache to be made; null: of the one that was packed.
+/// Throws Error as PackedFile::parse() does, for a file that was packed with another basis, and for
+/// options of a method that needs queries or scores.
+Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
+             const CacheOptions* options = nullptr);
 
 }  // namespace ballast

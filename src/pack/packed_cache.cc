@@ -1,0 +1,312 @@
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "attention/rotary.h"
+#include "ballast/pack.h"
+#include "base/fail.h"
+#include "base/output_file.h"
+#include "base/thread_pool.h"
+
+// The file of a packed cache is little-endian, without padding.
+//
+//   8 bytes, u32     magic BALLASTP, version 1
+//   u32, f32, f32    preset: divisor, step, loss
+//   u64, bytes       Cache::to_bytes() of an empty cache of the same shape, but for recurrent
+//                    layers, and the same options, with the note
+//   u64[n]           u64 count; elements of the recurrent layers' states
+//                    PackedRows::save()
+//     u64, f32, u64    tokens, step, hash of the basis
+//     u64              groups; each:
+//       u64              first token
+//       u32, bytes       zlib: u8[=k] spreads; for each spread that occurs, rising, a table:
+//                        u16[17] frequencies, i8[3] what decoding takes from magnitudes
+//       u16              exact tokens: bf16 rows
+//       u32[=blocks]     sizes of the blocks
+//       bytes            the blocks
+//                    with recurrent layers: RecurrentStates::save()
+//   u32              CRC-32 of all bytes before it
+namespace ballast {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'P'};
+constexpr std::uint32_t kVersion = 1;
+
+std::uint32_t crc_of(std::span<const std::byte> bytes) {
+  return static_cast<std::uint32_t>(
+      crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+void check_shape(const PackBasis& basis, const CacheShape& shape) {
+  require(
+      basis.layers == shape.layers && basis.kv_heads == shape.kv_heads &&
+          basis.key_dim == shape.key_dim && basis.value_dim == shape.value_dim,
+      "a cache of {} layers, {} KV heads, keys of {} and values of {} elements cannot be packed "
+      "with a basis of {}, {}, {} and {}",
+      shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim, basis.layers, basis.kv_heads,
+      basis.key_dim, basis.value_dim);
+}
+
+/// Turns keys by their positions, or back.
+class KeyTurner {
+ public:
+  KeyTurner(const CacheShape& shape, const CacheOptions& options, bool back) : back_(back) {
+    if (options.positions == Positions::rolling) return;  // keys come before rotation
+    for (std::size_t l = 0; l < shape.layers; ++l) {
+      Rotary rotary = shape.rotary_of(l);
+      if (back) rotary.magnitude = 1 / rotary.magnitude;
+      const auto found = std::ranges::find(kinds_, rotary);
+      kind_of_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
+      if (found == kinds_.end()) kinds_.push_back(std::move(rotary));
+    }
+  }
+
+  /// The keys of a group's layers in the rows, which are of tokens from `first` on.
+  void turn(const PackBasis& basis, const PackGroup& group, std::size_t first,
+            MutableMatrix rows) const {
+    std::vector<float> table;
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const Rotary& rotary = kinds_[kind];
+      if (rotary.frequencies.empty()) continue;
+      table.resize(2 * rotary.frequencies.size());
+      for (std::size_t t = 0; t < rows.rows; ++t) {
+        const auto position = static_cast<double>(first + t);
+        rotation_at(rotary, back_ ? -position : position, table);
+        for (std::size_t i = 0; i < group.layers.size(); ++i) {
+          if (kind_of_[group.layers[i]] != kind) continue;
+          rotate(rotary, table, basis.key_dim,
+                 rows[t].subspan(i * basis.layer_width(), basis.kv_heads * basis.key_dim));
+        }
+      }
+    }
+  }
+
+ private:
+  bool back_;
+  std::vector<Rotary> kinds_;
+  std::vector<std::size_t> kind_of_;  ///< a layer's, in kinds_
+};
+
+/// The rows of a cache that has every token.
+class CacheRows {
+ public:
+  explicit CacheRows(const Cache& cache)
+      : cache_(cache), turner_(cache.shape(), cache.options(), true) {
+    const CacheShape& shape = cache.shape();
+    const std::size_t tokens = cache.tokens();
+    require(cache.joined_tokens() == 0, "joined documents are not packed: pack each of them");
+    for (std::size_t l = 0; l < shape.layers; ++l) {
+      for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+        heads_.push_back(cache.segments(l, h));
+        std::size_t rows = 0;
+        bool whole = cache.tokens(l) == tokens;
+        for (const Segment& segment : heads_.back()) {
+          whole &=
+              segment.role == Role::both && segment.log_weights == nullptr &&
+              segment.positions == nullptr &&
+              (segment.first_position < 0 || segment.first_position == static_cast<Position>(rows));
+          rows += segment.keys.rows;
+        }
+        require(whole && rows == tokens,
+                "only caches with every token are packed: method {} keeps {} entries of {} tokens; "
+                "read the text with the method exact",
+                cache.options().policy.to_string(), rows, tokens);
+      }
+    }
+  }
+
+  void get(const PackBasis& basis, std::size_t g, std::size_t first, MutableMatrix out) const {
+    const PackGroup& group = basis.groups[g];
+    for (std::size_t i = 0; i < group.layers.size(); ++i) {
+      for (std::size_t h = 0; h < basis.kv_heads; ++h) {
+        const std::size_t key = i * basis.layer_width() + h * basis.key_dim;
+        const std::size_t value =
+            i * basis.layer_width() + basis.kv_heads * basis.key_dim + h * basis.value_dim;
+        std::size_t begin = 0;
+        for (const Segment& s : heads_[group.layers[i] * basis.kv_heads + h]) {
+          const std::size_t end = begin + s.keys.rows;
+          for (std::size_t t = std::max(first, begin); t < std::min(first + out.rows, end); ++t) {
+            s.keys.decode(t - begin, out[t - first].subspan(key, basis.key_dim));
+            s.values.decode(t - begin, out[t - first].subspan(value, basis.value_dim));
+          }
+          begin = end;
+        }
+      }
+    }
+    turner_.turn(basis, group, first, out);
+  }
+
+ private:
+  const Cache& cache_;
+  KeyTurner turner_;
+  std::vector<std::vector<Segment>> heads_;  ///< layer by layer
+};
+
+/// The file up to its rows, and a reader of the rest.
+struct Opened {
+  PackedFile file;
+  ByteReader rest;
+};
+
+Opened open(std::span<const std::byte> bytes, const std::string& name) {
+  require(is_packed(bytes), "{}: not a packed cache", name);
+  constexpr std::size_t tail = sizeof(std::uint32_t);
+  require(bytes.size() >= kMagic.size() + sizeof(kVersion) + tail, "{}: ends within its head",
+          name);
+  Opened out{{},
+             ByteReader(bytes.subspan(kMagic.size(), bytes.size() - kMagic.size() - tail), name)};
+  ByteReader& in = out.rest;
+  const auto version = in.get<std::uint32_t>();
+  require(version == kVersion, ErrorCode::unsupported,
+          "{}: a packed cache of version {}, this program reads version {}: read the text again",
+          name, version, kVersion);
+  std::uint32_t stored = 0;
+  std::memcpy(&stored, bytes.data() + bytes.size() - tail, tail);
+  require(stored == crc_of(bytes.first(bytes.size() - tail)),
+          "{}: damaged: its checksum does not fit its content", name);
+  out.file.preset.divisor = in.get<std::uint32_t>();
+  out.file.preset.step = in.get<float>();
+  out.file.preset.loss = in.get<float>();
+  std::vector<std::byte> empty(in.get_count(in.left(), "the size of the settings"));
+  in.get_all<std::byte>(empty);
+  const Cache settings = Cache::parse(empty, name, &out.file.note);
+  require(settings.tokens() == 0, "{}: its settings hold {} tokens", name, settings.tokens());
+  out.file.shape = settings.shape();
+  out.file.options = settings.options();
+  out.file.shape.recurrent.resize(
+      in.get_count(in.left() / sizeof(std::uint64_t), "recurrent layers"));
+  std::size_t states = 0;
+  for (std::size_t& n : out.file.shape.recurrent) {
+    n = in.get_count(in.left() / sizeof(float), "the elements of a state");
+    states += n;
+  }
+  require(states <= in.left() / sizeof(float), "{}: recurrent states of {} elements in {} bytes",
+          name, states, in.left());
+  ByteReader rows = in;  // which the reader of the rows reads again
+  out.file.tokens = rows.get_count(std::numeric_limits<Position>::max(), "the number of tokens");
+  rows.get<float>();
+  out.file.basis = rows.get<std::uint64_t>();
+  return out;
+}
+
+}  // namespace
+
+bool is_packed(std::span<const std::byte> file) {
+  return file.size() >= kMagic.size() &&
+         std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+PackedFile PackedFile::parse(std::span<const std::byte> file, const std::string& name) try {
+  return open(file, name).file;
+} catch (const Error& error) {
+  rethrow_from_file(error);
+}
+
+std::vector<std::byte> pack(const Cache& cache, const PackCodec& codec, const PackPreset& preset,
+                            std::string_view note) {
+  const PoolScope scope(cache.options().pool.get());
+  const CacheShape& shape = cache.shape();
+  check_shape(codec.basis(), shape);
+  const CacheRows rows(cache);
+  const PackedRows packed = codec.encode(
+      cache.tokens(),
+      [&](std::size_t g, std::size_t first, MutableMatrix out) {
+        rows.get(codec.basis(), g, first, out);
+      },
+      preset.step);
+  MemoryWriter out;
+  out.bytes.reserve(packed.bytes() + note.size() + 4096);
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(preset.divisor);
+  out.put(preset.step);
+  out.put(preset.loss);
+  CacheShape attending = shape;
+  attending.recurrent.clear();
+  CacheOptions options = cache.options();
+  options.recording = {};
+  options.expected_tokens = 0;
+  const std::vector<std::byte> empty = Cache(attending, options).to_bytes(note);
+  out.put<std::uint64_t>(empty.size());
+  out.put_all<std::byte>(empty);
+  out.put<std::uint64_t>(shape.recurrent.size());
+  for (std::size_t n : shape.recurrent) out.put<std::uint64_t>(n);
+  packed.save(out);
+  if (cache.recurrent() != nullptr) cache.recurrent()->save(out, cache.tokens());
+  out.put(crc_of(out.bytes));
+  return std::move(out.bytes);
+}
+
+void save_packed(const std::filesystem::path& path, const Cache& cache, const PackCodec& codec,
+                 const PackPreset& preset, std::string_view note) {
+  const std::vector<std::byte> bytes = pack(cache, codec, preset, note);
+  OutputFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
+             const CacheOptions* wanted) try {
+  Opened opened = open(file, name);
+  const CacheShape& shape = opened.file.shape;
+  const PackBasis& basis = codec.basis();
+  check_shape(basis, shape);
+  const PackedRows packed = PackedRows::load(opened.rest, basis);
+  CacheOptions options = wanted != nullptr ? *wanted : opened.file.options;
+  require(!options.needs_queries() && !options.policy.info().whole_cache, ErrorCode::unsupported,
+          "{}: method {} needs queries or scores, which a packed cache does not have", name,
+          options.policy.to_string());
+  Cache cache(shape, options);
+  const PoolScope scope(options.pool.get());
+  const KeyTurner turner(shape, options, false);
+  // A few blocks for each thread, in 64 MiB at most where rows are wide.
+  std::size_t width = 0;
+  for (const PackGroup& group : basis.groups) width += group.width();
+  constexpr std::size_t kBlock = PackedRows::kBlock;
+  const std::size_t most = (std::size_t{64} << 20) / sizeof(float) / width / kBlock;
+  const std::size_t chunk = std::clamp<std::size_t>(most, 1, 2 * loop_threads()) * kBlock;
+  std::vector<Matrix> rows;
+  for (const PackGroup& group : basis.groups) rows.emplace_back(chunk, group.width());
+  struct Place {
+    std::size_t group, index;
+  };
+  std::vector<Place> places(basis.layers);
+  for (std::size_t g = 0; g < basis.groups.size(); ++g) {
+    const PackGroup& group = basis.groups[g];
+    for (std::size_t i = 0; i < group.layers.size(); ++i) places[group.layers[i]] = {g, i};
+  }
+  for (std::size_t first = 0; first < packed.tokens; first += chunk) {
+    const std::size_t count = std::min(chunk, packed.tokens - first);
+    for (std::size_t g = 0; g < basis.groups.size(); ++g) {
+      codec.decode(packed, g, first, rows[g].view().slice(0, count));
+      const std::size_t parts = (count + kBlock - 1) / kBlock;
+      parallel_for(parts, [&](std::size_t p) {
+        const std::size_t begin = p * kBlock, size = std::min(kBlock, count - begin);
+        turner.turn(basis, basis.groups[g], first + begin, rows[g].view().slice(begin, size));
+      });
+    }
+    for (std::size_t l = 0; l < basis.layers; ++l) {
+      const Matrix& of = rows[places[l].group];
+      const float* data = of.data() + places[l].index * basis.layer_width();
+      const auto view = [&](std::size_t at, std::size_t dim) {
+        return HeadsView{data + at, ElementType::f32, count, basis.kv_heads, dim, of.cols(), dim};
+      };
+      cache.forward(l, view(0, basis.key_dim),
+                    view(basis.kv_heads * basis.key_dim, basis.value_dim), HeadsView{},
+                    MutableHeadsView{});
+    }
+  }
+  if (cache.recurrent() != nullptr) {
+    cache.recurrent()->load(opened.rest);
+    cache.recurrent()->set_tokens(packed.tokens, name);
+  }
+  require(opened.rest.left() == 0, "{}: {} bytes too many", name, opened.rest.left());
+  if (options.protocol == Protocol::prefill && packed.tokens > 0) cache.finish_prompt();
+  return cache;
+} catch (const Error& error) {
+  rethrow_from_file(error);
+}
+
+}  // namespace ballast
