@@ -15,11 +15,12 @@ constexpr std::size_t kMostTexts = 2048;
 }  // namespace
 
 EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
-                                  const Tokenizer& tokenizer, std::size_t width) {
+                                  const Tokenizer& tokenizer, std::size_t width, bool ollama) {
   EmbeddingRequest out;
   Fields f(body);
   f.text("model");
-  f.ignore({"user", "truncate", "options", "keep_alive"});  // the last three are Ollama's
+  f.ignore({"user", "options", "keep_alive"});  // the last two are Ollama's
+  const bool truncate = f.flag("truncate", ollama);
   const std::string format = f.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") {
     refuse("encoding_format", "encoding_format: {} is neither \"float\" nor \"base64\"",
@@ -28,10 +29,17 @@ EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
   out.base64 = format == "base64";
   f.only("dimensions", width);
   const Json* input = f.find("input");
-  if (input == nullptr) refuse("input", "input is missing");
+  const bool nothing = input == nullptr || *input == "" || *input == Json::array();
+  if (input == nullptr && !ollama) refuse("input", "input is missing");
   f.end();
-  const std::vector<std::vector<Token>> all = prompts_of(*input, "input", kMostTexts, tokenizer);
-  for (const std::vector<Token>& tokens : all) {
+  if (nothing && ollama) return out;
+  std::vector<std::vector<Token>> all = prompts_of(*input, "input", kMostTexts, tokenizer);
+  for (std::vector<Token>& tokens : all) {
+    if (truncate && tokens.size() > limits.positions) {
+      const Token last = tokens.back();
+      tokens.resize(limits.positions);
+      if (tokenizer.vocabulary().add_eos) tokens.back() = last;
+    }
     Job job;
     job.prompt = tokens;
     job.compress_at = tokens.size();

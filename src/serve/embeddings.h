@@ -12,14 +12,16 @@
 namespace ballast::serve {
 
 /// POST /v1/embeddings and /api/embed: input (a text, tokens, or an array of either),
-/// encoding_format, dimensions.
+/// encoding_format,
+/// dimensions, truncate.
 struct EmbeddingRequest {
   std::vector<Job> jobs;  ///< of each text
   bool base64 = false;    ///< vectors as the base64 of float32, little-endian
 };
-/// Throws ApiError, which names the field. `width`: of the model.
+/// Throws ApiError, which names the field. `width`: of the model. `ollama`: nothing is a list of no
+/// texts, and texts are cut to the model's positions unless `truncate` is false.
 EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
-                                  const Tokenizer& tokenizer, std::size_t width);
+                                  const Tokenizer& tokenizer, std::size_t width, bool ollama);
 
 /// The mean of a sum over `tokens` states, brought to length 1.
 std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t tokens);

@@ -292,6 +292,13 @@ std::uint64_t seed_of(Fields& f) {
   return static_cast<std::uint64_t>(seed->get<std::int64_t>());
 }
 
+/// A number of tokens; none, and -1, which some clients send for no limit: those of the server.
+std::optional<std::uint64_t> limit_of(Fields& f, const char* name, std::uint64_t least) {
+  const Json* value = f.find(name);
+  if (value != nullptr && *value == -1) return std::nullopt;
+  return f.count(name, least, kMostTokens);
+}
+
 /// {"TOKEN": bias, …}
 std::vector<std::pair<Token, float>> logit_bias_of(Fields& f, const Tokenizer& tokenizer) {
   std::vector<std::pair<Token, float>> out;
@@ -342,8 +349,8 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
   s.frequency_penalty = static_cast<float>(f.number("frequency_penalty", -2, 2, 0));
   s.logit_bias = logit_bias_of(f, tokenizer);
   s.seed = seed_of(f);
-  const auto most = f.count("max_tokens", out.chat ? 1 : 0, kMostTokens);
-  const auto most_made = f.count("max_completion_tokens", 1, kMostTokens);
+  const auto most = limit_of(f, "max_tokens", out.chat ? 1 : 0);
+  const auto most_made = limit_of(f, "max_completion_tokens", 1);
   if (most && most_made && *most != *most_made) {
     refuse("max_tokens", "max_tokens and max_completion_tokens are both given and differ");
   }

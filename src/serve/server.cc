@@ -66,16 +66,30 @@ bool is_address(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+/// Whether a text begins with `word`, which is in small letters, whatever the case of the text.
+bool begins(std::string_view text, std::string_view word) {
+  return std::ranges::equal(text.substr(0, word.size()), word, {}, [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+}
+
+/// Names of schemes are compared without regard to case (RFC 9110, 11.1).
 std::string key_of(const Request& request) {
   const std::string header = request.header("Authorization");
-  return header.starts_with("Bearer ") ? header.substr(7) : request.header("X-Api-Key");
+  constexpr std::string_view kScheme = "bearer ";
+  if (!begins(header, kScheme)) return request.header("X-Api-Key");
+  const std::size_t key = header.find_first_not_of(' ', kScheme.size());
+  return key == std::string::npos ? "" : header.substr(key);
 }
 
 /// Media types are compared without regard to case (RFC 9110, 8.3.1).
-bool is_multipart(std::string_view type) {
-  constexpr std::string_view kBegin = "multipart/";
-  return std::ranges::equal(type.substr(0, kBegin.size()), kBegin, {}, [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+bool is_multipart(std::string_view type) { return begins(type, "multipart/"); }
+
+/// Whether a header may be sent back: names of headers, one behind the other.
+bool is_list_of_names(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_., ").find(c) != std::string_view::npos;
   });
 }
 
@@ -248,7 +262,7 @@ struct Server::Impl {
     return fmt::format("{:016x}", hash.value());
   }
   std::optional<ApiError> refusal(const Request& request) const;
-  /// What a browser asks before its page may call.
+  /// What a browser asks before its page may call, and read the answer.
   void allow_origin(const Request& request, Response& response) const;
   void answer(Request& request, Response& response);
   void route(Request& request, Response& response);
@@ -280,6 +294,7 @@ struct Server::Impl {
 
 void Server::Impl::answer(Request& request, Response& response) {
   try {
+    allow_origin(request, response);  // a page may read errors, too
     if (request.refused) throw ApiError(*request.refused);
     route(request, response);
   } catch (const ApiError& error) {
@@ -302,7 +317,6 @@ void Server::Impl::answer(Request& request, Response& response) {
 }
 
 void Server::Impl::route(Request& request, Response& response) {
-  allow_origin(request, response);
   if (request.method == "OPTIONS") {
     response.status = 204;
     return;
@@ -380,9 +394,16 @@ void Server::Impl::allow_origin(const Request& request, Response& response) cons
   const std::string origin = request.header("Origin");
   if (origin.empty() || !names_origin(origin)) return;
   response.set_header("Access-Control-Allow-Origin", names_origin("*") ? "*" : origin);
-  response.set_header("Vary", "Origin");
-  response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key");
+  response.set_header("Vary", "Origin, Access-Control-Request-Headers");
+  response.set_header("Access-Control-Expose-Headers", "Retry-After");
+  if (request.method != "OPTIONS") return;
   response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+  response.set_header("Access-Control-Max-Age", "600");
+  // Each client library has headers of its own; none of them changes what a page may do.
+  const std::string headers = request.header("Access-Control-Request-Headers");
+  response.set_header(
+      "Access-Control-Allow-Headers",
+      is_list_of_names(headers) ? headers : "Authorization, Content-Type, X-Api-Key");
 }
 
 TextRequest Server::Impl::parse(const Format& format, const std::string& owner) {
@@ -393,6 +414,9 @@ TextRequest Server::Impl::parse(const Format& format, const std::string& owner) 
 void Server::Impl::text(Call& call, Api api) {
   Response& response = call.response;
   const std::unique_ptr<Format> format = Format::of(api, call.take_object());
+  if (const Json done = format->answer_without_model(o.name); !done.is_null()) {
+    return call.reply(done);
+  }
   TextRequest parsed = parse(*format, owner_of(call.request));
   parsed.job.client = client_of(call.request);
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
@@ -450,8 +474,9 @@ void Server::Impl::make_context(Call& call) {
 }
 
 void Server::Impl::embed(Call& call) {
+  const bool ollama = call.request.path == "/api/embed";
   EmbeddingRequest parsed =
-      parse_embeddings(call.take_object(), limits, tokenizer, model.config().width);
+      parse_embeddings(call.take_object(), limits, tokenizer, model.config().width, ollama);
   Json data = Json::array();
   std::size_t tokens = 0;
   for (Job& job : parsed.jobs) {
@@ -468,7 +493,7 @@ void Server::Impl::embed(Call& call) {
   }
   call.response.usage.prompt = tokens;
   Json answer = {{"model", o.name}};
-  if (call.request.path == "/api/embed") {
+  if (ollama) {
     answer["embeddings"] = Json::array();
     for (Json& one : data) answer["embeddings"].push_back(std::move(one["embedding"]));
     answer["prompt_eval_count"] = tokens;

@@ -87,5 +87,22 @@ TEST(Embeddings, AreRefusedByName) {
             "context_length_exceeded");
 }
 
+TEST(Embeddings, OllamasAreCutToThePositionsUnlessTheRequestSaysNo) {
+  const TestServer server;
+  const std::string text = document(4000);
+  std::vector<Token> tokens = server.tokenizer().encode(text);
+  tokens.resize(TestServer::mini().config().max_positions);
+  const Json wanted = server.post("/v1/embeddings", {{"input", tokens}}).json();
+  const Json made = server.post("/api/embed", {{"input", text}}).json();
+  EXPECT_EQ(made["embeddings"][0], wanted["data"][0]["embedding"]);
+  EXPECT_EQ(made["prompt_eval_count"], tokens.size());
+  EXPECT_EQ(server.post("/api/embed", {{"input", text}, {"truncate", false}}).status, 400);
+  for (const char* nothing : {"{}", R"({"input":null})", R"({"input":""})", R"({"input":[]})"}) {
+    const Reply reply = send(server.port(), "POST", "/api/embed", nothing);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(reply.json()["embeddings"], Json::array());
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -238,6 +238,37 @@ TEST(Formats, RefusalsHaveTheShapeOfTheApiAndNameTheField) {
             "unsupported_parameter");
 }
 
+TEST(Formats, OllamaRequestsWithoutAQuestionLoadAndUnloadAtOnce) {
+  const TestServer server;
+  const std::vector<std::tuple<const char*, std::string, const char*>> all = {
+      {"/api/generate", R"({"model":"m"})", "load"},
+      {"/api/generate", R"({"model":"m","prompt":"","system":"S","keep_alive":"5m"})", "load"},
+      {"/api/generate", R"({"prompt":null,"raw":true,"stream":false,"keep_alive":-1})", "load"},
+      {"/api/generate", R"({"prompt":"","keep_alive":10,"options":{"num_predict":9}})", "load"},
+      {"/api/generate", R"({"model":"m","keep_alive":0})", "unload"},
+      {"/api/generate", R"({"model":"m","prompt":"","keep_alive":"0s"})", "unload"},
+      {"/api/generate", R"({"model":"m","keep_alive":"0h0m0s"})", "unload"},
+      {"/api/chat", R"({"model":"m"})", "load"},
+      {"/api/chat", R"({"messages":[],"stream":false,"tools":[]})", "load"},
+      {"/api/chat", R"({"messages":null,"keep_alive":"0"})", "unload"},
+      {"/api/chat", R"({"messages":[],"keep_alive":0.0})", "unload"},
+  };
+  for (const auto& [path, body, reason] : all) {
+    const Reply reply = send(server.port(), "POST", path, body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json answer = reply.json();  // one line, a stream or not
+    EXPECT_EQ(answer["done_reason"], reason) << body;
+    EXPECT_EQ(answer["done"], true);
+    EXPECT_EQ(answer["model"], "ballast-mini");
+    const bool talks = std::string_view(path) == "/api/chat";
+    EXPECT_EQ(talks ? answer["message"]["content"] : answer["response"], "") << body;
+  }
+  EXPECT_EQ(server.metric("generated_tokens_total"), 0);
+  // Those with a question are answered whatever keep_alive is.
+  const Json asked = {{"prompt", "x"}, {"keep_alive", 0}, {"options", {{"num_predict", 2}}}};
+  EXPECT_THAT(server.post("/api/generate", asked).body, HasSubstr("\"done_reason\":\"length\""));
+}
+
 TEST(Formats, OllamaClientsFindTheModel) {
   const TestServer server;
   EXPECT_EQ(server.get("/api/tags").json()["models"][0]["name"], "ballast-mini");

@@ -439,6 +439,16 @@ TEST(Serve, RequestsAsClientsSendThem) {
     const Reply reply = send(server.port(), "POST", "/v1/chat/completions", body);
     EXPECT_EQ(reply.status, 200) << body << reply.body;
   }
+  // -1 is no limit: that of the server holds.
+  serve::ServerOptions options;
+  options.max_tokens = 5;
+  const TestServer few(options);
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    Json body = {{"messages", chat()["messages"]}, {"ignore_eos", true}, {name, -1}};
+    const Reply reply = few.post("/v1/chat/completions", body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(reply.json()["usage"]["completion_tokens"], 5);
+  }
   Json biased = chat();
   biased["logit_bias"] = {{"300", 100}};
   biased["max_tokens"] = 2;
@@ -470,7 +480,7 @@ TEST(Serve, RefusesByName) {
       {talk, "{" + ask + R"(,"temperature":"hot"})", 400, "invalid_value", "temperature"},
       {talk, "{" + ask + R"(,"n":0})", 400, "invalid_value", "n"},
       {talk, "{" + ask + R"(,"n":1000})", 400, "invalid_value", "n"},
-      {talk, "{" + ask + R"(,"max_tokens":-1})", 400, "invalid_value", "max_tokens"},
+      {talk, "{" + ask + R"(,"max_tokens":-2})", 400, "invalid_value", "max_tokens"},
       {talk, "{" + ask + R"(,"stop":[1]})", 400, "invalid_value", "stop"},
       {talk, "{" + ask + R"(,"logit_bias":{"1":500}})", 400, "invalid_value", "logit_bias"},
       {talk, "{" + ask + R"(,"logit_bias":{"x":5}})", 400, "invalid_value", "logit_bias"},
@@ -547,11 +557,44 @@ TEST(Serve, KeysAndOrigins) {
   EXPECT_EQ(server.get("/v1/models", {{"Authorization", "Bearer secre"}}).status, 401);
   EXPECT_EQ(server.get("/v1/models", {{"Authorization", "Bearer secret"}}).status, 200);
   EXPECT_EQ(server.get("/v1/models", {{"X-Api-Key", "other"}}).status, 200);
+  for (const char* scheme : {"bearer ", "BEARER ", "Bearer  "}) {
+    EXPECT_EQ(server.get("/v1/models", {{"Authorization", scheme + std::string("secret")}}).status,
+              200);
+  }
+  for (const char* other : {"Bearer", "Bearer ", "Basic secret", "secret", "Bearersecret"}) {
+    EXPECT_EQ(server.get("/v1/models", {{"Authorization", other}}).status, 401) << other;
+  }
 
-  const Reply good =
-      send(server.port(), "OPTIONS", "/v1/models", "", {{"Origin", "https://good.example"}});
+  const Headers page = {{"Origin", "https://good.example"}};
+  const auto allowed = [](const Reply& reply, const char* name) {
+    const auto at = reply.headers.find(std::string("access-control-") + name);
+    return at == reply.headers.end() ? "" : at->second;
+  };
+  const std::string names = "authorization,content-type,x-stainless-os,anthropic-version";
+  Headers asked = page;
+  asked.emplace("Access-Control-Request-Headers", names);
+  const Reply good = send(server.port(), "OPTIONS", "/v1/models", "", asked);
   EXPECT_EQ(good.status, 204);
-  EXPECT_EQ(good.headers.find("access-control-allow-origin")->second, "https://good.example");
+  EXPECT_EQ(allowed(good, "allow-origin"), "https://good.example");
+  EXPECT_EQ(allowed(good, "allow-headers"), names);
+  EXPECT_THAT(allowed(good, "allow-methods"), HasSubstr("DELETE"));
+  asked.erase("Access-Control-Request-Headers");
+  asked.emplace("Access-Control-Request-Headers", "x<script>");
+  EXPECT_EQ(allowed(send(server.port(), "OPTIONS", "/v1/models", "", asked), "allow-headers"),
+            "Authorization, Content-Type, X-Api-Key");
+  // A page may read why it is refused.
+  const Reply unknown = server.get("/v1/models", page);
+  EXPECT_EQ(unknown.status, 401);
+  EXPECT_EQ(allowed(unknown, "allow-origin"), "https://good.example");
+  Headers known = page;
+  known.emplace("X-Api-Key", "other");
+  const Reply nowhere = server.get("/nowhere", known);
+  EXPECT_EQ(nowhere.status, 404);
+  EXPECT_EQ(allowed(nowhere, "allow-origin"), "https://good.example");
+  const Reply large =
+      send(server.port(), "POST", "/tokenize", std::string((32 << 20) + 1, 'x'), known);
+  EXPECT_EQ(large.status, 413);
+  EXPECT_EQ(allowed(large, "allow-origin"), "https://good.example");
   const Reply bad = server.get("/health", {{"Origin", "https://bad.example"}});
   EXPECT_EQ(bad.status, 403);
   EXPECT_EQ(bad.headers.count("access-control-allow-origin"), 0u);

@@ -35,6 +35,8 @@ class Format {
   /// For parse_chat(), or for parse_completion() if not is_chat().
   const Json& body() const { return body_; }
   bool is_chat() const { return chat_; }
+  /// The whole answer to a request that asks for no text; null: it does.
+  virtual Json answer_without_model(const std::string& /*model*/) const { return nullptr; }
 
   /// The whole answer.
   virtual Json whole(const Json& answer, const Usage& usage) = 0;

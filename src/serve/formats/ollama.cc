@@ -24,9 +24,9 @@ void add_options(const Json& options, Json& chat) {
        {"temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
         "stop"});
   if (const Json* penalty = f.find("repeat_penalty")) chat["repetition_penalty"] = *penalty;
-  // Negative: as many as there is room for.
+  // Negative or 0: no limit.
   const Json* most = f.find("num_predict");
-  const bool no_limit = most != nullptr && most->is_number_integer() && *most < 0;
+  const bool no_limit = most != nullptr && most->is_number_integer() && *most <= 0;
   if (most != nullptr && !no_limit) chat["max_tokens"] = *most;
   f.only("typical_p", 1);
   f.only("tfs_z", 1);
@@ -37,6 +37,15 @@ void add_options(const Json& options, Json& chat) {
             "use_mmap", "use_mlock", "low_vram", "f16_kv", "vocab_only", "logits_all",
             "embedding_only", "mirostat_eta", "mirostat_tau"});
   f.end();
+}
+
+/// Whether a keep_alive is no time: 0, "0", "0s", "0m0s".
+bool is_no_time(const Json& time) {
+  if (time.is_number()) return time == 0;
+  if (!time.is_string()) return false;
+  const auto& text = time.get_ref<const std::string&>();
+  return text.find('0') != std::string::npos &&
+         text.find_first_of("123456789") == std::string::npos;
 }
 
 /// Makes the content of a message parts, if pictures come with it.
@@ -97,19 +106,24 @@ class Ollama : public Format {
         body_["enable_thinking"] = *think;
       }
     }
-    f.ignore({"keep_alive", "truncate", "shift"});
+    if (const Json* time = f.find("keep_alive")) unloads_ = is_no_time(*time);
+    f.ignore({"truncate", "shift"});
     f.only("logprobs", false);
     f.only("top_logprobs", 0);
     f.only("template", "");
     if (talk_) {
       Json messages = Json::array();
-      const Json& list = list_of(f, "messages");
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        messages.push_back(message_of(list[i], fmt::format("messages[{}].", i)));
+      if (f.find("messages") != nullptr) {
+        const Json& list = list_of(f, "messages");
+        for (std::size_t i = 0; i < list.size(); ++i) {
+          messages.push_back(message_of(list[i], fmt::format("messages[{}].", i)));
+        }
       }
+      empty_ = messages.empty();
       body_["messages"] = std::move(messages);
     } else {
       const auto prompt = f.text("prompt"), system = f.text("system");
+      empty_ = prompt.value_or("").empty();
       f.only("suffix", "");
       chat_ = !f.flag("raw", false);
       if (!chat_) f.only("images", Json::array());
@@ -126,6 +140,16 @@ class Ollama : public Format {
       }
     }
     f.end();
+  }
+
+  /// Requests without a question load the model, or unload it: nothing is to be done.
+  Json answer_without_model(const std::string& model) const override {
+    if (!empty_) return nullptr;
+    Json out = frame(model);
+    say(out, {{"content", ""}});
+    out["done"] = true;
+    out["done_reason"] = unloads_ ? "unload" : "load";
+    return out;
   }
 
   const char* stream_type() const override { return "application/x-ndjson"; }
@@ -202,6 +226,7 @@ class Ollama : public Format {
   }
 
   bool talk_;
+  bool empty_ = false, unloads_ = false;
   Json model_;
   std::string reason_ = "stop";
 };
