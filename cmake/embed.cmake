@@ -1,6 +1,6 @@
 # Writes OUTPUT, a C++ source with the bytes of files. TARGET_KIND=page: the one file INPUT, as
-# ballast::serve::page(). TARGET_KIND=calibration: INPUT is a folder; its *.scores and *.txt become
-# what src/model/calibration_data.h declares.
+# ballast::serve::page(). TARGET_KIND=calibration: INPUT is a folder; its *.scores, *.txt and
+# packing/*.txt become what src/model/calibration_data.h declares.
 function(hex_of file out)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
@@ -24,8 +24,17 @@ std::string_view page() {
 endif()
 
 set(source "#include <array>\n\n#include \"model/calibration_data.h\"\n\nnamespace ballast {\n")
-foreach(kind scores txt)
-  file(GLOB files ${INPUT}/*.${kind})
+foreach(kind scores texts packing)
+  if(kind STREQUAL scores)
+    set(function built_in_calibrations)
+    file(GLOB files ${INPUT}/*.scores)
+  elseif(kind STREQUAL texts)
+    set(function calibration_texts)
+    file(GLOB files ${INPUT}/*.txt)
+  else()
+    set(function packing_texts)
+    file(GLOB files ${INPUT}/packing/*.txt)
+  endif()
   list(LENGTH files count)
   set(number 0)
   set(entries "")
@@ -38,11 +47,6 @@ foreach(kind scores txt)
       "      BuiltInFile{\"${name}\", std::as_bytes(std::span(${kind}_${number}))},\n")
     math(EXPR number "${number} + 1")
   endforeach()
-  if(kind STREQUAL scores)
-    set(function built_in_calibrations)
-  else()
-    set(function calibration_texts)
-  endif()
   string(APPEND source "
 std::span<const BuiltInFile> ${function}() {
   static const std::array<BuiltInFile, ${count}> files = {\n${entries}  };

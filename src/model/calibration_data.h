@@ -12,12 +12,18 @@ namespace ballast {
 struct BuiltInFile {
   std::string_view name;
   std::span<const std::byte> bytes;
+
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
 };
 
 /// <key>.scores, one a model.
 std::span<const BuiltInFile> built_in_calibrations();
 /// Texts of many kinds, a file each.
 std::span<const BuiltInFile> calibration_texts();
+/// More languages and kinds, from data/calibration/packing: what packing is calibrated on besides.
+std::span<const BuiltInFile> packing_texts();
 
 /// A token's features, as Calibration::Layer says. `heads`: KV heads.
 void fill_features(std::span<const float> input, std::span<const float> keys,
