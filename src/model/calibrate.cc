@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
+#include "model/calibrate_pack.h"
 #include "model/calibration_data.h"
 
 namespace ballast {
@@ -27,9 +28,9 @@ struct Moments {
 };
 
 /// The tokens of one piece, of one layer: columns × tokens.
-using Piece = Matrix;
+using Features = Matrix;
 
-void add(Piece& piece, Moments& moments) {
+void add(Features& piece, Moments& moments) {
   const std::size_t columns = piece.rows(), tokens = piece.cols();
   if (moments.sums.empty()) {
     moments.products = Matrix(columns, columns);
@@ -121,52 +122,75 @@ Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens)
 
 }  // namespace
 
-std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
-                                             const std::function<bool(double)>& progress,
-                                             std::string_view text) {
+Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
+                     const CalibrateOptions& options) {
   const ModelConfig& c = model.config();
   const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
+  const bool own = !options.text.empty();
   std::vector<std::string_view> texts;
+  if (own) texts.push_back(options.text);
   for (const BuiltInFile& file : calibration_texts()) {
-    texts.emplace_back(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+    if (!own) texts.push_back(file.text());
   }
-  if (!text.empty()) texts = {text};
-  std::vector<std::vector<Token>> pieces;
-  for (std::string_view one : texts) {
-    const std::vector<Token> tokens = tokenizer.encode(one);
+  const std::size_t first_other = texts.size();
+  for (const BuiltInFile& file : packing_texts()) {
+    if (!own && options.packing) texts.push_back(file.text());
+  }
+  struct Piece {
+    std::vector<Token> tokens;
+    bool scored = true, held_out = false;
+  };
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::vector<Token> tokens = tokenizer.encode(texts[i]);
     for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
       const std::size_t count = std::min({kPiece, tokens.size() - begin, c.max_positions / 2});
       if (count < kPiece / 8) continue;
       const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-      pieces.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+      // Every fourth text of plain English, or piece of a text of the caller's: what the steps of
+      // packing are found on.
+      const std::size_t number = own ? pieces.size() : i;
+      pieces.push_back({{first, first + static_cast<std::ptrdiff_t>(count)},
+                        options.scores && i < first_other,
+                        i < first_other && number % 4 == 1});
     }
   }
-  const auto all = static_cast<double>(2 * pieces.size());  // readings
-  double done = 0;
+  double all = 0, done = 0;  // readings
+  for (const Piece& piece : pieces) all += piece.scored ? 2 : 1;
   const auto tell = [&](std::size_t read, std::size_t of) {
-    return !progress ||
-           progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
+    return !options.progress ||
+           options.progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
   };
   Engine engine(model);
   const ReplayWording wording = replay_wording(tokenizer, true);
   std::vector<Moments> moments(c.attending().size());
+  std::unique_ptr<PackMoments> packed;
+  if (options.packing) packed = std::make_unique<PackMoments>(model);
+  require(!pieces.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
+          model.file().path().string(), kPiece / 8, c.max_positions);
+  require(!options.packing || pieces.size() > 1, "{}: packing wants a text of {} tokens",
+          model.file().path().string(), 2 * kPiece);
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it
-  for (const std::vector<Token>& tokens : pieces) {
-    CacheOptions options;
-    options.policy = Policy::parse("replay:bytes=1/8");
-    options.key_type = options.value_type = StorageType::bf16;
-    options.expected_tokens = tokens.size();
-    Sequence sequence(model, options);
-    std::vector<Piece> layers;
+  for (const auto& [tokens, is_scored, held_out] : pieces) {
+    if (packed) packed->hold_out(held_out);
+    CacheOptions cache_options;
+    cache_options.policy = Policy::parse(is_scored ? "replay:bytes=1/8" : "exact");
+    cache_options.key_type = cache_options.value_type = StorageType::bf16;
+    cache_options.expected_tokens = tokens.size();
+    Sequence sequence(model, cache_options);
+    std::vector<Features> layers;
     const std::size_t count = tokens.size() - kFirst;
-    for (std::size_t l = 0; l < moments.size(); ++l) layers.emplace_back(features + heads, count);
+    for (std::size_t l = 0; is_scored && l < moments.size(); ++l) {
+      layers.emplace_back(features + heads, count);
+    }
     PrefillOptions prefill;
     prefill.finish_prompt = false;
     prefill.progress = tell;
     std::vector<float> row(features);
     prefill.on_attention = [&](const AttentionStep& step) {
-      for (std::size_t t = 0; t < step.inputs.rows; ++t) {
+      if (packed) packed->see(step);
+      for (std::size_t t = 0; is_scored && t < step.inputs.rows; ++t) {
         if (step.first + t < kFirst) continue;
         fill_features(step.inputs[t], step.keys[t], step.values[t], heads, row);
         for (std::size_t i = 0; i < features; ++i) {
@@ -174,38 +198,44 @@ std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer
         }
       }
     };
-    if (engine.prefill(sequence, tokens, prefill).empty()) return nullptr;
+    if (engine.prefill(sequence, tokens, prefill).empty()) return {};
     ++done;
-    if (!engine.replay(sequence, {wording, tell})) return nullptr;
+    if (!is_scored) continue;
+    if (!engine.replay(sequence, {wording, tell})) return {};
     ++done;
     const Cache& cache = sequence.cache();
     if (least == 0) {
-      std::vector<float> scores;
+      std::vector<float> known;
       for (std::size_t l = 0; l < moments.size(); ++l) {
         for (std::size_t h = 0; h < heads; ++h) {
           const std::span<const float> of = cache.scoring().scores(l, h);
-          scores.insert(scores.end(), of.begin() + kFirst, of.end());
+          known.insert(known.end(), of.begin() + kFirst, of.end());
         }
       }
-      const auto quarter = scores.begin() + static_cast<std::ptrdiff_t>(scores.size() / 4);
-      std::ranges::nth_element(scores, quarter);
+      const auto quarter = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 4);
+      std::ranges::nth_element(known, quarter);
       least = std::max(*quarter, 1e-12f);
     }
     for (std::size_t l = 0; l < moments.size(); ++l) {
       for (std::size_t h = 0; h < heads; ++h) {
-        const std::span<const float> scores = cache.scoring().scores(l, h).subspan(kFirst);
-        std::ranges::transform(scores, layers[l][features + h].begin(),
+        const std::span<const float> of = cache.scoring().scores(l, h).subspan(kFirst);
+        std::ranges::transform(of, layers[l][features + h].begin(),
                                [&](float x) { return std::log(x + least); });
       }
       add(layers[l], moments[l]);
     }
     fitted += count;
   }
-  require(fitted > 0, "{}: no text of {} tokens to calibrate on, or too few positions ({})",
-          model.file().path().string(), kPiece / 8, c.max_positions);
-  std::vector<Calibration::Layer> layers;
-  for (const Moments& of : moments) layers.push_back(fit(of, heads, static_cast<double>(fitted)));
-  return std::make_shared<Calibration>(calibration_key(model), std::move(layers));
+  Calibrated out;
+  if (packed) out.packing = std::make_shared<PackBasis>(packed->fit());
+  if (options.scores) {
+    std::vector<Calibration::Layer> layers;
+    for (const Moments& of : moments) {
+      layers.push_back(fit(of, heads, static_cast<double>(fitted)));
+    }
+    out.scores = std::make_shared<Calibration>(calibration_key(model), std::move(layers));
+  }
+  return out;
 }
 
 }  // namespace ballast

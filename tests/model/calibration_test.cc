@@ -289,15 +289,19 @@ TEST(LongCalibration, IsFittedToASecondReading) {
   Model model(path);
   const Tokenizer tokenizer(read_vocabulary(path));
   double last = 0;
-  model.set_calibration(calibrate(model, tokenizer, [&](double done) {
+  CalibrateOptions options;
+  options.packing = false;
+  options.progress = [&](double done) {
     EXPECT_GE(done, last);
     last = done;
     return true;
-  }));
+  };
+  model.set_calibration(calibrate(model, tokenizer, options).scores);
   EXPECT_NEAR(last, 1, 0.01);
   // The small model is hard to foresee: 0.3, of real ones 0.9 (tests/real/small_caches.py).
   EXPECT_GT(agreement(model, tokenizer, other_text()), 0.2);
-  EXPECT_EQ(calibrate(model, tokenizer, [](double done) { return done < 0.1; }), nullptr);
+  options.progress = [](double done) { return done < 0.1; };
+  EXPECT_EQ(calibrate(model, tokenizer, options).scores, nullptr);
 }
 
 }  // namespace

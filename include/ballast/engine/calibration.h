@@ -17,6 +17,7 @@ namespace ballast {
 
 class Model;
 class Tokenizer;
+struct PackBasis;
 
 /// The functions of all layers. Never changes once made.
 class Calibration {
@@ -68,11 +69,32 @@ std::filesystem::path calibration_path(const Model& model);
 /// file is damaged.
 std::shared_ptr<const Calibration> find_calibration(const Model& model);
 
-/// Fits one. Reads `text` (empty: 25,000 tokens that are part of this library) twice, in pieces;
-/// the scores are those of `replay`. `progress`: called with the part done, from 0 to 1; false
-/// stops, and null is returned. Throws Error if the text is too short.
-std::shared_ptr<const Calibration> calibrate(const Model& model, const Tokenizer& tokenizer,
-                                             const std::function<bool(double)>& progress = {},
-                                             std::string_view text = {});
+/// Where `ballast calibrate` keeps what packing rests on: beside the calibration, its ending .pack.
+std::filesystem::path pack_basis_path(const Model& model);
+
+/// What packing rests on, for this model: beside its file (model.gguf.pack; in a folder
+/// ballast.pack) or at pack_basis_path(). Null: there is none. Throws Error if the file is damaged
+/// or of another model.
+std::shared_ptr<const PackBasis> find_pack_basis(const Model& model);
+
+struct CalibrateOptions {
+  /// What is read, in pieces; empty: texts that are part of this library, 25,000 tokens for scores
+  /// and as many more, of many languages and kinds, for packing.
+  std::string_view text;
+  bool scores = true;   ///< reads the texts a second time: the scores are those of `replay`
+  bool packing = true;  ///< from the same reading
+  /// Called with the part done, from 0 to 1; false stops.
+  std::function<bool(double)> progress;
+};
+
+struct Calibrated {
+  std::shared_ptr<const Calibration> scores;
+  std::shared_ptr<const PackBasis> packing;
+};
+
+/// Fits what is asked for; what is not, and all when it was stopped, is null. Throws Error if the
+/// text is too short.
+Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
+                     const CalibrateOptions& options = {});
 
 }  // namespace ballast
