@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "ballast/engine/model.h"
-#include "ballast/pack.h"
 #include "ballast/serialize.h"
 #include "base/checks.h"
 #include "base/fail.h"
@@ -36,19 +35,6 @@ float log_norm(std::span<const float> row, std::size_t heads, std::size_t h) {
 }
 
 std::size_t features(const ModelConfig& c) { return c.width + 2 * c.kv_heads; }
-
-/// The file with that ending beside a model's, or `cached`; empty: neither is there.
-fs::path find_file(const Model& model, std::string_view ending, const fs::path& cached) {
-  const fs::path& file = model.file().path();
-  std::error_code unknown;
-  const fs::path beside = fs::is_directory(file, unknown)
-                              ? file / fmt::format("ballast{}", ending)
-                              : fs::path(fmt::format("{}{}", file.string(), ending));
-  for (const fs::path& path : {beside, cached}) {
-    if (!path.empty() && fs::exists(path, unknown)) return path;
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -190,23 +176,13 @@ fs::path calibration_path(const Model& model) {
   return folder / "ballast" / "scores" / (calibration_key(model) + ".scores");
 }
 
-fs::path pack_basis_path(const Model& model) {
-  return calibration_path(model).replace_extension(".pack");
-}
-
-std::shared_ptr<const PackBasis> find_pack_basis(const Model& model) {
-  const fs::path path = find_file(model, ".pack", pack_basis_path(model));
-  if (path.empty()) return nullptr;
-  auto basis = std::make_shared<PackBasis>(PackBasis::load(path));
-  const std::string wanted = calibration_key(model);
-  require(basis->model == wanted, "{}: packing of {}, the model is {}: remove the file",
-          path.string(), basis->model, wanted);
-  return basis;
-}
-
 std::shared_ptr<const Calibration> find_calibration(const Model& model) {
-  const fs::path path = find_file(model, ".scores", calibration_path(model));
-  if (!path.empty()) {
+  const fs::path& file = model.file().path();
+  std::error_code unknown;
+  const fs::path beside = fs::is_directory(file, unknown) ? file / "ballast.scores"
+                                                          : fs::path(file.string() + ".scores");
+  for (const fs::path& path : {beside, calibration_path(model)}) {
+    if (path.empty() || !fs::exists(path, unknown)) continue;
     const MappedFile mapped(path);
     return std::make_shared<Calibration>(Calibration::parse(mapped.bytes(), path.string(), model));
   }

@@ -1,8 +1,8 @@
 // ballast calibrate, and what --cache makes of its file.
 #include <filesystem>
 
-#include "ballast/engine/calibration.h"
 #include "ballast/engine/model.h"
+#include "ballast/engine/packing.h"
 #include "ballast/error.h"
 #include "ballast/pack.h"
 #include "cli/program.h"
@@ -63,9 +63,8 @@ TEST_F(Calibrate, MakesThePackFileAloneAndRefusesThatOfAnotherModel) {
   PackBasis other = *find_pack_basis(Model(std::filesystem::path(model_)));
   other.model = "another";
   other.save(model_ + ".pack");
-  EXPECT_THAT(
-      [&] { find_pack_basis(Model(std::filesystem::path(model_))); },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("packing of another, the model is")));
+  EXPECT_THAT([&] { find_pack_basis(Model(std::filesystem::path(model_))); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("another, the model is")));
 }
 
 TEST_F(Calibrate, RefusesWhatItCannotReadOrWriteBeforeItReads) {

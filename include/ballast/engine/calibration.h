@@ -69,14 +69,6 @@ std::filesystem::path calibration_path(const Model& model);
 /// file is damaged.
 std::shared_ptr<const Calibration> find_calibration(const Model& model);
 
-/// Where `ballast calibrate` keeps what packing rests on: beside the calibration, its ending .pack.
-std::filesystem::path pack_basis_path(const Model& model);
-
-/// What packing rests on, for this model: beside its file (model.gguf.pack; in a folder
-/// ballast.pack) or at pack_basis_path(). Null: there is none. Throws Error if the file is damaged
-/// or of another model.
-std::shared_ptr<const PackBasis> find_pack_basis(const Model& model);
-
 struct CalibrateOptions {
   /// What is read, in pieces; empty: texts that are part of this library, 25,000 tokens for scores
   /// and as many more, of many languages and kinds, for packing.
