@@ -24,9 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTries = 5;                              ///< that bring nothing, one after another
-constexpr std::uintmax_t kRoomLeft = 16 << 20;         ///< on the disk, beside the file
-constexpr std::size_t kBuffer = std::size_t{1} << 20;  ///< for sums
+constexpr int kTries = 5;                       ///< that bring nothing, one after another
+constexpr std::uintmax_t kRoomLeft = 16 << 20;  ///< on the disk, beside the file
+constexpr std::string_view kMagic = "GGUF";     ///< what a model's file begins with
+constexpr std::uintmax_t kMost = std::uintmax_t{64} << 30;  ///< of a file of no stated size
+constexpr std::uintmax_t kLook = 64 << 20;                  ///< after which the room is looked at
+constexpr std::size_t kBuffer = std::size_t{1} << 20;       ///< for sums
 
 [[noreturn]] void fail_to(const char* action, const fs::path& path, int error) {
   fail(ErrorCode::io, "{}: {}: {}", path.string(), action, std::strerror(error));
@@ -50,6 +53,8 @@ class Partial {
   std::uintmax_t size() const { return size_; }
 
   void append(std::span<const std::byte> bytes);
+  /// Throws Error if what there is of it does not begin as a model.
+  void check_begin(const std::string& url) const;
   void clear();
   /// Becomes `to`.
   void commit(const fs::path& to);
@@ -123,6 +128,14 @@ void Partial::append(std::span<const std::byte> bytes) {
   }
 }
 
+void Partial::check_begin(const std::string& url) const {
+  std::string begin(std::min<std::uintmax_t>(kMagic.size(), size_), ' ');
+  const ssize_t n = ::pread(file_, begin.data(), begin.size(), 0);
+  if (n < 0) fail_to("cannot read", path_, errno);
+  require(kMagic.starts_with(begin), ErrorCode::bad_file,
+          "{}: what the server sends is no GGUF file; check the address", url);
+}
+
 void Partial::clear() {
   if (::ftruncate(file_, 0) != 0) fail_to("cannot write", path_, errno);
   size_ = 0;
@@ -153,14 +166,23 @@ void require_room(const fs::path& to, std::uintmax_t needed) {
 /// One request for what is missing. Returns false where the connection broke.
 bool fetch_rest(const Download& what, Partial& part, std::string& why) {
   const std::uintmax_t begun = part.size();
+  std::uintmax_t looked = begun;
   const double missing = static_cast<double>(what.bytes - std::min(what.bytes, begun));
   Progress progress(what.to.filename().string());
   try {
     const Answer answer = fetch(what.url, begun, [&](std::span<const std::byte> bytes, bool begin) {
       if (begin) part.clear();
+      const bool begins = part.size() < kMagic.size();
       part.append(bytes);
+      if (begins) part.check_begin(what.url);
       require(what.bytes == 0 || part.size() <= what.bytes, ErrorCode::io,
               "{}: the server sends more than the {} bytes that it said", what.url, what.bytes);
+      if (what.bytes == 0 && part.size() - std::min(looked, part.size()) >= kLook) {
+        looked = part.size();
+        require(looked <= kMost, ErrorCode::io, "{}: the server sends over {} of no stated length",
+                what.url, format_bytes(static_cast<double>(kMost)));
+        require_room(what.to, 0);
+      }
       if (!what.quiet && missing > 0) {
         progress.update((static_cast<double>(part.size()) - static_cast<double>(begun)) / missing);
       }
@@ -255,6 +277,9 @@ void download(const Download& what) {
   }
   try {
     fetch_all(what, part);
+    require(part.size() >= kMagic.size(), ErrorCode::bad_file,
+            "{}: the server sends {} bytes, which are no model", what.url, part.size());
+    part.check_begin(what.url);
     if (!what.sha256.empty()) check_sum(part.path(), what.sha256, what.to, what.quiet);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::bad_file) part.discard();  // nothing to go on from

@@ -19,7 +19,8 @@ struct Download {
 };
 
 /// Fetches the file unless it is there: into a partial file beside it, which another process waits
-/// for and an interrupted one leaves for the next; renamed once its size and sum are right. Throws
+/// for and an interrupted one leaves for the next; renamed once its size and sum are right. Ends as
+/// soon as the file does not begin as GGUF; without a known size at 64 GiB or a full disk. Throws
 /// Error; Unreachable where no answer came at all.
 void download(const Download& what);
 

@@ -203,13 +203,12 @@ Download look_up(const Reference& ref, const std::string& file, const PullOption
   out.bytes = size_of(answer.header("x-linked-size"));
   if (out.bytes == 0 && answer.status == 200) out.bytes = size_of(answer.header("content-length"));
   if (ref.known != nullptr && !ref.known->sha256.empty()) {
-    if (out.sha256.empty()) {
-      out.sha256 = ref.known->sha256;
-      out.bytes = ref.known->bytes;
-    } else if (out.sha256 != ref.known->sha256) {
-      options.say(fmt::format("note: {} on the hub is not the file that this name was tried with",
-                              ref.known->name));
-    }
+    require(out.sha256.empty() || out.sha256 == ref.known->sha256, ErrorCode::bad_file,
+            "{}: the hub's file has the SHA-256 {}, and the one of this name {}: it is another "
+            "file; ballast pull {}:{} takes it all the same",
+            ref.known->name, out.sha256, ref.known->sha256, ref.repository, quant_of(ref.file));
+    out.sha256 = ref.known->sha256;
+    out.bytes = ref.known->bytes;
   }
   return out;
 }

@@ -23,6 +23,8 @@ class Hub:
         self.no_ranges = False
         self.wrong = False        # a byte of each body is another
         self.hide_sum = False     # no X-Linked-ETag
+        self.endless = None       # bytes that a body repeats without a length
+        self.endless_sent = 0
         self.token = "secret"
         self.requests = []        # (method, path, Range, Authorization)
         hub = self
@@ -99,6 +101,18 @@ class Hub:
         return self.reply(to, 302, headers=headers)
 
     def send_file(self, to, data):
+        if self.endless:
+            to.send_response(200)
+            to.send_header("Connection", "close")
+            to.end_headers()
+            to.close_connection = True
+            try:
+                while to.command == "GET":
+                    to.wfile.write(self.endless)
+                    self.endless_sent += len(self.endless)
+            except OSError:  # the client has gone
+                pass
+            return None
         if self.wrong:
             data = data[:-1] + bytes([data[-1] ^ 1])
         begin, whole = 0, len(data)

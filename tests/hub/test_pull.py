@@ -80,9 +80,9 @@ class Pull(unittest.TestCase):
         self.assertTrue(self.at("mini-Q4_K_M.gguf").exists())
 
     def test_fetches_by_name_and_by_url(self):
-        out = self.works("pull", "SmolLM2-135m")
-        self.assertTrue(self.at(KNOWN_FILE, KNOWN).exists())
-        self.assertIn("not the file that this name was tried with", out)  # nor is it
+        self.hub.repositories["Qwen/Qwen3-0.6B-GGUF"] = {"Qwen3-0.6B-Q8_0.gguf": MODEL}
+        self.works("pull", "qwen3-0.6B")
+        self.assertTrue(self.at("Qwen3-0.6B-Q8_0.gguf", "Qwen/Qwen3-0.6B-GGUF").exists())
         self.works("pull", f"{self.hub.address}/{REPOSITORY}/blob/main/mini-Q8_0.gguf?x=1")
         self.assertTrue(self.at("mini-Q8_0.gguf").exists())
         self.works("pull", f"{self.hub.address}/cdn/{REPOSITORY}/mini-Q8_0.gguf",
@@ -106,10 +106,11 @@ class Pull(unittest.TestCase):
         half = len(MODEL) // 2
         self.hub.repositories[REPOSITORY] = {
             "Q8_0/mini-Q8_0-00001-of-00002.gguf": MODEL[:half],
-            "Q8_0/mini-Q8_0-00002-of-00002.gguf": MODEL[half:]}
+            "Q8_0/mini-Q8_0-00002-of-00002.gguf": b"GGUF" + MODEL[half:]}
         self.works("pull", REPOSITORY)
         self.assertEqual(self.at("mini-Q8_0-00001-of-00002.gguf").read_bytes(), MODEL[:half])
-        self.assertEqual(self.at("mini-Q8_0-00002-of-00002.gguf").read_bytes(), MODEL[half:])
+        self.assertEqual(self.at("mini-Q8_0-00002-of-00002.gguf").read_bytes(),
+                         b"GGUF" + MODEL[half:])
         self.works("remove", f"{REPOSITORY}:Q8_0")
         self.assertFalse((self.store / "Org").exists())
 
@@ -152,11 +153,29 @@ class Pull(unittest.TestCase):
         self.works("pull", f"{REPOSITORY}:Q8_0")
 
     def test_a_name_that_was_tried_has_a_sum_of_its_own(self):
+        err = self.fails("pull", "SmolLM2-135m")
+        self.assertIn(f"the hub's file has the SHA-256 {hashlib.sha256(MODEL).hexdigest()}", err)
+        self.assertIn(f"ballast pull {KNOWN}:Q4_1 takes it all the same", err)
+        self.assertEqual(self.hub.bytes_sent(), [])
         self.hub.hide_sum = True
-        self.hub.repositories[KNOWN][KNOWN_FILE] = MODEL
         err = self.fails("pull", "smollm2-135m")
         self.assertIn("and 98362432 were expected: it is another file", err)
         self.assertEqual(self.parts(), [])
+        self.works("pull", f"{KNOWN}:Q4_1")
+        self.assertTrue(self.at(KNOWN_FILE, KNOWN).exists())
+
+    def test_what_does_not_begin_as_a_model_is_given_up_at_once(self):
+        self.hub.hide_sum = True
+        self.hub.endless = b"<html>" * 100000
+        err = self.fails("pull", f"{self.hub.address}/cdn/{REPOSITORY}/mini-Q8_0.gguf",
+                         HF_ENDPOINT="http://localhost:1")
+        self.assertIn("no GGUF file", err)
+        self.assertLess(self.hub.endless_sent, 20 << 20)
+        self.hub.endless = None
+        for body in (b"<html>", b"GG", b""):
+            self.hub.repositories[REPOSITORY]["mini-Q8_0.gguf"] = body
+            self.fails("pull", f"{REPOSITORY}:Q8_0")
+        self.assertEqual([p for p in self.store.rglob("*") if p.is_file()], [])
 
     def test_two_processes_share_one_download(self):
         self.hub.slow = 0.05
@@ -318,7 +337,7 @@ class Pull(unittest.TestCase):
         self.assertIn("no model is here: give -m FILE, or fetch one with ballast pull", err)
         self.works("pull", f"{REPOSITORY}:Q8_0")
         self.works("tokenize")
-        self.works("pull", "smollm2-135m")
+        self.works("pull", f"{KNOWN}:Q4_1")
         err = self.fails("tokenize")
         self.assertIn(f"2 models are here: say which one with -m: {REPOSITORY}:Q8_0, smollm2-135m",
                       err)
