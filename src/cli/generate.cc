@@ -116,7 +116,12 @@ class Answers {
               place, id, done_ < requests.size() ? requests[done_].id : "nothing");
       ++done_;
     }
-    // What was cut off in the middle of a line is made again.
+    // What was cut off in the middle of a line is made again, if it is of an answer.
+    const std::string_view rest = std::string_view(text).substr(begin);
+    const std::string answer = fmt::format("{{\"id\":\"batch_req_{}\",", done_ + 1);
+    require(rest.substr(0, answer.size()) == answer.substr(0, rest.size()),
+            "{}, line {}: no answer of ballast generate; name another file with -o", path,
+            done_ + 1);
     if (::ftruncate(file_, static_cast<off_t>(begin)) != 0 || ::lseek(file_, 0, SEEK_END) < 0) {
       fail(ErrorCode::io, "{}: {}; name a file that can be added to", path, std::strerror(errno));
     }

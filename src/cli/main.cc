@@ -77,7 +77,10 @@ void handle_signals() {
     ::sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
-  ::signal(SIGPIPE, SIG_IGN);  // write errors report it, and partial files are removed
+  // Write errors report these, and partial files are removed: a reader that has left, a file that
+  // becomes larger than it may (ulimit -f).
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 int complain(const std::string& what, int code) {

@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -495,6 +496,17 @@ TEST_F(Cli, FullDisk) {
   const auto file = run({"synth", "-o", "/dev/full", "--tokens", "9"});
   expect_refusal(file, "/dev/full: cannot write: No space left on device");
   EXPECT_EQ(run({"methods", "--json=/dev/full"}).exit_code, 1);
+}
+
+TEST_F(Cli, AFileThatMayNotGrowIsAnErrorInALine) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit few{1 << 12, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &few);
+  const auto result = run({"synth", "-o", path("large"), "--tokens", "999"});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  expect_refusal(result, "large: cannot write: File too large", 1);
+  EXPECT_FALSE(std::filesystem::exists(path("large")));
 }
 
 TEST_F(Cli, AReaderThatLeavesIsNoError) {

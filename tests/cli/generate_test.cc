@@ -112,6 +112,11 @@ TEST_F(Generate, RefusesInALine) {
   write_text(dir_ / "answers", "{\"custom_id\": \"other\"}\n");
   refused("Hello", "the answer to 'other', where that to 'line-1' belongs");
   EXPECT_EQ(read_text(dir_ / "answers"), "{\"custom_id\": \"other\"}\n");
+  for (const char* own : {"my only copy", "{\"id\":\"batch_req_2\"", "[1, 2]"}) {
+    write_text(dir_ / "answers", own);
+    refused("Hello", "line 1: no answer of ballast generate; name another file with -o");
+    EXPECT_EQ(read_text(dir_ / "answers"), own);
+  }
   std::filesystem::remove(dir_ / "answers");
   const int other = ::open(path("answers").c_str(), O_RDWR | O_CREAT, 0600);
   ::flock(other, LOCK_EX);
