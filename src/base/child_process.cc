@@ -146,7 +146,7 @@ std::optional<std::string> output_of(std::vector<std::string> words, const std::
   std::optional<int> status;
   for (bool open = true; !status;) {
     Interruption::check();
-    require(Clock::now() < end, ErrorCode::over_limit,
+    require(Clock::now() < end, ErrorCode::bad_file,
             "{}: {} takes longer than {} s; make it a text first, or give a part of it", name,
             words[0], limits.time.count());
     pollfd wanted{open ? out.number : -1, POLLIN, 0};
@@ -160,7 +160,7 @@ std::optional<std::string> output_of(std::vector<std::string> words, const std::
     if (!open) status = child.status();
   }
   const int signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
-  require(signal != SIGXCPU && signal != SIGKILL, ErrorCode::over_limit,
+  require(signal != SIGXCPU && signal != SIGKILL, ErrorCode::bad_file,
           "{}: {} works longer than {} s on it; make it a text first, or give a part of it", name,
           words[0], limits.processor.count());
   require(!WIFEXITED(*status) || WEXITSTATUS(*status) != kNotThere, ErrorCode::unsupported,

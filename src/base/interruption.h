@@ -20,15 +20,18 @@ class Interruption {
 
   /// Called by work that may take long. Does nothing on threads that have no Interruption.
   static void check() {
-    if (current_ != nullptr) current_->ask();
+    if (due()) throw Interrupted();
   }
+  /// Whether check() would throw: for where nothing may be thrown.
+  static bool due() { return current_ != nullptr && current_->ask(); }
 
  private:
-  void ask();
+  bool ask();
 
   static inline thread_local Interruption* current_ = nullptr;
   std::function<bool()> wanted_;
   std::chrono::steady_clock::time_point next_{};
+  bool due_ = false;
   Interruption* outer_;
 };
 
@@ -39,11 +42,13 @@ inline Interruption::Interruption(std::function<bool()> wanted)
 
 inline Interruption::~Interruption() { current_ = outer_; }
 
-inline void Interruption::ask() {
+inline bool Interruption::ask() {
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_) return;
-  next_ = now + std::chrono::milliseconds(10);
-  if (!wanted_()) throw Interrupted();
+  if (now >= next_) {
+    next_ = now + std::chrono::milliseconds(10);
+    due_ = !wanted_();
+  }
+  return due_;
 }
 
 }  // namespace ballast

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/fail.h"
+#include "base/interruption.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast {
@@ -170,6 +171,7 @@ void SpecialTokens::split(std::string_view text, bool control,
   std::size_t begin = 0, searched = 0;
   for (std::size_t i = 0; i < text.size();) {
     if (i >= searched + found.size()) {
+      Interruption::check();
       searched = i;
       found.resize(std::min(kWindow, text.size() - i));
       find(text, i, control, found);

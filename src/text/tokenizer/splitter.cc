@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/fail.h"
+#include "base/interruption.h"
 #include "base/printable.h"
 #include "text/tokenizer/utf8.h"
 
@@ -126,10 +127,17 @@ std::size_t whole_characters(std::string_view text, std::size_t most) {
 
 }  // namespace
 
-Splitter::Deadline::Deadline(std::size_t bytes)
-    : end_(processor_time() + 1.0 + 1e-6 * static_cast<double>(bytes)) {}
+Splitter::Deadline::Deadline(std::size_t bytes, std::size_t longest)
+    : end_(processor_time() + 1.0 + 1e-6 * static_cast<double>(bytes)), longest_(longest) {}
 
-bool Splitter::Deadline::passed() const { return processor_time() > end_; }
+bool Splitter::Deadline::passed() const { return processor_time() > end_ || Interruption::due(); }
+
+void Splitter::Deadline::check_word(std::size_t bytes) const {
+  Interruption::check();
+  require(bytes <= longest_, ErrorCode::over_limit,
+          "the text has a word of more than {} bytes, such as a run of blanks; shorten it",
+          longest_);
+}
 
 Splitter::Splitter(const std::vector<std::string>& patterns, const std::string& source)
     : source_(source), looks_back_(!patterns.empty() && looks_back(patterns.front())) {
@@ -158,6 +166,7 @@ void Splitter::split(std::string_view text, const Deadline& deadline,
   for (std::size_t size = window; !text.empty();) {
     const std::size_t taken = whole_characters(text, size);
     const std::size_t done = taken == 0 ? 0 : split_part(text, taken, deadline, word);
+    if (done == 0 && !looks_back_) deadline.check_word(taken);
     text.remove_prefix(done);
     // A word longer than the window.
     size = done == 0 ? 2 * size + 1 : window;
@@ -173,6 +182,7 @@ std::size_t Splitter::split_part(std::string_view text, std::size_t taken, const
   for (const auto& pattern : patterns_) {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(wide, status));
     if (U_SUCCESS(status)) ends = cut(ends, open, deadline, *matcher, status);
+    Interruption::check();
     require(
         U_SUCCESS(status), "{}: the pre-tokeniser's expression '{}' fails on this text ({})",
         source_,

@@ -16,14 +16,19 @@ namespace ballast {
 class Splitter {
  public:
   /// What expressions may take for a text, all parts of it together: 1 s of this thread's processor
-  /// and 1 us for each byte, from now on. Real expressions need a twentieth.
+  /// and 1 us for each byte, from now on. Real expressions need a twentieth. `longest`: bytes of a
+  /// word.
   class Deadline {
    public:
-    explicit Deadline(std::size_t bytes);
+    explicit Deadline(std::size_t bytes, std::size_t longest = static_cast<std::size_t>(-1));
+    /// Or nobody wants the words any more (Interruption).
     bool passed() const;
+    /// Throws Error (over_limit) where a word has so many bytes or more.
+    void check_word(std::size_t bytes) const;
 
    private:
     double end_;
+    std::size_t longest_;
   };
 
   /// ICU's syntax, at most 16 KiB. Throws Error that names `source` and the expression.

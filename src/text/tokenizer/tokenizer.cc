@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "base/interruption.h"
 #include "base/keyed_hash.h"
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/check_sizes.h"
@@ -28,6 +29,7 @@ using SpacePrefix = Vocabulary::SpacePrefix;
 constexpr std::string_view kSpace = "\u2581";
 constexpr std::size_t kLongestText = std::size_t{1} << 30;
 constexpr std::size_t kLongestCachedWord = 64;
+constexpr std::size_t kLongestWord = std::size_t{1} << 20;  // where tokens are limited; bytes
 
 // Usual names of the end-of-turn token.
 constexpr std::array<std::string_view, 9> kEnds = {
@@ -201,6 +203,7 @@ void Tokenizer::Impl::split(std::string_view text, const Splitter::Deadline& dea
 }
 
 void Tokenizer::Impl::check_size(std::size_t tokens, std::size_t most) const {
+  Interruption::check();
   require(tokens <= most, ErrorCode::over_limit, "the text has more than {} tokens; shorten it",
           most);
 }
@@ -225,7 +228,10 @@ void Tokenizer::Impl::encode_text(std::string_view text, bool first, std::size_t
       }
     }
     const std::size_t begin = out.size();
-    words->encode(word, out);
+    words->encode(word, out, WordEncoder::kPart, [&](std::size_t bytes) {
+      deadline.check_word(bytes);
+      check_size(out.size(), most);
+    });
     check_size(out.size(), most);
     if (cached) seen.emplace(word, std::pair(begin, out.size() - begin));
   });
@@ -270,7 +276,9 @@ std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions&
   const Impl& impl = *impl_;
   require(text.size() <= kLongestText, "{}: a text of {} bytes; at most {} can be encoded at once",
           impl.vocabulary.source, text.size(), kLongestText);
-  const Splitter::Deadline deadline(text.size());  // one for all stretches between special tokens
+  // One for all stretches between special tokens.
+  const bool limited = most_ != static_cast<std::size_t>(-1);
+  const Splitter::Deadline deadline(text.size(), limited ? kLongestWord : text.size());
   std::vector<Token> out;
   if (options.add_special && impl.vocabulary.add_bos) out.push_back(impl.vocabulary.bos);
   impl.special.split(text, options.parse_special, [&](SpecialTokens::Part part) {

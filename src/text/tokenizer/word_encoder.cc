@@ -138,7 +138,8 @@ std::size_t WordEncoder::next_cut(std::string_view word, std::size_t at) const {
   return at;
 }
 
-void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::size_t part) const {
+void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::size_t part,
+                         const std::function<void(std::size_t)>& check) const {
   if (vocabulary_.ignore_merges) {
     if (const Token whole = ids_.find(word); whole != kNoToken) {
       out.push_back(whole);
@@ -147,6 +148,7 @@ void WordEncoder::encode(std::string_view word, std::vector<Token>& out, std::si
   }
   while (word.size() > part) {
     const std::size_t cut = next_cut(word, part);
+    if (check) check(cut);
     encode_part(word.substr(0, cut), out);
     word.remove_prefix(cut);
   }

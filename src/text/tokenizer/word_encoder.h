@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,14 +17,17 @@ namespace ballast {
 
 class WordEncoder {
  public:
+  static constexpr std::size_t kPart = std::size_t{1} << 16;
+
   /// Keeps views of the vocabulary's pieces and, for byte_bpe, of `texts`, the bytes of each piece.
   /// Both must outlive it.
   WordEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& texts);
 
   /// Appends the ids of a word. One longer than `part` bytes is encoded in parts, cut where no
   /// merge can cross: the ids are the same, and merging takes some fifty times what it is given.
-  void encode(std::string_view word, std::vector<Token>& out,
-              std::size_t part = std::size_t{1} << 16) const;
+  /// `check`: is told the bytes of each part before, and may throw.
+  void encode(std::string_view word, std::vector<Token>& out, std::size_t part = kPart,
+              const std::function<void(std::size_t)>& check = {}) const;
 
   /// The first place behind `at` that no merge crosses; the word's size where there is none.
   std::size_t next_cut(std::string_view word, std::size_t at) const;

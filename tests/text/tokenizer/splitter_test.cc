@@ -3,6 +3,7 @@
 #include <random>
 
 #include "ballast/error.h"
+#include "base/interruption.h"
 #include "text/test_vocabulary.h"
 #include "text/tokenizer/pretokenizers.h"
 
@@ -114,6 +115,24 @@ TEST(Splitter, WordsDoNotDependOnTheWindow) {
 TEST(Splitter, RefusesWhatCannotBeAnExpression) {
   EXPECT_THROW(Splitter({"(a"}, "file"), Error);
   EXPECT_THROW(find_pre_tokenizer("no such", "file"), Error);
+}
+
+TEST(Splitter, EndsWordsThatWouldBeTooLong) {
+  const Splitter splitter({" +"}, "test");
+  const auto count = [&](std::size_t blanks) {
+    const std::string text = "a" + std::string(blanks, ' ') + "b";
+    std::size_t words = 0;
+    splitter.split(text, Splitter::Deadline(text.size(), 200'000),
+                   [&](std::string_view) { ++words; });
+    return words;
+  };
+  EXPECT_EQ(count(100'000), 3u);
+  EXPECT_THROW(count(1'000'000), Error);
+}
+
+TEST(Splitter, EndsExpressionsThatNobodyWaitsFor) {
+  const Interruption interruption([] { return false; });
+  EXPECT_THROW(split({"x"}, std::string(200'000, 'x')), Interrupted);
 }
 
 TEST(Splitter, EndsExpressionsThatWouldNotEnd) {
