@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <semaphore.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <atomic>
@@ -119,6 +120,7 @@ class StopSignals {
 };
 
 void run(const Options& o) {
+  ::umask(077);  // what clients have read is for nobody else of this machine
   serve::ServerOptions options = o.server;
   options.cache = o.cache.parse();
   if (!o.memory.empty()) options.memory = parse_bytes(o.memory, "--memory");
@@ -159,6 +161,13 @@ void run(const Options& o) {
   name = server.name();
   for (const std::string& line : server.refused()) {
     tell(fmt::format("note: a context is left out: {}", line));
+  }
+  const bool own =
+      options.host == "localhost" || options.host == "::1" || options.host.starts_with("127.");
+  if (!own && options.keys.empty()) {
+    tell(
+        "note: any machine that reaches this one may ask and read what others have sent; "
+        "--api-key-file FILE asks clients for a key");
   }
   const bool v6 = options.host.find(':') != std::string::npos;
   print(fmt::format("ballast: {} at http://{}{}{}:{}\n", server.name(), v6 ? "[" : "", options.host,
@@ -211,7 +220,9 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
       "Keep contexts and beginnings of conversations in this folder, for the next start too",
       "FOLDER");
   add("--cache-dir-max", o.cache_dir_max,
-      "Bytes of beginnings there; those used longest ago are removed; 0: none are kept", "SIZE")
+      "Bytes of beginnings there, of which those used longest ago are removed, and of contexts, of "
+      "which more are refused; 0: no beginnings, any contexts",
+      "SIZE")
       ->capture_default_str();
   add("--library", o.library,
       "Folder of ballast library add: a request with \"context\": \"library\" asks its documents",

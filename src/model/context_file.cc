@@ -40,17 +40,20 @@ std::uint64_t fingerprint(const Model& model) {
 }
 
 void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
-                  std::string_view form, std::span<const Token> text) {
-  const Json note = {{"model", name_of(model)},
-                     {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
-                     {"tokens", cache.tokens()},
-                     {"form", form},
-                     {"text", text}};
-  cache.save(path, note.dump(-1, ' ', false, Json::error_handler_t::replace));
+                  std::string_view form, std::span<const Token> text, std::string_view about) {
+  Json note = {{"model", name_of(model)},
+               {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
+               {"tokens", cache.tokens()},
+               {"form", form},
+               {"text", text}};
+  if (!about.empty()) note["about"] = about;
+  const std::string written = note.dump(-1, ' ', false, Json::error_handler_t::replace);
+  check_json(written, path.string());
+  cache.save(path, written);
 }
 
 Cache load_context(const std::filesystem::path& path, const Model& model, std::string* form,
-                   std::vector<Token>* text) try {
+                   std::vector<Token>* text, std::string* about) try {
   std::string written;
   Cache cache = Cache::load(path, &written);
   check_json(written, path.string());
@@ -66,6 +69,9 @@ Cache load_context(const std::filesystem::path& path, const Model& model, std::s
           "{}: made with another model, '{}'; this one is '{}' ({})", path.string(),
           note["model"].get<std::string>(), name_of(model), model.file().path().string());
   if (form != nullptr) *form = note["form"].get<std::string>();
+  if (about != nullptr && note.contains("about") && note["about"].is_string()) {
+    *about = note["about"].get<std::string>();
+  }
   if (text != nullptr && note.contains("text")) {
     const auto valid = [&](const SortedJson& id) {
       return id.is_number_integer() && id >= 0 && id < model.config().vocabulary;

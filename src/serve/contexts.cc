@@ -12,8 +12,8 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/error.h"
 #include "base/fail.h"
-#include "base/output_file.h"
 #include "base/read_file.h"
+#include "formats/json_text.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
 
@@ -87,10 +87,12 @@ void SharedFolder::open(const std::filesystem::path& folder, std::string_view be
 }
 
 Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
-                   std::vector<std::string>& refused)
-    : model_(model), memory_(memory), folder_(std::move(folder)) {
+                   std::vector<std::string>& refused, const std::vector<std::string>& keys,
+                   std::size_t most)
+    : model_(model), memory_(memory), folder_(std::move(folder)), most_(most) {
+  if (!folder_.empty()) shared_.open(folder_, kBegin);
+  owners_.emplace(keys, folder_);
   if (folder_.empty()) return;
-  shared_.open(folder_, kBegin);
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() == ".cache") files.push_back(entry.path());
@@ -100,38 +102,47 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
     ContextInfo info;
     info.id = path.stem().string();
     try {
-      describe(path, info);
+      const std::string about = describe(path, info);
+      info.name = info.id;
+      info.owner = Owners::kNobody;
+      take_notes(about, info);
     } catch (const Error& error) {
       refused.emplace_back(error.what());
       continue;
-    }
-    // Without these notes the context still answers; its text is then not known.
-    try {
-      const Json json = parse_object(read_file(notes(info.id), {.most = 1 << 20, .pipes = false}));
-      Fields fields(json);
-      info.name = fields.text("name").value_or("");
-      info.owner = fields.text("owner").value_or("");
-      info.before = fields.text("before").value_or("");
-      info.system = fields.text("system").value_or("");
-      if (const Json* all = fields.find("pictures")) {
-        info.pictures = placed_pictures(*all, info.tokens);
-      }
-      info.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
-      info.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
-      info.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
-    } catch (const std::exception&) {
-      info.name = info.id;
     }
     slots_[info.id] = {info, path, nullptr, 0};
   }
 }
 
-void Contexts::describe(const std::filesystem::path& file, ContextInfo& info) const {
-  const Cache cache = load_context(file, model_, &info.form);
+void Contexts::take_notes(const std::string& about, ContextInfo& info) const try {
+  const bool beside = about.empty();
+  const Json json =
+      parse_object(beside ? read_file(notes(info.id), {.most = kMostJson, .pipes = false}) : about);
+  Fields fields(json);
+  ContextInfo out = info;
+  out.name = fields.text("name").value_or("");
+  if (const auto owner = fields.text("owner")) {
+    out.owner = beside && !owner->empty() ? owners_->renamed(*owner) : *owner;
+  }
+  out.before = fields.text("before").value_or("");
+  out.system = fields.text("system").value_or("");
+  if (const Json* all = fields.find("pictures")) out.pictures = placed_pictures(*all, info.tokens);
+  out.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
+  out.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
+  out.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
+  info = std::move(out);
+} catch (
+    const std::exception&) {  // it still answers, though not to everyone; its text is not known
+}
+
+std::string Contexts::describe(const std::filesystem::path& file, ContextInfo& info) const {
+  std::string about;
+  const Cache cache = load_context(file, model_, &info.form, nullptr, &about);
   info.tokens = cache.tokens();
   info.cache = describe_cache(cache.options());
   info.bytes = cache.bytes().used();
   info.exact_bytes = model_.exact_bytes(cache);
+  return about;
 }
 
 void Contexts::lend(ContextInfo info, std::filesystem::path file) {
@@ -140,10 +151,27 @@ void Contexts::lend(ContextInfo info, std::filesystem::path file) {
   slots_[info.id] = {info, std::move(file), nullptr, 0};
 }
 
+void Contexts::check_room(std::size_t bytes) const {
+  if (folder_.empty() || most_ == 0) return;
+  std::uintmax_t all = bytes;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [id, slot] : slots_) {
+    std::error_code gone;
+    const std::uintmax_t size =
+        slot.file == file(id) ? std::filesystem::file_size(slot.file, gone) : 0;
+    if (!gone) all += size;
+  }
+  if (all <= most_) return;
+  throw ApiError(507, "insufficient_storage",
+                 fmt::format("with this context all would take {} bytes on disk, --cache-dir-max "
+                             "allows {}; delete some",
+                             all, most_));
+}
+
 ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<const Token> text) {
   info.id = new_id(std::string(kBegin));
   if (!folder_.empty()) {
-    // The cache comes last: a context exists once its cache does.
+    check_room(cache.bytes().used());
     const Json json = {{"name", info.name},
                        {"owner", info.owner},
                        {"before", info.before},
@@ -153,11 +181,8 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<
                        {"read_seconds", info.read_seconds},
                        {"compress_seconds", info.compress_seconds}};
     try {
-      write_file(notes(info.id), to_text(json));
-      save_context(file(info.id), model_, cache, info.form, text);
+      save_context(file(info.id), model_, cache, info.form, text, to_text(json));
     } catch (const Error& error) {
-      std::error_code none;
-      std::filesystem::remove(notes(info.id), none);
       throw ApiError(500, "internal_error", error.what());
     }
   }
@@ -239,11 +264,19 @@ bool Contexts::remove(const std::string& id, const std::string& owner) {
         fmt::format("{} is a document of the library: ballast library remove takes it out",
                     slot->info.name));
   }
-  slots_.erase(id);
-  if (!folder_.empty()) {
-    std::filesystem::remove(file(id));
-    std::filesystem::remove(notes(id));
+  if (!slot->file.empty()) {
+    std::error_code error;
+    std::filesystem::remove(slot->file, error);
+    if (error) {
+      throw ApiError(
+          500, "internal_error",
+          fmt::format("{}: cannot be removed, so that the context stays: {}; see who may "
+                      "write to the folder",
+                      slot->file.string(), error.message()));
+    }
+    std::filesystem::remove(notes(id), error);
   }
+  slots_.erase(id);
   return true;
 }
 
@@ -268,18 +301,15 @@ bool Contexts::evict_locked() {
   return true;
 }
 
-std::size_t Contexts::loaded_bytes() const {
-  const std::scoped_lock lock(mutex_);
-  std::size_t bytes = 0;
+Contexts::Counts Contexts::counts() const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const std::scoped_lock own(counts_mutex_);
+  if (!lock) return counts_;
+  counts_ = {slots_.size(), 0};
   for (const auto& [id, slot] : slots_) {
-    if (slot.loaded) bytes += slot.loaded->lease.bytes();
+    if (slot.loaded) counts_.loaded_bytes += slot.loaded->lease.bytes();
   }
-  return bytes;
-}
-
-std::size_t Contexts::size() const {
-  const std::scoped_lock lock(mutex_);
-  return slots_.size();
+  return counts_;
 }
 
 }  // namespace ballast::serve

@@ -14,6 +14,7 @@
 #include "report/json.h"
 #include "report/placed_picture.h"
 #include "serve/memory.h"
+#include "serve/owners.h"
 
 namespace ballast::serve {
 
@@ -21,7 +22,7 @@ namespace ballast::serve {
 struct ContextInfo {
   std::string id;
   std::string name;
-  std::string owner;   ///< who made it (see Contexts); empty: anyone's
+  std::string owner;   ///< who made it (see Owners); empty: anyone's
   std::string form;    ///< of QuestionForm::to_text()
   std::string before;  ///< text that was read, with the words of the template; may be empty
   std::string system;  ///< what the template says first
@@ -62,16 +63,24 @@ class SharedFolder {
 };
 
 /// All contexts. Safe to use from many threads. Calls with an `owner` see no context of another
-/// one; without, all.
+/// one, nor one whose owner is not known; without, all.
 class Contexts {
  public:
+  /// Bytes of a name.
+  static constexpr std::size_t kMostName = 256;
+
   /// `folder`: where they survive the process; empty: nowhere. Reads those that are there; files
   /// of another model and damaged ones stay where they are, and `refused` has a line for each.
   /// Several servers may use one folder; each sees what was there when it started, without what
-  /// another has removed.
+  /// another has removed. `keys`: of Owners. `most`: bytes of the contexts there; 0: any.
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
-           std::vector<std::string>& refused);
+           std::vector<std::string>& refused, const std::vector<std::string>& keys = {},
+           std::size_t most = 0);
 
+  const Owners& owners() const { return *owners_; }
+
+  /// Throws ApiError unless the folder has room for a context of so many bytes.
+  void check_room(std::size_t bytes) const;
   /// Adds a context under a new id; saves it whole first where there is a folder, with the tokens
   /// read. Throws ApiError if that fails.
   ContextInfo add(ContextInfo info, Cache cache, Lease lease, std::span<const Token> text = {});
@@ -83,13 +92,16 @@ class Contexts {
   /// Adds one whose cache is in a file of others, which remove() leaves there. `info`: id, name and
   /// before; the rest is of the file. Throws Error if it cannot be used with this model.
   void lend(ContextInfo info, std::filesystem::path file);
-  /// Whether there was one.
+  /// Whether there was one. Throws ApiError if its file cannot be removed; it then stays.
   bool remove(const std::string& id, const std::string& owner = "");
   /// Drops the cache used longest ago of those that are on disk and not in use. False: none, or,
   /// unless it may wait, a context is being loaded.
   bool evict(bool wait);
-  std::size_t loaded_bytes() const;
-  std::size_t size() const;
+  struct Counts {
+    std::size_t contexts = 0, loaded_bytes = 0;
+  };
+  /// Never waits: while a context is loaded, what was there before.
+  Counts counts() const;
 
  private:
   struct Slot {
@@ -99,9 +111,12 @@ class Contexts {
     std::uint64_t used = 0;
   };
   std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
+  /// Where earlier versions kept what is now in the file of the cache.
   std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
-  /// What its file says: form, cache, tokens, bytes.
-  void describe(const std::filesystem::path& file, ContextInfo& info) const;
+  /// What its file says: form, cache, tokens, bytes. Returns what save_context() was told about it.
+  std::string describe(const std::filesystem::path& file, ContextInfo& info) const;
+  /// What a server that made it knew of it.
+  void take_notes(const std::string& json, ContextInfo& info) const;
   /// Whether its file is there, if it has one.
   static bool there(const Slot& slot);
   /// nullptr: the owner has none, or its file is gone; it is then forgotten.
@@ -112,10 +127,14 @@ class Contexts {
   const Model& model_;
   Memory& memory_;
   std::filesystem::path folder_;
+  std::size_t most_;
   SharedFolder shared_;
+  std::optional<Owners> owners_;
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_;
   std::uint64_t uses_ = 0;
+  mutable std::mutex counts_mutex_;
+  mutable Counts counts_;
 };
 
 /// A random id of 24 letters and digits after `prefix`.

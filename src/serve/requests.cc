@@ -22,7 +22,7 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::uint64_t kMostTokens = 1 << 30;
-constexpr std::size_t kMostStops = 16, kMostPrompts = 128, kMostBiases = 4096;
+constexpr std::size_t kMostStops = 16, kMostPrompts = 128, kMostBiases = 1024;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
 
@@ -870,6 +870,10 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     refuse("form", "form: {} is neither \"chat\" nor \"raw\"", shown(Json(form)));
   }
   out.info.name = f.text("name").value_or("");
+  if (out.info.name.size() > Contexts::kMostName) {
+    refuse("name", "name: {} bytes are too many; give at most {}", out.info.name.size(),
+           Contexts::kMostName);
+  }
   if (file) {
     if (text) refuse("file", "file: give text or file, not both");
     text = text_of_file(*file, out.info.name);

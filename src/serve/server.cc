@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <thread>
 
 #include "ballast/engine/question_form.h"
 #include "ballast/version.h"
 #include "base/fail.h"
-#include "base/fnv.h"
+#include "base/interruption.h"
 #include "cache/cache_size.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
@@ -181,7 +182,8 @@ struct Server::Impl {
         tokenizer(tokenizer.limited(kMostTokens)),
         o(options),
         memory(options.memory),
-        contexts(model, memory_for_contexts(), options.cache_dir, refused),
+        contexts(model, memory_for_contexts(), options.cache_dir, refused, options.keys,
+                 options.cache_dir_max),
         limits{options.name,
                options.slots,
                options.max_tokens,
@@ -253,13 +255,9 @@ struct Server::Impl {
   std::string client_of(const Request& request) const {
     return o.keys.empty() ? request.client : key_of(request);
   }
-  /// Of what a request makes: its key, unread; empty: there are no keys.
+  /// Of what a request makes.
   std::string owner_of(const Request& request) const {
-    if (o.keys.empty()) return "";
-    const std::string key = key_of(request);
-    Fnv hash;
-    hash.add(std::as_bytes(std::span(key)));
-    return fmt::format("{:016x}", hash.value());
+    return contexts.owners().of(key_of(request));
   }
   std::optional<ApiError> refusal(const Request& request) const;
   /// What a browser asks before its page may call, and read the answer.
@@ -453,6 +451,7 @@ void Server::Impl::make_context(Call& call) {
   ContextRequest parsed = parse_context(call.take_object(), limits, tokenizer);
   parsed.job.client = client_of(call.request);
   parsed.info.owner = owner_of(call.request);
+  contexts.check_room(0);
   parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
   const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
@@ -597,9 +596,9 @@ void Server::Impl::set_up() {
   get("/health",
       [](Call& call) { call.response.set_content(R"({"status":"ok"})", "application/json"); });
   get("/metrics", [this](Call& call) {
-    call.response.set_content(
-        metrics.to_text(memory.taken(), memory.total(), contexts.size(), contexts.loaded_bytes()),
-        "text/plain; version=0.0.4");
+    const auto [count, bytes] = contexts.counts();
+    call.response.set_content(metrics.to_text(memory.taken(), memory.total(), count, bytes),
+                              "text/plain; version=0.0.4");
   });
   get_json("/props", props());
   const Json about = {{"id", o.name},
@@ -680,7 +679,7 @@ Server::~Server() { stop(); }
 int Server::port() const { return impl_->http->port(); }
 const std::string& Server::name() const { return impl_->o.name; }
 std::size_t Server::memory() const { return impl_->o.memory; }
-std::size_t Server::contexts() const { return impl_->contexts.size(); }
+std::size_t Server::contexts() const { return impl_->contexts.counts().contexts; }
 const std::vector<std::string>& Server::refused() const { return impl_->refused; }
 void Server::run() { impl_->http->run(); }
 void Server::stop() {

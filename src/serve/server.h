@@ -39,7 +39,8 @@ struct ServerOptions {
   std::vector<std::string> keys;     ///< any of these is needed; empty: none
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
   std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
-  std::size_t cache_dir_max = std::size_t{8} << 30;  ///< bytes of beginnings there; 0: none stay
+  /// Bytes of beginnings there, and of contexts; 0: no beginnings, any contexts.
+  std::size_t cache_dir_max = std::size_t{8} << 30;
   std::filesystem::path library;              ///< documents that requests may ask; empty: none
   CacheOptions cache;                         ///< unless the request says
   std::shared_ptr<const VisionModel> vision;  ///< null: pictures are refused

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <set>
 
 #include "ballast/engine/context_file.h"
 #include "serve/asking.h"
@@ -387,6 +388,118 @@ TEST_F(ServeContexts, BelongToTheKeyThatMadeThem) {
   EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id, "", mine).status, 200);
   const auto mode = std::filesystem::status(options_.cache_dir).permissions();
   EXPECT_EQ(mode & std::filesystem::perms::all, std::filesystem::perms::owner_all);
+}
+
+TEST_F(ServeContexts, ALargeOneIsStillOfItsKeyAfterARestart) {
+  const Model& model = TestServer::mini();
+  serve::Memory memory(std::size_t{1} << 30);
+  std::vector<std::string> refused, keys = {"a", "b"};
+  const std::string text(std::size_t{3} << 20, 'x');
+  std::string id;
+  {
+    serve::Contexts contexts(model, memory, options_.cache_dir, refused, keys);
+    Sequence sequence(model, CacheOptions{});
+    Engine(model).prefill(sequence, std::vector<Token>{1, 2, 3});
+    serve::ContextInfo info;
+    info.name = "large";
+    info.before = text;
+    info.owner = contexts.owners().of("a");
+    id = contexts.add(info, std::move(sequence.cache()), {}).id;
+  }
+  serve::Contexts contexts(model, memory, options_.cache_dir, refused, keys);
+  const auto info = contexts.info(id, contexts.owners().of("a"));
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->name, "large");
+  EXPECT_TRUE(info->before == text);
+  EXPECT_FALSE(contexts.info(id, contexts.owners().of("b")));
+}
+
+TEST_F(ServeContexts, OneOfAnUnknownOwnerIsNobodys) {
+  const Headers mine = {{"X-Api-Key", "a"}}, others = {{"X-Api-Key", "b"}};
+  options_.keys = {"a", "b"};
+  // As earlier versions wrote them: the owner beside the file, by a hash of the key alone.
+  const Model& model = TestServer::mini();
+  std::filesystem::create_directories(options_.cache_dir);
+  Sequence sequence(model, CacheOptions{});
+  Engine(model).prefill(sequence, std::vector<Token>{1, 2, 3});
+  const auto write = [&](const std::string& id, const std::string& note) {
+    save_context(options_.cache_dir / (id + ".cache"), model, sequence.cache(), "raw");
+    if (!note.empty()) write_text(options_.cache_dir / (id + ".json"), note);
+  };
+  const std::string of_a = "af63dc4c8601ec8c";  // FNV-1a of "a"
+  write("ctx_known", Json{{"owner", of_a}, {"name", "n"}}.dump());
+  write("ctx_long", Json{{"owner", of_a}, {"before", std::string(2 << 20, 'x')}}.dump());
+  write("ctx_other", Json{{"owner", "0123456789abcdef"}}.dump());
+  write("ctx_cut", R"({"owner": "af63dc4c8601ec8c", "name")");
+  write("ctx_nothing", "");
+  write("ctx_all", R"({"owner": "", "name": "made without keys"})");
+  {
+    const TestServer server(options_);
+    const auto ids = [&](const Headers& key) {
+      const Json all = server.get("/v1/contexts", key).json();
+      std::set<std::string> out;
+      for (const Json& one : all["data"]) out.insert(one["id"]);
+      return out;
+    };
+    EXPECT_EQ(ids(mine), (std::set<std::string>{"ctx_all", "ctx_known", "ctx_long"}));
+    EXPECT_EQ(ids(others), (std::set<std::string>{"ctx_all"}));
+    EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/ctx_nothing", "", mine).status, 404);
+    EXPECT_EQ(server.get("/v1/contexts/ctx_known", mine).json()["name"], "n");
+    EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/ctx_known", "", mine).status, 200);
+    EXPECT_FALSE(std::filesystem::exists(options_.cache_dir / "ctx_known.json"));
+  }
+  // The file does not tell the key, and only its user may read the random bytes.
+  const auto mode = std::filesystem::status(options_.cache_dir / "owners.salt").permissions();
+  EXPECT_EQ(mode & std::filesystem::perms::all,
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const serve::Owners one(options_.keys, options_.cache_dir), same(options_.keys, options_.cache_dir);
+  EXPECT_EQ(one.of("a"), same.of("a"));
+  EXPECT_NE(one.of("a"), one.of("b"));
+  EXPECT_NE(one.of("a"), serve::Owners(options_.keys).of("a"));
+}
+
+TEST_F(ServeContexts, NamesAreShort) {
+  const TestServer server(options_);
+  EXPECT_EQ(read(server, {{"text", "a"}, {"name", std::string(256, 'x')}})["name"],
+            std::string(256, 'x'));
+  const Reply reply =
+      server.post("/v1/contexts", {{"text", "a"}, {"name", std::string(257, 'x')}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_THAT(reply.body, HasSubstr("name: 257 bytes are too many; give at most 256"));
+}
+
+TEST_F(ServeContexts, TheFolderHasAMost) {
+  options_.cache_dir_max = 1 << 20;
+  const TestServer server(options_);
+  Reply last;
+  std::string id;
+  for (int i = 0; i < 1000; ++i) {
+    last = server.post("/v1/contexts", {{"text", document(20)}});
+    if (last.status != 200) break;
+    id = last.json()["id"];
+  }
+  EXPECT_EQ(last.status, 507) << last.body;
+  EXPECT_EQ(last.code(), "insufficient_storage");
+  ASSERT_NE(id, "");
+  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id).status, 200);
+  EXPECT_EQ(server.post("/v1/contexts", {{"text", document(20)}}).status, 200);
+}
+
+TEST_F(ServeContexts, OneWhoseFileCannotBeRemovedStays) {
+  const TestServer server(options_);
+  const std::string id = read(server, {{"text", document(5)}})["id"];
+  const std::filesystem::path file = options_.cache_dir / (id + ".cache");
+  const std::string bytes = read_text(file);
+  std::filesystem::remove(file);
+  std::filesystem::create_directories(file / "x");  // root may remove what it may not write to
+  const Reply refused = send(server.port(), "DELETE", "/v1/contexts/" + id);
+  EXPECT_EQ(refused.status, 500);
+  EXPECT_THAT(refused.body, HasSubstr(file.filename().string() + ": cannot be removed"));
+  EXPECT_EQ(server.get("/v1/contexts/" + id).status, 200);
+  std::filesystem::remove_all(file);
+  write_text(file, bytes);
+  EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + id).status, 200);
+  EXPECT_FALSE(std::filesystem::exists(file));
 }
 
 TEST_F(ServeContexts, ASystemMessageIsThatOfTheContextOrStandsBeforeTheQuestion) {
