@@ -99,7 +99,6 @@ struct Exchange {
   Request request;
   Response response;
   std::size_t most = 0;  ///< bytes of the body
-  Lease memory;          ///< of the body, until it is handled
   bool handed = false;
 };
 
@@ -122,10 +121,24 @@ Connection& connection_of(MHD_Connection* of) {
       ::MHD_get_connection_info(of, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
 }
 
-/// What is wrong with the lengths that a request states. Whoever stands between may read them
-/// another way, and take a part of this request for the next one.
-std::optional<ApiError> wrong_length(const Request& request) {
-  int lengths = 0, encodings = 0;
+/// A request may name its server in its first line, which then counts (RFC 9112, 3.2.2).
+void split_url(Request& request) {
+  constexpr std::string_view kScheme = "http://";
+  if (!same_name(std::string_view(request.path).substr(0, kScheme.size()), kScheme)) return;
+  const std::size_t end = std::min(request.path.find('/', kScheme.size()), request.path.size());
+  std::string host = request.path.substr(kScheme.size(), end - kScheme.size());
+  if (host.find('@') != host.npos) return;  // a user's name could look like a host's
+  request.path.erase(0, end);
+  if (request.path.empty()) request.path = "/";
+  for (auto& [name, value] : request.headers) {
+    if (same_name(name, "Host")) value = host;
+  }
+}
+
+/// What is wrong with a request before it says what it wants. Whoever stands between may read
+/// doubtful lengths another way, and take a part of this request for the next one.
+std::optional<ApiError> wrong_headers(const Request& request, std::string_view version) {
+  int lengths = 0, encodings = 0, hosts = 0;
   bool wrong = false;
   for (const auto& [name, value] : request.headers) {
     if (same_name(name, "Content-Length")) {
@@ -134,12 +147,19 @@ std::optional<ApiError> wrong_length(const Request& request) {
     } else if (same_name(name, "Transfer-Encoding")) {
       ++encodings;
       wrong |= !same_name(value, "chunked");
+    } else if (same_name(name, "Host")) {
+      ++hosts;
     }
   }
-  if (!wrong && lengths + encodings <= 1) return std::nullopt;
-  return ApiError(400, "invalid_request",
-                  "the request must state its length once: as Content-Length, a number, or as "
-                  "Transfer-Encoding, chunked");
+  if (wrong || lengths + encodings > 1) {
+    return ApiError(400, "invalid_request",
+                    "the request must state its length once: as Content-Length, a number, or as "
+                    "Transfer-Encoding, chunked");
+  }
+  if (hosts > 1 || (hosts == 0 && version == "HTTP/1.1")) {
+    return ApiError(400, "invalid_request", "the request must have one header Host");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -181,8 +201,17 @@ bool Response::begun() const {
 void Response::write(std::string_view text) {
   const std::scoped_lock lock(mutex_);
   if (connection_ == nullptr) return;
+  if (at_ > out_.size() / 2) {  // what was sent goes
+    out_.erase(0, at_);
+    at_ = 0;
+  }
   out_ += text;
   wake();
+}
+
+std::size_t Response::unsent() const {
+  const std::scoped_lock lock(mutex_);
+  return out_.size() - at_;
 }
 
 void Response::abandon() {
@@ -209,7 +238,9 @@ void Response::wake() {
 
 struct HttpServer::Impl {
   Impl(HttpServer& server, HttpOptions options, Memory& memory)
-      : server(server), o(std::move(options)), memory(memory) {}
+      : server(server), o(std::move(options)), memory(memory), bodies(o.bodies) {
+    o.max_body = std::min(o.max_body, o.bodies);
+  }
   ~Impl() {
     ::close(listener);
     ::close(woken);
@@ -217,9 +248,9 @@ struct HttpServer::Impl {
 
   // What the library calls.
   static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path,
-                               const char* method, const char*, const char* data, std::size_t* size,
-                               void**) {
-    return static_cast<Impl*>(self)->take(connection, path, method, data, size);
+                               const char* method, const char* version, const char* data,
+                               std::size_t* size, void**) {
+    return static_cast<Impl*>(self)->take(connection, path, method, version, data, size);
   }
   static void on_connection(void* self, MHD_Connection* connection, void** context,
                             MHD_ConnectionNotificationCode code);
@@ -227,9 +258,10 @@ struct HttpServer::Impl {
                            MHD_RequestTerminationCode);
   static ssize_t on_read(void* connection, std::uint64_t, char* out, std::size_t most);
 
-  MHD_Result take(MHD_Connection* of, const char* path, const char* method, const char* data,
-                  std::size_t* size);
-  void begin(Connection& connection, MHD_Connection* of, const char* path, const char* method);
+  MHD_Result take(MHD_Connection* of, const char* path, const char* method, const char* version,
+                  const char* data, std::size_t* size);
+  void begin(Connection& connection, MHD_Connection* of, const char* path, const char* method,
+             const char* version);
   ApiError too_large() const {
     return {413, "request_too_large", fmt::format("the body is larger than {} bytes", o.max_body)};
   }
@@ -239,11 +271,20 @@ struct HttpServer::Impl {
   MHD_Result answer(Connection& connection, MHD_Connection* of);
   /// Closes the connections whose time is over.
   void sweep();
-  void work();
+
+  /// Threads that answer requests in the order in which they came.
+  struct Handlers {
+    std::deque<std::shared_ptr<Exchange>> queue;
+    std::size_t most = 1, idle = 0;
+    std::vector<std::thread> threads;
+    std::condition_variable changed;
+  };
+  void work(Handlers& handlers);
 
   HttpServer& server;
   HttpOptions o;
   Memory& memory;
+  Memory bodies;
   int listener = -1;
   int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  ///< readable: run() has something to do
   std::atomic<bool> stopping = false;
@@ -252,11 +293,8 @@ struct HttpServer::Impl {
   std::size_t exchanges = 0;  ///< requests that have come and are not answered
 
   std::mutex mutex;  ///< of all below
-  std::condition_variable changed;
-  std::deque<std::shared_ptr<Exchange>> queue;
-  std::size_t idle = 0;
+  Handlers many, at_once;
   bool over = false;
-  std::vector<std::thread> threads;
 };
 
 void HttpServer::Impl::on_connection(void* self, MHD_Connection* connection, void** context,
@@ -288,6 +326,7 @@ void HttpServer::Impl::on_completed(void* self, MHD_Connection* of, void**,
     const std::scoped_lock lock(response.mutex_);
     response.connection_ = nullptr;
     response.out_ = {};
+    response.at_ = 0;
   }
   connection.exchange = nullptr;
   connection.now_does(impl.o.idle);
@@ -317,11 +356,11 @@ ssize_t HttpServer::Impl::on_read(void* context, std::uint64_t, char* out, std::
 }
 
 MHD_Result HttpServer::Impl::take(MHD_Connection* of, const char* path, const char* method,
-                                  const char* data, std::size_t* size) {
+                                  const char* version, const char* data, std::size_t* size) {
   Connection& connection = connection_of(of);
   try {
     if (connection.exchange == nullptr) {
-      begin(connection, of, path, method);
+      begin(connection, of, path, method, version);
     } else if (*size > 0) {
       take_body(*connection.exchange, {data, std::exchange(*size, 0)});
     } else if (!connection.exchange->handed) {
@@ -336,7 +375,7 @@ MHD_Result HttpServer::Impl::take(MHD_Connection* of, const char* path, const ch
 }
 
 void HttpServer::Impl::begin(Connection& connection, MHD_Connection* of, const char* path,
-                             const char* method) {
+                             const char* method, const char* version) {
   connection.exchange = std::make_shared<Exchange>();
   ++exchanges;
   connection.now_does(o.body + std::chrono::seconds(o.max_body / kBodyRate));
@@ -357,7 +396,8 @@ void HttpServer::Impl::begin(Connection& connection, MHD_Connection* of, const c
         return MHD_YES;
       },
       &request.headers);
-  const auto wrong = wrong_length(request);
+  const auto wrong = wrong_headers(request, version);
+  split_url(request);
   request.refused = wrong ? wrong : o.admit(request);
   const std::string length = request.header("Content-Length");
   std::uint64_t stated = o.max_body;  // the library refuses numbers of more than 64 bits
@@ -380,16 +420,19 @@ void HttpServer::Impl::take_body(Exchange& exchange, std::string_view piece) {
     request.refused = too_large();
   } else if (size > request.body.capacity()) {
     const std::size_t room = std::min(std::max(2 * request.body.capacity(), size), exchange.most);
-    if (memory.take(room, exchange.memory)) {
+    const bool may = bodies.take(room, request.share);
+    if (may && memory.take(room, request.memory)) {
       request.body.reserve(room);
     } else {
+      if (may) memory.want(room);
       request.refused =
           ApiError(503, "insufficient_memory", "no memory is free for the body; try again later");
     }
   }
   if (request.refused) {
     request.body = {};
-    exchange.memory.shrink(0);
+    request.memory.shrink(0);
+    request.share.shrink(0);
   } else {
     request.body += piece;
   }
@@ -397,20 +440,23 @@ void HttpServer::Impl::take_body(Exchange& exchange, std::string_view piece) {
 
 void HttpServer::Impl::hand_over(Connection& connection, MHD_Connection* of) {
   Exchange& exchange = *connection.exchange;
+  const bool soon =
+      exchange.request.refused || std::ranges::count(o.at_once, exchange.request.path) > 0;
+  Handlers& handlers = soon ? at_once : many;
   const std::scoped_lock lock(mutex);
-  if (idle <= queue.size() && threads.size() < o.most_handlers) {
+  if (handlers.idle <= handlers.queue.size() && handlers.threads.size() < handlers.most) {
     try {
-      threads.emplace_back([this] { work(); });
+      handlers.threads.emplace_back([this, &handlers] { work(handlers); });
     } catch (const std::system_error&) {  // those that there are must do
-      if (threads.empty()) throw;
+      if (handlers.threads.empty()) throw;
     }
   }
-  queue.push_back(connection.exchange);
+  handlers.queue.push_back(connection.exchange);
   exchange.handed = true;
   connection.now_does(Clock::duration::max());
   exchange.response.suspended_ = true;
   ::MHD_suspend_connection(of);
-  changed.notify_one();
+  handlers.changed.notify_one();
 }
 
 MHD_Result HttpServer::Impl::answer(Connection& connection, MHD_Connection* of) {
@@ -444,21 +490,24 @@ void HttpServer::Impl::sweep() {
   }
 }
 
-void HttpServer::Impl::work() {
+void HttpServer::Impl::work(Handlers& handlers) {
   std::unique_lock lock(mutex);
   while (true) {
-    ++idle;
-    changed.wait(lock, [&] { return over || !queue.empty(); });
-    --idle;
-    if (queue.empty()) return;
-    const std::shared_ptr<Exchange> exchange = std::move(queue.front());
-    queue.pop_front();
+    ++handlers.idle;
+    handlers.changed.wait(lock, [&] { return over || !handlers.queue.empty(); });
+    --handlers.idle;
+    if (handlers.queue.empty()) return;
+    const std::shared_ptr<Exchange> exchange = std::move(handlers.queue.front());
+    handlers.queue.pop_front();
     lock.unlock();
-    exchange->memory.shrink(0);
+    Request& request = exchange->request;
     Response& response = exchange->response;
-    o.handle(exchange->request, response);
+    o.handle(request, response);
+    request.body = {};
+    request.share.shrink(0);
     {
       const std::scoped_lock own(response.mutex_);
+      request.memory.shrink(response.begun_ ? 0 : response.out_.size());
       response.ended_ = true;
       response.wake();
     }
@@ -475,6 +524,7 @@ HttpServer::HttpServer(HttpOptions options, Memory& memory)
           impl_->o.host, impl_->o.port);
   impl_->o.port = port_of(impl_->listener);
   impl_->most_connections = connections_allowed();
+  impl_->many.most = impl_->o.most_handlers;
 }
 
 HttpServer::~HttpServer() = default;
@@ -526,8 +576,10 @@ void HttpServer::run() {
     const std::scoped_lock lock(impl_->mutex);
     impl_->over = true;
   }
-  impl_->changed.notify_all();
-  for (std::thread& thread : impl_->threads) thread.join();
+  for (Impl::Handlers* handlers : {&impl_->many, &impl_->at_once}) {
+    handlers->changed.notify_all();
+    for (std::thread& thread : handlers->threads) thread.join();
+  }
   ::MHD_stop_daemon(daemon);
 }
 

@@ -30,6 +30,8 @@ struct Request {
   std::string client;  ///< the address
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  Lease memory;  ///< of the body, then of an answer that is whole
+  Lease share;   ///< of the body, in what all bodies may have
   std::optional<ApiError>
       refused;      ///< why it must not be answered otherwise; there is no body then
   Stopwatch since;  ///< its headers came
@@ -53,6 +55,8 @@ class Response {
   bool begun() const;
   /// Never waits for the client. What it does not read for a while is dropped with the connection.
   void write(std::string_view text);
+  /// Bytes written that the client has not taken: a handler should not write more and more.
+  std::size_t unsent() const;
   /// There is no answer, or no end of the stream: the connection is closed.
   void abandon();
 
@@ -84,11 +88,16 @@ struct HttpOptions {
   std::string host;
   int port = 0;                     ///< 0: any that is free
   std::size_t max_body = 32 << 20;  ///< bytes
+  /// Bytes of all bodies that are not handled, so that there is memory to handle them.
+  std::size_t bodies = static_cast<std::size_t>(-1);
   // Times that a client has.
   std::chrono::milliseconds idle{30000};     ///< for headers, since it has an answer or connected
   std::chrono::milliseconds body{20000};     ///< and a second for each MiB of max_body
   std::chrono::milliseconds reading{30000};  ///< for the next bytes of an answer
   std::size_t most_handlers = 64;            ///< requests that are answered at once; others wait
+  /// Paths that are answered on a thread of their own, with what is refused: soon, whatever the
+  /// others do.
+  std::vector<std::string> at_once;
   /// Looks at a request without its body, on the thread of all connections. An error is put into
   /// `refused`, and the body is dropped.
   std::function<std::optional<ApiError>(const Request&)> admit;
@@ -97,7 +106,8 @@ struct HttpOptions {
 };
 
 /// A server of HTTP/1.1. Connections cost no thread, and a few KB while they are idle. Time is
-/// limited for headers, bodies, and the reading of answers; bodies count in `memory`.
+/// limited for headers, bodies, and the reading of answers; bodies count in `memory` until they are
+/// handled.
 class HttpServer {
  public:
   /// Takes the port: connections wait for run(). Throws Error.

@@ -98,15 +98,20 @@ class Ticket {
   /// No one wants the rest. The job ends before its next step.
   void cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
+  /// Whether the rest must wait: the job then keeps its memory and has no slot.
+  void hold(bool on) { held_ = on; }
+  /// Whether it does, or much waits to be taken, as of the later prompts of a request.
+  bool held() const { return held_ || full_; }
 
  private:
   friend class Scheduler;
   void push(Event event);
 
+  static constexpr std::size_t kMost = 4096;  ///< events that wait
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Event> events_;
-  std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> cancelled_ = false, held_ = false, full_ = false;
 };
 
 inline std::optional<Event> Ticket::wait(std::chrono::milliseconds most) {
@@ -114,6 +119,7 @@ inline std::optional<Event> Ticket::wait(std::chrono::milliseconds most) {
   if (!ready_.wait_for(lock, most, [&] { return !events_.empty(); })) return std::nullopt;
   Event event = std::move(events_.front());
   events_.pop_front();
+  if (events_.empty()) full_ = false;
   return event;
 }
 
@@ -121,6 +127,7 @@ inline void Ticket::push(Event event) {
   {
     const std::scoped_lock lock(mutex_);
     events_.push_back(std::move(event));
+    if (events_.size() >= kMost) full_ = true;
   }
   ready_.notify_one();
 }

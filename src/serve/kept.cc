@@ -1,6 +1,7 @@
 #include "serve/kept.h"
 
 #include "ballast/engine/question_form.h"
+#include "base/interruption.h"
 #include "serve/api_error.h"
 
 namespace ballast::serve {
@@ -12,6 +13,7 @@ Json kept_of_all(const Context& context, const Tokenizer& tokenizer) {
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     Json row = Json::array();
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      Interruption::check();
       const std::vector<KeptEntry> entries = context.cache.kept(layer, head);
       row.push_back(entries.size());
       Position last = -1;

@@ -1,6 +1,7 @@
 // The memory that the server may take, and who has it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,10 @@ class Memory {
   std::size_t left() const;
   /// Whether so many bytes were free; they then belong to `lease`, in place of what it had.
   bool take(std::size_t bytes, Lease& lease);
+  /// Asks those who keep what they can do without to give so many bytes back soon.
+  void want(std::size_t bytes);
+  /// What was asked for and is not free yet; 0: nothing.
+  std::size_t wanted() const;
 
  private:
   friend class Lease;
@@ -28,6 +33,7 @@ class Memory {
   std::size_t total_;
   mutable std::mutex mutex_;
   std::size_t taken_ = 0;
+  std::size_t wanted_ = 0;
 };
 
 /// Bytes of a Memory, given back at the end.
@@ -70,9 +76,20 @@ inline bool Memory::take(std::size_t bytes, Lease& lease) {
   const std::scoped_lock lock(mutex_);
   if (bytes > total_ - taken_) return false;
   taken_ += bytes;
+  wanted_ = 0;
   lease.memory_ = this;
   lease.bytes_ = bytes;
   return true;
+}
+
+inline void Memory::want(std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  if (bytes <= total_) wanted_ = std::max(wanted_, bytes);
+}
+
+inline std::size_t Memory::wanted() const {
+  const std::scoped_lock lock(mutex_);
+  return wanted_ > total_ - taken_ ? wanted_ : 0;
 }
 
 inline void Memory::give_back(std::size_t bytes) {

@@ -4,7 +4,9 @@
 
 #include "base/base64.h"
 #include "base/fail.h"
+#include "base/interruption.h"
 #include "serve/api_error.h"
+#include "serve/gate.h"
 
 namespace ballast::serve {
 
@@ -22,6 +24,9 @@ std::string Pictures::read(const std::string& url, const std::string& name) {
   if (pictures_.size() == kMost) {
     refuse(name, "{}: at most {} pictures are read at once", name, kMost);
   }
+  static Gate one_at_once(1);  // of whomever: a picture of a few KB may take a gigabyte
+  const Gate::Place place = one_at_once.enter("");
+  Interruption::check();
   try {
     const std::string file = decode_base64(std::string_view(url).substr(comma + 1));
     pictures_.push_back(vision_->read(std::as_bytes(std::span(file)), name));

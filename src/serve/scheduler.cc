@@ -1,6 +1,7 @@
 #include "serve/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -14,6 +15,8 @@ namespace ballast::serve {
 namespace {
 
 constexpr std::size_t kChunk = ChunkPace::kMost;
+/// Seconds that a job has its slots before it pauses for one of another client that has fewer.
+constexpr double kTurn = 1;
 /// Of the log-probability of one token at one place of a prompt, as numbers and as JSON.
 constexpr std::size_t kScoredBytes = 256;
 
@@ -64,6 +67,8 @@ struct Scheduler::Running {
   std::vector<Compaction> compactions;  ///< that its client has not been told of
   Stopwatch since_request, since_admitted;
   bool ended = false;
+  bool paused = false;              ///< it has no slot
+  Stopwatch turn;                   ///< since it had one
   const Sequence* again = nullptr;  ///< that `turns` work on
   std::unique_ptr<Turns> turns;     ///< of a second reading; last, as it uses the rest
 
@@ -76,7 +81,8 @@ struct Scheduler::Running {
     if (job.generate.alternatives > 0) one.likeliest = likeliest(logits, job.generate.alternatives);
   }
   bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
-  bool reading() const { return !ended && (streams.empty() || turns); }
+  bool active() const { return !ended && !paused; }
+  bool reading() const { return active() && (streams.empty() || turns); }
   /// Whether every chunk of the text is read again.
   bool streams_again() const {
     return reads_chunks_again(job.context ? job.context->cache.options() : job.cache);
@@ -211,6 +217,8 @@ void Scheduler::loop() {
     busy |= read_some();
     busy |= decode();
     drop_ended();
+    while (memory_.wanted() > 0 && (prefixes_.evict() || contexts_.evict(false))) {
+    }
     std::unique_lock lock(mutex_);
     if (!busy) {
       stepped_ = false;
@@ -236,11 +244,53 @@ bool Scheduler::take_memory(std::size_t bytes, Lease& lease) {
   return true;
 }
 
+std::map<std::string, std::size_t> Scheduler::slots_taken() const {
+  std::map<std::string, std::size_t> out;
+  for (const auto& job : running_) {
+    if (job->active()) out[job->job.client] += job->places();
+  }
+  return out;
+}
+
+std::optional<std::vector<Scheduler::Running*>> Scheduler::pauses_for(const std::string& client,
+                                                                      std::size_t places) {
+  const auto taken = slots_taken();
+  const auto count = [&](const std::string& whose) {
+    const auto at = taken.find(whose);
+    return at == taken.end() ? 0 : at->second;
+  };
+  std::size_t used = 0;
+  for (const auto& [whose, slots] : taken) used += slots;
+  std::vector<Running*> others;
+  for (const auto& job : running_) {
+    if (job->active() && count(job->job.client) > count(client) && job->turn.seconds() >= kTurn) {
+      others.push_back(job.get());
+    }
+  }
+  std::ranges::stable_sort(others, std::greater(), [&](const Running* job) {
+    return std::pair(count(job->job.client), job->turn.seconds());
+  });
+  std::size_t pauses = 0;
+  while (used > 0 && used + places > options_.slots) {
+    if (pauses == others.size()) return std::nullopt;
+    used -= others[pauses++]->places();
+  }
+  others.resize(pauses);
+  return others;
+}
+
 bool Scheduler::admit() {
-  bool any = false;
+  bool any = false, no_memory = false;
   while (true) {
+    for (auto& job : running_) {
+      if (job->ticket->held()) job->paused = true;
+      if (job->ended || !job->paused || !job->ticket->cancelled()) continue;
+      job->ended = true;
+      ++metrics_.cancelled;
+    }
+    const auto taken = slots_taken();
     std::size_t used = 0;
-    for (const auto& job : running_) used += job->ended ? 0 : job->places();
+    for (const auto& [client, slots] : taken) used += slots;
     std::unique_lock lock(mutex_);
     // Jobs whose client has left free their places in the queue.
     for (auto client = waiting_.begin(); client != waiting_.end();) {
@@ -253,25 +303,45 @@ bool Scheduler::admit() {
     }
     metrics_.queued = queued_;
     metrics_.streams = used;
-    if (waiting_.empty()) return any;
-    auto next = waiting_.upper_bound(last_client_);
-    if (next == waiting_.end()) next = waiting_.begin();
-    std::unique_ptr<Running>& first = next->second.front();
-    if (used > 0 && used + first->places() > options_.slots) return any;
-    std::unique_ptr<Running> job = std::move(first);
-    next->second.pop_front();
-    lock.unlock();
-    const bool started = start(job);
-    lock.lock();
-    if (!started) {  // it waits for memory, and no one overtakes it
-      waiting_[job->job.client].push_front(std::move(job));
-      return any;
+    // The first job of each client that has no slot: of those that pause, then of those that wait.
+    std::map<std::string, Running*> first;
+    for (const auto& job : running_) {
+      if (job->ended || !job->paused || job->ticket->held()) continue;
+      first.emplace(job->job.client, job.get());
     }
-    last_client_ = job->job.client;
-    if (waiting_[last_client_].empty()) waiting_.erase(last_client_);
-    metrics_.queued = --queued_;
-    lock.unlock();
-    running_.push_back(std::move(job));
+    // Where one waits for memory, no other that waits overtakes it.
+    for (const auto& [client, jobs] : waiting_) {
+      if (!no_memory) first.emplace(client, jobs.front().get());
+    }
+    if (first.empty()) return any;
+    const auto next = std::ranges::min_element(first, {}, [&](const auto& one) {
+      const auto has = taken.find(one.first);
+      return std::pair(has == taken.end() ? 0 : has->second, one.first <= last_client_);
+    });
+    const std::string client = next->first;
+    const auto pauses = pauses_for(client, next->second->places());
+    if (!pauses) return any;
+    if (next->second->paused) {
+      next->second->paused = false;
+      next->second->turn = Stopwatch();
+    } else {
+      std::unique_ptr<Running> job = std::move(waiting_[client].front());
+      waiting_[client].pop_front();
+      lock.unlock();
+      const bool started = start(job);
+      lock.lock();
+      if (!started) {
+        waiting_[client].push_front(std::move(job));
+        no_memory = true;
+        continue;
+      }
+      if (waiting_[client].empty()) waiting_.erase(client);
+      metrics_.queued = --queued_;
+      job->turn = Stopwatch();
+      running_.push_back(std::move(job));
+    }
+    for (Running* other : *pauses) other->paused = true;
+    last_client_ = client;
     any = true;
   }
 }
@@ -325,7 +395,7 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
 
 std::size_t Scheduler::chunk() const {
   return pace_.next(std::ranges::any_of(
-      running_, [](const auto& job) { return !job->ended && !job->streams.empty(); }));
+      running_, [](const auto& job) { return job->active() && !job->streams.empty(); }));
 }
 
 bool Scheduler::read_some() {
@@ -521,7 +591,7 @@ bool Scheduler::decode() {
   std::vector<Token> tokens;
   bool began = false;
   for (auto& job : running_) {
-    if (job->ended || job->streams.empty()) continue;
+    if (!job->active() || job->streams.empty()) continue;
     if (job->ticket->cancelled()) {
       job->ended = true;
       ++metrics_.cancelled;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,8 +54,14 @@ class Scheduler {
   struct Running;
 
   void loop();
-  /// Lets jobs of the queue in, one client after the other.
+  /// Lets jobs of the queue in, and those that pause go on: next is who has the fewest slots, and
+  /// of equals one client after the other.
   bool admit();
+  /// The jobs that must pause so that a client has so many slots more: of clients that have more
+  /// than it, those first that have worked longest. Nothing: there are not enough.
+  std::optional<std::vector<Running*>> pauses_for(const std::string& client, std::size_t places);
+  /// Slots that are taken, by client.
+  std::map<std::string, std::size_t> slots_taken() const;
   bool start(std::unique_ptr<Running>& job);
   /// A chunk of one prompt, or a turn of one second reading.
   bool read_some();

@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <arpa/inet.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "serve/fields.h"
 #include "serve/formats/format.h"
 #include "serve/formats/ollama_models.h"
+#include "serve/gate.h"
 #include "serve/http.h"
 #include "serve/kept.h"
 #include "serve/library.h"
@@ -129,10 +131,33 @@ std::size_t number_of(const std::string& part) {
   throw ApiError(404, "unknown_url", fmt::format("{} is not a number", shown(Json(part))));
 }
 
+/// Bodies above it are large: a few at once are read as texts, beside those that are not.
+constexpr std::size_t kLargeBody = 256 << 10;
+/// Answers up to it are not counted as memory.
+constexpr std::size_t kSmallAnswer = 64 << 10;
+/// Of an answer that its client has not taken: the model then waits, for so long at most.
+constexpr std::size_t kMostUnsent = 1 << 20;
+constexpr auto kUnsentTime = 2min;
+/// How long a body waits for memory to be read in.
+constexpr auto kMemoryTime = 2s;
+
+/// Memory that a body takes while it is read: as JSON, as text of a template, as words and tokens.
+std::size_t reading_memory(std::size_t body) {
+  constexpr std::size_t kWords = 96 << 20;  // of the most tokens that a text may have
+  return 4 * body + std::min(16 * body, kWords);
+}
+
+/// What a handler has while it works on a body.
+struct TextWork {
+  Gate::Place place;
+  Lease memory;
+};
+
 /// A request and where its answer goes.
 struct Call {
   Request& request;
   Response& response;
+  TextWork work = {};
   std::vector<std::string> parts = {};  ///< of the path, where the route's pattern has stars
 
   /// The body as an object, once.
@@ -140,11 +165,16 @@ struct Call {
     const std::string body = std::move(request.body);
     return parse_object(body);
   }
+  /// The rest waits for the model.
+  void end_work() {
+    work = {};
+    request.memory.shrink(0);
+    request.share.shrink(0);
+  }
   void reply(const Json& json) { response.set_content(line(json), "application/json"); }
 };
 
-/// A client that left needs no answer.
-struct ClientLeft {};
+ApiError shutting_down() { return {503, "shutting_down", "the server is stopping"}; }
 
 /// Cancels a ticket that nobody waits for any more.
 class Waiting {
@@ -154,24 +184,38 @@ class Waiting {
   ~Waiting() { ticket_->cancel(); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
-  /// The next event; an error when the server stops. Throws ClientLeft.
+  /// The next event; an error when the server stops. Throws Interrupted.
   Event next() {
+    keep_up();
     while (true) {
-      if (response_.stopping()) return ApiError(503, "shutting_down", "the server is stopping");
+      if (response_.stopping()) return shutting_down();
       auto event = ticket_->wait(100ms);
-      const auto now = std::chrono::steady_clock::now();
-      if (!event || now - asked_ >= 100ms) {
-        asked_ = now;
-        if (response_.gone()) throw ClientLeft();
+      try {
+        Interruption::check();
+      } catch (const Interrupted&) {
+        if (response_.stopping()) continue;  // which the client is told
+        throw;
       }
       if (event) return std::move(*event);
     }
   }
 
  private:
+  /// Has the model wait while the client has much to read.
+  void keep_up() {
+    if (response_.unsent() <= kMostUnsent) return;
+    ticket_->hold(true);
+    const auto end = std::chrono::steady_clock::now() + kUnsentTime;
+    while (response_.unsent() > kMostUnsent / 2 && !response_.stopping()) {
+      Interruption::check();
+      if (std::chrono::steady_clock::now() > end) throw Interrupted();
+      std::this_thread::sleep_for(20ms);
+    }
+    ticket_->hold(false);
+  }
+
   std::shared_ptr<Ticket> ticket_;
   const Response& response_;
-  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
@@ -200,16 +244,16 @@ struct Server::Impl {
                    o.cache_dir_max},
                   memory, contexts, metrics) {
     if (o.port != ServerOptions::kNoPort) {
-      http.emplace(
-          HttpOptions{.host = o.host,
-                      .port = o.port,
-                      .max_body = o.max_body,
-                      // More than answers and those that wait for one, so that /health answers.
-                      .most_handlers = o.slots + o.queue + 32,
-                      .admit = [this](const Request& request) { return refusal(request); },
-                      .handle = [this](Request& request,
-                                       Response& response) { answer(request, response); }},
-          memory);
+      http.emplace(HttpOptions{.host = o.host,
+                               .port = o.port,
+                               .max_body = o.max_body,
+                               .bodies = memory.left() / 3,
+                               .most_handlers = o.slots + o.queue + 32,
+                               .at_once = {"/health", "/metrics"},
+                               .admit = [this](const Request& request) { return refusal(request); },
+                               .handle = [this](Request& request,
+                                                Response& response) { answer(request, response); }},
+                   memory);
     }
     lend_library();
     set_up();
@@ -264,7 +308,12 @@ struct Server::Impl {
   void allow_origin(const Request& request, Response& response) const;
   void answer(Request& request, Response& response);
   void route(Request& request, Response& response);
+  /// Takes memory for an answer that waits whole for its client.
+  void count_answer(Request& request, Response& response);
   static void answer_error(const Request& request, Response& response, const ApiError& error);
+  /// Waits until a body may be read.
+  TextWork begin_work(const Request& request);
+  TextWork begin_work(Gate& gate, const Request& request, std::size_t bytes);
   TextRequest parse(const Format& format, const std::string& owner);
   void text(Call& call, Api api);
   void count_tokens(Call& call);
@@ -286,11 +335,13 @@ struct Server::Impl {
   std::vector<LibraryDocument> library;
   RequestLimits limits;
   std::vector<Route> routes;
+  Gate small_bodies{4}, large_bodies{2}, documents{2};
   Scheduler scheduler;
   std::optional<HttpServer> http;
 };
 
 void Server::Impl::answer(Request& request, Response& response) {
+  const Interruption interruption([&] { return !response.stopping() && !response.gone(); });
   try {
     allow_origin(request, response);  // a page may read errors, too
     if (request.refused) throw ApiError(*request.refused);
@@ -299,19 +350,36 @@ void Server::Impl::answer(Request& request, Response& response) {
     answer_error(request, response, error);
   } catch (const Error& error) {
     answer_error(request, response, ApiError(400, "invalid_value", error.what()));
-  } catch (const ClientLeft&) {
-    response.status = 499;
-    response.abandon();
+  } catch (const Interrupted&) {
+    if (response.stopping()) {
+      answer_error(request, response, shutting_down());
+    } else {
+      response.status = 499;
+      response.abandon();
+    }
   } catch (const std::bad_alloc&) {
     answer_error(request, response, ApiError(503, "insufficient_memory", "out of memory"));
   } catch (const std::exception& error) {
     answer_error(request, response, ApiError(500, "internal_error", error.what()));
   }
+  count_answer(request, response);
   metrics.count_response(response.status);
   const bool watched = request.path == "/health" || request.path == "/metrics";
   if (!o.log || (watched && response.status == 200)) return;
   o.log({request.since.seconds(), request.client, request.method, request.path, response.status,
          response.usage});
+}
+
+void Server::Impl::count_answer(Request& request, Response& response) {
+  const std::size_t size = response.begun() ? 0 : response.body().size();
+  request.memory.shrink(size);
+  if (size <= kSmallAnswer || request.memory.bytes() == size) return;
+  if (memory.take(size, request.memory)) return;
+  memory.want(size);
+  answer_error(
+      request, response,
+      ApiError(503, "insufficient_memory",
+               fmt::format("no memory is free for an answer of {} bytes; try again later", size)));
 }
 
 void Server::Impl::route(Request& request, Response& response) {
@@ -320,6 +388,7 @@ void Server::Impl::route(Request& request, Response& response) {
     return;
   }
   Call call{request, response};
+  if (request.method == "POST") call.work = begin_work(request);
   for (const Route& one : routes) {
     if (one.method == request.method && fits(one.pattern, request.path, call.parts)) {
       return one.handler(call);
@@ -356,7 +425,9 @@ bool Server::Impl::knows_host(const Request& request) const {
 
 /// Why a request is refused, whatever its body is.
 std::optional<ApiError> Server::Impl::refusal(const Request& request) const {
-  if (request.find("Content-Encoding") != nullptr) {  // a few bytes could become gigabytes
+  const std::string* encoding = request.find("Content-Encoding");
+  if (encoding != nullptr &&
+      ::strcasecmp(encoding->c_str(), "identity") != 0) {  // a few bytes could become gigabytes
     return ApiError(415, "unsupported_encoding", "send the body without a Content-Encoding");
   }
   if (is_multipart(request.header("Content-Type"))) {
@@ -404,6 +475,40 @@ void Server::Impl::allow_origin(const Request& request, Response& response) cons
       is_list_of_names(headers) ? headers : "Authorization, Content-Type, X-Api-Key");
 }
 
+TextWork Server::Impl::begin_work(const Request& request) {
+  const std::size_t body = request.body.size();
+  Gate& gate = request.path == "/v1/contexts" ? documents
+               : body > kLargeBody            ? large_bodies
+                                              : small_bodies;
+  return begin_work(gate, request, reading_memory(body));
+}
+
+TextWork Server::Impl::begin_work(Gate& gate, const Request& request, std::size_t bytes) {
+  const std::size_t ever = memory.total() - base.bytes();
+  if (bytes > ever) {
+    throw ApiError(400, "insufficient_memory",
+                   fmt::format("{} bytes of memory are needed for the text of this request, "
+                               "--memory leaves {}; give a shorter one",
+                               bytes, ever));
+  }
+  TextWork out;
+  out.place = gate.enter(client_of(request));
+  Interruption::check();
+  const auto end = std::chrono::steady_clock::now() + kMemoryTime;
+  while (!memory.take(bytes, out.memory)) {
+    memory.want(bytes);
+    Interruption::check();
+    if (std::chrono::steady_clock::now() > end) {
+      throw ApiError(503, "insufficient_memory",
+                     fmt::format("{} bytes of memory are needed for the text of this request, and "
+                                 "are not free; try again later",
+                                 bytes));
+    }
+    std::this_thread::sleep_for(20ms);
+  }
+  return out;
+}
+
 TextRequest Server::Impl::parse(const Format& format, const std::string& owner) {
   return format.is_chat() ? parse_chat(format.body(), limits, tokenizer, contexts, owner)
                           : parse_completion(format.body(), limits, tokenizer, contexts, owner);
@@ -421,6 +526,8 @@ void Server::Impl::text(Call& call, Api api) {
   for (std::size_t i = 0; i < parsed.prompt_count(); ++i) {
     waiting.emplace_back(scheduler.submit(parsed.job_of(i)), response);
   }
+  format->drop_body();
+  call.end_work();
   const bool streams = parsed.stream;
   AnswerWriter answer(std::move(parsed), o.name, tokenizer);
   if (streams) {
@@ -455,6 +562,7 @@ void Server::Impl::make_context(Call& call) {
   parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
   const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
+  call.end_work();
   while (true) {
     Event event = waiting.next();
     if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);
@@ -476,6 +584,7 @@ void Server::Impl::embed(Call& call) {
   const bool ollama = call.request.path == "/api/embed";
   EmbeddingRequest parsed =
       parse_embeddings(call.take_object(), limits, tokenizer, model.config().width, ollama);
+  call.end_work();
   Json data = Json::array();
   std::size_t tokens = 0;
   for (Job& job : parsed.jobs) {
@@ -646,8 +755,12 @@ void Server::Impl::set_up() {
     if (!info) throw no_context(call.parts[0]);
     call.reply(info->to_json());
   });
-  get("/v1/contexts/*/kept",
-      [this](Call& call) { call.reply(kept_of_all(*context_of(call), tokenizer)); });
+  get("/v1/contexts/*/kept", [this](Call& call) {
+    constexpr std::size_t kOfToken = 256;  // bytes, as JSON and as its text
+    const auto context = context_of(call);
+    call.work = begin_work(large_bodies, call.request, kOfToken * context->info.tokens);
+    call.reply(kept_of_all(*context, tokenizer));
+  });
   get("/v1/contexts/*/kept/*/*", [this](Call& call) {
     call.reply(kept_of_head(*context_of(call), number_of(call.parts[1]), number_of(call.parts[2])));
   });

@@ -452,7 +452,8 @@ TEST_F(ServeContexts, OneOfAnUnknownOwnerIsNobodys) {
   const auto mode = std::filesystem::status(options_.cache_dir / "owners.salt").permissions();
   EXPECT_EQ(mode & std::filesystem::perms::all,
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  const serve::Owners one(options_.keys, options_.cache_dir), same(options_.keys, options_.cache_dir);
+  const serve::Owners one(options_.keys, options_.cache_dir),
+      same(options_.keys, options_.cache_dir);
   EXPECT_EQ(one.of("a"), same.of("a"));
   EXPECT_NE(one.of("a"), one.of("b"));
   EXPECT_NE(one.of("a"), serve::Owners(options_.keys).of("a"));
@@ -462,8 +463,7 @@ TEST_F(ServeContexts, NamesAreShort) {
   const TestServer server(options_);
   EXPECT_EQ(read(server, {{"text", "a"}, {"name", std::string(256, 'x')}})["name"],
             std::string(256, 'x'));
-  const Reply reply =
-      server.post("/v1/contexts", {{"text", "a"}, {"name", std::string(257, 'x')}});
+  const Reply reply = server.post("/v1/contexts", {{"text", "a"}, {"name", std::string(257, 'x')}});
   EXPECT_EQ(reply.status, 400);
   EXPECT_THAT(reply.body, HasSubstr("name: 257 bytes are too many; give at most 256"));
 }

@@ -63,6 +63,13 @@ class Http {
         response.begin("text/plain");
         for (int i = 0; i < 64; ++i) response.write(std::string(kMiB, 'x'));
         ++written;
+      } else if (request.path == "/paced") {
+        response.begin("text/plain");
+        for (int i = 0; i < 64; ++i) {
+          while (response.unsent() > 0 && !response.gone()) std::this_thread::sleep_for(1ms);
+          response.write(std::string(kMiB, 'x'));
+          ++written;
+        }
       } else if (request.path == "/wait") {
         while (!response.gone() && !response.stopping()) std::this_thread::sleep_for(1ms);
         ++left;
@@ -169,6 +176,45 @@ TEST(Http, AClientThatReadsGetsAll) {
   for (const char* path : {"/stream", "/large"}) {
     EXPECT_EQ(send(http.port(), "GET", path).body, std::string(64 * kMiB, 'x')) << path;
   }
+}
+
+TEST(Http, AHandlerSeesWhatItsClientHasNotTaken) {
+  Http http;
+  const Raw raw(http.port());
+  raw.write("GET /paced HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  std::this_thread::sleep_for(300ms);
+  const int written = http.written;
+  EXPECT_GT(written, 0);
+  EXPECT_LT(written, 40);  // what the connection itself holds
+  EXPECT_GT(raw.read().size(), 64 * kMiB);
+  EXPECT_EQ(http.written, 64);
+}
+
+TEST(Http, SomePathsAnswerWhateverTheHandlersDo) {
+  HttpOptions options;
+  options.most_handlers = 1;
+  options.at_once = {"/"};
+  options.max_body = 10;
+  Http http(options);
+  auto busy = std::make_unique<Raw>(http.port());
+  busy->write("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(send(http.port(), "GET", "/").status, 200);
+  EXPECT_EQ(send(http.port(), "POST", "/other", std::string(99, 'x')).status, 413);
+  EXPECT_EQ(http.left, 0);
+  busy.reset();
+}
+
+TEST(Http, HostsAreStrict) {
+  const Http http;
+  const auto status = [&](const std::string& begin) {
+    return http.answer(begin + "Connection: close\r\n\r\n").substr(9, 3);
+  };
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: a\r\n"), "200");
+  EXPECT_EQ(status("GET / HTTP/1.0\r\n"), "200");
+  EXPECT_EQ(status("GET / HTTP/1.1\r\n"), "400");
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n"), "400");
+  EXPECT_EQ(status("GET / HTTP/1.0\r\nhost: a\r\nHOST: b\r\n"), "400");
 }
 
 TEST(Http, LengthsAreStrict) {

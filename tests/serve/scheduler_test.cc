@@ -33,10 +33,10 @@ std::unique_ptr<Raw> endless(const TestServer& server, const std::string& key) {
   body["stream"] = true;
   auto raw = std::make_unique<Raw>(server.port());
   const std::string text = body.dump();
-  raw->write(
-      fmt::format("POST /v1/completions HTTP/1.1\r\nX-Api-Key: {}\r\nContent-Length: {}"
-                  "\r\n\r\n{}",
-                  key, text.size(), text));
+  raw->write(fmt::format(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {}\r\nContent-Length: {}"
+      "\r\n\r\n{}",
+      key, text.size(), text));
   EXPECT_THAT(raw->read("data: "), HasSubstr("data: "));
   return raw;
 }
@@ -68,12 +68,52 @@ TEST(Scheduler, ClientsTakeTurns) {
       const std::scoped_lock lock(mutex);
       order.push_back(keys[i]);
     });
-    wait_for([&] { return queued() == static_cast<int>(i) + 1; });
+    if (keys[i] == "a") wait_for([&] { return queued() == static_cast<int>(i) + 1; });
   }
+  wait_for([&] {
+    const std::scoped_lock lock(mutex);
+    return queued() == 4 || !order.empty();
+  });
   first.reset();
   for (std::thread& thread : threads) thread.join();
   // b came last and is served next, as a had the turn before.
   EXPECT_TRUE(order[0] == "b" || order[1] == "b") << testing::PrintToString(order);
+}
+
+TEST(Scheduler, EndlessStreamsOfOneClientLeaveSlotsToOthers) {
+  serve::ServerOptions options;
+  options.slots = 2;
+  options.keys = {"a", "b", "c"};
+  const TestServer server(options);
+  const auto first = endless(server, "a"), second = endless(server, "a");
+  for (const char* key : {"b", "c", "b"}) {
+    EXPECT_EQ(server.post("/v1/completions", ask("The sky is", 50), {{"X-Api-Key", key}}).status,
+              200);
+  }
+  // So do streams that are as endless: each begins, though there are more than slots.
+  const auto third = endless(server, "b"), fourth = endless(server, "c");
+  EXPECT_EQ(server.post("/v1/completions", ask("Grass is", 50), {{"X-Api-Key", "b"}}).status, 200);
+}
+
+TEST(Scheduler, LaterPromptsOfARequestWaitForTheFirst) {
+  serve::ServerOptions options;
+  options.slots = 2;
+  const TestServer server(options);
+  Json body = ask("", 10000000);
+  body["prompt"] = {"The sky is", "Grass is"};
+  body["stream"] = true;
+  body["cache"] = {
+      {"method", "streaming-llm:budget=64"}, {"protocol", "stream"}, {"positions", "rolling"}};
+  const Raw raw(server.port());
+  raw.write(post_text("/v1/completions", body.dump()));
+  std::atomic<bool> over = false;
+  std::thread reader([&] {
+    while (!over) raw.read("data: ");
+  });
+  wait_for([&] { return server.metric("streams") == 2; });
+  wait_for([&] { return server.metric("streams") == 1; });
+  over = true;
+  reader.join();
 }
 
 /// A server whose memory holds one and a half of these requests.

@@ -2,7 +2,9 @@
 #include "serve/server.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <mutex>
 #include <span>
 
@@ -615,6 +617,17 @@ TEST(Serve, NamesOfOtherHostsAreRefused) {
     EXPECT_EQ(status(server, host), 403) << host;
   }
   EXPECT_EQ(server.get("/", {{"Host", "evil.example"}}).code(), "host_not_allowed");
+  // A name in the first line counts in place of the header.
+  const auto absolute = [&](const std::string& url, const std::string& host) {
+    const Raw raw(server.port());
+    raw.write(fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", url, host));
+    return raw.read().substr(9, 3);
+  };
+  EXPECT_EQ(absolute("http://localhost/v1/models", "evil.example"), "200");
+  EXPECT_EQ(absolute("HTTP://localhost:80/v1/models?x=http://a/", "localhost"), "200");
+  EXPECT_EQ(absolute("http://localhost", "localhost"), "200");
+  EXPECT_EQ(absolute("http://evil.example/v1/models", "localhost"), "403");
+  EXPECT_EQ(absolute("http://localhost:80@evil.example/v1/models", "localhost"), "404");
   serve::ServerOptions options;
   options.origins = {"https://good.example"};
   EXPECT_EQ(status(TestServer(options), "good.example"), 200);
@@ -673,10 +686,126 @@ TEST(Serve, BodiesHaveALimit) {
   };
   EXPECT_EQ(status(body, {{"Content-Type", "application/x-www-form-urlencoded"}}), 200);
   EXPECT_EQ(status("x", {{"Content-Encoding", "gzip"}}), 415);
+  EXPECT_EQ(status(body, {{"Content-Encoding", "Identity"}}), 200);
   for (const char* type :
        {"multipart/form-data; boundary=x", "Multipart/Form-Data; boundary=x", "multipart/mixed"}) {
     EXPECT_EQ(status(R"({"content":"x"})", {{"Content-Type", type}}), 415) << type;
   }
+}
+
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+TEST(Serve, WhatNobodyWaitsForIsNotWorkedOn) {
+  serve::ServerOptions options;
+  options.memory = std::size_t{512} << 20;
+  auto server = std::make_unique<TestServer>(options);
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += fmt::format("word{} ", i * 7919LL % 99991);
+  const std::string request = post_text("/tokenize", Json{{"content", text}}.dump());
+  double before = processor_seconds();
+  {
+    const Raw raw(server->port());
+    raw.write(request);
+    EXPECT_THAT(raw.read("HTTP/1.1 200"), HasSubstr("HTTP/1.1 200"));
+  }
+  const double one = processor_seconds() - before;
+  before = processor_seconds();
+  const int count = 40;
+  for (int i = 0; i < count; ++i) Raw(server->port()).write(request);
+  EXPECT_EQ(server->get("/health").status, 200);
+  EXPECT_LE(server->metric("memory_taken_bytes"), server->metric("memory_limit_bytes"));
+  // Bodies are received, which takes a part of a request's time, and some begin to be read.
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(server->get("/health").status, 200);
+  }
+  EXPECT_LT(processor_seconds() - before, count * one / 2);
+  // Nor does it stop late.
+  std::vector<std::unique_ptr<Raw>> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.push_back(std::make_unique<Raw>(server->port()));
+    waiting.back()->write(request);
+  }
+  before = processor_seconds();
+  server.reset();
+  EXPECT_LT(processor_seconds() - before, 5 * one);
+}
+
+TEST(Serve, BodiesAreReadInTheMemoryThatThereIs) {
+  serve::ServerOptions options;
+  options.memory = std::size_t{96} << 20;
+  const TestServer server(options);
+  const std::string most(std::size_t{12} << 20, ' ');
+  const Reply never = server.post("/tokenize", {{"content", most}});
+  EXPECT_EQ(never.status, 400) << never.body;
+  EXPECT_EQ(never.code(), "insufficient_memory");
+  EXPECT_EQ(server.post("/tokenize", {{"content", most.substr(0, 1 << 20)}}).status, 200);
+  for (int i = 0; i < 1000 && server.metric("memory_taken_bytes") > 60e6; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // given back
+  }
+}
+
+TEST(Serve, ManyBodiesLeaveMemoryToReadThem) {
+  serve::ServerOptions options;
+  options.memory = std::size_t{192} << 20;
+  const TestServer server(options);
+  std::string text;
+  for (int i = 0; i < 300000; ++i) text += "word ";
+  const std::string request = post_text("/v1/completions", Json{{"prompt", text}}.dump());
+  std::vector<std::unique_ptr<Raw>> all;
+  for (int i = 0; i < 150; ++i) {
+    all.push_back(std::make_unique<Raw>(server.port()));
+    all.back()->write(request);
+  }
+  int read = 0;
+  for (const auto& one : all) {
+    const std::string answer = one->read("\r\n");
+    EXPECT_THAT(answer, testing::AnyOf(HasSubstr(" 400 "), HasSubstr(" 503 ")));
+    read += answer.find(" 400 ") != std::string::npos ? 1 : 0;  // more than the model's positions
+  }
+  EXPECT_GE(read, 20);
+}
+
+TEST(Serve, AnswersWaitForClientsThatDoNotRead) {
+  serve::ServerOptions options;
+  options.slots = 1;
+  const TestServer server(options);
+  Json endless = completion();
+  endless["ignore_eos"] = true;
+  endless["max_tokens"] = 10000000;
+  endless["stream"] = true;
+  endless["logprobs"] = 5;
+  endless["cache"] = {
+      {"method", "streaming-llm:budget=64"}, {"protocol", "stream"}, {"positions", "rolling"}};
+  const Raw slow(server.port());
+  slow.write(post_text("/v1/completions", endless.dump()));
+  slow.read("data: ");
+  double made = -1;
+  for (int i = 0; i < 600 && server.metric("generated_tokens_total") != made; ++i) {
+    made = server.metric("generated_tokens_total");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  EXPECT_EQ(server.metric("generated_tokens_total"), made);
+  // It has no slot meanwhile, and goes on where it is read again.
+  EXPECT_EQ(server.post("/v1/completions", completion()).status, 200);
+  made = server.metric("generated_tokens_total");
+  std::atomic<bool> over = false;
+  std::thread reader([&] {
+    while (!over) slow.read("data: ");
+  });
+  for (int i = 0; i < 2000 && server.metric("generated_tokens_total") == made; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_GT(server.metric("generated_tokens_total"), made);
+  over = true;
+  reader.join();
 }
 
 TEST(Serve, AQueueHasALimitAndAClientThatLeavesFreesItsPlace) {

@@ -37,6 +37,8 @@ class Format {
   bool is_chat() const { return chat_; }
   /// The whole answer to a request that asks for no text; null: it does.
   virtual Json answer_without_model(const std::string& /*model*/) const { return nullptr; }
+  /// Once it is parsed: it may be large, and answers take long.
+  void drop_body() { body_ = Json(); }
 
   /// The whole answer.
   virtual Json whole(const Json& answer, const Usage& usage) = 0;
