@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
-#include "model/stop_filter.h"
-#include "text/channels.h"
+#include "text/answer/answer_text.h"
 
 namespace ballast {
 
@@ -44,11 +42,11 @@ struct Generation::Impl {
         logits(std::move(logits)),
         past(history.begin(), history.end()),
         sampler(options.sampling),
-        stream(tokenizer,
-               {.special = writes_channels(tokenizer), .text_start = options.text_start}),
-        filter(this->options.stop) {
-    if (writes_channels(tokenizer)) channels.emplace();
-  }
+        answer(tokenizer, {.chat = options.chat || writes_channels(tokenizer),
+                           .thoughts_open = options.chat && ends_within_thoughts(tokenizer, past),
+                           .split_thoughts = false,
+                           .text_start = options.text_start,
+                           .stop = options.stop}) {}
 
   Engine& engine;
   Sequence& sequence;
@@ -57,9 +55,7 @@ struct Generation::Impl {
   std::vector<float> logits;
   std::vector<Token> past;
   Sampler sampler;
-  TokenStream stream;
-  std::optional<ChannelText> channels;
-  StopFilter filter;
+  AnswerText answer;
   Generated out;
   bool done = false;
 
@@ -71,14 +67,8 @@ struct Generation::Impl {
 bool Generation::Impl::end(std::string& text, Finish finish) {
   done = true;
   out.finish = finish;
-  text = stream.flush();
-  if (channels) text = channels->push(text) + channels->finish();
-  text = filter.push(text);
-  if (filter.found()) {
-    out.finish = Finish::stop;
-  } else {
-    text += filter.flush();
-  }
+  text = answer.finish().text;
+  if (answer.stopped()) out.finish = Finish::stop;
   out.text += text;
   return !text.empty();
 }
@@ -105,11 +95,9 @@ bool Generation::Impl::step(std::string& text) {
   }
   past.push_back(chosen.token);
   out.last_unread = true;
-  text = stream.push(chosen.token);
-  if (channels) text = channels->push(text);
-  text = filter.push(text);
+  text = answer.push(chosen.token).text;
   out.text += text;
-  if (filter.found()) {
+  if (answer.stopped()) {
     out.finish = Finish::stop;
     done = true;
   }

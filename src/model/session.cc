@@ -193,7 +193,9 @@ Generation Session::generate(const GenerateOptions& options) {
   read({});
   require(!logits_.empty(), "nothing to go on from: read at least one token first");
   if (!prompt_finished()) finish_prompt();
-  return {engine_, sequence_, model_->tokenizer, logits_, history_, options};
+  GenerateOptions own = options;
+  own.chat |= form_.chat;
+  return {engine_, sequence_, model_->tokenizer, logits_, history_, own};
 }
 
 void Session::take_in(const Generation& generation) {

@@ -45,38 +45,12 @@ AnswerWriter::AnswerWriter(TextRequest request, std::string model, const Tokeniz
   for (std::size_t i = 0; i < r.prompt_count() * r.job.choices; ++i) {
     Choice& choice = choices_.emplace_back(TokenStream(tokenizer, decode));
     if (r.logprobs) choice.logprobs = r.chat ? chat_logprobs({}) : logprobs({}, choice);
-    if (r.split_thoughts) choice.thinking.emplace(r.thoughts_open);
-    if (!r.functions.empty()) choice.reader.emplace(r.functions);
   }
 }
 
 const char* AnswerWriter::reason(const Choice& choice) {
   if (choice.finish == Finish::length || choice.finish == Finish::positions) return "length";
   return choice.calls.empty() ? "stop" : "tool_calls";
-}
-
-ThoughtReader::Parts AnswerWriter::take_apart(Choice& choice, const Piece& piece) const {
-  ThoughtReader::Parts parts{"", piece.text};
-  if (choice.thinking) {
-    parts = choice.thinking->push(piece.text);
-    if (piece.finish) {
-      const ThoughtReader::Parts rest = choice.thinking->finish();
-      parts.thoughts += rest.thoughts;
-      parts.answer += rest.answer;
-    }
-  }
-  if (!choice.reader) return parts;
-  std::vector<ToolCall> calls;
-  parts.answer = choice.reader->push(parts.answer, calls);
-  if (piece.finish) parts.answer += choice.reader->finish(calls);
-  for (ToolCall& call : calls) {
-    if (!request_.several_calls && !choice.calls.empty()) break;
-    choice.calls.push_back(
-        {{"id", new_id("call_")},
-         {"type", "function"},
-         {"function", {{"name", std::move(call.name)}, {"arguments", std::move(call.arguments)}}}});
-  }
-  return parts;
 }
 
 std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) {
@@ -114,11 +88,17 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   const std::size_t index = prompt * request_.job.choices + piece.choice;
   Choice& choice = choices_.at(index);
   const std::size_t calls_before = choice.calls.size();
-  const auto [thoughts, text] = take_apart(choice, piece);
+  const std::string &text = piece.text, &thoughts = piece.thoughts;
   choice.text += text;
   choice.thoughts += thoughts;
+  for (const ToolCall& call : piece.calls) {
+    if (!request_.several_calls && !choice.calls.empty()) break;
+    choice.calls.push_back({{"id", call.id.empty() ? new_id("call_") : call.id},
+                            {"type", "function"},
+                            {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
   usage_.made += piece.tokens.size();
-  if (choice.thinking && choice.thinking->thinks()) usage_.thoughts += piece.tokens.size();
+  if (piece.thinks) usage_.thoughts += piece.tokens.size();
   if (piece.finish) choice.finish = *piece.finish;
   choice.stop = piece.stop;
   choice.unsure = piece.unsure;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ctime>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +10,6 @@
 #include "serve/formats/format.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
-#include "serve/thoughts.h"
-#include "serve/tool_calls.h"
 
 namespace ballast::serve {
 
@@ -41,14 +38,10 @@ class AnswerWriter {
     std::size_t offset = 0;  ///< characters of their text
     Json logprobs = nullptr;
     bool unsure = false;
-    Json citations = nullptr;               ///< where the request asks for them
-    std::optional<ThoughtReader> thinking;  ///< where thoughts come apart
-    std::optional<ToolCallReader> reader;   ///< where the model was given functions
+    Json citations = nullptr;  ///< where the request asks for them
     Json calls = Json::array();
   };
   static const char* reason(const Choice& choice);
-  /// Takes thoughts and calls out of a piece's text.
-  ThoughtReader::Parts take_apart(Choice& choice, const Piece& piece) const;
   Json frame(Json choices, bool chunk) const;
   /// The log-probabilities of tokens that follow those of the choice so far; `unknown`: the first
   /// has none.

@@ -14,6 +14,12 @@ SamplingOptions sampling_of(const Job& job, std::size_t number) {
   return out;
 }
 
+void take(AnswerText::Parts parts, Piece& piece) {
+  piece.thoughts += parts.thoughts;
+  piece.text += parts.text;
+  std::ranges::move(parts.calls, std::back_inserter(piece.calls));
+}
+
 }  // namespace
 
 Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
@@ -24,25 +30,26 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       positions_(positions),
       shows_end_(job.score_prompt),
       sampler_(sampling_of(job, number)),
-      text_(tokenizer,
-            {.special = job.chat && writes_channels(tokenizer), .text_start = options_.text_start}),
-      stop_(options_.stop),
-      thinking_budget_(job.thinking_budget.value_or(0)),
+      text_(tokenizer, {.chat = job.chat,
+                        .thoughts_open = job.thoughts_open,
+                        .split_thoughts = job.split_thoughts,
+                        .text_start = options_.text_start,
+                        .functions = job.functions,
+                        .stop = options_.stop}),
+      thinking_budget_(job.thinking_budget),
       past_(job.prompt),
       own_(std::move(copy)),
       sequence_(own_ ? own_.get() : &sequence) {
-  if (job.chat && writes_channels(tokenizer)) channels_.emplace();
   if (job.json) held_.emplace<JsonReader>(job.json);
   if (job.grammar) held_.emplace<GrammarReader>(job.grammar);
-  if (!job.thinking_budget) return;
-  thoughts_.emplace(job.thoughts_open);
-  if (thoughts_->thinks() && thinking_budget_ == 0) close_thoughts();
+  if (text_.thinks() && thinking_budget_ == 0) close_thoughts();
 }
 
 void Choice::close_thoughts() {
-  closing_ = encode_more(tokenizer_, channels_ ? kToFinalChannel : "\n</think>\n\n", true);
+  closing_ = encode_more(tokenizer_,
+                         writes_channels(tokenizer_) ? kToFinalChannel : "\n</think>\n\n", true);
   std::ranges::reverse(closing_);
-  thoughts_.reset();
+  thinking_budget_.reset();
 }
 
 Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
@@ -85,13 +92,8 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     ++made_;
     least_ = std::min(least_, std::exp(chosen.log_probability));
     past_.push_back(chosen.token);
-    std::string text = text_.push(chosen.token);
-    if (channels_) text = channels_->push(text);
-    piece.text = stop_.push(text);
-    if (thoughts_) {
-      thoughts_->push(text);
-      if (thoughts_->thinks() && made_ >= thinking_budget_) close_thoughts();
-    }
+    take(text_.push(chosen.token), piece);
+    if (text_.thinks() && thinking_budget_ && made_ >= *thinking_budget_) close_thoughts();
     bool complete = false;
     const auto read = [&](auto& reader) {
       for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) reader.push(c);
@@ -99,7 +101,7 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     };
     if (auto* json = std::get_if<JsonReader>(&held_)) read(*json);
     if (auto* grammar = std::get_if<GrammarReader>(&held_)) read(*grammar);
-    if (stop_.found()) {
+    if (text_.stopped()) {
       piece.finish = Finish::stop;
     } else if (complete) {
       piece.finish = Finish::end;
@@ -110,16 +112,11 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     }
   }
   if (piece.finish && *piece.finish != Finish::stop) {
-    std::string rest = text_.flush();
-    if (channels_) rest = channels_->push(rest) + channels_->finish();
-    piece.text += stop_.push(rest);
-    if (stop_.found()) {
-      piece.finish = Finish::stop;
-    } else {
-      piece.text += stop_.flush();
-    }
+    take(text_.finish(), piece);
+    if (text_.stopped()) piece.finish = Finish::stop;
   }
-  piece.stop = stop_.which();
+  piece.thinks = text_.thinks();
+  piece.stop = text_.stop();
   next_ = piece.finish ? kNoToken : chosen.token;
   return piece;
 }

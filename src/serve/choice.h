@@ -11,11 +11,9 @@
 #include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
-#include "model/stop_filter.h"
 #include "serve/grammar.h"
 #include "serve/job.h"
-#include "serve/thoughts.h"
-#include "text/channels.h"
+#include "text/answer/answer_text.h"
 
 namespace ballast::serve {
 
@@ -52,14 +50,11 @@ class Choice {
   std::size_t positions_;
   bool shows_end_;
   Sampler sampler_;
-  TokenStream text_;
-  std::optional<ChannelText> channels_;  ///< where the model answers a chat in such
-  StopFilter stop_;
+  AnswerText text_;
   /// What was made, where it is held to JSON or to a grammar.
   std::variant<std::monostate, JsonReader, GrammarReader> held_;
-  std::size_t thinking_budget_;
-  std::optional<ThoughtReader> thoughts_;  ///< where they have a budget
-  std::vector<Token> closing_;             ///< tokens to come that close thoughts, the next last
+  std::optional<std::size_t> thinking_budget_;  ///< until thoughts are closed for it
+  std::vector<Token> closing_;  ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;
   std::size_t made_ = 0;
   float least_ = 1;

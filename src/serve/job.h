@@ -22,6 +22,7 @@
 #include "serve/json_grammar.h"
 #include "serve/memory.h"
 #include "serve/usage.h"
+#include "text/answer/tool_calls.h"
 
 namespace ballast::serve {
 
@@ -46,11 +47,17 @@ struct Job {
   GenerateOptions generate;
   std::optional<std::size_t> thinking_budget;  ///< tokens after which thoughts are closed
   bool thoughts_open = false;                  ///< the prompt ends within thoughts
+  bool split_thoughts = true;                  ///< of a chat: thoughts come apart from the answer
+  std::vector<Function> functions;             ///< that the model may call
   bool score_prompt = false;  ///< say how likely its tokens are, and that which ends an answer
   bool embed = false;         ///< without choices: the result is the mean of its tokens' states
   bool cite = false;          ///< of a context: say what its choices look up in it
 };
 
+/// A job without choices has gone on; about a hundred times in all.
+struct Reading {
+  double done = 0;  ///< of its work, from 0 to 1
+};
 /// The prompt has been read.
 struct PromptRead {
   std::size_t tokens = 0;       ///< of the prompt, with its context
@@ -68,7 +75,10 @@ struct Piece {
   std::string text;  ///< may be empty
   std::vector<GeneratedToken> tokens;
   std::optional<Finish> finish;
-  std::string stop = {};  ///< the stop string that ended it
+  std::string thoughts = {};         ///< before the text
+  std::vector<ToolCall> calls = {};  ///< of functions
+  bool thinks = false;               ///< its tokens are thoughts
+  std::string stop = {};             ///< the stop string that ended it
   bool unsure = false;  ///< at the end: a token was less probable than the model says it should be
   std::vector<float> attention = {};  ///< at the end, where the job cites: see Lookup::attention()
 };
@@ -87,7 +97,7 @@ struct ContextRead {
 struct Embedded {
   std::vector<float> embedding;
 };
-using Event = std::variant<PromptRead, Piece, Ended, ContextRead, Embedded, ApiError>;
+using Event = std::variant<Reading, PromptRead, Piece, Ended, ContextRead, Embedded, ApiError>;
 
 /// What a job has to say, from the scheduler to the thread that answers.
 class Ticket {

@@ -30,6 +30,8 @@ Json kept_of_all(const Context& context, const Tokenizer& tokenizer) {
     const bool chat = context.info.form.starts_with("chat");
     const std::vector<Token> tokens = QuestionForm{chat, context.info.before, ""}.begin(tokenizer);
     auto picture = context.info.pictures.begin();
+    // A character of several tokens stands with the last of them.
+    TokenStream stream(tokenizer, {.special = true, .text_start = false});
     for (const Token& token : tokens) {
       // A place holder became the picture's tokens and one on either side.
       if (picture != context.info.pictures.end() && texts.size() + 1 == picture->begin) {
@@ -37,8 +39,7 @@ Json kept_of_all(const Context& context, const Tokenizer& tokenizer) {
         ++picture;
         continue;
       }
-      texts.push_back(
-          to_utf8(tokenizer.decode({&token, 1}, {.special = true, .text_start = false})));
+      texts.push_back(stream.push(token));
     }
     if (texts.size() != context.info.tokens) texts = Json::array();
   }

@@ -14,7 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
-#include "text/channels.h"
+#include "text/answer/answer_text.h"
 #include "text/document.h"
 #include "text/passages.h"
 
@@ -26,8 +26,9 @@ constexpr std::size_t kMostStops = 16, kMostPrompts = 128, kMostBiases = 1024;
 /// Bytes of the arguments of all calls in a conversation: they take forty times as much as JSON.
 constexpr std::size_t kMostArguments = std::size_t{1} << 20;
 
-/// A placeholder of private code points, which texts do not use.
-constexpr std::string_view kPlace = "\uE0B0\uE0A2\uE0B0";
+/// Placeholders of private code points, which texts do not use: of a text that was read, and of the
+/// end of an answer that is gone on with.
+constexpr std::string_view kPlace = "\uE0B0\uE0A2\uE0B0", kEnd = "\uE0B0\uE0A3\uE0B0";
 
 /// Runs what throws Error about the field `param`.
 template <typename Action>
@@ -245,8 +246,14 @@ std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
     if (role != "assistant") message.only("tool_calls", Json::array());
     message.only("function_call", nullptr);
     message.only("audio", nullptr);
-    message.only("prefix", false);
-    message.only("partial", false);
+    for (const char* begun : {"prefix", "partial"}) {
+      const bool last = role == "assistant" && i + 1 == list->size();
+      if (last) {
+        message.flag(begun, true);  // which the last message says by its role
+      } else {
+        message.only(begun, false);
+      }
+    }
     message.ignore({"refusal", "annotations", "cache_control", "id", "parsed", "reasoning_details",
                     "thinking_blocks", "provider_specific_fields"});
     message.end();
@@ -333,13 +340,14 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
   f.text("model");  // there is one, by whatever name clients know it
   GenerateOptions& g = out.job.generate;
   SamplingOptions& s = g.sampling;
-  s.temperature = static_cast<float>(f.number("temperature", 0, 2, 1));
-  s.top_p = static_cast<float>(f.number("top_p", 0, 1, 1));
-  s.min_p = static_cast<float>(f.number("min_p", 0, 1, 0));
+  s = limits.sampling;
+  s.temperature = static_cast<float>(f.number("temperature", 0, 2, s.temperature));
+  s.top_p = static_cast<float>(f.number("top_p", 0, 1, s.top_p));
+  s.min_p = static_cast<float>(f.number("min_p", 0, 1, s.min_p));
   if (s.min_p == 1) refuse("min_p", "min_p: must be below 1");
   const Json* top_k = f.find("top_k");
   const bool all = top_k != nullptr && *top_k == -1;  // as vLLM's clients say
-  s.top_k = all ? 0 : f.count("top_k", 0, kMostTokens).value_or(0);
+  s.top_k = all ? 0 : f.count("top_k", 0, kMostTokens).value_or(s.top_k);
   if (s.top_p == 0) {  // none but the likeliest
     s.top_p = 1;
     s.top_k = 1;
@@ -405,9 +413,7 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
                                                            {"xtc_probability", 0},
                                                            {"skip_special_tokens", true},
                                                            {"spaces_between_special_tokens", true},
-                                                           {"include_stop_str_in_output", false},
-                                                           {"continue_final_message", false},
-                                                           {"add_generation_prompt", true}}) {
+                                                           {"include_stop_str_in_output", false}}) {
     f.only(name, off);
   }
   f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
@@ -590,15 +596,6 @@ bool splits_thoughts(Fields& f) {
   return format != "none";
 }
 
-/// Whether the prompt ends with a tag that opens thoughts.
-bool within_thoughts(const Tokenizer& tokenizer, std::span<const Token> prompt) {
-  constexpr std::size_t kTokens = 16;  // of the tag and blanks
-  std::string end = tokenizer.decode(prompt.last(std::min(prompt.size(), kTokens)),
-                                     {.special = true, .text_start = false});
-  end.erase(end.find_last_not_of(" \t\r\n") + 1);
-  return end.ends_with("<think>");
-}
-
 /// A text or tokens.
 std::vector<Token> prompt_of(const Json& prompt, const std::string& name,
                              const Tokenizer& tokenizer, bool has_context) {
@@ -624,10 +621,134 @@ std::vector<Token> prompt_of(const Json& prompt, const std::string& name,
   return out;
 }
 
+/// Whether the model goes on with the last message, an answer that has begun.
+bool goes_on_with_last(Fields& f, const std::vector<ChatMessage>& messages) {
+  const ChatMessage& last = messages.back();
+  const bool begun =
+      last.role == "assistant" && last.more.find("\"tool_calls\"") == std::string::npos;
+  const bool wanted = f.flag("continue_final_message", begun);
+  if (wanted && !begun) {
+    refuse("continue_final_message", "continue_final_message: the last message is no answer");
+  }
+  if (wanted) {
+    f.flag("add_generation_prompt", false);
+  } else {
+    f.only("add_generation_prompt", true);
+  }
+  return wanted;
+}
+
+/// What an answer that has begun thinks; empty: nothing.
+std::string thoughts_of(const ChatMessage& message) {
+  if (message.more.empty()) return "";
+  return parse_json_text<Json>(message.more, "a message").value("reasoning_content", "");
+}
+
+/// Whether an answer that has begun is still thinking.
+bool is_thinking(const ChatMessage& message) {
+  const std::string& text = message.content;
+  if (text.empty()) return !thoughts_of(message).empty();
+  return std::string_view(text)
+             .substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()))
+             .starts_with("<think>") &&
+         text.find("</think>") == std::string::npos;
+}
+
+/// The text up to where the model goes on; `goes_on`: with the last message.
+std::string text_of_chat(const Tokenizer& tokenizer, std::vector<ChatMessage> messages,
+                         const ChatOptions& options, bool goes_on) {
+  const ChatTemplate form = ChatTemplate::of(tokenizer, !options.tools.empty());
+  if (!goes_on) return form.format(messages, options);
+  ChatMessage last = messages.back();
+  if (!last.content.empty()) {
+    messages.back().content += kEnd;
+    ChatOptions ended = options;
+    ended.add_generation_prompt = false;
+    try {
+      std::string text = form.format(messages, ended);
+      const std::size_t end = text.rfind(kEnd);
+      if (end != std::string::npos) return text.substr(0, end);
+    } catch (const Error&) {  // some templates refuse to end with an answer
+    }
+  }
+  messages.pop_back();
+  std::string text = form.format(messages, options);
+  const std::size_t end = text.find_last_not_of(" \t\r\n") + 1;
+  const bool open = std::string_view(text).substr(0, end).ends_with("<think>");
+  const std::string thoughts = thoughts_of(last);
+  if (last.content.empty() && !thoughts.empty() && !writes_channels(tokenizer)) {
+    return text + (open ? "" : "<think>\n") + thoughts;
+  }
+  if (last.content.empty()) return text;
+  return text + (open && !is_thinking(last) ? "\n</think>\n\n" : "") + last.content;
+}
+
+/// Whether the model's template tells it of its functions.
+bool knows_tools(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages,
+                 const ChatOptions& options) {
+  try {
+    ChatTemplate::of(tokenizer, true).format(messages, options);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) return false;
+  }
+  return true;
+}
+
+/// Tells a model of functions whose template does not: in the system's text, or before the user's
+/// where the template has none. Calls and results of the conversation become texts.
+void tell_of_tools(const Tokenizer& tokenizer, const ToolChoice& choice, const Json& tools,
+                   const std::string& arguments, std::vector<ChatMessage>& messages,
+                   const ChatOptions& options) {
+  std::string words = fmt::format(
+      "Call one of these functions. Answer with one JSON object: "
+      "{{\"name\": NAME, \"{}\": OBJECT}}",
+      arguments);
+  for (const Json& tool : tools) {
+    const Json& function = tool["function"];
+    if (choice.name.empty() || function["name"] == choice.name) words += "\n" + function.dump();
+  }
+  for (ChatMessage& message : messages) {
+    if (message.role == "tool") {
+      message = {"user", "Result: " + message.content};
+    } else if (!message.more.empty()) {
+      Json more = parse_json_text<Json>(message.more, "a message");
+      for (const Json& call : more.value("tool_calls", Json::array())) {
+        const Json& function = call["function"];
+        message.content += message.content.empty() ? "" : "\n";
+        message.content += Json({{"name", function["name"]},
+                                 {arguments, function.value("arguments", Json::object())}})
+                               .dump();
+      }
+      more.erase("tool_calls");
+      message.more = more.empty() ? "" : more.dump();
+    }
+  }
+  std::vector<ChatMessage> told = messages;
+  if (told[0].role == "system") {
+    told[0].content += "\n\n" + words;
+  } else {
+    told.insert(told.begin(), {"system", words});
+  }
+  try {
+    const std::string text = ChatTemplate::of(tokenizer).format(told, options);
+    if (text.find(words.substr(0, words.find('\n'))) != std::string::npos) {
+      messages = std::move(told);
+      return;
+    }
+  } catch (const Error&) {  // it refuses a system's text
+  }
+  for (ChatMessage& message : messages) {
+    if (message.role != "user") continue;
+    message.content.insert(0, words + "\n\n");
+    return;
+  }
+}
+
 /// Tokens of a conversation whose first message goes on after a context. What a system message says
 /// stands before the text if it was read with it, and before the user's message otherwise.
 std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& context,
-                                 std::vector<ChatMessage> messages, const ChatOptions& options) {
+                                 std::vector<ChatMessage> messages, const ChatOptions& options,
+                                 bool goes_on) {
   const std::string_view place = kPlace;  // of the text that was read
   std::string system;
   std::size_t first = 0;
@@ -644,7 +765,7 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& cont
   }
   messages.erase(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(first));
   messages[0].content.insert(0, std::string(place) + system);
-  const std::string text = ChatTemplate::of(tokenizer).format(messages, options);
+  const std::string text = text_of_chat(tokenizer, std::move(messages), options, goes_on);
   const std::size_t at = text.find(place);
   require(at != std::string::npos, "the model's chat template leaves out the first message");
   return encode_more(tokenizer, text.substr(at + place.size()), true);
@@ -756,9 +877,10 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   }
   ChatOptions options = chat_options(tokenizer, true);
   const ToolChoice choice = tool_choice_of(f);
-  options.tools = tools_of(f, choice, out.functions);
+  options.tools = tools_of(f, choice, out.job.functions);
   out.several_calls = f.flag("parallel_tool_calls", true);
   options.variables = template_variables(f, out.job);
+  const bool goes_on = goes_on_with_last(f, messages);
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
@@ -767,7 +889,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     if (message.role == "user") question += message.content + "\n";
   }
   parse_place(f, limits, tokenizer, contexts, owner, question, out);
-  out.split_thoughts = splits_thoughts(f);
+  out.job.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
   const bool must_call = choice.kind == ToolChoice::Kind::must;
@@ -775,11 +897,26 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   if (must_call) {
     if (job.grammar) refuse("grammar", "grammar: not together with a tool_choice that calls");
     const bool llama = call_tag == kNoToken && tokenizer.find("<|python_tag|>") != kNoToken;
-    job.json = grammar_of_calls(choice, out.functions, llama ? "parameters" : "arguments");
+    const std::string arguments = llama ? "parameters" : "arguments";
+    job.json = grammar_of_calls(choice, job.functions, arguments);
+    if (!job.context && !knows_tools(tokenizer, messages, options)) {
+      const Json tools = parse_json_text<Json>(std::exchange(options.tools, ""), "tools");
+      naming("messages",
+             [&] { tell_of_tools(tokenizer, choice, tools, arguments, messages, options); });
+    }
   }
-  const auto encode = [&](std::span<const ChatMessage> all) {
+  if (goes_on && (job.json || job.grammar)) {
+    const std::string last = fmt::format("messages[{}]", f.find("messages")->size() - 1);
+    refuse(last,
+           "{}: an answer that has begun is held to no form; leave out the message, or "
+           "response_format, grammar, regex and tool_choice",
+           last);
+  }
+  const auto encode = [&](std::span<const ChatMessage> all, bool with_last = false) {
     try {
-      return encode_chat(tokenizer, all, options);
+      const std::string text =
+          text_of_chat(tokenizer, {all.begin(), all.end()}, options, with_last);
+      return tokenizer.encode(text, {.add_special = false, .parse_special = true});
     } catch (const Error& error) {
       if (options.tools.empty() || error.code() != ErrorCode::unsupported) throw;
       throw ApiError(400, "unsupported_parameter", fmt::format("tools: {}", error.what()), "tools");
@@ -793,10 +930,10 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
                        "is read already",
                        "tools");
       }
-      job.prompt = after_context(tokenizer, *job.context, std::move(messages), options);
+      job.prompt = after_context(tokenizer, *job.context, messages, options, goes_on);
       return;
     }
-    job.prompt = encode(messages);
+    job.prompt = encode(messages, goes_on);
     job.compress_at = job.prompt.size();
     // The first turn is what the method summarizes, so that later turns find it summarized.
     std::size_t first = 0;
@@ -816,16 +953,18 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
-  out.thoughts_open = job.thoughts_open = within_thoughts(tokenizer, job.prompt);
+  job.thoughts_open =
+      ends_within_thoughts(tokenizer, job.prompt) || (goes_on && is_thinking(messages.back()));
+  if (goes_on) job.generate.text_start = false;  // nor does it lose its first space
   naming("messages", [&] { pictures.place_in(job); });
   if (job.json || job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
-    std::string more = out.thoughts_open ? "</think>\n\n" : "";
+    std::string more = job.thoughts_open ? "</think>\n\n" : "";
     if (writes_channels(tokenizer)) more = kFinalChannel;
     if (must_call && call_tag != kNoToken) more += "<tool_call>\n";
     const std::vector<Token> tokens = encode_more(tokenizer, more, true);
     job.prompt.insert(job.prompt.end(), tokens.begin(), tokens.end());
-    out.split_thoughts = out.thoughts_open = false;
+    job.split_thoughts = job.thoughts_open = false;
     job.thinking_budget.reset();
   }
   return out;
@@ -844,6 +983,8 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   out.echo = f.flag("echo", false);
   out.job.score_prompt = out.echo && out.logprobs;
   f.only("suffix", "");
+  f.only("continue_final_message", false);
+  f.only("add_generation_prompt", true);
   f.only("best_of", out.job.choices);
   f.only("add_special_tokens", true);
   const Json* prompt = f.find("prompt");
@@ -902,6 +1043,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
     refuse("system", "system: only with \"form\": \"chat\"");
   }
   parse_cache(f.find("cache"), limits, out.job);
+  out.stream = f.flag("stream", false);
   f.end();
   naming("text", [&] {
     QuestionForm words = form == "raw"

@@ -14,7 +14,6 @@
 #include "serve/fields.h"
 #include "serve/library.h"
 #include "serve/scheduler.h"
-#include "serve/tool_calls.h"
 
 namespace ballast::serve {
 
@@ -31,6 +30,8 @@ struct RequestLimits {
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
   /// That "library" picks from; null: none.
   const std::vector<LibraryDocument>* library = nullptr;
+  /// Of requests that do not say: where the model's files say nothing, temperature 0.7.
+  SamplingOptions sampling = {.temperature = 0.7f};
 };
 
 /// A request for text.
@@ -38,12 +39,9 @@ struct TextRequest {
   bool chat = false;
   bool stream = false;
   bool logprobs = false;
-  bool echo = false;                ///< answers begin with the prompt
-  std::vector<Function> functions;  ///< that the model may call
-  bool several_calls = true;        ///< in one answer
-  bool split_thoughts = false;      ///< thoughts come apart from the answer
-  bool thoughts_open = false;       ///< the prompt ends within thoughts
-  Json passages;  ///< of a library, as citations where they are wanted; null: none
+  bool echo = false;          ///< answers begin with the prompt
+  bool several_calls = true;  ///< in one answer
+  Json passages;              ///< of a library, as citations where they are wanted; null: none
   Job job;
   std::vector<std::vector<Token>> prompts;  ///< where there are several; job.prompt is the first
 
@@ -72,9 +70,10 @@ std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string
 struct ContextRequest {
   ContextInfo info;
   Job job;
+  bool stream = false;  ///< it is told how far the reading is
 };
 /// POST /v1/contexts: text or file (base64), images (data URLs), name, system, form ("chat",
-/// "raw"), cache.
+/// "raw"), cache, stream.
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
 

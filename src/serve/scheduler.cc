@@ -64,6 +64,7 @@ struct Scheduler::Running {
   std::vector<std::unique_ptr<Choice>> streams;
   std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
+  double told = 0;                      ///< Reading::done
   std::vector<Compaction> compactions;  ///< that its client has not been told of
   Stopwatch since_request, since_admitted;
   bool ended = false;
@@ -79,6 +80,16 @@ struct Scheduler::Running {
     GeneratedToken& one = scored.emplace_back();
     one.chosen = {token, static_cast<float>(-token_loss(logits, token))};
     if (job.generate.alternatives > 0) one.likeliest = likeliest(logits, job.generate.alternatives);
+  }
+  /// Says how far it is; `second`: of a second reading, else of the first.
+  void tell(std::size_t done, std::size_t total, bool second) {
+    const bool two = second || sequence->cache().scoring().needs_replay();
+    const double part =
+        static_cast<double>(done) / static_cast<double>(std::max<std::size_t>(1, total));
+    const double all = two ? (part + (second ? 1 : 0)) / 2 : part;
+    if (job.choices > 0 || job.embed || all < told + 0.01) return;
+    told = all;
+    ticket->push(Reading{all});
   }
   bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
   bool active() const { return !ended && !paused; }
@@ -471,6 +482,7 @@ void Scheduler::read_chunk(Running& r) {
   r.read_seconds += seconds;
   metrics_.prompt_tokens += count;
   pace_.took(count, seconds);
+  r.tell(r.read, prompt.size(), false);
   if (r.read < end) return;
   r.logits = std::move(logits);
   if (!later) {
@@ -497,6 +509,7 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
         const Stopwatch watch;
         TurnPace pace([&] { return watch.seconds(); }, options_.patience);
         const auto yield = [&](std::size_t done, std::size_t total) {
+          if (ends) r.tell(done, total, true);
           if (done == total) {
             turns.leave();  // the budget is divided beside the others
           } else if (pace.over()) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <deque>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "base/fail.h"
 #include "base/interruption.h"
 #include "cache/cache_size.h"
+#include "model/suggested_sampling.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
@@ -237,7 +239,8 @@ struct Server::Impl {
                model.config().max_positions,
                model.turns_only(),
                options.vision.get(),
-               options.library.empty() ? nullptr : &library},
+               options.library.empty() ? nullptr : &library,
+               suggested_sampling(model.file().tokenizer(), RequestLimits().sampling)},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
                    o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
@@ -323,6 +326,12 @@ struct Server::Impl {
   void make_context(Call& call);
   std::shared_ptr<const Context> context_of(const Call& call);
   Json props() const;
+  /// What holds for requests that do not say, as decimal numbers.
+  Json sampling() const {
+    const auto shown = [](float x) { return std::stod(fmt::format("{}", x)); };
+    return {{"temperature", shown(limits.sampling.temperature)},
+            {"top_p", shown(limits.sampling.top_p)}};
+  }
 
   const Model& model;
   const Tokenizer tokenizer;
@@ -516,7 +525,7 @@ TextRequest Server::Impl::parse(const Format& format, const std::string& owner) 
 
 void Server::Impl::text(Call& call, Api api) {
   Response& response = call.response;
-  const std::unique_ptr<Format> format = Format::of(api, call.take_object());
+  const std::unique_ptr<Format> format = Format::of(api, call.take_object(), sampling());
   if (const Json done = format->answer_without_model(o.name); !done.is_null()) {
     return call.reply(done);
   }
@@ -563,9 +572,21 @@ void Server::Impl::make_context(Call& call) {
   const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
   call.end_work();
+  Response& response = call.response;
+  if (parsed.stream) {
+    response.set_header("Cache-Control", "no-store");
+    response.begin("text/event-stream");
+  }
+  const auto send = [&](const Json& data) { response.write("data: " + line(data) + "\n\n"); };
   while (true) {
     Event event = waiting.next();
-    if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);
+    if (const auto* error = std::get_if<ApiError>(&event)) {
+      if (!parsed.stream) throw ApiError(*error);
+      return send(error->to_json());
+    }
+    if (const auto* reading = std::get_if<Reading>(&event); reading != nullptr && parsed.stream) {
+      send({{"progress", std::round(reading->done * 100) / 100}});
+    }
     if (const auto* read = std::get_if<PromptRead>(&event)) {
       parsed.info.bytes = read->cache_bytes;
       parsed.info.read_seconds = read->read_seconds;
@@ -575,7 +596,7 @@ void Server::Impl::make_context(Call& call) {
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
       const ContextInfo info = contexts.add(std::move(parsed.info), std::move(*context->cache),
                                             std::move(context->lease), text);
-      return call.reply(info.to_json());
+      return parsed.stream ? send(info.to_json()) : call.reply(info.to_json());
     }
   }
 }
@@ -678,6 +699,8 @@ Json Server::Impl::props() const {
           {"max_tokens", o.max_tokens},
           {"memory", o.memory},
           {"cache", describe_cache(o.cache)},
+          {"sized_method", limits.sized_method},
+          {"sampling", sampling()},
           {"keeps_contexts", !o.cache_dir.empty()},
           {"chat_template", !tokenizer.vocabulary().chat_template.empty()},
           {"methods", std::move(methods)}};

@@ -1,5 +1,5 @@
 // Answers of a model that writes in channels (gpt-oss), as its tokens come.
-#include "text/channels.h"
+#include "text/answer/channels.h"
 
 #include "ballast/engine/question_form.h"
 #include "serve/answers.h"
@@ -27,14 +27,14 @@ class Channels : public testing::Test {
   /// What clients get where the model would write `text`; of each step what was chosen.
   Json answer(const std::string& text, serve::Job job = {}) {
     job.chat = true;
+    job.functions = {{"f"}};
     job.prompt = {65};
     job.generate.max_tokens = 1000;
     job.generate.sampling.temperature = 0;
     Sequence sequence(TestServer::mini(), {});
     serve::Choice choice(tokenizer_, job, 0, 4096, sequence, nullptr);
     serve::TextRequest request;
-    request.chat = request.split_thoughts = true;
-    request.functions = {{"f"}};
+    request.chat = true;
     serve::AnswerWriter writer(request, "model", tokenizer_);
     const std::vector<Token> wanted = encode_more(tokenizer_, text, true);
     for (std::size_t i = 0; !choice.ended() || i == 0; ++i) {
@@ -69,6 +69,18 @@ TEST_F(Channels, AMessageToAFunctionIsACall) {
   const Json call = got["message"]["tool_calls"][0]["function"];
   EXPECT_EQ(call["name"], "f");
   EXPECT_EQ(call["arguments"], "{\"x\": \"</tool_call>\"}");
+}
+
+TEST_F(Channels, AStopStringEndsTheAnswerAndNotItsThoughts) {
+  serve::Job job;
+  job.generate.stop = {"two"};
+  const Json got = answer(
+      "<|channel|>analysis<|message|>One and two.<|end|><|start|>assistant<|channel|>final"
+      "<|message|>It is two",
+      job);
+  EXPECT_EQ(got["message"]["reasoning_content"], "One and two.");
+  EXPECT_EQ(got["message"]["content"], "It is ");
+  EXPECT_EQ(got["stop_reason"], "two");
 }
 
 TEST_F(Channels, ThoughtsEndAtTheirBudget) {

@@ -254,6 +254,36 @@ TEST_F(ServeContexts, AnswersAreThoseOfRunAndSurviveARestart) {
   }
 }
 
+TEST_F(ServeContexts, AreToldOfAsTheyAreRead) {
+  const TestServer server(options_);
+  for (const char* method : {"exact", "replay:bytes=1/8"}) {
+    const Json body = {{"text", document(60)}, {"stream", true}, {"cache", {{"method", method}}}};
+    const std::vector<std::string> events = events_of(server.post("/v1/contexts", body).body);
+    ASSERT_GT(events.size(), 3u) << method;
+    double done = 0;
+    for (std::size_t i = 0; i + 1 < events.size(); ++i) {
+      const double now = Json::parse(events[i])["progress"];
+      EXPECT_GT(now, done);
+      EXPECT_LE(now, 1);
+      done = now;
+    }
+    EXPECT_EQ(done, 1);
+    EXPECT_GT(Json::parse(events.back())["tokens"], 100);
+  }
+  const Reply refused = server.post("/v1/contexts", {{"text", document(4000)}, {"stream", true}});
+  EXPECT_EQ(refused.status, 400);  // before it begins
+}
+
+TEST_F(ServeContexts, ACharacterOfSeveralTokensIsShownWhole) {
+  const TestServer server(options_);
+  const std::string text = "Grüße, 東京 und 🏔 und Ende.";
+  const std::string id = read(server, {{"text", text}, {"cache", {{"method", "exact"}}}})["id"];
+  std::string words;
+  const Json kept = server.get("/v1/contexts/" + id + "/kept").json();
+  for (const Json& token : kept["tokens"]) words += token;
+  EXPECT_THAT(words, HasSubstr(text));
+}
+
 TEST_F(ServeContexts, OfAnotherModelAndDamagedOnesAreLeftOut) {
   std::string id;
   {

@@ -165,6 +165,25 @@ TEST(Formats, EveryApiSaysTheSameText) {
   EXPECT_EQ(joined, text);
 }
 
+TEST(Formats, EveryApiGoesOnWithAnAnswerThatHasBegun) {
+  const TestServer server;
+  const Json messages = {{{"role", "user"}, {"content", kPrompt}},
+                         {{"role", "assistant"}, {"content", "The pass"}}};
+  const Json openai = {{"messages", messages}, {"temperature", 0}, {"max_tokens", 6}};
+  const Reply said = server.post("/v1/chat/completions", openai);
+  const std::string text = text_of(said);
+  EXPECT_NE(text, "");
+  EXPECT_EQ(server.post("/v1/messages", openai).json()["content"][0]["text"], text);
+  const Json ollama = {{"messages", messages},
+                       {"options", {{"temperature", 0}, {"num_predict", 6}}},
+                       {"stream", false}};
+  EXPECT_EQ(server.post("/api/chat", ollama).json()["message"]["content"], text);
+  Json anew = openai;
+  anew["continue_final_message"] = false;
+  EXPECT_GT(server.post("/v1/chat/completions", anew).json()["usage"]["prompt_tokens"],
+            said.json()["usage"]["prompt_tokens"]);
+}
+
 TEST(Formats, AStopStringIsNamed) {
   const TestServer server;
   const std::string text = text_of(server.post("/v1/chat/completions", chat()));

@@ -207,5 +207,59 @@ TEST_F(ServePictures, ComeByEveryApi) {
   EXPECT_EQ(server_->post("/api/generate", generated).json()["prompt_eval_count"], tokens);
 }
 
+TEST_F(ServePictures, ComeInResultsOfTools) {
+  const std::string data = png_base64(kPicture);
+  const Json read = {{"role", "user"}, {"content", "Read."}};
+  const Json image = {
+      {"type", "image"},
+      {"source", {{"type", "base64"}, {"media_type", "image/png"}, {"data", data}}}};
+  const Json anthropic = {
+      {"max_tokens", 2},
+      {"messages",
+       {read,
+        {{"role", "assistant"},
+         {"content",
+          {{{"type", "tool_use"}, {"id", "t"}, {"name", "read"}, {"input", Json::object()}}}}},
+        {{"role", "user"},
+         {"content",
+          {{{"type", "tool_result"},
+            {"tool_use_id", "t"},
+            {"content", {{{"type", "text"}, {"text", "a"}}, image}}}}}}}}};
+  const Json call = {
+      {"id", "t"}, {"type", "function"}, {"function", {{"name", "read"}, {"arguments", "{}"}}}};
+  const Json openai = {
+      {"max_tokens", 2},
+      {"messages",
+       {read,
+        {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+        {{"role", "tool"},
+         {"tool_call_id", "t"},
+         {"content",
+          {{{"type", "text"}, {"text", "a"}},
+           {{"type", "image_url"}, {"image_url", {{"url", url()}}}}}}}}}};
+  const Json responses = {
+      {"max_output_tokens", 2},
+      {"input",
+       {read,
+        {{"type", "function_call"}, {"call_id", "t"}, {"name", "read"}, {"arguments", "{}"}},
+        {{"type", "function_call_output"},
+         {"call_id", "t"},
+         {"output",
+          {{{"type", "input_text"}, {"text", "a"}},
+           {{"type", "input_image"}, {"image_url", url()}}}}}}}};
+  const Json said = server_->post("/v1/chat/completions", openai).json()["usage"];
+  const std::size_t tokens = said["prompt_tokens"];
+  EXPECT_GT(tokens, 14u) << said.dump();
+  const Json usage = server_->post("/v1/messages", anthropic).json()["usage"];
+  EXPECT_EQ(usage["input_tokens"].get<std::size_t>() +
+                usage["cache_read_input_tokens"].get<std::size_t>(),
+            tokens);
+  EXPECT_EQ(server_->post("/v1/responses", responses).json()["usage"]["input_tokens"], tokens);
+  const test::TestServer blind;
+  const auto refused = blind.post("/v1/messages", anthropic);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("this model sees no pictures"));
+}
+
 }  // namespace
 }  // namespace ballast

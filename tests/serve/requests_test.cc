@@ -103,7 +103,8 @@ TEST_F(ServeTools, AreRefusedByName) {
 TEST_F(ServeTools, ThoughtsNamesAndSwitchesReachTheTemplate) {
   const std::string ask = R"({"messages":[{"role":"user","content":"x"})";
   for (const char* name : {"reasoning_content", "reasoning"}) {
-    EXPECT_THAT(prompt(ask + R"(,{"role":"assistant","content":"y",")" + name + R"(":"why"}]})"),
+    EXPECT_THAT(prompt(ask + R"(,{"role":"assistant","content":"y",")" + name +
+                       R"(":"why"},{"role":"user","content":"z"}]})"),
                 HasSubstr("<assistant>y(why)"));
   }
   EXPECT_THAT(prompt(R"({"messages":[{"role":"user","content":"x","name":"ann"}]})"),
@@ -126,13 +127,131 @@ TEST_F(ServeTools, ThoughtsNamesAndSwitchesReachTheTemplate) {
 TEST_F(ServeTools, AnOpenThoughtIsKnownAndEndsBeforeJson) {
   const std::string ask =
       R"({"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"open":1})";
-  EXPECT_TRUE(parsed(ask + "}").thoughts_open);
-  EXPECT_TRUE(parsed(ask + "}").split_thoughts);
-  EXPECT_FALSE(parsed(ask + R"(,"reasoning_format":"none"})").split_thoughts);
+  EXPECT_TRUE(parsed(ask + "}").job.thoughts_open);
+  EXPECT_TRUE(parsed(ask + "}").job.split_thoughts);
+  EXPECT_FALSE(parsed(ask + R"(,"reasoning_format":"none"})").job.split_thoughts);
   const TextRequest json = parsed(ask + R"(,"response_format":{"type":"json_object"}})");
-  EXPECT_FALSE(json.thoughts_open || json.split_thoughts);
+  EXPECT_FALSE(json.job.thoughts_open || json.job.split_thoughts);
   EXPECT_THAT(tokenizer_.decode(json.job.prompt), testing::EndsWith("<think>\n</think>\n\n"));
-  EXPECT_FALSE(parsed(R"({"messages":[{"role":"user","content":"<think> x"}]})").thoughts_open);
+  EXPECT_FALSE(parsed(R"({"messages":[{"role":"user","content":"<think> x"}]})").job.thoughts_open);
+}
+
+TEST_F(ServeTools, AnAnswerThatHasBegunIsGoneOnWith) {
+  const auto ask = [](const std::string& last, const std::string& more = "") {
+    return R"({"messages":[{"role":"user","content":"x"},{"role":"assistant",)" + last + "}]" +
+           more + "}";
+  };
+  EXPECT_EQ(prompt(ask(R"("content":"I am ")")), "<user>x<assistant>I am ");
+  EXPECT_FALSE(parsed(ask(R"("content":"I am ")")).job.generate.text_start);
+  EXPECT_EQ(prompt(ask(R"("content":"a","prefix":true)")), "<user>x<assistant>a");
+  EXPECT_EQ(prompt(ask(R"("content":"a")",
+                       R"(,"continue_final_message":true,"add_generation_prompt":false)")),
+            "<user>x<assistant>a");
+  EXPECT_EQ(prompt(ask(R"("content":"a")", R"(,"reasoning_effort":"low")")), "<user>x<assistant>a");
+  EXPECT_EQ(prompt(ask(R"("content":"a")",
+                       R"(,"reasoning_effort":"low","continue_final_message":false)")),
+            "<user>x<assistant>a low");  // which stands before a new answer
+  EXPECT_EQ(prompt(ask(R"("content":"")", R"(,"reasoning_effort":"low")")), "<user>x low");
+  EXPECT_EQ(prompt(ask(R"("content":"","reasoning_content":"Hm")")), "<user>x<think>\nHm");
+  EXPECT_TRUE(parsed(ask(R"("content":"","reasoning_content":"Hm")")).job.thoughts_open);
+  EXPECT_TRUE(parsed(ask(R"("content":"<think>\nHm")")).job.thoughts_open);
+  EXPECT_FALSE(parsed(ask(R"("content":"<think>\nHm</think>\nSo")")).job.thoughts_open);
+  // Calls wait for results.
+  EXPECT_THAT(prompt(ask(R"("content":"a","tool_calls":[{"type":"function","function":{"name":"f",
+      "arguments":"{}"}}])",
+                         R"(,"reasoning_effort":"low")")),
+              testing::EndsWith(" low"));
+  EXPECT_EQ(param_of(ask(R"("content":"a")", R"(,"response_format":{"type":"json_object"})")),
+            "messages[1]");
+  EXPECT_EQ(
+      param_of(R"({"messages":[{"role":"user","content":"x"}],"continue_final_message":true})"),
+      "continue_final_message");
+  EXPECT_EQ(
+      param_of(R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})"),
+      "add_generation_prompt");
+}
+
+/// Requests to a model with another template.
+class Templates : public testing::Test {
+ protected:
+  Tokenizer with(const std::string& text) {
+    Vocabulary out = read_vocabulary(kMini);
+    out.chat_template = text;
+    return Tokenizer(out);
+  }
+  TextRequest parsed(const Tokenizer& tokenizer, const std::string& body) {
+    return parse_chat(Ordered::parse(body), limits_, tokenizer, contexts_);
+  }
+  serve::RequestLimits limits_{"mini", 16, 16, {}};
+  serve::Memory memory_{std::size_t{1} << 30};
+  std::vector<std::string> refused_;
+  serve::Contexts contexts_{TestServer::mini(), memory_, "", refused_};
+};
+
+TEST_F(Templates, ThatEndWithAQuestionTakeAnAnswerThatHasBegun) {
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"I am"}]})";
+  const auto prompt = [&](const std::string& text) {
+    const Tokenizer tokenizer = with(text);
+    return tokenizer.decode(parsed(tokenizer, body).job.prompt);
+  };
+  const std::string turns =
+      "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }};{% endfor %}";
+  EXPECT_EQ(prompt(turns + "[assistant]"), "[user]x;[assistant]I am");
+  EXPECT_EQ(prompt("{% if messages[-1].role != 'user' %}{{ raise_exception('no') }}{% endif %}" +
+                   turns + "{% if add_generation_prompt %}[assistant]{% endif %}"),
+            "[user]x;[assistant]I am");
+  EXPECT_EQ(prompt("{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}"),
+            "x<think>\n\n</think>\n\nI am");
+}
+
+TEST_F(Templates, WithoutToolsAreToldOfThoseThatMustBeCalled) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"look","parameters":
+      {"type":"object","properties":{"city":{"enum":["Ulm","Bern"]}},"required":["city"]}}},
+      {"type":"function","function":{"name":"time"}}])";
+  const std::string ask = R"({"messages":[{"role":"user","content":"x"}],)" + tools;
+  const std::string turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}";
+  const auto prompt = [&](const std::string& text, const std::string& body) {
+    const Tokenizer tokenizer = with(text);
+    return tokenizer.decode(parsed(tokenizer, body).job.prompt);
+  };
+  const std::string both = prompt(turns, ask + R"(,"tool_choice":"required"})");
+  EXPECT_THAT(both, testing::StartsWith("[system]Call one of these functions."));
+  EXPECT_THAT(both, HasSubstr(R"("name":"look")"));
+  EXPECT_THAT(both, testing::EndsWith("[user]x;"));
+  const std::string named =
+      prompt(turns, ask + R"(,"tool_choice":{"type":"function","function":{"name":"time"}}})");
+  EXPECT_THAT(named, HasSubstr(R"("name":"time")"));
+  EXPECT_THAT(named, testing::Not(HasSubstr("look")));
+  // Where the template has no system's text.
+  for (const std::string& none :
+       {"{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + turns,
+        std::string("{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }};{% "
+                    "endfor %}")}) {
+    const std::string text = prompt(none, ask + R"(,"tool_choice":"required"})");
+    EXPECT_THAT(text, testing::StartsWith("[user]Call one of these functions."));
+    EXPECT_THAT(text, testing::EndsWith("\n\nx;"));
+  }
+  // Calls and results that were become texts.
+  const std::string later = prompt(turns, R"({"messages":[{"role":"system","content":"S"},
+      {"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"type":
+      "function","function":{"name":"look","arguments":"{\"city\":\"Ulm\"}"}}]},{"role":"tool",
+      "tool_call_id":"1","content":"cold"}],"tool_choice":"required",)" +
+                                              tools + "}");
+  EXPECT_THAT(later, testing::StartsWith("[system]S\n\nCall one"));
+  EXPECT_THAT(later,
+              testing::EndsWith(
+                  R"([assistant]{"name":"look","arguments":{"city":"Ulm"}};[user]Result: cold;)"));
+  // The schema is held.
+  const TestServer server(TestServer::mini(), {}, with(turns));
+  const Reply reply = send(server.port(), "POST", "/v1/chat/completions",
+                           ask + R"(,"tool_choice":"required","max_tokens":300,"seed":1})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json choice = reply.json()["choices"][0];
+  EXPECT_TRUE(choice["finish_reason"] == "tool_calls" || choice["finish_reason"] == "length")
+      << reply.body;
+  EXPECT_EQ(send(server.port(), "POST", "/v1/chat/completions", ask + "}").code(),
+            "unsupported_parameter");  // where none must be called
 }
 
 TEST_F(ServeTools, OneMustBeCalledWhereTheRequestSaysSo) {

@@ -24,6 +24,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::size_t max_tokens = 512;   ///< 0: as many as the model has positions for
   std::vector<std::string> stop;  ///< the text ends before the first of these that would appear
+  bool chat = false;              ///< an answer in a chat: its thoughts may hold stop strings
   bool ignore_end = false;        ///< go on after the model's end tokens
   bool text_start = true;         ///< drop the space that some vocabularies put before a text
   std::size_t alternatives = 0;   ///< likeliest tokens to be reported for each place

@@ -5,6 +5,42 @@
 namespace ballast::serve {
 namespace {
 
+/// A part of a chat completion that shows an image.
+Json image_part(Fields& part) {
+  const Json* about = part.find("source");
+  if (about == nullptr) refuse(part.full("source"), "{} is missing", part.full("source"));
+  Fields source(*about, part.full("source."));
+  const bool is_url = needed(source, "type") == "url";
+  Json out = picture_part(needed(source, is_url ? "url" : "data"));
+  source.ignore({"media_type"});
+  source.end();
+  return out;
+}
+
+/// The content of a result: a text, or parts where it shows images.
+Json result_of(const Json& content, const std::string& where) {
+  if (!content.is_array()) return text_of(content, where, {"text"});
+  std::string text;
+  Json parts = Json::array();
+  bool shows = false;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    Fields part(content[i], fmt::format("{}[{}].", where, i));
+    const std::string type = needed(part, "type");
+    part.ignore({"cache_control", "citations"});
+    if (type == "text") {
+      text += needed(part, "text");
+      parts.push_back({{"type", "text"}, {"text", content[i]["text"]}});
+    } else if (type == "image") {
+      parts.push_back(image_part(part));
+      shows = true;
+    } else {
+      unsupported(part.full("type"), type, "text and image");
+    }
+    part.end();
+  }
+  return shows ? parts : Json(text);
+}
+
 /// What a user's or an assistant's message becomes: results of calls are messages of their own.
 void add_message(const Json& message, const std::string& where, Json& out) {
   Fields f(message, where);
@@ -35,13 +71,7 @@ void add_message(const Json& message, const std::string& where, Json& out) {
       parts.push_back({{"type", "text"}, {"text", words}});
       text += words;
     } else if (type == "image" && role == "user") {
-      const Json* about = part.find("source");
-      if (about == nullptr) refuse(part.full("source"), "{} is missing", part.full("source"));
-      Fields source(*about, part.full("source."));
-      const bool is_url = needed(source, "type") == "url";
-      parts.push_back(picture_part(needed(source, is_url ? "url" : "data")));
-      source.ignore({"media_type"});
-      source.end();
+      parts.push_back(image_part(part));
       shows = true;
     } else if (type == "thinking" && role == "assistant") {
       thoughts += needed(part, "thinking");
@@ -61,7 +91,7 @@ void add_message(const Json& message, const std::string& where, Json& out) {
       out.push_back(
           {{"role", "tool"},
            {"tool_call_id", needed(part, "tool_use_id")},
-           {"content", result == nullptr ? "" : text_of(*result, part.full("content"), {"text"})}});
+           {"content", result == nullptr ? Json("") : result_of(*result, part.full("content"))}});
       part.ignore({"is_error"});
     } else {
       unsupported(part.full("type"), type, "text, image, thinking, tool_use and tool_result");

@@ -60,10 +60,10 @@ class OpenAi : public Format {
 
 }  // namespace
 
-std::unique_ptr<Format> Format::of(Api api, Json body) {
+std::unique_ptr<Format> Format::of(Api api, Json body, const Json& standard) {
   switch (api) {
     case Api::responses:
-      return responses_format(body);
+      return responses_format(body, standard);
     case Api::anthropic:
       return anthropic_format(body);
     case Api::ollama_chat:

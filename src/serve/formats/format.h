@@ -25,8 +25,9 @@ enum class Api : std::uint8_t {
 /// answer is made from that of the chat completion: `choices`, `finish_reason` and so on.
 class Format {
  public:
-  /// Throws ApiError that names a field of the body.
-  static std::unique_ptr<Format> of(Api api, Json body);
+  /// Throws ApiError that names a field of the body. `standard`: fields that answers repeat where
+  /// the request leaves them out.
+  static std::unique_ptr<Format> of(Api api, Json body, const Json& standard = Json::object());
   /// An error as clients of the path expect it.
   static Json error(const std::string& path, const ApiError& error);
 
@@ -54,7 +55,7 @@ class Format {
   bool chat_ = true;
 };
 
-std::unique_ptr<Format> responses_format(const Json& body);
+std::unique_ptr<Format> responses_format(const Json& body, const Json& standard);
 std::unique_ptr<Format> anthropic_format(const Json& body);
 std::unique_ptr<Format> ollama_format(const Json& body, bool chat);
 

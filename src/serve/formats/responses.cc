@@ -57,9 +57,11 @@ class Input {
     } else if (type == "function_call_output") {
       const Json* output = f.find("output");
       if (output == nullptr) refuse(where + "output", "{}output is missing", where);
-      messages_.push_back({{"role", "tool"},
-                           {"tool_call_id", needed(f, "call_id")},
-                           {"content", text_of(*output, where + "output", {"input_text"})}});
+      messages_.push_back({{"role", "tool"}, {"tool_call_id", needed(f, "call_id")}});
+      messages_.back()["content"] =
+          shows_pictures(*output)
+              ? *output
+              : Json(text_of(*output, where + "output", {"input_text", "output_text", "text"}));
     } else if (type == "reasoning") {
       const Json* content = f.find("content");
       f.ignore({"summary", "encrypted_content"});
@@ -116,7 +118,7 @@ Json tool_choice_of(const Json& choice) {
 
 class Responses : public Format {
  public:
-  explicit Responses(const Json& body) {
+  Responses(const Json& body, const Json& standard) {
     Fields f(body);
     copy(f, body_, {"model", "temperature", "top_p", "stream", "parallel_tool_calls"});
     copy_extensions(f, body_);
@@ -158,7 +160,7 @@ class Responses : public Format {
     f.end();
     // The answer repeats what was asked.
     about_ = Json::object();
-    for (const auto& [name, standard] : std::initializer_list<std::pair<const char*, Json>>{
+    for (const auto& [name, otherwise] : std::initializer_list<std::pair<const char*, Json>>{
              {"instructions", nullptr},
              {"max_output_tokens", nullptr},
              {"metadata", Json::object()},
@@ -166,14 +168,14 @@ class Responses : public Format {
              {"previous_response_id", nullptr},
              {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
              {"store", false},
-             {"temperature", 1},
+             {"temperature", standard.value("temperature", Json(1))},
              {"text", {{"format", {{"type", "text"}}}}},
              {"tool_choice", "auto"},
              {"tools", Json::array()},
-             {"top_p", 1},
+             {"top_p", standard.value("top_p", Json(1))},
              {"truncation", "disabled"}}) {
-      about_[name] = body.value(name, standard);
-      if (about_[name].is_null()) about_[name] = standard;
+      about_[name] = body.value(name, otherwise);
+      if (about_[name].is_null()) about_[name] = otherwise;
     }
     about_["store"] = false;
   }
@@ -381,8 +383,8 @@ class Responses : public Format {
 
 }  // namespace
 
-std::unique_ptr<Format> responses_format(const Json& body) {
-  return std::make_unique<Responses>(body);
+std::unique_ptr<Format> responses_format(const Json& body, const Json& standard) {
+  return std::make_unique<Responses>(body, standard);
 }
 
 }  // namespace ballast::serve

@@ -99,6 +99,20 @@ void set_chat_template(Vocabulary& vocabulary, const json& config) {
   }
 }
 
+// Processors of models that see have theirs in a file of its own.
+void read_processors_template(Vocabulary& vocabulary, const fs::path& path) {
+  const json config = parse_json(read_limited(path), path.string());
+  try {
+    if (config.is_string()) {
+      vocabulary.chat_template = config.get<std::string>();
+    } else {
+      set_chat_template(vocabulary, config);
+    }
+  } catch (const json::exception& e) {
+    fail("{}: {}", path.string(), json_reason(e));
+  }
+}
+
 // The tokens that end an answer, where the model's files list them: the first file that does.
 void read_ends(Vocabulary& vocabulary, const fs::path& folder) {
   for (const char* name : {"generation_config.json", "config.json"}) {
@@ -156,6 +170,9 @@ Vocabulary read_vocabulary(const fs::path& path) try {
   }
   if (fs::exists(folder / "chat_template.jinja")) {
     vocabulary.chat_template = read_limited(folder / "chat_template.jinja");
+  }
+  if (vocabulary.chat_template.empty() && fs::exists(folder / "chat_template.json")) {
+    read_processors_template(vocabulary, folder / "chat_template.json");
   }
   const fs::path for_tools = folder / "additional_chat_templates" / "tool_use.jinja";
   if (fs::exists(for_tools)) vocabulary.tool_template = read_limited(for_tools);

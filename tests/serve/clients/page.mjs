@@ -32,6 +32,11 @@ try {
   page.on('console', message => { if (message.type() === 'error') errors.push(message.text()); });
   await page.goto(server.url);
   await page.waitForFunction(() => document.querySelectorAll('#method option').length > 3);
+  const choice = await page.evaluate(async () => {
+    const props = await (await fetch('/props')).json();
+    return [document.getElementById('method').value, document.querySelector('#method option').textContent, props.sized_method];
+  });
+  check('the server chooses the method', choice[0] === '' && choice[1].startsWith(choice[2]), choice);
 
   await page.fill('#tokens', '12');
   await page.fill('#question', 'The pass key is 48213. What is the pass key?');
@@ -70,7 +75,7 @@ try {
   const sizes = await page.evaluate(async () => (await (await fetch('/v1/contexts')).json()).data.map(c => c.cache_bytes));
   check('equal bytes', Math.abs(sizes[0] / sizes[1] - 1) < 0.1, sizes);
   await page.waitForTimeout(400);  // a timer that still ran would write over it
-  check('time and bytes', /tokens in .* s: .* in place of /.test(await page.textContent('#reading')),
+  check('time and bytes', /read in .* s; [\d.]+ of [\d.]+ [KM]B/.test(await page.textContent('#reading')),
         await page.textContent('#reading'));
   const selects = page.locator('#sides select');
   await selects.nth(0).selectOption({index: 1});
@@ -88,6 +93,8 @@ try {
   check('highlighted', (await cite.textContent()).endsWith((await page.textContent('#text mark')).trim()),
         await page.textContent('#text mark'));
   await page.locator('#contexts li').first().getByText('what is kept').click();
+  const shown = await page.locator('#contexts li').first().locator('summary').textContent();
+  check('no internals', /^read once; [\d.]+ of [\d.]+ [KM]B$/.test(shown), shown);
   await page.click('#heads summary');
   await page.waitForSelector('#grid button');
   const kept = await page.textContent('#text');
@@ -100,6 +107,33 @@ try {
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => document.getElementById('kept-about').textContent.startsWith('Layer 0, KV head 0'));
   check('one head', await page.getAttribute('#grid button', 'aria-pressed') === 'true', null);
+
+  // A reload loses no chat; Delete asks.
+  const before = await page.locator('.said').allTextContents();
+  await page.reload();
+  await page.waitForSelector('.said .assistant');
+  const after = await page.locator('.said').allTextContents();
+  check('a reload loses no chat', JSON.stringify(after) === JSON.stringify(before), [before, after]);
+  const asked = [];
+  page.on('dialog', dialog => { asked.push(dialog.message()); return asked.length < 2 ? dialog.dismiss() : dialog.accept(); });
+  const rows = await page.locator('#contexts li').count();
+  await page.locator('#contexts').getByText('Delete').first().click();
+  check('Delete asks', asked.length === 1 && await page.locator('#contexts li').count() === rows, asked);
+
+  // Colours at an eighth leave most of a text alone, and characters are whole.
+  await page.uncheck('#compare');
+  await page.selectOption('#size', '0.125');
+  writeFileSync(join(folder, 'letter.txt'), records(40) + 'Grüße aus 東京 🏔.\n');
+  await page.setInputFiles('#file', join(folder, 'letter.txt'));
+  await page.waitForFunction(n => document.querySelectorAll('#contexts li').length === n, rows + 1, {timeout: 120000});
+  await page.locator('#contexts li').filter({hasText: 'letter.txt'}).getByText('what is kept').click();
+  await page.waitForFunction(() => document.getElementById('kept-title').textContent === 'letter.txt');
+  const letters = await page.textContent('#text');
+  check('whole characters', letters.includes('Grüße aus 東京 🏔.'), letters.slice(-60));
+  const [marked, all] = await page.evaluate(() => [
+    [...document.querySelectorAll('#text span[style]')].reduce((n, span) => n + span.textContent.length, 0),
+    document.getElementById('text').textContent.length]);
+  check('half of the text at most is coloured', marked > 0 && marked < 0.6 * all, [marked, all]);
 
   await page.setViewportSize({width: 390, height: 844});
   await page.emulateMedia({colorScheme: 'dark'});

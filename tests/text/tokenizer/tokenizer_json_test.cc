@@ -215,6 +215,24 @@ TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
   EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "newer");
 }
 
+TEST_F(HuggingFaceFolder, TheTemplateOfAProcessorIsReadWhereThereIsNoOther) {
+  test::write_text(folder_ / "tokenizer.json", byte_level().dump());
+  const fs::path file = folder_ / "chat_template.json";
+  test::write_text(file, R"({"chat_template": "{{ 1 }}"})");
+  EXPECT_EQ(read_vocabulary(folder_).chat_template, "{{ 1 }}");
+  EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "{{ 1 }}");
+  test::write_text(file, R"({"chat_template": [{"name": "default", "template": "d"},
+                                               {"name": "tool_use", "template": "t"}]})");
+  EXPECT_EQ(read_vocabulary(folder_).chat_template, "d");
+  EXPECT_EQ(read_vocabulary(folder_).tool_template, "t");
+  test::write_text(file, R"("bare")");
+  EXPECT_EQ(read_vocabulary(folder_).chat_template, "bare");
+  test::write_text(file, R"({"chat_template": [{"name": 3}]})");
+  EXPECT_THROW(read_vocabulary(folder_), Error);
+  test::write_text(folder_ / "chat_template.jinja", "own");
+  EXPECT_EQ(read_vocabulary(folder_).chat_template, "own");
+}
+
 TEST_F(HuggingFaceFolder, EndTokensAndTheTemplateForTools) {
   test::write_text(folder_ / "tokenizer.json", byte_level().dump());
   test::write_text(folder_ / "tokenizer_config.json", R"({"chat_template":

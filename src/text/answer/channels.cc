@@ -1,4 +1,4 @@
-#include "text/channels.h"
+#include "text/answer/channels.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,24 +1,27 @@
-#include "serve/tool_calls.h"
+#include "text/answer/tool_calls.h"
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "ballast/error.h"
 #include "formats/json_text.h"
-#include "serve/call_literals.h"
+#include "text/answer/call_literals.h"
+#include "text/answer/parameters.h"
 
-namespace ballast::serve {
+namespace ballast {
 namespace {
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n";
 constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>",
                            kParameter = "<parameter=", kParameterEnd = "</parameter>";
 
-/// Around calls that are written like code, where the tokens are shown.
-constexpr std::string_view kCodeOpen[] = {"<|tool_call_start|>", "<|tool_call>",
+/// Before and behind calls of other forms.
+constexpr std::string_view kMarkOpen[] = {"<|tool_call_start|>", "<|tool_call>",
                                           "<start_function_call>", "[TOOL_CALLS]"};
-constexpr std::string_view kCodeClose[] = {"<|tool_call_end|>", "<tool_call|>",
+constexpr std::string_view kMarkClose[] = {"<|tool_call_end|>", "<tool_call|>",
                                            "<end_function_call>"};
+constexpr std::size_t kLongestMark = 19;
 
 /// Characters before the spaces at the end of text[0, end).
 std::size_t without_spaces(std::string_view text, std::size_t end) {
@@ -84,48 +87,53 @@ bool structural(char c) {
          std::string_view("{}[],:+-. \t\r\n").find(c) != std::string_view::npos;
 }
 
-/// The types that a schema gives a property; empty: any.
-std::vector<std::string> types_of(const Json& parameters, const std::string& name) {
-  std::vector<std::string> out;
-  if (!parameters.is_object()) return out;
-  const auto properties = parameters.find("properties");
-  if (properties == parameters.end() || !properties->is_object()) return out;
-  const auto property = properties->find(name);
-  if (property == properties->end() || !property->is_object()) return out;
-  const auto type = property->find("type");
-  if (type == property->end()) return out;
-  for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
-    if (one.is_string()) out.push_back(one);
+/// What opens a call, and where.
+struct Opening {
+  std::size_t at = std::string_view::npos;
+  std::string_view tag;
+};
+Opening find_opening(std::string_view text, std::size_t from) {
+  for (std::size_t at = from; (at = text.find_first_of("<[", at)) != std::string_view::npos; ++at) {
+    const std::string_view rest = text.substr(at);
+    if (rest.starts_with(kOpen)) return {at, kOpen};
+    if (rest.starts_with(kFunction)) return {at, kFunction};
+    for (const std::string_view mark : kMarkOpen) {
+      if (rest.starts_with(mark)) return {at, mark};
+    }
   }
-  return out;
+  return {};
+}
+/// Characters at the end of `text` that an opening begins with.
+std::size_t begun_opening(std::string_view text) {
+  std::size_t most = std::max(begun_tag(text, kOpen), begun_tag(text, kFunction));
+  for (const std::string_view mark : kMarkOpen) most = std::max(most, begun_tag(text, mark));
+  return most;
 }
 
-bool is_of(const Json& value, const std::vector<std::string>& types) {
-  return std::ranges::any_of(types, [&](const std::string& type) {
-    return type == "integer"   ? value.is_number_integer()
-           : type == "number"  ? value.is_number()
-           : type == "boolean" ? value.is_boolean()
-           : type == "array"   ? value.is_array()
-           : type == "object"  ? value.is_object()
-                               : type == "null" && value.is_null();
-  });
+/// The text without the few blanks that it begins with: many are no part of a call.
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::size_t kMost = 64;
+  const std::size_t first = text.substr(0, kMost).find_first_not_of(kSpace);
+  if (first != std::string_view::npos) return text.substr(first);
+  return text.size() < kMost ? text.substr(text.size()) : text;
 }
 
-/// The JSON of a parameter that was written without quotes: text, unless its type is another.
-std::string parameter_json(std::string_view text, const std::vector<std::string>& types) {
-  const std::string_view bare = trimmed(text);
-  if (std::ranges::find(types, "string") == types.end() && !types.empty()) {
-    try {
-      if (is_of(parse_json_text<Json>(bare, "a parameter"), types)) return std::string(bare);
-    } catch (const Error&) {  // a model may write anything
+/// Removes the few marks that a text begins with; whether there was one.
+bool take_marks(std::string_view& text, std::span<const std::string_view> marks) {
+  constexpr int kMost = 4;
+  int taken = 0;
+  for (bool more = true; more && taken < kMost;) {
+    const std::string_view rest = without_blanks(text);
+    more = false;
+    for (const std::string_view mark : marks) {
+      if (!rest.starts_with(mark)) continue;
+      text = rest.substr(mark.size());
+      ++taken;
+      more = true;
+      break;
     }
-    // As Python writes them.
-    if (is_of(Json(true), types) && (bare == "True" || bare == "False")) {
-      return bare == "True" ? "true" : "false";
-    }
-    if (is_of(Json(), types) && bare == "None") return "null";
   }
-  return Json(std::string(text)).dump();
+  return taken > 0;
 }
 
 }  // namespace
@@ -157,7 +165,8 @@ bool ToolCallReader::add_json(std::string_view json, std::vector<ToolCall>& call
   } else if (!arguments.is_null()) {
     return false;
   }
-  calls.push_back({name, std::move(text)});
+  const Json id = call.value("id", Json());
+  calls.push_back({name, std::move(text), id.is_string() ? id.get<std::string>() : ""});
   return true;
 }
 
@@ -181,8 +190,7 @@ bool ToolCallReader::add_xml(std::string_view xml, std::vector<ToolCall>& calls)
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
     if (arguments.size() > 1) arguments += ",";
-    arguments +=
-        Json(key).dump() + ":" + parameter_json(value, types_of(function->parameters, key));
+    arguments += Json(key).dump() + ":" + parameter_json(value, function->parameters, key);
     xml.remove_prefix(end + kParameterEnd.size());
   }
   calls.push_back({function->name, arguments + "}"});
@@ -215,17 +223,13 @@ bool ToolCallReader::may_be_code(std::string_view text) const {
   const auto begins = [&text](std::string_view mark) {  // as far as there is text
     return text.starts_with(mark) || mark.starts_with(text);
   };
-  for (const std::string_view tag : kCodeOpen) {
-    if (!begins(tag)) continue;
-    if (text.size() <= tag.size()) return true;
-    text = text.substr(std::min(text.find_first_not_of(kSpace, tag.size()), text.size()));
-  }
   const bool list = text.starts_with('[');
   if (list) text = text.substr(std::min(text.find_first_not_of(kSpace, 1), text.size()));
   return std::ranges::any_of(functions_, [&](const Function& function) {
     const std::string& name = function.name;
     if (list) return begins(name + "(");
-    return begins(name + "{") || begins(name + "[ARGS]{") || begins("call:" + name + "{");
+    return begins(name + "{") || begins(name + "[ARGS]") || begins(name + "[CALL_ID]") ||
+           begins("call:" + name + "{");
   });
 }
 
@@ -233,8 +237,7 @@ bool ToolCallReader::may_be_bare(std::string_view text) const {
   return may_be_json(text) || may_be_code(text);
 }
 
-bool ToolCallReader::add_code(std::string_view text, std::vector<ToolCall>& calls,
-                              std::string_view& rest) const {
+bool ToolCallReader::add_code(std::string_view& text, std::vector<ToolCall>& calls) const {
   std::vector<ToolCall> all;
   LiteralReader reader(text);
   const auto one = [&] {
@@ -242,26 +245,41 @@ bool ToolCallReader::add_code(std::string_view text, std::vector<ToolCall>& call
     const Function* function = find(reader.name());
     if (function == nullptr) return false;
     const bool list = !marked && reader.take("(");
+    std::string id;
+    if (!list && reader.take("[CALL_ID]")) id = reader.name();
     if (!list) reader.take("[ARGS]");
     if (!list && !reader.take("{")) return false;
     auto arguments = reader.arguments(list ? ')' : '}');
-    if (arguments) all.push_back({function->name, std::move(*arguments)});
+    if (arguments) all.push_back({function->name, std::move(*arguments), std::move(id)});
     return arguments.has_value();
   };
-  for (rest = text; !rest.empty() && may_be_code(trimmed(rest)); rest = reader.rest()) {
-    const std::size_t before = all.size();
-    for (const std::string_view tag : kCodeOpen) reader.take(tag);
-    const bool list = reader.take("[");
-    bool whole = one();
-    while (whole && list && reader.take(",")) whole = one();
-    if (!whole || (list && !reader.take("]"))) {
-      all.resize(before);
+  const bool list = reader.take("[");
+  bool whole = one();
+  while (whole && list && reader.take(",")) whole = one();
+  if (!whole || (list && !reader.take("]"))) return false;
+  text = reader.rest();
+  calls.insert(calls.end(), all.begin(), all.end());
+  return true;
+}
+
+bool ToolCallReader::add_marked(std::string_view text, std::vector<ToolCall>& calls,
+                                std::string_view& rest) const {
+  const std::size_t before = calls.size();
+  for (rest = text; !trimmed(rest).empty(); rest = text) {
+    const bool marked = take_marks(text, kMarkOpen);
+    text = without_blanks(text);
+    if (marked && !text.empty() && may_be_json(text)) {
+      Body body;
+      if (!ends_json(text, body)) break;
+      const std::string_view json = text.substr(0, body.at);
+      if (json[0] == '{' ? !add_json(json, calls) : !add_array(json, calls)) break;
+      text.remove_prefix(body.at);
+    } else if (!may_be_code(text) || !add_code(text, calls)) {
       break;
     }
-    for (const std::string_view tag : kCodeClose) reader.take(tag);
+    take_marks(text, kMarkClose);
   }
-  calls.insert(calls.end(), all.begin(), all.end());
-  return !all.empty();
+  return calls.size() > before;
 }
 
 bool ToolCallReader::add_pairs(std::string_view text, std::vector<ToolCall>& calls) const {
@@ -285,8 +303,7 @@ bool ToolCallReader::add_pairs(std::string_view text, std::vector<ToolCall>& cal
     if (!key || !value) return false;
     if (arguments.size() > 1) arguments += ",";
     const std::string name(trimmed(*key));
-    arguments +=
-        Json(name).dump() + ":" + parameter_json(*value, types_of(function->parameters, name));
+    arguments += Json(name).dump() + ":" + parameter_json(*value, function->parameters, name);
   }
   calls.push_back({function->name, arguments + "}"});
   return true;
@@ -358,6 +375,75 @@ ToolCallReader::Closed ToolCallReader::find_close(std::string_view text, Body& b
   return Closed::not_yet;
 }
 
+ToolCallReader::Closed ToolCallReader::find_function_end(std::string_view text, Body& body,
+                                                         std::size_t& closed) const {
+  if (body.at == 0) {
+    const std::size_t end = text.find_first_of("<>\n", kFunction.size());
+    const std::string_view name =
+        trimmed(text.substr(kFunction.size()).substr(0, end - kFunction.size()));
+    if (end == std::string_view::npos) {
+      const bool begun = std::ranges::any_of(functions_, [&](const Function& one) {
+        return one.name.starts_with(name) && text.size() < kFunction.size() + one.name.size() + 64;
+      });
+      return begun ? Closed::not_yet : Closed::never;
+    }
+    if (text[end] != '>' || find(name) == nullptr) return Closed::never;
+    body.at = end + 1;
+  }
+  bool& within = body.in_string;  // a parameter
+  for (; body.at < text.size(); ++body.at) {
+    const std::string_view rest = text.substr(body.at);
+    if (rest[0] == '<') {
+      for (const std::string_view tag : {kParameter, kParameterEnd, kFunctionEnd}) {
+        if (rest.size() < tag.size() && tag.starts_with(rest)) return Closed::not_yet;
+      }
+    }
+    if (rest.starts_with(kParameterEnd)) {
+      if (!within && body.first == std::string::npos) return Closed::never;
+      within = false;
+      body.first = body.at;
+      body.at += kParameterEnd.size() - 1;
+    } else if (!within && rest.starts_with(kParameter)) {
+      within = true;
+    } else if (!within && rest.starts_with(kFunctionEnd)) {
+      closed = body.at + kFunctionEnd.size();
+      return Closed::yes;
+    } else if (!within && kSpace.find(rest[0]) == std::string_view::npos) {
+      if (body.first == std::string::npos) return Closed::never;
+      within = true;  // the end was part of a value
+    }
+  }
+  return Closed::not_yet;
+}
+
+bool ToolCallReader::ends_json(std::string_view text, Body& body) {
+  for (; body.at < text.size(); ++body.at) {
+    const char c = text[body.at];
+    if (body.in_string) {
+      if (!body.escaped && c == '"') body.in_string = false;
+      body.escaped = !body.escaped && c == '\\';
+    } else if (c == '"') {
+      body.in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++body.depth;
+    } else if ((c == '}' || c == ']') && --body.depth == 0) {
+      ++body.at;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ToolCallReader::goes_on(std::string_view text, Body& body) {
+  if (!may_be_json(text)) return false;
+  if (body.first == std::string::npos) {
+    if (!ends_json(text, body)) return false;
+    body.first = body.at;
+  }
+  body.at = std::min(text.find_first_not_of(kSpace, body.at), text.size());
+  return body.at < text.size();
+}
+
 std::string ToolCallReader::push(std::string_view piece, std::vector<ToolCall>& calls) {
   held_ += piece;
   return read(calls, false);
@@ -376,6 +462,7 @@ std::string ToolCallReader::read(std::vector<ToolCall>& calls, bool ends) {
   };
   const auto let_through = [&](std::size_t count) {
     out += rest.substr(0, count);
+    said_ = true;
     skip(count);
   };
   const auto hold = [&] {
@@ -386,21 +473,81 @@ std::string ToolCallReader::read(std::vector<ToolCall>& calls, bool ends) {
   };
   while (true) {
     spaces = std::min(rest.find_first_not_of(kSpace, spaces), rest.size());
-    if (spaces == rest.size() || (!begun_ && may_be_bare(rest.substr(spaces)))) return hold();
-    const std::size_t tag = rest.find(kOpen, spaces), begin = tag + kOpen.size();
-    if (tag == std::string::npos) {
-      const std::size_t end = rest.size() - begun_tag(rest, kOpen);
+    const std::string_view next = rest.substr(spaces);
+    if (next.empty()) return hold();
+    if (spaces > 0 && called_ && !said_) {  // they stand behind a call
+      skip(spaces);
+      continue;
+    }
+    if (bare_ && kClose.starts_with(next.substr(0, kClose.size()))) {
+      if (next.size() < kClose.size()) return hold();
+      skip(spaces + kClose.size());
+      bare_ = false;
+      continue;
+    }
+    bare_ = false;
+    if (!begun_ && may_be_bare(next)) {
+      if (!goes_on(next, body)) return hold();
+      begun_ = true;
+      let_through(spaces + body.first);
+      continue;
+    }
+    const Opening opening = find_opening(rest, spaces);
+    if (opening.tag.empty()) {
+      const std::size_t end = rest.size() - begun_opening(rest);
       const std::size_t text = end == spaces ? 0 : without_spaces(rest, end);
       begun_ = begun_ || text > 0;
       if (text > 0) let_through(text);
       return hold();
     }
     begun_ = true;
-    if (tag > spaces) {
-      let_through(without_spaces(rest, tag));
+    if (opening.at > spaces) {
+      let_through(without_spaces(rest, opening.at));
       continue;
     }
     std::size_t close = 0;
+    if (opening.tag == kFunction) {
+      const Closed closed = find_function_end(next, body, close);
+      if (closed == Closed::yes && add_xml(next.substr(0, close), calls)) {
+        called_ = bare_ = true;
+        skip(spaces + close);
+      } else if (closed == Closed::not_yet && !ends) {
+        return hold();
+      } else {
+        let_through(closed == Closed::not_yet ? rest.size() : spaces + kFunction.size());
+      }
+      continue;
+    }
+    if (opening.tag != kOpen) {
+      std::string_view marked = next;
+      take_marks(marked, kMarkOpen);
+      const std::size_t marks = spaces + next.size() - marked.size();
+      marked = without_blanks(marked);
+      const bool may_be_mark = std::ranges::any_of(
+          kMarkOpen, [&](std::string_view mark) { return mark.starts_with(marked); });
+      if (!may_be_bare(marked) && (!may_be_mark || ends)) {
+        let_through(marks);
+        continue;
+      }
+      std::size_t end = std::string_view::npos;
+      for (const std::string_view mark : kMarkClose) {
+        const std::size_t at = next.find(mark, body.at);
+        if (at < next.size()) end = std::min(end, at + mark.size());
+      }
+      if (end == std::string_view::npos && !ends) {
+        body.at = next.size() - std::min(next.size(), kLongestMark);
+        return hold();
+      }
+      std::string_view after;
+      if (add_marked(next.substr(0, end), calls, after)) {
+        called_ = true;
+        skip(static_cast<std::size_t>(after.data() - rest.data()));
+      } else {
+        let_through(marks);
+      }
+      continue;
+    }
+    const std::size_t begin = opening.at + kOpen.size();
     Closed closed = find_close(rest.substr(begin), body, close);
     if (closed == Closed::not_yet) {
       if (!ends || body.first == std::string::npos) return hold();
@@ -428,7 +575,7 @@ std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
     std::string_view after;
     if ((tag || may_be_json(rest)) && add_call(rest, calls)) {
       held_.clear();
-    } else if (!tag && !begun_ && add_code(rest, calls, after)) {
+    } else if (!tag && !begun_ && add_marked(rest, calls, after)) {
       held_ = std::string(trimmed(after));
     }
   }
@@ -437,4 +584,4 @@ std::string ToolCallReader::finish(std::vector<ToolCall>& calls) {
   return out + std::exchange(held_, {});
 }
 
-}  // namespace ballast::serve
+}  // namespace ballast

@@ -1,14 +1,15 @@
-#include "serve/call_literals.h"
+#include "text/answer/call_literals.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "ballast/engine/tokenizer.h"
 #include "ballast/error.h"
+#include "formats/json.h"
 #include "formats/json_text.h"
-#include "report/json.h"
 
-namespace ballast::serve {
+namespace ballast {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
@@ -30,7 +31,7 @@ std::string word_json(std::string_view word) {
     if (parse_json_text<Json>(word, "a number").is_number()) return std::string(word);
   } catch (const Error&) {  // a text
   }
-  return Json(to_utf8(word)).dump();
+  return Json(to_valid_utf8(word)).dump();
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ std::optional<std::string> LiteralReader::text(char quote) {
     const char c = rest_[at];
     if (c == quote) {
       rest_.remove_prefix(at + 1);
-      return Json(to_utf8(out)).dump();
+      return Json(to_valid_utf8(out)).dump();
     }
     if (c != '\\' || at + 1 == rest_.size()) {
       out += c;
@@ -119,7 +120,7 @@ std::optional<std::string> LiteralReader::value() {
     if (!take(mark)) continue;
     const std::size_t end = rest_.find(mark);
     if (end == std::string_view::npos) return std::nullopt;
-    std::string out = Json(to_utf8(rest_.substr(0, end))).dump();
+    std::string out = Json(to_valid_utf8(rest_.substr(0, end))).dump();
     rest_.remove_prefix(end + mark.size());
     return out;
   }
@@ -144,4 +145,4 @@ std::optional<std::string> LiteralReader::value() {
   return out;
 }
 
-}  // namespace ballast::serve
+}  // namespace ballast

@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "report/json.h"
+#include "formats/json.h"
 
-namespace ballast::serve {
+namespace ballast {
 
 struct ToolCall {
   std::string name;
   std::string arguments;  ///< JSON, as the model wrote it where it wrote JSON
+  std::string id = {};    ///< where the model wrote one
 };
 
 /// A function that a model may call.
@@ -23,14 +24,23 @@ struct Function {
 };
 
 /// Takes calls out of an answer that comes in pieces. Between <tool_call> and </tool_call> these
-/// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder), and NAME
-/// with <arg_key> and <arg_value> (GLM). So is an answer that is one JSON object (Llama 3) or an
-/// array of them (Mistral), or that begins with [NAME(KEY=VALUE, ...)] (Llama 3.2, LFM2), NAME{...}
-/// (later Mistral) or call:NAME{...} (Gemma). JSON has "name", which is one of the functions that
-/// the model was given, and "arguments" or "parameters": an object, a text, null, or nothing. A
-/// closing tag within a string of the JSON closes nothing. Everything else is text.
+/// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder, without
+/// <tool_call> too), and NAME with <arg_key> and <arg_value> (GLM). Behind a mark such as
+/// [TOOL_CALLS], or where the answer begins so without one, these are: a JSON object (Llama 3), an
+/// array of them (Mistral), [NAME(KEY=VALUE, ...)] (Llama 3.2, LFM2), NAME{...}, NAME[ARGS]{...} or
+/// NAME[CALL_ID]ID[ARGS]{...} (later Mistral), and call:NAME{...} (Gemma). JSON has "name", which
+/// is one of the functions that the model was given, and "arguments" or "parameters": an object, a
+/// text, null, or nothing. A closing tag within a string of the JSON closes nothing. Everything
+/// else is text.
 class ToolCallReader {
  public:
+  /// Marks that some vocabularies have as tokens that are not shown.
+  static constexpr std::string_view kMarks[] = {
+      "<tool_call>",  "</tool_call>",          "[TOOL_CALLS]",        "[CALL_ID]",
+      "[ARGS]",       "<|tool_call_start|>",   "<|tool_call_end|>",   "<|tool_call>",
+      "<tool_call|>", "<start_function_call>", "<end_function_call>", "<escape>",
+      "<|\"|>"};
+
   explicit ToolCallReader(std::vector<Function> functions) : functions_(std::move(functions)) {}
 
   /// The text that is certain not to be of a call. Appends to `calls` those that are whole.
@@ -45,15 +55,25 @@ class ToolCallReader {
     std::size_t at = 0;                     ///< bytes looked at
     std::size_t first = std::string::npos;  ///< the first closing tag, in a string or not
     bool in_string = false, escaped = false;
+    int depth = 0;  ///< of JSON that may go on to the end of the answer
   };
   enum class Closed { yes, not_yet, never };
   /// `closed`: its place, if yes.
   static Closed find_close(std::string_view text, Body& body, std::size_t& closed);
+  /// The same of <function=NAME>, which `text` begins with; `closed`: the place behind its end.
+  Closed find_function_end(std::string_view text, Body& body, std::size_t& closed) const;
+  /// Whether the JSON that `text` begins with has ended, before body.at.
+  static bool ends_json(std::string_view text, Body& body);
+  /// Whether it has ended, and other text follows it.
+  static bool goes_on(std::string_view text, Body& body);
   std::string read(std::vector<ToolCall>& calls, bool ends);
   bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
   bool add_json(std::string_view json, std::vector<ToolCall>& calls) const;
-  /// Calls that are written like code; `rest`: what follows them.
-  bool add_code(std::string_view text, std::vector<ToolCall>& calls, std::string_view& rest) const;
+  /// Calls behind a mark, or at the beginning of the answer; `rest`: what follows them.
+  bool add_marked(std::string_view text, std::vector<ToolCall>& calls,
+                  std::string_view& rest) const;
+  /// Calls that are written like code; takes them from `text`.
+  bool add_code(std::string_view& text, std::vector<ToolCall>& calls) const;
   /// Whether an answer that begins so may be a call without <tool_call>.
   bool may_be_bare(std::string_view text) const;
   bool may_be_code(std::string_view text) const;
@@ -67,7 +87,8 @@ class ToolCallReader {
   std::size_t spaces_ = 0;  ///< of held_: as many spaces begin it
   Body body_;               ///< of the call that held_ begins with
   bool begun_ = false;      ///< the answer is more than JSON
-  bool called_ = false;
+  bool called_ = false, said_ = false;
+  bool bare_ = false;  ///< the last thing was a call without <tool_call>
 };
 
-}  // namespace ballast::serve
+}  // namespace ballast

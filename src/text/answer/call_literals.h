@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ballast::serve {
+namespace ballast {
 
 /// Reads values as Python, JSON and Gemma write them, and makes JSON of them.
 class LiteralReader {
@@ -20,9 +20,10 @@ class LiteralReader {
   std::string_view name();
   /// The arguments of a call as a JSON object: NAME = VALUE or NAME: VALUE, up to `close`.
   std::optional<std::string> arguments(char close);
+  /// A value as JSON; a word without quotes is a text.
+  std::optional<std::string> value();
 
  private:
-  std::optional<std::string> value();
   std::optional<std::string> list(char close);
   std::optional<std::string> text(char quote);
 
@@ -30,4 +31,4 @@ class LiteralReader {
   int depth_ = 0;
 };
 
-}  // namespace ballast::serve
+}  // namespace ballast

@@ -1,12 +1,13 @@
-#include "serve/thoughts.h"
+#include "text/answer/thoughts.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace ballast::serve {
+namespace ballast {
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kBlank = " \t\r\n";
+constexpr std::string_view kOpen = ThoughtReader::kMarks[0], kClose = ThoughtReader::kMarks[1],
+                           kBlank = " \t\r\n";
 
 std::size_t begun_tag(std::string_view text, std::string_view tag) {
   std::size_t length = std::min(text.size(), tag.size() - 1);
@@ -27,16 +28,18 @@ ThoughtReader::Parts ThoughtReader::finish() { return read(true); }
 ThoughtReader::Parts ThoughtReader::read(bool ends) {
   Parts out;
   if (place_ == Place::before || place_ == Place::opened) {
-    const std::size_t first = held_.find_first_not_of(kBlank);
-    const std::string_view rest = std::string_view(held_).substr(std::min(first, held_.size()));
+    const std::size_t first = std::min(held_.find_first_not_of(kBlank), held_.size());
+    const std::string_view rest = std::string_view(held_).substr(first);
     const bool tag = rest.starts_with(kOpen);
     if (!tag && !ends && kOpen.starts_with(rest)) return out;
     if (!tag && place_ == Place::before) {
       place_ = Place::answer;
       return {"", std::exchange(held_, {})};
     }
-    held_ = rest.substr(tag ? kOpen.size() : 0);
-    held_.erase(0, std::min(held_.find_first_not_of(kBlank), held_.size()));
+    std::size_t begin = first + (tag ? kOpen.size() : 0);
+    begin = std::min(held_.find_first_not_of(kBlank, begin), held_.size());
+    if (keeps_) out.thoughts = held_.substr(0, begin);
+    held_.erase(0, begin);
     if (held_.empty() && !ends) {
       place_ = tag ? Place::opened : place_;
       return out;
@@ -50,8 +53,9 @@ ThoughtReader::Parts ThoughtReader::read(bool ends) {
     // Blanks may turn out to be the last.
     const std::string_view fresh = std::string_view(held_).substr(0, end).substr(blanks_);
     const std::size_t last = fresh.find_last_not_of(kBlank);
-    const std::size_t thought = last == std::string::npos ? 0 : blanks_ + last + 1;
-    out.thoughts = held_.substr(0, thought);
+    std::size_t thought = last == std::string::npos ? 0 : blanks_ + last + 1;
+    if (keeps_) thought = close == std::string::npos ? end : close + kClose.size();
+    out.thoughts += held_.substr(0, thought);
     if (close == std::string::npos) {
       held_.erase(0, ends ? held_.size() : thought);
       blanks_ = ends ? 0 : end - thought;
@@ -61,16 +65,15 @@ ThoughtReader::Parts ThoughtReader::read(bool ends) {
     place_ = Place::after;
   }
   if (place_ == Place::after) {
-    const std::size_t first = held_.find_first_not_of(kBlank);
-    if (first == std::string::npos) {
-      held_.clear();
-      return out;
+    const std::size_t first = std::min(held_.find_first_not_of(kBlank), held_.size());
+    if (keeps_) out.thoughts += held_.substr(0, first);
+    if (first < held_.size()) {
+      out.answer = held_.substr(first);
+      place_ = Place::answer;
     }
-    out.answer = held_.substr(first);
     held_.clear();
-    place_ = Place::answer;
   }
   return out;
 }
 
-}  // namespace ballast::serve
+}  // namespace ballast

@@ -1,5 +1,5 @@
 // Harmony's messages as other models write theirs.
-#include "text/channels.h"
+#include "text/answer/channels.h"
 
 #include <gtest/gtest.h>
 

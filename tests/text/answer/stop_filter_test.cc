@@ -1,4 +1,4 @@
-#include "model/stop_filter.h"
+#include "text/answer/stop_filter.h"
 
 #include <gtest/gtest.h>
 

@@ -1,27 +1,25 @@
-// Calls of functions in answers: which text is one, and how clients get it.
-#include "serve/tool_calls.h"
+// Calls of functions in answers: which text is one.
+#include "text/answer/tool_calls.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <random>
 
-#include "ballast/engine/chat.h"
-#include "serve/answers.h"
-#include "serve/client.h"
+#include "formats/json.h"
 
 namespace ballast::test {
 namespace {
 
-using serve::ToolCall;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Ordered = nlohmann::ordered_json;
+using Ordered = Json;
 
 const std::string kOslo = R"({"name": "weather", "arguments": {"city": "Oslo"}})";
 const std::string kRome = R"({"name": "weather", "parameters": {"city": "Rome"}})";
 std::string tagged(const std::string& json) { return "<tool_call>\n" + json + "\n</tool_call>"; }
 
-std::vector<serve::Function> functions() {
+std::vector<Function> functions() {
   return {{"time"}, {"weather", Ordered::parse(R"({"properties":{"city":{"type":"string"},
               "days":{"type":"integer"},"now":{"type":["boolean","null"]}}})")}};
 }
@@ -32,7 +30,7 @@ struct Said {
 };
 /// What comes of a text in pieces of so many characters.
 Said read(const std::string& all, std::size_t size) {
-  serve::ToolCallReader reader(functions());
+  ToolCallReader reader(functions());
   std::vector<ToolCall> calls;
   Said out;
   for (std::size_t at = 0; at < all.size(); at += size) {
@@ -157,6 +155,50 @@ TEST(ToolCalls, OfQwen3Coder) {
               ElementsAre("time{}"));
 }
 
+TEST(ToolCalls, OfQwen3CoderWithoutATag) {
+  const std::string call =
+      "<function=weather>\n<parameter=city>\na </parameter> b </function> c\n</parameter>\n"
+      "<parameter=days>\n3\n</parameter>\n</function>";
+  const std::string read_as = R"(weather{"city":"a </parameter> b </function> c","days":3})";
+  for (std::size_t size : {1, 5, 1000}) {
+    Said said = read("I look.\n" + call + "\n</tool_call>\n" + call + " Done.", size);
+    EXPECT_EQ(said.text, "I look. Done.") << size;
+    EXPECT_THAT(said.calls, ElementsAre(read_as, read_as));
+    said = read(call, size);
+    EXPECT_EQ(said.text, "");
+    EXPECT_THAT(said.calls, ElementsAre(read_as));
+    EXPECT_THAT(read("<function=time></function>", size).calls, ElementsAre("time{}"));
+    for (const std::string text : {"<function=none></function>", "<function=time>x</function>",
+                                   "<function=time>", "<function=time><parameter=a>x",
+                                   "a <function=x", "<function=\ntime>", "f </tool_call>"}) {
+      EXPECT_EQ(read(text, size).text, text);
+      EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
+    }
+  }
+}
+
+TEST(ToolCalls, BehindAMark) {
+  for (std::size_t size : {1, 5, 1000}) {
+    const std::string mistral = R"(weather[CALL_ID]abc123def[ARGS]{"city": "Oslo"})";
+    EXPECT_THAT(read(mistral, size).calls, ElementsAre(R"(weather{"city":"Oslo"})"));
+    Said said = read("I look. [TOOL_CALLS]" + mistral + "[TOOL_CALLS]time[ARGS]{} So.", size);
+    EXPECT_EQ(said.text, "I look. So.");
+    EXPECT_THAT(said.calls, ElementsAre(R"(weather{"city":"Oslo"})", "time{}"));
+    said = read("A [TOOL_CALLS] [" + kOslo + ", " + kRome + "]", size);
+    EXPECT_EQ(said.text, "A");
+    EXPECT_EQ(said.calls.size(), 2u);
+    said = read("A <|tool_call_start|>[time()]<|tool_call_end|> B", size);
+    EXPECT_EQ(said.text, "A B");
+    EXPECT_THAT(said.calls, ElementsAre("time{}"));
+    for (const std::string text :
+         {"The mark [TOOL_CALLS] is one.", "[TOOL_CALLS]", "[TOOL_CALLS]no",
+          "[TOOL_CALLS]time[ARGS]{", "[TOOL_CALLS]{\"a\": 1}"}) {
+      EXPECT_EQ(read(text, size).text, text) << size;
+      EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
+    }
+  }
+}
+
 TEST(ToolCalls, OfGlmAndMistral) {
   const std::string glm =
       "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo \"x\"</arg_value>\n"
@@ -175,7 +217,7 @@ TEST(ToolCalls, OfGlmAndMistral) {
       EXPECT_THAT(read(text, size).calls, IsEmpty()) << text;
     }
   }
-  serve::ToolCallReader reader(functions());
+  ToolCallReader reader(functions());
   std::vector<ToolCall> calls;
   EXPECT_EQ(reader.push("[1] says", calls), "[1] says");  // not held up
 }
@@ -208,7 +250,7 @@ TEST(ToolCalls, EverythingElseIsText) {
 }
 
 TEST(ToolCalls, TextIsNotHeldUp) {
-  serve::ToolCallReader reader(functions());
+  ToolCallReader reader(functions());
   std::vector<ToolCall> calls;
   EXPECT_EQ(reader.push("Hello,", calls), "Hello,");
   EXPECT_EQ(reader.push(" you <to", calls), " you");
@@ -222,14 +264,16 @@ TEST(ToolCalls, LongAnswersTakeTimeInProportion) {
   for (int i = 0; i < 150'000; ++i) all += empty;
   EXPECT_EQ(read(all, all.size()).text, all);
   for (const std::string part : {"<tool_call>{\"", "<tool_call>{\"</tool_call>", "<tool_call>",
-                                 "<tool_call>{\"a\\\"</tool_call>",
-                                 "<tool_call><function=", "<tool_call><function=</tool_call>",
-                                 "<tool_call>{\"a\":\"\",\""}) {
+                                 "<tool_call>{\"a\\\"</tool_call>", "<tool_call><function=",
+                                 "<tool_call><function=</tool_call>", "<tool_call>{\"a\":\"\",\"",
+                                 "<function=time>", "<function=time><parameter=a>", "[TOOL_CALLS]",
+                                 "<function=time></parameter>", "[TOOL_CALLS]time{", "{\"a\":"}) {
     std::string many;
     for (int i = 0; i < 100'000; ++i) many += part;
     EXPECT_EQ(read(many, 1000).text, many) << part;
   }
-  for (const std::string begin : {"Text", "", "{}", " <tool_call>", "<tool_call>{"}) {
+  for (const std::string begin : {"Text", "", "{}", " <tool_call>", "<tool_call>{",
+                                  "<function=", "<function=time>", "[TOOL_CALLS]", "{\"a"}) {
     for (const char c : {' ', '<', 'x'}) {
       const std::string text = begin + std::string(2'000'000, c);
       EXPECT_EQ(read(text, 2).text, text) << begin << c;
@@ -255,6 +299,10 @@ TEST(ToolCalls, PiecesOfAnySizeMakeTheSame) {
                                           "{\"",
                                           "\"",
                                           "<function=time>",
+                                          "<parameter=a>",
+                                          "</parameter>",
+                                          "[TOOL_CALLS]",
+                                          "time[ARGS]{}",
                                           "</function>"};
   std::mt19937 random(6);
   int with_calls = 0;
@@ -270,119 +318,6 @@ TEST(ToolCalls, PiecesOfAnySizeMakeTheSame) {
     }
   }
   EXPECT_GT(with_calls, 500);
-}
-
-/// What clients get of a text in pieces of three characters, whole and as a stream.
-struct Answer {
-  Answer(serve::TextRequest request, const std::string& text, Finish finish = Finish::end) {
-    const TestServer server;  // for its tokenizer
-    request.chat = true;
-    for (bool stream : {false, true}) {
-      request.stream = stream;
-      serve::AnswerWriter writer(request, "model", server.tokenizer());
-      writer.add(serve::PromptRead{});
-      for (std::size_t at = 0; at <= text.size(); at += 3) {
-        serve::Piece piece{0, text.substr(at, 3), {}, {}};
-        if (at + 3 > text.size()) piece.finish = finish;
-        const std::vector<ballast::Json> made = writer.add(piece);
-        EXPECT_TRUE(stream || made.empty());
-        for (const ballast::Json& chunk : made) chunks.push_back(chunk["choices"][0]);
-      }
-      writer.add(serve::Ended{});
-      if (!stream) whole = writer.whole()["choices"][0];
-    }
-  }
-  Ordered whole;
-  std::vector<Ordered> chunks;
-};
-serve::TextRequest with_functions() {
-  serve::TextRequest request;
-  request.functions = functions();
-  return request;
-}
-
-TEST(ToolCalls, ReachClientsInOpenAiShape) {
-  const Answer answer(with_functions(), "I look.\n" + tagged(kOslo) + tagged(kRome));
-  EXPECT_EQ(answer.whole["finish_reason"], "tool_calls");
-  const Ordered& message = answer.whole["message"];
-  EXPECT_EQ(message["content"], "I look.");
-  ASSERT_EQ(message["tool_calls"].size(), 2u);
-  const Ordered& call = message["tool_calls"][1];
-  EXPECT_EQ(call["type"], "function");
-  EXPECT_EQ(call["function"]["name"], "weather");
-  EXPECT_EQ(call["function"]["arguments"], R"({"city": "Rome"})");
-  EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
-  EXPECT_NE(call["id"], message["tool_calls"][0]["id"]);
-
-  std::string content;
-  Ordered calls = Ordered::array();
-  for (const Ordered& chunk : answer.chunks) {
-    content += chunk["delta"].value("content", "");
-    for (const Ordered& one : chunk["delta"].value("tool_calls", Ordered::array())) {
-      EXPECT_EQ(one["index"], calls.size());
-      calls.push_back(one["function"]);
-    }
-  }
-  EXPECT_EQ(content, "I look.");
-  ASSERT_EQ(calls.size(), 2u);
-  EXPECT_EQ(calls[1], call["function"]);
-  EXPECT_EQ(answer.chunks.back()["finish_reason"], "tool_calls");
-}
-
-TEST(ToolCalls, OneAtMostAndNoneWhereTheRequestSaysSo) {
-  serve::TextRequest request = with_functions();
-  request.several_calls = false;
-  const Answer one(request, tagged(kOslo) + tagged(kRome));
-  EXPECT_EQ(one.whole["message"]["tool_calls"].size(), 1u);
-  EXPECT_TRUE(one.whole["message"]["content"].is_null());
-  request.functions.clear();
-  const Answer none(request, kOslo);
-  EXPECT_EQ(none.whole["message"]["content"], kOslo);
-  EXPECT_FALSE(none.whole["message"].contains("tool_calls"));
-  EXPECT_EQ(none.whole["finish_reason"], "stop");
-  EXPECT_EQ(Answer(with_functions(), kOslo.substr(0, 20), Finish::length).whole["finish_reason"],
-            "length");
-}
-
-/// The shipped model under a template that has learned tools; a schema makes it call one.
-TEST(ToolCalls, OfAServer) {
-  Vocabulary vocabulary = read_vocabulary(kMini);
-  vocabulary.chat_template =
-      "{% if tools %}{{ tools }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}";
-  const TestServer server(TestServer::mini(), {}, Tokenizer(vocabulary));
-  const Json schema = {{"type", "object"},
-                       {"required", {"name", "parameters"}},
-                       {"properties",
-                        {{"name", {{"const", "weather"}}},
-                         {"parameters",
-                          {{"type", "object"},
-                           {"required", {"city"}},
-                           {"properties", {{"city", {{"enum", {"Oslo", "Rome"}}}}}}}}}}};
-  Json body = {
-      {"messages", {{{"role", "user"}, {"content", "How is the weather?"}}}},
-      {"temperature", 0},
-      {"tools", {{{"type", "function"}, {"function", {{"name", "weather"}}}}}},
-      {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}};
-  const Reply reply = server.post("/v1/chat/completions", body);
-  ASSERT_EQ(reply.status, 200) << reply.body;
-  const Json choice = reply.json()["choices"][0];
-  ASSERT_EQ(choice["finish_reason"], "tool_calls") << reply.body;
-  const Json call = choice["message"]["tool_calls"][0]["function"];
-  EXPECT_EQ(call["name"], "weather");
-  EXPECT_TRUE(Json::parse(call["arguments"].get<std::string>()).contains("city"));
-
-  body["stream"] = true;
-  const std::vector<std::string> events = events_of(server.post("/v1/chat/completions", body).body);
-  ASSERT_GE(events.size(), 3u);
-  const Json last = Json::parse(events[events.size() - 2])["choices"][0];
-  EXPECT_EQ(last["delta"]["tool_calls"][0]["function"], call);
-  EXPECT_EQ(last["finish_reason"], "tool_calls");
-
-  body["stream"] = false;
-  body["tool_choice"] = "none";
-  const Json text = server.post("/v1/chat/completions", body).json()["choices"][0];
-  EXPECT_EQ(text["finish_reason"], "stop");
-  EXPECT_FALSE(text["message"].contains("tool_calls"));
 }
 
 }  // namespace
