@@ -196,8 +196,18 @@ std::shared_ptr<Ticket> Scheduler::submit(Job job) {
   {
     const std::scoped_lock lock(mutex_);
     if (queued_ >= options_.queue) {
-      throw ApiError(429, "rate_limit_exceeded",
-                     fmt::format("{} requests wait already; try again later", queued_));
+      const ApiError full(429, "rate_limit_exceeded",
+                          fmt::format("{} requests wait already; try again later", queued_));
+      // The client that has most of them gives up its last for one that has fewer.
+      const auto most =
+          std::ranges::max_element(waiting_, {}, [](const auto& one) { return one.second.size(); });
+      if (most == waiting_.end() ||
+          most->second.size() <= waiting_[running->job.client].size() + 1) {
+        throw ApiError(full);
+      }
+      fail(*most->second.back(), full);
+      most->second.pop_back();
+      --queued_;
     }
     waiting_[running->job.client].push_back(std::move(running));
     metrics_.queued = ++queued_;

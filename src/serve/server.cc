@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <deque>
@@ -181,8 +182,10 @@ ApiError shutting_down() { return {503, "shutting_down", "the server is stopping
 /// Cancels a ticket that nobody waits for any more.
 class Waiting {
  public:
-  Waiting(std::shared_ptr<Ticket> ticket, const Response& response)
-      : ticket_(std::move(ticket)), response_(response) {}
+  /// `held`: how many answers wait for their readers, at most `most_held`.
+  Waiting(std::shared_ptr<Ticket> ticket, const Response& response, std::atomic<std::size_t>& held,
+          std::size_t most_held)
+      : ticket_(std::move(ticket)), response_(response), held_(held), most_held_(most_held) {}
   ~Waiting() { ticket_->cancel(); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
@@ -203,9 +206,20 @@ class Waiting {
   }
 
  private:
+  struct Held {
+    std::atomic<std::size_t>& count;
+    const std::size_t number = ++count;
+    explicit Held(std::atomic<std::size_t>& of) : count(of) {}
+    ~Held() { --count; }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+  };
   /// Has the model wait while the client has much to read.
   void keep_up() {
     if (response_.unsent() <= kMostUnsent) return;
+    // Each has a thread: where all clients read slowly, they are left.
+    const Held held(held_);
+    if (held.number > most_held_) throw Interrupted();
     ticket_->hold(true);
     const auto end = std::chrono::steady_clock::now() + kUnsentTime;
     while (response_.unsent() > kMostUnsent / 2 && !response_.stopping()) {
@@ -218,6 +232,8 @@ class Waiting {
 
   std::shared_ptr<Ticket> ticket_;
   const Response& response_;
+  std::atomic<std::size_t>& held_;
+  std::size_t most_held_;
 };
 
 }  // namespace
@@ -247,16 +263,18 @@ struct Server::Impl {
                    o.cache_dir_max},
                   memory, contexts, metrics) {
     if (o.port != ServerOptions::kNoPort) {
-      http.emplace(HttpOptions{.host = o.host,
-                               .port = o.port,
-                               .max_body = o.max_body,
-                               .bodies = memory.left() / 3,
-                               .most_handlers = o.slots + o.queue + 32,
-                               .at_once = {"/health", "/metrics"},
-                               .admit = [this](const Request& request) { return refusal(request); },
-                               .handle = [this](Request& request,
-                                                Response& response) { answer(request, response); }},
-                   memory);
+      http.emplace(
+          HttpOptions{.host = o.host,
+                      .port = o.port,
+                      .max_body = o.max_body,
+                      .bodies = memory.left() / 3,
+                      // Answers, those that wait for their readers, for a slot, at the gates.
+                      .most_handlers = 2 * o.slots + o.queue + 3 * 64 + 32,
+                      .at_once = {"/health", "/metrics"},
+                      .admit = [this](const Request& request) { return refusal(request); },
+                      .handle = [this](Request& request,
+                                       Response& response) { answer(request, response); }},
+          memory);
     }
     lend_library();
     set_up();
@@ -344,6 +362,7 @@ struct Server::Impl {
   std::vector<LibraryDocument> library;
   RequestLimits limits;
   std::vector<Route> routes;
+  std::atomic<std::size_t> held = 0;  ///< answers that wait for their readers
   Gate small_bodies{4}, large_bodies{2}, documents{2};
   Scheduler scheduler;
   std::optional<HttpServer> http;
@@ -533,7 +552,7 @@ void Server::Impl::text(Call& call, Api api) {
   parsed.job.client = client_of(call.request);
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
   for (std::size_t i = 0; i < parsed.prompt_count(); ++i) {
-    waiting.emplace_back(scheduler.submit(parsed.job_of(i)), response);
+    waiting.emplace_back(scheduler.submit(parsed.job_of(i)), response, held, o.slots);
   }
   format->drop_body();
   call.end_work();
@@ -570,7 +589,7 @@ void Server::Impl::make_context(Call& call) {
   contexts.check_room(0);
   parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
   const std::vector<Token> text = parsed.job.prompt;
-  Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response);
+  Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response, held, o.slots);
   call.end_work();
   Response& response = call.response;
   if (parsed.stream) {
@@ -611,7 +630,7 @@ void Server::Impl::embed(Call& call) {
   for (Job& job : parsed.jobs) {
     tokens += job.prompt.size();
     job.client = client_of(call.request);
-    Waiting waiting(scheduler.submit(std::move(job)), call.response);
+    Waiting waiting(scheduler.submit(std::move(job)), call.response, held, o.slots);
     for (bool over = false; !over;) {
       const Event event = waiting.next();
       if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);

@@ -33,6 +33,30 @@ TEST(Gate, ClientsTakeTurns) {
   EXPECT_THAT(order, testing::ElementsAre("a", "b", "c", "a", "b", "a"));
 }
 
+TEST(Gate, WhoHasMostWaitingIsRefusedFirst) {
+  Gate gate(1, 4);
+  Gate::Place within = gate.enter("a");
+  std::mutex mutex;
+  std::vector<std::string> refused;
+  std::vector<std::thread> threads;
+  for (const char* client : {"a", "a", "a", "a", "b", "a", "c", "b"}) {
+    threads.emplace_back([&, client] {
+      try {
+        gate.enter(client);
+      } catch (const serve::ApiError& error) {
+        EXPECT_EQ(error.status(), 429);
+        const std::scoped_lock lock(mutex);
+        refused.emplace_back(client);
+      }
+    });
+    std::this_thread::sleep_for(60ms);
+  }
+  within.leave();
+  for (std::thread& thread : threads) thread.join();
+  // Two of a's for those of b and c, one of a's that came when four waited, one of b's likewise.
+  EXPECT_THAT(refused, testing::UnorderedElementsAre("a", "a", "a", "b"));
+}
+
 TEST(Gate, WhoeverIsInterruptedWaitsNoLonger) {
   Gate gate(1);
   Gate::Place within = gate.enter("a");

@@ -80,6 +80,25 @@ TEST(Scheduler, ClientsTakeTurns) {
   EXPECT_TRUE(order[0] == "b" || order[1] == "b") << testing::PrintToString(order);
 }
 
+TEST(Scheduler, OneClientDoesNotFillTheQueue) {
+  serve::ServerOptions options;
+  options.slots = 1;
+  options.queue = 2;
+  options.keys = {"a", "b"};
+  const TestServer server(options);
+  const auto first = endless(server, "a");
+  std::vector<std::unique_ptr<Raw>> all;
+  const std::string body = ask("Grass is", 100000).dump();
+  for (int i = 0; i < 3; ++i) {
+    all.push_back(std::make_unique<Raw>(server.port()));
+    all.back()->write(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: "
+                    "a\r\nContent-Length: {}\r\n\r\n{}",
+                    body.size(), body));
+  }
+  EXPECT_EQ(server.post("/v1/completions", ask("The sky is"), {{"X-Api-Key", "b"}}).status, 200);
+}
+
 TEST(Scheduler, EndlessStreamsOfOneClientLeaveSlotsToOthers) {
   serve::ServerOptions options;
   options.slots = 2;
