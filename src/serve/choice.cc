@@ -40,8 +40,7 @@ Choice::Choice(const Tokenizer& tokenizer, const Job& job, std::size_t number,
       past_(job.prompt),
       own_(std::move(copy)),
       sequence_(own_ ? own_.get() : &sequence) {
-  if (job.json) held_.emplace<JsonReader>(job.json);
-  if (job.grammar) held_.emplace<GrammarReader>(job.grammar);
+  if (job.grammar) held_.emplace(*job.grammar);
   if (text_.thinks() && thinking_budget_ == 0) close_thoughts();
 }
 
@@ -56,16 +55,14 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   std::span<const float> chances = logits.first(std::min(logits.size(), tokenizer_.size()));
   std::vector<float> masked;
-  const auto hold = [&](const auto& reader) {
+  if (held_) {
     masked.assign(chances.begin(), chances.end());
-    if (texts->mask(reader, masked) == 0) {
+    if (texts->mask(*held_, masked) == 0) {
       throw ApiError(500, "no_token",
                      "the vocabulary has no token that the answer could go on with");
     }
     chances = masked;
-  };
-  if (const auto* json = std::get_if<JsonReader>(&held_)) hold(*json);
-  if (const auto* grammar = std::get_if<GrammarReader>(&held_)) hold(*grammar);
+  }
   TokenChance chosen;
   if (closing_.empty()) {
     chosen = sampler_.sample(chances, past_);
@@ -94,13 +91,8 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
     past_.push_back(chosen.token);
     take(text_.push(chosen.token), piece);
     if (text_.thinks() && thinking_budget_ && made_ >= *thinking_budget_) close_thoughts();
-    bool complete = false;
-    const auto read = [&](auto& reader) {
-      for (char c : (*texts)[static_cast<std::size_t>(chosen.token)]) reader.push(c);
-      complete = reader.done();
-    };
-    if (auto* json = std::get_if<JsonReader>(&held_)) read(*json);
-    if (auto* grammar = std::get_if<GrammarReader>(&held_)) read(*grammar);
+    if (held_) held_->push((*texts)[static_cast<std::size_t>(chosen.token)]);
+    const bool complete = held_ && held_->done();
     if (text_.stopped()) {
       piece.finish = Finish::stop;
     } else if (complete) {

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "ballast/engine/lookup.h"
@@ -13,6 +12,7 @@
 #include "ballast/engine/sampler.h"
 #include "serve/grammar.h"
 #include "serve/job.h"
+#include "serve/token_texts.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast::serve {
@@ -51,8 +51,7 @@ class Choice {
   bool shows_end_;
   Sampler sampler_;
   AnswerText text_;
-  /// What was made, where it is held to JSON or to a grammar.
-  std::variant<std::monostate, JsonReader, GrammarReader> held_;
+  std::optional<GrammarReader> held_;  ///< what was made, where it is held to a grammar
   std::optional<std::size_t> thinking_budget_;  ///< until thoughts are closed for it
   std::vector<Token> closing_;  ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;

@@ -19,7 +19,6 @@
 #include "serve/api_error.h"
 #include "serve/contexts.h"
 #include "serve/grammar.h"
-#include "serve/json_grammar.h"
 #include "serve/memory.h"
 #include "serve/usage.h"
 #include "text/answer/tool_calls.h"
@@ -39,9 +38,7 @@ struct Job {
   bool compacts = false;                   ///< a stream that says when its cache is made small
   bool chat = false;                       ///< the prompt stands in a chat template
   std::shared_ptr<const Context> context;  ///< the prompt follows this text
-  // What answers are held to, at most one:
-  std::shared_ptr<const JsonGrammar> json;
-  std::shared_ptr<Grammar> grammar;
+  std::optional<GrammarReader> grammar;    ///< that answers are held to, at its beginning
   std::size_t choices = 1;  ///< 0: only read the prompt; the result is the cache
   /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
   GenerateOptions generate;

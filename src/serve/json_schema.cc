@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -12,26 +13,75 @@
 
 #include "ballast/error.h"
 #include "serve/api_error.h"
+#include "serve/expression.h"
 #include "serve/fields.h"
+#include "serve/json_rules.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast::serve {
 namespace {
 
-using Id = JsonGrammar::Id;
-using Kind = JsonGrammar::Kind;
+using Items = GrammarBuilder::Items;
 
 constexpr std::size_t kItems = 1 << 16, kLevels = 256, kLength = 1 << 30;
 /// Of bounds of integers and scaled numbers: below 10^18, so that ten times as much is a uint64.
 constexpr std::int64_t kLargest = 999'999'999'999'999'999;
 constexpr std::uint8_t kDecimals = 15;
-constexpr std::size_t kComparisons = 20'000'000, kMerges = 128;
+constexpr std::size_t kComparisons = 20'000'000, kMerges = 512, kMergedBytes = 32 << 20;
 /// Of an anyOf, and of properties that may be left out: the reader follows all at once.
 constexpr std::size_t kChoices = 128;
 constexpr std::array kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
-/// Keywords that say nothing about which texts are valid.
-constexpr std::array kAnnotations = {"title",    "description", "default",
-                                     "examples", "$comment",    "deprecated",
-                                     "readOnly", "writeOnly",   "discriminator"};
+/// Keywords that say nothing about which texts are valid. $defs are looked up where they are named.
+constexpr std::array kAnnotations = {"title",
+                                     "description",
+                                     "default",
+                                     "examples",
+                                     "example",
+                                     "$comment",
+                                     "deprecated",
+                                     "readOnly",
+                                     "writeOnly",
+                                     "discriminator",
+                                     "externalDocs",
+                                     "xml",
+                                     "contentEncoding",
+                                     "contentMediaType",
+                                     "contentSchema",
+                                     "$defs",
+                                     "definitions",
+                                     "$schema",
+                                     "$id",
+                                     "id",
+                                     "$anchor",
+                                     "$vocabulary",
+                                     "markdownDescription"};
+/// Keywords that values of one type alone are held to.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kOfTypes = {
+    {{"properties", "object"},
+     {"required", "object"},
+     {"additionalProperties", "object"},
+     {"unevaluatedProperties", "object"},
+     {"propertyNames", "object"},
+     {"items", "array"},
+     {"prefixItems", "array"},
+     {"additionalItems", "array"},
+     {"minItems", "array"},
+     {"maxItems", "array"},
+     {"uniqueItems", "array"},
+     {"unevaluatedItems", "array"},
+     {"minLength", "string"},
+     {"maxLength", "string"},
+     {"pattern", "string"},
+     {"format", "string"},
+     {"minimum", "number"},
+     {"maximum", "number"},
+     {"exclusiveMinimum", "number"},
+     {"exclusiveMaximum", "number"},
+     {"multipleOf", "number"}}};
+
+bool is_annotation(std::string_view name) {
+  return name.starts_with("x-") || std::ranges::find(kAnnotations, name) != kAnnotations.end();
+}
 
 /// Where a part of a schema stands, for messages, in at most some 400 bytes.
 std::string shortened(const std::string& where) {
@@ -55,6 +105,16 @@ bool is_of(const Json& value, std::string_view type) {
                              : value.is_null();
 }
 
+/// The letter of its type.
+char letter_of(const Json& value) {
+  return value.is_object()    ? 'o'
+         : value.is_array()   ? 'a'
+         : value.is_string()  ? 's'
+         : value.is_number()  ? 'n'
+         : value.is_boolean() ? 'b'
+                              : '0';
+}
+
 /// Texts of a format, not all of them: days end with the 28th, which every month has, times are in
 /// UTC, addresses are short.
 struct Format {
@@ -65,7 +125,8 @@ struct Format {
 #define BALLAST_TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\dZ"
 #define BALLAST_HOST "([a-z0-9]{1,24}(-[a-z0-9]{1,24})?\\.){1,4}[a-z]{2,24}"
 #define BALLAST_BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-constexpr std::array<Format, 10> kFormats = {{
+#define BALLAST_PATH "(:\\d{1,4})?(/[A-Za-z0-9._~-]+)*/?(\\?[A-Za-z0-9._~=&-]*)?"
+constexpr std::array<Format, 19> kFormats = {{
     {"date", "^" BALLAST_DATE "$"},
     {"time", "^" BALLAST_TIME "$"},
     {"date-time", "^" BALLAST_DATE "T" BALLAST_TIME "$"},
@@ -73,41 +134,84 @@ constexpr std::array<Format, 10> kFormats = {{
     {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"},
     {"email", "^[A-Za-z0-9]+([._+-][A-Za-z0-9]+)*@" BALLAST_HOST "$"},
     {"hostname", "^" BALLAST_HOST "$"},
-    {"uri",
-     "^https?://" BALLAST_HOST "(:\\d{1,4})?(/[A-Za-z0-9._~-]+)*/?(\\?[A-Za-z0-9._~=&-]*)?$"},
+    {"uri", "^https?://" BALLAST_HOST BALLAST_PATH "$"},
     {"ipv4", "^(" BALLAST_BYTE "\\.){3}" BALLAST_BYTE "$"},
     {"ipv6", "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
+    {"idn-email", "^[A-Za-z0-9]+([._+-][A-Za-z0-9]+)*@" BALLAST_HOST "$"},
+    {"idn-hostname", "^" BALLAST_HOST "$"},
+    {"iri", "^https?://" BALLAST_HOST BALLAST_PATH "$"},
+    {"uri-reference", "^(https?://" BALLAST_HOST ")?(/[A-Za-z0-9._~-]+)+$"},
+    {"iri-reference", "^(https?://" BALLAST_HOST ")?(/[A-Za-z0-9._~-]+)+$"},
+    {"uri-template", "^https?://" BALLAST_HOST "(/([A-Za-z0-9._~-]+|\\{[a-z]+\\}))*$"},
+    {"json-pointer", "^(/[A-Za-z0-9_ -]*)*$"},
+    {"relative-json-pointer", "^(0|[1-9]\\d?)(#|(/[A-Za-z0-9_ -]*)*)$"},
+    {"regex", "^[A-Za-z0-9 _-]*$"},
 }};
 #undef BALLAST_DATE
 #undef BALLAST_TIME
 #undef BALLAST_HOST
+#undef BALLAST_PATH
 #undef BALLAST_BYTE
 
-/// A schema and those within it, as nodes of a grammar.
+/// A grammar that schemas are added to.
+struct Rules {
+  GrammarBuilder builder{JsonRules::kDeepest, 0};
+  JsonRules json{builder};
+
+  std::shared_ptr<const Grammar> finish(const Items& root, const std::string& where) {
+    try {
+      return builder.finish(root);
+    } catch (const Error& error) {
+      refuse(where, "{}: {}", where, error.what());
+    }
+  }
+};
+
+/// A schema and those within it, as parts of a grammar.
 class Compiler {
  public:
-  Compiler(JsonGrammar& grammar, const Json& root, std::string where)
-      : grammar_(grammar), root_(root), where_(std::move(where)) {}
+  Compiler(Rules& rules, const Json& root, std::string where)
+      : b_(rules.builder), json_(rules.json), root_(root), where_(std::move(where)) {
+    add({json_.any, "oasnb0"});
+    add({json_.any_object, "o"});
+    add({json_.any_array, "a"});
+    add({json_.any_string, "s"});
+    add({json_.number, "n"});
+    add({json_.integer, "n"});
+    add({json_.boolean, "b"});
+    add({json_.null, "0"});
+  }
 
-  /// The node of the schema, which is of objects.
-  Id compile() {
+  /// The schema, which is of objects.
+  Items compile() {
     const Id root = reference("#", where_);
-    if (!grammar_.complete()) refuse(where_, "{}: a $ref refers to itself alone", where_);
     for (Id id : parts(root)) {
-      if (node(id).kind != Kind::object) {
+      if (node(id).types != "o") {
         refuse(where_, "{}: the root of a schema must be of the type \"object\"", where_);
       }
     }
-    if (node(root).height > JsonGrammar::kDepth) {
-      refuse(where_, "{}: all its texts nest deeper than {}", where_, JsonGrammar::kDepth);
-    }
     for (const auto& [ids, where] : exclusive_) check_exclusive(ids, where);
-    return root;
+    return node(root).items;
   }
 
  private:
-  JsonGrammar::Node& node(Id id) { return grammar_.nodes[id]; }
-  Id add(JsonGrammar::Node node) { return grammar_.add(std::move(node)); }
+  using Id = std::size_t;
+  static constexpr Id kAny = 0, kString = 3, kNumber = 4, kInteger = 5, kBoolean = 6, kNull = 7;
+  struct Node {
+    Items items = {};
+    std::string types = {};  ///< a letter for each type of its values
+    // What tells it apart from others:
+    std::vector<std::string> literals = {};                 ///< all its texts, sorted
+    std::vector<std::pair<std::string, Id>> required = {};  ///< members of each of its objects
+    bool is_choice = false;                                 ///< of these, which may come later:
+    std::vector<Id> choices = {};
+  };
+
+  Node& node(Id id) { return nodes_[id]; }
+  Id add(Node node) {
+    nodes_.push_back(std::move(node));
+    return nodes_.size() - 1;
+  }
 
   /// What a node chooses from, itself if it does not. Without what is not complete yet.
   std::vector<Id> parts(Id id) {
@@ -117,9 +221,9 @@ class Compiler {
       const Id one = open.back();
       open.pop_back();
       if (!seen.insert(one).second) continue;
-      const JsonGrammar::Node& n = node(one);
-      if (n.kind != Kind::choice || n.choices.empty()) out.push_back(one);
-      if (n.kind == Kind::choice) open.insert(open.end(), n.choices.begin(), n.choices.end());
+      const Node& n = node(one);
+      if (!n.is_choice || n.choices.empty()) out.push_back(one);
+      open.insert(open.end(), n.choices.begin(), n.choices.end());
     }
     return out;
   }
@@ -132,8 +236,13 @@ class Compiler {
     }
     if (all.size() == 1) return *all.begin();
     if (all.size() > kChoices) refuse(where, "{}: more than {} choices", where, kChoices);
-    JsonGrammar::Node out{.kind = Kind::choice};
-    out.choices.assign(all.begin(), all.end());
+    Node out{.is_choice = true};
+    std::vector<Items> ways;
+    for (Id one : all) {
+      out.choices.push_back(one);
+      ways.push_back(node(one).items);
+    }
+    out.items = b_.either(ways);
     return add(std::move(out));
   }
 
@@ -146,24 +255,20 @@ class Compiler {
     }
     return true;
   }
-  bool disjoint_parts(const JsonGrammar::Node& x, const JsonGrammar::Node& y, bool within) {
+  bool disjoint_parts(const Node& x, const Node& y, bool within) {
     count_comparisons(1);
-    const std::string both = types(x), others = types(y);
-    if (both.find_first_of(others) == std::string::npos) return true;
-    if (x.kind == Kind::literal && y.kind == Kind::literal) {
+    if (x.types.find_first_of(y.types) == std::string::npos) return true;
+    if (!x.literals.empty() && !y.literals.empty()) {
       count_comparisons(x.literals.size() + y.literals.size());
       std::vector<std::string> common;
       std::ranges::set_intersection(x.literals, y.literals, std::back_inserter(common));
       return common.empty();
     }
-    if (within || x.kind != Kind::object || y.kind != Kind::object) return false;
-    for (std::size_t i = 0; i < x.properties.size(); ++i) {
-      count_comparisons(y.properties.size());
-      for (std::size_t k = 0; k < y.properties.size(); ++k) {
-        if (x.required[i] && y.required[k] && x.properties[i].key == y.properties[k].key &&
-            disjoint(x.properties[i].value, y.properties[k].value, true)) {
-          return true;
-        }
+    if (within) return false;
+    for (const auto& [key, value] : x.required) {
+      count_comparisons(y.required.size());
+      for (const auto& [other, its] : y.required) {
+        if (key == other && disjoint(value, its, true)) return true;
       }
     }
     return false;
@@ -174,21 +279,6 @@ class Compiler {
     if (comparisons_ > kComparisons) {
       refuse(where_, "{}: too much to compare for oneOf; use anyOf", where_);
     }
-  }
-  /// A letter for each type of a node's values.
-  static std::string types(const JsonGrammar::Node& n) {
-    std::string out;
-    for (const auto& [letter, bytes] :
-         {std::pair('o', "{"), std::pair('a', "["), std::pair('s', "\""),
-          std::pair('n', "-0123456789"), std::pair('b', "tf"), std::pair('0', "n")}) {
-      for (const char* c = bytes; *c != 0; ++c) {
-        if (n.first[static_cast<unsigned char>(*c)]) {
-          out += letter;
-          break;
-        }
-      }
-    }
-    return out;
   }
   void check_exclusive(const std::vector<Id>& ids, const std::string& where) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -202,15 +292,26 @@ class Compiler {
       }
     }
   }
-  static void only_annotations(Fields& f, std::initializer_list<const char*> others) {
-    f.ignore(others);
-    for (const char* name : kAnnotations) f.ignore({name});
+  /// Refuses keywords that were not looked at, unless they say nothing about values of the types.
+  static void end(Fields& f, const Json& json, const std::vector<std::string>& types) {
+    const auto has = [&](std::string_view type) {
+      return std::ranges::any_of(types, [&](const std::string& one) {
+        return one == type || (type == "number" && one == "integer");
+      });
+    };
+    for (const auto& [name, value] : json.items()) {
+      const auto at = std::ranges::find(kOfTypes, std::string_view(name),
+                                        [](const auto& pair) { return pair.first; });
+      if (is_annotation(name) || (at != kOfTypes.end() && !has(at->second))) {
+        f.ignore({name.c_str()});
+      }
+    }
     f.end();
   }
 
   Id schema(const Json& json, const std::string& place) {
     const std::string where = shortened(place);
-    if (json == true) return JsonGrammar::kAny;
+    if (json == true) return kAny;
     if (level_ == kLevels) refuse(where, "{}: schemas nest deeper than {}", where, kLevels);
     ++level_;
     const Id id = inner_schema(json, where);
@@ -218,46 +319,65 @@ class Compiler {
     return id;
   }
 
+  /// Whether a schema says nothing but this.
+  static bool stands_alone(const Json& json, std::string_view keyword) {
+    for (const auto& [name, value] : json.items()) {
+      if (name != keyword && !value.is_null() && !is_annotation(name)) return false;
+    }
+    return true;
+  }
+
   Id inner_schema(const Json& json, const std::string& where) {
     Fields f(json, where + ".");
-    const bool is_root = &json == &root_;
-    if (is_root) f.ignore({"$schema", "$id", "$defs", "definitions"});
-    if (const auto ref = f.text("$ref")) {
-      only_annotations(f, {});
-      return reference(*ref, f.full("$ref"));
-    }
-    if (const Json* all = f.find("allOf"); all != nullptr && all->is_array()) {
+    const auto ref = f.text("$ref");
+    if (ref && stands_alone(json, "$ref")) return reference(*ref, f.full("$ref"));
+    const Json* all = f.find("allOf");
+    if (ref || (all != nullptr && all->is_array())) {
       Json merged = Json::object();
       merge(json, where, merged);
       return schema(merged_.emplace_back(std::move(merged)), where);
     }
     for (const char* name : {"anyOf", "oneOf", "allOf"}) {
-      if (const Json* all = f.find(name)) return combined(f, name, *all, where);
+      if (const Json* several = f.find(name)) return combined(f, json, name, *several, where);
     }
-    const std::vector<std::string> types = types_of(f);
+    std::vector<std::string> types = types_of(f, json);
+    if (f.flag("nullable", false) && !types.empty() && std::ranges::count(types, "null") == 0) {
+      types.emplace_back("null");
+    }
     const Json* one = f.find("const");
     const Json* several = f.find("enum");
-    if (json.is_object() && json.contains("const") && json["const"].is_null()) one = &json["const"];
+    if (json.contains("const") && json["const"].is_null()) one = &json["const"];
     if (one != nullptr || several != nullptr) {
-      return literals(f, types, one, several);
+      return literals(f, json, types, one, several);
     }
     std::vector<Id> ids;
     for (const std::string& type : types) ids.push_back(of_type(f, type, where));
-    if (types.empty()) ids.push_back(JsonGrammar::kAny);
-    only_annotations(f, {"properties", "required", "additionalProperties", "items", "prefixItems",
-                         "minItems", "maxItems", "pattern"});
+    if (types.empty()) ids.push_back(kAny);
+    end(f, json, types);
     return choice(ids, where);
   }
 
-  Id combined(Fields& f, const std::string& name, const Json& all, const std::string& where) {
-    only_annotations(f, {});
+  Id combined(Fields& f, const Json& json, const std::string& name, const Json& all,
+              const std::string& where) {
     const std::string place = f.full(name);
     if (!all.is_array() || all.empty()) {
       refuse(place, "{}: {} is not an array of schemas", place, shown(all));
     }
+    // What stands beside it holds for each.
+    Json base = json;
+    base.erase(name);
+    const bool alone = stands_alone(json, name);
     std::vector<Id> ids;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      ids.push_back(schema(all[i], fmt::format("{}[{}]", place, i)));
+      const std::string one = fmt::format("{}[{}]", place, i);
+      if (alone) {
+        ids.push_back(schema(all[i], one));
+        continue;
+      }
+      Json merged = Json::object();
+      merge(all[i], shortened(one), merged);
+      merge(base, where, merged);
+      ids.push_back(schema(merged_.emplace_back(std::move(merged)), one));
     }
     if (name == "oneOf") {
       if (ids.size() > kChoices) refuse(place, "{}: more than {} choices", place, kChoices);
@@ -270,7 +390,9 @@ class Compiler {
   void merge(const Json& json, const std::string& where, Json& out) {
     if (json == true) return;
     // References may double it with every level.
-    if (++merges_ > kMerges) refuse(where, "{}: more than {} schemas within allOf", where, kMerges);
+    if (++merges_ > kMerges) {
+      refuse(where, "{}: more than {} schemas are said together", where, kMerges);
+    }
     Fields f(json, where + ".");
     const Json* all = f.find("allOf");
     const auto ref = f.text("$ref");
@@ -280,9 +402,11 @@ class Compiler {
     if (ref) merge(*target_of(*ref, f.full("$ref")).first, shortened(f.full("$ref")), out);
     Json own = Json::object();
     for (const auto& [name, value] : json.items()) {
-      const bool said = name == "allOf" || name == "$ref" || name == "$defs" ||
-                        name == "definitions" || name == "$schema" || name == "$id";
-      if (!said && std::ranges::find(kAnnotations, name) == kAnnotations.end()) own[name] = value;
+      if (name != "allOf" && name != "$ref" && !is_annotation(name)) own[name] = value;
+    }
+    merged_bytes_ += dump(own).size();
+    if (merged_bytes_ > kMergedBytes) {
+      refuse(where, "{}: more than {} MB of schemas are said together", where, kMergedBytes >> 20);
     }
     // Which properties are further ones each schema says of its own.
     const auto closed = [](const Json& one) {
@@ -294,8 +418,11 @@ class Compiler {
       for (const auto& [name, value] : properties.items()) keys.insert(name);
       return keys;
     };
-    const bool both = !own.empty() && !out.empty();
-    if (both && (closed(own) || closed(out)) && names(own) != names(out)) {
+    const auto excludes = [&](const Json& one, const Json& other) {  // a property of the other
+      return closed(one) && (closed(other) ? names(one) != names(other)
+                                           : !std::ranges::includes(names(one), names(other)));
+    };
+    if (!own.empty() && !out.empty() && (excludes(own, out) || excludes(out, own))) {
       const std::string name = f.full("additionalProperties");
       throw ApiError(
           400, "unsupported_parameter",
@@ -325,13 +452,18 @@ class Compiler {
     }
   }
 
-  std::vector<std::string> types_of(Fields& f) {
+  /// Without a type, those of the values that its keywords hold: not all values that are valid.
+  std::vector<std::string> types_of(Fields& f, const Json& json) {
     const Json* type = f.find("type");
     if (type == nullptr) {
-      if (f.find("properties") != nullptr) return {"object"};
-      if (f.find("items") != nullptr || f.find("prefixItems") != nullptr) return {"array"};
-      if (f.find("pattern") != nullptr) return {"string"};
-      return {};
+      std::vector<std::string> out;
+      for (const auto& [name, of] : kOfTypes) {
+        const auto at = json.find(name);
+        const bool says = at != json.end() && !at->is_null() &&
+                          (name != "format" || known_format(*at) != nullptr);
+        if (says && std::ranges::count(out, of) == 0) out.emplace_back(of);
+      }
+      return out;
     }
     const Json all = type->is_array() ? *type : Json::array({*type});
     std::vector<std::string> out;
@@ -346,13 +478,22 @@ class Compiler {
     return out;
   }
 
-  Id literals(Fields& f, const std::vector<std::string>& types, const Json* one,
+  static const Format* known_format(const Json& name) {
+    if (!name.is_string()) return nullptr;
+    const auto at = std::ranges::find(
+        kFormats, std::string_view(name.get_ref<const std::string&>()), &Format::name);
+    return at == kFormats.end() ? nullptr : &*at;
+  }
+
+  Id literals(Fields& f, const Json& json, const std::vector<std::string>& types, const Json* one,
               const Json* several) {
-    only_annotations(f, {});
+    f.ignore({"format"});
+    end(f, json, types);
     if (several != nullptr && (!several->is_array() || several->empty())) {
       refuse(f.full("enum"), "{}: {} is not an array of values", f.full("enum"), shown(*several));
     }
-    JsonGrammar::Node out{.kind = Kind::literal};
+    Node out;
+    std::set<char> letters;
     const Json values = one == nullptr ? *several : Json::array({*one});
     for (const Json& value : values) {
       const bool typed = types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
@@ -360,7 +501,9 @@ class Compiler {
                          });
       const bool listed = one == nullptr || several == nullptr ||
                           std::ranges::find(*several, value) != several->end();
-      if (typed && listed) out.literals.push_back(dump(value));
+      if (!typed || !listed) continue;
+      out.literals.push_back(dump(value));
+      letters.insert(letter_of(value));
     }
     if (out.literals.empty()) {
       const std::string name = f.full(one == nullptr ? "enum" : "const");
@@ -368,6 +511,8 @@ class Compiler {
     }
     std::ranges::sort(out.literals);
     out.literals.erase(std::unique(out.literals.begin(), out.literals.end()), out.literals.end());
+    out.items = b_.either_text(out.literals);
+    out.types.assign(letters.begin(), letters.end());
     return add(std::move(out));
   }
 
@@ -376,44 +521,51 @@ class Compiler {
     if (type == "array") return array(f);
     if (type == "string") return string(f);
     if (type == "number" || type == "integer") return number(f, type == "integer", where);
-    return type == "boolean" ? JsonGrammar::kBoolean : JsonGrammar::kNull;
+    return type == "boolean" ? kBoolean : kNull;
   }
 
   Id string(Fields& f) {
     const auto least = f.count("minLength", 0, kLength), most = f.count("maxLength", 0, kLength);
-    JsonGrammar::Node out{.kind = Kind::string};
-    out.min_length = least.value_or(0);
-    out.max_length = most.value_or(JsonGrammar::kNoLimit);
-    if (out.min_length > out.max_length) {
-      refuse(f.full("minLength"), "{}: {} is more than maxLength, {}", f.full("minLength"),
-             out.min_length, out.max_length);
+    const auto low = static_cast<std::uint32_t>(least.value_or(0));
+    const auto high = static_cast<std::uint32_t>(most.value_or(GrammarBuilder::kNoLimit));
+    if (low > high) {
+      refuse(f.full("minLength"), "{}: {} is more than maxLength, {}", f.full("minLength"), low,
+             high);
     }
-    auto expression = f.text("pattern");
-    const char* field = "pattern";
-    if (const auto format = f.text("format")) {
-      // Its pattern says the same in other words (zod).
-      const auto known = std::ranges::find(kFormats, std::string_view(*format), &Format::name);
-      if (known == kFormats.end()) {
-        std::vector<std::string_view> names;
-        for (const Format& one : kFormats) names.push_back(one.name);
+    std::vector<Expression> all;
+    const char* field = "format";
+    const auto hold = [&](const char* name, const auto& add) {
+      try {
+        field = name;
+        add();
+      } catch (const Error& error) {
         throw ApiError(400, "unsupported_parameter",
-                       fmt::format("{}: {} is not supported; known: {}", f.full("format"),
-                                   shown(Json(*format)), fmt::join(names, ", ")),
-                       f.full("format"));
+                       fmt::format("{}: {}", f.full(name), error.what()), f.full(name));
       }
-      expression = known->expression;
-      field = "format";
+    };
+    const auto format_name = f.text("format");
+    const Format* format = format_name ? known_format(Json(*format_name)) : nullptr;
+    if (format != nullptr) all.emplace_back(format->expression, true);
+    if (const auto expression = f.text("pattern")) {
+      hold("pattern", [&] {
+        // zod says a format in a pattern with assertions, too.
+        if (format != nullptr && expression->find("(?") != std::string::npos) return;
+        all.emplace_back(*expression, true);
+      });
     }
-    if (!expression) return least || most ? add(std::move(out)) : JsonGrammar::kString;
-    try {
-      out.pattern = std::make_shared<const Pattern>(*expression, out.min_length, out.max_length);
-    } catch (const Error& error) {
-      throw ApiError(400, "unsupported_parameter",
-                     fmt::format("{}: {}", f.full(field), error.what()), f.full(field));
+    if (all.empty()) {
+      if (!least && !most) return kString;
+      return add({json_.string(low, high), "s"});
     }
-    out.min_length = 0;
-    out.max_length = JsonGrammar::kNoLimit;
-    return add(std::move(out));
+    Items characters;
+    hold(field, [&] {
+      if (all.size() > 1 || !all[0].has_length(low, high)) {
+        if (least || most) all.push_back(Expression::of_length(low, high));
+      }
+      characters =
+          matching(b_, all, [&](const icu::UnicodeSet& set) { return json_.character(set); });
+    });
+    return add({json_.quoted(characters), "s"});
   }
 
   /// A bound; `excluded`: the number itself is outside.
@@ -441,7 +593,7 @@ class Compiler {
   }
 
   /// multipleOf, as a number of units of a last decimal. False: there is none.
-  static bool add_step(Fields& f, bool integer, JsonGrammar::Node& out) {
+  static bool add_step(Fields& f, bool integer, JsonRules::Numbers& out) {
     const Json* value = f.find("multipleOf");
     if (value == nullptr || (integer && *value == 1)) return false;
     const std::string name = f.full("multipleOf");
@@ -465,9 +617,9 @@ class Compiler {
   Id number(Fields& f, bool integer, const std::string& where) {
     const auto low = bound(f, "minimum", "exclusiveMinimum", true);
     const auto high = bound(f, "maximum", "exclusiveMaximum", false);
-    JsonGrammar::Node out{.kind = integer ? Kind::integer : Kind::number, .bounded = true};
+    JsonRules::Numbers out;
     const bool stepped = add_step(f, integer, out);
-    if (!low && !high && !stepped) return integer ? JsonGrammar::kInteger : JsonGrammar::kNumber;
+    if (!low && !high && !stepped) return integer ? kInteger : kNumber;
     // As many decimals as a double of the larger bound has; six where a side has none.
     const double largest =
         std::max(low ? std::abs(low->number) : 1e9, high ? std::abs(high->number) : 1e9);
@@ -497,63 +649,85 @@ class Compiler {
     if (out.low > out.high || first > out.high / step || first * step > out.high) {
       refuse(where, "{}: no number of at most 18 digits lies between its bounds", where);
     }
-    return add(std::move(out));
+    return add({json_.numbers(out), "n"});
   }
 
   Id object(Fields& f) {
-    JsonGrammar::Node out{.kind = Kind::object};
     const Json* properties = f.find("properties");
     const Json* required = f.find("required");
     f.only("propertyNames", Json{{"type", "string"}});
-    const std::string all = f.full("properties");
+    const std::string all = f.full("properties"), needed = f.full("required");
     if (properties != nullptr && !properties->is_object()) {
       refuse(all, "{}: {} is not an object", all, shown(*properties));
     }
-    if (properties != nullptr) {
-      for (const auto& [name, value] : properties->items()) {
-        out.properties.push_back({dump(Json(name)), schema(value, all + "." + to_utf8(name))});
-      }
-    }
-    add_further(f, out);
-    out.required.resize(out.properties.size());
-    const std::string needed = f.full("required");
     if (required != nullptr && !required->is_array()) {
       refuse(needed, "{}: {} is not an array of names", needed, shown(*required));
     }
-    std::map<std::string_view, std::size_t> places;
-    for (std::size_t i = 0; i < out.properties.size(); ++i) places[out.properties[i].key] = i;
+    std::vector<std::pair<std::string, Id>> named;
+    std::map<std::string_view, bool> must;
     for (const Json& name : required != nullptr ? *required : Json::array()) {
-      const auto at = name.is_string() ? places.find(dump(name)) : places.end();
-      if (at == places.end()) {
+      if (!name.is_string())
         refuse(needed, "{}: {} is not the name of a property", needed, shown(name));
-      }
-      out.required[at->second] = true;
     }
-    if (std::ranges::count(out.required, false) > static_cast<std::ptrdiff_t>(kChoices)) {
+    if (properties != nullptr) {
+      for (const auto& [name, value] : properties->items()) {
+        named.emplace_back(name, schema(value, all + "." + to_utf8(name)));
+      }
+    }
+    const Json* further = f.find("additionalProperties");
+    const char* further_name =
+        further != nullptr ? "additionalProperties" : "unevaluatedProperties";
+    if (further == nullptr) further = f.find(further_name);
+    f.ignore({"unevaluatedProperties"});
+    const bool closed = further != nullptr && *further == false;
+    const bool open = further != nullptr ? !closed : properties == nullptr;
+    const Id others = further != nullptr && open ? schema(*further, f.full(further_name)) : kAny;
+    std::map<std::string, std::size_t> places;
+    for (std::size_t i = 0; i < named.size(); ++i) places[named[i].first] = i;
+    std::vector<bool> is_required(named.size());
+    for (const Json& name : required != nullptr ? *required : Json::array()) {
+      const auto [at, fresh] = places.try_emplace(name.get<std::string>(), named.size());
+      if (fresh && closed) {
+        refuse(needed, "{}: {} is not the name of a property, and no others may be", needed,
+               shown(name));
+      }
+      if (fresh) {
+        named.emplace_back(name.get<std::string>(), others);
+        is_required.push_back(true);
+      }
+      is_required[at->second] = true;
+    }
+    if (std::ranges::count(is_required, false) > static_cast<std::ptrdiff_t>(kChoices)) {
       refuse(all, "{}: more than {} that are not required", all, kChoices);
     }
+    Node out{.types = "o"};
+    std::vector<JsonRules::Member> members;
+    std::vector<std::u32string> names;
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      const auto& [name, value] = named[i];
+      const std::string key = dump(Json(name));
+      members.push_back({b_.text(key), node(value).items, is_required[i]});
+      if (is_required[i]) out.required.emplace_back(key, value);
+      std::u32string& codes = names.emplace_back();
+      for (std::size_t at = 0; at < name.size();) {
+        const Utf8Char c = next_utf8(name, at);
+        codes += c.code;
+        at += c.length;
+      }
+    }
+    std::optional<JsonRules::Member> more;
+    if (open) {
+      more = {names.empty() ? json_.any_string : json_.other_string(std::move(names)),
+              node(others).items};
+    }
+    out.items = json_.object(members, more);
     return add(std::move(out));
   }
 
-  /// What an object may have besides its properties.
-  void add_further(Fields& f, JsonGrammar::Node& out) {
-    const Json* further = f.find("additionalProperties");
-    const bool named = f.find("properties") != nullptr;
-    out.open = further != nullptr ? *further != false : !named;
-    if (!out.open) return;
-    out.further =
-        further == nullptr ? JsonGrammar::kAny : schema(*further, f.full("additionalProperties"));
-    if (out.properties.empty()) return;
-    JsonGrammar::Node key{.kind = Kind::string};
-    for (const JsonGrammar::Property& property : out.properties) {
-      key.literals.push_back(property.key.substr(1, property.key.size() - 2));
-    }
-    std::ranges::sort(key.literals);
-    out.further_key = add(std::move(key));
-  }
-
   Id array(Fields& f) {
-    JsonGrammar::Node out{.kind = Kind::array};
+    std::vector<Items> first_items;
+    Items rest = json_.any;
+    std::uint32_t limit = GrammarBuilder::kNoLimit;
     // A tuple in the words of today, or of drafts before 2020.
     const Json* items = f.find("items");
     const bool old = items != nullptr && items->is_array();
@@ -564,26 +738,28 @@ class Compiler {
         refuse(f.full(tuple), "{}: more than {} places", f.full(tuple), kChoices);
       }
       for (std::size_t i = 0; i < first->size(); ++i) {
-        out.first_items.push_back(schema((*first)[i], fmt::format("{}[{}]", f.full(tuple), i)));
+        first_items.push_back(
+            node(schema((*first)[i], fmt::format("{}[{}]", f.full(tuple), i))).items);
       }
     }
-    if (const Json* rest = f.find(further)) {
-      if (*rest == false) {
-        out.max_items = out.first_items.size();
-      } else {
-        out.items = schema(*rest, f.full(further));
-      }
+    const Json* others = f.find(further);
+    if (others == nullptr) others = f.find("unevaluatedItems");
+    f.ignore({"additionalItems", "unevaluatedItems"});
+    if (others != nullptr && *others == false) {
+      limit = static_cast<std::uint32_t>(first_items.size());
+    } else if (others != nullptr) {
+      rest = node(schema(*others, f.full(further))).items;
     }
     f.only("uniqueItems", false);
-    out.min_items = f.count("minItems", 0, kItems).value_or(0);
+    const auto least = static_cast<std::uint32_t>(f.count("minItems", 0, kItems).value_or(0));
     if (const auto most = f.count("maxItems", 0, kItems)) {
-      out.max_items = std::min<std::size_t>(out.max_items, *most);
+      limit = std::min(limit, static_cast<std::uint32_t>(*most));
     }
-    if (out.min_items > out.max_items) {
-      refuse(f.full("minItems"), "{}: {} is more than maxItems, {}", f.full("minItems"),
-             out.min_items, out.max_items);
+    if (least > limit) {
+      refuse(f.full("minItems"), "{}: {} is more than maxItems, {}", f.full("minItems"), least,
+             limit);
     }
-    return add(std::move(out));
+    return add({json_.array(first_items, rest, least, limit), "a"});
   }
 
   /// The node of a schema that is named by its place. While it is being read, a choice that has its
@@ -592,7 +768,10 @@ class Compiler {
     if (const auto at = known_.find(ref); at != known_.end()) {
       Reference& known = at->second;
       if (known.id) return *known.id;
-      if (!known.later) known.later = add({.kind = Kind::choice});
+      if (!known.later) {
+        known.rule = b_.declare();
+        known.later = add({.items = b_.rule(known.rule), .is_choice = true});
+      }
       return *known.later;
     }
     const auto [target, place] = target_of(ref, where);
@@ -600,7 +779,13 @@ class Compiler {
     const Id id = schema(*target, place);
     Reference& known = known_[ref];
     known.id = id;
-    if (known.later) node(*known.later).choices = {id};
+    if (known.later) {
+      node(*known.later).choices = {id};
+      b_.define(known.rule, {node(id).items});
+      std::set<char> letters;
+      for (const Id one : parts(id)) letters.insert(node(one).types.begin(), node(one).types.end());
+      node(*known.later).types.assign(letters.begin(), letters.end());
+    }
     return id;
   }
   /// The schema that a reference names, and its place for messages.
@@ -609,8 +794,10 @@ class Compiler {
     std::string place = where_, rest = ref;
     if (rest.starts_with("#")) {
       for (rest.erase(0, 1); target != nullptr && rest.starts_with("/");) {
-        const std::string name = unescaped(rest.substr(1, rest.find('/', 1) - 1));
+        std::string name = unescaped(rest.substr(1, rest.find('/', 1) - 1));
         rest.erase(0, std::min(rest.find('/', 1), rest.size()));
+        // A fragment of a URI: what it may not hold is written by its bytes.
+        if (member(*target, name) == nullptr) name = percent_decoded(name);
         target = member(*target, name);
         place += "." + to_utf8(name);
       }
@@ -631,6 +818,18 @@ class Compiler {
     if (!index || std::stoul(name) >= of.size()) return nullptr;
     return &of[std::stoul(name)];
   }
+  static std::string percent_decoded(const std::string& text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      unsigned byte = 0;
+      const char* const at = text.data() + i + 1;
+      const bool escape = text[i] == '%' && i + 2 < text.size() &&
+                          std::from_chars(at, at + 2, byte, 16).ptr == at + 2;
+      out += escape ? static_cast<char>(byte) : text[i];
+      i += escape ? 2 : 0;
+    }
+    return out;
+  }
   /// Of a part of a JSON pointer (RFC 6901).
   static std::string unescaped(const std::string& text) {
     std::string out;
@@ -642,51 +841,62 @@ class Compiler {
   }
 
   struct Reference {
-    std::optional<Id> id;     ///< nothing: being read
-    std::optional<Id> later;  ///< what stands for it then, where it is used
+    std::optional<Id> id;           ///< nothing: being read
+    std::optional<Id> later;        ///< what stands for it then, where it is used
+    GrammarBuilder::Rule rule = 0;  ///< of `later`
   };
 
-  JsonGrammar& grammar_;
+  GrammarBuilder& b_;
+  JsonRules& json_;
   const Json& root_;
   const std::string where_;
+  std::vector<Node> nodes_;
   std::deque<Json> merged_;  ///< of allOf; references name places in the root alone
-  std::size_t level_ = 0, merges_ = 0;
+  std::size_t level_ = 0, merges_ = 0, merged_bytes_ = 0;
   std::size_t comparisons_ = 0;
   std::map<std::string, Reference> known_;                          ///< by $ref
   std::vector<std::pair<std::vector<Id>, std::string>> exclusive_;  ///< choices of which one holds
 };
 
-}  // namespace
-
-std::shared_ptr<const JsonGrammar> compile_schema(const Json& schema, const std::string& where) {
-  auto out = std::make_shared<JsonGrammar>();
-  out->root = Compiler(*out, schema, where).compile();
-  return out;
+/// The texts of a schema.
+Items compile(Rules& rules, const Json& schema, const std::string& where) {
+  try {
+    return Compiler(rules, schema, where).compile();
+  } catch (const Error& error) {  // more parts than a grammar may have
+    refuse(where, "{}: {}", where, error.what());
+  }
 }
 
-std::shared_ptr<const JsonGrammar> compile_calls(const std::vector<CallSchema>& calls,
-                                                 const std::string& arguments) {
-  auto out = std::make_shared<JsonGrammar>();
-  JsonGrammar::Node any{.kind = Kind::choice};
+}  // namespace
+
+std::shared_ptr<const Grammar> any_json_object() {
+  Rules rules;
+  return rules.finish(rules.json.any_object, "");
+}
+
+std::shared_ptr<const Grammar> compile_schema(const Json& schema, const std::string& where) {
+  Rules rules;
+  return rules.finish(compile(rules, schema, where), where);
+}
+
+std::shared_ptr<const Grammar> compile_calls(const std::vector<CallSchema>& calls,
+                                             const std::string& arguments) {
   if (calls.size() > kChoices) {
     refuse("tools", "tools: {} functions of which one must be called; at most {} are supported",
            calls.size(), kChoices);
   }
+  Rules rules;
+  std::vector<Items> any;
   for (const CallSchema& call : calls) {
-    const Id parameters = call.parameters.is_null()
-                              ? JsonGrammar::kObject
-                              : Compiler(*out, call.parameters, call.where).compile();
-    const Id name = out->add({.kind = Kind::literal, .literals = {dump(Json(call.name))}});
-    JsonGrammar::Node node{.kind = Kind::object};
-    node.properties = {{dump(Json("name")), name}, {dump(Json(arguments)), parameters}};
-    node.required = {true, true};
-    any.choices.push_back(out->add(std::move(node)));
+    const Items parameters = call.parameters.is_null()
+                                 ? rules.json.any_object
+                                 : compile(rules, call.parameters, call.where);
+    any.push_back(rules.json.object(
+        {{rules.builder.text(dump(Json("name"))), rules.builder.text(dump(Json(call.name))), true},
+         {rules.builder.text(dump(Json(arguments))), parameters, true}},
+        std::nullopt));
   }
-  out->root = out->add(std::move(any));
-  if (out->nodes[out->root].height > JsonGrammar::kDepth) {
-    refuse("tools", "tools: all calls nest deeper than {}", JsonGrammar::kDepth);
-  }
-  return out;
+  return rules.finish(rules.builder.either(any), "tools");
 }
 
 }  // namespace ballast::serve

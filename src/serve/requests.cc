@@ -12,6 +12,8 @@
 #include "formats/json_text.h"
 #include "methods/replay.h"
 #include "serve/api_error.h"
+#include "serve/expression.h"
+#include "serve/gbnf.h"
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
 #include "text/answer/answer_text.h"
@@ -190,9 +192,9 @@ std::string tools_of(Fields& f, const ToolChoice& choice, std::vector<Function>&
 
 /// The schema of a call of one of the functions that must be called. `arguments`: the member's
 /// name.
-std::shared_ptr<const JsonGrammar> grammar_of_calls(const ToolChoice& choice,
-                                                    const std::vector<Function>& functions,
-                                                    const std::string& arguments) {
+std::shared_ptr<const Grammar> grammar_of_calls(const ToolChoice& choice,
+                                                const std::vector<Function>& functions,
+                                                const std::string& arguments) {
   std::vector<CallSchema> calls;
   for (std::size_t i = 0; i < functions.size(); ++i) {
     const Function& one = functions[i];
@@ -262,7 +264,7 @@ std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
 }
 
 /// response_format; nullptr: any text.
-std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
+std::shared_ptr<const Grammar> parse_format(const Json& format) {
   Fields f(format, "response_format.");
   const std::string type = f.text("type").value_or("");
   const Json* about = type == "json_schema" ? f.find("json_schema") : nullptr;
@@ -270,7 +272,7 @@ std::shared_ptr<const JsonGrammar> parse_format(const Json& format) {
   f.end();
   if (type == "text") return nullptr;
   if (own != nullptr) return compile_schema(*own, "response_format.schema");
-  if (type == "json_object") return std::make_shared<JsonGrammar>();
+  if (type == "json_object") return any_json_object();
   if (type != "json_schema") {
     throw ApiError(400, "unsupported_parameter",
                    fmt::format("response_format.type: {} is not supported; known: \"text\", "
@@ -387,19 +389,17 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
     o.end();
   }
   if (const Json* format = f.find("response_format")) {
-    out.job.json = parse_format(*format);
+    if (auto json = parse_format(*format)) out.job.grammar.emplace(std::move(json));
   }
+  const bool has_format = out.job.grammar.has_value();
   if (const auto grammar = f.text("grammar"); grammar && !grammar->empty()) {
-    naming("grammar", [&] { out.job.grammar = std::make_shared<Grammar>(*grammar); });
+    if (has_format) refuse("response_format", "response_format: not together with grammar");
+    naming("grammar", [&] { out.job.grammar.emplace(parse_gbnf(*grammar)); });
   }
   if (const auto regex = f.text("regex"); regex && !regex->empty()) {
+    if (has_format) refuse("response_format", "response_format: not together with regex");
     if (out.job.grammar) refuse("regex", "regex: not together with grammar");
-    naming("regex", [&] {
-      out.job.grammar = std::make_shared<Grammar>(Expression(*regex, ~Expression::Set(), false));
-    });
-  }
-  if (out.job.json && out.job.grammar) {
-    refuse("response_format", "response_format: not together with grammar or regex");
+    naming("regex", [&] { out.job.grammar.emplace(parse_expression(*regex)); });
   }
   // What others offer, off.
   for (const auto& [name, off] :
@@ -895,17 +895,20 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   const bool must_call = choice.kind == ToolChoice::Kind::must;
   const Token call_tag = tokenizer.find("<tool_call>");
   if (must_call) {
-    if (job.grammar) refuse("grammar", "grammar: not together with a tool_choice that calls");
+    // A format is that of answers without calls.
+    if (!(f.text("grammar").value_or("") + f.text("regex").value_or("")).empty()) {
+      refuse("grammar", "grammar: not together with a tool_choice that calls");
+    }
     const bool llama = call_tag == kNoToken && tokenizer.find("<|python_tag|>") != kNoToken;
     const std::string arguments = llama ? "parameters" : "arguments";
-    job.json = grammar_of_calls(choice, job.functions, arguments);
+    job.grammar.emplace(grammar_of_calls(choice, job.functions, arguments));
     if (!job.context && !knows_tools(tokenizer, messages, options)) {
       const Json tools = parse_json_text<Json>(std::exchange(options.tools, ""), "tools");
       naming("messages",
              [&] { tell_of_tools(tokenizer, choice, tools, arguments, messages, options); });
     }
   }
-  if (goes_on && (job.json || job.grammar)) {
+  if (goes_on && job.grammar) {
     const std::string last = fmt::format("messages[{}]", f.find("messages")->size() - 1);
     refuse(last,
            "{}: an answer that has begun is held to no form; leave out the message, or "
@@ -957,7 +960,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
       ends_within_thoughts(tokenizer, job.prompt) || (goes_on && is_thinking(messages.back()));
   if (goes_on) job.generate.text_start = false;  // nor does it lose its first space
   naming("messages", [&] { pictures.place_in(job); });
-  if (job.json || job.grammar) {
+  if (job.grammar) {
     // JSON is no thought, and a call stands in its tag where the model knows one.
     std::string more = job.thoughts_open ? "</think>\n\n" : "";
     if (writes_channels(tokenizer)) more = kFinalChannel;

@@ -599,7 +599,7 @@ void Scheduler::prompt_read(Running& r) {
 }
 
 void Scheduler::advance(Running& r, Choice& choice, std::span<const float> logits) {
-  if ((r.job.json || r.job.grammar) && !texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
+  if (r.job.grammar && !texts_) texts_ = std::make_unique<TokenTexts>(tokenizer_);
   Piece piece = choice.advance(logits, texts_.get());
   piece.unsure = piece.finish && choice.least_probability() < model_.config().unsure_below;
   if (piece.finish && choice.lookup) piece.attention = choice.lookup->attention();

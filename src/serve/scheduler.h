@@ -18,7 +18,7 @@
 #include "base/stopwatch.h"
 #include "serve/contexts.h"
 #include "serve/job.h"
-#include "serve/json_grammar.h"
+#include "serve/token_texts.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
 #include "serve/pace.h"
