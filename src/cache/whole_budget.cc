@@ -55,13 +55,21 @@ std::size_t fixed_bytes(std::span<const Tier> tiers, const CacheShape& s,
 }
 
 /// The least that holds what a method keeps of so many tokens in any case: the first and last ones,
-/// in the cheapest tier of 8 bits or more.
+/// in the cheapest tier of 8 bits or more, and those above its floor in the cheapest of all.
 std::size_t ends_bytes(const CacheShape& s, const CacheOptions& options, std::size_t tokens) {
   const Policy& policy = options.policy;
   const std::vector<Tier> tiers = counted_tiers(s, options);
-  const auto ends = static_cast<std::size_t>(policy.integer("sink") + policy.integer("window"));
-  const std::size_t head = fixed_bytes(tiers, s, options, tokens) +
-                           std::min(tokens, ends) * tiers[safe_tier(tiers)].bytes;
+  const std::size_t ends =
+      std::min(tokens, static_cast<std::size_t>(policy.integer("sink") + policy.integer("window")));
+  const std::size_t safe = tiers[safe_tier(tiers)].bytes, cheapest = tiers.back().bytes;
+  std::size_t kept = ends * safe;
+  if (const double part = policy.real("floor"); part > 0) {
+    // So many bytes x hold the ends and part * x / cheapest entries; all entries take no more.
+    const double floor = std::ceil(static_cast<double>(ends * (safe - cheapest)) / (1 - part));
+    const std::size_t all = kept + (tokens - ends) * cheapest;
+    kept = floor < static_cast<double>(all) ? std::max(kept, static_cast<std::size_t>(floor)) : all;
+  }
+  const std::size_t head = fixed_bytes(tiers, s, options, tokens) + kept;
   const double entries = std::max(1e-6, 1 - rest_of(policy, tiers).part);  // of the budget
   return static_cast<std::size_t>(
       std::ceil(static_cast<double>(s.layers * s.kv_heads * head) / entries));
@@ -100,9 +108,9 @@ ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head) {
 }
 
 /// floor=: the score above which a head, of which these are the runs, keeps its entries in any
-/// case. `bytes`: an equal share of the budget.
-void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& cheapest,
-               std::size_t bytes) {
+/// case. `bytes`: an equal share of the budget; `room`: of what entries may take of it.
+void set_floor(std::span<ScoredRun> runs, const Policy& policy, std::span<const Tier> tiers,
+               std::size_t bytes, std::size_t room) {
   const double part = policy.real("floor");
   if (part == 0) return;
   std::vector<float> scores;
@@ -116,8 +124,10 @@ void set_floor(std::span<ScoredRun> runs, const Policy& policy, const Tier& chea
       }
     }
   }
-  const auto held = static_cast<std::size_t>(part * static_cast<double>(bytes / cheapest.bytes));
-  const std::size_t count = held - std::min(held, ends);
+  const std::size_t cheapest = tiers.back().bytes, first = ends * tiers[safe_tier(tiers)].bytes;
+  const auto held = static_cast<std::size_t>(part * static_cast<double>(bytes / cheapest));
+  const std::size_t count =
+      std::min(held - std::min(held, ends), (room - std::min(room, first)) / cheapest);
   if (count == 0) return;
   float floor = -1;  // all
   if (count < scores.size()) {
@@ -260,12 +270,13 @@ Allocation divide(const CacheParts& cache, std::span<ScoredRun> runs,
   const CacheOptions& options = cache.options;
   const std::size_t heads = first_run.size() - 1,
                     fixed = heads * fixed_bytes(tiers, shape, options, cache.tokens());
-  for (std::size_t h = 0; h < heads; ++h) {
-    set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options.policy,
-              tiers.back(), (budget - std::min(budget, fixed)) / heads);
-  }
   const RestSample rest = rest_of(options.policy, tiers);
   const auto sample = static_cast<std::size_t>(rest.part * static_cast<double>(budget));
+  for (std::size_t h = 0; h < heads; ++h) {
+    set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options.policy, tiers,
+              (budget - std::min(budget, fixed)) / heads,
+              (budget - std::min(budget, fixed + sample)) / heads);
+  }
   return allocate(runs, tiers, budget - sample, fixed);
 }
 
