@@ -4,8 +4,8 @@ With transformers that has AttentionInterface, where this module registers "ball
 
     import ballast.transformers as bt
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="ballast")
-    cache = bt.BallastCache(method="balancekv:rate=0.25")
-    model.generate(**inputs, past_key_values=cache)
+    cache = bt.BallastCache(method="exact:type=q4/q2")
+    model.generate(**inputs, past_key_values=cache)    # cache=cache where it is deprecated
 
 With an older one, ``bt.patch(model)`` replaces the attention of Llama-like models. Methods that
 read a text twice are told when: ``bt.compress(model, bt.BallastCache(bytes=1/8), input_ids)``.
@@ -14,6 +14,7 @@ A cache holds the compressed entries themselves, not a mask: cache.bytes is what
 """
 from __future__ import annotations
 
+import inspect
 import threading
 import types
 from typing import Any, Optional
@@ -296,7 +297,13 @@ def compress(model: Any, cache: BallastCache, input_ids: Any, *, chunk: int = 25
 
 def _read(model: Any, cache: BallastCache, input_ids: Any, first: int) -> None:
     positions = torch.arange(first, first + input_ids.shape[1]).view(1, -1)
-    model(input_ids=input_ids, past_key_values=cache, position_ids=positions, use_cache=True)
+    model(input_ids=input_ids, position_ids=positions, use_cache=True, **{_keyword(model): cache})
+
+
+def _keyword(model: Any) -> str:
+    """The argument that takes a cache: newer versions of transformers deprecate the older name."""
+    named = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in named else "past_key_values"
 
 
 def register() -> bool:

@@ -177,6 +177,20 @@ class Generation(unittest.TestCase):
         cache = bt.compress(self.model, self.ballast(method="uniform:rate=0.25"), self.ids)
         self.assertLess(cache.caches[0].entries(), 150)
 
+    def test_the_cache_is_passed_by_the_name_that_is_not_deprecated(self):
+        class Old(torch.nn.Module):
+            def forward(self, input_ids, past_key_values=None, position_ids=None, use_cache=None):
+                self.seen = past_key_values
+
+        class New(torch.nn.Module):
+            def forward(self, input_ids, cache=None, position_ids=None, use_cache=None, **kwargs):
+                self.seen = cache
+
+        for model in (Old(), New()):
+            cache = bt.BallastCache()
+            bt._read(model, cache, torch.zeros(1, 3, dtype=torch.long), 0)
+            self.assertIs(model.seen, cache)
+
     def test_patched_models(self):
         expected = generate(self.model, PlainCache(), self.ids, 10)
         bt.patch(self.model)

@@ -43,34 +43,45 @@ void set_dims(Array& out, std::int64_t dims, const char* name) {
   out.dims = static_cast<int>(dims);
 }
 
+/// numpy.ndarray. NumPy is imported with the module: two threads that made their first array at
+/// once would wait for each other, one for the import's lock, one for the interpreter's.
+bool is_numpy(py::handle object) {
+  static PyObject* const type = numpy("ndarray").release().ptr();
+  return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type)) != 0;
+}
+
+Array::Kind kind_of(std::string_view format) {
+  if (format.starts_with('<') || format.starts_with('=')) format.remove_prefix(1);
+  return format == "f"   ? Array::Kind::f32
+         : format == "e" ? Array::Kind::f16
+         : format == "H" ? Array::Kind::bf16
+         : format == "i" ? Array::Kind::i32
+                         : Array::Kind::other;
+}
+
 Array view_numpy(py::handle object, const char* name) {
-  const auto* array = py::detail::array_proxy(object.ptr());
-  const auto* type = py::detail::array_descriptor_proxy(array->descr);
   Array out;
   out.owner = py::reinterpret_borrow<py::object>(object);
-  out.data = array->data;
-  out.writable = (array->flags & py::detail::npy_api::NPY_ARRAY_WRITEABLE_) != 0;
-  set_dims(out, array->nd, name);
-  for (int i = 0; i < out.dims; ++i) {
-    out.shape[i] = array->dimensions[i];
-    out.strides[i] = array->strides[i];
-  }
-  const bool native = type->byteorder != '>';
-  constexpr int kUint16 = py::detail::npy_api::NPY_USHORT_, kInt32 = py::detail::npy_api::NPY_INT_,
-                kFloat = py::detail::npy_api::NPY_FLOAT_, kHalf = 23;
-  if (native && type->type_num == kFloat) {
-    out.kind = Array::Kind::f32;
-  } else if (native && type->type_num == kHalf) {
-    out.kind = Array::Kind::f16;
-  } else if (native && type->type_num == kUint16) {
-    out.kind = Array::Kind::bf16;
-  } else if (native && type->type_num == kInt32) {
-    out.kind = Array::Kind::i32;
-  } else {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();  // elements that the protocol has no letter for
     out.type = py::str(object.attr("dtype"));
-    if (out.type == "bfloat16") out.kind = Array::Kind::bf16;
-    return out;
+    if (out.type != "bfloat16") return out;
+    return view_numpy(object.attr("view")("uint16"), name);
   }
+  struct Release {
+    Py_buffer& buffer;
+    ~Release() { PyBuffer_Release(&buffer); }
+  } const release{buffer};
+  out.data = static_cast<char*>(buffer.buf);
+  out.writable = buffer.readonly == 0;
+  set_dims(out, buffer.ndim, name);
+  for (int i = 0; i < out.dims; ++i) {
+    out.shape[i] = buffer.shape[i];
+    out.strides[i] = buffer.strides[i];
+  }
+  out.kind = kind_of(buffer.format == nullptr ? "B" : buffer.format);
+  if (out.kind == Array::Kind::other) out.type = py::str(object.attr("dtype"));
   return out;
 }
 
@@ -258,9 +269,10 @@ std::string Array::shape_text() const {
   return out + (dims == 1 ? ",)" : ")");
 }
 
+py::object numpy(const char* function) { return py::module_::import("numpy").attr(function); }
+
 Array view_array(py::handle object, const char* name) {
-  return py::detail::npy_api::get().PyArray_Check_(object.ptr()) ? view_numpy(object, name)
-                                                                 : view_dlpack(object, name);
+  return is_numpy(object) ? view_numpy(object, name) : view_dlpack(object, name);
 }
 
 HeadsView heads_view(const Array& array, std::size_t heads, std::size_t dim, const char* name) {
@@ -318,18 +330,15 @@ const std::int32_t* integers(const Array& array, std::size_t count, const char* 
 }
 
 py::object new_array(py::handle like, std::initializer_list<py::ssize_t> shape, const char* name) {
-  if (py::detail::npy_api::get().PyArray_Check_(like.ptr())) {
-    return py::array(py::reinterpret_borrow<py::dtype>(py::detail::array_proxy(like.ptr())->descr),
-                     std::vector<py::ssize_t>(shape));
-  }
-  if (!py::hasattr(like, "new_empty")) {
+  if (!is_numpy(like) && !py::hasattr(like, "new_empty")) {
     type_error(fmt::format("{}: pass out=, an array of yours to write to; a {} makes none", name,
                            Py_TYPE(like.ptr())->tp_name));
   }
   py::tuple sizes(shape.size());
   std::size_t i = 0;
   for (py::ssize_t n : shape) sizes[i++] = n;
-  return like.attr("new_empty")(sizes);
+  return is_numpy(like) ? numpy("empty")(sizes, like.attr("dtype"))
+                        : py::object(like.attr("new_empty")(sizes));
 }
 
 }  // namespace ballast::python

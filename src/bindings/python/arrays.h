@@ -1,12 +1,14 @@
 // Arrays of NumPy, PyTorch and others that speak DLPack, as they lie in memory.
 #pragma once
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <type_traits>
 
 #include "ballast/heads.h"
 #include "ballast/matrix.h"
@@ -51,6 +53,30 @@ RowsView rows_view(const Array& array, const char* name);
 /// A contiguous vector of float32 or int32. Throws unless it has `count` elements.
 const float* floats(const Array& array, std::size_t count, const char* name);
 const std::int32_t* integers(const Array& array, std::size_t count, const char* name);
+
+/// A function of NumPy. Neither it nor the arrays depend on how a version of NumPy lays its objects
+/// out, which pybind11's own arrays do (NumPy 2 needs pybind11 2.12).
+py::object numpy(const char* function);
+
+/// A new array of NumPy, row-major.
+template <typename T>
+struct NewArray {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, std::int32_t>);
+  py::object object;
+  T* data = nullptr;
+
+  explicit NewArray(std::initializer_list<std::size_t> shape) {
+    py::tuple sizes(shape.size());
+    std::size_t i = 0;
+    for (const std::size_t n : shape) sizes[i++] = n;
+    object = numpy("empty")(sizes, std::is_same_v<T, float> ? "float32" : "int32");
+    data = reinterpret_cast<T*>(view_array(object, "array").data);
+  }
+  /// A copy of numbers.
+  explicit NewArray(std::span<const T> from) : NewArray({from.size()}) {
+    std::ranges::copy(from, data);
+  }
+};
 
 /// A new array of the library and element type of `like`.
 py::object new_array(py::handle like, std::initializer_list<py::ssize_t> shape, const char* name);

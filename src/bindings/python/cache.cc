@@ -117,17 +117,17 @@ py::list segments(PyCache& self, std::size_t layer, std::size_t head) {
   static constexpr const char* kRoles[] = {"both", "numerator", "normaliser"};
   const InUse use(self.used, "cache");
   const auto decode = [](const RowsView& rows) {
-    py::array_t<float> out({rows.rows, rows.dim});
-    rows.decode(MutableMatrix{out.mutable_data(), rows.rows, rows.dim});
-    return out;
+    const NewArray<float> out({rows.rows, rows.dim});
+    rows.decode(MutableMatrix{out.data, rows.rows, rows.dim});
+    return out.object;
   };
   py::list out;
   for (const Segment& s : self.cache.segments(layer, head)) {
-    const auto n = static_cast<py::ssize_t>(s.keys.rows);
+    const std::size_t n = s.keys.rows;
     py::object values = py::none(), weights = py::none(), positions = py::none();
     if (s.role != Role::normaliser) values = decode(s.values);
-    if (s.log_weights != nullptr) weights = py::array_t<float>(n, s.log_weights);
-    if (s.positions != nullptr) positions = py::array_t<std::int32_t>(n, s.positions);
+    if (s.log_weights != nullptr) weights = NewArray<float>(std::span(s.log_weights, n)).object;
+    if (s.positions != nullptr) positions = NewArray<Position>(std::span(s.positions, n)).object;
     out.append(py::make_tuple(decode(s.keys), values, weights, positions, s.first_position,
                               kRoles[static_cast<int>(s.role)]));
   }
@@ -253,15 +253,14 @@ py::dict bytes_dict(const CacheBytes& b) {
 }
 
 py::tuple kept_arrays(const std::vector<KeptEntry>& kept) {
-  const auto n = static_cast<py::ssize_t>(kept.size());
-  py::array_t<Position> positions(n);
-  py::array_t<float> weights(n), normaliser_weights(n);
+  const NewArray<Position> positions({kept.size()});
+  const NewArray<float> weights({kept.size()}), normaliser_weights({kept.size()});
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    positions.mutable_data()[i] = kept[i].position;
-    weights.mutable_data()[i] = kept[i].weight;
-    normaliser_weights.mutable_data()[i] = kept[i].normaliser_weight;
+    positions.data[i] = kept[i].position;
+    weights.data[i] = kept[i].weight;
+    normaliser_weights.data[i] = kept[i].normaliser_weight;
   }
-  return py::make_tuple(positions, weights, normaliser_weights);
+  return py::make_tuple(positions.object, weights.object, normaliser_weights.object);
 }
 
 py::object shape_object(const CacheShape& shape) { return py::cast(shape); }

@@ -31,19 +31,19 @@ AttentionStats::Kind stats_of(const py::object& attention, const std::string& na
   fail("method {}: attention '{}'; known: None, 'accumulated', 'recent'", name, text);
 }
 
-py::array_t<float> decode(const RowsView& rows) {
-  py::array_t<float> out({rows.rows, rows.dim});
-  rows.decode(MutableMatrix{out.mutable_data(), rows.rows, rows.dim});
-  return out;
+py::object decode(const RowsView& rows) {
+  const NewArray<float> out({rows.rows, rows.dim});
+  rows.decode(MutableMatrix{out.data, rows.rows, rows.dim});
+  return out.object;
 }
 
 /// Two arrays, one after the other.
-py::array_t<float> decode(const RowsView& a, const RowsView& b) {
+py::object decode(const RowsView& a, const RowsView& b) {
   if (a.rows == 0) return decode(b);
-  py::array_t<float> out({a.rows + b.rows, b.dim});
-  a.decode(MutableMatrix{out.mutable_data(), a.rows, b.dim});
-  b.decode(MutableMatrix{out.mutable_data() + a.rows * b.dim, b.rows, b.dim});
-  return out;
+  const NewArray<float> out({a.rows + b.rows, b.dim});
+  a.decode(MutableMatrix{out.data, a.rows, b.dim});
+  b.decode(MutableMatrix{out.data + a.rows * b.dim, b.rows, b.dim});
+  return out.object;
 }
 
 class PythonMethod : public SelectionSummary {
@@ -77,39 +77,40 @@ class PythonMethod : public SelectionSummary {
     const bool anew = attention_ != AttentionStats::Kind::nothing;
     const std::size_t held = anew ? store().size() : 0;
     const std::size_t n = held + block.size();
-    py::array_t<Position> positions(static_cast<py::ssize_t>(n));
+    const NewArray<Position> positions({n});
     for (std::size_t i = 0; i < n; ++i) {
-      positions.mutable_data()[i] =
+      positions.data[i] =
           i < held ? store().position(i) : block.first + static_cast<Position>(i - held);
     }
     py::object attention = py::none();
     if (anew) {
-      py::array_t<float> sums(static_cast<py::ssize_t>(n));
-      std::copy_n(attention_sums().data(), held, sums.mutable_data());
-      std::copy_n(block.attention_sum.data(), block.size(), sums.mutable_data() + held);
-      attention = sums;
+      const NewArray<float> sums({n});
+      std::copy_n(attention_sums().data(), held, sums.data);
+      std::copy_n(block.attention_sum.data(), block.size(), sums.data + held);
+      attention = sums.object;
     }
     const py::object type = py::module_::import("ballast").attr("Block");
     const RowsView none_keys = store().keys().slice(0, held),
                    none_values = store().values().slice(0, held);
     const py::object argument =
-        type(decode(none_keys, block.keys), decode(none_values, block.values), positions, attention,
-             block.now);
+        type(decode(none_keys, block.keys), decode(none_values, block.values), positions.object,
+             attention, block.now);
     const py::object ranks_object = instance_.attr("rank")(argument);
-    const auto given =
-        py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(ranks_object);
-    if (!given) throw py::error_already_set();
+    const py::object owner = numpy("asarray")(ranks_object, "float32", "C");
+    const auto dims = owner.attr("ndim").cast<std::size_t>(),
+               size = owner.attr("size").cast<std::size_t>();
     require(
-        given.ndim() == 1 && static_cast<std::size_t>(given.size()) == n,
+        dims == 1 && size == n,
         "method {}: rank() gave an array of {} dimensions and {} numbers for {} tokens; expected "
         "one number a token",
-        name_, given.ndim(), given.size(), n);
+        name_, dims, size, n);
+    const float* given = floats(view_array(owner, "rank()"), n, "rank()");
     for (std::size_t i = 0; i < n; ++i) {
-      require(!std::isnan(given.data()[i]), ErrorCode::not_finite,
-              "method {}: the rank of token {} is NaN", name_, positions.data()[i]);
+      require(!std::isnan(given[i]), ErrorCode::not_finite,
+              "method {}: the rank of token {} is NaN", name_, positions.data[i]);
     }
-    std::copy_n(given.data(), held, ranks().data());
-    given_.assign(given.data() + held, given.data() + n);
+    std::copy_n(given, held, ranks().data());
+    given_.assign(given + held, given + n);
   }
   float rank(const Block&, std::size_t i) override { return given_[i]; }
   void finish(const Block&) override { std::vector<float>().swap(given_); }

@@ -1,4 +1,3 @@
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -209,7 +208,7 @@ void add_model(py::module_& m) {
            [](PyContext& self, const std::vector<Token>& tokens) {
              const std::vector<float> losses =
                  with(self, [&](Session& s) { return s.score(tokens); });
-             return py::array_t<float>(static_cast<py::ssize_t>(losses.size()), losses.data());
+             return NewArray<float>(std::span(losses)).object;
            })
       .def("finish_prompt",
            [](PyContext& self) {
@@ -224,7 +223,7 @@ void add_model(py::module_& m) {
            [](PyContext& self) {
              const InUse use(self.used, "context");
              const std::span<const float> logits = self.session.logits();
-             return py::array_t<float>(static_cast<py::ssize_t>(logits.size()), logits.data());
+             return NewArray<float>(logits).object;
            })
       .def("clone",
            [](PyContext& self) {

@@ -1,10 +1,10 @@
 // The extension module ballast._ballast: what python/ballast is built on.
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include "ballast/error.h"
 #include "ballast/threads.h"
 #include "ballast/version.h"
+#include "bindings/python/arrays.h"
 #include "bindings/python/bindings.h"
 
 namespace py = pybind11;
@@ -12,9 +12,7 @@ namespace py = pybind11;
 PYBIND11_MODULE(_ballast, m) {
   m.doc() = "The part of Ballast in C++; use it through the package ballast.";
   m.attr("__version__") = BALLAST_VERSION;
-  // Arrays import NumPy when the first is made, behind a lock. Two threads that make their first at
-  // once would wait for each other: one for that lock, one for the interpreter's.
-  py::array_t<float>();
+  ballast::python::NewArray<float>({0});  // imports NumPy
   // Error becomes the exception that ballast/errors.py has for its code.
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
