@@ -1,9 +1,14 @@
 #include "cli/answering.h"
 
+#include <sys/ioctl.h>
+#include <unicode/utf8.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
 #include "cli/command.h"
+#include "report/table.h"
 
 namespace ballast::cli {
 
@@ -38,6 +43,86 @@ bool Repetition::add(std::string_view text) {
     line_.clear();
   }
   return repeats;
+}
+
+std::string WordWrap::push(std::string_view text) {
+  if (width_ == 0) return std::string(text);
+  std::string out;
+  const auto size = static_cast<std::int32_t>(text.size());
+  for (std::int32_t at = 0; at < size;) {
+    const std::int32_t begin = at;
+    UChar32 c = 0;
+    U8_NEXT(text.data(), at, size, c);
+    const std::string_view one =
+        text.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(at - begin));
+    if (c == ' ') {
+      flush(out);
+      blanks_ += ' ';
+      may_break_ = true;
+      continue;
+    }
+    if (c == '\n') {
+      flush(out);
+      out += '\n';
+      blanks_.clear();
+      column_ = 0;
+      continue;
+    }
+    word_ += one;
+    // Chinese and Japanese have no blanks, and may break behind every character.
+    const bool wide = display_width(one) == 2;
+    if (!wide && display_width(word_) < width_) continue;
+    flush(out);
+    may_break_ = wide;
+  }
+  return out;
+}
+
+void WordWrap::flush(std::string& out) {
+  if (word_.empty()) return;
+  const std::size_t columns = display_width(word_);
+  if (may_break_ && column_ > 0 && column_ + blanks_.size() + columns > width_) {
+    out += '\n';
+    column_ = 0;
+  } else {
+    out += blanks_;
+    column_ += blanks_.size();
+  }
+  out += word_;
+  column_ += columns;
+  blanks_.clear();
+  word_.clear();
+  may_break_ = false;
+}
+
+std::string WordWrap::finish() {
+  std::string out;
+  flush(out);
+  return out;
+}
+
+namespace {
+
+/// Columns of the terminal that standard output is; 0: none that is known.
+std::size_t output_columns() {
+  struct winsize size = {};
+  const bool known = ::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return known && size.ws_col >= 20 ? size.ws_col : 0;
+}
+
+}  // namespace
+
+AnswerOutput::AnswerOutput() : words_(output_columns()) {}
+
+void AnswerOutput::add(std::string_view text) {
+  print(words_.push(text));
+  flush_output();
+  if (!text.empty()) open_ = !text.ends_with('\n');
+}
+
+void AnswerOutput::finish() {
+  print(words_.finish());
+  if (open_) print("\n");
 }
 
 Answered generate_answer(Session& session, const GenerateOptions& options, bool cut,

@@ -36,6 +36,39 @@ class Repetition {
   std::deque<std::string> lines_;  ///< the last ones, without digits, marks and blanks
 };
 
+/// Breaks lines between words, text by text.
+class WordWrap {
+ public:
+  /// 0: lines stay as they are.
+  explicit WordWrap(std::size_t width) : width_(width) {}
+
+  /// The text so far but for the word that may go on.
+  std::string push(std::string_view text);
+  /// The rest.
+  std::string finish();
+
+ private:
+  void flush(std::string& out);
+
+  std::size_t width_, column_ = 0;
+  std::string blanks_, word_;
+  bool may_break_ = false;  ///< before the word
+};
+
+/// An answer on standard output as it is made; words stay whole on a terminal.
+class AnswerOutput {
+ public:
+  AnswerOutput();
+
+  void add(std::string_view text);
+  /// The rest, and the end of the line if it has none.
+  void finish();
+
+ private:
+  WordWrap words_;
+  bool open_ = true;
+};
+
 struct Answered {
   Generated made;
   bool repeats = false;  ///< and was ended for it; made.finish is `cancelled`

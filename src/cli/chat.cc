@@ -74,7 +74,7 @@ class Interruptible {
 /// The text of --tools.
 std::string tools_of(const Options& o) {
   if (o.tools.empty()) return "";
-  std::string text = read_file(o.tools, {.most = 16 << 20});
+  std::string text = as_utf8(read_file(o.tools, {.most = 16 << 20}), o.tools);
   const SortedJson tools = parse_json_text(text, o.tools);  // an error names the file
   require(tools.is_array() && !tools.empty(), "{}: expected a JSON array of functions", o.tools);
   return text;
@@ -377,14 +377,14 @@ class Chat {
 
   std::string answer() {
     const Stopwatch watch;
+    AnswerOutput output;
     const Answered answered =
-        generate_answer(*session_, generate_, true, [](std::string_view text) {
-          print(text);
-          flush_output();
+        generate_answer(*session_, generate_, true, [&](std::string_view text) {
+          output.add(text);
           return !Interruptible::asked;
         });
     const Generated& made = answered.made;
-    print("\n");
+    output.finish();
     if (!o_.quiet) tell_if_repeats(answered);
     if (!o_.quiet && made.finish != Finish::cancelled &&
         is_unsure(made, m_.model.config().unsure_below)) {

@@ -137,12 +137,12 @@ void ask(Options& o) {
   GenerateOptions options = o.generate.parse(0);
   options.text_start = session.form().chat;
   const bool show = o.json.text();
+  AnswerOutput output;
   const Answered answer = generate_answer(session, options, true, [&](std::string_view text) {
-    if (show) print(text);
-    if (show) flush_output();
+    if (show) output.add(text);
     return true;
   });
-  if (show) print("\n");
+  if (show) output.finish();
   tell_if_repeats(answer);
   Json documents = Json::array();
   for (const Found& one : found) {
@@ -205,6 +205,9 @@ void add_library(CLI::App& parent, std::function<void()>& task) {
   const auto [app, o] = command("remove", "Take documents out of a library", &remove);
   app->add_option("NAME", o->files, "As list names them")->required();
   app->footer("Example:\n  ballast library remove lease.pdf");
+  library->footer(
+      "Example:\n  ballast library add lease.pdf\n  ballast library ask \"When does the lease "
+      "end?\"");
 }
 
 }  // namespace ballast::cli

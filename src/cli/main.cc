@@ -118,12 +118,15 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "ballast " BALLAST_VERSION);
   app.require_subcommand(0, 1);  // a missing subcommand is reported below
   app.fallthrough();             // --threads may follow the command
-  app.footer("Example:\n  ballast eval attention --synth --methods 'balancekv;uniform'");
   int threads = 0;
   bool check = false;
   app.add_flag("--check", check, "Check the command that follows and do nothing");
   std::function<void()> task;
   for (AddCommand add : commands()) add(app, task);
+  // Behind the commands, which would inherit it.
+  app.footer(
+      "Example:\n  ballast run -m smollm2-135m --cache 1/8 --context lease.txt --question \"When "
+      "does it end?\"");
   add_threads(app, threads);
   finish_options(app);
   if (const std::string misread = misread_option(app, words); !misread.empty()) {

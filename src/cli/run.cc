@@ -381,22 +381,18 @@ class Runner {
       };
     }
     const Stopwatch watch;
-    bool line_open = true;
+    AnswerOutput output;
     Answer answer;
     answer.question = question;
     const Answered answered = generate_answer(session, options, chat(), [&](std::string_view text) {
-      if (show) {
-        print(text);
-        flush_output();
-        line_open = !text.ends_with('\n');
-      }
+      if (show) output.add(text);
       return true;
     });
     answer.generated = answered.made;
     answer.repeats = answered.repeats;
     report_.answer.seconds += watch.seconds();
     report_.answer.tokens += answer.generated.tokens.size();
-    if (show && line_open) print("\n");
+    if (show) output.finish();
     if (lookup != nullptr) {
       answer.citations = citations(*lookup);
       if (show) print(ballast::to_text(answer.citations));

@@ -217,7 +217,7 @@ TEST(ChatTerminal, CtrlCThrowsATypedLineAway) {
   terminal.type("What is that");
   terminal.until("that");
   terminal.type("\x03");
-  terminal.until("^C");
+  terminal.until("^C\r\n");
   terminal.until("> ");
   terminal.type("Hello there\r");
   EXPECT_THAT(at_prompt(terminal), HasSubstr(answer));

@@ -57,6 +57,26 @@ TEST_F(Usage, HelpFitsTheTerminal) {
   }
 }
 
+TEST_F(Usage, ExamplesAreOfTheirCommand) {
+  for (const char* words :
+       {"",         "run",         "chat",        "serve",        "generate",
+        "library",  "library add", "library ask", "library list", "library remove",
+        "pull",     "models",      "remove",      "calibrate",    "perplexity",
+        "tokenize", "methods",     "synth",       "capture",      "compress",
+        "inspect",  "eval",        "report",      "bench"}) {
+    std::vector<std::string> command;
+    std::istringstream in(words);
+    for (std::string word; in >> word;) command.push_back(word);
+    command.emplace_back("--help");
+    const std::string help = run(command).out;
+    const std::size_t at = help.rfind("Example:");
+    ASSERT_NE(at, std::string::npos) << words;
+    EXPECT_THAT(help.substr(at),
+                HasSubstr("\n  ballast " + std::string(*words == 0 ? "run" : words)))
+        << help;
+  }
+}
+
 TEST_F(Usage, TablesFitTheTerminal) {
   const auto methods = std::vector<std::string>{"--methods", "exact;streaming-llm"};
   for (const char* columns : {"40", "80"}) {
