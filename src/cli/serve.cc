@@ -134,7 +134,7 @@ void run(const Options& o) {
   options.library = o.library;
   if (!o.key_file.empty()) {
     std::string key;
-    for (char c : read_file(o.key_file, {.most = 1 << 20}) + "\n") {
+    for (char c : as_utf8(read_file(o.key_file, {.most = 1 << 20}), o.key_file) + "\n") {
       if (c != '\n' && c != '\r') {
         key += c;
       } else if (!key.empty()) {

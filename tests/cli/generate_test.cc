@@ -42,6 +42,7 @@ class Generate : public testing::Test {
 
 TEST_F(Generate, AnswersComeInTheOrderOfThePrompts) {
   write_text(dir_ / "prompts",
+             "\xEF\xBB\xBF"  // a byte order mark, as editors of Windows write it
              "{\"prompt\": \"The sky is\", \"temperature\": 0, \"stream\": true}\n"
              "\n"
              "Who are you?\r\n"

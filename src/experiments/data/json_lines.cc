@@ -103,7 +103,7 @@ std::optional<Record> JsonLines::next() {
   for (;;) {
     const std::string place = fmt::format("{}:{}", path_.string(), line_ + 1);
     if (!read_line(file_, line, place)) break;
-    ++line_;
+    if (line_++ == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Record record{place, parse_json_text(line, place)};
     require(record.fields.is_object(), ErrorCode::bad_file, "{}: {} where an object was expected",

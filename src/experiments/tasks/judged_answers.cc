@@ -35,6 +35,7 @@ std::vector<JudgedQuestion> read_judged(const std::filesystem::path& path, Judge
   std::ifstream file(path);
   char first = 0;
   file >> first;
+  if (first == '\xEF') file.ignore(2) >> first;  // a byte order mark
   format = first == '[' ? JudgedFormat::alpaca_eval : JudgedFormat::mt_bench;
   if (format == JudgedFormat::mt_bench) return read_all(path, mt_question);
   const Json all = read_json(path);

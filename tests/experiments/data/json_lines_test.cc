@@ -27,11 +27,11 @@ class JsonLinesFile : public testing::Test {
 };
 
 TEST_F(JsonLinesFile, ReadsObjectsAndSkipsBlankLines) {
-  write_text(dir_ / "f.jsonl", "{\"a\": 1}\n\n  \r\n{\"a\": 2}");
+  write_text(dir_ / "f.jsonl", "\xEF\xBB\xBF\n{\"a\": 1}\n\n  \r\n{\"a\": 2}");
   JsonLines lines(dir_ / "f.jsonl");
-  EXPECT_THAT(lines.next()->place, testing::EndsWith("f.jsonl:1"));
+  EXPECT_THAT(lines.next()->place, testing::EndsWith("f.jsonl:2"));
   const auto second = lines.next();
-  EXPECT_THAT(second->place, testing::EndsWith("f.jsonl:4"));
+  EXPECT_THAT(second->place, testing::EndsWith("f.jsonl:5"));
   EXPECT_EQ(second->number("a"), 2);
   EXPECT_FALSE(lines.next().has_value());
 }
