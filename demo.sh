@@ -23,14 +23,33 @@ cmake --build --preset release --target ballast_program
 mkdir -p results
 ballast=build/ballast
 
-# The better of two small models that can be had.
+# A model that answers questions about a text: of those that are here the first of at least half a
+# billion weights, else one that is fetched. The two small ones show that all works, no more.
+large=qwen2.5-coder-0.5b
 model=${MODEL:-}
-for name in qwen2.5-coder-0.5b smollm2-135m; do
-  [ -n "$model" ] || ! "$ballast" pull "$name" || model=$name
-done
+small=
+if [ -z "$model" ]; then
+  model=$("$ballast" models --json | python3 -c '
+import json, sys
+
+here = [m for m in json.load(sys.stdin)["here"]
+        if "error" not in m and 300e6 <= m["bytes"] <= 6e9]
+here.sort(key=lambda m: ("qwen" not in m["name"].lower(), m["bytes"]))
+print(here[0]["name"] if here else "")')
+fi
+if [ -z "$model" ]; then
+  for name in $large smollm2-135m; do
+    [ -n "$model" ] || ! "$ballast" pull "$name" || model=$name
+  done
+  [ "$model" = $large ] || small=yes
+fi
 if [ -z "$model" ]; then
   model=models/ballast-mini.gguf
-  echo "demo.sh: no model could be fetched; $model, which is shipped and tiny, answers in its place"
+fi
+if [ -n "$small" ]; then
+  echo "demo.sh: $large cannot be fetched here. $model, which answers in its place, is too small to
+answer questions about a text well; it shows time and memory. With a network, or with a model of
+yours: MODEL=FILE ./demo.sh"
 fi
 
 tail -n 5 examples/story-questions.txt >results/questions.txt
@@ -57,11 +76,18 @@ def of(report):
             f"{s['answer']['seconds'] + s['question']['seconds']:.1f} s")
 
 print(f"\n{model} has read examples/story.txt, {exact['statistics']['prompt']['tokens']} tokens\n")
-row("question", "the exact cache", "an eighth of it")
-row(*["-" * width] * 3)
-for a, b in zip(exact["answers"], eighth["answers"]):
-    row(a["question"], a["text"].strip(), b["text"].strip())
-print()
+words = ["Osterby", "Kessel", "green", "raven", "47"]
+right = sum(word in a["text"] for word, a in zip(words, exact["answers"]))
+if right < 3:
+    print(f"It answers {right} of {len(words)} questions with the exact cache, too few to compare others with.\n")
+    row("", "the exact cache", "an eighth of it")
+    row(*["-" * width] * 3)
+else:
+    row("question", "the exact cache", "an eighth of it")
+    row(*["-" * width] * 3)
+    for a, b in zip(exact["answers"], eighth["answers"]):
+        row(a["question"], a["text"].strip(), b["text"].strip())
+    print()
 for name, a, b in zip(("time to read", "memory of the cache", "time to answer"), of(exact), of(eighth)):
     row(name, a, b)
 print(f"\nGo on:  build/ballast run -m {model} --cache 1/8 --cite --context FILE.pdf --question '…'")
@@ -73,6 +99,19 @@ echo
 "$ballast" eval needle -m "$model" --lengths 1024 --depth-count 3 --repeat 1 --question-later \
   --methods 'exact;replay;kvzip;balancekv;h2o;snapkv;streaming-llm' --cache 1/8 --show-kept \
   --json=results/needle.json
+# Where the exact cache finds little, no method can be told from another.
+if ! python3 - results/needle.json <<'PYTHON'
+import json, sys
+
+rows = json.load(open(sys.argv[1]))["results"]
+exact = [row["score"] for row in rows if row["method"] == "exact"]
+sys.exit(0 if exact and sum(exact) / len(exact) >= 0.6 else 1)
+PYTHON
+then
+  echo "demo.sh: no page is drawn: $model does not find the sentence with the exact cache either, so
+that methods cannot be compared; MODEL=$large ./demo.sh"
+  exit 0
+fi
 "$ballast" report results/needle.json -o results/demo.html \
   --title 'What is still found when most of the cache is gone'
 echo "Open it: file://$PWD/results/demo.html"
