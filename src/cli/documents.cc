@@ -14,8 +14,8 @@
 #include "base/read_file.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "documents/document.h"
 #include "report/units.h"
-#include "text/document.h"
 
 namespace ballast::cli {
 namespace {

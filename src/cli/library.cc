@@ -12,11 +12,11 @@
 #include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/model_options.h"
+#include "documents/passages.h"
 #include "hub/local.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "serve/library.h"
-#include "text/passages.h"
 
 namespace ballast::cli {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/read_file.h"
 #include "base/stopwatch.h"
+#include "documents/document.h"
 #include "report/progress.h"
-#include "text/document.h"
 
 namespace ballast::cli {
 

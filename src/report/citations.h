@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "documents/passages.h"
 #include "report/json.h"
-#include "text/passages.h"
 
 namespace ballast {
 

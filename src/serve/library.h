@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/search.h"
+#include "documents/search.h"
 
 namespace ballast::serve {
 

@@ -9,6 +9,8 @@
 #include "ballast/engine/question_form.h"
 #include "base/base64.h"
 #include "base/fail.h"
+#include "documents/document.h"
+#include "documents/passages.h"
 #include "formats/json_text.h"
 #include "methods/replay.h"
 #include "serve/api_error.h"
@@ -17,8 +19,6 @@
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
 #include "text/answer/answer_text.h"
-#include "text/document.h"
-#include "text/passages.h"
 
 namespace ballast::serve {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/html.h"
+#include "documents/html.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Which texts a question is about.
-#include "text/search.h"
+#include "documents/search.h"
 
 #include <gmock/gmock.h>
 

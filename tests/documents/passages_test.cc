@@ -1,5 +1,5 @@
 // Sentences, their places, and those that an answer rests on.
-#include "text/passages.h"
+#include "documents/passages.h"
 
 #include <gmock/gmock.h>
 

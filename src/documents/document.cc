@@ -1,4 +1,4 @@
-#include "text/document.h"
+#include "documents/document.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 
 #include "base/child_process.h"
 #include "base/fail.h"
+#include "documents/html.h"
 #include "formats/sniff.h"
 #include "formats/utf8_text.h"
-#include "text/html.h"
 
 namespace ballast {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/passages.h"
+#include "documents/passages.h"
 
 #include <fmt/format.h>
 #include <unicode/brkiter.h>
@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "base/fail.h"
-#include "text/document.h"
+#include "documents/document.h"
 
 namespace ballast {
 namespace {

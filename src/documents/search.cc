@@ -1,11 +1,11 @@
-#include "text/search.h"
+#include "documents/search.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "text/passages.h"
+#include "documents/passages.h"
 
 namespace ballast {
 namespace {
