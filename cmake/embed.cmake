@@ -1,24 +1,24 @@
-# Writes OUTPUT, a C++ source with the bytes of files. TARGET_KIND=page: the one file INPUT, as
-# ballast::serve::page(). TARGET_KIND=calibration: INPUT is a folder; its *.scores, *.txt and
-# packing/*.txt become what src/model/calibration_data.h declares.
+# Writes OUTPUT, a C++ source with the bytes of files. TARGET_KIND=text: the one file INPUT, as the
+# function NAMESPACE::FUNCTION() that HEADER declares. TARGET_KIND=calibration: INPUT is a folder;
+# its *.scores, *.txt and packing/*.txt become what src/model/calibration_data.h declares.
 function(hex_of file out)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
   set(${out} "${bytes}" PARENT_SCOPE)
 endfunction()
 
-if(TARGET_KIND STREQUAL page)
+if(TARGET_KIND STREQUAL text)
   hex_of(${INPUT} bytes)
-  file(WRITE ${OUTPUT} "#include \"serve/page.h\"
+  file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
-namespace ballast::serve {
+namespace ${NAMESPACE} {
 
-std::string_view page() {
+std::string_view ${FUNCTION}() {
   static const unsigned char bytes[] = {${bytes}};
   return {reinterpret_cast<const char*>(bytes), sizeof bytes};
 }
 
-}  // namespace ballast::serve
+}  // namespace ${NAMESPACE}
 ")
   return()
 endif()

@@ -33,7 +33,8 @@ bool may_be_text(const fs::path& path) {
   std::string head(4096, '\0');
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(in.gcount()));
-  return head.starts_with("%PDF-") || (head.find('\0') == std::string::npos && !looks_binary(head));
+  const bool wide = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");  // UTF-16
+  return is_pdf(head) || wide || (head.find('\0') == std::string::npos && !looks_binary(head));
 }
 
 /// Files that are not hidden, at any depth.
@@ -70,7 +71,7 @@ std::vector<DocumentPart> read_folder(const fs::path& folder, std::size_t& count
         continue;
       ++count;
       std::ranges::move(more, std::back_inserter(parts));
-    } catch (const Error&) {  // a text of another encoding, a PDF without text
+    } catch (const Error&) {  // a text of an unknown encoding, a PDF without text
       left_out.push_back(name);
     }
   }

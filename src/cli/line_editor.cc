@@ -178,8 +178,12 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
     std::string line(text, static_cast<std::size_t>(size));
     while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
     // The first line has a file's mark, if any; later ones may begin as other kinds of files do.
-    if (lines_++ > 0 && line.find('\0') == std::string::npos) return line;
-    return as_utf8(std::move(line), fmt::format("standard input, line {}", lines_));
+    if (lines_++ > 0 && line.starts_with("%PDF-")) return line;
+    const std::string name = fmt::format("standard input, line {}", lines_);
+    const std::size_t zero = line.find('\0');  // UTF-16 has other line ends
+    require(zero == std::string::npos, ErrorCode::unsupported, "{}: not a text: byte {} is zero",
+            name, zero);
+    return as_utf8(std::move(line), name);
   }
   State& s = *state_;
   s.prompt = prompt;

@@ -50,10 +50,57 @@ std::vector<DocumentPart> pages_of(std::string_view pdf, const std::string& name
   return pages;
 }
 
-bool has_html_ending(const std::string& name) {
-  std::string ending = std::filesystem::path(name).extension().string();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return ending == ".html" || ending == ".htm" || ending == ".xhtml";
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+bool is_xml(std::string_view bytes) {
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && bytes.substr(begin).starts_with("<?xml");
+}
+
+enum class Kind { text, xml, page };
+
+/// By the ending of its name or its media type; a file without either by its first tag.
+Kind kind_of(std::string_view bytes, const std::string& name, std::string_view media_type) {
+  const std::string type = lower_case(media_type.substr(0, media_type.find(';')));
+  const std::string ending = lower_case(std::filesystem::path(name).extension().string());
+  if (type == "text/html" || type == "application/xhtml+xml") return Kind::page;
+  for (const char* known : {".html", ".htm", ".xhtml", ".xht", ".shtml"}) {
+    if (ending == known) return Kind::page;
+  }
+  if (is_html(bytes)) return Kind::page;
+  if (ending.empty() && type.empty() && may_be_html(bytes)) return Kind::page;
+  return is_xml(bytes) ? Kind::xml : Kind::text;
+}
+
+/// "text/html; charset=iso-8859-1": what is said of the encoding.
+std::string encoding_of(std::string_view media_type) {
+  constexpr std::string_view kKey = "charset=";
+  const std::size_t at = lower_case(media_type).find(kKey);
+  if (at == std::string::npos) return "";
+  std::string_view name = media_type.substr(at + kKey.size());
+  name = name.substr(0, name.find(';'));
+  std::string out(name);
+  std::erase_if(out, [](char c) { return c == '"' || c == '\'' || c == ' '; });
+  return out;
+}
+
+/// Each line ends in a line feed.
+std::string with_line_ends(std::string text) {
+  if (text.find('\r') == std::string::npos) return text;
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      out += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      out += '\n';
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -62,25 +109,39 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\f") == std::string_view::npos;
 }
 
-bool looks_binary(std::string_view text) {
-  const std::string_view head = text.substr(0, 4096);
-  const auto strange = std::ranges::count_if(head, [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 32 && std::strchr("\t\n\r\f\v\b\x1b", c) == nullptr;
-  });
-  return static_cast<std::size_t>(strange) > head.size() / 20;
+bool is_pdf(std::string_view bytes) {
+  constexpr std::size_t kHead = 1024, kTail = 4096;  // the head is poppler's
+  constexpr std::string_view kMark = "%PDF-";
+  if (bytes.starts_with(kMark)) return true;
+  const std::size_t at = bytes.substr(0, kHead + kMark.size()).find(kMark);
+  if (at == std::string_view::npos || at + 8 > bytes.size()) return false;
+  const auto is_digit = [&](std::size_t i) { return bytes[i] >= '0' && bytes[i] <= '9'; };
+  if (!is_digit(at + 5) || bytes[at + 6] != '.' || !is_digit(at + 7)) return false;
+  // A text about PDF has no end of one at its own end; nor is it binary.
+  const std::string_view rest = bytes.substr(at);
+  const std::string_view tail = rest.substr(rest.size() - std::min(rest.size(), kTail));
+  return tail.find("%%EOF") != std::string_view::npos ||
+         tail.find("startxref") != std::string_view::npos || looks_binary(rest) ||
+         bytes.find('\0') != std::string_view::npos;
 }
 
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
-                                        const std::string& path) {
-  if (bytes.starts_with("%PDF-")) return pages_of(bytes, name, path);
-  std::string text = as_utf8(std::move(bytes), path);
+                                        const std::string& path, std::string_view media_type) {
+  if (is_pdf(bytes)) return pages_of(bytes, name, path);
+  const Kind kind = kind_of(bytes, name, media_type);
+  std::string declared = encoding_of(media_type);
+  if (declared.empty() && kind != Kind::text) declared = declared_encoding(bytes);
+  std::string text = as_utf8(std::move(bytes), path, declared);
   if (looks_binary(text)) {
-    const std::string_view kind = sniff(std::as_bytes(std::span(text)));
+    const std::string_view what = sniff(std::as_bytes(std::span(text)));
     fail(ErrorCode::unsupported, "{}: {}, but a text is expected", path,
-         kind.empty() ? "binary data" : kind);
+         what.empty() ? "binary data" : what);
   }
-  if (has_html_ending(name) || is_html(text)) text = html_to_text(text);
+  text = with_line_ends(std::move(text));
+  // What was not seen in UTF-16 is seen now.
+  if (kind == Kind::page || kind_of(text, name, media_type) == Kind::page) {
+    text = html_to_text(text);
+  }
   return {{name, std::move(text)}};
 }
 

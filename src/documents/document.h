@@ -14,18 +14,19 @@ struct DocumentPart {
   std::string text;
 };
 
-/// Whether the first bytes of a text hold what no text has: many control characters.
-bool looks_binary(std::string_view text);
-
 /// Whether it is nothing but blanks.
 bool is_blank(std::string_view text);
 
 /// The text of a file, or those pages of a PDF that have one; a web page's is what a reader sees.
-/// `name`: of the file, for people; its ending tells web pages that do not begin as such. `path`:
-/// what errors begin with. Throws Error (unsupported) for what is no text, and for a PDF where
-/// there is no program that reads it; bad_file for a PDF that is damaged.
+/// `name`: of the file, for people; its ending tells web pages that do not begin as such, as does
+/// `media_type`: "text/html; charset=iso-8859-1". `path`: what errors begin with. Throws Error
+/// (unsupported) for what is no text, and for a PDF where there is no program that reads it;
+/// bad_file for a PDF that is damaged.
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
-                                        const std::string& path);
+                                        const std::string& path, std::string_view media_type = {});
+
+/// Whether the bytes are of a PDF: other bytes, such as the head of a message, may stand before it.
+bool is_pdf(std::string_view bytes);
 
 /// A page of a PDF as a picture, in the format PPM, with a long side of 1,792 pixels; `page` counts
 /// from 1. Empty if there is no such page. Throws Error as read_document() does.

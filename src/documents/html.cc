@@ -1,242 +1,337 @@
 #include "documents/html.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <charconv>
-#include <cstdint>
-#include <utility>
+#include <set>
+#include <vector>
+
+#include "documents/characters.h"
+#include "documents/markup.h"
+#include "documents/page_writer.h"
 
 namespace ballast {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\f";
+constexpr std::size_t kHead = 4096;  // bytes in which a page says what it is
+using Names = std::set<std::string_view>;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
-bool is_name(char c) { return is_letter(c) || (c >= '0' && c <= '9'); }
+/// Their content is raw text, which no one sees.
+const Names kUnseen = {"script", "style", "iframe", "noscript", "noembed", "noframes"};
+/// Their content is raw text.
+const Names kRaw = {"title", "textarea", "xmp"};
+/// A blank line stands around them.
+const Names kApart = {"p",   "h1",         "h2",      "h3",      "h4",    "h5",
+                      "h6",  "ul",         "ol",      "dl",      "menu",  "dir",
+                      "pre", "blockquote", "article", "section", "title", "caption"};
+/// They begin a line.
+const Names kLines = {"div",    "li",     "dt",      "dd",         "hr",      "header",
+                      "footer", "main",   "aside",   "nav",        "body",    "figure",
+                      "form",   "option", "address", "figcaption", "details", "fieldset",
+                      "legend", "center", "summary"};
+/// They end a drawing that has no end, as the HTML standard says.
+const Names kBreakOut = {"b",    "big",    "blockquote", "body", "br",    "center", "code", "dd",
+                         "div",  "dl",     "dt",         "em",   "h1",    "h2",     "h3",   "h4",
+                         "h5",   "h6",     "head",       "hr",   "i",     "img",    "li",   "menu",
+                         "meta", "nobr",   "ol",         "p",    "pre",   "ruby",   "s",    "small",
+                         "span", "strong", "sub",        "sup",  "table", "tt",     "u",    "ul"};
+
+std::string_view without_blanks(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text;
+}
 
 bool starts_with_word(std::string_view text, std::string_view word) {
+  const auto same = [](char a, char b) {
+    return a == b || (a >= 'A' && a <= 'Z' && a - 'A' + 'a' == b);
+  };
   return text.size() >= word.size() && std::equal(word.begin(), word.end(), text.begin(),
-                                                  [](char a, char b) { return a == lower(b); });
+                                                  [&](char b, char a) { return same(a, b); });
 }
 
-template <std::size_t n>
-bool is_among(const std::string& name, const std::array<std::string_view, n>& names) {
-  return std::ranges::find(names, name) != names.end();
+/// Whether a tag of this name begins the text.
+bool starts_with_tag(std::string_view text, std::string_view name) {
+  return text.starts_with('<') && starts_with_word(text.substr(1), name) &&
+         text.size() > name.size() + 1 &&
+         (text[name.size() + 1] == '>' || kBlanks.find(text[name.size() + 1]) != kBlanks.npos);
 }
 
-/// Their content is not shown.
-constexpr std::array<std::string_view, 6> kHidden = {"script", "style",  "template",
-                                                     "svg",    "iframe", "noscript"};
-/// A blank line stands around them.
-constexpr std::array<std::string_view, 15> kApart = {
-    "p",  "h1",    "h2",  "h3",         "h4",      "h5",      "h6",   "ul",
-    "ol", "table", "pre", "blockquote", "article", "section", "title"};
-/// They begin a line.
-constexpr std::array<std::string_view, 18> kLines = {
-    "br",   "div",   "li",  "tr",   "dt",     "dd",   "hr",     "header",  "footer",
-    "main", "aside", "nav", "body", "figure", "form", "option", "address", "figcaption"};
-
-constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kCharacters = {{
-    {"amp", "&"},   {"lt", "<"},    {"gt", ">"},     {"quot", "\""},  {"apos", "'"},
-    {"nbsp", " "},  {"shy", ""},    {"ndash", "–"},  {"mdash", "—"},  {"hellip", "…"},
-    {"lsquo", "‘"}, {"rsquo", "’"}, {"ldquo", "“"},  {"rdquo", "”"},  {"laquo", "«"},
-    {"raquo", "»"}, {"bull", "•"},  {"middot", "·"}, {"copy", "©"},   {"reg", "®"},
-    {"trade", "™"}, {"deg", "°"},   {"times", "×"},  {"plusmn", "±"}, {"sect", "§"},
-    {"euro", "€"},  {"pound", "£"}, {"eacute", "é"}, {"egrave", "è"}, {"ouml", "ö"},
-}};
-
-void append_utf8(std::string& out, std::uint32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xc0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 63));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xe0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 63));
-    out += static_cast<char>(0x80 | (c & 63));
-  } else {
-    out += static_cast<char>(0xf0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 63));
-    out += static_cast<char>(0x80 | (c >> 6 & 63));
-    out += static_cast<char>(0x80 | (c & 63));
-  }
-}
-
-/// The character that "&…;" at the beginning of `text` names, after which `text` goes on; else "&".
-std::string character(std::string_view& text) {
-  constexpr std::size_t kLongest = 10;
-  const std::size_t end = text.substr(0, kLongest).find(';');
-  if (end != std::string_view::npos && end > 1) {
-    std::string_view name = text.substr(1, end - 1);
-    std::string out;
-    bool known = false;
-    if (name[0] == '#') {
-      const bool hex = name.size() > 1 && lower(name[1]) == 'x';
-      const std::string_view digits = name.substr(hex ? 2 : 1);
-      std::uint32_t code = 0;
-      const auto [stop, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), code, hex ? 16 : 10);
-      known = error == std::errc() && stop == digits.data() + digits.size() && code >= 32 &&
-              code < 0x110000 && (code < 0xd800 || code > 0xdfff);
-      if (known && code == 0xa0) code = ' ';
-      if (known) append_utf8(out, code);
+/// What follows XML declarations and comments. `xml`: whether there is such a declaration.
+std::string_view without_prolog(std::string_view text, bool* xml = nullptr) {
+  for (;;) {
+    text = without_blanks(text);
+    std::size_t end = 0;
+    if (text.starts_with("<?xml")) {
+      end = text.find("?>");
+      if (xml != nullptr) *xml = true;
+      if (end != std::string_view::npos) end += 2;
+    } else if (text.starts_with("<!-->")) {
+      end = 5;
+    } else if (text.starts_with("<!--")) {
+      end = text.find("-->", 4);
+      if (end != std::string_view::npos) end += 3;
     } else {
-      for (const auto& [word, value] : kCharacters) {
-        if (name != word) continue;
-        out = value;
-        known = true;
-      }
+      return text;
     }
-    if (known) {
-      text.remove_prefix(end + 1);
-      return out;
-    }
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end);
   }
-  text.remove_prefix(1);
-  return "&";
 }
 
-/// Text with breaks that do not add up.
-class Lines {
+class PageReader {
  public:
-  void add(char c) {
-    if (!preformatted && kBlanks.find(c) != std::string_view::npos) {
-      blank_ = true;
+  PageReader(std::string_view html, bool xml) : in_(html, xml), out_(html.size()) {}
+
+  std::string read() {
+    using Kind = MarkupReader::Kind;
+    for (Kind kind; (kind = in_.next()) != Kind::none;) {
+      if (kind == Kind::text) {
+        out_.text(after_pre(in_.characters()));
+        continue;
+      }
+      if (kind == Kind::begin) begin();
+      if (kind == Kind::end || closes_itself()) end();
+    }
+    return out_.take();
+  }
+
+ private:
+  /// In HTML a tag that ends in "/>" is one that begins, unless it is of a drawing or a formula.
+  bool closes_itself() const {
+    return in_.closes_itself() && (in_.xml() || name() == "svg" || formula_ > 0);
+  }
+
+  /// The first line end in <pre> is none.
+  std::string after_pre(std::string text) {
+    if (pre_begins_ && text.starts_with('\n')) text.erase(0, 1);
+    pre_begins_ = false;
+    return text;
+  }
+
+  std::size_t number(std::string_view attribute, std::size_t other) const {
+    const std::string text = in_.attribute(attribute);
+    std::size_t value = other;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  }
+
+  /// Without the prefix that an XML namespace of what a page shows may have.
+  std::string name() const {
+    const std::string& whole = in_.name();
+    const std::size_t colon = whole.find(':');
+    if (colon == std::string::npos || !in_.xml()) return whole;
+    static const Names known = {"svg", "html", "xhtml", "h", "m", "mml", "math"};
+    return known.contains(std::string_view(whole).substr(0, colon)) ? whole.substr(colon + 1)
+                                                                    : whole;
+  }
+
+  void begin() {
+    const std::string name = this->name();
+    if (kUnseen.contains(name)) {
+      // An element that has no end hides nothing, but for code.
+      if (!in_.closes_itself() && !in_.raw_content() && (name == "script" || name == "style")) {
+        while (in_.next() != MarkupReader::Kind::none) {
+        }
+      }
       return;
     }
-    put_breaks();
-    out_ += c;
-  }
-  void add(std::string_view text) {
-    for (char c : text) add(c);
-  }
-  /// `lines`: 1 for a new line, 2 for a blank one before.
-  void end_line(std::size_t lines) {
-    breaks_ = std::max(breaks_, lines);
-    blank_ = false;
-  }
-  bool at_begin() const { return out_.empty() || breaks_ > 0; }
-  std::string take() {
-    if (!out_.empty()) out_ += '\n';
-    return std::move(out_);
-  }
-
-  bool preformatted = false;
-
- private:
-  void put_breaks() {
-    if (!out_.empty()) {
-      while (breaks_ > 0 && out_.ends_with(' ')) out_.pop_back();
-      out_.append(breaks_, '\n');
-      if (blank_ && breaks_ == 0) out_ += ' ';
+    if (name == "svg" || name == "template") {
+      if (!in_.closes_itself()) skip(name);
+      return;
     }
-    breaks_ = 0;
-    blank_ = false;
-  }
-
-  std::string out_;
-  std::size_t breaks_ = 0;
-  bool blank_ = false;
-};
-
-/// Finds the next of a character from places that only move forward: in time in proportion to the
-/// text, however often it is asked.
-class Next {
- public:
-  explicit Next(char c) : c_(c) {}
-  /// text.size() if there is none. `text`: what is left of the same text each time.
-  std::size_t find(std::string_view text, std::size_t from) {
-    if (at_ == nullptr || at_ < text.data() + from) {
-      at_ = text.data() + std::min(text.find(c_, from), text.size());
+    blocks(name);
+    const bool list = name == "ul" || name == "ol";
+    if (name == "table") out_.begin_table();
+    if (name == "tr") out_.row();
+    if (name == "td" || name == "th") {
+      const std::size_t rows = number("rowspan", 1);
+      out_.cell(number("colspan", 1), rows == 0 ? html_rows : rows);
     }
-    return static_cast<std::size_t>(at_ - text.data());
-  }
-
- private:
-  char c_;
-  const char* at_ = nullptr;
-};
-
-/// The ends of tags of one text.
-class Tags {
- public:
-  /// Where the tag that begins `text` ends, behind its '>': quotes may hold one, unless they do not
-  /// end.
-  std::size_t end(std::string_view text) {
-    constexpr std::size_t kLongest = 1 << 16;  ///< of a quote
-    for (std::size_t i = 1; i < text.size(); ++i) {
-      const char c = text[i];
-      if (c == '>') return i + 1;
-      if ((c != '"' && c != '\'') || text[i - 1] != '=') continue;
-      const std::size_t close = (c == '"' ? double_ : single_).find(text, i + 1);
-      if (close == text.size() || close - i > kLongest) {
-        return std::min(text.find('>', i), text.size() - 1) + 1;
+    if (name == "br") out_.line_break();
+    if (name == "pre") {
+      ++pre_;
+      out_.preformatted = pre_begins_ = true;
+    }
+    if (list) lists_.push_back(name == "ul" ? kNoNumber : static_cast<long>(number("start", 1)));
+    if (name == "li") {
+      long* next = lists_.empty() ? nullptr : &lists_.back();
+      const bool counted = next != nullptr && *next != kNoNumber;
+      if (counted) *next = static_cast<long>(number("value", static_cast<std::size_t>(*next)));
+      out_.mark(counted ? fmt::format("{}. ", (*next)++) : "- ");
+    }
+    if (name == "q") out_.text("“");
+    if (name == "sup" || name == "sub") out_.begin_raised(name == "sup");
+    if (name == "math" || formula_ > 0) begin_formula(name);
+    if (kRaw.contains(name) && !in_.closes_itself()) {
+      if (const auto content = in_.raw_content()) {
+        const bool before = out_.preformatted;
+        out_.preformatted = before || name == "xmp";
+        out_.text(name == "xmp" ? std::string(*content) : with_characters(*content));
+        out_.preformatted = before;
       }
-      i = close;
     }
-    return text.size();
   }
 
- private:
-  Next double_{'"'}, single_{'\''};
+  void end() {
+    const std::string name = this->name();
+    if (name == "table") out_.end_table();
+    if (name == "tr") out_.row();
+    if (name == "td" || name == "th") out_.end_cell();
+    if (name == "pre" && pre_ > 0) out_.preformatted = --pre_ > 0;
+    if ((name == "ul" || name == "ol") && !lists_.empty()) lists_.pop_back();
+    if (name == "q") out_.text("”");
+    if (name == "sup" || name == "sub") out_.end_raised();
+    if (formula_ > 0) end_formula(name);
+    blocks(name);
+  }
+
+  void blocks(const std::string& name) {
+    // A list in a list goes on with its lines.
+    const bool inner = !lists_.empty() && (name == "ul" || name == "ol");
+    if (inner) return out_.line();
+    if (kApart.contains(name)) out_.paragraph();
+    if (kLines.contains(name)) out_.line();
+  }
+
+  /// Leaves out a drawing or a template, with those in it.
+  void skip(const std::string& name) {
+    std::size_t open = 1;
+    const bool drawing = name == "svg";
+    std::size_t html = 0;  // parts of a drawing that hold HTML
+    for (MarkupReader::Kind kind; open > 0 && (kind = in_.next()) != MarkupReader::Kind::none;) {
+      if (kind == MarkupReader::Kind::text) continue;
+      const bool begins = kind == MarkupReader::Kind::begin;
+      const std::string one = this->name();
+      if (begins && in_.closes_itself()) continue;
+      if (one == name) open += begins ? 1 : static_cast<std::size_t>(-1);
+      if (one == "foreignobject" || one == "desc" || one == "title") {
+        if (begins) ++html;
+        if (!begins && html > 0) --html;
+      }
+      if (begins && one == "script") in_.raw_content();
+      if (begins && drawing && html == 0 && !in_.xml() && kBreakOut.contains(one)) {
+        begin();
+        return;
+      }
+    }
+  }
+
+  // --- formulas in MathML ---
+
+  void begin_formula(const std::string& name) {
+    if (name == "math") ++formula_;
+    if (name == "annotation" || name == "annotation-xml") {
+      if (!in_.closes_itself()) in_.raw_content();
+      return;
+    }
+    if (!parts_.empty()) {
+      Part& within = parts_.back();
+      ++within.children;
+      const bool second = within.children == 2;
+      if (second && (within.name == "msup" || within.name == "msub" || within.name == "msubsup")) {
+        out_.begin_raised(within.name == "msup");
+        within.raised = true;
+      } else if (within.children == 3 && within.name == "msubsup") {
+        out_.end_raised();
+        out_.begin_raised(true);
+      } else if (second && within.name == "mfrac") {
+        out_.text("/");
+      }
+      if (within.name == "mfrac" && name == "mrow") out_.text("(");
+    }
+    if (name == "msqrt") out_.text("√(");
+    if (parts_.size() < kDeepest) parts_.push_back({name, 0, false});
+  }
+
+  void end_formula(const std::string& name) {
+    // An end tag ends what was begun within its element.
+    const auto at = std::ranges::find(parts_.rbegin(), parts_.rend(), name, &Part::name);
+    if (at == parts_.rend()) return;
+    for (bool last = false; !last;) {
+      last = parts_.back().name == name;
+      const Part part = parts_.back();
+      parts_.pop_back();
+      if (part.raised) out_.end_raised();
+      const bool in_fraction = !parts_.empty() && parts_.back().name == "mfrac";
+      if (part.name == "msqrt" || (part.name == "mrow" && in_fraction)) out_.text(")");
+      if (part.name == "math") --formula_;
+    }
+  }
+
+  struct Part {
+    std::string name;
+    std::size_t children = 0;
+    bool raised = false;
+  };
+  static constexpr std::size_t html_rows = 65534;  // as many as there are
+  static constexpr long kNoNumber = -1;
+  static constexpr std::size_t kDeepest = 64;  // elements in a formula
+
+  MarkupReader in_;
+  PageWriter out_;
+  std::vector<long> lists_;  ///< the next number of each, or none
+  std::size_t pre_ = 0;
+  bool pre_begins_ = false;
+  std::size_t formula_ = 0;  ///< how many are open
+  std::vector<Part> parts_;  ///< of the formula, open elements
 };
-
-/// Leaves out the content of a hidden element, to behind its end.
-void skip_hidden(std::string_view& text, const std::string& name) {
-  const std::string end = "</" + name;
-  std::size_t at = 0;
-  while (at < text.size() && !starts_with_word(text.substr(at), end)) {
-    at = std::min(text.find('<', at + 1), text.size());
-  }
-  text.remove_prefix(at);
-}
 
 }  // namespace
 
 bool is_html(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-  return starts_with_word(text, "<!doctype html") || starts_with_word(text, "<html");
+  text = without_prolog(text);
+  return starts_with_word(text, "<!doctype html") || starts_with_tag(text, "html");
+}
+
+bool may_be_html(std::string_view text) {
+  // Those of the MIME Sniffing standard, and some that begin parts of pages.
+  constexpr std::string_view kFirst[] = {
+      "head",  "script", "iframe", "h1",   "div",     "font",    "table", "a",  "style",
+      "title", "b",      "body",   "br",   "p",       "meta",    "link",  "h2", "h3",
+      "ul",    "ol",     "span",   "main", "article", "section", "header"};
+  const std::string_view rest = without_prolog(text);
+  return is_html(text) || std::ranges::any_of(kFirst, [&](std::string_view name) {
+           return starts_with_tag(rest, name);
+         });
+}
+
+std::string declared_encoding(std::string_view html) {
+  html = html.substr(0, kHead);
+  const auto word_after = [](std::string_view text, std::string_view key) {
+    std::string lower(text);
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::size_t at = lower.find(key);
+    if (at == std::string::npos) return std::string();
+    at = std::min(text.find_first_not_of(" \t\r\n\f='\"", at + key.size()), text.size());
+    return std::string(text.substr(at, text.find_first_of(" \t\r\n\f;'\"?>", at) - at));
+  };
+  const std::string_view begin = without_blanks(html);
+  if (begin.starts_with("<?xml")) {
+    const std::string name = word_after(begin.substr(0, begin.find('>')), "encoding");
+    if (!name.empty()) return name;
+  }
+  MarkupReader in(html, false);
+  for (MarkupReader::Kind kind; (kind = in.next()) != MarkupReader::Kind::none;) {
+    if (kind != MarkupReader::Kind::begin) continue;
+    if (kUnseen.contains(in.name())) in.raw_content();
+    if (in.name() != "meta") continue;
+    std::string name = in.attribute("charset");
+    if (name.empty()) name = word_after(in.attribute("content"), "charset");
+    if (!name.empty()) return name;
+  }
+  return "";
 }
 
 std::string html_to_text(std::string_view html) {
-  Lines out;
-  Tags tags;
-  while (!html.empty()) {
-    if (html[0] == '&') {
-      out.add(character(html));
-      continue;
-    }
-    const bool closes = html.size() > 2 && html[1] == '/' && is_letter(html[2]);
-    const bool tag = html[0] == '<' && html.size() > 1 && (closes || is_letter(html[1]));
-    if (html.starts_with("<!--")) {
-      const std::size_t end = html.find("-->", 4);
-      html.remove_prefix(end == std::string_view::npos ? html.size() : end + 3);
-      continue;
-    }
-    if (html.starts_with("<!") || html.starts_with("<?")) {
-      html.remove_prefix(tags.end(html));
-      continue;
-    }
-    if (!tag) {
-      out.add(html[0]);
-      html.remove_prefix(1);
-      continue;
-    }
-    std::string name;
-    for (std::size_t i = closes ? 2 : 1; i < html.size() && is_name(html[i]); ++i) {
-      name += lower(html[i]);
-    }
-    html.remove_prefix(tags.end(html));
-    if (!closes && is_among(name, kHidden)) skip_hidden(html, name);
-    if (is_among(name, kApart)) out.end_line(2);
-    if (is_among(name, kLines)) out.end_line(1);
-    if (name == "pre") out.preformatted = !closes;
-    if (name == "li" && !closes) out.add("- ");
-    if ((name == "td" || name == "th") && !closes && !out.at_begin()) out.add(" | ");
-  }
-  return out.take();
+  bool xml = false;
+  const std::string_view rest = without_prolog(html, &xml);
+  const std::string_view head = rest.substr(0, kHead);
+  xml = xml || head.find("//DTD XHTML") != std::string_view::npos ||
+        head.find("xmlns=\"http://www.w3.org/1999/xhtml\"") != std::string_view::npos;
+  return PageReader(html, xml).read();
 }
 
 }  // namespace ballast

@@ -1,9 +1,20 @@
 #include "formats/utf8_text.h"
 
+#include <unicode/ucnv.h>
+#include <unicode/ucsdet.h>
+#include <unicode/unistr.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/read_file.h"
@@ -20,28 +31,195 @@ double zeros(std::string_view head, std::size_t residue, std::size_t step) {
   return all == 0 ? 0 : static_cast<double>(count) / static_cast<double>(all);
 }
 
+/// The encoding of two or four bytes a letter that the first bytes show; "": none.
+const char* wide_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  constexpr double kMost = 0.6;  // nearly all of ASCII's upper bytes are zero
+  const std::string_view head = text.substr(0, 64);
+  if (head.starts_with("\xFF\xFE\0\0"sv)) return "UTF-32LE";
+  if (head.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32BE";
+  if (head.starts_with("\xFF\xFE")) return "UTF-16LE";
+  if (head.starts_with("\xFE\xFF")) return "UTF-16BE";
+  if (zeros(head, 0, 4) > kMost && zeros(head, 1, 4) > kMost) return "UTF-32BE";
+  if (zeros(head, 2, 4) > kMost && zeros(head, 3, 4) > kMost) return "UTF-32LE";
+  if (zeros(head, 0, 2) > kMost) return "UTF-16BE";
+  if (zeros(head, 1, 2) > kMost) return "UTF-16LE";
+  return "";
+}
+
+struct Utf8Count {
+  std::size_t beyond_ascii = 0;  ///< characters
+  std::size_t damaged = 0;
+};
+
+Utf8Count count_utf8(std::string_view text) {
+  Utf8Count count;
+  const auto size = static_cast<std::int32_t>(text.size());
+  for (std::int32_t i = 0; i < size;) {
+    UChar32 code = 0;
+    U8_NEXT(text.data(), i, size, code);
+    count.damaged += code < 0 ? 1u : 0u;
+    count.beyond_ascii += code >= 0x80 ? 1u : 0u;
+  }
+  return count;
+}
+
+/// Names that pages use for what is really a larger encoding of Windows.
+const char* icu_name(std::string_view name) {
+  constexpr std::array<std::pair<const char*, const char*>, 8> kLarger = {
+      {{"ISO-8859-1", "windows-1252"},
+       {"US-ASCII", "windows-1252"},
+       {"ISO-8859-9", "windows-1254"},
+       {"TIS-620", "windows-874"},
+       {"GB2312", "GB18030"},
+       {"GBK", "GB18030"},
+       {"EUC-KR", "windows-949"},
+       {"KS_C_5601-1987", "windows-949"}}};
+  const std::string given(name);
+  for (const auto& [small, large] : kLarger) {
+    if (ucnv_compareNames(given.c_str(), small) == 0) return large;
+    UErrorCode status = U_ZERO_ERROR;
+    const char* standard = ucnv_getStandardName(given.c_str(), "MIME", &status);
+    if (standard != nullptr && ucnv_compareNames(standard, small) == 0) return large;
+  }
+  return nullptr;
+}
+
+/// The text from an encoding that ICU knows by this name; nothing if it knows none, or if over one
+/// character of a hundred is none there.
+std::optional<std::string> decoded(std::string_view text, std::string_view encoding) {
+  const char* larger = icu_name(encoding);
+  UErrorCode status = U_ZERO_ERROR;
+  const std::unique_ptr<UConverter, decltype(&ucnv_close)> converter(
+      ucnv_open(larger != nullptr ? larger : std::string(encoding).c_str(), &status), &ucnv_close);
+  if (U_FAILURE(status) != 0) return std::nullopt;
+  const icu::UnicodeString wide(text.data(), static_cast<std::int32_t>(text.size()),
+                                converter.get(), status);
+  if (U_FAILURE(status) != 0) return std::nullopt;
+  std::int32_t wrong = 0;
+  for (std::int32_t i = 0; i < wide.length(); ++i) {
+    const char16_t c = wide[i];
+    wrong += c == 0xfffd || (c >= 0x80 && c < 0xa0 && c != 0x85) ? 1 : 0;
+  }
+  if (wrong > 0 && wrong > wide.length() / 100) return std::nullopt;
+  std::string out;
+  wide.toUTF8String(out);
+  if (out.starts_with("\xEF\xBB\xBF")) out.erase(0, 3);
+  return out;
+}
+
+/// The lines that have bytes outside ASCII, as many as a detection looks at.
+std::string telling_lines(std::string_view text) {
+  constexpr std::size_t kSample = 8000;
+  std::string out;
+  const auto beyond = [](char c) { return (c & 0x80) != 0; };
+  for (auto at = text.begin(); out.size() < kSample;) {
+    at = std::find_if(at, text.end(), beyond);
+    if (at == text.end()) break;
+    const auto place = static_cast<std::size_t>(at - text.begin());
+    const std::size_t begin = place == 0 ? 0 : text.rfind('\n', place - 1) + 1;
+    const std::size_t end = std::min(text.find('\n', place), text.size());
+    const std::size_t from = std::max(begin, place - std::min<std::size_t>(place, kSample / 2));
+    out += text.substr(from, std::min(end - from, kSample));
+    out += '\n';
+    at = text.begin() + static_cast<std::ptrdiff_t>(end);
+  }
+  return out.empty() ? std::string(text.substr(0, kSample)) : out;
+}
+
+/// What the bytes look like.
+std::optional<std::string> detected(std::string_view text) {
+  constexpr std::int32_t kLeast = 22;  // percent
+  const std::string sample = telling_lines(text);
+  UErrorCode status = U_ZERO_ERROR;
+  const std::unique_ptr<UCharsetDetector, decltype(&ucsdet_close)> detector(ucsdet_open(&status),
+                                                                            &ucsdet_close);
+  ucsdet_enableInputFilter(detector.get(), sample.find("</") != std::string::npos);
+  ucsdet_setText(detector.get(), sample.data(), static_cast<std::int32_t>(sample.size()), &status);
+  std::int32_t count = 0;
+  const UCharsetMatch** found = ucsdet_detectAll(detector.get(), &count, &status);
+  if (U_FAILURE(status) != 0) return std::nullopt;
+  struct Guess {
+    std::string name;
+    std::int32_t confidence;
+  };
+  std::vector<Guess> guesses;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const std::string name = ucsdet_getName(found[i], &status);
+    const std::int32_t confidence = ucsdet_getConfidence(found[i], &status);
+    if (confidence < kLeast || name.starts_with("UTF-") || name.starts_with("IBM")) continue;
+    guesses.push_back({name, confidence});
+  }
+  // Lines that end as on an old Macintosh, whose letters lie where Windows has signs.
+  const bool old_lines = text.find('\n') == std::string_view::npos && text.find('\r') != text.npos;
+  const bool letters = std::ranges::any_of(text, [](char c) { return (c & 0xc0) == 0xc0; });
+  if (old_lines && !letters) guesses.insert(guesses.begin(), {"macintosh", 100});
+  // Of two that are as likely, the rarer one: it has more ways to look wrong.
+  std::ranges::stable_sort(guesses, [](const Guess& a, const Guess& b) {
+    const auto western = [](const Guess& g) {
+      return g.name == "windows-1252" || g.name == "ISO-8859-1";
+    };
+    return a.confidence != b.confidence ? a.confidence > b.confidence : western(a) < western(b);
+  });
+  for (const Guess& guess : guesses) {
+    if (std::optional<std::string> out = decoded(text, guess.name)) return out;
+  }
+  return std::nullopt;
+}
+
+/// UTF-8 with U+FFFD in place of what is damaged.
+std::string repaired(std::string_view text) {
+  std::string out;
+  icu::UnicodeString::fromUTF8(
+      icu::StringPiece(text.data(), static_cast<std::int32_t>(text.size())))
+      .toUTF8String(out);
+  return out;
+}
+
 }  // namespace
 
-std::string as_utf8(std::string text, const std::string& name) {
-  constexpr double kMost = 0.6;  // in UTF-16 and UTF-32 nearly all of ASCII's upper bytes
+bool looks_binary(std::string_view text) {
+  const std::string_view head = text.substr(0, 4096);
+  const auto strange = std::ranges::count_if(head, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 32 && std::strchr("\t\n\r\f\v\b\x1b", c) == nullptr;
+  });
+  return static_cast<std::size_t>(strange) > head.size() / 20;
+}
+
+std::string as_utf8(std::string text, const std::string& name, std::string_view declared) {
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const std::string_view head = std::string_view(text).substr(0, 64);
+  const std::string_view wide = wide_encoding(text);
   const std::size_t zero = text.find('\0');
-  const bool marked16 = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
-  const bool pdf = head.starts_with("%PDF-");
-  if (zero == std::string::npos && !marked16 && !pdf) return text;
-  const std::string_view kind = sniff(std::as_bytes(std::span(text)));
-  const auto is_text = [](std::string_view k) { return k.find("text") != std::string_view::npos; };
-  require(kind.empty() || is_text(kind), ErrorCode::unsupported, "{}: {}, but a text is expected",
-          name, kind);
-  const bool wide_big = zeros(head, 0, 4) > kMost && zeros(head, 1, 4) > kMost;
-  const bool wide_little = zeros(head, 2, 4) > kMost && zeros(head, 3, 4) > kMost;
-  require(!wide_big && !wide_little, ErrorCode::unsupported,
-          "{}: UTF-32, but texts are UTF-8; convert it: iconv -f UTF-32 -t UTF-8", name);
-  require(!marked16 && zeros(head, 0, 2) <= kMost && zeros(head, 1, 2) <= kMost,
-          ErrorCode::unsupported,
-          "{}: UTF-16, but texts are UTF-8; convert it: iconv -f UTF-16 -t UTF-8", name);
-  fail(ErrorCode::unsupported, "{}: not a text: byte {} is zero", name, zero);
+  if (zero != std::string::npos || text.starts_with("%PDF-") || !wide.empty()) {
+    const std::string_view kind = sniff(std::as_bytes(std::span(text)));
+    const bool is_text = kind.empty() || kind.find("text") != std::string_view::npos;
+    require(is_text, ErrorCode::unsupported, "{}: {}, but a text is expected", name, kind);
+    std::optional<std::string> out;
+    if (!wide.empty()) out = decoded(text, wide);
+    if (out && out->find('\0') == std::string::npos && !looks_binary(*out)) return *out;
+    require(zero == std::string::npos, ErrorCode::unsupported, "{}: not a text: byte {} is zero",
+            name, zero);
+  }
+  constexpr std::string_view kShift = "\x1b$";  // of ISO 2022, which has no bytes outside ASCII
+  const Utf8Count count = count_utf8(text);
+  const bool shifts = count.beyond_ascii == 0 && text.find(kShift) != std::string::npos;
+  if (count.damaged == 0 && !shifts && (count.beyond_ascii > 0 || declared.empty())) return text;
+  if (!declared.empty() && !declared.starts_with("utf") && !declared.starts_with("UTF")) {
+    if (std::optional<std::string> out = decoded(text, declared)) return *out;
+  }
+  if (count.damaged == 0 && !shifts) return text;
+  require(!looks_binary(text), ErrorCode::unsupported, "{}: {}, but a text is expected", name,
+          sniff(std::as_bytes(std::span(text))).empty() ? "binary data"
+                                                        : sniff(std::as_bytes(std::span(text))));
+  // Other encodings hardly ever look like UTF-8.
+  constexpr std::size_t kMostly = 4;
+  if (count.beyond_ascii >= kMostly * count.damaged && !shifts) return repaired(text);
+  if (std::optional<std::string> out = detected(text)) return *out;
+  fail(ErrorCode::unsupported,
+       "{}: a text, but not UTF-8, and its encoding cannot be told; convert it: iconv -f ENCODING "
+       "-t UTF-8",
+       name);
 }
 
 std::string read_utf8(const std::filesystem::path& path) {

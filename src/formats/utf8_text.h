@@ -1,15 +1,20 @@
-// Texts that people hand in: UTF-8, or refused by the name of what they are instead.
+// Texts that people hand in, as UTF-8, or refused by the name of what they are instead.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace ballast {
 
-/// `text` without a byte order mark. Throws Error (unsupported) that begins with `name` if it is no
-/// UTF-8 text: UTF-16, UTF-32, or bytes with a zero among them, of a kind that is named where it is
-/// known.
-std::string as_utf8(std::string text, const std::string& name);
+/// Whether the first bytes of a text hold what no text has: many control characters.
+bool looks_binary(std::string_view text);
+
+/// `text` in UTF-8, without a byte order mark. A text that is no UTF-8 is decoded by its mark, by
+/// the encoding `declared` for it, or else by what its bytes look like (ICU's detection). Throws
+/// Error (unsupported) that begins with `name` if that finds none, or if it is no text, of a kind
+/// that is named where it is known.
+std::string as_utf8(std::string text, const std::string& name, std::string_view declared = {});
 
 /// The text of a file by as_utf8(). Throws Error, too, if it cannot be read.
 std::string read_utf8(const std::filesystem::path& path);

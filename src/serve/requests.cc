@@ -773,16 +773,19 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& cont
 
 /// The text of a file that comes in base64, of a data URL too.
 std::string text_of_file(std::string_view base64, const std::string& name) {
+  std::string_view media_type;
   if (base64.starts_with("data:")) {
-    base64.remove_prefix(std::min(base64.find(','), base64.size() - 1) + 1);
+    const std::size_t comma = std::min(base64.find(','), base64.size() - 1);
+    media_type = base64.substr(5, comma - std::min<std::size_t>(comma, 5));
+    base64.remove_prefix(comma + 1);
   }
   std::string bytes = decode_base64(base64);
   if (bytes.empty()) refuse("file", "file: no bytes in base64");
-  const bool pdf = bytes.starts_with("%PDF-");
+  const bool pdf = is_pdf(bytes);
   std::string text;
   naming("file", [&] {
     const std::string shown_name = name.empty() ? "document" : name;
-    text = joined_text(read_document(std::move(bytes), shown_name, shown_name), pdf);
+    text = joined_text(read_document(std::move(bytes), shown_name, shown_name, media_type), pdf);
   });
   return text;
 }
@@ -1038,7 +1041,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   if (!text || (text->empty() && places.empty())) {
     refuse("text", "text: the text to be read is missing");
   }
-  if (text->starts_with("%PDF-") || looks_binary(*text)) {
+  if (is_pdf(*text) || looks_binary(*text)) {
     refuse("text", "text: no text; the bytes of a file go to file, in base64");
   }
   out.info.system = f.text("system").value_or("");
