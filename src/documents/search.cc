@@ -1,10 +1,20 @@
 #include "documents/search.h"
 
+#include <unicode/brkiter.h>
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+#include <unicode/uscript.h>
+#include <unicode/utext.h>
+#include <unicode/utf8.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
+#include <utility>
 
+#include "base/fail.h"
 #include "documents/passages.h"
 
 namespace ballast {
@@ -12,33 +22,143 @@ namespace {
 
 constexpr std::size_t kPassage = 120, kStep = kPassage / 2;  // words
 
-bool is_letter(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         static_cast<unsigned char>(c) >= 0x80;
-}
-
 struct Word {
   std::string text;
+  std::string pair;  ///< in scripts that put no blanks between words: with the next character
   std::size_t begin = 0, end = 0;  ///< bytes of the text
 };
 
-/// In lower case.
-std::vector<Word> places_of_words(std::string_view text) {
-  std::vector<Word> out;
-  for (std::size_t i = 0; i < text.size();) {
-    if (!is_letter(text[i])) {
-      ++i;
-      continue;
-    }
-    Word word{{}, i, i};
-    for (; i < text.size() && is_letter(text[i]); ++i) {
-      word.text +=
-          text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] - 'A' + 'a') : text[i];
-    }
-    word.end = i;
-    out.push_back(std::move(word));
+/// The same for all ways to write a word: case, accents, wide and narrow, composed or not.
+std::string folded(std::string_view text) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* fold = icu::Normalizer2::getNFKCCasefoldInstance(status);
+  const icu::Normalizer2* parts = icu::Normalizer2::getNFDInstance(status);
+  const icu::Normalizer2* whole = icu::Normalizer2::getNFCInstance(status);
+  require(U_SUCCESS(status) != 0, "ICU folds no words: {}", u_errorName(status));
+  const icu::UnicodeString wide =
+      parts->normalize(fold->normalize(icu::UnicodeString::fromUTF8(icu::StringPiece(
+                                           text.data(), static_cast<std::int32_t>(text.size()))),
+                                       status),
+                       status);
+  icu::UnicodeString plain;
+  for (std::int32_t i = 0; i < wide.length(); ++i) {
+    const char16_t c = wide[i];
+    const bool accent = c >= 0x300 && c < 0x370;
+    const bool vowel = (c >= 0x591 && c < 0x5c8) || (c >= 0x64b && c < 0x653) || c == 0x640;
+    if (!accent && !vowel) plain += c == 0x131 ? u'i' : c;  // Turkish has an i without a dot
   }
+  std::string out;
+  whole->normalize(plain, status).toUTF8String(out);
   return out;
+}
+
+/// How words are told apart in a script.
+enum class Script { none, words, characters, dictionary };
+
+Script script_of(UChar32 c) {
+  if (c < 0x80) return u_isalnum(c) != 0 ? Script::words : Script::none;
+  if (c == 0x30fc || c == 0xff70) return Script::characters;  // a long vowel in kana
+  switch (u_getIntPropertyValue(c, UCHAR_SCRIPT)) {
+    case USCRIPT_HAN:
+    case USCRIPT_HIRAGANA:
+    case USCRIPT_KATAKANA:
+    case USCRIPT_BOPOMOFO:
+    case USCRIPT_YI:
+    case USCRIPT_HANGUL:  // particles stand behind a word without a blank
+      return u_isalnum(c) != 0 ? Script::characters : Script::none;
+    default:
+      break;
+  }
+  if (u_getIntPropertyValue(c, UCHAR_LINE_BREAK) == U_LB_COMPLEX_CONTEXT) return Script::dictionary;
+  return u_isalnum(c) != 0 ? Script::words : Script::none;
+}
+
+/// Marks belong to the character before them.
+bool is_mark(UChar32 c) {
+  constexpr std::int32_t kJoins = U_GC_M_MASK | U_GC_CF_MASK;
+  return (U_MASK(u_charType(c)) & kJoins) != 0 || c == 0xff9e || c == 0xff9f;
+}
+
+/// Words in their folded form.
+class Words {
+ public:
+  explicit Words(std::string_view text) : text_(text) {
+    const auto size = static_cast<std::int32_t>(text.size());
+    for (std::int32_t i = 0; i < size;) {
+      const std::int32_t begin = i;
+      UChar32 c = next(i);
+      const Script script = c < 0 ? Script::none : script_of(c);
+      if (script == Script::none) continue;
+      while (i < size) {
+        std::int32_t after = i;
+        c = next(after);
+        const bool joins = c >= 0 && is_mark(c);
+        if (!joins && (script == Script::characters || c < 0 || script_of(c) != script)) break;
+        i = after;
+      }
+      if (script == Script::dictionary) {
+        add_by_dictionary(begin, i);
+      } else {
+        add(begin, i, script == Script::characters);
+      }
+    }
+  }
+
+  std::vector<Word> take() { return std::move(words_); }
+
+ private:
+  UChar32 next(std::int32_t& i) const {
+    UChar32 c = 0;
+    U8_NEXT(text_.data(), i, static_cast<std::int32_t>(text_.size()), c);
+    return c;
+  }
+
+  void add(std::int32_t begin, std::int32_t end, bool character) {
+    const std::string_view as_is =
+        text_.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    Word word{{}, {}, static_cast<std::size_t>(begin), static_cast<std::size_t>(end)};
+    if (std::ranges::all_of(as_is, [](char c) { return (c & 0x80) == 0; })) {
+      for (char c : as_is) {
+        word.text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      }
+    } else {
+      word.text = folded(as_is);
+    }
+    if (word.text.empty()) return;
+    if (character && after_character_ == word.begin)
+      words_.back().pair = words_.back().text + word.text;
+    after_character_ = character ? word.end : std::string_view::npos;
+    words_.push_back(std::move(word));
+  }
+
+  /// Thai and its neighbours.
+  void add_by_dictionary(std::int32_t begin, std::int32_t end) {
+    UErrorCode status = U_ZERO_ERROR;
+    const std::unique_ptr<UText, decltype(&utext_close)> opened(
+        utext_openUTF8(nullptr, text_.data() + begin, end - begin, &status), &utext_close);
+    if (!breaks_)
+      breaks_.reset(icu::BreakIterator::createWordInstance(icu::Locale::getRoot(), status));
+    require(U_SUCCESS(status) != 0, "ICU finds no words: {}", u_errorName(status));
+    breaks_->setText(opened.get(), status);
+    std::int32_t from = 0;
+    for (std::int32_t to = 0; (to = breaks_->next()) != icu::BreakIterator::DONE; from = to) {
+      add(begin + from, begin + to, false);
+    }
+  }
+
+  std::string_view text_;
+  std::vector<Word> words_;
+  std::size_t after_character_ = std::string_view::npos;  ///< where the last one ended
+  std::unique_ptr<icu::BreakIterator> breaks_;
+};
+
+std::vector<Word> places_of_words(std::string_view text) { return Words(text).take(); }
+
+/// Calls `use` for each term of these words that is wanted.
+template <typename Use>
+void for_terms(const Word& word, const std::set<std::string>& wanted, const Use& use) {
+  if (wanted.contains(word.text)) use(word.text);
+  if (!word.pair.empty() && wanted.contains(word.pair)) use(word.pair);
 }
 
 /// A run of words of a text: how often it has each word of the question.
@@ -53,7 +173,10 @@ struct Run {
 std::vector<Found> find_passages(std::span<const std::string_view> texts, std::string_view question,
                                  std::size_t most) {
   std::set<std::string> wanted;
-  for (Word& word : places_of_words(question)) wanted.insert(std::move(word.text));
+  for (Word& word : places_of_words(question)) {
+    wanted.insert(std::move(word.text));
+    if (!word.pair.empty()) wanted.insert(std::move(word.pair));
+  }
   std::vector<Run> runs;
   std::map<std::string, std::size_t> having;  // runs that have the word
   double words = 0;
@@ -63,7 +186,7 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
       const std::size_t count = std::min(kPassage, all.size() - first);
       Run run{t, all[first].begin, all[first + count - 1].end, count, {}};
       for (std::size_t i = first; i < first + count; ++i) {
-        if (wanted.contains(all[i].text)) ++run.counts[all[i].text];
+        for_terms(all[i], wanted, [&](const std::string& term) { ++run.counts[term]; });
       }
       for (const auto& [word, n] : run.counts) ++having[word];
       words += static_cast<double>(count);
@@ -100,9 +223,9 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
     for (const Passage& sentence : sentences(text)) {
       if (sentence.end <= run.begin || sentence.begin >= run.end) continue;
       std::set<std::string> has;
-      for (Word& word :
+      for (const Word& word :
            places_of_words(text.substr(sentence.begin, sentence.end - sentence.begin))) {
-        if (wanted.contains(word.text)) has.insert(std::move(word.text));
+        for_terms(word, wanted, [&](const std::string& term) { has.insert(term); });
       }
       double rare = 0;
       for (const std::string& word : has) rare += rarity(word);
@@ -111,7 +234,9 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
       // Of a sentence that is longer than the run, what is in the run.
       const bool longer = sentence.end - sentence.begin > run.end - run.begin;
       found.begin = longer ? std::max(sentence.begin, run.begin) : sentence.begin;
-      const std::size_t end = longer ? run.end : std::max(run.end, sentence.end);
+      constexpr std::size_t kMark = 6;  // bytes of what ends a sentence
+      const bool cut = longer && sentence.end > run.end + kMark;
+      const std::size_t end = cut ? run.end : std::max(run.end, sentence.end);
       found.passage = text.substr(found.begin, end - found.begin);
     }
   }

@@ -17,9 +17,10 @@ struct Found {
 };
 
 /// The `most` best texts with a word of the question, best first. Words are of letters and digits,
-/// in any case; bytes outside ASCII are letters. A text is as good as its best passage of about 120
-/// words, which may overlap the next by half. Of a passage the sentence is best whose words of the
-/// question are rarest.
+/// whatever their case and accents. In Chinese, Japanese and Korean each character is a word, and
+/// each two in a row are another; ICU finds words in Thai, Lao, Khmer and Burmese. A text is as
+/// good as its best passage of about 120 words, which may overlap the next by half. Of a passage
+/// the sentence is best whose words of the question are rarest.
 std::vector<Found> find_passages(std::span<const std::string_view> texts, std::string_view question,
                                  std::size_t most);
 

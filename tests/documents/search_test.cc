@@ -38,6 +38,59 @@ TEST(Passages, OfALongTextTheBestPassageCounts) {
   EXPECT_LT(found[0].passage.size(), 700U);
 }
 
+/// Which of the texts is first, or -1.
+int first(const std::vector<std::string_view>& texts, std::string_view question) {
+  const std::vector<Found> found = find_passages(texts, question, 9);
+  return found.empty() ? -1 : static_cast<int>(found[0].text);
+}
+
+TEST(Passages, CaseAndAccentsDoNotMatter) {
+  const std::vector<std::string_view> texts = {"ÜBER DIE MÜHLE. Der Pächter heißt Jörg.",
+                                               "Die Fähre fährt täglich. ÄPFEL, STRASSE.",
+                                               "Договор кончается в марте.",
+                                               "Η ΑΘΗΝΑ είναι μεγάλη, ο ΔΡΟΜΟΣ.",
+                                               "İSTANBUL ve ISPARTA",
+                                               "L’été, le garçon d'Agnès.",
+                                               "Cafe\u0301 ＡＢＣ１２"};
+  EXPECT_EQ(first(texts, "Wo ist die mühle?"), 0);
+  EXPECT_EQ(first(texts, "äpfel"), 1);
+  EXPECT_EQ(first(texts, "Straße"), 1);
+  EXPECT_EQ(first(texts, "ДОГОВОР"), 2);
+  EXPECT_EQ(first(texts, "Αθήνα"), 3);
+  EXPECT_EQ(first(texts, "δρόμος"), 3);
+  EXPECT_EQ(first(texts, "istanbul"), 4);
+  EXPECT_EQ(first(texts, "ısparta"), 4);
+  EXPECT_EQ(first(texts, "agnes"), 5);
+  EXPECT_EQ(first(texts, "Café"), 6);
+  EXPECT_EQ(first(texts, "abc12"), 6);
+  EXPECT_EQ(first(texts, "Birne"), -1);
+}
+
+TEST(Passages, ScriptsWithoutBlanksHaveWords) {
+  const std::vector<std::string_view> texts = {
+      "旧磨坊的租约在三月底结束。房东住在海边的白色小屋里。\n每年秋天要付四十枚银币。",
+      "渡船每天早上七点四十分离开四号码头。船长叫林海，他喜欢喝绿茶。",
+      "図書館は月曜日に休みです。鍵は受付の引き出しにあります。",
+      "도서관은 월요일에 쉽니다. 열쇠는 접수처 서랍에 있습니다.",
+      "ห้องสมุดปิดวันจันทร์ กุญแจอยู่ในลิ้นชัก",
+      "ｶﾞﾗｽの瓶、iPhoneの値段"};
+  EXPECT_EQ(first(texts, "租约什么时候结束？"), 0);
+  EXPECT_EQ(first(texts, "船长喜欢喝什么？"), 1);
+  EXPECT_EQ(first(texts, "鍵はどこですか"), 2);
+  EXPECT_EQ(first(texts, "열쇠가 어디에 있나요?"), 3);
+  EXPECT_EQ(first(texts, "กุญแจอยู่ที่ไหน"), 4);
+  EXPECT_EQ(first(texts, "ガラス"), 5);
+  EXPECT_EQ(first(texts, "IPHONE"), 5);
+  const std::vector<Found> found = find_passages(texts, "秋天要付多少银币？", 1);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].passage, "每年秋天要付四十枚银币。");
+}
+
+TEST(Passages, TakesAnyBytes) {
+  const std::vector<std::string_view> texts = {"\xff\xe5\x8c and \xe5", "\xcc\x81"};
+  EXPECT_EQ(first(texts, "and\xe5\x8c"), 0);
+}
+
 /// Okapi BM25 by hand: two passages of four words, a word that one of them has twice.
 TEST(Passages, ScoresAreThoseOfBm25) {
   const std::vector<std::string_view> texts = {"fox and fox run", "dog and cat run"};
