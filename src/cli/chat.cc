@@ -451,10 +451,10 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
                   "A JSON array of the functions that the model may call, as in OpenAI's API, for "
                   "models whose chat template has a place for them")
       ->type_name("FILE");
-  app->add_option(
-         "--context", o.context,
-         "Read this first, to ask about it: a text, PDF, web page or folder of them; may be "
-         "repeated")
+  app->add_option("--context", o.context,
+                  "Read this first, to ask about it: a text, PDF, web page, Word file or folder of "
+                  "them; may be "
+                  "repeated")
       ->allow_extra_args(false)
       ->type_name("FILE");
   add_mmproj_option(*app, o.mmproj);

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "documents/document.h"
+#include "formats/utf8_text.h"
 #include "report/units.h"
 
 namespace ballast::cli {
@@ -23,7 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<DocumentPart> read_one(const std::string& path, const std::string& name) {
-  if (path == "-") return {{"standard input", read_input("-")}};
+  if (path == "-") {
+    const std::string self = "standard input";
+    return read_document(read_standard_input(), self, self);
+  }
   return read_document(read_file(path), name, path);
 }
 
@@ -34,7 +38,8 @@ bool may_be_text(const fs::path& path) {
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(in.gcount()));
   const bool wide = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");  // UTF-16
-  return is_pdf(head) || wide || (head.find('\0') == std::string::npos && !looks_binary(head));
+  return is_pdf(head) || wide || is_office_name(path.filename().string()) ||
+         (head.find('\0') == std::string::npos && !looks_binary(head));
 }
 
 /// Files that are not hidden, at any depth.
@@ -55,8 +60,11 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   return files;
 }
 
-std::vector<DocumentPart> read_folder(const fs::path& folder, std::size_t& count, bool quiet) {
-  std::vector<DocumentPart> parts;
+bool has_pages(const std::vector<DocumentPart>& parts) { return parts.front().page > 0; }
+
+/// The texts in a folder, those of each file together.
+std::vector<std::vector<DocumentPart>> read_folder(const fs::path& folder, bool quiet) {
+  std::vector<std::vector<DocumentPart>> all;
   std::vector<std::string> left_out;
   const std::vector<fs::path> files = files_of(folder);
   for (const fs::path& file : files) {
@@ -66,22 +74,30 @@ std::vector<DocumentPart> read_folder(const fs::path& folder, std::size_t& count
         left_out.push_back(name);
         continue;
       }
-      std::vector<DocumentPart> more = read_one(file.string(), name);
-      if (std::ranges::all_of(more, [](const DocumentPart& part) { return is_blank(part.text); }))
-        continue;
-      ++count;
-      std::ranges::move(more, std::back_inserter(parts));
+      std::vector<DocumentPart> parts = read_one(file.string(), name);
+      if (!std::ranges::all_of(parts, is_blank, &DocumentPart::text))
+        all.push_back(std::move(parts));
     } catch (const Error&) {  // a text of an unknown encoding, a PDF without text
       left_out.push_back(name);
     }
   }
-  require(!parts.empty(), "{}: no text in this folder", folder.string());
+  require(!all.empty(), "{}: no text in this folder", folder.string());
   if (!left_out.empty() && !quiet) {
     tell(fmt::format("note: {}: {} of {} files left out, which are no texts: {}{}", folder.string(),
                      left_out.size(), files.size(), left_out.front(),
                      left_out.size() > 1 ? ", …" : ""));
   }
-  return parts;
+  return all;
+}
+
+/// Those of a file or a folder, those of each file together.
+std::vector<std::vector<DocumentPart>> read_path(const std::string& path, bool quiet) {
+  std::error_code unknown;
+  if (path != "-" && fs::is_directory(path, unknown)) return read_folder(path, quiet);
+  std::vector<DocumentPart> parts = read_one(path, fs::path(path).filename().string());
+  require(!std::ranges::all_of(parts, &std::string::empty, &DocumentPart::text),
+          "{}: the context is empty", path);
+  return {std::move(parts)};
 }
 
 }  // namespace
@@ -89,28 +105,27 @@ std::vector<DocumentPart> read_folder(const fs::path& folder, std::size_t& count
 Documents read_documents(std::span<const std::string> paths, bool quiet) {
   std::vector<DocumentPart> parts;
   std::size_t files = 0;
-  bool pdf = false;
   for (const std::string& path : paths) {
-    std::error_code unknown;
-    std::vector<DocumentPart> more;
-    if (path != "-" && fs::is_directory(path, unknown)) {
-      more = read_folder(path, files, quiet);
-    } else {
-      const std::string name = fs::path(path).filename().string();
-      more = read_one(path, name);
-      require(!std::ranges::all_of(more, [](const DocumentPart& p) { return p.text.empty(); }),
-              "{}: the context is empty", path);
-      pdf = paths.size() == 1 && more.front().name != name && path != "-";
+    for (std::vector<DocumentPart>& file : read_path(path, quiet)) {
       ++files;
+      std::ranges::move(file, std::back_inserter(parts));
     }
-    std::ranges::move(more, std::back_inserter(parts));
   }
+  const bool pages = files == 1 && has_pages(parts);
   Documents out;
-  const std::string first = fs::path(paths.front()).filename().string();
-  out.what = pdf ? fmt::format("{} page{} of {}", parts.size(), parts.size() == 1 ? "" : "s", first)
+  out.what = pages ? fmt::format("{} page{} of {}", parts.size(), parts.size() == 1 ? "" : "s",
+                                 parts.front().name)
              : files == 1 ? parts.front().name
                           : fmt::format("{} files", format_count(files));
-  out.text = joined_text(parts, parts.size() > 1 || pdf);
+  out.text = joined_text(parts, files > 1 || pages);
+  return out;
+}
+
+std::vector<Documents> read_each(const std::string& path, bool quiet) {
+  std::vector<Documents> out;
+  for (const std::vector<DocumentPart>& file : read_path(path, quiet)) {
+    out.push_back({joined_text(file, has_pages(file)), file.front().name});
+  }
   return out;
 }
 
@@ -124,7 +139,8 @@ std::string piped_text(bool quiet) {
   if (pipe && !quiet && ::poll(&in, 1, kPatience) == 0) {
     tell("note: waiting for a context on standard input; </dev/null says that there is none");
   }
-  std::string text = read_input("-");
+  const std::vector<DocumentPart> parts = read_one("-", "");
+  std::string text = joined_text(parts, has_pages(parts));
   return is_blank(text) ? "" : text;
 }
 

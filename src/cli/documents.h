@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ballast::cli {
 
@@ -16,6 +17,10 @@ struct Documents {
 /// read, in the order of their names, and a note says what is left out unless `quiet`; "-" is
 /// standard input. Throws Error for what cannot be read, is no text or has none.
 Documents read_documents(std::span<const std::string> paths, bool quiet);
+
+/// The texts of a file, or of each file in a folder, as read_documents() reads them; what each is:
+/// its name, in a folder with the path from there.
+std::vector<Documents> read_each(const std::string& path, bool quiet);
 
 /// The text of standard input if that is a file or a pipe; empty if it is a terminal or blank. Says
 /// that it waits, unless `quiet`.

@@ -534,7 +534,8 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   text("-f,--prompt-file", o.prompt_file, "The prompt is in this file; -: standard input", "FILE");
   text(
       "--context", o.context,
-      "Read this once, summarise it, then answer from the summary: a text, PDF, web page or folder "
+      "Read this once, summarise it, then answer from the summary: a text, PDF, web page, Word "
+      "file or folder "
       "of them, -: standard input; may be repeated. Or caches that were saved of texts, which then "
       "stand one behind the other and are not read. Without it what is piped in beside a question",
       "FILE")

@@ -132,7 +132,8 @@ class PageReader {
     const std::string name = this->name();
     if (kUnseen.contains(name)) {
       // An element that has no end hides nothing, but for code.
-      if (!in_.closes_itself() && !in_.raw_content() && (name == "script" || name == "style")) {
+      const bool open = !in_.raw_content() && !in_.closes_itself();
+      if (open && (name == "script" || name == "style")) {
         while (in_.next() != MarkupReader::Kind::none) {
         }
       }
@@ -164,8 +165,9 @@ class PageReader {
     }
     if (name == "q") out_.text("“");
     if (name == "sup" || name == "sub") out_.begin_raised(name == "sup");
+    if (name == "span") begin_span();
     if (name == "math" || formula_ > 0) begin_formula(name);
-    if (kRaw.contains(name) && !in_.closes_itself()) {
+    if (kRaw.contains(name)) {
       if (const auto content = in_.raw_content()) {
         const bool before = out_.preformatted;
         out_.preformatted = before || name == "xmp";
@@ -184,8 +186,21 @@ class PageReader {
     if ((name == "ul" || name == "ol") && !lists_.empty()) lists_.pop_back();
     if (name == "q") out_.text("”");
     if (name == "sup" || name == "sub") out_.end_raised();
+    if (name == "span" && !spans_.empty()) {
+      if (spans_.back()) out_.end_raised();
+      spans_.pop_back();
+    }
     if (formula_ > 0) end_formula(name);
     blocks(name);
+  }
+
+  /// Some programs raise letters by their style.
+  void begin_span() {
+    std::string style = in_.attribute("style");
+    std::erase_if(style, [](unsigned char c) { return std::isspace(c) != 0; });
+    const bool above = style.find("vertical-align:super") != std::string::npos;
+    spans_.push_back(above || style.find("vertical-align:sub") != std::string::npos);
+    if (spans_.back()) out_.begin_raised(above);
   }
 
   void blocks(const std::string& name) {
@@ -273,6 +288,7 @@ class PageReader {
   MarkupReader in_;
   PageWriter out_;
   std::vector<long> lists_;  ///< the next number of each, or none
+  std::vector<bool> spans_;  ///< that are open: whether each is raised
   std::size_t pre_ = 0;
   bool pre_begins_ = false;
   std::size_t formula_ = 0;  ///< how many are open

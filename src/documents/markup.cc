@@ -16,7 +16,7 @@ bool ends_name(char c) { return is_blank(c) || c == '/' || c == '>'; }
 
 /// Whether `name`, in lower case, is the name of the tag that goes on at `at`.
 bool has_name(std::string_view text, std::size_t at, std::string_view name) {
-  if (text.size() - at <= name.size()) return false;
+  if (at > text.size() || text.size() - at <= name.size()) return false;
   for (std::size_t i = 0; i < name.size(); ++i) {
     if (lower(text[at + i]) != name[i]) return false;
   }
@@ -185,8 +185,17 @@ std::size_t MarkupReader::find_end_of_script() const {
   return text_.size();
 }
 
+bool MarkupReader::ends_before_next() const {
+  for (std::size_t i = at_; (i = text_.find('<', i)) < text_.size(); ++i) {
+    if (has_name(text_, i + 1, name_)) return false;
+    if (text_.substr(i, 2) == "</" && has_name(text_, i + 2, name_)) return true;
+  }
+  return false;
+}
+
 std::optional<std::string_view> MarkupReader::raw_content() {
   if (endless_.contains(name_)) return std::nullopt;
+  if (closes_itself_ && (xml_ || !ends_before_next())) return std::nullopt;
   std::size_t end = text_.size();
   if (name_ == "script" && !endless_.contains("<!--")) end = find_end_of_script();
   if (end == text_.size()) {

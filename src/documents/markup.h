@@ -48,8 +48,8 @@ class MarkupReader {
   bool xml() const { return xml_; }
 
   /// After the tag that begins an element of raw text (script, title): its content as it stands, at
-  /// whose end tag the page goes on. Nothing where the element has no end: the page goes on at
-  /// once.
+  /// whose end tag the page goes on. Nothing where the element has no end, or where its tag closes
+  /// itself and another begins before an end: the page goes on at once.
   std::optional<std::string_view> raw_content();
 
  private:
@@ -61,6 +61,8 @@ class MarkupReader {
   /// Where the end tag of this name begins; text_.size(): nowhere.
   std::size_t find_end(std::string_view name, std::size_t from) const;
   std::size_t find_end_of_script() const;
+  /// Whether an end tag of this name comes before the next one that begins.
+  bool ends_before_next() const;
 
   std::string_view text_;
   bool xml_;

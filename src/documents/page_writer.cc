@@ -8,10 +8,11 @@ namespace ballast {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\f";
-constexpr std::size_t kDeepest = 8;  ///< tables in tables
-constexpr std::size_t kRaised = 8;   ///< raised within raised
-constexpr std::size_t kShort = 80;   ///< bytes of a cell that merged rows repeat
-constexpr std::size_t kLong = 1000;  ///< bytes of a cell in paragraphs: no data
+constexpr std::size_t kDeepest = 8;         ///< tables in tables
+constexpr std::size_t kMostColumns = 1000;  ///< that a cell spans
+constexpr std::size_t kRaised = 8;          ///< raised within raised
+constexpr std::size_t kShort = 80;          ///< bytes of a cell that merged rows repeat
+constexpr std::size_t kLong = 1000;         ///< bytes of a cell in paragraphs: no data
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 /// Of the characters outside ASCII by the first byte: signs are mostly U+80 to U+BF and from U+2000
@@ -59,8 +60,8 @@ void PageWriter::Lines::add(char c, bool preformatted) {
   if (!out.empty()) {
     while (breaks > 0 && out.ends_with(' ')) out.pop_back();
     out.append(breaks, '\n');
-    const bool divide =
-        (apart == Apart::of_words && is_word(c)) || (apart == Apart::of_digits && is_digit(c));
+    const bool divide = (apart == Apart::of_words && is_word(c)) ||
+                        (apart == Apart::of_lower && (is_digit(c) || (c >= 'a' && c <= 'z')));
     if (breaks == 0 && (blank || divide)) out += ' ';
   }
   out += std::exchange(mark, {});
@@ -143,7 +144,6 @@ void PageWriter::row() {
 }
 
 void PageWriter::cell(std::size_t columns, std::size_t rows) {
-  constexpr std::size_t kMost = 1000;
   if (tables_.empty() || tables_.back().ignored > 0) {
     if (!lines().at_begin()) text(" | ");
     return;
@@ -151,8 +151,18 @@ void PageWriter::cell(std::size_t columns, std::size_t rows) {
   end_cell();
   Table& table = tables_.back();
   if (table.rows.empty()) table.rows.emplace_back();
-  table.rows.back().push_back({{}, std::clamp<std::size_t>(columns, 1, kMost), rows, false});
+  table.rows.back().push_back(
+      {{}, std::clamp<std::size_t>(columns, 1, kMostColumns), rows, false, false});
   table.cell.emplace();
+}
+
+void PageWriter::span(std::size_t columns) {
+  if (tables_.empty() || !tables_.back().cell) return;
+  tables_.back().rows.back().back().columns = std::clamp<std::size_t>(columns, 1, kMostColumns);
+}
+
+void PageWriter::from_above() {
+  if (!tables_.empty() && tables_.back().cell) tables_.back().rows.back().back().above = true;
 }
 
 void PageWriter::end_cell() {
@@ -176,7 +186,7 @@ std::vector<std::vector<PageWriter::Cell>> PageWriter::grid(std::vector<std::vec
     const std::size_t cost = text.size() + 3;
     if (fill_ < cost) return;
     fill_ -= cost;
-    row.push_back({text, 1, 1, false});
+    row.push_back({text, 1, 1, false, false});
   };
   for (std::vector<Cell>& cells : rows) {
     std::vector<Cell> row;
@@ -191,6 +201,13 @@ std::vector<std::vector<PageWriter::Cell>> PageWriter::grid(std::vector<std::vec
     for (Cell& cell : cells) {
       fill_from_above();
       const std::size_t at = row.size(), columns = cell.columns;
+      if (cell.above && cell.text.empty() && !out.empty() && at < out.back().size()) {
+        const std::string& text = out.back()[at].text;
+        if (text.size() <= kShort && text.size() <= fill_) {
+          fill_ -= text.size();
+          cell.text = text;
+        }
+      }
       if (cell.rows > 1) {
         above.resize(std::max(above.size(), at + columns));
         for (std::size_t i = 0; i < columns; ++i) above[at + i] = {cell.rows - 1, ""};
@@ -223,11 +240,12 @@ void PageWriter::end_table() {
   }
   Lines& to = lines();
   to.end_line(2);
-  std::size_t shown = 0;
+  std::size_t shown = 0;  // cells
   for (const std::vector<Cell>& row : rows) {
     const bool empty = std::ranges::all_of(row, [](const Cell& c) { return c.text.empty(); });
     if (empty) continue;
-    ++shown;
+    shown += static_cast<std::size_t>(
+        std::ranges::count_if(row, [](const Cell& c) { return !c.text.empty(); }));
     const auto is_long = [](const Cell& c) {
       return c.nested || (c.text.size() > kLong && c.text.find('\n') != std::string::npos);
     };
@@ -305,9 +323,9 @@ void PageWriter::raise(Lines& to, bool above, std::string content) {
     }
   }
   const bool formula = !above && number && (is_letter(before) || before == ')');
-  if (formula) {  // "H2O", but "log2 8"
+  if (formula) {  // "H2O", but "log2 8", "log10 x"
     put(content);
-    to.apart = Apart::of_digits;
+    to.apart = Apart::of_lower;
     return;
   }
   const std::string sign = above ? "^" : "_";

@@ -12,8 +12,8 @@ namespace ballast {
 /// Takes the parts of a page in their order. A run of blanks becomes a space.
 class PageWriter {
  public:
-  /// `size`: bytes of the page. What merged cells repeat stays below it.
-  explicit PageWriter(std::size_t size) : fill_(size) {}
+  /// `size`: bytes of the page. What merged cells repeat is little more.
+  explicit PageWriter(std::size_t size) : fill_(size + 4096) {}
 
   void text(std::string_view text);
   /// A line begins; in paragraph() a blank one stands before it.
@@ -33,6 +33,9 @@ class PageWriter {
   void row();
   void cell(std::size_t columns, std::size_t rows);
   void end_cell();
+  /// Of the open cell: how many columns it spans; that it belongs to the one above.
+  void span(std::size_t columns);
+  void from_above();
   bool in_table() const { return !tables_.empty(); }
 
   /// Characters above or below the line: "10^6", "x_i", "H2O", "1st".
@@ -44,7 +47,7 @@ class PageWriter {
 
  private:
   /// Whether a space comes before what follows at once.
-  enum class Apart { no, of_digits, of_words };
+  enum class Apart { no, of_lower, of_words };  // of digits and small letters; of all
   /// Lines whose breaks do not add up.
   struct Lines {
     std::string out;
@@ -52,7 +55,7 @@ class PageWriter {
     bool blank = false;
     Apart apart = Apart::no;
     std::string mark;
-    bool nested = false;  ///< a table of several rows is in it
+    bool nested = false;  ///< a table of several cells is in it
 
     bool at_begin() const { return out.empty() || breaks > 0; }
     void add(char c, bool preformatted);
@@ -64,6 +67,7 @@ class PageWriter {
     std::string text;
     std::size_t columns = 1, rows = 1;
     bool nested = false;
+    bool above = false;
   };
   struct Table {
     std::vector<std::vector<Cell>> rows;

@@ -1,14 +1,15 @@
 #include "documents/passages.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unicode/brkiter.h>
 #include <unicode/utext.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "base/fail.h"
 #include "documents/document.h"
@@ -84,18 +85,6 @@ std::string without_margins(std::string_view text) {
   return out;
 }
 
-/// What joined_text() writes before a part: "=== a.pdf, page 3 ===" and an empty line.
-std::string_view part_name(std::string_view text, std::size_t line_begin) {
-  constexpr std::string_view mark = "=== ", end = " ===";
-  if (line_begin > 0 && (line_begin < 2 || text.substr(line_begin - 2, 2) != "\n\n")) return {};
-  const std::string_view line = line_at(text, line_begin);
-  if (line.size() <= mark.size() + end.size() || !line.starts_with(mark) || !line.ends_with(end) ||
-      text.substr(line_begin + line.size(), 2) != "\n\n") {
-    return {};
-  }
-  return line.substr(mark.size(), line.size() - mark.size() - end.size());
-}
-
 std::string in_one_line(std::string_view text) {
   std::string out;
   bool blank = false;
@@ -143,14 +132,10 @@ Place place_of(std::string_view text, std::size_t at) {
   at = std::min(at, text.size());
   std::size_t first = 0;  // line of the document or page
   for (std::size_t begin = text.rfind('\n', at == 0 ? 0 : at - 1) + 1;;) {
-    if (const std::string_view name = part_name(text, begin); !name.empty()) {
-      constexpr std::string_view mark = ", page ";
-      const std::size_t page = name.rfind(mark);
-      place.document = name.substr(0, page);
-      if (page != std::string_view::npos) {
-        std::from_chars(name.data() + page + mark.size(), name.data() + name.size(), place.page);
-      }
-      first = begin + name.size() + std::string_view("===  ===\n\n").size();
+    if (const std::optional<DocumentPart> part = part_named(text, begin)) {
+      place.document = part->name;
+      place.page = part->page;
+      first = begin + line_at(text, begin).size() + std::string_view("\n\n").size();
       break;
     }
     if (begin == 0) break;
@@ -162,10 +147,14 @@ Place place_of(std::string_view text, std::size_t at) {
   return place;
 }
 
+bool Place::has_line() const { return keeps_lines(document); }
+
 std::string to_string(const Place& place) {
-  std::string out = place.document;
-  if (place.page > 0) out += fmt::format("{}page {}", out.empty() ? "" : ", ", place.page);
-  return out + fmt::format("{}line {}", out.empty() ? "" : ", ", place.line);
+  std::vector<std::string> parts;
+  if (!place.document.empty()) parts.push_back(place.document);
+  if (place.page > 0) parts.push_back(fmt::format("page {}", place.page));
+  if (place.has_line()) parts.push_back(fmt::format("line {}", place.line));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::vector<Citation> cite(const Tokenizer& tokenizer, std::span<const Token> tokens,
@@ -190,7 +179,7 @@ std::vector<Citation> cite(const Tokenizer& tokenizer, std::span<const Token> to
     if (word < before || tokenizer.is_special(tokens[t])) continue;
     while (at < all.size() && all[at].end <= word - before) ++at;
     if (at == all.size()) break;
-    if (word - before < all[at].begin || !part_name(context, all[at].begin).empty()) continue;
+    if (word - before < all[at].begin || part_named(context, all[at].begin)) continue;
     Citation& sentence = found[at];
     const std::size_t end = t + 1 < begins.size() ? begins[t + 1] : text.size();
     if (word < end) {  // not a blank alone

@@ -26,12 +26,14 @@ std::vector<Passage> sentences(std::string_view text);
 struct Place {
   std::string document;  ///< empty: the text is of one document, which the reader knows
   std::size_t page = 0;  ///< from 1; 0: the document has none
-  std::size_t line = 0;  ///< from 1, of the document or of its page
+  std::size_t line = 0;  ///< from 1, of the document's text or that of its page
+  /// Whether `line` is a line of the document, too: see keeps_lines().
+  bool has_line() const;
   bool operator==(const Place&) const = default;
 };
 /// Of the byte `at` of a text.
 Place place_of(std::string_view text, std::size_t at);
-/// "a.pdf, page 3, line 12", "line 12".
+/// "a.pdf, page 3, line 12", "line 12", "a.html".
 std::string to_string(const Place& place);
 
 /// A sentence that an answer rests on.

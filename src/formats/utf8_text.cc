@@ -226,20 +226,21 @@ std::string read_utf8(const std::filesystem::path& path) {
   return as_utf8(read_file(path), path.string());
 }
 
-std::string read_input(const std::string& path) {
-  if (path == "-") {
-    std::string text;
-    char buffer[1 << 16];
-    while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
-      text.append(buffer, n);
-      require(text.size() <= Readable{}.most, ErrorCode::over_limit,
-              "standard input: over {} bytes, more than a text may have", Readable{}.most);
-    }
-    require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
-            std::strerror(errno));
-    return as_utf8(std::move(text), "standard input");
+std::string read_standard_input() {
+  std::string text;
+  char buffer[1 << 16];
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+    text.append(buffer, n);
+    require(text.size() <= Readable{}.most, ErrorCode::over_limit,
+            "standard input: over {} bytes, more than a text may have", Readable{}.most);
   }
-  return read_utf8(path);
+  require(std::ferror(stdin) == 0, ErrorCode::io, "cannot read standard input: {}",
+          std::strerror(errno));
+  return text;
+}
+
+std::string read_input(const std::string& path) {
+  return path == "-" ? as_utf8(read_standard_input(), "standard input") : read_utf8(path);
 }
 
 }  // namespace ballast

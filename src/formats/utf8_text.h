@@ -19,7 +19,10 @@ std::string as_utf8(std::string text, const std::string& name, std::string_view 
 /// The text of a file by as_utf8(). Throws Error, too, if it cannot be read.
 std::string read_utf8(const std::filesystem::path& path);
 
-/// The same; "-": of standard input.
+/// The bytes of standard input. Throws Error if it cannot be read or has over a gibibyte.
+std::string read_standard_input();
+
+/// The same as read_utf8(); "-": of standard input.
 std::string read_input(const std::string& path);
 
 }  // namespace ballast

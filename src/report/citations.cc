@@ -16,7 +16,7 @@ Json to_json(const std::vector<Citation>& citations) {
   for (const Citation& c : citations) {
     Json one = {{"document", c.place.document}};
     if (c.place.page > 0) one["page"] = c.place.page;
-    one["line"] = c.place.line;
+    if (c.place.has_line()) one["line"] = c.place.line;
     one["text"] = c.text;
     one["share"] = c.share;
     one["tokens"] = {c.first_token, c.end_token};

@@ -12,6 +12,7 @@
 #include "documents/document.h"
 #include "documents/passages.h"
 #include "formats/json_text.h"
+#include "formats/utf8_text.h"
 #include "methods/replay.h"
 #include "serve/api_error.h"
 #include "serve/expression.h"
@@ -483,7 +484,7 @@ std::shared_ptr<const Context> library_context(const std::string& question,
     const Place place = place_of(document.text, one.begin);
     Json passage = {{"document", document.name}, {"context", document.id()}};
     if (place.page > 0) passage["page"] = place.page;
-    passage["line"] = place.line;
+    if (keeps_lines(document.name)) passage["line"] = place.line;
     passage["text"] = one.passage;
     passages.push_back(std::move(passage));
   }
@@ -1011,6 +1012,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   ContextRequest out;
   Fields f(body);
   auto text = f.text("text");
+  if (text) text = whole_text(*text);
   const auto file = f.text("file");
   const std::string form = f.text("form").value_or("chat");
   if (form != "chat" && form != "raw") {

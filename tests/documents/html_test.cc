@@ -66,6 +66,10 @@ TEST(Html, RaisedCharactersStayApart) {
   EXPECT_EQ(
       html_to_text("H<sub>2</sub>O, SO<sub>4</sub><sup>2-</sup>, log<sub>2</sub>8, <sup>14</sup>C"),
       "H2O, SO4^2-, log2 8, ^14C\n");
+  EXPECT_EQ(
+      html_to_text(
+          "log<sub>10</sub>x, 10<span style='x: y; vertical-align: super'><span>6</span></span> l"),
+      "log10 x, 10^6 l\n");
   EXPECT_EQ(html_to_text("1<sup>st</sup>, n<sup>th</sup>, word<sup>1</sup>, end.<sup>[3]</sup> "
                          "Acme<sup>&reg;</sup> 12<sup>1</sup>&frasl;<sub>2</sub> cups"),
             "1st, nth, word^1, end.[3] Acme® 12 1/2 cups\n");
@@ -93,6 +97,12 @@ TEST(Html, ATagMayCloseItself) {
       html_to_text(xml + "<title/><p/><pre/><p>a  b</p><table/><svg:svg><svg:text>x</svg:text>"
                          "</svg:svg><p>c<![CDATA[ < d &]]></p></html>"),
       "a b\n\nc < d &\n");
+}
+
+TEST(Html, ATagThatEndsInASlashMayHaveAnEnd) {
+  EXPECT_EQ(html_to_text("<style/>p{}</style><p>a<script src=x/>b</script><script "
+                         "src=\"x\"/><p>c<script>d</script>"),
+            "a\n\nc\n");
 }
 
 TEST(Html, CommentsEndAsTheStandardSays) {
@@ -190,6 +200,9 @@ TEST(Html, TakesTimeInProportionToTheText) {
                            "<sup>",
                            "<sup>x",
                            "<svg>",
+                           "<script/>",
+                           "<span>",
+                           "<span style='vertical-align:sub'>",
                            "<svg><g>",
                            "<svg><p>",
                            "<title>",

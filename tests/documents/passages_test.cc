@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "documents/document.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast {
@@ -61,6 +62,41 @@ TEST(Place, IsTheLineOfTheTextOrOfThePage) {
   EXPECT_EQ(to_string(Place{"", 0, 7}), "line 7");
   // No name of a part.
   EXPECT_EQ(place_of("x\n=== b.txt ===\n\nthree", 18), (Place{"", 0, 4}));
+}
+
+TEST(Place, ANameOfAPartIsNoLineOfAText) {
+  // As a wiki writes its headings.
+  const std::string wiki =
+      "Small.\n\n=== The light ===\n\nIt is green.\n\n=== x, page 9 ===\n\nEnd.";
+  const std::string alone = joined_text({{"wiki.txt", wiki}}, false);
+  EXPECT_EQ(place_of(alone, alone.find("It is")), (Place{"", 0, 5}));
+  EXPECT_EQ(place_of(alone, alone.find("End")), (Place{"", 0, 9}));
+  const std::string two =
+      joined_text({{"wiki.txt", wiki}, {"b.txt", "=== c.txt ===\n\nTwo."}}, true);
+  EXPECT_EQ(place_of(two, two.find("It is")), (Place{"wiki.txt", 0, 5}));
+  EXPECT_EQ(place_of(two, two.find("End")), (Place{"wiki.txt", 0, 9}));
+  EXPECT_EQ(place_of(two, two.find("Two")), (Place{"b.txt", 0, 3}));
+}
+
+TEST(Place, ANameMayEndInAPage) {
+  const std::string text = joined_text({{"March, page 7", "One."},
+                                        {"v2, page 7.txt", "Two."},
+                                        {"\"quoted\"", "Three."},
+                                        {"a, page 2", "Four.", 5},
+                                        {"line\nend ===", "Five."}},
+                                       true);
+  EXPECT_EQ(place_of(text, text.find("One")), (Place{"March, page 7", 0, 1}));
+  EXPECT_EQ(place_of(text, text.find("Two")), (Place{"v2, page 7.txt", 0, 1}));
+  EXPECT_EQ(place_of(text, text.find("Three")), (Place{"\"quoted\"", 0, 1}));
+  EXPECT_EQ(place_of(text, text.find("Four")), (Place{"a, page 2", 5, 1}));
+  EXPECT_EQ(place_of(text, text.find("Five")), (Place{"line end ===", 0, 1}));
+}
+
+TEST(Place, AWebPageHasNoLines) {
+  for (const char* name : {"a.html", "b.HTM", "c.docx", "d.odt"}) {
+    EXPECT_EQ(to_string(Place{name, 0, 7}), name);
+  }
+  EXPECT_EQ(to_string(Place{"a.txt", 0, 7}), "a.txt, line 7");
 }
 
 class Cite : public testing::Test {

@@ -1,0 +1,323 @@
+#include "documents/layout.h"
+
+#include <algorithm>
+#include <bitset>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "text/tokenizer/utf8.h"
+
+namespace ballast {
+namespace {
+
+constexpr std::size_t kWidth = 512;       // letters of a line that are looked at
+constexpr std::size_t kMostLines = 1000;  // of a page
+constexpr std::size_t kGutter = 2;        // blanks between two columns, at least
+constexpr std::size_t kRows = 3;          // of a table, at least
+
+using Places = std::bitset<kWidth>;
+
+/// A line of the page, or of a column of it.
+struct Line {
+  std::string_view text;
+  std::vector<std::size_t> begins;  ///< the byte of each letter, and the end
+  Places ink;
+
+  explicit Line(std::string_view all) : text(all) {
+    for (std::size_t at = 0; at < all.size(); at += next_utf8(all, at).length) {
+      if (all[at] != ' ' && all[at] != '\t') ink.set(std::min(begins.size(), kWidth - 1));
+      begins.push_back(at);
+    }
+    begins.push_back(all.size());
+  }
+
+  bool blank() const { return ink.none(); }
+  /// The letters in [begin, end), without blanks around them.
+  std::string_view part(std::size_t begin, std::size_t end) const {
+    const auto byte = [&](std::size_t i) { return begins[std::min(i, begins.size() - 1)]; };
+    std::string_view out = text.substr(byte(begin), byte(end) - byte(begin));
+    const std::size_t first = out.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return out.substr(first, out.find_last_not_of(" \t") + 1 - first);
+  }
+};
+
+/// Columns, as the letters at which each begins; the last ends nowhere.
+using Columns = std::vector<std::size_t>;
+
+/// Those that the blanks between all this ink leave: at least one where there is ink.
+Columns columns_of(const Places& ink) {
+  Columns out;
+  std::size_t blanks = kGutter;
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    if (!ink[i]) {
+      ++blanks;
+      continue;
+    }
+    if (blanks >= kGutter) out.push_back(i);
+    blanks = 0;
+  }
+  return out;
+}
+
+std::vector<std::string_view> cells_of(const Line& line, const Columns& columns) {
+  std::vector<std::string_view> cells;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const std::size_t begin = i == 0 ? 0 : columns[i];
+    cells.push_back(line.part(begin, i + 1 < columns.size() ? columns[i + 1] : kWidth * 8));
+  }
+  return cells;
+}
+
+std::size_t filled(const std::vector<std::string_view>& cells) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(cells, [](std::string_view cell) { return !cell.empty(); }));
+}
+
+/// Whether a column's lines are those of prose: nearly all are there, and nearly all are full.
+bool is_prose(std::span<const Line> lines, const Columns& columns, std::size_t column) {
+  constexpr std::size_t kNarrowest = 22, kFewest = 5;
+  constexpr double kFull = 0.75, kMost = 0.6;
+  std::size_t width = 0, there = 0, full = 0, all = 0;
+  std::vector<std::size_t> sizes;
+  for (const Line& line : lines) {
+    if (line.blank()) continue;
+    ++all;
+    const std::size_t size = cells_of(line, columns)[column].size();
+    if (size == 0) continue;
+    sizes.push_back(size);
+    width = std::max(width, size);
+  }
+  there = sizes.size();
+  for (std::size_t size : sizes) {
+    full += static_cast<double>(size) >= kFull * static_cast<double>(width) ? 1u : 0u;
+  }
+  return width >= kNarrowest && there >= kFewest &&
+         static_cast<double>(there) >= kMost * static_cast<double>(all) &&
+         static_cast<double>(full) >= kMost * static_cast<double>(there);
+}
+
+/// "1.", "a)", "•", "–".
+bool is_mark(std::string_view cell) {
+  constexpr std::size_t kLongest = 5;
+  if (cell.size() > kLongest) return false;
+  const char last = cell.back();
+  return last == '.' || last == ')' || cell.size() == 1 || (cell[0] & 0x80) != 0;
+}
+
+/// Whether a column begins, or ends, at the same letter in most rows.
+bool is_aligned(std::span<const Line> lines, const Columns& columns, std::size_t column) {
+  constexpr double kMost = 0.6;
+  std::vector<std::size_t> begins(kWidth), ends(kWidth);
+  std::size_t rows = 0;
+  const std::size_t begin = columns[column];
+  const std::size_t end = column + 1 < columns.size() ? columns[column + 1] : kWidth;
+  for (const Line& line : lines) {
+    std::size_t first = begin;
+    while (first < end && !line.ink[first]) ++first;
+    if (first == end) continue;
+    std::size_t last = end;
+    while (!line.ink[last - 1]) --last;
+    ++begins[first];
+    ++ends[last - 1];
+    ++rows;
+  }
+  const std::size_t same = std::max(std::ranges::max(begins), std::ranges::max(ends));
+  return static_cast<double>(same) >= kMost * static_cast<double>(rows);
+}
+
+class PageReader {
+ public:
+  std::optional<std::string> read(std::string_view page) {
+    std::vector<Line> lines;
+    for (std::size_t at = 0; at < page.size();) {
+      const std::size_t end = std::min(page.find('\n', at), page.size());
+      lines.emplace_back(page.substr(at, end - at));
+      at = end + 1;
+      if (lines.size() > kMostLines) return std::nullopt;
+    }
+    read(lines, 0);
+    if (!found_) return std::nullopt;
+    while (out_.ends_with("\n\n")) out_.pop_back();
+    return std::move(out_);
+  }
+
+ private:
+  /// Lines that share columns.
+  struct Block {
+    std::size_t begin = 0, end = 0;
+    std::size_t text_end = 0;  ///< with the lines that the first column has beyond the others
+    Columns columns;
+    std::size_t rows = 0;  ///< with at least two cells
+  };
+
+  void read(std::span<const Line> lines, std::size_t depth) {
+    constexpr std::size_t kDeepest = 2;
+    for (std::size_t i = 0; i < lines.size();) {
+      const Block block = block_at(lines, i);
+      const std::span<const Line> of = lines.subspan(i, block.end - i);
+      if (depth < kDeepest && is_text(of, block)) {
+        const std::span<const Line> all = lines.subspan(i, block.text_end - i);
+        for (std::size_t c = 0; c < block.columns.size(); ++c) {
+          std::vector<Line> column;
+          for (const Line& line : all) column.emplace_back(cell_in_place(line, block.columns, c));
+          read(column, depth + 1);
+          end_paragraph();
+        }
+        i = block.text_end;
+      } else if (is_table(of, block) && !begins_later(lines, block)) {
+        found_ = true;
+        write_table(of, block.columns);
+        i = block.end;
+      } else {
+        write_line(lines[i++]);
+      }
+    }
+  }
+
+  /// As many lines as share a gutter with the first one.
+  static Block block_at(std::span<const Line> lines, std::size_t begin) {
+    constexpr std::size_t kMostBlank = 2;
+    Block block{begin, begin, begin, {}, 0};
+    Places ink;
+    if (columns_of(lines[begin].ink).size() < 2) return block;
+    std::size_t blank = 0;
+    for (std::size_t i = begin; i < lines.size() && blank <= kMostBlank; ++i) {
+      if (lines[i].blank()) {
+        ++blank;
+        continue;
+      }
+      const Columns more = columns_of(ink | lines[i].ink);
+      if (more.size() < 2) break;
+      ink |= lines[i].ink;
+      block.columns = more;
+      block.end = i + 1;
+      blank = 0;
+    }
+    // Lines of the first column alone may be what follows the table.
+    const auto one = [&](const Line& line) {
+      const std::vector<std::string_view> cells = cells_of(line, block.columns);
+      return filled(cells) == 0 || (filled(cells) == 1 && !cells[0].empty());
+    };
+    const std::size_t all = block.end;
+    while (block.end > begin + 1 && one(lines[block.end - 1])) --block.end;
+    block.text_end = block.end;
+    while (block.text_end < all && !lines[block.text_end].blank()) ++block.text_end;
+    ink.reset();
+    for (const Line& line : lines.subspan(begin, block.end - begin)) ink |= line.ink;
+    block.columns = columns_of(ink);
+    for (const Line& line : lines.subspan(begin, block.end - begin)) {
+      block.rows += filled(cells_of(line, block.columns)) > 1 ? 1u : 0u;
+    }
+    return block;
+  }
+
+  /// Whether the first line is none of the table: an empty line follows it, and without it the
+  /// columns are others.
+  static bool begins_later(std::span<const Line> lines, const Block& block) {
+    std::size_t next = block.begin + 1;
+    while (next < block.end && lines[next].blank()) ++next;
+    if (next == block.begin + 1 || next >= block.end) return false;
+    const Block later = block_at(lines, next);
+    return later.end == block.end && later.columns.size() != block.columns.size();
+  }
+
+  /// Whether two columns or more are of prose, to be read one after another.
+  static bool is_text(std::span<const Line> lines, const Block& block) {
+    if (block.columns.size() < 2) return false;
+    std::size_t prose = 0;
+    for (std::size_t c = 0; c < block.columns.size(); ++c)
+      prose += is_prose(lines, block.columns, c);
+    return prose >= 2;
+  }
+
+  static bool is_table(std::span<const Line> lines, const Block& block) {
+    if (block.columns.size() < 2 || block.rows < (block.columns.size() > 2 ? 2 : kRows))
+      return false;
+    if (block.columns.size() == 2) {
+      const bool list = std::ranges::all_of(lines, [&](const Line& line) {
+        const std::string_view first = cells_of(line, block.columns)[0];
+        return first.empty() || is_mark(first);
+      });
+      if (list) return false;
+    }
+    for (std::size_t c = 1; c < block.columns.size(); ++c) {
+      if (!is_aligned(lines, block.columns, c)) return false;
+    }
+    return true;
+  }
+
+  void write_table(std::span<const Line> lines, const Columns& columns) {
+    end_paragraph();
+    std::vector<std::vector<std::string>> rows;
+    bool apart = true;
+    for (const Line& line : lines) {
+      if (line.blank()) {
+        apart = true;
+        continue;
+      }
+      const std::vector<std::string_view> cells = cells_of(line, columns);
+      // A cell that goes on in the next line.
+      const auto only = std::ranges::find_if(cells, [](std::string_view c) { return !c.empty(); });
+      const auto column = static_cast<std::size_t>(only - cells.begin());
+      if (!apart && filled(cells) == 1 && column > 0 && !rows.back()[column].empty()) {
+        rows.back()[column] += ' ' + std::string(*only);
+      } else {
+        rows.emplace_back(cells.begin(), cells.end());
+      }
+      apart = false;
+    }
+    for (const std::vector<std::string>& row : rows) {
+      std::string text;
+      for (std::size_t c = 0; c < row.size(); ++c) text += (c > 0 ? " | " : "") + row[c];
+      write(text);
+    }
+    end_paragraph();
+  }
+
+  /// A column's part of a line, its letters at their places.
+  static std::string_view cell_in_place(const Line& line, const Columns& columns,
+                                        std::size_t column) {
+    const auto byte = [&](std::size_t i) {
+      return line.begins[std::min(i, line.begins.size() - 1)];
+    };
+    const std::size_t begin = byte(column == 0 ? 0 : columns[column]);
+    const std::size_t end =
+        column + 1 < columns.size() ? byte(columns[column + 1]) : line.text.size();
+    return line.text.substr(begin, end - begin);
+  }
+
+  void write_line(const Line& line) {
+    if (line.blank()) {
+      end_paragraph();
+    } else {
+      write(line.text);
+    }
+  }
+  void end_paragraph() {
+    if (!out_.empty() && !out_.ends_with("\n\n")) out_ += '\n';
+  }
+  /// A line, each run of blanks as one.
+  void write(std::string_view text) {
+    std::string line;
+    for (char c : text) {
+      const bool blank = c == ' ' || c == '\t';
+      if (!blank || (!line.empty() && line.back() != ' ')) line += blank ? ' ' : c;
+    }
+    while (line.ends_with(' ')) line.pop_back();
+    out_ += line + '\n';
+  }
+
+  std::string out_;
+  bool found_ = false;
+};
+
+}  // namespace
+
+std::optional<std::string> text_with_tables(std::string_view page) {
+  return PageReader().read(page);
+}
+
+}  // namespace ballast
