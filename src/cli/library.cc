@@ -1,10 +1,14 @@
 // ballast library: documents that are read once, each alone, and asked together.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
+#include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "base/fnv.h"
 #include "cli/answering.h"
@@ -23,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Entry = serve::LibraryDocument;
-using serve::library_documents;
 
 struct Options {
   std::string folder;
@@ -41,61 +44,108 @@ struct Options {
   }
 };
 
+/// The documents that are there, with a note for each damaged one.
+std::vector<Entry> documents_of(const Options& o) {
+  serve::Library all = serve::read_library(o.place());
+  if (!o.quiet) {
+    for (const std::string& one : all.damaged) {
+      tell(fmt::format("note: {}; it is left out: remove the file, and add the document again",
+                       one));
+    }
+  }
+  return std::move(all.documents);
+}
+
+/// Caches are of one model, so a library is.
+void require_model(const Options& o, const std::vector<Entry>& have, const Model& model) {
+  const std::string ours = fmt::format("{:016x}", fingerprint(model));
+  for (const Entry& entry : have) {
+    require(entry.fingerprint.empty() || entry.fingerprint == ours,
+            "{}: the library's documents were read with the model '{}', and this one is '{}'; take "
+            "that model, or another folder: --library",
+            o.place().string(), entry.model, model_name(model));
+  }
+}
+
+/// Makes the folder. Throws Error where nothing can be written there, before anything is read.
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  require(!error, ErrorCode::io, "{}: cannot write into the folder: {}; name another: --library",
+          folder.string(), error.message());
+}
+
+/// Reads a document and keeps it.
+Entry add_one(const Options& o, const std::shared_ptr<const TextModel>& model,
+              const Documents& document) {
+  CacheOptions options;
+  options.policy = model->model.policy_for(o.cache);
+  options.key_type = options.value_type = StorageType::bf16;
+  const QuestionForm form = model->tokenizer.vocabulary().chat_template.empty()
+                                ? QuestionForm::raw(document.text)
+                                : QuestionForm::from_template(model->tokenizer, "", document.text);
+  const std::vector<Token> tokens = form.begin(model->tokenizer);
+  options.expected_tokens = tokens.size();
+  Session session(model, options);
+  session.set_form(form);
+  double seconds = 0;
+  read_tokens(session, tokens, o.quiet, seconds);
+  finish_prompt(session, o.quiet);
+  Fnv hash;
+  hash.add(std::as_bytes(std::span(document.text)));
+  const Entry entry{.file = o.place() / fmt::format("{:016x}.json", hash.value()),
+                    .name = document.what,
+                    .text = document.text,
+                    .model = model_name(model->model),
+                    .fingerprint = fmt::format("{:016x}", fingerprint(model->model)),
+                    .tokens = tokens.size(),
+                    .bytes = session.cache().bytes().used()};
+  session.save(entry.cache());
+  // Last, so that a document that is listed has its cache.
+  write_file(entry.file, to_text(Json{{"name", entry.name},
+                                      {"text", entry.text},
+                                      {"model", entry.model},
+                                      {"fingerprint", entry.fingerprint},
+                                      {"tokens", entry.tokens},
+                                      {"bytes", entry.bytes}}));
+  return entry;
+}
+
 void add(Options& o) {
   o.json.open();
-  const fs::path folder = o.place();
-  fs::create_directories(folder);
-  const std::vector<Entry> have = library_documents(folder);
+  make_folder(o.place());
+  std::vector<Entry> have = documents_of(o);
   const auto model = std::make_shared<const TextModel>(o.model);
+  require_model(o, have, model->model);
   Json added = Json::array();
   for (const std::string& path : o.files) {
-    const Documents document = read_documents({&path, 1}, o.quiet);
-    const auto same = std::ranges::find(have, document.text, &Entry::text);
-    if (same != have.end()) {
-      if (!o.quiet) tell(fmt::format("note: {} is there already", same->name));
-      continue;
+    for (const Documents& document : read_each(path, o.quiet)) {
+      const auto same = std::ranges::find(have, document.text, &Entry::text);
+      if (same != have.end()) {
+        if (!o.quiet) tell(fmt::format("note: {} is there already", same->name));
+        continue;
+      }
+      const Entry entry = add_one(o, model, document);
+      have.push_back(entry);
+      if (o.json.text()) {
+        print(fmt::format("{}: {} tokens in {}\n", entry.name, format_count(entry.tokens),
+                          format_bytes(static_cast<double>(entry.bytes))));
+        flush_output();
+      }
+      added.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
     }
-    CacheOptions options;
-    options.policy = model->model.policy_for(o.cache);
-    options.key_type = options.value_type = StorageType::bf16;
-    const QuestionForm form =
-        model->tokenizer.vocabulary().chat_template.empty()
-            ? QuestionForm::raw(document.text)
-            : QuestionForm::from_template(model->tokenizer, "", document.text);
-    const std::vector<Token> tokens = form.begin(model->tokenizer);
-    options.expected_tokens = tokens.size();
-    Session session(model, options);
-    session.set_form(form);
-    double seconds = 0;
-    read_tokens(session, tokens, o.quiet, seconds);
-    finish_prompt(session, o.quiet);
-    Fnv hash;
-    hash.add(std::as_bytes(std::span(document.text)));
-    const fs::path file = folder / fmt::format("{:016x}.json", hash.value());
-    const std::size_t bytes = session.cache().bytes().used();
-    const Entry entry{file, fs::path(path).filename().string(), document.text, tokens.size(),
-                      bytes};
-    session.save(entry.cache());
-    // Last, so that a document that is listed has its cache.
-    write_file(file, to_text(Json{{"name", entry.name},
-                                  {"text", entry.text},
-                                  {"tokens", entry.tokens},
-                                  {"bytes", entry.bytes}}));
-    if (o.json.text()) {
-      print(fmt::format("{}: {} tokens in {}\n", entry.name, format_count(entry.tokens),
-                        format_bytes(static_cast<double>(bytes))));
-      flush_output();
-    }
-    added.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
   }
-  o.json.write({{"folder", folder.string()}, {"added", added}});
+  o.json.write({{"folder", o.place().string()}, {"added", added}});
 }
 
 void list(Options& o) {
   o.json.open();
   Table table({{"document"}, {"tokens", Align::right}, {"cache", Align::right}});
   Json all = Json::array();
-  for (const Entry& entry : library_documents(o.place())) {
+  for (const Entry& entry : documents_of(o)) {
     table.add(
         {entry.name, format_count(entry.tokens), format_bytes(static_cast<double>(entry.bytes))});
     all.push_back({{"name", entry.name}, {"tokens", entry.tokens}, {"bytes", entry.bytes}});
@@ -109,28 +159,42 @@ void list(Options& o) {
 }
 
 void remove(Options& o) {
-  const std::vector<Entry> have = library_documents(o.place());
+  const std::vector<Entry> have = documents_of(o);
   for (const std::string& name : o.files) {
     const auto entry = std::ranges::find(have, name, &Entry::name);
     require(entry != have.end(), "{}: no document '{}'; ballast library list names them",
             o.place().string(), name);
-    fs::remove(entry->file);
-    fs::remove(entry->cache());
+    for (const fs::path& file : {entry->file, entry->cache()}) {
+      std::error_code error;
+      fs::remove(file, error);
+      require(!error, ErrorCode::io, "{}: cannot be removed: {}", file.string(), error.message());
+    }
     if (!o.quiet) print(fmt::format("{}: removed\n", name));
   }
 }
 
 void ask(Options& o) {
   o.json.open();
-  const std::vector<Entry> have = library_documents(o.place());
+  const std::vector<Entry> have = documents_of(o);
   require(!have.empty(), "{}: no documents; ballast library add brings some", o.place().string());
-  const std::vector<Found> found = serve::find_documents(have, o.question, o.documents);
   const auto model = std::make_shared<const TextModel>(o.model);
+  require_model(o, have, model->model);
+  std::vector<Found> found;
   std::vector<Session> sessions;
-  // The best one last: next to the question.
-  for (std::size_t i = found.size(); i-- > 0;) {
-    sessions.push_back(Session::load(model, have[found[i].text].cache()));
+  std::string damaged;
+  for (Found& one : serve::find_documents(have, o.question, have.size())) {
+    if (found.size() == o.documents) break;
+    try {
+      sessions.push_back(Session::load(model, have[one.text].cache()));
+      found.push_back(std::move(one));
+    } catch (const Error& error) {
+      if (damaged.empty()) damaged = error.what();
+      if (!o.quiet)
+        tell(fmt::format("note: {} is left out: {}", have[one.text].name, error.what()));
+    }
   }
+  require(!found.empty(), ErrorCode::bad_file, "{}", damaged);
+  std::ranges::reverse(sessions);  // the best one last: next to the question
   Session session =
       sessions.size() == 1 ? std::move(sessions[0]) : Session::join(std::move(sessions));
   session.read(session.form().question(model->tokenizer, o.question));
@@ -153,8 +217,9 @@ void ask(Options& o) {
     print("\n");
     for (const Found& one : found) {
       const std::string passage = one.passage.substr(0, one.passage.find('\n', 60));
-      print(fmt::format("{}, {}: {}\n", have[one.text].name,
-                        to_string(place_of(have[one.text].text, one.begin)), passage));
+      Place place = place_of(have[one.text].text, one.begin);
+      place.document = have[one.text].name;
+      print(fmt::format("{}: {}\n", to_string(place), passage));
     }
   }
   o.json.write({{"question", o.question}, {"answer", answer.made.text}, {"documents", documents}});
@@ -179,7 +244,10 @@ void add_library(CLI::App& parent, std::function<void()>& task) {
   {
     const auto [app, o] = command("add", "Read documents and keep their compressed caches", &add);
     add_model_option(*app, o->model);
-    app->add_option("FILE", o->files, "Texts, PDF and web pages, a document each")->required();
+    app->add_option(
+           "FILE", o->files,
+           "Texts, PDF, web pages, Word files and folders of them; each file is a document")
+        ->required();
     app->add_option("--cache", o->cache, "How much of each cache is kept: see run --cache")
         ->type_name("SIZE")
         ->capture_default_str();

@@ -1,8 +1,12 @@
 #include "hub/pull.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <set>
+#include <system_error>
 #include <vector>
 
 #include "base/fail.h"
@@ -221,6 +225,35 @@ LocalModel found_after(const Reference& ref, const fs::path& path) {
        ref.repository.empty() ? ref.url : ref.repository);
 }
 
+/// Deletes folders that are empty, up to the store.
+void remove_empty(fs::path folder) {
+  std::error_code left;
+  for (; folder != store(); folder = folder.parent_path()) {
+    if (!fs::remove(folder, left) || left) break;
+  }
+}
+
+/// The folder in which a model is to be, made on the way; deleted again if nothing comes into it.
+class Target {
+ public:
+  /// Throws Error where nothing can be written there.
+  explicit Target(fs::path folder) : folder_(std::move(folder)) {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (!error && ::access(folder_.c_str(), W_OK) != 0) {
+      error = std::error_code(errno, std::generic_category());
+    }
+    require(!error, ErrorCode::io, "{}: cannot write into the folder: {}", folder_.string(),
+            error.message());
+  }
+  ~Target() { remove_empty(folder_); }
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+
+ private:
+  fs::path folder_;
+};
+
 }  // namespace
 
 LocalModel pull(const std::string& text, const PullOptions& options) {
@@ -244,6 +277,7 @@ LocalModel pull(const std::string& text, const PullOptions& options) {
   require(!is_offline(options), ErrorCode::io,
           "{}: not here, and {}; ballast models lists what is here", text,
           options.offline ? "--offline fetches nothing" : "HF_HUB_OFFLINE is set");
+  const Target target(folder_of(ref));
   try {
     if (ref.file.empty()) ref.file = choose_file(ref);
     const std::size_t pieces = std::max<std::size_t>(1, piece_of(ref.file).count);
@@ -278,14 +312,6 @@ std::uintmax_t remove_partial(const fs::path& folder) {
     if (discard_partial(part) && !error) bytes += size;
   }
   return bytes;
-}
-
-/// Deletes folders that are empty, up to the store.
-void remove_empty(fs::path folder) {
-  std::error_code left;
-  for (; folder != store(); folder = folder.parent_path()) {
-    if (!fs::remove(folder, left) || left) break;
-  }
 }
 
 /// Where a model of this name would be; empty for what is no such name.

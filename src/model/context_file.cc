@@ -14,12 +14,12 @@ namespace {
 /// Enough bytes to tell models apart, and few enough to read little from disk.
 constexpr std::size_t kBeginning = 256;
 
-std::string name_of(const Model& model) {
+}  // namespace
+
+std::string model_name(const Model& model) {
   const std::string& name = model.config().name;
   return name.empty() ? model.file().path().filename().string() : name;
 }
-
-}  // namespace
 
 std::uint64_t fingerprint(const Model& model) {
   const ModelConfig& c = model.config();
@@ -41,7 +41,7 @@ std::uint64_t fingerprint(const Model& model) {
 
 void save_context(const std::filesystem::path& path, const Model& model, const Cache& cache,
                   std::string_view form, std::span<const Token> text, std::string_view about) {
-  Json note = {{"model", name_of(model)},
+  Json note = {{"model", model_name(model)},
                {"fingerprint", fmt::format("{:016x}", fingerprint(model))},
                {"tokens", cache.tokens()},
                {"form", form},
@@ -67,7 +67,7 @@ Cache load_context(const std::filesystem::path& path, const Model& model, std::s
           path.string());
   require(note["fingerprint"] == fmt::format("{:016x}", fingerprint(model)),
           "{}: made with another model, '{}'; this one is '{}' ({})", path.string(),
-          note["model"].get<std::string>(), name_of(model), model.file().path().string());
+          note["model"].get<std::string>(), model_name(model), model.file().path().string());
   if (form != nullptr) *form = note["form"].get<std::string>();
   if (about != nullptr && note.contains("about") && note["about"].is_string()) {
     *about = note["about"].get<std::string>();

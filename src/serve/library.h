@@ -15,6 +15,8 @@ namespace ballast::serve {
 struct LibraryDocument {
   std::filesystem::path file;  ///< ID.json
   std::string name, text;
+  std::string model;        ///< whose cache it is; empty in files of earlier versions
+  std::string fingerprint;  ///< of that model, in hexadecimal
   std::size_t tokens = 0, bytes = 0;
 
   std::filesystem::path cache() const {
@@ -24,8 +26,13 @@ struct LibraryDocument {
   std::string id() const { return "lib_" + file.stem().string(); }
 };
 
-/// Sorted by name; none where there is no folder. Throws Error for a file that is no document.
-std::vector<LibraryDocument> library_documents(const std::filesystem::path& folder);
+struct Library {
+  std::vector<LibraryDocument> documents;  ///< sorted by name
+  std::vector<std::string> damaged;        ///< a message for each file that is none
+};
+
+/// The documents in a folder; none where there is no folder. Throws Error if it cannot be read.
+Library read_library(const std::filesystem::path& folder);
 
 /// See find_passages(). Throws Error if no document has a word of the question.
 std::vector<Found> find_documents(const std::vector<LibraryDocument>& library,

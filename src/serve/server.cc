@@ -282,7 +282,9 @@ struct Server::Impl {
 
   /// Its documents become contexts.
   void lend_library() {
-    for (LibraryDocument& document : library_documents(o.library)) {
+    Library found = read_library(o.library);
+    refused.insert(refused.end(), found.damaged.begin(), found.damaged.end());
+    for (LibraryDocument& document : found.documents) {
       ContextInfo info;
       info.id = document.id();
       info.name = document.name;

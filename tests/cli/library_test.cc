@@ -1,6 +1,7 @@
 // ballast library: documents are kept, found by words, and asked together.
 #include <filesystem>
 
+#include "../model/reference_case.h"
 #include "paths.h"
 #include "program.h"
 
@@ -50,6 +51,78 @@ TEST_F(Library, AnswersFromTheDocumentsThatHaveTheWords) {
   const ProgramResult none = library({"remove", "sea.txt"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("no document 'sea.txt'"));
+}
+
+TEST_F(Library, EachFileOfAFolderIsADocument) {
+  std::filesystem::create_directories(dir_ / "d/sub");
+  write_text(dir_ / "d/a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "d/sub/b.html", "<p>The mill was sold.");
+  const nlohmann::json added =
+      library({"add", "-m", kMini, (dir_ / "d").string(), "--json"}).json();
+  ASSERT_EQ(added.at("added").size(), 2U);
+  EXPECT_EQ(added["added"][0]["name"], "a.txt");
+  EXPECT_EQ(added["added"][1]["name"], "sub/b.html");
+  const ProgramResult text =
+      library({"ask", "-m", kMini, "Was the mill sold?", "-n", "4", "--documents", "1"});
+  EXPECT_THAT(text.out, HasSubstr("sub/b.html: The mill was sold."));
+}
+
+TEST_F(Library, IsOfOneModel) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
+  const ReferenceCase made("llama");
+  if (!made.made()) GTEST_SKIP() << "tests/model/reference.py needs python3 with numpy";
+  const std::string other = made.gguf().string();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"add", "-m", other, (dir_ / "a.txt").string()},
+        std::vector<std::string>{"ask", "-m", other, "When does the ferry leave?"}}) {
+    expect_refusal(library(words), "the library's documents were read with the model");
+  }
+}
+
+TEST_F(Library, ADamagedFileLeavesTheOthers) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "b.txt", "The ferry is blue.");
+  EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
+  const std::filesystem::path folder = dir_ / "library";
+  for (const char* damaged : {"{\"name\": \"x\"", "[]", "{\"name\": 1, \"text\": \"x\"}", "\xff",
+                              "{\"name\": \"x\", \"text\": \"ferry\", \"tokens\": \"many\"}"}) {
+    write_text(folder / "0.json", damaged);
+    const ProgramResult listed = run({"library", "list", "--library", folder.string(), "--json"});
+    EXPECT_EQ(listed.exit_code, 0) << damaged << listed.err;
+    EXPECT_EQ(listed.json().at("documents").size(), 1U) << damaged;
+    EXPECT_THAT(listed.err, HasSubstr("0.json: ")) << damaged;
+    EXPECT_THAT(listed.err, HasSubstr("it is left out: remove the file")) << damaged;
+    EXPECT_EQ(library({"ask", "-m", kMini, "When does the ferry leave?", "-n", "4"}).exit_code, 0)
+        << damaged;
+  }
+  // A cache, too.
+  EXPECT_EQ(add((dir_ / "b.txt").string()).exit_code, 0);
+  const nlohmann::json both = library({"list", "--json"}).json();
+  ASSERT_EQ(both.at("documents").size(), 2U);
+  for (const auto& one : std::filesystem::directory_iterator(folder)) {
+    const std::string text = one.path().extension() == ".json" ? read_text(one.path()) : "";
+    if (text.find("b.txt") == std::string::npos) continue;
+    std::filesystem::path cache = one.path();
+    write_text(cache.replace_extension(".cache"), "damaged");
+  }
+  const ProgramResult asked =
+      run({"library", "ask", "-m", kMini, "--library", folder.string(),
+           "What is blue, and when does the ferry leave?", "-n", "4", "--json"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.json().at("documents").size(), 1U);
+  EXPECT_THAT(asked.err, HasSubstr("note: b.txt is left out: "));
+}
+
+TEST_F(Library, NamesTheFolderThatCannotBeWritten) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "file", "");
+  for (const std::string& folder :
+       {(dir_ / "file/library").string(), std::string("/proc/library")}) {
+    expect_refusal(
+        run({"library", "add", "-m", kMini, (dir_ / "a.txt").string(), "--library", folder}),
+        folder + ": cannot write into the folder: ", 1);
+  }
 }
 
 }  // namespace

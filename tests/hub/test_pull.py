@@ -238,6 +238,18 @@ class Pull(unittest.TestCase):
         self.assertIn("HF_HUB_OFFLINE", self.fails("pull", "smollm2-135m", HF_HUB_OFFLINE="1"))
         self.assertEqual(self.hub.requests, [])
 
+    def test_names_a_folder_that_cannot_be_written(self):
+        (self.home / ".cache").write_text("")
+        for name in (f"{REPOSITORY}:Q8_0", "smollm2-135m"):
+            err = self.fails("pull", name, HF_ENDPOINT="http://127.0.0.1:1")
+            self.assertIn(f"{self.store}/", err)
+            self.assertIn("cannot write into the folder", err)
+            self.assertNotIn("network", err)
+
+    def test_leaves_no_folder_where_nothing_was_fetched(self):
+        self.fails("pull", REPOSITORY, HF_ENDPOINT="http://127.0.0.1:1")
+        self.assertEqual([p for p in self.store.rglob("*")], [])
+
     def python3(self, script):
         """A stand-in for pip and zipfile."""
         path = self.home / "bin/python3"

@@ -129,6 +129,7 @@ TEST_F(ServeContexts, ALibraryIsAskedByItsWords) {
              "1/2", (dir_ / name).string()});
     EXPECT_EQ(added.exit_code, 0) << added.err;
   }
+  write_text(options_.library / "0.json", "{\"name\": 1");  // damaged: left out
   const TestServer server(options_);
   EXPECT_EQ(server.get("/v1/contexts").json()["data"].size(), 3u);
   Json body = about("library");
@@ -189,6 +190,13 @@ TEST_F(ServeContexts, AreReadFromFiles) {
             plain["tokens"]);
   EXPECT_EQ(read(server, {{"file", page}, {"name", "a.html"}})["tokens"],
             read(server, {{"text", text + "\n"}})["tokens"]);
+  const std::string xml =
+      "PD94bWwgdmVyc2lvbj0iMS4wIj8+CjwhLS0geCAtLT48aHRtbD48cD5UaGUg"
+      "cGFzcyBrZXkgaXMgNDgyMTMuPC9wPg==";
+  for (const std::string& file : {xml, page, "data:text/html;charset=utf-8;base64," + page}) {
+    EXPECT_EQ(read(server, {{"file", file}})["tokens"],
+              read(server, {{"text", text + "\n"}})["tokens"]);
+  }
   const auto refusal = [&](const Json& body) {
     const Reply reply = server.post("/v1/contexts", body);
     EXPECT_EQ(reply.status, 400);

@@ -17,6 +17,9 @@ namespace ballast {
 /// and of the beginning of every tensor.
 std::uint64_t fingerprint(const Model& model);
 
+/// What a model is called, in messages: the name in its file, else the file's.
+std::string model_name(const Model& model);
+
 /// Saves a cache with a note that says which model it is of. `form`: whatever the caller needs to
 /// go on, such as the text that follows a question. `text`: the tokens read, or nothing. `about`:
 /// what else the caller wants to know of it, UTF-8. Throws Error if it cannot be written, or if
