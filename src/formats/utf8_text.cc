@@ -124,7 +124,9 @@ std::string telling_lines(std::string_view text) {
     out += '\n';
     at = text.begin() + static_cast<std::ptrdiff_t>(end);
   }
-  return out.empty() ? std::string(text.substr(0, kSample)) : out;
+  // Words of ASCII tell the language.
+  constexpr std::size_t kEnough = 1000;
+  return out.size() < kEnough ? out + std::string(text.substr(0, kSample)) : out;
 }
 
 /// What the bytes look like.
@@ -163,6 +165,12 @@ std::optional<std::string> detected(std::string_view text) {
   });
   for (const Guess& guess : guesses) {
     if (std::optional<std::string> out = decoded(text, guess.name)) return out;
+  }
+  // A few letters in a text of ASCII.
+  constexpr std::size_t kRare = 8;
+  const auto beyond = std::ranges::count_if(sample, [](char c) { return (c & 0x80) != 0; });
+  if (static_cast<std::size_t>(beyond) * kRare < sample.size()) {
+    return decoded(text, "windows-1252");
   }
   return std::nullopt;
 }

@@ -17,7 +17,7 @@ std::string in(const char* encoding, const std::string& text) {
   UErrorCode status = U_ZERO_ERROR;
   const int size = ucnv_convert(encoding, "UTF-8", out.data(), static_cast<int>(out.size()),
                                 text.data(), static_cast<int>(text.size()), &status);
-  EXPECT_EQ(status, U_ZERO_ERROR) << encoding;
+  EXPECT_TRUE(U_SUCCESS(status)) << encoding;  // a name may have warnings
   out.resize(static_cast<std::size_t>(size));
   return out;
 }
@@ -63,7 +63,7 @@ TEST(Utf8Text, DecodesWhatTheBytesLookLike) {
   for (const auto& [encoding, text] : texts) {
     std::string wanted = text;
     if (wanted.starts_with("\uFEFF")) wanted.erase(0, 3);
-    EXPECT_EQ(as_utf8(in(encoding, text), "x"), wanted) << encoding;
+    EXPECT_EQ(as_utf8(in(encoding, text), encoding), wanted) << encoding;
   }
   // Where the only sign is far behind.
   std::string far;
@@ -97,8 +97,7 @@ TEST(Utf8Text, RefusesWhatIsNone) {
   expect_refused(std::string("A zero") + '\0' + "byte", "not a text: byte 6 is zero");
   expect_refused(std::string(64, '\0'), "not a text: byte 0 is zero");
   expect_refused("\x1f\x8b\x08\x08\x01\x02\x03\xff\xfe", "a gzip archive, but a text is expected");
-  expect_refused("\x92\xa5\xab\xec\xad\xa8\xe6\xa0 \xaf\xe0\xa8\xad\xa0\xa4",
-                 "a text, but not UTF-8");
+  expect_refused(in("ibm866", "Мельница принадлежит Ивану Петрову."), "a text, but not UTF-8");
 }
 
 }  // namespace
