@@ -18,6 +18,7 @@
 #include "ballast/engine/safetensors.h"
 #include "formats/families.h"
 #include "parts.h"
+#include "small_codec.h"
 #include "text/tokenizer/sentencepiece_model.h"
 
 namespace {
@@ -346,6 +347,16 @@ void write_caches(const fs::path& folder) {
   write_broken_caches(folder);
 }
 
+void write_packed_caches(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (std::size_t tokens : {1, 20, 150}) {
+    const auto file = pack(fuzz::small_cache(tokens), fuzz::small_codec(), {16, 0.5f, 0.01f}, "n");
+    const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+    // The target adds magic, version and checksum.
+    write(folder / std::to_string(tokens), text.substr(12, text.size() - 16));
+  }
+}
+
 /// Options that cache_fuzz.cc chooses from, and each method.
 void write_methods(const fs::path& folder) {
   const auto seed = [&](const std::string& name, const std::string& method,
@@ -613,6 +624,7 @@ int main(int argc, char** argv) {
     write_models(fs::path(argv[1]) / "gguf");
     write_pieces(fs::path(argv[1]) / "gguf_pieces");
     write_caches(fs::path(argv[1]) / "saved_cache");
+    write_packed_caches(fs::path(argv[1]) / "packed_cache");
     write_methods(fs::path(argv[1]) / "cache");
     write_folders(fs::path(argv[1]) / "folder");
     write_texts(argv[1]);

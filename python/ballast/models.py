@@ -75,9 +75,13 @@ class Context:
         """A copy that goes on by itself. Only once the prompt has ended."""
         return Context(self._inner.clone())
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the cache to a file for Model.load(), and for `ballast run --load-cache`."""
-        self._inner.save(os.fspath(path))
+    def save(self, path: Union[str, os.PathLike[str]], *, pack: str = "off") -> None:
+        """Writes the cache to a file for Model.load(), and for `ballast run --load-cache`.
+
+        pack: "1/16" or another preset of the model's basis, which `ballast calibrate` makes, packs
+        it: every token is kept, with a little loss. "off": the context goes on to the bit.
+        """
+        self._inner.save(os.fspath(path), pack)
 
     @property
     def logits(self) -> Any:

@@ -37,6 +37,7 @@ struct Options {
   std::vector<std::string> context;
   std::string mmproj;
   std::string load_cache;
+  std::string pack = "off";
   CacheFlags cache;
   GenerateFlags generate;
   bool stats = false;
@@ -109,6 +110,7 @@ class Chat {
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
     o.cache.choose(cache_options_, m_.model);
+    check_pack(o.pack, m_.model, cache_options_);
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
@@ -287,12 +289,13 @@ class Chat {
     double seconds = 0;
     read_tokens(copy, rest_of(form), o_.quiet, seconds);
     copy.set_form(form);
-    copy.save(path);
+    copy.save(path, o_.pack);
     if (!o_.quiet) name_written(path);
   }
 
   void load(const std::string& path) {
-    Session loaded = Session::load(text_model_, path);
+    const bool asked = o_.cache.given() && is_packed_cache(path);
+    Session loaded = Session::load(text_model_, path, nullptr, asked ? &cache_options_ : nullptr);
     clear();
     session_ = std::move(loaded);
     form_ = session_->form();
@@ -434,7 +437,7 @@ void check(const Options& o) {
           "--context and --load-cache exclude each other: the cache is of a context");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
-  if (!o.load_cache.empty()) {
+  if (!o.load_cache.empty() && !is_packed_cache(o.load_cache)) {
     o.cache.refuse_overridden("--load-cache", o.generate.options.sampling.temperature > 0);
   }
 }
@@ -463,6 +466,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--load-cache", o.load_cache, "Go on from a saved context or conversation")
       ->type_name("FILE")
       ->group("Cache");
+  add_pack_option(*app, o.pack, "/save");
   o.generate.add_to(*app);
   app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");

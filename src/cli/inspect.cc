@@ -9,6 +9,7 @@
 
 #include "ballast/cache.h"
 #include "ballast/engine/safetensors.h"
+#include "ballast/pack.h"
 #include "base/fail.h"
 #include "base/mapped_file.h"
 #include "cli/command.h"
@@ -172,6 +173,54 @@ std::vector<std::pair<std::string, std::string>> note_rows(const std::string& no
                           : value.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   return rows;
+}
+
+void inspect_packed(const std::string& path, TableOutput& out) {
+  const MappedFile file{path};
+  const PackedFile packed = PackedFile::parse(file.bytes(), path);
+  const CacheShape& s = packed.shape;
+  const std::size_t exact = packed.tokens * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2;
+  const std::size_t bytes = file.bytes().size();
+  const double ratio = static_cast<double>(exact) / static_cast<double>(bytes);
+  const PackPreset& preset = packed.preset;
+  Table table({{"packed cache"}, {path}});
+  table.add({"preset", fmt::format("1/{}, step {}", preset.divisor, preset.step)});
+  table.add({"expected loss", preset.loss > 0
+                                  ? fmt::format("{} nats a token", format_number(preset.loss))
+                                  : "not measured"});
+  table.add_cells({"tokens", count_cell(packed.tokens)});
+  table.add_cells({"bytes", bytes_cell(bytes)});
+  table.add_cells({"as bf16", bytes_cell(exact)});
+  table.add({"of it", fmt::format("1/{:.1f}", ratio)});
+  table.add(
+      {"unpacked into",
+       fmt::format("{}, keys {}, values {}", packed.options.policy.to_string(),
+                   to_string(packed.options.key_type), to_string(packed.options.value_type))});
+  table.add({"layers", std::to_string(s.layers)});
+  table.add(
+      {"KV heads", fmt::format("{}, {} query heads each", s.kv_heads, s.queries_per_kv_head)});
+  table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
+  table.add({"basis", fmt::format("{:016x}", packed.basis)});
+  for (const auto& [key, value] : note_rows(packed.note)) table.add({key, value});
+  out.show(table);
+  out.finish({{"kind", "packed cache"},
+              {"file", path},
+              {"divisor", preset.divisor},
+              {"step", preset.step},
+              {"loss", preset.loss},
+              {"tokens", packed.tokens},
+              {"bytes", bytes},
+              {"bf16_bytes", exact},
+              {"method", packed.options.policy.to_string()},
+              {"key_type", to_string(packed.options.key_type)},
+              {"value_type", to_string(packed.options.value_type)},
+              {"layers", s.layers},
+              {"kv_heads", s.kv_heads},
+              {"group", s.queries_per_kv_head},
+              {"key_dim", s.key_dim},
+              {"value_dim", s.value_dim},
+              {"basis", fmt::format("{:016x}", packed.basis)},
+              {"note", packed.note}});
 }
 
 void inspect_cache(const std::string& path, TableOutput& out) {
@@ -387,6 +436,7 @@ struct FileKind {
 
 constexpr std::array kFileKinds = {
     FileKind{[](const std::string& path) { return begins_with(path, "BALLASTC"); }, inspect_cache},
+    FileKind{[](const std::string& path) { return begins_with(path, "BALLASTP"); }, inspect_packed},
     FileKind{is_model, inspect_model},
     FileKind{is_unknown, refuse},
     FileKind{is_kept, inspect_kept},

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "ballast/engine/context_file.h"
+#include "ballast/engine/packing.h"
 #include "base/fail.h"
 #include "base/fnv.h"
 #include "cli/answering.h"
@@ -31,7 +32,8 @@ using Entry = serve::LibraryDocument;
 struct Options {
   std::string folder;
   std::string model;
-  std::string cache = "1/8";
+  std::string cache;
+  std::string pack;
   std::vector<std::string> files;
   std::string question;
   std::size_t documents = 3;
@@ -80,9 +82,9 @@ void make_folder(const fs::path& folder) {
 
 /// Reads a document and keeps it.
 Entry add_one(const Options& o, const std::shared_ptr<const TextModel>& model,
-              const Documents& document) {
+              const PackPreset& pack, const Documents& document) {
   CacheOptions options;
-  options.policy = model->model.policy_for(o.cache);
+  if (pack.step == 0) options.policy = model->model.policy_for(o.cache.empty() ? "1/8" : o.cache);
   options.key_type = options.value_type = StorageType::bf16;
   const QuestionForm form = model->tokenizer.vocabulary().chat_template.empty()
                                 ? QuestionForm::raw(document.text)
@@ -96,14 +98,15 @@ Entry add_one(const Options& o, const std::shared_ptr<const TextModel>& model,
   finish_prompt(session, o.quiet);
   Fnv hash;
   hash.add(std::as_bytes(std::span(document.text)));
-  const Entry entry{.file = o.place() / fmt::format("{:016x}.json", hash.value()),
+  Entry entry{.file = o.place() / fmt::format("{:016x}.json", hash.value()),
                     .name = document.what,
                     .text = document.text,
                     .model = model_name(model->model),
                     .fingerprint = fmt::format("{:016x}", fingerprint(model->model)),
                     .tokens = tokens.size(),
                     .bytes = session.cache().bytes().used()};
-  session.save(entry.cache());
+  session.save(entry.cache(), pack.step == 0 ? "off" : fmt::format("1/{}", pack.divisor));
+  if (pack.step > 0) entry.bytes = fs::file_size(entry.cache());
   // Last, so that a document that is listed has its cache.
   write_file(entry.file, to_text(Json{{"name", entry.name},
                                       {"text", entry.text},
@@ -120,6 +123,13 @@ void add(Options& o) {
   std::vector<Entry> have = documents_of(o);
   const auto model = std::make_shared<const TextModel>(o.model);
   require_model(o, have, model->model);
+  // Without --cache every token is kept, where the model has a basis to pack with.
+  PackPreset pack;
+  if (o.pack.empty() && o.cache.empty()) pack = default_pack_preset(model->model);
+  if (!o.pack.empty() && o.pack != "off") {
+    require(o.cache.empty(), "--pack {} keeps every token: leave out --cache", o.pack);
+    pack = pack_preset(model->model, o.pack);
+  }
   Json added = Json::array();
   for (const std::string& path : o.files) {
     for (const Documents& document : read_each(path, o.quiet)) {
@@ -128,7 +138,7 @@ void add(Options& o) {
         if (!o.quiet) tell(fmt::format("note: {} is there already", same->name));
         continue;
       }
-      const Entry entry = add_one(o, model, document);
+      const Entry entry = add_one(o, model, pack, document);
       have.push_back(entry);
       if (o.json.text()) {
         print(fmt::format("{}: {} tokens in {}\n", entry.name, format_count(entry.tokens),
@@ -248,9 +258,15 @@ void add_library(CLI::App& parent, std::function<void()>& task) {
            "FILE", o->files,
            "Texts, PDF, web pages, Word files and folders of them; each file is a document")
         ->required();
-    app->add_option("--cache", o->cache, "How much of each cache is kept: see run --cache")
-        ->type_name("SIZE")
-        ->capture_default_str();
+    app->add_option("--cache", o->cache,
+                    "How much of each cache is kept: see run --cache  [default: all of it, packed; "
+                    "1/8 where the model has no basis]")
+        ->type_name("SIZE");
+    app->add_option(
+           "--pack", o->pack,
+           "Packs whole caches to 1/16, 1/32, 1/64 of their bytes; off: none  [default: 1/16 "
+           "where the model has a basis, see ballast calibrate]")
+        ->type_name("SIZE");
     app->footer("Example:\n  ballast library add -m model.gguf *.pdf");
   }
   {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "ballast/engine/packing.h"
 #include "base/fail.h"
 #include "cache/cache_size.h"
 #include "cli/command.h"
@@ -56,6 +58,48 @@ void CacheFlags::add_memory_to(CLI::App& app) {
                      "would exceed while it reads, stream reads")
           ->type_name("SIZE")
           ->group("Cache"));
+}
+
+bool CacheFlags::given() const {
+  return std::ranges::any_of(options_, [](const CLI::Option* o) { return o->count() > 0; });
+}
+
+void add_pack_option(CLI::App& app, std::string& pack, const std::string& what) {
+  app.add_option("--pack", pack,
+                 what +
+                     " packs the cache: 1/16, 1/32, 1/64 of its bytes, every token kept, with a "
+                     "little loss that ballast inspect shows; needs a basis, which ballast "
+                     "calibrate makes. off: it goes on to the bit")
+      ->type_name("SIZE")
+      ->capture_default_str()
+      ->group("Cache");
+}
+
+void check_pack(const std::string& pack, const Model& model, const CacheOptions& options) {
+  if (pack == "off") return;
+  pack_preset(model, pack);
+  require(options.policy.info().window_policy == WindowPolicy::all,
+          "--pack {}: packed caches keep every token, {} does not: leave out {}", pack,
+          options.policy.to_string(),
+          options.policy.has("bytes") ? "--cache or --memory" : "--method");
+}
+
+namespace {
+
+bool begins_with(const std::string& path, std::string_view magic) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return false;
+  std::string begin(magic.size(), ' ');
+  std::ifstream(path, std::ios::binary)
+      .read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == magic;
+}
+
+}  // namespace
+
+bool is_packed_cache(const std::string& path) { return begins_with(path, "BALLASTP"); }
+bool is_saved_cache(const std::string& path) {
+  return begins_with(path, "BALLASTC") || is_packed_cache(path);
 }
 
 void CacheFlags::refuse_overridden(std::string_view with, bool draws) const {

@@ -55,6 +55,8 @@ struct CacheFlags {
   /// exceeds --memory or what is free, and says so on standard error unless `quiet`.
   void fit(CacheOptions& options, const Model& model, std::size_t prompt, std::size_t after,
            std::size_t copies, bool quiet) const;
+  /// Whether a flag was given that a saved cache has a value of.
+  bool given() const;
   /// Throws Error if a flag was given that a saved cache overrides: `with`, "--load-cache".
   /// `draws`: tokens are drawn, which takes a seed.
   void refuse_overridden(std::string_view with, bool draws) const;
@@ -63,6 +65,15 @@ struct CacheFlags {
   std::vector<const CLI::Option*> options_;  ///< that a saved cache has values of
   const CLI::Option* seed_ = nullptr;
 };
+
+/// --pack of a cache that is saved. `what`: the flag or command that saves it.
+void add_pack_option(CLI::App& app, std::string& pack, const std::string& what);
+/// Throws Error unless caches of the model and these options can be packed so; "off" always can.
+void check_pack(const std::string& pack, const Model& model, const CacheOptions& options);
+
+/// Whether a file holds a saved cache, packed or not.
+bool is_saved_cache(const std::string& path);
+bool is_packed_cache(const std::string& path);
 
 /// What reads texts of any length with this model: flags to give beside those of `options`, or in
 /// place of those of `flags` that they exclude. Empty where no flags do.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 
+#include "ballast/engine/context_file.h"
 #include "ballast/engine/lookup.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
@@ -44,6 +45,7 @@ struct Options {
   GenerateFlags generate;
   int logprobs = -1;
   std::string save_cache;
+  std::string pack = "off";
   std::vector<std::string> load_cache;
   std::size_t read_again = 0;  ///< percent
   std::string split = "text";
@@ -114,6 +116,7 @@ class Runner {
     if (m_.model.layer_share() != nullptr) {
       cache_options_ = options_of_layers(cache_options_, m_.model.file().config(), config());
     }
+    check_pack(o.pack, m_.model, cache_options_);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
 
@@ -292,10 +295,9 @@ class Runner {
   Session load_documents() const {
     std::vector<Session> all;
     for (const std::string& path : o_.load_cache) {
-      std::error_code unknown;
-      const std::uintmax_t size = std::filesystem::file_size(path, unknown);
-      if (!unknown) require_memory({.cache = size}, available_memory(), path);
-      all.push_back(Session::load(text_model_, path));
+      require_memory({.cache = loaded_bytes(path)}, available_memory(), path);
+      all.push_back(
+          Session::load(text_model_, path, nullptr, o_.cache.given() ? &cache_options_ : nullptr));
     }
     if (all.size() == 1) return std::move(all[0]);
     std::optional<Progress> progress;
@@ -323,6 +325,13 @@ class Runner {
       note_program();
       session = load_documents();
       loaded_form_ = session->form();
+      if (o_.cite) {
+        text_.assign(session->text().begin(), session->text().end());
+        require(!text_.empty(), "{}: --cite needs the text, which the file does not have",
+                o_.load_cache[0]);
+        Engine engine(m_.model);
+        lookup_heads_ = find_lookup_heads(engine);
+      }
       const std::size_t more = encode_questions(session->form());
       cache_options_ = session->cache().options();
       plan(session->tokens(), more, &session->cache(), several);
@@ -341,7 +350,7 @@ class Runner {
       session = read_prompt(form, tokens, asked);
     }
     if (!o_.save_cache.empty()) {
-      session->save(o_.save_cache);
+      session->save(o_.save_cache, o_.pack);
       if (!o_.quiet) name_written(o_.save_cache);
     }
     // Each question continues a copy of the cache.
@@ -405,8 +414,17 @@ class Runner {
     report_.answers.push_back(std::move(answer));
   }
 
+  /// What stands before the context. Of a saved one it is not known what the model was told first.
+  std::size_t bytes_before_text() const {
+    if (o_.load_cache.empty()) return bytes_before_context(m_.tokenizer, o_.system);
+    const std::string usual = form_for("").before;
+    const std::size_t size = bytes_before_context(m_.tokenizer, "");
+    const std::string text = m_.tokenizer.decode(text_);
+    return text.compare(0, size, usual, 0, size) == 0 ? size : 0;
+  }
+
   std::vector<Citation> citations(const Lookup& lookup) const {
-    const std::size_t before = chat() ? bytes_before_context(m_.tokenizer, o_.system) : 0;
+    const std::size_t before = chat() && !text_.empty() ? bytes_before_text() : 0;
     std::vector<Citation> all = cite(m_.tokenizer, text_, before, lookup.attention());
     for (Citation& one : all) {
       if (one.place.document.empty()) one.place.document = context_.what;
@@ -429,17 +447,6 @@ class Runner {
   RunReport report_;
 };
 
-/// Whether the file holds a cache that was saved.
-bool is_saved_cache(const std::string& path) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) return false;
-  constexpr std::string_view kMagic = "BALLASTC";
-  std::string begin(kMagic.size(), ' ');
-  std::ifstream(path, std::ios::binary)
-      .read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == kMagic;
-}
-
 void check(const Options& o) {
   require(!o.chat || !o.raw, "--chat and --raw exclude each other");
   require(o.context.empty() || o.load_cache.empty(),
@@ -454,8 +461,9 @@ void check(const Options& o) {
           "--save-cache needs a --context or an --image to save");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
-  require(!o.cite || o.load_cache.empty(),
-          "--cite needs the text itself, not a saved cache of it: give --context");
+  require(!o.cite || o.load_cache.size() < 2,
+          "--cite names places in one text: load one saved cache");
+  require(o.pack == "off" || !o.save_cache.empty(), "--pack {} is for a --save-cache", o.pack);
   require(o.read_again == 0 || o.load_cache.size() > 1,
           "--read-again {}: only of several saved contexts some tokens are read again",
           o.read_again);
@@ -463,6 +471,7 @@ void check(const Options& o) {
   if (o.load_cache.empty()) return;
   require(!o.chat && !o.raw, "{} has no effect with --load-cache: the saved context has its form",
           o.chat ? "--chat" : "--raw");
+  if (o.cache.given() && std::ranges::all_of(o.load_cache, is_packed_cache)) return;
   o.cache.refuse_overridden("--load-cache", o.generate.options.sampling.temperature > 0);
 }
 
@@ -496,7 +505,8 @@ void run(Options& o) {
   if (!o.images.empty() && context.what.empty()) {
     context.what = o.images.size() == 1 ? o.images[0] : fmt::format("{} pictures", o.images.size());
   }
-  require(!o.cite || !context.text.empty(), "--cite needs a text to cite: give --context");
+  require(!o.cite || !context.text.empty() || !o.load_cache.empty(),
+          "--cite needs a text to cite: give --context");
   Runner runner(o, std::move(questions), std::move(context), ranks);
   const RunReport report = runner.run();
   if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
@@ -558,7 +568,12 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
   o.cache.add_memory_to(*app);
   o.generate.add_to(*app);
   text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
-  text("--load-cache", o.load_cache, "Answer from a saved context; may be repeated", "FILE")
+  add_pack_option(*app, o.pack, "--save-cache");
+  text("--load-cache", o.load_cache,
+       "Answer from a saved context; may be repeated. Of packed ones --method, --cache-type and "
+       "others "
+       "say what becomes of them in memory",
+       "FILE")
       ->allow_extra_args(false)
       ->group("Cache");
   app->add_option("--read-again", o.read_again,

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <thread>
 
+#include "ballast/engine/packing.h"
 #include "base/fail.h"
 #include "base/printable.h"
 #include "base/read_file.h"
@@ -20,6 +21,7 @@
 #include "cli/pictures.h"
 #include "report/json.h"
 #include "report/units.h"
+#include "serve/contexts.h"
 #include "serve/server.h"
 
 namespace ballast::cli {
@@ -34,6 +36,7 @@ struct Options {
   std::string max_body = "32M";
   std::string key_file;
   std::string cache_dir;
+  std::string pack;
   std::string cache_dir_max = "8G";
   std::string library;
   std::string log;
@@ -154,6 +157,9 @@ void run(const Options& o) {
     };
   }
   o.cache.choose(options.cache, m.model);
+  if (!o.cache_dir.empty() && o.pack != "off") {
+    options.pack = o.pack.empty() ? default_pack_preset(m.model) : pack_preset(m.model, o.pack);
+  }
   if (!o.mmproj.empty() || VisionModel::is_in(m.model)) {
     options.vision = std::make_shared<VisionModel>(m.model, m.tokenizer, o.mmproj);
   }
@@ -176,6 +182,11 @@ void run(const Options& o) {
     print(fmt::format("ballast: {} of memory, {} answers at once, {} contexts\n",
                       format_bytes(static_cast<double>(server.memory())), options.slots,
                       server.contexts()));
+  }
+  if (!o.quiet && serve::packs(options.pack, options.cache)) {
+    print(
+        fmt::format("ballast: in {} caches lie packed to about 1/{}; --pack off keeps every bit\n",
+                    o.cache_dir, options.pack.divisor));
   }
   flush_output();
   if (o.check) return;
@@ -224,6 +235,11 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
       "which more are refused; 0: no beginnings, any contexts",
       "SIZE")
       ->capture_default_str();
+  add("--pack", o.pack,
+      "How exact caches lie there: packed to 1/16, 1/32, 1/64 of their bytes with a little loss; "
+      "off: "
+      "bit-exact  [default: 1/16 where the model has a basis, see ballast calibrate]",
+      "SIZE");
   add("--library", o.library,
       "Folder of ballast library add: a request with \"context\": \"library\" asks its documents",
       "DIR");

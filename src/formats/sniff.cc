@@ -11,6 +11,8 @@ std::string_view sniff(std::span<const std::byte> file) {
   if (begin.empty()) return "an empty file";
   if (begin.starts_with("GGUF")) return "a GGUF file";
   if (begin.starts_with("BALLASTC")) return "a saved Ballast cache";
+  if (begin.starts_with("BALLASTP")) return "a packed Ballast cache";
+  if (begin.starts_with("BALLASTB")) return "a basis for packing caches";
   if (begin.starts_with("%PDF-")) return "a PDF file";
   if (begin.starts_with("version https://git-lfs")) {
     return "a Git LFS pointer to the real file, which `git lfs pull` fetches";

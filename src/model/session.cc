@@ -5,6 +5,7 @@
 
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/gguf.h"
+#include "ballast/engine/packing.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/read_again.h"
@@ -53,10 +54,11 @@ Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
     : Session(model, sequence_of(model->model, std::move(cache), pool), pool) {}
 
 Session Session::load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
-                      std::shared_ptr<ThreadPool> pool) {
+                      std::shared_ptr<ThreadPool> pool, const CacheOptions* options) {
+  const PoolScope scope(pool.get());
   std::string form;
   std::vector<Token> text;
-  Cache cache = load_context(path, model->model, &form, &text);
+  Cache cache = load_context(path, model->model, &form, &text, nullptr, options);
   Session out(std::move(model), std::move(cache), std::move(pool));
   out.history_ = std::move(text);
   out.set_form(QuestionForm::of_text(form));
@@ -183,10 +185,16 @@ Session Session::clone() const {
   return out;
 }
 
-void Session::save(const std::filesystem::path& path) const {
+void Session::save(const std::filesystem::path& path, std::string_view pack) const {
   require(prompt_finished() || cache().options().protocol == Protocol::stream,
           "{}: only a context whose prompt has ended can be saved: finish it", path.string());
-  save_context(path, model_->model, cache(), form_.to_text(), history_);
+  const PoolScope scope(pool_.get());
+  if (pack == "off") {
+    save_context(path, model_->model, cache(), form_.to_text(), history_);
+  } else {
+    save_packed_context(path, model_->model, cache(), pack_preset(model_->model, pack),
+                        form_.to_text(), history_);
+  }
 }
 
 Generation Session::generate(const GenerateOptions& options) {

@@ -14,8 +14,9 @@
 //
 //   8 bytes, u32     magic BALLASTP, version 1
 //   u32, f32, f32    preset: divisor, step, loss
-//   u64, bytes       Cache::to_bytes() of an empty cache of the same shape, but for recurrent
-//                    layers, and the same options, with the note
+//   u64, u64, bytes  sizes before and after zlib; zlib of Cache::to_bytes() of an empty cache of
+//   the
+//                    same shape, but for recurrent layers, and the same options, with the note
 //   u64[n]           u64 count; elements of the recurrent layers' states
 //                    PackedRows::save()
 //     u64, f32, u64    tokens, step, hash of the basis
@@ -169,8 +170,17 @@ Opened open(std::span<const std::byte> bytes, const std::string& name) {
   out.file.preset.divisor = in.get<std::uint32_t>();
   out.file.preset.step = in.get<float>();
   out.file.preset.loss = in.get<float>();
-  std::vector<std::byte> empty(in.get_count(in.left(), "the size of the settings"));
-  in.get_all<std::byte>(empty);
+  constexpr std::size_t kMostRatio = 1032;  // of zlib
+  std::vector<std::byte> empty(in.get_count(in.left() * kMostRatio, "the size of the settings"));
+  const std::size_t small = in.get_count(in.left(), "the size of the settings in the file");
+  require(empty.size() / kMostRatio <= small, "{}: settings of {} bytes in {}", name, empty.size(),
+          small);
+  std::vector<std::byte> deflated(small);
+  in.get_all<std::byte>(deflated);
+  uLongf size = empty.size();
+  const int status = uncompress(reinterpret_cast<Bytef*>(empty.data()), &size,
+                                reinterpret_cast<const Bytef*>(deflated.data()), deflated.size());
+  require(status == Z_OK && size == empty.size(), "{}: its settings are damaged", name);
   const Cache settings = Cache::parse(empty, name, &out.file.note);
   require(settings.tokens() == 0, "{}: its settings hold {} tokens", name, settings.tokens());
   out.file.shape = settings.shape();
@@ -229,8 +239,14 @@ std::vector<std::byte> pack(const Cache& cache, const PackCodec& codec, const Pa
   options.recording = {};
   options.expected_tokens = 0;
   const std::vector<std::byte> empty = Cache(attending, options).to_bytes(note);
+  std::vector<std::byte> deflated(compressBound(empty.size()));
+  uLongf size = deflated.size();
+  const int status = compress(reinterpret_cast<Bytef*>(deflated.data()), &size,
+                              reinterpret_cast<const Bytef*>(empty.data()), empty.size());
+  require(status == Z_OK, ErrorCode::out_of_memory, "no memory to compress settings");
   out.put<std::uint64_t>(empty.size());
-  out.put_all<std::byte>(empty);
+  out.put<std::uint64_t>(size);
+  out.write(deflated.data(), size);
   out.put<std::uint64_t>(shape.recurrent.size());
   for (std::size_t n : shape.recurrent) out.put<std::uint64_t>(n);
   packed.save(out);

@@ -12,6 +12,7 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/error.h"
 #include "base/fail.h"
+#include "base/output_file.h"
 #include "base/read_file.h"
 #include "formats/json_text.h"
 #include "serve/api_error.h"
@@ -86,10 +87,14 @@ void SharedFolder::open(const std::filesystem::path& folder, std::string_view be
   }
 }
 
+bool packs(const PackPreset& preset, const CacheOptions& options) {
+  return preset.step > 0 && options.policy.info().window_policy == WindowPolicy::all;
+}
+
 Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
                    std::vector<std::string>& refused, const std::vector<std::string>& keys,
-                   std::size_t most)
-    : model_(model), memory_(memory), folder_(std::move(folder)), most_(most) {
+                   std::size_t most, PackPreset pack)
+    : model_(model), memory_(memory), folder_(std::move(folder)), most_(most), pack_(pack) {
   if (!folder_.empty()) shared_.open(folder_, kBegin);
   owners_.emplace(keys, folder_);
   if (folder_.empty()) return;
@@ -136,13 +141,13 @@ void Contexts::take_notes(const std::string& about, ContextInfo& info) const try
 }
 
 std::string Contexts::describe(const std::filesystem::path& file, ContextInfo& info) const {
-  std::string about;
-  const Cache cache = load_context(file, model_, &info.form, nullptr, &about);
-  info.tokens = cache.tokens();
-  info.cache = describe_cache(cache.options());
-  info.bytes = cache.bytes().used();
-  info.exact_bytes = model_.exact_bytes(cache);
-  return about;
+  SavedContext saved = describe_context(file, model_);
+  info.form = std::move(saved.form);
+  info.tokens = saved.tokens;
+  info.cache = describe_cache(saved.options);
+  info.bytes = saved.bytes;
+  info.exact_bytes = saved.exact_bytes;
+  return std::move(saved.about);
 }
 
 void Contexts::lend(ContextInfo info, std::filesystem::path file) {
@@ -171,7 +176,6 @@ void Contexts::check_room(std::size_t bytes) const {
 ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<const Token> text) {
   info.id = new_id(std::string(kBegin));
   if (!folder_.empty()) {
-    check_room(cache.bytes().used());
     const Json json = {{"name", info.name},
                        {"owner", info.owner},
                        {"before", info.before},
@@ -181,7 +185,17 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<
                        {"read_seconds", info.read_seconds},
                        {"compress_seconds", info.compress_seconds}};
     try {
-      save_context(file(info.id), model_, cache, info.form, text, to_text(json));
+      if (packs(pack_, cache.options())) {
+        const std::vector<std::byte> packed =
+            pack_context(model_, cache, pack_, info.form, text, to_text(json));
+        check_room(packed.size());
+        OutputFile out(file(info.id));
+        out.write(packed);
+        out.commit();
+      } else {
+        check_room(cache.bytes().used());
+        save_context(file(info.id), model_, cache, info.form, text, to_text(json));
+      }
     } catch (const Error& error) {
       throw ApiError(500, "internal_error", error.what());
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ballast/engine/model.h"
+#include "ballast/pack.h"
 #include "report/json.h"
 #include "report/placed_picture.h"
 #include "serve/memory.h"
@@ -73,9 +74,10 @@ class Contexts {
   /// of another model and damaged ones stay where they are, and `refused` has a line for each.
   /// Several servers may use one folder; each sees what was there when it started, without what
   /// another has removed. `keys`: of Owners. `most`: bytes of the contexts there; 0: any.
+  /// `pack`: how exact caches lie there; step 0: as they are.
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused, const std::vector<std::string>& keys = {},
-           std::size_t most = 0);
+           std::size_t most = 0, PackPreset pack = {});
 
   const Owners& owners() const { return *owners_; }
 
@@ -128,6 +130,7 @@ class Contexts {
   Memory& memory_;
   std::filesystem::path folder_;
   std::size_t most_;
+  PackPreset pack_;
   SharedFolder shared_;
   std::optional<Owners> owners_;
   mutable std::mutex mutex_;
@@ -136,6 +139,9 @@ class Contexts {
   mutable std::mutex counts_mutex_;
   mutable Counts counts_;
 };
+
+/// Whether a cache is packed where stores pack with this preset: it has every token.
+bool packs(const PackPreset& preset, const CacheOptions& options);
 
 /// A random id of 24 letters and digits after `prefix`.
 std::string new_id(const std::string& prefix);

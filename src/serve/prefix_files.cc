@@ -22,12 +22,13 @@ constexpr std::size_t kMostNote = 256 << 20;
 
 }  // namespace
 
-PrefixFiles::PrefixFiles(const Model& model, fs::path folder, std::size_t most)
+PrefixFiles::PrefixFiles(const Model& model, fs::path folder, std::size_t most, PackPreset pack)
     : model_(model),
       of_model_(fmt::format("{:016x}, scores {:016x}: ", fingerprint(model),
                             model.calibration() ? model.calibration()->hash() : 0)),
       folder_(std::move(folder)),
-      most_(most) {
+      most_(most),
+      pack_(pack) {
   shared_.open(folder_, kBegin);
   thread_ = std::thread([this] { loop(); });
 }
@@ -102,8 +103,12 @@ std::shared_ptr<const Prefix> PrefixFiles::unwritten(const std::string& id) {
 std::size_t PrefixFiles::size(const std::string& id) {
   if (const auto prefix = unwritten(id)) return prefix->bytes();
   std::error_code error;
-  const std::uintmax_t cache_size = fs::file_size(cache(id), error);
-  if (error) return 0;
+  std::size_t cache_size = 0;
+  try {
+    cache_size = loaded_bytes(cache(id));
+  } catch (const Error&) {  // load() will say so
+    return 0;
+  }
   const std::uintmax_t note_size = fs::file_size(note(id), error);
   return cache_size + (error ? 0 : note_size);
 }
@@ -173,17 +178,27 @@ void PrefixFiles::loop() {
 
 void PrefixFiles::save(const Waiting& one) {
   const Prefix& p = *one.prefix;
-  if (p.bytes() > most_) return;
   try {
-    make_room(p.bytes());
     const std::string text = to_text({{"kind", of_model_ + p.kind},
                                       {"compressed", p.compressed},
                                       {"whole", p.whole},
                                       {"tokens", p.tokens},
                                       {"logits", p.logits}});
+    std::vector<std::byte> packed;
+    if (packs(pack_, p.cache->options())) packed = pack_context(model_, *p.cache, pack_, text);
+    const std::size_t bytes =
+        packed.empty() ? p.bytes() : packed.size() + text.size() + sizeof(Prefix);
+    if (bytes > most_) return;
+    make_room(bytes);
     // The cache comes last: a beginning exists once its cache does.
     write_file(note(p.id), text);
-    save_context(cache(p.id), model_, *p.cache, text);
+    if (packed.empty()) {
+      save_context(cache(p.id), model_, *p.cache, text);
+    } else {
+      OutputFile file(cache(p.id));
+      file.write(packed);
+      file.commit();
+    }
   } catch (const std::exception&) {  // such as a full disk: the text is then read again
     remove(p.id);
     return;

@@ -25,8 +25,8 @@ namespace ballast::serve {
 /// one thread.
 class PrefixFiles {
  public:
-  /// `most`: bytes of all files. Throws Error if the folder cannot be used.
-  PrefixFiles(const Model& model, std::filesystem::path folder, std::size_t most);
+  /// `most`: bytes of all files; `pack`: see Contexts. Throws Error if the folder cannot be used.
+  PrefixFiles(const Model& model, std::filesystem::path folder, std::size_t most, PackPreset pack);
   /// Writes what waits.
   ~PrefixFiles();
 
@@ -67,6 +67,7 @@ class PrefixFiles {
   std::string of_model_;  ///< what the kinds of its files begin with
   std::filesystem::path folder_;
   std::size_t most_;
+  PackPreset pack_;
   SharedFolder shared_;
   std::set<std::string> known_;  ///< ids that arrived() need not return
   std::filesystem::file_time_type seen_{};

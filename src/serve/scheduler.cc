@@ -111,9 +111,10 @@ Scheduler::Scheduler(const Model& model, const Tokenizer& tokenizer,
       contexts_(contexts),
       metrics_(metrics),
       prefixes_(memory, metrics,
-                options.prefix_dir.empty() ? nullptr
-                                           : std::make_unique<PrefixFiles>(
-                                                 model, options.prefix_dir, options.prefix_files)),
+                options.prefix_dir.empty()
+                    ? nullptr
+                    : std::make_unique<PrefixFiles>(model, options.prefix_dir, options.prefix_files,
+                                                    options.pack)),
       engine_(model),
       free_at_start_(memory.left()),
       thread_([this] { loop(); }) {}

@@ -33,6 +33,7 @@ struct SchedulerOptions {
   double patience = kPatience;
   std::filesystem::path prefix_dir = {};  ///< where beginnings survive the process; empty: nowhere
   std::size_t prefix_files = 0;           ///< bytes that they take there at most
+  PackPreset pack = {};                   ///< of beginnings there: see Contexts
 };
 
 class Choice;

@@ -245,7 +245,7 @@ struct Server::Impl {
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused, options.keys,
-                 options.cache_dir_max),
+                 options.cache_dir_max, options.pack),
         limits{options.name,
                options.slots,
                options.max_tokens,
@@ -260,7 +260,7 @@ struct Server::Impl {
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
                    o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
-                   o.cache_dir_max},
+                   o.cache_dir_max, o.pack},
                   memory, contexts, metrics) {
     if (o.port != ServerOptions::kNoPort) {
       http.emplace(

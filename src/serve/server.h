@@ -11,6 +11,7 @@
 #include "ballast/engine/model.h"
 #include "ballast/engine/tokenizer.h"
 #include "ballast/engine/vision.h"
+#include "ballast/pack.h"
 #include "serve/usage.h"
 
 namespace ballast::serve {
@@ -41,6 +42,7 @@ struct ServerOptions {
   std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere
   /// Bytes of beginnings there, and of contexts; 0: no beginnings, any contexts.
   std::size_t cache_dir_max = std::size_t{8} << 30;
+  PackPreset pack;                            ///< how exact caches lie there; step 0: bit-exact
   std::filesystem::path library;              ///< documents that requests may ask; empty: none
   CacheOptions cache;                         ///< unless the request says
   std::shared_ptr<const VisionModel> vision;  ///< null: pictures are refused

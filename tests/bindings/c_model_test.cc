@@ -6,6 +6,7 @@
 #include "ballast/engine/generate.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/model.h"
+#include "model/identity_basis.h"
 #include "paths.h"
 #include "support.h"
 #include "temp_dir.h"
@@ -131,6 +132,34 @@ TEST_F(CModel, CompactsWhereItIs) {
   EXPECT_LE(bytes_of(cache), bytes);
   EXPECT_EQ(ballast_context_tokens(context_), text.size());
   EXPECT_FALSE(answer(context_, 4).empty());
+}
+
+TEST_F(CModel, PackedFilesNeedABasisAndGoOn) {
+  const TempDir dir;
+  const std::string path = dir / "packed";
+  read("exact");
+  ASSERT_EQ(ballast_context_finish_prompt(context_), BALLAST_OK);
+  EXPECT_NE(ballast_context_save_packed(context_, path.c_str(), "1/16"), BALLAST_OK);
+  EXPECT_NE(std::string(ballast_last_error()).find("ballast calibrate"), std::string::npos);
+  EXPECT_EQ(ballast_context_save_packed(context_, path.c_str(), nullptr), BALLAST_INVALID_ARGUMENT);
+  const std::string model =
+      test::model_with_basis(BALLAST_SOURCE_DIR "/models/ballast-mini.gguf", dir.path());
+  ballast_model* with_basis = nullptr;
+  ASSERT_EQ(ballast_model_load(model.c_str(), &with_basis), BALLAST_OK);
+  ballast_context* context = nullptr;
+  ASSERT_EQ(ballast_context_new(with_basis, nullptr, &context), BALLAST_OK);
+  const std::vector<Token> text = tokens("line calm-ruby: register content is 1234");
+  ASSERT_EQ(ballast_context_read(context, text.data(), text.size()), BALLAST_OK);
+  ASSERT_EQ(ballast_context_finish_prompt(context), BALLAST_OK);
+  ASSERT_EQ(ballast_context_save_packed(context, path.c_str(), "1/16"), BALLAST_OK)
+      << ballast_last_error();
+  ballast_context* loaded = nullptr;
+  ASSERT_EQ(ballast_context_load(with_basis, path.c_str(), nullptr, &loaded), BALLAST_OK)
+      << ballast_last_error();
+  EXPECT_EQ(ballast_context_tokens(loaded), text.size());
+  ballast_context_free(loaded);
+  ballast_context_free(context);
+  ballast_model_free(with_basis);
 }
 
 TEST_F(CModel, CopiesAndFilesGoOnAlike) {

@@ -77,6 +77,8 @@ class Models(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = folder + "/text.cache"
             context.save(path)
+            with self.assertRaisesRegex(ballast.Error, "ballast calibrate"):
+                context.save(folder + "/packed", pack="1/16")
             self.assertEqual("".join(self.model.load(path).ask(question, max_tokens=12)), answers[0])
             shown = program("run", "-m", MODEL, "--load-cache", path, "--question", question, "-n",
                             "12", "-q")

@@ -40,9 +40,11 @@ class Session {
   /// Goes on from a cache whose prompt has ended.
   Session(std::shared_ptr<const TextModel> model, Cache cache,
           std::shared_ptr<ThreadPool> pool = nullptr);
-  /// Goes on from a file that save() wrote.
+  /// Goes on from a file that save() wrote. `options`: of the cache, for a file that was packed;
+  /// null: those it was saved with.
   static Session load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
-                      std::shared_ptr<ThreadPool> pool = nullptr);
+                      std::shared_ptr<ThreadPool> pool = nullptr,
+                      const CacheOptions* options = nullptr);
 
   /// Goes on behind several documents, each of which a session of the same model has read alone, at
   /// least one: see Cache::join. What the chat template puts before a document is left out of all
@@ -61,6 +63,11 @@ class Session {
   Cache& cache() { return sequence_.cache(); }
   /// Tokens read; those of an answer count once they are read.
   std::size_t tokens() const { return sequence_.tokens(); }
+  /// The tokens read; empty where they are not all known.
+  std::span<const Token> text() const {
+    return history_.size() == tokens() ? std::span<const Token>(history_)
+                                       : std::span<const Token>();
+  }
   /// Tokens given to read() or made by an answer that have not been read.
   std::size_t unread() const { return unread_.size(); }
   /// See Sequence::positions_after; `more` tokens after the unread ones.
@@ -104,8 +111,10 @@ class Session {
   bool compact(std::size_t bytes, const ReplayOptions& options = {});
   /// A copy that goes on by itself, on the same pool.
   Session clone() const;
-  /// Throws Error unless the prompt has ended or the cache is a stream's.
-  void save(const std::filesystem::path& path) const;
+  /// Throws Error unless the prompt has ended or the cache is a stream's. `pack`: "1/16" or another
+  /// preset of the model's basis packs the cache (see ballast/pack.h), which must have every token;
+  /// "off": the file goes on to the bit.
+  void save(const std::filesystem::path& path, std::string_view pack = "off") const;
 
   /// Begins an answer; ends the prompt first if that has not been done. Nothing else may be done
   /// with the session until take_in().

@@ -194,6 +194,12 @@ ballast_status ballast_context_save(const ballast_context* context, const char* 
   return guarded([&] { given(context, "context").session.save(&given(path, "path")); });
 }
 
+ballast_status ballast_context_save_packed(const ballast_context* context, const char* path,
+                                           const char* size) {
+  return guarded(
+      [&] { given(context, "context").session.save(&given(path, "path"), &given(size, "size")); });
+}
+
 ballast_status ballast_context_load(const ballast_model* model, const char* path,
                                     const ballast_cache_params* params, ballast_context** out) {
   return guarded([&] {

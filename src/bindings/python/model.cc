@@ -229,8 +229,10 @@ void add_model(py::module_& m) {
            [](PyContext& self) {
              return with(self, [](Session& s) { return std::make_shared<PyContext>(s.clone()); });
            })
-      .def("save", [](PyContext& self,
-                      const std::string& path) { with(self, [&](Session& s) { s.save(path); }); })
+      .def("save",
+           [](PyContext& self, const std::string& path, const std::string& pack) {
+             with(self, [&](Session& s) { s.save(path, pack); });
+           })
       .def("tokens", [](PyContext& self) { return self.session.tokens(); })
       .def("entries",
            [](PyContext& self, std::size_t layer) {
