@@ -48,7 +48,7 @@ struct Options {
   std::string pack = "off";
   std::vector<std::string> load_cache;
   std::size_t read_again = 0;  ///< percent
-  std::string split = "text";
+  std::string split = "layers";
   bool cite = false;
   bool stats = false;
   bool quiet = false;
@@ -154,11 +154,7 @@ class Runner {
   static std::shared_ptr<const TextModel> open_model(const Options& o,
                                                      const std::shared_ptr<Ranks>& ranks) {
     auto model = std::make_shared<TextModel>(o.model);
-    if (ranks && o.split == "layers") {
-      model->model.split_layers(ranks);
-    } else if (ranks) {
-      model->model.set_ranks(ranks);
-    }
+    if (ranks) model->model.split_layers(ranks);
     return model;
   }
   const ModelConfig& config() const { return m_.model.config(); }
@@ -227,13 +223,8 @@ class Runner {
         std::min(PrefillOptions().chunk, loaded != nullptr ? more : prompt + more);
     // Documents that are joined stay as they are, whatever method each has.
     const bool joined = loaded != nullptr && loaded->joined_tokens() > 0;
-    std::size_t own = joined ? 0 : prompt;
-    if (const Ranks* ranks = m_.model.ranks()) {
-      const std::vector<std::size_t> begins = divide_text(config(), prompt, ranks->size());
-      own = begins[ranks->rank() + 1] - begins[ranks->rank()];
-    }
-    MemoryEstimate estimate =
-        m_.model.estimate(cache_options_, own, length_ - prompt, std::max<std::size_t>(chunk, 1));
+    MemoryEstimate estimate = m_.model.estimate(cache_options_, joined ? 0 : prompt,
+                                                length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded != nullptr) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     MemoryEstimate missing = estimate;
@@ -260,10 +251,7 @@ class Runner {
   /// will follow.
   Session read_prompt(const QuestionForm& form, std::span<const Token> tokens,
                       const std::vector<std::vector<Token>>& asked = {}) {
-    const Ranks* ranks = m_.model.ranks();
-    Session session(text_model_, ranks == nullptr ? cache_options_
-                                                  : options_of_share(cache_options_, config(),
-                                                                     *ranks, tokens.size()));
+    Session session(text_model_, cache_options_);
     session.set_form(form);
     read_tokens(session, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
@@ -287,7 +275,7 @@ class Runner {
     require(!tokens.empty(), "the prompt is empty");
     plan(tokens.size(), 0);
     Session session = read_prompt(form, tokens);
-    if (m_.model.ranks() == nullptr) session.cache().reserve(length_);
+    session.cache().reserve(length_);
     answer(question, session);
   }
 
@@ -358,7 +346,7 @@ class Runner {
       std::optional<Session> copy;
       if (several) copy = session->clone();
       Session& asking = several ? *copy : *session;
-      if (m_.model.ranks() == nullptr) asking.cache().reserve(length_);
+      asking.cache().reserve(length_);
       report_.question.tokens += asked[i].size();
       std::optional<Lookup> lookup;
       PrefillOptions options;
@@ -588,10 +576,10 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
       ->transform(whole_number(0, 1000))
       ->type_name("N");
   text("--split", o.split,
-       "Under mpirun: divide the text among the processes, or the model's layers; the latter works "
-       "with every method, in stream too, and no process needs the whole model in memory",
-       "text|layers")
-      ->check(one_of({"text", "layers"}))
+       "Under mpirun: divide the model's layers among the processes, so that none needs the whole "
+       "model in memory",
+       "layers")
+      ->check(one_of({"layers"}))
       ->capture_default_str();
   app->add_flag("--cite", o.cite,
                 "After each answer, the sentences of the context that it rests on, with file, page "

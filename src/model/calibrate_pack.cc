@@ -66,7 +66,7 @@ std::vector<double> mean_turned(const std::vector<double>& c, std::size_t dim, R
 }  // namespace
 
 PackMoments::PackMoments(const Model& model) : model_(model), shape_(model.cache_shape()) {
-  require(model.layer_share() == nullptr && model.ranks() == nullptr, ErrorCode::unsupported,
+  require(model.layer_share() == nullptr, ErrorCode::unsupported,
           "{}: packing is calibrated by one process", model.file().path().string());
   const ModelConfig& c = model.config();
   basis_.model = calibration_key(model);

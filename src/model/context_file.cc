@@ -138,8 +138,11 @@ Cache load_context(const std::filesystem::path& path, const Model& model, std::s
       return id.is_number_integer() && id >= 0 && id < model.config().vocabulary;
     };
     const SortedJson& all = note["text"];
-    if (all.is_array() && all.size() == cache->tokens() && std::ranges::all_of(all, valid)) {
-      *text = all.get<std::vector<Token>>();
+    if (all.is_array() && all.size() <= cache->tokens()) {
+      const auto last = std::find_if_not(all.rbegin(), all.rend(), valid).base();
+      text->clear();
+      std::for_each(last, all.end(),
+                    [&](const SortedJson& id) { text->push_back(id.get<Token>()); });
     }
   }
   return std::move(*cache);

@@ -5,9 +5,9 @@
 #include "ballast/engine/ranks.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "model/cache_batch.h"
 #include "model/forward.h"
 #include "model/layer_share.h"
-#include "model/ranks.h"
 
 namespace ballast {
 namespace {
@@ -65,8 +65,6 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
           "{}: the prompt has {} tokens after {} already read, but the model has {} positions; "
           "a budget in --protocol stream with rolling positions reads texts of any length",
           model().file().path().string(), tokens.size(), sequence.tokens(), positions);
-  Ranks* const ranks = model().ranks();
-  if (ranks != nullptr && sequence.tokens() == 0) return read_divided(sequence, tokens, options);
   const LayerShare* const share = model().layer_share();
   require_whole(share, options.all_states || options.on_attention);
   if (share != nullptr && sequence.tokens() == 0) {
@@ -78,27 +76,18 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   Matrix some;
   if (options.all_logits) some = Matrix(std::min(kLogitRows, tokens.size()), vocabulary());
   std::size_t count = 0, done = 0;
-  OnAttention watch;
-  if (options.on_attention) {
-    watch = [&](AttentionStep step) {
-      step.first = done;
-      options.on_attention(step);
-    };
-  }
   for (; done < tokens.size(); done += count) {
     Cache& cache = sequence.cache();
     if (cache.scoring().chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
     count = std::min({options.chunk, tokens.size() - done, cache.scoring().chunk_room()});
-    const Run run{&sequence, tokens.subspan(done, count), {}};
-    if (sequence.remembers_text()) {
-      sequence.text_.insert(sequence.text_.end(), run.tokens.begin(), run.tokens.end());
-    }
+    CacheBatch batch(model());
+    batch.add(sequence, tokens.subspan(done, count));
+    WatchedAttention attention(batch, options.on_attention, done);
     // The last layer's output matters only for tokens whose logits are wanted.
     const bool ends = done + count == tokens.size();
-    const bool all = options.all_logits || options.all_states || watch;
-    forward_->run({&run, 1}, all ? Forward::kAll : ends ? 1 : 0, watch);
-    cache.scoring().note_text(run.tokens);
-    if (ranks != nullptr && !ranks->last()) sequence.elsewhere_ += count;
+    const bool all = options.all_logits || options.all_states || options.on_attention;
+    forward_->run(batch.runs(), attention, all ? Forward::kAll : ends ? 1 : 0);
+    sequence.add(tokens.subspan(done, count));
     for (std::size_t i = 0; options.all_logits && i < count; i += kLogitRows) {
       const MutableMatrix rows = some.view().slice(0, std::min(kLogitRows, count - i));
       forward_->logits(i, rows);
@@ -118,36 +107,6 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   return logits;
 }
 
-std::vector<float> Engine::read_divided(Sequence& sequence, std::span<const Token> tokens,
-                                        const PrefillOptions& options) {
-  Ranks& ranks = *model().ranks();
-  require(!options.all_logits && !options.all_states && !options.on_attention,
-          ErrorCode::unsupported, "ranks know the logits of a text's last token only");
-  require_equal(ranks, std::as_bytes(tokens), "texts");
-  const std::vector<std::size_t> begins =
-      divide_text(model().config(), tokens.size(), ranks.size());
-  const std::size_t begin = begins[ranks.rank()], count = begins[ranks.rank() + 1] - begin;
-  const std::size_t last = forward_->read_share(
-      sequence, tokens.subspan(begin, count), begins, options.chunk, [&](std::size_t layers) {
-        const std::size_t done = tokens.size() * layers / model().config().layers;
-        if (options.progress) options.progress(done, tokens.size());
-      });
-  sequence.elsewhere_ = tokens.size() - count;
-  std::vector<float> logits(vocabulary());
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(logits));
-  if (ranks.last()) {
-    forward_->logits(last, {logits.data(), 1, logits.size()});
-    check_logits(model(), {logits.data(), 1, logits.size()});
-    for (std::size_t r = 0; r + 1 < ranks.size(); ++r) {
-      ranks.send(r, {bytes.begin(), bytes.end()});
-    }
-  } else {
-    ranks.receive(ranks.size() - 1, bytes);
-  }
-  if (options.finish_prompt) finish_prompt(sequence, options.replay);
-  return logits;
-}
-
 void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token> tokens,
                     MutableMatrix logits, const OnAttention& on_attention) {
   const PoolScope scope(pool_.get());
@@ -160,21 +119,18 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
   for (Sequence* sequence : sequences) {
     if (sequence->cache().scoring().chunk_room() == 0) read_again(*sequence, {});
   }
-  std::vector<Run> runs(sequences.size());
-  for (std::size_t i = 0; i < runs.size(); ++i) {
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
     require(std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
                       sequences[i]) == sequences.begin() + static_cast<std::ptrdiff_t>(i),
             "a sequence stands twice in one step");
-    runs[i] = {sequences[i], tokens.subspan(i, 1), {}};
-    if (sequences[i]->remembers_text()) sequences[i]->text_.push_back(tokens[i]);
   }
-  const Ranks* const ranks = model().ranks();
-  require(ranks == nullptr || sequences.size() == 1, ErrorCode::unsupported,
-          "ranks decode one sequence at a time, not {}", sequences.size());
-  blame_weights(model(), [&] { forward_->run(runs, Forward::kAll, on_attention); });
-  if (ranks != nullptr && !ranks->last()) ++sequences[0]->elsewhere_;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    sequences[i]->cache().scoring().note_text(runs[i].tokens);
+  CacheBatch batch(model());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    batch.add(*sequences[i], tokens.subspan(i, 1));
+  }
+  WatchedAttention attention(batch, on_attention);
+  blame_weights(model(), [&] { forward_->run(batch.runs(), attention); });
+  for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->add(tokens.subspan(i, 1));
   forward_->logits(0, logits);
   check_logits(model(), logits);
 }

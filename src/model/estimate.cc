@@ -6,7 +6,7 @@
 #include "base/thread_pool.h"
 #include "cache/cache_size.h"
 #include "gemm/matmul.h"
-#include "model/forward.h"
+#include "model/activations.h"
 #include "model/layer_pages.h"
 #include "model/layer_share.h"
 
@@ -115,7 +115,7 @@ MemoryEstimate Model::estimate(const CacheOptions& given, std::size_t prompt, st
   estimate.weights = mapped_bytes(file(), prompt + after, share_.get()) + file().copied_bytes() +
                      weights_->copied_bytes;
   if (pages_) estimate.weights -= std::min(estimate.weights, pages_->spared());
-  estimate.scratch = ForwardScratch::bytes(c, rows) + product_bytes(file(), rows) +
+  estimate.scratch = Activations::bytes(c, rows) + product_bytes(file(), rows) +
                      c.vocabulary * sizeof(float) +
                      attention_bytes(c, options, rows, need.entries) +
                      need.summarising * busy_threads(c) + replay_bytes(c, options, need.entries);

@@ -34,16 +34,15 @@ float least_probability(const Generated& made) {
 
 struct Generation::Impl {
   Impl(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer, std::vector<float> logits,
-       std::span<const Token> history, const GenerateOptions& options)
+       const GenerateOptions& options)
       : engine(engine),
         sequence(sequence),
         tokenizer(tokenizer),
         options(options),
         logits(std::move(logits)),
-        past(history.begin(), history.end()),
         sampler(options.sampling),
         answer(tokenizer, {.chat = options.chat || writes_channels(tokenizer),
-                           .thoughts_open = options.chat && ends_within_thoughts(tokenizer, past),
+                           .thoughts_open = options.chat && ends_within_thoughts(tokenizer, sequence.text()),
                            .split_thoughts = false,
                            .text_start = options.text_start,
                            .stop = options.stop}) {}
@@ -53,7 +52,6 @@ struct Generation::Impl {
   const Tokenizer tokenizer;
   const GenerateOptions options;
   std::vector<float> logits;
-  std::vector<Token> past;
   Sampler sampler;
   AnswerText answer;
   Generated out;
@@ -87,13 +85,12 @@ bool Generation::Impl::step(std::string& text) {
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   const std::size_t known = std::min(logits.size(), tokenizer.size());
   const std::span<const float> chances = std::span(logits).first(known);
-  const TokenChance chosen = sampler.sample(chances, past);
+  const TokenChance chosen = sampler.sample(chances, sequence.text());
   if (tokenizer.is_end(chosen.token) && !options.ignore_end) return end(text, Finish::end);
   out.tokens.push_back({chosen, {}});
   if (options.alternatives > 0) {
     out.tokens.back().likeliest = likeliest(chances, options.alternatives);
   }
-  past.push_back(chosen.token);
   out.last_unread = true;
   text = answer.push(chosen.token).text;
   out.text += text;
@@ -105,10 +102,8 @@ bool Generation::Impl::step(std::string& text) {
 }
 
 Generation::Generation(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-                       std::vector<float> logits, std::span<const Token> history,
-                       const GenerateOptions& options)
-    : impl_(std::make_unique<Impl>(engine, sequence, tokenizer, std::move(logits), history,
-                                   options)) {}
+                       std::vector<float> logits, const GenerateOptions& options)
+    : impl_(std::make_unique<Impl>(engine, sequence, tokenizer, std::move(logits), options)) {}
 Generation::~Generation() = default;
 Generation::Generation(Generation&&) noexcept = default;
 Generation& Generation::operator=(Generation&&) noexcept = default;
@@ -134,10 +129,9 @@ const Generated& Generation::result() const { return impl_->out; }
 std::span<const float> Generation::logits() const { return impl_->logits; }
 
 Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-                   std::vector<float> logits, std::span<const Token> history,
-                   const GenerateOptions& options,
+                   std::vector<float> logits, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
-  return Generation(engine, sequence, tokenizer, std::move(logits), history, options).run(on_text);
+  return Generation(engine, sequence, tokenizer, std::move(logits), options).run(on_text);
 }
 
 }  // namespace ballast

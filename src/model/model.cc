@@ -7,7 +7,6 @@
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "methods/replay.h"
-#include "model/forward.h"
 #include "model/layer_pages.h"
 #include "model/layer_share.h"
 #include "model/ranks.h"
@@ -167,8 +166,11 @@ Sequence::Sequence(const Model& model, const CacheOptions& options)
   cache_.set_value_norms(make_value_norms(model));
 }
 
-Sequence::Sequence(const Model& model, Cache cache)
-    : cache_(std::move(cache)), prompt_finished_(true) {
+Sequence::Sequence(const Model& model, Cache cache, std::vector<Token> text)
+    : cache_(std::move(cache)), prompt_finished_(true), text_(std::move(text)) {
+  require(text_.size() <= tokens(), "a text of {} tokens for a cache of {}", text_.size(),
+          tokens());
+  unknown_ = tokens() - text_.size();
   const CacheShape& have = cache_.shape();
   const CacheShape want = model.cache_shape(cache_.options().expected_tokens);
   require(
@@ -203,31 +205,22 @@ std::size_t Sequence::positions_after(std::size_t more) const {
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
-  return Sequence(cache_.fork(policy, seed), prompt_finished_);
+  return Sequence(cache_.fork(policy, seed), *this);
 }
 
 Sequence Sequence::fork(const Recording& recording) const {
-  Sequence out(cache_.fork(recording), prompt_finished_);
-  out.text_ = text_;
-  return out;
+  return Sequence(cache_.fork(recording), *this);
 }
 
-Sequence Sequence::clone() const {
-  Sequence out(cache_.clone(), prompt_finished_);
-  out.elsewhere_ = elsewhere_;
-  out.text_ = text_;
-  return out;
-}
+Sequence Sequence::clone() const { return Sequence(cache_.clone(), *this); }
 
-bool Sequence::remembers_text() const {
-  const CacheOptions& options = cache_.options();
-  return !prompt_finished_ && options.protocol == Protocol::prefill &&
-         (options.policy.attention_stats().reads_again() || options.recording.any());
+void Sequence::truncate(std::size_t tokens) {
+  cache_.truncate(tokens);
+  text_.resize(std::min(text_.size(), tokens - std::min(tokens, unknown_)));
 }
 
 void Sequence::finish_prompt() {
   cache_.finish_prompt();
-  text_ = {};
   prompt_finished_ = true;
 }
 

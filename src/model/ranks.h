@@ -1,8 +1,5 @@
-// How a text, or a model, is divided among ranks.
+// What the ranks of a model whose layers are divided agree on.
 #pragma once
-
-#include <cstddef>
-#include <vector>
 
 #include "ballast/cache.h"
 #include "ballast/engine/model_config.h"
@@ -11,16 +8,6 @@
 namespace ballast {
 
 class Model;
-
-/// Where the shares of `ranks` ranks begin, and the end: ranks + 1 numbers. Later shares are
-/// shorter, since their tokens attend to more. Throws Error if there is not a token for each.
-std::vector<std::size_t> divide_text(const ModelConfig& config, std::size_t tokens,
-                                     std::size_t ranks);
-
-/// The options of this rank's part of a cache, given those of the whole, for a prompt of so many
-/// tokens: what is counted in tokens or bytes, by its share of them.
-CacheOptions options_of_share(const CacheOptions& whole, const ModelConfig& config,
-                              const Ranks& ranks, std::size_t prompt);
 
 /// The options of this rank's cache where the layers of `whole` are divided: what is counted in
 /// bytes, by its share of those that attend.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cache/cache_parts.h"
+#include "model/cache_batch.h"
 #include "model/forward.h"
 
 namespace ballast {
@@ -12,19 +13,36 @@ namespace {
 
 constexpr std::size_t kChunk = 256;  // tokens read at once
 
-/// The values of the second layer, tokens × (KV heads · value dimension).
-Matrix second_values(Forward& forward, std::span<const Token> tokens) {
+/// Tokens of joined documents that are reread at their places.
+class RereadAttention : public Attention {
+ public:
+  RereadAttention(JoinedDocuments& documents, std::span<const Position> places)
+      : documents_(documents), places_(places) {}
+
+  bool wants_all_queries() const override { return true; }
+  void run(const AttentionRows& rows) override {
+    documents_.read_again(rows.layer, places_, rows.keys, rows.values, rows.queries, rows.outputs);
+  }
+
+ private:
+  JoinedDocuments& documents_;
+  std::span<const Position> places_;
+};
+
+/// The values of layer `layer`, the last that `forward` passes: tokens × (KV heads · value
+/// dimension).
+Matrix values_of(Forward& forward, std::size_t layer, std::span<const Token> tokens) {
   const ModelConfig& config = forward.model().config();
   Sequence sequence(forward.model(), {});
   for (std::size_t first = 0; first < tokens.size(); first += kChunk) {
-    const Run run{.sequence = &sequence,
-                  .tokens = tokens.subspan(first, std::min(kChunk, tokens.size() - first))};
-    forward.run({&run, 1}, 0);
+    CacheBatch batch(forward.model());
+    batch.add(sequence, tokens.subspan(first, std::min(kChunk, tokens.size() - first)));
+    forward.run(batch.runs(), batch, 0);
   }
   Matrix out(tokens.size(), config.kv_heads * config.value_dim);
   for (std::size_t h = 0; h < config.kv_heads; ++h) {
     std::size_t t = 0;
-    for (const Segment& segment : sequence.cache().segments(forward.depth - 1, h)) {
+    for (const Segment& segment : sequence.cache().segments(layer, h)) {
       for (std::size_t i = 0; i < segment.values.rows; ++i) {
         segment.values.decode(i, out[t++].subspan(h * config.value_dim, config.value_dim));
       }
@@ -37,13 +55,13 @@ Matrix second_values(Forward& forward, std::span<const Token> tokens) {
 std::vector<Position> find_changed(const Model& model, std::span<const Token> all,
                                    std::span<const std::vector<Token>> texts, std::size_t left_out,
                                    std::size_t count) {
-  Forward forward(model);
-  forward.depth = std::min<std::size_t>(2, model.config().layers);
-  const Matrix together = second_values(forward, all);
+  const std::size_t depth = std::min<std::size_t>(2, model.config().layers);
+  Forward forward(model, depth);
+  const Matrix together = values_of(forward, depth - 1, all);
   std::vector<float> changes(all.size());
   std::size_t at = texts[0].size();
   for (const std::vector<Token>& text : texts.subspan(1)) {
-    const Matrix alone = second_values(forward, text);
+    const Matrix alone = values_of(forward, depth - 1, text);
     for (std::size_t t = left_out; t < text.size(); ++t, ++at) {
       for (std::size_t c = 0; c < alone.cols(); ++c) {
         const float change = alone[t][c] - together[at][c];
@@ -81,10 +99,12 @@ void read_again(const Model& model, Sequence& joined, std::span<const std::vecto
   Forward forward(model);
   for (std::size_t first = 0; first < count; first += kChunk) {
     const std::size_t some = std::min(kChunk, count - first);
-    const Run run{.sequence = &joined,
-                  .tokens = std::span(tokens).subspan(first, some),
-                  .places = std::span(places).subspan(first, some)};
-    forward.run({&run, 1}, 0);
+    const Run run{.tokens = std::span(tokens).subspan(first, some),
+                  .places = std::span(places).subspan(first, some),
+                  .shape = &joined.cache().shape(),
+                  .states = joined.cache().recurrent()};
+    RereadAttention attention(documents, run.places);
+    forward.run({&run, 1}, attention, 0);
     if (progress) progress(static_cast<double>(first + some) / static_cast<double>(count));
   }
 }

@@ -1,7 +1,9 @@
-// Reading a text a second time, so that its cache knows which entries are looked at.
+// Replay passes: a text is read again, so that its cache knows which entries are looked at.
 #include <malloc.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "ballast/engine/generate.h"
 #include "ballast/engine/question_form.h"
@@ -49,8 +51,43 @@ std::size_t chunk_of(const CacheOptions& options) {
              : options.recording.replay_chunk;
 }
 
-/// The caller of a second reading wants it to end.
+/// The caller of a replay pass wants it to end.
 struct Stopped {};
+
+/// Tokens that see what a cache has read, and score it. Nothing of them stays.
+class ReplayAttention : public Attention {
+ public:
+  /// `read`: Scoring::replay or Scoring::replay_question. `tell`: called after each layer.
+  ReplayAttention(Cache& cache, decltype(&Scoring::replay) read, std::function<void()> tell)
+      : cache_(cache), read_(read), tell_(std::move(tell)) {}
+
+  /// Tokens behind the text, or as far behind its start as the model's positions allow.
+  Run run_of(std::span<const Token> tokens, std::size_t positions) {
+    return {.tokens = tokens,
+            .first = std::min(cache_.tokens(), positions - tokens.size()),
+            .shape = &cache_.shape(),
+            .states = cache_.recurrent(),
+            .keeps_states = false};
+  }
+
+  bool wants_all_queries() const override { return true; }
+  void run(const AttentionRows& rows) override {
+    weights_.resize(rows.residual.rows);
+    for (std::size_t t = 0; t < weights_.size(); ++t) {
+      const float square = kernels::dot(rows.residual[t], rows.residual[t]);
+      weights_[t] = square > 0.0f ? 1.0f / std::sqrt(square) : 0.0f;
+    }
+    (cache_.scoring().*read_)(rows.layer, rows.keys, rows.values, rows.queries, weights_,
+                              rows.outputs);
+    if (tell_) tell_();
+  }
+
+ private:
+  Cache& cache_;
+  decltype(&Scoring::replay) read_;
+  std::function<void()> tell_;
+  std::vector<float> weights_;  ///< 1 / |residual| of each token
+};
 
 }  // namespace
 
@@ -67,9 +104,7 @@ ReplayWording replay_wording(const Tokenizer& tokenizer, bool chat) {
   return out;
 }
 
-void Engine::set_replay_wording(ReplayWording wording) {
-  forward_->replay_wording = std::move(wording);
-}
+void Engine::set_replay_wording(ReplayWording wording) { replay_wording_ = std::move(wording); }
 
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
@@ -98,26 +133,27 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   }
   const ModelConfig& config = model().config();
   const bool streams = cache.options().protocol == Protocol::stream;
-  const std::span<const Token> text = streams ? cache.scoring().noted_text() : sequence.text();
   const std::size_t due = streams ? cache.scoring().chunk_tokens() : sequence.tokens();
-  require(text.size() >= due,
+  require(sequence.text().size() >= due,
           "a second reading needs all {} tokens of the text, of which {} are known", due,
-          text.size());
+          sequence.text().size());
+  const std::span<const Token> text =
+      sequence.text().last(std::min(sequence.text().size(), due + Scoring::kOverlap));
   const std::size_t chunk = chunk_of(cache.options());
   std::size_t done = text.size() - due;
-  const OnAttention tell = [&](const AttentionStep&) {
+  const auto tell = [&] {
     if (options.progress && !options.progress(done, text.size())) throw Stopped{};
   };
-  std::vector<Matrix>& kept = forward_->output_grams;
+  std::vector<Matrix>& kept = output_grams_;
   for (std::size_t l = 0; l < cache.shape().layers; ++l) {
     const LayerWeights& weights = model().weights().attention(l);
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
     cache.scoring().start_replay(
         l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
-    tell({});
+    tell();
   }
-  const ReplayWording& wording =
-      options.wording.empty() ? forward_->replay_wording : options.wording;
+  ReplayAttention attention(cache, &Scoring::replay, tell);
+  const ReplayWording& wording = options.wording.empty() ? replay_wording_ : options.wording;
   std::vector<Token> tokens;
   while (done < text.size()) {
     const std::size_t end = std::min(done + chunk, text.size());
@@ -132,12 +168,10 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
     require(tokens.size() <= config.max_positions, ErrorCode::over_limit,
             "a chunk of {} tokens is read again, but the model has {} positions", tokens.size(),
             config.max_positions);
-    // Behind the text, or as far behind its start as the model's positions allow.
-    const Run run{&sequence, tokens,
-                  std::min(sequence.tokens(), config.max_positions - tokens.size())};
-    forward_->run({&run, 1}, 0, tell);
+    const Run run = attention.run_of(tokens, config.max_positions);
+    forward_->run({&run, 1}, attention, 0);
     done = end;
-    tell({});
+    tell();
   }
   if (streams) {
     divide();
@@ -166,9 +200,9 @@ bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
     const std::size_t positions = model().config().max_positions;
     require(question.size() <= positions, ErrorCode::over_limit,
             "a question of {} tokens, but the model has {} positions", question.size(), positions);
-    const Run run{&sequence, question, std::min(sequence.tokens(), positions - question.size()),
-                  true};
-    forward_->run({&run, 1}, 0);
+    ReplayAttention attention(sequence.cache(), &Scoring::replay_question, {});
+    const Run run = attention.run_of(question, positions);
+    forward_->run({&run, 1}, attention, 0);
   }
   sequence.finish_prompt();
   return true;

@@ -25,9 +25,10 @@ Sequence checked_sequence(const Model& model, const CacheOptions& options) {
   return {model, options};
 }
 
-Sequence sequence_of(const Model& model, Cache cache, const std::shared_ptr<ThreadPool>& pool) {
+Sequence sequence_of(const Model& model, Cache cache, std::vector<Token> text,
+                     const std::shared_ptr<ThreadPool>& pool) {
   cache.set_pool(pool);
-  return {model, std::move(cache)};
+  return {model, std::move(cache), std::move(text)};
 }
 
 }  // namespace
@@ -50,8 +51,8 @@ Session::Session(std::shared_ptr<const TextModel> model, const CacheOptions& opt
     : Session(model, checked_sequence(model->model, options), options.pool) {}
 
 Session::Session(std::shared_ptr<const TextModel> model, Cache cache,
-                 std::shared_ptr<ThreadPool> pool)
-    : Session(model, sequence_of(model->model, std::move(cache), pool), pool) {}
+                 std::shared_ptr<ThreadPool> pool, std::vector<Token> text)
+    : Session(model, sequence_of(model->model, std::move(cache), std::move(text), pool), pool) {}
 
 Session Session::load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
                       std::shared_ptr<ThreadPool> pool, const CacheOptions* options) {
@@ -59,8 +60,7 @@ Session Session::load(std::shared_ptr<const TextModel> model, const std::filesys
   std::string form;
   std::vector<Token> text;
   Cache cache = load_context(path, model->model, &form, &text, nullptr, options);
-  Session out(std::move(model), std::move(cache), std::move(pool));
-  out.history_ = std::move(text);
+  Session out(std::move(model), std::move(cache), std::move(pool), std::move(text));
   out.set_form(QuestionForm::of_text(form));
   return out;
 }
@@ -80,14 +80,14 @@ Session Session::join(std::vector<Session> documents, double again,
     one.read({});
     require(&one == &first || one.tokens() > before,
             "a document of {} tokens, of which {} are left out", one.tokens(), before);
-    require(again == 0 || one.history_.size() == one.tokens(),
+    require(again == 0 || one.text().size() == one.tokens(),
             "the tokens of a document are not known, so they cannot be read again: its cache was "
             "saved by an earlier version, or holds pictures");
   }
   if (again == 1) {
     Session out = std::move(documents[0]);
     for (std::size_t d = 1; d < documents.size(); ++d) {
-      out.read(std::span(documents[d].history_).subspan(before));
+      out.read(documents[d].text().subspan(before));
       if (progress) progress(static_cast<double>(d + 1) / static_cast<double>(documents.size()));
     }
     return out;
@@ -95,7 +95,7 @@ Session Session::join(std::vector<Session> documents, double again,
   std::vector<Cache::Document> all;
   std::vector<std::vector<Token>> texts;
   for (Session& one : documents) {
-    texts.push_back(std::move(one.history_));
+    texts.emplace_back(one.text().begin(), one.text().end());
     all.push_back({std::make_shared<const Cache>(std::move(one.sequence_.cache())),
                    all.empty() ? 0 : before});
   }
@@ -139,9 +139,33 @@ bool Session::read(std::span<const Token> tokens, PrefillOptions options) {
   std::vector<float> logits = engine_.prefill(sequence_, unread_, options);
   if (!logits.empty()) logits_ = std::move(logits);
   const auto done = unread_.begin() + static_cast<std::ptrdiff_t>(this->tokens() - before);
-  history_.insert(history_.end(), unread_.begin(), done);
   unread_.erase(unread_.begin(), done);
   return unread_.empty();
+}
+
+bool Session::sync(std::span<const Token> tokens, PrefillOptions options) {
+  require(!tokens.empty(), "a text without tokens");
+  unread_.clear();
+  const std::span<const Token> known = text();
+  std::size_t common = 0;
+  if (known.size() == this->tokens()) {
+    common = static_cast<std::size_t>(std::ranges::mismatch(known, tokens).in1 - known.begin());
+  }
+  // The logits of the last token are wanted.
+  if (common == tokens.size() && common == known.size() && !logits_.empty()) return true;
+  common = std::min(common, tokens.size() - 1);
+  if (const RecurrentStates* states = cache().recurrent()) common = states->reachable(common);
+  if (common < this->tokens()) {
+    logits_.clear();
+    try {
+      require(common > 0, "nothing in common");
+      sequence_.truncate(common);
+    } catch (const Error&) {  // or tokens have left the window since
+      sequence_ = Sequence(model_->model, cache().options());
+      common = 0;
+    }
+  }
+  return read(tokens.subspan(common), std::move(options));
 }
 
 std::vector<float> Session::score(std::span<const Token> tokens, PrefillOptions options) {
@@ -180,7 +204,6 @@ Session Session::clone() const {
   Session out(model_, sequence_.clone(), pool_);
   out.set_form(form_);
   out.logits_ = logits_;
-  out.history_ = history_;
   out.unread_ = unread_;
   return out;
 }
@@ -190,10 +213,10 @@ void Session::save(const std::filesystem::path& path, std::string_view pack) con
           "{}: only a context whose prompt has ended can be saved: finish it", path.string());
   const PoolScope scope(pool_.get());
   if (pack == "off") {
-    save_context(path, model_->model, cache(), form_.to_text(), history_);
+    save_context(path, model_->model, cache(), form_.to_text(), text());
   } else {
     save_packed_context(path, model_->model, cache(), pack_preset(model_->model, pack),
-                        form_.to_text(), history_);
+                        form_.to_text(), text());
   }
 }
 
@@ -203,13 +226,11 @@ Generation Session::generate(const GenerateOptions& options) {
   if (!prompt_finished()) finish_prompt();
   GenerateOptions own = options;
   own.chat |= form_.chat;
-  return {engine_, sequence_, model_->tokenizer, logits_, history_, own};
+  return {engine_, sequence_, model_->tokenizer, logits_, own};
 }
 
 void Session::take_in(const Generation& generation) {
   const Generated& made = generation.result();
-  const std::size_t read = made.tokens.size() - (made.last_unread ? 1 : 0);
-  for (std::size_t i = 0; i < read; ++i) history_.push_back(made.tokens[i].chosen.token);
   if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
   logits_.assign(generation.logits().begin(), generation.logits().end());
 }

@@ -200,7 +200,8 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<
       throw ApiError(500, "internal_error", error.what());
     }
   }
-  auto context = std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
+  auto context = std::make_shared<const Context>(
+      Context{info, std::move(cache), std::move(lease), {text.begin(), text.end()}});
   const std::scoped_lock lock(mutex_);
   slots_[info.id] = {info, folder_.empty() ? "" : file(info.id), std::move(context), ++uses_};
   return info;
@@ -248,9 +249,11 @@ std::shared_ptr<const Context> Contexts::load(const Slot& slot) {
                    fmt::format("no memory for the context {} now: {} bytes; try again later",
                                info.id, info.bytes));
   }
-  Cache cache = load_context(slot.file, model_);
+  std::vector<Token> text;
+  Cache cache = load_context(slot.file, model_, nullptr, &text);
   lease.shrink(cache.bytes().total());
-  return std::make_shared<const Context>(Context{info, std::move(cache), std::move(lease)});
+  return std::make_shared<const Context>(
+      Context{info, std::move(cache), std::move(lease), std::move(text)});
 }
 
 std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::string& owner) {

@@ -44,6 +44,7 @@ struct Context {
   ContextInfo info;
   Cache cache;
   Lease lease;
+  std::vector<Token> text = {};  ///< the last tokens read, as far as they are known
 };
 
 /// A folder that servers share: each holds a lock on it while it is there, killed or not.

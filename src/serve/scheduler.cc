@@ -389,7 +389,8 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
   r.since_admitted = Stopwatch();
   guard(r, [&] {
     if (r.job.context) {
-      r.sequence = std::make_unique<Sequence>(model_, r.job.context->cache.clone());
+      r.sequence =
+          std::make_unique<Sequence>(model_, r.job.context->cache.clone(), r.job.context->text);
       r.before = r.cached = r.job.context->info.tokens;
       if (r.job.cite) {
         if (lookup_heads_.empty()) lookup_heads_ = find_lookup_heads(engine_);
@@ -398,8 +399,11 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
     } else if (shares(r.job) && !r.job.score_prompt) {
       auto found = prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at);
       if (found) {
-        r.sequence = std::make_unique<Sequence>(model_, std::move(found->cache));
         r.read = r.cached = found->tokens;
+        const auto begin = r.job.prompt.begin();
+        r.sequence = std::make_unique<Sequence>(
+            model_, std::move(found->cache),
+            std::vector<Token>(begin, begin + static_cast<std::ptrdiff_t>(r.read)));
         r.compressed = std::move(found->logits);
         if (r.read == r.job.prompt.size()) r.logits = r.compressed;
       }
@@ -586,7 +590,7 @@ void Scheduler::prompt_read(Running& r) {
   for (std::size_t i = 0; i < r.job.choices; ++i) {
     std::unique_ptr<Sequence> copy;  // of all choices but the first
     if (i > 0) {
-      copy = std::make_unique<Sequence>(model_, cache.clone());
+      copy = std::make_unique<Sequence>(r.sequence->clone());
       copy->cache().reserve(r.before + r.job.prompt.size() + r.job.generate.max_tokens);
     }
     r.streams.push_back(

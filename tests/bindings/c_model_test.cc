@@ -90,7 +90,7 @@ TEST_F(CModel, GeneratesAsTheLibrary) {
     asked.max_tokens = 12;
     asked.ignore_end = true;
     asked.text_start = false;
-    const Generated expected = generate(engine, sequence, tokenizer, logits, ids, asked);
+    const Generated expected = generate(engine, sequence, tokenizer, logits, asked);
     ballast_finish finish = BALLAST_FINISH_END;
     EXPECT_EQ(answer(context_, 12, &finish), expected.text);
     EXPECT_EQ(finish, BALLAST_FINISH_LENGTH);

@@ -71,7 +71,7 @@ TEST_P(Exactness, ASecondReadingGivesTheSameBitsForAnyChunkingAndThreads) {
     const CacheShape& s = sequence.cache().shape();
     EXPECT_LE(sequence.cache().bytes().used(),
               text * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2 / 3);
-    EXPECT_TRUE(sequence.text().empty());
+    EXPECT_TRUE(std::ranges::equal(sequence.text(), tokens().first(text)));
     const std::vector<float> got = all_logits(*engine_, sequence, tokens().subspan(text), chunk);
     if (first.empty()) first = got;
     EXPECT_EQ(got, first) << chunk;
@@ -126,7 +126,8 @@ TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
     EXPECT_EQ(sequence.cache().to_bytes(), kept) << chunk;
     // A saved sequence goes on, in the middle of a chunk too.
     all_logits(*engine_, sequence, tokens().subspan(text, 3), chunk);
-    Sequence loaded(*model_, Cache::parse(sequence.cache().to_bytes(), "saved"));
+    Sequence loaded(*model_, Cache::parse(sequence.cache().to_bytes(), "saved"),
+                    {sequence.text().begin(), sequence.text().end()});
     std::vector<float> next(vocabulary()), other(vocabulary());
     for (std::size_t i = 0; i < 20; ++i) {
       engine_->decode(sequence, tokens()[i], next);

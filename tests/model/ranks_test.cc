@@ -1,4 +1,4 @@
-// A text, or the layers, divided among ranks: the logits of one process, and what is sent.
+// Layers divided among ranks: the logits of one process.
 #include "model/ranks.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,6 @@
 
 #include "ballast/engine/calibration.h"
 #include "ballast/engine/model.h"
-#include "experiments/attention/mean_entries.h"
 #include "experiments/data/random_model.h"
 #include "model/layer_share.h"
 #include "model/reference_case.h"
@@ -84,7 +83,7 @@ class RanksTest : public testing::Test {
   /// Runs `work` on each rank, with a model of its own. Rethrows what the last one throws.
   static void on_ranks(Exchange& exchange,
                        const std::function<void(std::size_t rank, Model& model)>& work,
-                       const std::filesystem::path& file = path(), bool layers = false) {
+                       const std::filesystem::path& file = path()) {
     std::vector<std::exception_ptr> failures(exchange.size);
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < exchange.size; ++r) {
@@ -93,7 +92,7 @@ class RanksTest : public testing::Test {
           Model model(file);
           auto rank = std::make_shared<ThreadRanks>(exchange, r);
           if (file == path()) model.set_calibration(three_layers(model));
-          layers ? model.split_layers(rank) : model.set_ranks(rank);
+          model.split_layers(rank);
           work(r, model);
         } catch (...) {
           failures[r] = std::current_exception();
@@ -106,67 +105,6 @@ class RanksTest : public testing::Test {
 
   static inline std::unique_ptr<TempDir> dir_;
 };
-
-TEST_F(RanksTest, GiveTheLogitsOfOneProcess) {
-  // Processors that multiply bf16 round queries and weights, by segment.
-  CacheOptions exact = options("exact");
-  exact.key_type = exact.value_type = StorageType::f32;
-  const std::vector<std::vector<float>> expected = logits(Model(path()), exact);
-  for (std::size_t size : {1, 2, 3, 4}) {
-    Exchange exchange(size);
-    std::vector<std::vector<std::vector<float>>> got(size);
-    on_ranks(exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, exact); });
-    for (std::size_t rank = 0; rank < size; ++rank) {
-      ASSERT_EQ(got[rank], got[0]) << "all ranks know the same logits";
-    }
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_LT(test::largest_difference(got[0][i], expected[i]), 1e-4) << size << " " << i;
-    }
-  }
-}
-
-TEST_F(RanksTest, EachKeepsASummaryOfItsShare) {
-  for (const char* method :
-       {"uniform:rate=0.5,sink=2,window=4", "keydiff:rate=0.5,sink=2,window=4", "exact"}) {
-    Exchange exchange(3);
-    std::vector<std::size_t> kept(3), tokens(3);
-    std::vector<std::vector<std::vector<float>>> got(3);
-    on_ranks(exchange, [&](std::size_t rank, Model& model) {
-      Engine engine(model);
-      Sequence sequence(model, options(method));
-      engine.prefill(sequence, RanksTest::tokens(150));
-      kept[rank] = mean_entries(sequence.cache());
-      tokens[rank] = sequence.cache().tokens();
-      got[rank] = logits(model, options(method));
-    });
-    EXPECT_EQ(tokens[0] + tokens[1] + tokens[2], 150U);
-    for (std::size_t r = 0; r < 3; ++r) {
-      EXPECT_EQ(got[r], got[0]);
-      if (std::string(method) == "exact") {
-        EXPECT_EQ(kept[r], tokens[r]);
-      } else {
-        EXPECT_LT(kept[r], tokens[r] / 4 * 3) << method;
-      }
-    }
-  }
-}
-
-TEST_F(RanksTest, ATokenCostsTwoNumbersAndAValueForEachQueryHead) {
-  Exchange exchange(2);
-  on_ranks(exchange, [](std::size_t, Model& model) {
-    Engine engine(model);
-    Sequence sequence(model, options("exact"));
-    std::vector<float> logits = engine.prefill(sequence, tokens(60));
-    engine.decode(sequence, 3, logits);
-  });
-  // Hashes of model and text first, then a call a layer.
-  const std::size_t token = 4 * (2 + 16) * sizeof(float);
-  EXPECT_EQ(exchange.gathered, (std::vector<std::size_t>{8, 8, token, token, token}));
-  // Rank 0 has sent its keys and values in bf16, rank 1 the logits.
-  const ModelConfig config = Model(path()).config();
-  const std::size_t first = divide_text(config, 60, 2)[1];
-  EXPECT_EQ(exchange.sent, 3 * first * 2 * (16 + 16) * 2 + 300 * sizeof(float));
-}
 
 TEST_F(RanksTest, OtherModelsAndOtherTextsAreRefusedByAll) {
   // The same weights in another type: a file of another size.
@@ -188,10 +126,11 @@ TEST_F(RanksTest, OtherModelsAndOtherTextsAreRefusedByAll) {
   };
   std::thread other([&] {
     Model model(*dir_ / "f16.gguf");
-    count([&] { model.set_ranks(std::make_shared<ThreadRanks>(models, 1)); }, "different models");
+    count([&] { model.split_layers(std::make_shared<ThreadRanks>(models, 1)); },
+          "different models");
   });
   Model model(path());
-  count([&] { model.set_ranks(std::make_shared<ThreadRanks>(models, 0)); }, "different models");
+  count([&] { model.split_layers(std::make_shared<ThreadRanks>(models, 0)); }, "different models");
   other.join();
   on_ranks(texts, [&](std::size_t rank, Model& one) {
     Engine engine(one);
@@ -199,28 +138,6 @@ TEST_F(RanksTest, OtherModelsAndOtherTextsAreRefusedByAll) {
     count([&] { engine.prefill(sequence, tokens(40 + rank)); }, "different texts");
   });
   EXPECT_EQ(refused, 4U);
-}
-
-TEST_F(RanksTest, SharesTakeEquallyLong) {
-  ModelConfig config = Model(path()).config();
-  const std::vector<std::size_t> begins = divide_text(config, 100'000, 4);
-  for (std::size_t r = 0; r + 2 < begins.size(); ++r) {
-    EXPECT_GT(begins[r + 1] - begins[r], begins[r + 2] - begins[r + 1]);
-  }
-  // So long that attention is nearly all work: the first of two reads √½ of the text.
-  EXPECT_NEAR(static_cast<double>(divide_text(config, 100'000'000, 2)[1]), 70'710'678, 100'000);
-  EXPECT_EQ(divide_text(config, 3, 3), (std::vector<std::size_t>{0, 1, 2, 3}));
-  EXPECT_THROW(divide_text(config, 2, 3), Error);
-}
-
-TEST_F(RanksTest, MethodsThatWatchAttentionAreRefused) {
-  for (const char* method : {"h2o:rate=0.5", "snapkv:rate=0.5", "replay:bytes=1/2"}) {
-    Exchange exchange(2);
-    EXPECT_THROW(
-        on_ranks(exchange, [&](std::size_t, Model& model) { logits(model, options(method)); }),
-        Error)
-        << method;
-  }
 }
 
 TEST_F(RanksTest, LayersDividedGiveTheBitsOfOneProcess) {
@@ -235,9 +152,7 @@ TEST_F(RanksTest, LayersDividedGiveTheBitsOfOneProcess) {
     for (std::size_t size : {1, 2, 3}) {
       Exchange exchange(size);
       std::vector<std::vector<std::vector<float>>> got(size);
-      on_ranks(
-          exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); }, path(),
-          true);
+      on_ranks(exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); });
       for (std::size_t rank = 0; rank < size; ++rank) {
         EXPECT_EQ(got[rank], expected) << o.policy.to_string() << ", rank " << rank;
       }
@@ -258,9 +173,7 @@ TEST_F(RanksTest, EveryMethodWorksWithLayersDivided) {
       const CacheOptions o = options((name + bytes).c_str());
       Exchange exchange(2);
       std::vector<std::vector<std::vector<float>>> got(2);
-      on_ranks(
-          exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); }, path(),
-          true);
+      on_ranks(exchange, [&](std::size_t rank, Model& model) { got[rank] = logits(model, o); });
       EXPECT_EQ(got[0], got[1]) << name;
       if (own.contains(name)) continue;
       EXPECT_EQ(got[0], logits(Model(path()), o)) << name;
@@ -276,17 +189,14 @@ TEST_F(RanksTest, EachRankDividesItsPartOfABudget) {
     Exchange exchange(2);
     std::vector<std::vector<std::vector<float>>> got(2);
     std::vector<std::size_t> bytes(2);
-    on_ranks(
-        exchange,
-        [&](std::size_t rank, Model& model) {
-          const CacheOptions mine = options_of_layers(whole, model.file().config(), model.config());
-          got[rank] = logits(model, mine);
-          Engine engine(model);
-          Sequence sequence(model, mine);
-          engine.prefill(sequence, tokens(150));
-          bytes[rank] = sequence.cache().bytes().total();
-        },
-        path(), true);
+    on_ranks(exchange, [&](std::size_t rank, Model& model) {
+      const CacheOptions mine = options_of_layers(whole, model.file().config(), model.config());
+      got[rank] = logits(model, mine);
+      Engine engine(model);
+      Sequence sequence(model, mine);
+      engine.prefill(sequence, tokens(150));
+      bytes[rank] = sequence.cache().bytes().total();
+    });
     EXPECT_EQ(got[0], got[1]);
     EXPECT_GT(bytes[0], 0U);
     if (protocol == Protocol::prefill) {
@@ -310,8 +220,7 @@ TEST_F(RanksTest, LayersOfEveryKindAreDivided) {
     Exchange exchange(2);
     std::vector<std::vector<float>> got(2);
     on_ranks(
-        exchange, [&](std::size_t rank, Model& model) { got[rank] = read(model); }, reference.hf(),
-        true);
+        exchange, [&](std::size_t rank, Model& model) { got[rank] = read(model); }, reference.hf());
     EXPECT_EQ(got[0], expected) << name;
     EXPECT_EQ(got[1], expected) << name;
   }
@@ -321,15 +230,12 @@ TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
   Exchange exchange(3);
   std::vector<MemoryEstimate> estimates(3);
   std::vector<std::size_t> first(3), limited(3);
-  on_ranks(
-      exchange,
-      [&](std::size_t rank, Model& model) {
-        first[rank] = model.layer_share()->first();
-        estimates[rank] = model.estimate(options("exact"), 100);
-        model.limit_weights(0);
-        limited[rank] = model.estimate(options("exact"), 100).weights;
-      },
-      path(), true);
+  on_ranks(exchange, [&](std::size_t rank, Model& model) {
+    first[rank] = model.layer_share()->first();
+    estimates[rank] = model.estimate(options("exact"), 100);
+    model.limit_weights(0);
+    limited[rank] = model.estimate(options("exact"), 100).weights;
+  });
   EXPECT_EQ(first, (std::vector<std::size_t>{0, 1, 2}));
   const Model whole(path());
   const MemoryEstimate all = whole.estimate(options("exact"), 100);
@@ -340,9 +246,7 @@ TEST_F(RanksTest, ARankHasTheWeightsOfItsLayersAlone) {
   // A layer at work and two ahead are in memory in any case: the only one.
   for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(limited[r], estimates[r].weights);
   Exchange four(4);
-  EXPECT_THROW(on_ranks(
-                   four, [](std::size_t, Model&) {}, path(), true),
-               Error);
+  EXPECT_THROW(on_ranks(four, [](std::size_t, Model&) {}), Error);
 }
 
 TEST_F(RanksTest, ACalibrationIsDividedWithItsLayers) {
@@ -358,9 +262,8 @@ TEST_F(RanksTest, ACalibrationIsDividedWithItsLayers) {
   EXPECT_NE(score(*whole, 1), score(*whole, 2));
   Exchange exchange(3);
   std::vector<std::vector<float>> got(3);
-  on_ranks(
-      exchange, [&](std::size_t rank, Model& model) { got[rank] = score(*model.calibration(), 0); },
-      path(), true);
+  on_ranks(exchange,
+           [&](std::size_t rank, Model& model) { got[rank] = score(*model.calibration(), 0); });
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(got[rank], score(*whole, rank));
 }
 

@@ -97,6 +97,39 @@ TEST_F(SessionTest, AFileKeepsTheFormOfQuestions) {
   EXPECT_EQ(loaded.ask("line calm apple?").text, session.ask("line calm apple?").text);
 }
 
+TEST_F(SessionTest, ATextIsWhatItShouldBeWhateverWasReadBefore) {
+  const std::vector<Token> all =
+      tokens(read_file(BALLAST_SOURCE_DIR "/examples/record.txt").substr(0, 3000));
+  const auto first = [&](std::size_t count) {
+    return std::vector<Token>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  std::vector<Token> changed = first(500);
+  changed[300] = all[301] == all[300] ? all[302] : all[301];
+  for (const char* method : {"exact", "streaming-llm:budget=64"}) {
+    CacheOptions given = options(method);
+    given.protocol = Protocol::stream;
+    Session session(model(), given);
+    std::size_t read = 0;
+    const auto sync = [&](const std::vector<Token>& text) {
+      EXPECT_TRUE(session.sync(text, {.progress = [&](std::size_t done, std::size_t) {
+                                 read = done;
+                                 return true;
+                               }}));
+      EXPECT_TRUE(std::ranges::equal(session.text(), text));
+      Session fresh(model(), given);
+      fresh.read(text);
+      EXPECT_EQ(logits(session), logits(fresh)) << method << ", " << text.size();
+      return std::exchange(read, 0);
+    };
+    EXPECT_EQ(sync(first(400)), 400u);
+    EXPECT_EQ(sync(first(500)), 100u) << "extended";
+    EXPECT_EQ(sync(first(500)), 0u) << "as it is";
+    const bool goes_back = std::string(method) == "exact";
+    EXPECT_EQ(sync(changed), goes_back ? 200u : 500u);
+    EXPECT_EQ(sync(first(200)), goes_back ? 1u : 200u) << "its last token's logits are wanted";
+  }
+}
+
 CacheOptions stream_of(const std::string& method) {
   CacheOptions out;
   out.policy = Policy::parse(method);

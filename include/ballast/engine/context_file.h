@@ -40,8 +40,9 @@ void save_packed_context(const std::filesystem::path& path, const Model& model, 
                          std::span<const Token> text = {}, std::string_view about = {});
 
 /// Throws Error when the file is damaged, was not written by one of these, or is of another
-/// model, which it names. `text`: is given the tokens read; `about` likewise; empty if the file
-/// does not have them. All of it is covered by the file's sum. `options`: of the cache to be made
+/// model, which it names. `text`: is given the last tokens read, as many as the file has: none, or
+/// those after a picture. `about`: empty if the file does not have it. All of it is covered by the
+/// file's sum. `options`: of the cache to be made
 /// from a packed context; null: those of the cache that was packed. With options, another file is
 /// an Error.
 Cache load_context(const std::filesystem::path& path, const Model& model,

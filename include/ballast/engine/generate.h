@@ -64,8 +64,7 @@ class Generation {
  public:
   /// As for generate(). Engine and sequence must outlive it and do nothing else meanwhile.
   Generation(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-             std::vector<float> logits, std::span<const Token> history,
-             const GenerateOptions& options);
+             std::vector<float> logits, const GenerateOptions& options);
   ~Generation();
   Generation(Generation&&) noexcept;
   Generation& operator=(Generation&&) noexcept;
@@ -88,12 +87,10 @@ class Generation {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Continues `sequence`. `logits`: of the last token that it has read. `history`: the last tokens
-/// before, for the repetition penalty. `on_text`: see Generation::run. Throws Error as Engine and
-/// Sampler do.
+/// Continues `sequence`. `logits`: of the last token that it has read. `on_text`: see
+/// Generation::run. Throws Error as Engine and Sampler do.
 Generated generate(Engine& engine, Sequence& sequence, const Tokenizer& tokenizer,
-                   std::vector<float> logits, std::span<const Token> history,
-                   const GenerateOptions& options,
+                   std::vector<float> logits, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text = {});
 
 }  // namespace ballast

@@ -94,19 +94,11 @@ class Model {
   /// bytes= this.
   Policy policy_for(std::string_view bytes) const;
 
-  /// Divides the texts that engines of this model read among processes, each of which makes the
-  /// same calls: a sequence's first prefill() is divided, each rank keeps the cache of its share,
-  /// and attention unites what all have. Null: this process is alone. Throws Error if a rank runs
-  /// another model or version, and for models with sliding windows, ALiBi, attention sinks or
-  /// recurrent layers.
-  void set_ranks(std::shared_ptr<Ranks> ranks);
-  Ranks* ranks() const { return ranks_.get(); }
-
-  /// Divides the layers instead: this model, and engines and copies made of it later, have this
-  /// rank's layers alone. All ranks make the same calls and know the same logits. Texts may be read
-  /// in any way, and one rank reads on while the next follows. A method divides its budget among
-  /// the layers of a rank. Throws Error if a rank runs another model or version, or would have no
-  /// layer that attends.
+  /// Divides the layers among processes: this model, and engines and copies made of it later, have
+  /// this rank's layers alone. All ranks make the same calls and know the same logits. Texts may be
+  /// read in any way, and one rank reads on while the next follows. A method divides its budget
+  /// among the layers of a rank. Throws Error if a rank runs another model or version, or would
+  /// have no layer that attends.
   void split_layers(std::shared_ptr<Ranks> ranks);
   /// Null: this process has all layers.
   const LayerShare* layer_share() const { return share_.get(); }
@@ -124,7 +116,6 @@ class Model {
   std::shared_ptr<const ModelWeights> weights_;
   std::shared_ptr<const Calibration> calibration_;
   std::shared_ptr<const LayerPages> pages_;
-  std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<const LayerShare> share_;
 };
 
@@ -149,8 +140,10 @@ class Sequence {
   /// the entries kept may not; models with learned positions have no rolling ones. See
   /// Model::cache_options().
   Sequence(const Model& model, const CacheOptions& options);
-  /// Goes on from a saved cache. Throws Error if it is of another model's shape.
-  Sequence(const Model& model, Cache cache);
+  /// Goes on from a saved cache. `text`: the last tokens that it has read, which replay passes in
+  /// stream and penalties need; all of them, or fewer where they are not known. Throws Error if the
+  /// cache is of another model's shape.
+  Sequence(const Model& model, Cache cache, std::vector<Token> text = {});
 
   /// See Cache::fork; the prompt of the fork is not finished either.
   Sequence fork(const Policy& policy, std::uint64_t seed) const;
@@ -160,27 +153,33 @@ class Sequence {
 
   const Cache& cache() const { return cache_; }
   Cache& cache() { return cache_; }
-  /// Read so far, by all ranks.
-  std::size_t tokens() const { return cache_.tokens() + elsewhere_; }
+  /// Read so far.
+  std::size_t tokens() const { return cache_.tokens(); }
   /// Positions of the model that will have been used once `more` tokens are read: all of them, or
   /// with rolling positions those inside the cache, with reach= at most that.
   std::size_t positions_after(std::size_t more) const;
   bool prompt_finished() const { return prompt_finished_; }
-  /// The tokens read so far, while a second reading may be due: see Engine::replay.
+  /// The last tokens read: all of them, unless it goes on from a cache whose text was not given.
   std::span<const Token> text() const { return text_; }
+  /// See Cache::truncate.
+  void truncate(std::size_t tokens);
   /// Says that the prompt has ended: see Cache::finish_prompt. Once at most.
   void finish_prompt();
 
  private:
   friend class Engine;
-  bool remembers_text() const;
-  Sequence(Cache cache, bool prompt_finished)
-      : cache_(std::move(cache)), prompt_finished_(prompt_finished) {}
+  /// A copy of `other` with another cache.
+  Sequence(Cache cache, const Sequence& other)
+      : cache_(std::move(cache)),
+        prompt_finished_(other.prompt_finished_),
+        text_(other.text_),
+        unknown_(other.unknown_) {}
+  void add(std::span<const Token> read) { text_.insert(text_.end(), read.begin(), read.end()); }
 
   Cache cache_;
-  std::size_t elsewhere_ = 0;  ///< tokens that other ranks hold: see Model::set_ranks()
   bool prompt_finished_ = false;
   std::vector<Token> text_;
+  std::size_t unknown_ = 0;  ///< tokens read before `text_`
 };
 
 /// What one layer's attention was given and gave, for consecutive tokens: rows of heads side by
@@ -283,15 +282,16 @@ class Engine {
  private:
   std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
                                  const PrefillOptions& options);
-  /// Reads this rank's share of a text.
-  std::vector<float> read_divided(Sequence& sequence, std::span<const Token> tokens,
-                                  const PrefillOptions& options);
   /// The second reading itself, whether it is due or not. In stream the budget is divided then;
   /// `bytes`: in its place, unless 0.
   bool read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes = 0);
 
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;
+  ReplayWording replay_wording_;
+  /// Of each layer, what Scoring::start_replay takes. Kept once a stream has read a chunk again:
+  /// every chunk wants them. Empty before.
+  std::vector<Matrix> output_grams_;
 };
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// Several processes that read one text and answer about it together.
+// Several processes that run one model, each with some of its layers.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace ballast {
 
-/// The processes (ranks) that a model's texts are divided among, and how they exchange bytes. Every
-/// rank makes the same calls in the same order. Implementations: MPI (the program's), threads (its
-/// test). See docs/scaling.md for what is sent.
+/// The processes (ranks) that a model's layers are divided among, and how they exchange bytes.
+/// Every rank makes the same calls in the same order. Implementations: MPI (the program's), threads
+/// (its test).
 class Ranks {
  public:
   virtual ~Ranks() = default;

@@ -37,9 +37,9 @@ class Session {
   /// An empty text. Throws Error as Sequence does, and with the figures where there is no memory
   /// for the tokens expected.
   Session(std::shared_ptr<const TextModel> model, const CacheOptions& options);
-  /// Goes on from a cache whose prompt has ended.
+  /// Goes on from a cache whose prompt has ended. `text`: see Sequence.
   Session(std::shared_ptr<const TextModel> model, Cache cache,
-          std::shared_ptr<ThreadPool> pool = nullptr);
+          std::shared_ptr<ThreadPool> pool = nullptr, std::vector<Token> text = {});
   /// Goes on from a file that save() wrote. `options`: of the cache, for a file that was packed;
   /// null: those it was saved with.
   static Session load(std::shared_ptr<const TextModel> model, const std::filesystem::path& path,
@@ -63,11 +63,8 @@ class Session {
   Cache& cache() { return sequence_.cache(); }
   /// Tokens read; those of an answer count once they are read.
   std::size_t tokens() const { return sequence_.tokens(); }
-  /// The tokens read; empty where they are not all known.
-  std::span<const Token> text() const {
-    return history_.size() == tokens() ? std::span<const Token>(history_)
-                                       : std::span<const Token>();
-  }
+  /// See Sequence::text.
+  std::span<const Token> text() const { return sequence_.text(); }
   /// Tokens given to read() or made by an answer that have not been read.
   std::size_t unread() const { return unread_.size(); }
   /// See Sequence::positions_after; `more` tokens after the unread ones.
@@ -94,7 +91,11 @@ class Session {
   /// Reads what is unread, then these tokens; the prompt goes on. Returns false if
   /// `options.progress` stopped it: the rest stays unread, and the next call goes on with it.
   bool read(std::span<const Token> tokens, PrefillOptions options = {});
-  /// The same, and -ln of the probability that the text before gave to each token, in nats. There
+  /// Makes `tokens`, at least one, the whole text. What it has in common with the text read stays
+  /// in the cache if the cache can go back there (see Cache::truncate); otherwise, and if the text
+  /// is not known, all is read anew. Returns as read() does.
+  bool sync(std::span<const Token> tokens, PrefillOptions options = {});
+  /// As read(), and -ln of the probability that the text before gave to each token, in nats. There
   /// must be text before. One number a token.
   std::vector<float> score(std::span<const Token> tokens, PrefillOptions options = {});
   /// Ends the prompt, once: the method summarises it, after a replay pass where it wants one.
@@ -132,7 +133,6 @@ class Session {
   Sequence sequence_;
   QuestionForm form_;
   std::vector<float> logits_;
-  std::vector<Token> history_;  ///< tokens read, for the repetition penalty
   std::vector<Token> unread_;
 };
 

@@ -125,7 +125,7 @@ Json converse(const Answers& o, LoadedModel& m, const Variant& variant,
     options.sampling.temperature = 0;
     options.max_tokens = o.max_tokens;
     const std::string text =
-        generate(m.engine, sequence, m.tokenizer, std::move(logits), prompt, options).text;
+        generate(m.engine, sequence, m.tokenizer, std::move(logits), options).text;
     messages.push_back({"assistant", text});
     turns.push_back(text);
   }

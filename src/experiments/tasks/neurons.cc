@@ -12,6 +12,7 @@
 #include "experiments/attention/memory_error.h"
 #include "experiments/tasks/sample_run.h"
 #include "formats/utf8_text.h"
+#include "model/cache_batch.h"
 #include "model/forward.h"
 #include "report/units.h"
 
@@ -29,8 +30,9 @@ void read(Forward& forward, std::span<const Token> tokens, const Chunk& after) {
   Sequence sequence(forward.model(), options);
   for (std::size_t done = 0; done < tokens.size(); done += kChunk) {
     const std::size_t count = std::min(kChunk, tokens.size() - done);
-    const Run run{&sequence, tokens.subspan(done, count), {}};
-    forward.run({&run, 1});
+    CacheBatch batch(forward.model());
+    batch.add(sequence, tokens.subspan(done, count));
+    forward.run(batch.runs(), batch);
     after(done, count);
   }
 }
@@ -68,10 +70,9 @@ NeuronUse count_neurons(const Model& model, std::span<const Token> tokens) {
   require(config.experts == 0, ErrorCode::unsupported, "the neurons of experts are not counted");
   std::vector<std::vector<std::size_t>> counts(config.layers,
                                                std::vector<std::size_t>(config.ffn_width));
-  Forward forward(model);
-  forward.on_neurons = [&](std::size_t layer, MutableMatrix neurons) {
+  Forward forward(model, Forward::kAll, [&](std::size_t layer, MutableMatrix neurons) {
     count_active(config.activation, neurons, counts[layer]);
-  };
+  });
   read(forward, tokens, [](std::size_t, std::size_t) {});
   NeuronUse out;
   for (const std::vector<std::size_t>& layer : counts) {
@@ -89,16 +90,14 @@ RunningMean loss_without(const Model& model, std::span<const Token> tokens,
   const ModelConfig& config = model.config();
   tokens = tokens.first(std::min(tokens.size(), config.max_positions));
   require(tokens.size() >= 2, "a text of {} tokens; at least 2 are needed", tokens.size());
-  Forward forward(model);
-  if (!removed.empty()) {
-    forward.on_neurons = [&](std::size_t layer, MutableMatrix neurons) {
-      for (std::size_t t = 0; t < neurons.rows; ++t) {
-        for (std::size_t i = 0; i < neurons.cols; ++i) {
-          if (removed[layer][i]) neurons[t][i] = 0;
-        }
+  const auto remove = [&](std::size_t layer, MutableMatrix neurons) {
+    for (std::size_t t = 0; t < neurons.rows; ++t) {
+      for (std::size_t i = 0; i < neurons.cols; ++i) {
+        if (removed[layer][i]) neurons[t][i] = 0;
       }
-    };
-  }
+    }
+  };
+  Forward forward(model, Forward::kAll, removed.empty() ? OnNeurons() : remove);
   RunningMean losses;
   Matrix logits(Engine::kLogitRows, config.vocabulary);
   read(forward, tokens, [&](std::size_t done, std::size_t count) {

@@ -295,7 +295,7 @@ void Question::write(Sequence& sequence, std::vector<float> logits, Answered& ou
   options.stop = sample_.stop;
   options.ignore_end = sample_.whole_length;
   options.text_start = prompt_.chat && sample_.answer_start.empty();
-  const Generated made = generate(engine_, sequence, tokenizer_, std::move(logits), {}, options);
+  const Generated made = generate(engine_, sequence, tokenizer_, std::move(logits), options);
   out.text = made.text;
   out.made = made.tokens.size();
 }
@@ -306,7 +306,7 @@ void Question::choose(const Sequence& sequence, std::span<const float> logits,
   for (const std::vector<Token>& choice : choices_) {
     double sum = -token_loss(logits, choice[0]);
     if (choice.size() > 1) {
-      Sequence copy(engine_.model(), sequence.cache().clone());
+      Sequence copy = sequence.clone();
       PrefillOptions options;
       options.finish_prompt = false;
       options.all_logits = [&](std::size_t first, ConstMatrix rows) {
@@ -365,7 +365,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
       } else if (i + 1 == questions.size()) {
         out[i][v] = questions[i].answer(*sequence, logits, summarised);
       } else {
-        Sequence copy(engine_.model(), sequence->cache().clone());
+        Sequence copy = sequence->clone();
         out[i][v] = questions[i].answer(copy, logits, summarised);
       }
     }

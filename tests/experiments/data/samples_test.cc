@@ -257,7 +257,7 @@ std::string plainly(const Model& model, const Tokenizer& tokenizer, const Sample
   generate_options.sampling.temperature = 0;
   generate_options.max_tokens = sample.max_tokens;
   generate_options.text_start = false;
-  return generate(engine, sequence, tokenizer, logits, {}, generate_options).text;
+  return generate(engine, sequence, tokenizer, logits, generate_options).text;
 }
 
 TEST_F(AskModel, OneReadingGivesEveryMethodItsOwnAnswer) {
@@ -378,7 +378,7 @@ TEST_F(AskModel, TheBeginningOfTheAnswerFollowsTheTemplate) {
   generate_options.max_tokens = asked.max_tokens;
   generate_options.text_start = false;
   const std::vector<float> logits = engine.prefill(sequence, tokens);
-  const std::string expected = generate(engine, sequence, chat, logits, {}, generate_options).text;
+  const std::string expected = generate(engine, sequence, chat, logits, generate_options).text;
   PromptRunner runner(engine, chat, {.question_later = true});
   const auto answers = runner.ask(asked, variants({"exact"}, {}));
   EXPECT_EQ(answers[0].tokens, tokens.size());
