@@ -94,7 +94,9 @@ Cache cache_of(const std::vector<Matrix>& groups, const PackBasis& basis, const 
         rotation_at(rotary, double(t), table);
         rotate(rotary, table, shape.key_dim, keys[t]);
       });
-      out.forward(layer, keys.view(), values.view(), {}, {});
+      const std::size_t heads = shape.kv_heads * shape.queries_per_kv_head;
+      out.forward(layer, keys.view(), values.view(), {nullptr, 0, heads * shape.key_dim},
+                  {nullptr, 0, heads * shape.value_dim});
     }
   }
   out.finish_prompt();

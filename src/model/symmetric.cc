@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
+#include "simd/vector_math.h"
 
 namespace ballast {
 namespace {
@@ -179,29 +180,19 @@ void products(ConstMatrix a, ConstMatrix b, MutableMatrix out) {
   }
 }
 
-/// rows -= coefficients · others, where `coefficients` is rows × others.
-void subtract(ConstMatrix coefficients, ConstMatrix others, MutableMatrix rows) {
-  constexpr std::size_t kColumns = 256;
-  parallel_for((rows.cols + kColumns - 1) / kColumns, [&](std::size_t stripe) {
-    const std::size_t begin = stripe * kColumns, end = std::min(rows.cols, begin + kColumns);
-    for (std::size_t i = 0; i < rows.rows; ++i) {
-      float* const row = rows.row(i);
-      const float* const by = coefficients.row(i);
-      std::size_t j = 0;
-      for (; j + 4 <= others.rows; j += 4) {
-        const float *a = others.row(j), *b = others.row(j + 1), *c = others.row(j + 2),
-                    *d = others.row(j + 3);
-        const float wa = by[j], wb = by[j + 1], wc = by[j + 2], wd = by[j + 3];
-        for (std::size_t k = begin; k < end; ++k) {
-          row[k] -= (wa * a[k] + wb * b[k]) + (wc * c[k] + wd * d[k]);
-        }
-      }
-      for (; j < others.rows; ++j) {
-        const float* const a = others.row(j);
-        for (std::size_t k = begin; k < end; ++k) row[k] -= by[j] * a[k];
-      }
+/// Rows, and the same turned: products want weights with the sum along a row.
+void turn(ConstMatrix rows, std::size_t first, Matrix& across) {
+  constexpr std::size_t kAtOnce = 64;
+  parallel_for((rows.cols + kAtOnce - 1) / kAtOnce, [&](std::size_t task) {
+    for (std::size_t k = task * kAtOnce; k < std::min(rows.cols, (task + 1) * kAtOnce); ++k) {
+      for (std::size_t i = 0; i < rows.rows; ++i) across[k][first + i] = rows.row(i)[k];
     }
   });
+}
+
+/// out = coefficients · others, these turned: their first coefficients.cols count.
+void combine(ConstMatrix coefficients, const Matrix& across, MutableMatrix out) {
+  products(coefficients, {across.data(), across.rows(), coefficients.cols, across.cols()}, out);
 }
 
 double length(std::span<const float> row) {
@@ -215,7 +206,15 @@ double length(std::span<const float> row) {
 void orthonormalise(Matrix& q) {
   constexpr std::size_t kBlock = 64;
   const std::size_t n = q.cols();
-  Matrix coefficients(kBlock, q.rows());
+  Matrix coefficients(kBlock, q.rows()), others(kBlock, n), across(n, q.rows());
+  const auto free_of_others = [&](MutableMatrix rows, std::size_t begin) {
+    for (int twice = 0; begin > 0 && twice < 2; ++twice) {
+      const MutableMatrix with(coefficients.data(), rows.rows, begin, q.rows());
+      products(rows, q.view().slice(0, begin), with);
+      combine(with, across, others.view().slice(0, rows.rows));
+      for (std::size_t i = 0; i < rows.rows; ++i) kernels::axpy(-1.0f, others[i], rows[i]);
+    }
+  };
   for (std::size_t begin = 0; begin < q.rows(); begin += kBlock) {
     const std::size_t count = std::min(kBlock, q.rows() - begin);
     const MutableMatrix block = q.view().slice(begin, count);
@@ -224,19 +223,11 @@ void orthonormalise(Matrix& q) {
       require(std::isfinite(norm), "a covariance is not finite");
       for (float& x : block[i]) x = static_cast<float>(x / std::max(norm, 1e-30));
     }
-    for (int twice = 0; begin > 0 && twice < 2; ++twice) {
-      MutableMatrix with(coefficients.data(), count, begin, q.rows());
-      products(block, q.view().slice(0, begin), with);
-      subtract(with, q.view().slice(0, begin), block);
-    }
+    free_of_others(block, begin);
     for (std::size_t i = 0; i < count; ++i) {
       for (int again = 0; again < 3; ++again) {
         for (std::size_t j = 0; j < i; ++j) {
-          double with = 0;
-          for (std::size_t k = 0; k < n; ++k) with += double{block[i][k]} * block[j][k];
-          for (std::size_t k = 0; k < n; ++k) {
-            block[i][k] -= static_cast<float>(with) * block[j][k];
-          }
+          kernels::axpy(-kernels::dot(block[i], block[j]), block[j], block[i]);
         }
         const double norm = length(block[i]);
         if (norm > 1e-4) {
@@ -245,17 +236,14 @@ void orthonormalise(Matrix& q) {
         }
         // Nothing new is left: a direction of no weight, found by chance.
         const RandomKey key{2, static_cast<std::uint32_t>(begin + i)};
+        const auto stream = static_cast<std::uint32_t>(again);
         for (std::size_t k = 0; k < n; ++k) {
-          block[i][k] =
-              static_cast<float>(random_unit(key, k, static_cast<std::uint32_t>(again)) - 0.5);
+          block[i][k] = static_cast<float>(random_unit(key, k, stream) - 0.5);
         }
-        MutableMatrix with(coefficients.data(), 1, begin, q.rows());
-        for (int twice = 0; begin > 0 && twice < 2; ++twice) {
-          products(block.slice(i, 1), q.view().slice(0, begin), with);
-          subtract(with, q.view().slice(0, begin), block.slice(i, 1));
-        }
+        free_of_others(block.slice(i, 1), begin);
       }
     }
+    turn(block, begin, across);
   }
 }
 
@@ -342,14 +330,15 @@ Leading leading_eigenvectors(ConstMatrix c, std::size_t count, const Matrix* sta
   }
   std::vector<double> values = eigenvectors(ritz, rows);
   Leading out{Matrix(count, n), {}};
-  Matrix turned(count, rows);
+  Matrix turned(count, rows), across(n, rows);
   for (std::size_t i = 0; i < count; ++i) {
     out.values.push_back(std::max(values[i], 0.0));
     for (std::size_t j = 0; j < rows; ++j) {
-      turned[i][j] = -static_cast<float>(ritz[i * rows + j]);
+      turned[i][j] = static_cast<float>(ritz[i * rows + j]);
     }
   }
-  subtract(turned.view(), q.view(), out.vectors.view());
+  turn(q.view(), 0, across);
+  combine(turned.view(), across, out.vectors.view());
   parallel_for(count, [&](std::size_t i) {
     const double norm = length(out.vectors[i]);
     for (float& x : out.vectors[i]) x = static_cast<float>(x / norm);
