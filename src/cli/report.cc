@@ -20,13 +20,10 @@ struct Options {
 Result read_result(const std::string& path) {
   const std::string text = read_file(path, {.most = kMostJson});
   check_json(text, path, {.fields = kMostFields});
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const SortedJson::exception&) {
-    fail(ErrorCode::bad_file,
-         "{}: not a whole JSON file; report reads what ballast eval NAME --json=FILE writes", path);
-  }
+  const Json json = parse_own_json(text);
+  require(!json.is_discarded(), ErrorCode::bad_file,
+          "{}: not a whole JSON file; report reads what ballast eval NAME --json=FILE writes",
+          path);
   try {
     return Result::from_json(json, path);
   } catch (const Error& error) {

@@ -112,7 +112,7 @@ std::size_t ResultLog::State::read(const std::string& content, const Json& ident
     ++number;
     const std::string_view text(content.data() + begin, end - begin);
     check_json(text, path.string(), {.fields = kMostFields});
-    const Json line = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+    const Json line = parse_own_json(text);
     if (number == 1) {
       require(line.is_object() && line.contains(kMark),
               "{}: not the progress of an experiment; move it away or name another file with "

@@ -12,6 +12,7 @@
 #include "formats/families.h"
 #include "formats/json.h"
 #include "formats/json_file.h"
+#include "formats/json_text.h"
 #include "formats/rope_scaling.h"
 
 namespace ballast {
@@ -516,7 +517,7 @@ ModelConfig read_config(const std::filesystem::path& config_json) {
   }
   Keys keys(object, config_json.string());
   const FamilyFacts* facts = &family_of(keys);
-  const json defaults = json::parse(facts->composition.hf_defaults);
+  const json defaults = parse_json_text(facts->composition.hf_defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) object.emplace(key, value);
   const bool experts = keys.find_size("num_local_experts").value_or(0) > 0;
   if (experts && facts->family == Family::granite4) facts = &facts_of(Family::granitemoe);

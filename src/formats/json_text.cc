@@ -1,8 +1,12 @@
 #include "formats/json_text.h"
 
+#include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "base/fail.h"
 
 namespace ballast {
 namespace {
@@ -158,6 +162,25 @@ void check_json(std::string_view text, std::string_view source, const JsonLimits
     }
   }
   if (limits.memory) check_memory(memory, text.size(), source);
+}
+
+template <typename Value>
+Value parse_json_text(std::string_view text, std::string_view source, JsonLimits limits) {
+  if constexpr (std::is_same_v<Value, Json>) limits.fields = std::min(limits.fields, kMostFields);
+  check_json(text, source, limits);
+  try {
+    return Value::parse(text.begin(), text.end());
+  } catch (const SortedJson::parse_error& e) {
+    fail(ErrorCode::bad_file, "{}: not valid JSON at byte {}", source, e.byte);
+  } catch (const SortedJson::exception&) {
+    fail(ErrorCode::bad_file, "{}: a number in this JSON is too large", source);
+  }
+}
+template SortedJson parse_json_text(std::string_view, std::string_view, JsonLimits);
+template Json parse_json_text(std::string_view, std::string_view, JsonLimits);
+
+Json parse_own_json(std::string_view text) {
+  return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace ballast

@@ -1,15 +1,12 @@
 // The one reader of JSON from outside: files, lines of files, requests.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
-#include "base/fail.h"
 #include "formats/json.h"
 
 namespace ballast {
@@ -49,16 +46,13 @@ void check_json(std::string_view text, std::string_view source, const JsonLimits
 /// and says at which byte, from 1, the text is not JSON; nothing of the text is in the message.
 /// `Value`: SortedJson, or Json to keep the order of keys, of which an object has kMostFields.
 template <typename Value = SortedJson>
-Value parse_json_text(std::string_view text, std::string_view source, JsonLimits limits = {}) {
-  if constexpr (std::is_same_v<Value, Json>) limits.fields = std::min(limits.fields, kMostFields);
-  check_json(text, source, limits);
-  try {
-    return Value::parse(text.begin(), text.end());
-  } catch (const SortedJson::parse_error& e) {
-    fail(ErrorCode::bad_file, "{}: not valid JSON at byte {}", source, e.byte);
-  } catch (const SortedJson::exception&) {
-    fail(ErrorCode::bad_file, "{}: a number in this JSON is too large", source);
-  }
-}
+Value parse_json_text(std::string_view text, std::string_view source, JsonLimits limits = {});
+
+extern template SortedJson parse_json_text(std::string_view, std::string_view, JsonLimits);
+extern template Json parse_json_text(std::string_view, std::string_view, JsonLimits);
+
+/// Parses what the program wrote itself, or check_json() passed. Never throws for a text that is
+/// not JSON: the value is discarded then (is_discarded()).
+Json parse_own_json(std::string_view text);
 
 }  // namespace ballast

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/json.h"
+#include "formats/json_text.h"
 
 namespace ballast {
 
@@ -21,7 +21,7 @@ inline double number_of(const Json& json) {
 
 /// The text with invalid UTF-8 replaced.
 inline std::string to_utf8(std::string_view text) {
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return parse_own_json(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace ballast

@@ -128,7 +128,7 @@ TEST(JsonText, SaysWhereItIsNoJsonAndRepeatsNothingOfIt) {
   EXPECT_EQ(error_of([] { parse_json_text("[1e999]", "a"); }),
             "a: a number in this JSON is too large");
   EXPECT_EQ(error_of([] { parse_json_text("\"\xff\"", "a"); }), "a: not valid JSON at byte 2");
-  const auto ordered = parse_json_text<nlohmann::ordered_json>(R"({"b": 1, "a": 2})", "a");
+  const auto ordered = parse_json_text<Json>(R"({"b": 1, "a": 2})", "a");
   EXPECT_EQ(ordered.begin().key(), "b");
 }
 

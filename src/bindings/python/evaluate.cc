@@ -8,6 +8,7 @@
 #include "base/output_file.h"
 #include "bindings/python/bindings.h"
 #include "experiments/experiment.h"
+#include "formats/json_text.h"
 #include "hub/choice.h"
 
 namespace ballast::python {
@@ -64,7 +65,7 @@ std::string evaluate(const std::string& name, const std::string& values, const s
   Steps steps(std::move(progress));
   const auto measure = [&] {
     Experiment::Call call = find_experiment(name).call();
-    const Json given = Json::parse(values);
+    const Json given = parse_json_text<Json>(values, "the parameters");
     call.parameters.set(given);
     call.parameters.check();
     find_models(call.parameters);

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/interval.h"
 #include "base/running_mean.h"
+#include "formats/json_text.h"
 #include "methods/entry_budget.h"
 
 namespace ballast {
@@ -222,7 +223,7 @@ void share_members(Ranks& ranks, Json& object) {
   std::string all(most * ranks.size(), ' ');
   ranks.gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (r != ranks.rank()) object.update(Json::parse(all.substr(r * most, lengths[r])));
+    if (r != ranks.rank()) object.update(parse_own_json({all.data() + r * most, lengths[r]}));
   }
 }
 

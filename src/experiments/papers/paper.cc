@@ -304,7 +304,7 @@ class PaperRun {
     if (!is_newer(file)) return {};
     const std::string text = read_file(file, {.most = kMostJson});
     check_json(text, file.string(), {.fields = kMostFields});
-    const Json json = Json::parse(text, nullptr, false);
+    const Json json = parse_own_json(text);
     if (json.is_discarded()) return {};
     Result result = Result::from_json(json, file.string());
     if (result.command != command) return {};

@@ -1,0 +1,1 @@
+// Nothing: the headers that test programs share are precompiled with it (tests/CMakeLists.txt).
