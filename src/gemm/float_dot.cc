@@ -176,7 +176,13 @@ HWY_INLINE void WithWeights(TensorType type, Action&& action) {
 }
 
 void DotTileOfType(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile) {
+#if defined(__x86_64__) && HWY_TARGET <= HWY_AVX2
+  // has_int_gemm() is true of every other type.
+  require(type == TensorType::f32, "weights of type {} have no float dots here", to_string(type));
+  DotAny<WeightsF32>(k, n, m, tile);
+#else
   WithWeights(type, [&](auto weights) { DotAny<decltype(weights)>(k, n, m, tile); });
+#endif
 }
 
 void Dequantize(TensorType type, const std::byte* row, std::size_t k, float* out) {

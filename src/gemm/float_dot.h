@@ -20,10 +20,12 @@ struct Tile {
   float sums[kTileN * kTileM] = {};
 };
 
-/// Whether dot_tile() and dequantize() take the type; other types are decoded to float32 first.
+/// Whether dequantize() takes the type, and dot_tile() where has_int_gemm() is false; other types
+/// are decoded to float32 first.
 bool has_float_kernel(TensorType type);
 
-/// Computes the sums of n rows and m activations of k elements each. A row that is dequantized
+/// Computes the sums of n rows and m activations of k elements each. `type`: F32, or one without
+/// integer products: where all types have them, no other kernels are built. A row that is dequantized
 /// first and given as F32 yields the same bits.
 void dot_tile(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile);
 
