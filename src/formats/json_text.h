@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "ballast/error.h"
 #include "formats/json.h"
 
 namespace ballast {

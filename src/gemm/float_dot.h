@@ -25,8 +25,8 @@ struct Tile {
 bool has_float_kernel(TensorType type);
 
 /// Computes the sums of n rows and m activations of k elements each. `type`: F32, or one without
-/// integer products: where all types have them, no other kernels are built. A row that is dequantized
-/// first and given as F32 yields the same bits.
+/// integer products: where all types have them, no other kernels are built. A row that is
+/// dequantized first and given as F32 yields the same bits.
 void dot_tile(TensorType type, std::size_t k, std::size_t n, std::size_t m, Tile& tile);
 
 /// Dequantizes k elements, whole blocks.

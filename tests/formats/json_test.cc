@@ -54,7 +54,8 @@ TEST(Json, IsOfNoOtherTypeInTheSource) {
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(source)) {
     const fs::path path = fs::relative(entry.path(), source);
-    if (!entry.is_regular_file() || path == "formats/json.h" || path == "formats/json_fwd.h")
+    if (!entry.is_regular_file() || path == "formats/json.h" || path == "formats/json_fwd.h" ||
+        path == "formats/json.cc")
       continue;
     ++files;
     EXPECT_FALSE(std::regex_search(read_file(entry.path()), other))

@@ -167,7 +167,8 @@ TEST(Matmul, LongRowsMatchFloat64) {
   });
 }
 
-/// The float path, which multiply() takes for F32 alone on processors with AVX2, else for all types.
+/// The float path, which multiply() takes for F32 alone on processors with AVX2, else for all
+/// types.
 TEST(Matmul, DotsOfTypesWithoutIntegerProducts) {
   for_each_target([] {
     std::uint64_t seed = 1;

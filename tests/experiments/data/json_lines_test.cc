@@ -38,6 +38,9 @@ TEST_F(JsonLinesFile, ReadsObjectsAndSkipsBlankLines) {
 
 TEST_F(JsonLinesFile, NamesTheLineOfDamage) {
   EXPECT_THAT(error("{\"a\": 1}\n{\"a\": "), HasSubstr("f.jsonl:2: not valid JSON at byte"));
+  JsonLines lines(dir_ / "f.jsonl");
+  EXPECT_TRUE(lines.next());
+  EXPECT_EQ(test::code_of([&] { lines.next(); }), ErrorCode::bad_file);
   EXPECT_THAT(error("{}\n[1]"), HasSubstr("f.jsonl:2: array where an object was expected"));
   EXPECT_THAT(error("{\"a\": \"\xff\"}"), HasSubstr("f.jsonl:1: not valid JSON"));
   EXPECT_THAT(error("{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}"),
