@@ -94,7 +94,7 @@ unsigned char LineEditor::State::interrupt(EditLine* el, int /*first*/) {
     ::raise(SIGINT);
     return CC_EOF;  // where the parent process ignores it
   }
-  control("^C\r\n");
+  control("^C\n");
   of(el).cleared = true;
   return CC_NEWLINE;
 }
