@@ -315,8 +315,8 @@ class Runner {
       loaded_form_ = session->form();
       if (o_.cite) {
         text_.assign(session->text().begin(), session->text().end());
-        require(!text_.empty(), "{}: --cite needs the text, which the file does not have",
-                o_.load_cache[0]);
+        require(text_.size() == session->tokens(),
+                "{}: --cite needs the text, which the file does not have", o_.load_cache[0]);
         Engine engine(m_.model);
         lookup_heads_ = find_lookup_heads(engine);
       }
