@@ -102,7 +102,7 @@ bool Tower::is_in(const fs::path& folder) {
   if (!fs::is_directory(folder, ignored)) return false;
   const Safetensors tensors(folder);
   const auto has = [&](const std::string& name) { return tensors.find(name) != nullptr; };
-  return has(kTransformersClass) || has(std::string("model.") + kTransformersClass) ||
+  return has(kTransformersClass) || has(fmt::format("model.{}", kTransformersClass)) ||
          has(kInternVlClass);
 }
 
@@ -184,7 +184,7 @@ void Tower::read_folder(const fs::path& path) {
       read_colours(prepared, "image_std", tiles.deviation);
     }
   }
-  if (safetensors_->find(std::string("model.") + kTransformersClass) != nullptr) {
+  if (safetensors_->find(fmt::format("model.{}", kTransformersClass)) != nullptr) {
     prefix_ = "model.";
   }
   read_weights(find(kInternVlClass) != nullptr ? own : transformers);
