@@ -99,12 +99,12 @@ Entry add_one(const Options& o, const std::shared_ptr<const TextModel>& model,
   Fnv hash;
   hash.add(std::as_bytes(std::span(document.text)));
   Entry entry{.file = o.place() / fmt::format("{:016x}.json", hash.value()),
-                    .name = document.what,
-                    .text = document.text,
-                    .model = model_name(model->model),
-                    .fingerprint = fmt::format("{:016x}", fingerprint(model->model)),
-                    .tokens = tokens.size(),
-                    .bytes = session.cache().bytes().used()};
+              .name = document.what,
+              .text = document.text,
+              .model = model_name(model->model),
+              .fingerprint = fmt::format("{:016x}", fingerprint(model->model)),
+              .tokens = tokens.size(),
+              .bytes = session.cache().bytes().used()};
   session.save(entry.cache(), pack.step == 0 ? "off" : fmt::format("1/{}", pack.divisor));
   if (pack.step > 0) entry.bytes = fs::file_size(entry.cache());
   // Last, so that a document that is listed has its cache.

@@ -51,7 +51,7 @@ class Choice {
   bool shows_end_;
   Sampler sampler_;
   AnswerText text_;
-  std::optional<GrammarReader> held_;  ///< what was made, where it is held to a grammar
+  std::optional<GrammarReader> held_;           ///< what was made, where it is held to a grammar
   std::optional<std::size_t> thinking_budget_;  ///< until thoughts are closed for it
   std::vector<Token> closing_;  ///< tokens to come that close thoughts, the next last
   std::vector<Token> past_;

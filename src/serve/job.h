@@ -39,7 +39,7 @@ struct Job {
   bool chat = false;                       ///< the prompt stands in a chat template
   std::shared_ptr<const Context> context;  ///< the prompt follows this text
   std::optional<GrammarReader> grammar;    ///< that answers are held to, at its beginning
-  std::size_t choices = 1;  ///< 0: only read the prompt; the result is the cache
+  std::size_t choices = 1;                 ///< 0: only read the prompt; the result is the cache
   /// Choice i has the seed `sampling.seed` + i. No max_tokens: the answers are empty.
   GenerateOptions generate;
   std::optional<std::size_t> thinking_budget;  ///< tokens after which thoughts are closed

@@ -18,11 +18,11 @@
 #include "base/stopwatch.h"
 #include "serve/contexts.h"
 #include "serve/job.h"
-#include "serve/token_texts.h"
 #include "serve/memory.h"
 #include "serve/metrics.h"
 #include "serve/pace.h"
 #include "serve/prefixes.h"
+#include "serve/token_texts.h"
 
 namespace ballast::serve {
 
