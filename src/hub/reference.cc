@@ -75,7 +75,7 @@ bool is_repository(std::string_view text) {
 }
 
 Reference parse_reference(std::string_view text) {
-  for (const std::string& hub : {endpoint() + "/", std::string(kHub) + "/"}) {
+  for (const std::string& hub : {fmt::format("{}/", endpoint()), fmt::format("{}/", kHub)}) {
     if (text.starts_with(hub)) return of_hub(text.substr(hub.size()), text);
   }
   Reference out;
