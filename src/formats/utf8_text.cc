@@ -129,10 +129,34 @@ std::string telling_lines(std::string_view text) {
   return out.size() < kEnough ? out + std::string(text.substr(0, kSample)) : out;
 }
 
+/// Whether the bytes are of Thai, which ICU does not detect: vowels above and below and marks of
+/// tone stand behind a consonant only, and no Latin letter stands beside one of Thai.
+bool looks_thai(std::string_view text) {
+  constexpr std::size_t kFewest = 8;
+  std::size_t letters = 0, marks = 0;
+  bool after_consonant = false, after_letter = false, after_latin = false;
+  for (char c : text) {
+    const auto b = static_cast<unsigned char>(c);
+    const bool mark = b == 0xd1 || (b >= 0xd4 && b <= 0xda) || (b >= 0xe7 && b <= 0xee);
+    const bool other = b >= 0x80 && (b < 0xa1 || (b > 0xda && b < 0xdf) || b > 0xfb);
+    const bool letter = b >= 0xa1;
+    const bool latin = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (other || (mark && !after_consonant)) return false;
+    if ((letter && after_latin) || (latin && after_letter)) return false;
+    after_consonant = (b >= 0xa1 && b <= 0xce) || (mark && after_consonant);
+    after_letter = letter;
+    after_latin = latin;
+    letters += letter ? 1u : 0u;
+    marks += mark ? 1u : 0u;
+  }
+  return letters >= kFewest && marks > 0;
+}
+
 /// What the bytes look like.
 std::optional<std::string> detected(std::string_view text) {
   constexpr std::int32_t kLeast = 22;  // percent
   const std::string sample = telling_lines(text);
+  if (looks_thai(sample)) return decoded(text, "windows-874");
   UErrorCode status = U_ZERO_ERROR;
   const std::unique_ptr<UCharsetDetector, decltype(&ucsdet_close)> detector(ucsdet_open(&status),
                                                                             &ucsdet_close);
