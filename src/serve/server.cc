@@ -371,7 +371,11 @@ struct Server::Impl {
 };
 
 void Server::Impl::answer(Request& request, Response& response) {
-  const Interruption interruption([&] { return !response.stopping() && !response.gone(); });
+  // A client may close its side once it has asked: what is soon done is answered.
+  constexpr double kSoon = 0.1;  // seconds
+  const Interruption interruption([&] {
+    return !response.stopping() && (request.since.seconds() < kSoon || !response.gone());
+  });
   try {
     allow_origin(request, response);  // a page may read errors, too
     if (request.refused) throw ApiError(*request.refused);
