@@ -12,7 +12,8 @@ const SamplingOptions kStandard{.temperature = 0.7f};
 
 TEST(SuggestedSampling, IsThatOfTheFolder) {
   const TempDir dir;
-  const TokenizerSource files{.folder = dir.path()};
+  TokenizerSource files;
+  files.folder = dir.path();
   const auto made = [&](const std::string& text) {
     write_text(dir / "generation_config.json", text);
     return suggested_sampling(files, kStandard);
@@ -43,7 +44,10 @@ TEST(SuggestedSampling, IsThatOfGguf) {
   writer.add("general.sampling.top_k", std::int32_t{40});
   writer.commit();
   const Gguf gguf(dir / "m.gguf");
-  const SamplingOptions got = suggested_sampling({.gguf = &gguf, .folder = dir.path()}, kStandard);
+  TokenizerSource files;
+  files.gguf = &gguf;
+  files.folder = dir.path();
+  const SamplingOptions got = suggested_sampling(files, kStandard);
   EXPECT_EQ(got.temperature, 0.25f);
   EXPECT_EQ(got.top_k, 40u);
   EXPECT_EQ(got.top_p, 1.0f);

@@ -217,7 +217,7 @@ TEST_F(HuggingFaceFolder, ConfigAndTemplateBesideTokenizerJson) {
 
 TEST_F(HuggingFaceFolder, TheTemplateOfAProcessorIsReadWhereThereIsNoOther) {
   test::write_text(folder_ / "tokenizer.json", byte_level().dump());
-  const fs::path file = folder_ / "chat_template.json";
+  const std::filesystem::path file = folder_ / "chat_template.json";
   test::write_text(file, R"({"chat_template": "{{ 1 }}"})");
   EXPECT_EQ(read_vocabulary(folder_).chat_template, "{{ 1 }}");
   EXPECT_EQ(read_vocabulary(folder_ / "tokenizer.json").chat_template, "{{ 1 }}");
