@@ -41,11 +41,12 @@ struct Generation::Impl {
         options(options),
         logits(std::move(logits)),
         sampler(options.sampling),
-        answer(tokenizer, {.chat = options.chat || writes_channels(tokenizer),
-                           .thoughts_open = options.chat && ends_within_thoughts(tokenizer, sequence.text()),
-                           .split_thoughts = false,
-                           .text_start = options.text_start,
-                           .stop = options.stop}) {}
+        answer(tokenizer,
+               {.chat = options.chat || writes_channels(tokenizer),
+                .thoughts_open = options.chat && ends_within_thoughts(tokenizer, sequence.text()),
+                .split_thoughts = false,
+                .text_start = options.text_start,
+                .stop = options.stop}) {}
 
   Engine& engine;
   Sequence& sequence;
