@@ -103,11 +103,7 @@ void set_chat_template(Vocabulary& vocabulary, const json& config) {
 void read_processors_template(Vocabulary& vocabulary, const fs::path& path) {
   const json config = parse_json(read_limited(path), path.string());
   try {
-    if (config.is_string()) {
-      vocabulary.chat_template = config.get<std::string>();
-    } else {
-      set_chat_template(vocabulary, config);
-    }
+    set_chat_template(vocabulary, config);
   } catch (const json::exception& e) {
     fail("{}: {}", path.string(), json_reason(e));
   }

@@ -25,7 +25,7 @@ execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q'
 const with_library = await serve(program, model, '--library', library);
 const browser = await chromium.launch({executablePath: browser_path, args: ['--no-sandbox']});
 try {
-  const page = await browser.newPage({viewport: {width: 1280, height: 1000}});
+  const page = await browser.newPage({bypassCSP: true, viewport: {width: 1280, height: 1000}});  // Playwright waits by eval
   const foreign = [], errors = [];
   page.on('request', request => { if (!request.url().startsWith(server.url) && !request.url().startsWith('data:')) foreign.push(request.url()); });
   page.on('pageerror', error => errors.push(error.message));
@@ -66,6 +66,7 @@ try {
   check('errors go away', await page.isHidden('#wrong'), null);
 
   await page.check('#compare');
+  await page.getByText('How it is kept').click();
   for (const [method, number] of [['replay', 1], ['streaming-llm', 2]]) {
     await page.selectOption('#method', method);
     await page.selectOption('#size', '0.25');

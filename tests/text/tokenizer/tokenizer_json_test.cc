@@ -225,8 +225,6 @@ TEST_F(HuggingFaceFolder, TheTemplateOfAProcessorIsReadWhereThereIsNoOther) {
                                                {"name": "tool_use", "template": "t"}]})");
   EXPECT_EQ(read_vocabulary(folder_).chat_template, "d");
   EXPECT_EQ(read_vocabulary(folder_).tool_template, "t");
-  test::write_text(file, R"("bare")");
-  EXPECT_EQ(read_vocabulary(folder_).chat_template, "bare");
   test::write_text(file, R"({"chat_template": [{"name": 3}]})");
   EXPECT_THROW(read_vocabulary(folder_), Error);
   test::write_text(folder_ / "chat_template.jinja", "own");
