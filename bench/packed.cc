@@ -153,6 +153,7 @@ struct Settings {
   std::shared_ptr<const PackBasis> basis;
   std::vector<std::string> steps;
   std::string out;
+  bool raw = false;
   std::set<std::string> done;
 
   void add(Json line) {
@@ -291,7 +292,7 @@ void follow(Settings& s, const std::string& path) {
   Session exact = empty(s, 4096);
   const Tokenizer& tokenizer = s.model->tokenizer;
   const std::string text = read_file(path);
-  exact.set_form(tokenizer.vocabulary().chat_template.empty()
+  exact.set_form(tokenizer.vocabulary().chat_template.empty() || s.raw
                      ? QuestionForm::raw(text)
                      : QuestionForm::from_template(tokenizer, "", text));
   std::vector<Token> tokens = exact.form().begin(tokenizer);
@@ -345,6 +346,10 @@ int run(int argc, char** argv) {
     const std::string option = argv[i];
     if (option == "--texts") {
       while (i + 1 < argc && argv[i + 1][0] != '-') texts.push_back(argv[++i]);
+      continue;
+    }
+    if (option == "--raw") {
+      s.raw = true;
       continue;
     }
     require(i + 1 < argc, "{} wants a value", option);

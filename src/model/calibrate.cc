@@ -6,6 +6,7 @@
 #include "ballast/engine/calibration.h"
 #include "ballast/engine/generate.h"
 #include "ballast/engine/model.h"
+#include "ballast/engine/question_form.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
@@ -122,6 +123,18 @@ Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens)
 
 }  // namespace
 
+std::vector<Token> as_chat(const Tokenizer& tokenizer, std::span<const Token> tokens) {
+  if (tokenizer.vocabulary().chat_template.empty()) return {tokens.begin(), tokens.end()};
+  const QuestionForm form = QuestionForm::from_template(tokenizer, "", "");
+  std::vector<Token> out = form.begin(tokenizer);
+  const std::vector<Token> after = encode_more(tokenizer, form.after, true);
+  const auto answer = tokens.end() - static_cast<std::ptrdiff_t>(tokens.size() / 4);
+  out.insert(out.end(), tokens.begin(), answer);
+  out.insert(out.end(), after.begin(), after.end());
+  out.insert(out.end(), answer, tokens.end());
+  return out;
+}
+
 Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
                      const CalibrateOptions& options) {
   const ModelConfig& c = model.config();
@@ -149,9 +162,13 @@ Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
       const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
       // Every fourth text of plain English, or piece of a text of the caller's: what the steps of
       // packing are found on.
-      const std::size_t number = own ? pieces.size() : i;
-      pieces.push_back({{first, first + static_cast<std::ptrdiff_t>(count)},
-                        options.scores && i < first_other,
+      const std::size_t number = own ? begin / kPiece : i;
+      const bool scored = options.scores && i < first_other;
+      std::vector<Token> piece(first, first + static_cast<std::ptrdiff_t>(count));
+      if (options.packing && own && scored && number % 4 == 0) {  // scored pieces are as they were
+        pieces.push_back({as_chat(tokenizer, piece), false, false});
+      }
+      pieces.push_back({scored ? std::move(piece) : as_chat(tokenizer, piece), scored,
                         i < first_other && number % 4 == 1});
     }
   }

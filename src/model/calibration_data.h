@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include "ballast/engine/tokenizer.h"
 
 namespace ballast {
 
@@ -24,6 +27,10 @@ std::span<const BuiltInFile> built_in_calibrations();
 std::span<const BuiltInFile> calibration_texts();
 /// More languages and kinds, from data/calibration/packing: what packing is calibrated on besides.
 std::span<const BuiltInFile> packing_texts();
+
+/// The tokens as what a user says, the last quarter as the answer, in the model's chat template
+/// where it has one. Packing must know its marks: they draw much attention.
+std::vector<Token> as_chat(const Tokenizer& tokenizer, std::span<const Token> tokens);
 
 /// A token's features, as Calibration::Layer says. `heads`: KV heads.
 void fill_features(std::span<const float> input, std::span<const float> keys,

@@ -8,9 +8,11 @@
 #include <numeric>
 
 #include "ballast/engine/generate.h"
+#include "ballast/engine/question_form.h"
 #include "ballast/error.h"
 #include "ballast/threads.h"
 #include "base/read_file.h"
+#include "model/calibration_data.h"
 #include "model/reference_case.h"
 #include "model/weights.h"
 #include "support.h"
@@ -279,6 +281,20 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
     product += (ranks[0][i] - mean) * (ranks[1][i] - mean);
   }
   return product / (n * (n * n - 1) / 12);
+}
+
+TEST(Calibration, PackingReadsTextsBetweenTheMarksOfTheChatTemplate) {
+  const std::filesystem::path path = BALLAST_SOURCE_DIR "/models/ballast-mini.gguf";
+  const Tokenizer tokenizer(read_vocabulary(path));
+  const QuestionForm form = QuestionForm::from_template(tokenizer, "", "");
+  const std::vector<Token> text = {30, 31, 32, 33, 34, 35, 36, 37};
+  std::vector<Token> wanted = form.begin(tokenizer);
+  EXPECT_FALSE(wanted.empty());
+  wanted.insert(wanted.end(), text.begin(), text.begin() + 6);
+  for (Token token : encode_more(tokenizer, form.after, true)) wanted.push_back(token);
+  EXPECT_GT(wanted.size(), form.begin(tokenizer).size() + 6);
+  wanted.insert(wanted.end(), text.begin() + 6, text.end());
+  EXPECT_EQ(as_chat(tokenizer, text), wanted);
 }
 
 /// English that no calibration has seen.
