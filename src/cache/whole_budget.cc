@@ -65,7 +65,8 @@ std::size_t ends_bytes(const CacheShape& s, const CacheOptions& options, std::si
   std::size_t kept = ends * safe;
   if (const double part = policy.real("floor"); part > 0) {
     // So many bytes x hold the ends and part * x / cheapest entries; all entries take no more.
-    const double floor = std::ceil(static_cast<double>(ends * (safe - cheapest)) / (1 - part));
+    const auto more = static_cast<double>(ends * (safe - cheapest));
+    const double floor = more == 0 ? 0 : std::ceil(more / (1 - part));  // at 1 without bound
     const std::size_t all = kept + (tokens - ends) * cheapest;
     kept = floor < static_cast<double>(all) ? std::max(kept, static_cast<std::size_t>(floor)) : all;
   }
