@@ -16,10 +16,8 @@ using Kind = Grammar::Item::Kind;
 
 }  // namespace
 
-std::size_t GrammarStates::NodeHash::operator()(const Node& node) const {
-  std::uint64_t out = node.item | std::uint64_t{node.below} << 32;
-  out = (out ^ node.count) * 0x9E3779B97F4A7C15u;
-  return static_cast<std::size_t>(out ^ out >> 29);
+std::size_t GrammarStates::NodeKeyedHash::operator()(const Node& node) const {
+  return keyed_hash(keyed_hash(node.item | std::uint64_t{node.below} << 32) + node.count);
 }
 
 GrammarStates::GrammarStates(std::shared_ptr<const Grammar> grammar, Empty)
@@ -129,7 +127,7 @@ GrammarStates::State GrammarStates::like(State state, std::uint32_t bytes) {
     return far ? least : node.count;
   };
   // From the bottom up, without recursion.
-  std::unordered_map<Stack, Stack> done{{0, 0}};
+  std::unordered_map<Stack, Stack, KeyedHash> done{{0, 0}};
   std::vector<Stack> out, way;
   const std::vector<Stack> stacks = *states_[state].stacks;
   bool same = true;
@@ -154,7 +152,7 @@ bool GrammarStates::is_large() const {
 
 std::shared_ptr<GrammarStates> GrammarStates::from(State state) const {
   std::shared_ptr<GrammarStates> out(new GrammarStates(grammar_, Empty()));
-  std::unordered_map<Stack, Stack> done{{0, 0}};
+  std::unordered_map<Stack, Stack, KeyedHash> done{{0, 0}};
   std::vector<Stack> stacks, way;
   for (const Stack stack : *states_[state].stacks) {
     for (Stack at = stack; !done.contains(at); at = nodes_[at].below) way.push_back(at);

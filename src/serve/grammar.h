@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.h"
+
 namespace ballast::serve {
 
 /// The rules of a context-free grammar over bytes of UTF-8, made by GrammarBuilder.
@@ -82,7 +84,7 @@ class GrammarStates {
     std::uint32_t depth = 0;
     bool operator==(const Node&) const = default;
   };
-  struct NodeHash {
+  struct NodeKeyedHash {
     std::size_t operator()(const Node& node) const;
   };
   struct StateInfo {
@@ -101,11 +103,10 @@ class GrammarStates {
   /// Replaces rules and repetitions on top of stacks by what they begin with.
   std::vector<Stack> expand(std::vector<Stack> open);
   State state_of(std::vector<Stack> stacks);
-  Stack copy(const GrammarStates& from, Stack stack, std::unordered_map<Stack, Stack>& done);
 
   std::shared_ptr<const Grammar> grammar_;
   std::vector<Node> nodes_;
-  std::unordered_map<Node, Stack, NodeHash> stacks_;
+  std::unordered_map<Node, Stack, NodeKeyedHash> stacks_;
   std::vector<std::uint32_t> seen_;  ///< of each node the last round it was seen in
   std::uint32_t round_ = 0;
   std::map<std::vector<Stack>, State> known_;
