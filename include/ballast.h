@@ -397,8 +397,9 @@ BALLAST_API ballast_status ballast_context_generate(ballast_context* context,
 
 /* The context in a file, for the same model. */
 BALLAST_API ballast_status ballast_context_save(const ballast_context* context, const char* path);
-/* The same, packed: size is "1/16" or another preset of the model's basis, which `ballast calibrate`
- * makes. The cache must have every token. ballast_context_load() reads such files, too. */
+/* The same, packed: size is "1/16" or another preset of the model's basis, which `ballast
+ * calibrate` makes. The cache must have every token. ballast_context_load() reads such files, too.
+ */
 BALLAST_API ballast_status ballast_context_save_packed(const ballast_context* context,
                                                        const char* path, const char* size);
 /* params: threads alone counts; NULL: the defaults. */
