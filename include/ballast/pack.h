@@ -86,6 +86,10 @@ struct PackedRows {
     std::size_t first = 0;  ///< token of the first row; 0, or a multiple of kBlock (windows)
     /// Tokens 0 to 3 (those from `first` on), then the last 8: rows of N, bf16.
     std::vector<std::uint16_t> exact;
+    /// Tokens between these that lie far from all others, in the metric (attention sinks): rising.
+    /// The basis is rounded to 8 bits, whose error grows with a token's size. At most a 64th.
+    std::vector<std::uint32_t> far;
+    std::vector<std::uint16_t> far_rows;  ///< their rows of N, bf16
     /// Of each coefficient, how widely it spreads: an index into a fixed scale; 0: it is not
     /// stored.
     std::vector<std::uint8_t> spread;

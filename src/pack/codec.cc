@@ -48,6 +48,23 @@ struct Layout {
   }
 };
 
+/// Which of some tokens lie far from the others: more than kFar times the median's square of the
+/// distance to the mean. Of many the farthest.
+constexpr double kFar = 6;
+constexpr std::size_t kFarPart = 64;
+std::vector<std::uint32_t> far_tokens(std::span<const double> squares, std::size_t first) {
+  std::vector<double> sorted(squares.begin(), squares.end());
+  const std::size_t most = squares.size() / kFarPart;
+  if (most == 0) return {};
+  std::ranges::sort(sorted);
+  const double least = std::max(kFar * sorted[sorted.size() / 2], sorted[sorted.size() - most - 1]);
+  std::vector<std::uint32_t> out;
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    if (squares[i] > least) out.push_back(static_cast<std::uint32_t>(first + i));
+  }
+  return out;
+}
+
 /// The inverse of a symmetric positive definite matrix, in float64.
 std::vector<float> inverse_of(std::size_t n, std::span<const float> matrix) {
   std::vector<double> lower(n * n);  // matrix = lower · lower^T
@@ -306,14 +323,14 @@ PackedRows PackCodec::encode(std::size_t tokens, const Rows& rows, float step,
     const Layout layout = Layout::of(tokens, windows.empty() ? 0 : windows[g]);
     PackedRows::Group& group = out.groups.emplace_back();
     group.first = layout.first;
-    group.exact.resize(layout.exact() * n);
     Matrix one(1, n);
-    for (std::size_t i = 0; i < layout.exact(); ++i) {
-      rows(g, layout.exact_token(i), one.view());
+    const auto add_row = [&](std::size_t token, std::vector<std::uint16_t>& to) {
+      rows(g, token, one.view());
       require(first_not_finite(one[0]) == n, ErrorCode::not_finite,
               "a row to be packed has an element that is not finite");
-      std::ranges::transform(one[0], group.exact.begin() + i * n, kernels::bf16_encode);
-    }
+      std::ranges::transform(one[0], std::back_inserter(to), kernels::bf16_encode);
+    };
+    for (std::size_t i = 0; i < layout.exact(); ++i) add_row(layout.exact_token(i), group.exact);
     const Plan plan =
         make_plan(basis, prepared_->sample(*basis_, g, rows, sample_of(layout)).view(), step);
     group.spread = plan.spreads;
@@ -321,11 +338,16 @@ PackedRows PackCodec::encode(std::size_t tokens, const Rows& rows, float step,
     save_tables(tables, plan);
     group.tables = std::move(tables.bytes);
     group.blocks.resize(layout.blocks());
+    std::vector<double> squares(layout.end - layout.coded);  // of the distance to the mean
     parallel_for(layout.blocks(), [&](std::size_t b) {
       const std::size_t count = layout.size(b);
       Matrix x(count, n), y(count, k);
       rows(g, layout.begin(b), x.view());
       prepared_->transform(*basis_, g, x.view(), y.view());
+      for (std::size_t t = 0; t < count; ++t) {
+        double& sum = squares[layout.begin(b) + t - layout.coded];
+        for (const float element : x[t]) sum += double{element} * double{element};
+      }
       std::vector<std::int32_t> integers(k * count);
       for (std::size_t i = 0; i < k; ++i) {
         if (plan.spreads[i] == pack_spread::kNone) continue;
@@ -334,6 +356,8 @@ PackedRows PackCodec::encode(std::size_t tokens, const Rows& rows, float step,
       }
       group.blocks[b] = encode_integers(integers, count, plan.spreads, plan.tables);
     });
+    group.far = far_tokens(squares, layout.coded);
+    for (const std::uint32_t token : group.far) add_row(token, group.far_rows);
   }
   return out;
 }
@@ -431,6 +455,11 @@ void PackCodec::decode(const PackedRows& packed, std::size_t g, std::size_t firs
       if (token >= begin && token < until) std::ranges::copy(x[t], out[token - first].begin());
     }
   });
+  for (std::size_t i = 0; i < group.far.size(); ++i) {
+    if (group.far[i] < begin || group.far[i] >= until) continue;
+    std::ranges::transform(std::span(group.far_rows).subspan(i * n, n),
+                           out[group.far[i] - first].begin(), kernels::bf16_decode);
+  }
 }
 
 void PackedRows::save(ByteWriter& out) const {
@@ -455,6 +484,9 @@ void PackedRows::save(ByteWriter& out) const {
     out.put(static_cast<std::uint32_t>(size));
     out.write(small.data(), size);
     out.put_all<std::uint16_t>(group.exact);
+    out.put(static_cast<std::uint32_t>(group.far.size()));
+    out.put_all<std::uint32_t>(group.far);
+    out.put_all<std::uint16_t>(group.far_rows);
     for (const auto& block : group.blocks) out.put(static_cast<std::uint32_t>(block.size()));
     for (const auto& block : group.blocks) out.put_all<std::byte>(block);
   }
@@ -513,9 +545,23 @@ PackedRows PackedRows::load(ByteReader& in, const PackBasis& basis) {
             "{}: ends within its first tokens", in.what());
     group.exact.resize(layout.exact() * of.width());
     in.get_all<std::uint16_t>(group.exact);
-    require(
-        std::ranges::none_of(group.exact, [](std::uint16_t x) { return (x & 0x7f80) == 0x7f80; }),
-        "{}: an element is not finite", in.what());
+    const auto far = in.get<std::uint32_t>();
+    require(far <= (layout.end - layout.coded) / kFarPart &&
+                far <= in.left() / (sizeof(std::uint32_t) + sizeof(std::uint16_t) * of.width()),
+            "{}: {} far tokens of {}", in.what(), far, out.tokens);
+    group.far.resize(far);
+    in.get_all<std::uint32_t>(group.far);
+    for (std::size_t i = 0; i < far; ++i) {
+      require(group.far[i] >= (i == 0 ? layout.coded : group.far[i - 1] + 1) &&
+                  group.far[i] < layout.end,
+              "{}: a far token {} of {}", in.what(), group.far[i], out.tokens);
+    }
+    group.far_rows.resize(far * of.width());
+    in.get_all<std::uint16_t>(group.far_rows);
+    const auto is_finite = [](std::uint16_t x) { return (x & 0x7f80) != 0x7f80; };
+    require(std::ranges::all_of(group.exact, is_finite) &&
+                std::ranges::all_of(group.far_rows, is_finite),
+            "{}: an element is not finite", in.what());
     require(layout.blocks() <= in.left() / sizeof(std::uint32_t), "{}: {} blocks in {} bytes",
             in.what(), layout.blocks(), in.left());
     std::vector<std::uint32_t> sizes(layout.blocks());

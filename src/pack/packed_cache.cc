@@ -25,6 +25,7 @@
 //       u32, bytes       zlib: u8[=k] spreads; for each spread that occurs, rising, a table:
 //                        u16[17] frequencies, i8[3] what decoding takes from magnitudes
 //       u16              exact tokens: bf16 rows
+//       u32, u32[], u16  far tokens: count, which, bf16 rows
 //       u32[=blocks]     sizes of the blocks
 //       bytes            the blocks
 //                    with recurrent layers: RecurrentStates::save()

@@ -291,6 +291,36 @@ TEST(PackCodec, ATextUnlikeTheCalibrationTakesMoreBytesAndIsAsExact) {
   EXPECT_LT(error(decoded(codec, unlike)), 2 * usual_error);
 }
 
+// As attention sinks are: the rounding of the basis would cost them most.
+TEST(PackCodec, TokensFarFromAllOthersAreExact) {
+  const PackBasis basis = toy_basis();
+  const PackCodec codec(shared(basis));
+  auto rows = toy_rows(basis, 600);
+  for (std::size_t t : {5, 300, 591}) {
+    for (std::size_t c = 0; c < 168; ++c) {
+      const float mean = basis.groups[0].mean[c];
+      rows[0][t][c] = mean + 30 * (rows[0][t][c] - mean);
+    }
+  }
+  const PackedRows packed = codec.encode(600, rows_of(rows), 1.0f);
+  const auto& far = packed.groups[0].far;
+  EXPECT_LE(far.size(), 588u / 64);
+  const auto bytes = bytes_of(packed);
+  ByteReader in(bytes);
+  const PackedRows read = PackedRows::load(in, basis);
+  EXPECT_EQ(bytes_of(read), bytes);
+  const Matrix out = decoded(codec, read);
+  Matrix part(1, 168);
+  for (std::uint32_t t : {5, 300, 591}) {
+    EXPECT_EQ(std::ranges::count(far, t), 1) << t;
+    codec.decode(read, 0, t, part.view());
+    for (std::size_t c = 0; c < 168; ++c) {
+      EXPECT_NEAR(out[t][c], rows[0][t][c], std::fabs(rows[0][t][c]) / 256) << t;
+      EXPECT_EQ(part[0][c], out[t][c]);
+    }
+  }
+}
+
 TEST(PackCodec, SavedRowsAreReadBack) {
   test::ToySize size;
   size.groups = {{0}, {1, 2}};
