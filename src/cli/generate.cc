@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,9 @@ class Answers {
   Answers(const std::string& path, const std::vector<Request>& requests) : path_(path) {
     file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     require(file_ >= 0, ErrorCode::io, "{}: {}", path, std::strerror(errno));
+    struct stat status {};
+    require(::fstat(file_, &status) == 0 && S_ISREG(status.st_mode), ErrorCode::io,
+            "{}: a pipe or a device; name a file, which an interrupted run can go on with", path);
     require(::flock(file_, LOCK_EX | LOCK_NB) == 0, ErrorCode::io,
             "{}: another ballast generate writes to this file", path);
     const std::string text = read_file(path, {.most = std::size_t{16} << 30});

@@ -1,6 +1,7 @@
 // ballast generate: answers in the order of the prompts, gone on with after an interruption.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "program.h"
 
@@ -123,6 +124,9 @@ TEST_F(Generate, RefusesInALine) {
   ::flock(other, LOCK_EX);
   refused("Hello", "another ballast generate writes to this file");
   ::close(other);
+  std::filesystem::remove(dir_ / "answers");
+  ASSERT_EQ(::mkfifo(path("answers").c_str(), 0600), 0);
+  refused("Hello", "a pipe or a device; name a file");
 }
 
 }  // namespace
