@@ -185,8 +185,8 @@ Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
   if (options.packing) packed = std::make_unique<PackMoments>(model);
   require(!pieces.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
           model.file().path().string(), kPiece / 8, c.max_positions);
-  require(!options.packing || pieces.size() > 1, "{}: packing wants a text of {} tokens",
-          model.file().path().string(), 2 * kPiece);
+  require(!options.packing || std::ranges::any_of(pieces, &Piece::held_out),
+          "{}: packing wants a text of {} tokens", model.file().path().string(), 2 * kPiece);
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it
   for (const auto& [tokens, is_scored, held_out] : pieces) {
