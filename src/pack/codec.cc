@@ -65,6 +65,23 @@ std::vector<std::uint32_t> far_tokens(std::span<const double> squares, std::size
   return out;
 }
 
+/// Tokens far from all others, with their rows. Throws Error where they are none of the coded.
+void load_far(ByteReader& in, const Layout& layout, std::size_t width, PackedRows::Group& group) {
+  const auto far = in.get<std::uint32_t>();
+  require(far <= (layout.end - layout.coded) / kFarPart &&
+              far <= in.left() / (sizeof(std::uint32_t) + sizeof(std::uint16_t) * width),
+          "{}: {} far tokens of {}", in.what(), far, layout.tokens);
+  group.far.resize(far);
+  in.get_all<std::uint32_t>(group.far);
+  for (std::size_t i = 0; i < far; ++i) {
+    require(
+        group.far[i] >= (i == 0 ? layout.coded : group.far[i - 1] + 1) && group.far[i] < layout.end,
+        "{}: a far token {} of {}", in.what(), group.far[i], layout.tokens);
+  }
+  group.far_rows.resize(far * width);
+  in.get_all<std::uint16_t>(group.far_rows);
+}
+
 /// The inverse of a symmetric positive definite matrix, in float64.
 std::vector<float> inverse_of(std::size_t n, std::span<const float> matrix) {
   std::vector<double> lower(n * n);  // matrix = lower · lower^T
@@ -221,6 +238,17 @@ std::vector<std::size_t> sample_of(const Layout& layout) {
   return out;
 }
 
+/// The integers of coefficients y, direction by direction.
+std::vector<std::int32_t> integers_of(const Matrix& y, const Plan& plan, float step) {
+  std::vector<std::int32_t> out(y.cols() * y.rows());
+  for (std::size_t i = 0; i < y.cols(); ++i) {
+    if (plan.spreads[i] == pack_spread::kNone) continue;
+    const Quantizer quantizer(plan.spreads[i], step);
+    for (std::size_t t = 0; t < y.rows(); ++t) out[i * y.rows() + t] = quantizer(y[t][i]);
+  }
+  return out;
+}
+
 }  // namespace
 
 struct PackCodec::Prepared {
@@ -348,12 +376,7 @@ PackedRows PackCodec::encode(std::size_t tokens, const Rows& rows, float step,
         double& sum = squares[layout.begin(b) + t - layout.coded];
         for (const float element : x[t]) sum += double{element} * double{element};
       }
-      std::vector<std::int32_t> integers(k * count);
-      for (std::size_t i = 0; i < k; ++i) {
-        if (plan.spreads[i] == pack_spread::kNone) continue;
-        const Quantizer quantizer(plan.spreads[i], step);
-        for (std::size_t t = 0; t < count; ++t) integers[i * count + t] = quantizer(y[t][i]);
-      }
+      const std::vector<std::int32_t> integers = integers_of(y, plan, step);
       group.blocks[b] = encode_integers(integers, count, plan.spreads, plan.tables);
     });
     group.far = far_tokens(squares, layout.coded);
@@ -545,19 +568,7 @@ PackedRows PackedRows::load(ByteReader& in, const PackBasis& basis) {
             "{}: ends within its first tokens", in.what());
     group.exact.resize(layout.exact() * of.width());
     in.get_all<std::uint16_t>(group.exact);
-    const auto far = in.get<std::uint32_t>();
-    require(far <= (layout.end - layout.coded) / kFarPart &&
-                far <= in.left() / (sizeof(std::uint32_t) + sizeof(std::uint16_t) * of.width()),
-            "{}: {} far tokens of {}", in.what(), far, out.tokens);
-    group.far.resize(far);
-    in.get_all<std::uint32_t>(group.far);
-    for (std::size_t i = 0; i < far; ++i) {
-      require(group.far[i] >= (i == 0 ? layout.coded : group.far[i - 1] + 1) &&
-                  group.far[i] < layout.end,
-              "{}: a far token {} of {}", in.what(), group.far[i], out.tokens);
-    }
-    group.far_rows.resize(far * of.width());
-    in.get_all<std::uint16_t>(group.far_rows);
+    load_far(in, layout, of.width(), group);
     const auto is_finite = [](std::uint16_t x) { return (x & 0x7f80) != 0x7f80; };
     require(std::ranges::all_of(group.exact, is_finite) &&
                 std::ranges::all_of(group.far_rows, is_finite),
