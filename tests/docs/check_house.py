@@ -23,7 +23,7 @@ TABLE = {
     "sources of test_cache": (130, 138),
     "lines of src and include": (71000, 105000),
     "files of more than 500 lines": (10, 22),
-    "functions of more than 60 lines": (30, 55),
+    "functions of more than 60 lines": (30, 56),
     "mentions of a second reading": (0, 98),
     "sources without a header of their name": (0, 69),
 }
