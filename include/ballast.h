@@ -222,7 +222,7 @@ BALLAST_API ballast_status ballast_cache_forward(ballast_cache* cache, size_t la
 /* The prompt has ended: prefill summarises its middle. Once. */
 BALLAST_API ballast_status ballast_cache_finish_prompt(ballast_cache* cache);
 
-/* Second reading, for methods that need one (`replay`): when ballast_cache_needs_replay(), start
+/* Replay pass, for methods that need one (`replay`): when ballast_cache_needs_replay(), start
  * it for each layer, feed tokens that look back at the text, then finish the prompt.
  * output_grams: for each query head W_O W_O^T of its part of the output projection, value_dim x
  * value_dim, one after the other; NULL: the identity. */
@@ -346,7 +346,7 @@ BALLAST_API ballast_status ballast_context_clone(const ballast_context* context,
 /* Reads tokens; cut a prompt as you like. */
 BALLAST_API ballast_status ballast_context_read(ballast_context* context, const int32_t* tokens,
                                                 size_t count);
-/* The prompt has ended: the method summarises it, after a second reading where it needs one.
+/* The prompt has ended: the method summarises it, after a replay pass where it needs one.
  * ballast_context_generate() does this if you have not. */
 BALLAST_API ballast_status ballast_context_finish_prompt(ballast_context* context);
 /* Divides `bytes` among all that the cache holds, without reading the text again; the text goes on

@@ -1,4 +1,4 @@
-"""Tasks in the wording of RULER and LongBench, on words and facts made up here, and the second reading of a text.
+"""Tasks in the wording of RULER and LongBench, on words and facts made up here, and the replay pass of a text.
 
 Wordings are those of the benchmarks, spelling included ("assgined", "asconcisely"), so that their files can be read
 with the model. Every task writes one context and any number of questions on it (see chunks.py).
@@ -447,7 +447,7 @@ def unique(rng, encoder, room, share, questions=None):
                    + learned(str(len(different))) + ENDED).parts
 
 
-# ---- the second reading ---------------------------------------------------------------------------------------------
+# ---- the replay pass ---------------------------------------------------------------------------------------------
 
 def replay(rng, encoder, room, share, questions=None):
     """A text of another task, then parts of it again after the words with which a cache is read a second time: the

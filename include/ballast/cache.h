@@ -158,7 +158,7 @@ class Cache {
   /// cover what the policy uses. The fork is what it would be had the prompt been read with that
   /// policy. Throws Error otherwise.
   Cache fork(const Policy& policy, std::uint64_t seed) const;
-  /// An exact copy that notes something else from here on, above all another second reading; of
+  /// An exact copy that notes something else from here on, above all another replay pass; of
   /// attention, no more than this cache noted. Throws Error where fork() above does.
   Cache fork(const Recording& recording) const;
 

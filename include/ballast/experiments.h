@@ -18,20 +18,20 @@ class Policy;
 struct Recording {
   bool attention_sum = false;              ///< of every token, summed over all queries
   std::size_t queries = 0;                 ///< of this many last tokens
-  ReplayScore replay = ReplayScore::none;  ///< of a second reading: see Scoring::replay
+  ReplayScore replay = ReplayScore::none;  ///< of a replay pass: see Scoring::replay
   std::size_t replay_chunk = 256;          ///< tokens that it reads at once
   bool replay_own = false;                 ///< a chunk scores its own entries alone
   bool replay_queries = false;             ///< some of its queries are noted, for refit=values
   bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);
-  /// The same without a second reading: see Cache::fork(const Recording&).
+  /// The same without a replay pass: see Cache::fork(const Recording&).
   void include_attention(const Policy& policy);
   bool any() const { return needs_queries() || replay != ReplayScore::none; }
   bool needs_queries() const { return attention_sum || queries > 0 || query_moments; }
 };
 
-/// Gives a cache the scores of a second reading that was made elsewhere, of one KV head: a number
+/// Gives a cache the scores of a replay pass that was made elsewhere, of one KV head: a number
 /// from 0 for each of its tokens. All heads and layers have scores before the prompt ends. Throws
 /// Error if the method has no use for them, or it is another number of tokens.
 void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,

@@ -56,15 +56,15 @@ enum class WindowPolicy : std::uint8_t {
   all,    ///< everything: exact
 };
 
-/// What a second reading of the text (Scoring::replay) makes of the attention p that an entry gets
+/// What a replay pass of the text (Scoring::replay) makes of the attention p that an entry gets
 /// from a query; the largest or the sum over the queries of all query heads that share the entry.
 enum class ReplayScore : std::uint8_t {
-  none,   ///< no second reading
+  none,   ///< no replay pass
   max,    ///< max p · |W_O^T v| / |x|: the most that it writes into the residual stream x
   plain,  ///< max p (KVzip)
   rms,    ///< root of the mean of p² (Attention Matching)
   mean,   ///< mean of p
-  given,  ///< no second reading: scores come with the tokens (Scoring::note_scores)
+  given,  ///< no replay pass: scores come with the tokens (Scoring::note_scores)
 };
 
 /// none, max, plain, rms, mean, given.
@@ -98,16 +98,16 @@ struct AttentionStats {
   bool value_norms = false;
   /// One decision for all heads of a layer: attention is summed over the heads too (SpAtten).
   bool whole_layer = false;
-  /// Scores of a second reading, before the prompt ends.
+  /// Scores of a replay pass, before the prompt ends.
   ReplayScore replay = ReplayScore::none;
-  /// Whether that takes a second reading.
+  /// Whether that takes a replay pass.
   bool reads_again() const { return replay != ReplayScore::none && replay != ReplayScore::given; }
   /// A chunk that is read again scores its own entries alone, from a softmax over the first tokens,
   /// them and itself (KVzip's code). Else every chunk scores all entries.
   bool replay_own = false;
   /// Questions that are known before the prompt ends score entries, too: Scoring::replay_question.
   bool question = false;
-  /// A second reading notes some of its queries, which values are fitted to: Block::outside_logits.
+  /// A replay pass notes some of its queries, which values are fitted to: Block::outside_logits.
   bool refit = false;
 };
 
@@ -126,7 +126,7 @@ struct MethodInfo {
   bool pyramid = false;         ///< layers share a pyramid of budgets by default
   bool merges = false;          ///< two summaries unite
   /// One budget, bytes=, for the entries of all layers and heads (see Block::tiers).
-  bool whole_cache = false;
+  bool global_budget = false;
   /// recent, both: the method needs an integer parameter `observe` with a default.
   AttentionStats attention_stats;
   /// The attention wanted where that depends on the parameters; null: `attention_stats`.

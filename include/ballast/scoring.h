@@ -1,10 +1,10 @@
 // Scores of a cache's entries, for methods that choose by them: given with the tokens as they are
-// read, or found by a second reading of the text. One budget for the whole cache is divided by
+// read, or found by a replay pass of the text. One budget for the whole cache is divided by
 // them.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "ballast/matrix.h"
@@ -12,11 +12,13 @@
 namespace ballast {
 
 struct CacheParts;
+class ReplayScores;
 
 /// The scores of one cache: see Cache::scoring(). Errors leave it as it was.
 class Scoring {
  public:
-  explicit Scoring(CacheParts& cache) : cache_(cache) {}
+  explicit Scoring(CacheParts& cache);
+  ~Scoring();
   Scoring(const Scoring&) = delete;
   Scoring& operator=(const Scoring&) = delete;
 
@@ -32,16 +34,16 @@ class Scoring {
   /// another number of tokens, and if a score is negative or not finite.
   void note_scores(std::size_t layer, ConstMatrix scores);
 
-  /// Whether a second reading is due before the prompt ends: the method or the recording asks for
+  /// Whether a replay pass is due before the prompt ends: the method or the recording asks for
   /// one, it has not been, and the method's budget does not hold the exact cache.
   bool needs_replay() const;
-  /// What a second reading is scored with, for methods whose AttentionStats ask for one or for
+  /// What a replay pass is scored with, for methods whose AttentionStats ask for one or for
   /// recording.replay. After the last token of the text, before replay(), once for each layer.
   /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
   /// of the output projection, value_dim × value_dim, one below the other; no rows: the identity.
   /// Scores take |W_O^T v| of every entry from it (KVzip+, arXiv:2601.07891).
   void start_replay(std::size_t layer, ConstMatrix output_grams);
-  /// Second reading: m tokens that see everything read, and each other causally, as if they
+  /// Replay pass: m tokens that see everything read, and each other causally, as if they
   /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
   /// With AttentionStats::replay_own calls come chunk by chunk, from the start of what was read
   /// last: the end of a call is the next chunk= tokens, whose entries alone are scored.
@@ -50,11 +52,11 @@ class Scoring {
   void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out);
   /// A question that is known before the prompt ends, for methods whose AttentionStats want it.
-  /// After the second reading, and like it: nothing is kept. An entry counts for what its
+  /// After the replay pass, and like it: nothing is kept. An entry counts for what its
   /// neighbours get, three on each side (as SnapKV pools), where that is more than its score.
   void replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                        std::span<const float> query_weights, MutableMatrix out);
-  /// Discards the scores of a second reading that was not completed.
+  /// Discards the scores of a replay pass that was not completed.
   void discard_replay();
 
   /// Methods with one budget for the whole cache, in stream: a chunk is read, scored
@@ -73,19 +75,25 @@ class Scoring {
   /// evicted or rounded stays so.
   void compact(std::size_t bytes);
 
-  /// Ids of the tokens that forward() took last, which a second reading needs. Kept, and saved with
-  /// the cache, as long as their chunk and kOverlap tokens more; other caches ignore them.
-  void note_text(std::span<const std::int32_t> tokens);
-  /// The ids noted: up to kOverlap before the chunk, then the chunk's.
-  std::span<const std::int32_t> noted_text() const;
-  /// Tokens before a chunk that its second reading begins with.
-  static constexpr std::size_t kOverlap = 8;
-
  private:
+  friend class Cache;
+  friend class GlobalBudget;
+  friend void set_replay_scores(class Cache&, std::size_t, std::size_t, std::span<const float>);
+
+  /// Whether scores come with the tokens.
+  bool gives_scores() const;
+  /// Whether the cache works chunk by chunk.
+  bool streams() const;
+  /// For a copy of the cache. Scores that come with the tokens go on growing, others are shared.
+  std::shared_ptr<ReplayScores> copied() const;
+  /// Forgets scores of tokens that the cache has forgotten.
+  void truncate();
+  std::size_t bytes() const;
   void check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                     std::span<const float> query_weights, MutableMatrix out) const;
 
   CacheParts& cache_;
+  std::shared_ptr<ReplayScores> scores_;  ///< forks share them; null: there are none
 };
 
 }  // namespace ballast

@@ -78,7 +78,7 @@ struct Block {
   /// and where each row stands; else empty.
   ConstMatrix queries = {};
   std::span<const Position> query_positions = {};
-  /// AttentionStats::refit: `queries` are those of a second reading, to which the whole text is
+  /// AttentionStats::refit: `queries` are those of a replay pass, to which the whole text is
   /// visible, within a sliding window; log Σ e^logit of what each saw outside of the block.
   std::span<const float> outside_logits = {};
   std::size_t size() const { return keys.rows; }

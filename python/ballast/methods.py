@@ -13,7 +13,7 @@ class MethodInfo(NamedTuple):
     title: str
     paper: str
     parameters: dict[str, tuple[str, str]]  #: its own keys: default as text ('': none), and help
-    whole_cache: bool  #: one budget, bytes=, for all layers and heads
+    global_budget: bool  #: one budget, bytes=, for all layers and heads
 
 
 class Block(NamedTuple):

@@ -28,7 +28,7 @@ class Context:
         return self
 
     def finish_prompt(self) -> "Context":
-        """The prompt has ended: the method summarises it, after a second reading if it wants one.
+        """The prompt has ended: the method summarises it, after a replay pass if it wants one.
 
         generate() does it if you have not. Returns itself.
         """

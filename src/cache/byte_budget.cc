@@ -5,6 +5,7 @@
 
 #include "ballast/memory_size.h"
 #include "base/fail.h"
+#include "cache/cache_parts.h"
 #include "cache/cache_size.h"
 
 namespace ballast {
@@ -58,5 +59,7 @@ Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size
   if (entries == tokens && slides) entries = std::max(entries, most(0));
   return with_entries(policy, entries);
 }
+
+std::size_t most_entries(const Cache& cache) { return cache.parts().layer(0, 0).budget().total(); }
 
 }  // namespace ballast

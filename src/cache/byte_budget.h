@@ -22,8 +22,11 @@ Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size
 /// bytes= for a text of so many tokens, for methods that divide one budget. A share that does not
 /// hold the first and last tokens of every head becomes what the whole text takes: it is short, and
 /// stays exact.
-std::size_t whole_cache_bytes(const CacheShape& shape, const CacheOptions& options,
-                              std::size_t tokens);
+std::size_t global_budget_bytes(const CacheShape& shape, const CacheOptions& options,
+                                std::size_t tokens);
+
+/// Entries that a head holds at most, once its budget applies.
+std::size_t most_entries(const Cache& cache);
 
 /// For measurements at equal bytes. Throws Error with the least bytes if bytes= of the method, a
 /// share too, does not hold what it keeps of a text of `tokens` tokens in any case.

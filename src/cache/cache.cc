@@ -11,7 +11,6 @@
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "methods/entry_budget.h"
-#include "methods/replay.h"
 
 namespace ballast {
 
@@ -136,75 +135,24 @@ CacheParts::CacheParts(const CacheShape& given_shape, const CacheOptions& given,
   check_shape(shape);
   set_types(options.policy, options.key_type, options.value_type);
   const MethodInfo& info = options.policy.info();
-  const bool stream = options.protocol == Protocol::stream;
   require(info.window_policy == WindowPolicy::all || !options.recording.any(),
           "only an exact cache notes attention for others, not {}", info.name);
-  require(!info.whole_cache || options.policy.keeps_generated(),
-          "method {} keeps what follows the text, or reads it again chunk by chunk: leave out "
-          "generated={}",
-          info.name, "evict");
-  if (works_in_chunks()) {
-    require(options.expected_tokens > 0 ||
-                options.policy.memory("bytes").unit != MemorySize::Unit::share,
-            "method {}: a stream of unknown length has no share: bytes=256M or bytes=40K/token",
-            info.name);
-    // Methods that never fail here may have no such keys to name.
-    const ReplayScore score = options.policy.attention_stats().replay;
-    if (score == ReplayScore::rms || score == ReplayScore::mean) {
-      fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
-           info.name, options.policy.choice("score"));
-    }
-    if (rest_of(options.policy,
-                replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
-            .kind != Rest::none) {
-      fail("method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
-           options.policy.choice("rest"));
-    }
-  }
-  if (options.policy.attention_stats().refit) {
-    require(!stream && shape.alibi_slopes.empty(),
-            "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
-            info.name);
-    require(rest_of(options.policy,
-                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
-                    .kind == Rest::none,
-            "method {}: refit=values and rest={} exclude each other", info.name,
-            options.policy.choice("rest"));
-  }
-  if (options.policy.attention_stats().question) {
-    const ReplayScore score = options.policy.attention_stats().replay;
-    require(!stream && (score == ReplayScore::max || score == ReplayScore::plain),
-            "method {}: question=known needs --protocol prefill, and score=max or score=plain",
-            info.name);
-  }
-  require(
-      !info.whole_cache || options.positions == Positions::absolute,
-      "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most others "
-      "take these, calibrated with --protocol stream",
-      info.name);
-  if (const std::size_t reach = reach_of(options.policy); reach > 0) {
-    require(stream, "method {}: reach={} needs --protocol stream", info.name, reach);
-    std::size_t least = 0;
-    for (const char* part : {"sink", "window", "chunk"}) {
-      least += static_cast<std::size_t>(options.policy.integer(part));
-    }
-    require(reach >= least, "method {}: reach={} does not hold sink, window and chunk; give {}",
-            info.name, reach, least);
-  }
+  if (info.global_budget) global = std::make_unique<GlobalBudget>(*this);
   if (!shape.recurrent.empty()) recurrent.emplace(shape.recurrent);
   if (info.make_shared != nullptr) shared = info.make_shared(options.policy);
-  if (gives_scores()) scores = std::make_shared<ReplayScores>(shape.layers, shape.kv_heads);
   if (options.positions == Positions::rolling) {
     require(shape.rotations.empty(), "rolling positions need one rotation for all layers");
     rotations = std::make_unique<RotaryTable>(shape.rotary);
   }
   // In prefill the prompt's length decides; copies get the budget of what they are copied from.
-  const bool later = bytes_are_entries(options.policy) && (!stream || !reserve);
+  const bool later =
+      bytes_are_entries(options.policy) && (options.protocol == Protocol::prefill || !reserve);
   Policy counted = options.policy;
   if (!later) counted = fit_bytes(shape, options, options.expected_tokens);
   for (std::size_t l = 0; l < shape.layers; ++l) {
     layers.push_back(std::make_unique<LayerCache>(shape, options, later ? nullptr : &counted, l,
-                                                  shared.get(), rotations.get(), reserve));
+                                                  shared.get(), rotations.get(), global.get(),
+                                                  reserve));
   }
 }
 
@@ -360,7 +308,7 @@ void Cache::finish_prompt(std::size_t layer) {
   require(before == 0 || before == tokens(layer),
           "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
           layer - 1, before);
-  require(!options().policy.info().whole_cache,
+  require(!parts_->global,
           "method {} divides one budget among all layers: finish their prompt together",
           options().policy.info().name);
   layers[layer]->finish_prompt(parts_->counted(tokens(layer)));
@@ -372,7 +320,7 @@ void Cache::finish_prompt() {
             "layer {} has {} tokens, layer 0 has {}: a prompt ends once each layer has read it", l,
             tokens(l), tokens(0));
   }
-  if (options().policy.info().whole_cache) return parts_->finish_whole_prompt();
+  if (parts_->global) return parts_->global->finish_prompt();
   const Policy counted = parts_->counted(tokens());
   for (auto& layer : parts_->layers) layer->finish_prompt(counted);
 }
@@ -412,11 +360,10 @@ Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
     const Recording& recording = from.options.recording;
     require(
         wanted == recording.replay && policy.attention_stats().replay_own == recording.replay_own,
-        "{} needs another second reading than the cache has had", policy.info().name);
+        "{} needs another replay pass than the cache has had", policy.info().name);
     require(!policy.attention_stats().refit || recording.replay_queries,
-            "{} needs queries that the second reading did not note", policy.to_string());
-    out->scores =
-        from.gives_scores() ? std::make_shared<ReplayScores>(from.scores->copy()) : from.scores;
+            "{} needs queries that the replay pass did not note", policy.to_string());
+    out->scoring.scores_ = from.scoring.copied();
   }
   return Cache(std::move(out));
 }
@@ -431,10 +378,7 @@ Cache Cache::clone() const {
   const CacheParts& from = *parts_;
   auto out = std::make_unique<CacheParts>(shape(), options(), false);
   if (from.shared) copy_saved(*from.shared, *out->shared);
-  out->scores = from.gives_scores() && from.scores
-                    ? std::make_shared<ReplayScores>(from.scores->copy())
-                    : from.scores;
-  out->notes = from.notes;
+  out->scoring.scores_ = from.scoring.copied();
   out->joined = from.joined;
   for (std::size_t l = 0; l < shape().layers; ++l) out->layers[l]->copy(*from.layers[l]);
   out->recurrent = from.recurrent;
@@ -446,14 +390,8 @@ void Cache::truncate(std::size_t tokens) {
   CacheParts& all = *parts_;
   for (const auto& layer : all.layers) layer->check_truncate(tokens);
   if (all.recurrent) all.recurrent->truncate(tokens);
-  all.notes.resize(all.notes.size() - std::min(all.notes.size(), this->tokens() - tokens));
   for (auto& layer : all.layers) layer->truncate(tokens);
-  for (std::size_t l = 0; all.scoring.takes_scores() && l < all.layers.size(); ++l) {
-    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      VectorInOwnPages<float>& scores = all.scores->layer(l)[h].scores;
-      scores.resize(std::min(scores.size(), all.layers[l]->head(h).entries()));
-    }
-  }
+  all.scoring.truncate();
 }
 
 void Cache::reserve(std::size_t tokens) {
@@ -468,7 +406,7 @@ CacheBytes Cache::bytes() const {
   CacheBytes bytes;
   for (const auto& layer : all.layers) bytes += layer->bytes();
   if (all.shared) bytes.attention_stats += all.shared->bytes();
-  if (all.scores) bytes.attention_stats += all.scores->bytes();
+  bytes.attention_stats += all.scoring.bytes();
   if (all.rotations) bytes.rotary = all.rotations->bytes();
   if (all.joined) bytes += all.joined->bytes();
   if (all.recurrent) bytes.recurrent = all.recurrent->bytes();

@@ -54,7 +54,7 @@
 //                        moments of queries, if they are used and the state is not growing: of each
 //                        query head count f64, sums f64[=d], sums of products (lower triangle)
 //                        f64[=d(d+1)/2]
-//                    replay in stream: i32[n] ids noted, then each layer and KV head: f32[=n]
+//                    replay in stream: i32[n] ids, none now, then each layer and KV head: f32[=n]
 //                    scores, f32[=n] norms (score=max only) of the n entries of its summary
 //                    calibrated while it takes scores: the scores of all entries of each head
 //   u32              CRC-32 of all bytes before it
@@ -297,7 +297,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
   load_rows(in, head.sink_keys, 0, head.sink);
   load_rows(in, head.sink_values, 0, head.sink);
   // A summary of one budget for the whole cache takes what it reads.
-  const bool as_large_as_read = options_.policy.info().whole_cache;
+  const bool as_large_as_read = global_ != nullptr;
   const std::size_t taken = as_large_as_read ? 0 : summary_bytes(head.setup, head.setup.capacity);
   if (in.get<std::uint8_t>() != 0) {
     take(taken, "a summary");
@@ -341,7 +341,7 @@ void CacheParts::write(ByteWriter& out, std::string_view note) const {
   if (recurrent) recurrent->save(out, tokens());
   if (shared) shared->save(out);
   for (const auto& layer : layers) layer->save(out);
-  save_chunk(out);
+  if (global) global->save(out);
 }
 
 void Cache::save(const std::filesystem::path& path, std::string_view note) const {
@@ -428,7 +428,7 @@ std::unique_ptr<CacheParts> parse_body(ByteReader& in, std::string* note) {
   if (cache->shared) cache->shared->load(in);
   for (auto& layer : cache->layers) layer->load(in, room);
   if (cache->recurrent) cache->recurrent->set_tokens(cache->tokens(), in.what());
-  cache->load_chunk(in);
+  if (cache->global) cache->global->load(in);
   require(in.left() == 0, "{}: {} bytes too many", in.what(), in.left());
   check_invariants(cache->shape, cache->options, cache->layers, in.what());
   cache->reach_rotations();

@@ -11,10 +11,11 @@
 #include "attention/rotary.h"
 #include "ballast/cache.h"
 #include "ballast/serialize.h"
+#include "cache/global/global_budget.h"
+#include "cache/global/replay_scores.h"
 #include "cache/head_elements.h"
 #include "cache/joined.h"
 #include "cache/layer_cache.h"
-#include "cache/replay_scores.h"
 
 namespace ballast {
 
@@ -31,11 +32,10 @@ struct CacheParts {
   std::unique_ptr<RotaryTable> rotations;    ///< null: absolute positions
   std::optional<RecurrentStates> recurrent;  ///< none: all layers attend
   std::shared_ptr<JoinedDocuments> joined;   ///< null: the cache has all its tokens itself
+  std::unique_ptr<GlobalBudget> global;      ///< null: each head has a budget of its own
   std::vector<std::unique_ptr<LayerCache>> layers;
 
   Scoring scoring{*this};
-  std::shared_ptr<ReplayScores> scores;  ///< forks share them; null: there are none
-  std::vector<std::int32_t> notes;       ///< ids of the last tokens, in stream
 
   std::size_t tokens() const { return layers[0]->tokens(); }
   /// Throws Error if there is no such layer or head.
@@ -45,22 +45,6 @@ struct CacheParts {
   /// The policy with bytes= in entries, for a prompt of so many tokens. Layers may ask at once.
   Policy counted(std::size_t tokens);
   void write(ByteWriter& out, std::string_view note) const;
-
-  /// Whether the cache works chunk by chunk: see Scoring::chunk_room().
-  bool works_in_chunks() const;
-  /// Whether scores come with the tokens.
-  bool gives_scores() const;
-  /// bytes= of the method, for the tokens read; in stream for those expected.
-  std::size_t whole_budget() const;
-  /// Whether the exact cache is within it.
-  bool fits_exactly() const;
-  /// Scoring::end_chunk() with a budget.
-  void divide_chunk(std::size_t budget);
-  void finish_whole_prompt();
-  /// Entries of a head whose scores a saved cache has: those held, and with given scores the chunk.
-  std::size_t saved_scores(std::size_t layer, std::size_t head) const;
-  void save_chunk(ByteWriter& out) const;
-  void load_chunk(ByteReader& in);
 
  private:
   std::mutex mutex_;

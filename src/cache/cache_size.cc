@@ -158,8 +158,8 @@ CacheSize::Need CacheSize::need(std::size_t prompt, std::size_t after) {
   const Policy policy = fit_bytes(shape_, options_, stream ? options_.expected_tokens : prompt);
   const bool grows = !stream && policy.keeps_generated();
   Need out;
-  if (policy.info().whole_cache) {
-    const std::size_t budget = whole_cache_bytes(shape_, options_, text);
+  if (policy.info().global_budget) {
+    const std::size_t budget = global_budget_bytes(shape_, options_, text);
     const std::size_t whole = shape_.layers * heads * rows(all);
     const std::size_t reach = reach_of(policy);
     out.entries = reach > 0 ? std::min(all, reach) : all;

@@ -5,20 +5,8 @@
 
 #include "base/fail.h"
 #include "cache/cache_parts.h"
-#include "cache/replay_scores.h"
 
 namespace ballast {
-namespace {
-
-/// Those of a second reading; makes empty ones where there are none.
-ReplayScores& scores_of(CacheParts& cache) {
-  if (!cache.scores) {
-    cache.scores = std::make_shared<ReplayScores>(cache.shape.layers, cache.shape.kv_heads);
-  }
-  return *cache.scores;
-}
-
-}  // namespace
 
 void Recording::include_attention(const Policy& policy) {
   const AttentionStats::Kind kind = policy.attention_stats().kind;
@@ -52,13 +40,15 @@ void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
           "method {} in {} has no use for scores", cache.options().policy.info().name,
           to_string(cache.options().protocol));
   require(!cache.options().policy.attention_stats().refit,
-          "method {}: refit=values needs the queries of a second reading, not its scores alone",
+          "method {}: refit=values needs the queries of a replay pass, not its scores alone",
           cache.options().policy.info().name);
   require(scores.size() == cache.tokens(layer), "{} scores for {} tokens", scores.size(),
           cache.tokens(layer));
   require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),
           "layer {}, KV head {}: a score is negative or not finite", layer, kv_head);
-  scores_of(cache.parts()).layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
+  std::shared_ptr<ReplayScores>& all = cache.scoring().scores_;
+  if (!all) all = std::make_shared<ReplayScores>(cache.shape().layers, cache.shape().kv_heads);
+  all->layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
 }
 
 Matrix answer_latest(const Cache& cache, const Cache& recorded, std::size_t layer,

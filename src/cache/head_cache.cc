@@ -6,7 +6,7 @@
 #include "ballast/row_mean.h"
 #include "ballast/serialize.h"
 #include "base/fail.h"
-#include "cache/replay_scores.h"
+#include "cache/global/replay_scores.h"
 #include "methods/replay.h"
 #include "storage/rows_bytes.h"
 

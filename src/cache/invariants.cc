@@ -108,9 +108,9 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
             what, layer.layer_, h, name, tokens, ahead, window);
     if (state == State::whole) continue;
     capacities += head.setup.capacity;
-    const std::size_t expected = layer.adapts()                     ? head.setup.capacity
-                                 : info.whole_cache && head.summary ? head.summary->entries()
-                                                                    : budget.summary;
+    const std::size_t expected = layer.adapts()                  ? head.setup.capacity
+                                 : layer.global_ && head.summary ? head.summary->entries()
+                                                                 : budget.summary;
     require(head.setup.capacity == expected && capacities <= layer.heads_.size() * budget.summary,
             "{}: layer {}, head {}: a summary has room for {} entries, expected {}", what,
             layer.layer_, h, head.setup.capacity, expected);

@@ -270,4 +270,6 @@ Cache Cache::join(std::vector<Document> documents) {
 
 std::size_t Cache::joined_tokens() const { return parts_->joined ? parts_->joined->tokens() : 0; }
 
+JoinedDocuments& documents_of(Cache& joined) { return *joined.parts().joined; }
+
 }  // namespace ballast

@@ -66,4 +66,7 @@ class JoinedDocuments {
   std::vector<Again> again_;  ///< of each head of each layer; empty: no token is read again
 };
 
+/// Those of a cache made by Cache::join.
+JoinedDocuments& documents_of(Cache& joined);
+
 }  // namespace ballast

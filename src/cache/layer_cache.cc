@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "cache/global/global_budget.h"
+#include "cache/global/replay_scores.h"
 #include "cache/head_elements.h"
 #include "cache/joined.h"
 #include "cache/rolling.h"
@@ -62,7 +64,8 @@ Scratch& scratch() {
 }  // namespace
 
 LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, const Policy* counted,
-                       std::size_t layer, SharedState* shared, RotaryTable* rotations, bool reserve)
+                       std::size_t layer, SharedState* shared, RotaryTable* rotations,
+                       const GlobalBudget* global, bool reserve)
     : shape_(shape),
       options_(options),
       layer_(layer),
@@ -70,6 +73,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
       observed_(std::max(options.policy.observed(), options.recording.queries)),
       query_moments_(watch_.query_moments || options.recording.query_moments),
       rotations_(rotations),
+      global_(global),
       heads_(shape.kv_heads) {
   const bool stream = options.protocol == Protocol::stream;
   // In prefill the prompt's length decides; asking now reports an impossible budget early.
@@ -82,7 +86,7 @@ LayerCache::LayerCache(const CacheShape& shape, const CacheOptions& options, con
   }
   rows_ = options.expected_tokens;
   if (works_in_chunks()) {
-    rows_ = std::min(rows_, exact_limit(shape, options));
+    rows_ = std::min(rows_, global_->exact_limit());
   } else if (stream && room() != kUnlimited) {
     rows_ = rows_ == 0 ? budget_.total() : std::min(rows_, budget_.total());
   }
@@ -150,11 +154,11 @@ std::span<const float> LayerCache::sinks(std::size_t h) const {
   return {shape_.sink_logits.data() + (layer_ * heads_.size() + h) * group, group};
 }
 
+bool LayerCache::works_in_chunks() const { return global_ != nullptr && global_->streams(); }
+
 std::size_t LayerCache::chunk_room() const {
   if (!works_in_chunks()) return kUnlimited;
-  const std::size_t most = state_ == State::whole
-                               ? exact_limit(shape_, options_)
-                               : static_cast<std::size_t>(options_.policy.integer("chunk"));
+  const std::size_t most = state_ == State::whole ? global_->exact_limit() : global_->chunk();
   return most - std::min(most, chunk_tokens());
 }
 
@@ -220,6 +224,46 @@ void LayerCache::finish_prompt(const Policy& counted) {
                        options_.key_type, options_.value_type);
   if (options_.policy.info().window_policy != WindowPolicy::all && tokens() > budget_.total())
     summarize();
+}
+
+void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
+  const PoolScope scope(options_.pool.get());
+  parallel_for(heads_.size(),
+               [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now(), rotary()); });
+  budget_ = {};
+  for (const HeadCache& head : heads_) {
+    budget_.summary = std::max(budget_.summary, head.summary->entries());
+  }
+  state_ = State::growing;
+  skip();
+}
+
+void LayerCache::skip() {
+  const Position skipped =
+      state_ == State::whole || !works_in_chunks()
+          ? 0
+          : global_->out_of_reach(tokens() - std::min(tokens(), chunk_tokens()));
+  if (skipped != skipped_.offset()) skipped_ = TurnBack(rotary(), skipped);
+}
+
+void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
+                               std::span<const std::size_t> samples,
+                               std::span<const std::shared_ptr<ReplayQueries>> queries) {
+  require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
+  const PoolScope scope(options_.pool.get());
+  prompt_ended_ = true;
+  prompt_tokens_ = tokens();
+  if (tiers.empty()) return;
+  const std::size_t later = later_room();
+  budget_ = {};
+  parallel_for(heads_.size(), [&](std::size_t h) {
+    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now(), rotary());
+  });
+  for (const HeadCache& head : heads_) {
+    budget_.summary = std::max(budget_.summary, head.summary->entries());
+  }
+  for (HeadCache& head : heads_) head.setup.capacity = head.summary->entries();
+  state_ = State::growing;
 }
 
 void LayerCache::copy_prompt(const LayerCache& other) {

@@ -11,18 +11,10 @@
 
 namespace ballast {
 
+class GlobalBudget;
 class JoinedDocuments;
 class RotaryTable;
-struct ReplayHead;
 struct ReplayQueries;
-
-/// Tokens that a cache with one budget holds exactly in stream before it is compressed: what the
-/// budget holds, in chunks of the method, and a chunk at least.
-std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options);
-
-/// reach= of a stream whose budget is divided after so many tokens: those behind the first ones
-/// that the next chunk cannot look back to.
-Position out_of_reach(const Policy& policy, std::size_t tokens);
 
 /// Whether attention asks where entries stand: with ALiBi, or a sliding window in any layer.
 bool asks_positions(const CacheShape& shape);
@@ -36,25 +28,16 @@ class LayerCache {
   /// `rotations`: null when positions are absolute. `reserve`: allocate at once what the options
   /// let expect. `counted`: the policy with bytes= in entries; null: not known before the prompt
   /// ends, or the cache is to become a copy of another.
+  /// `global`: what divides the method's budget among all layers; null: each head has its own.
   LayerCache(const CacheShape& shape, const CacheOptions& options, const Policy* counted,
-             std::size_t layer, SharedState* shared, RotaryTable* rotations, bool reserve);
+             std::size_t layer, SharedState* shared, RotaryTable* rotations,
+             const GlobalBudget* global, bool reserve);
 
   /// See Cache::forward; shapes are known to fit and elements to be finite.
   void forward(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
                const MutableHeadsView& out);
   /// `counted`: the policy with bytes= in entries.
   void finish_prompt(const Policy& counted);
-  /// Entries of the window that a second reading scores alone; none: it scores all entries.
-  struct OwnChunk {
-    std::size_t first = 0, count = 0;  ///< tokens, from the oldest of the window
-  };
-  /// See Scoring::replay. `heads`: the scores of this layer.
-  void replay(ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-              std::span<const float> query_weights, MutableMatrix out, ReplayScore score,
-              std::optional<OwnChunk> own, std::span<ReplayHead> heads) const;
-  /// Notes some queries of tokens that read again, and their attention to `keys`, their own.
-  void note_queries(std::size_t h, ConstMatrix queries, const RowsView& keys,
-                    ReplayQueries& noted) const;
   /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
   /// `samples`: entries of each head that stand for what is evicted. `queries`: those noted, null
   /// unless values are fitted.
@@ -98,6 +81,12 @@ class LayerCache {
   std::vector<Segment> segments(std::size_t head) const;
   std::vector<KeptEntry> kept(std::size_t head) const;
   const HeadCache& head(std::size_t i) const { return heads_[i]; }
+  const CacheShape& shape() const { return shape_; }
+  const CacheOptions& options() const { return options_; }
+  Logits logits() const;
+  /// ALiBi slopes and attention sinks of the query heads of KV head h, or empty.
+  std::span<const float> slopes(std::size_t h) const;
+  std::span<const float> sinks(std::size_t h) const;
 
   bool prompt_ended() const { return prompt_ended_; }
   /// Tokens behind the first ones that are out of reach, as if they had never been.
@@ -117,15 +106,13 @@ class LayerCache {
     return watch_.kind == AttentionStats::Kind::accumulated ||
            watch_.kind == AttentionStats::Kind::both || options_.recording.attention_sum;
   }
-  bool works_in_chunks() const {
-    return options_.policy.info().whole_cache && options_.protocol == Protocol::stream;
-  }
+  bool works_in_chunks() const;
   const Rotary& rotary() const;
   /// Tokens after which rows as read are rounded to types of few bits, unless they leave before.
   std::size_t encode_at() const {
     return kFirstTokens + (prompt_ended_ ? kLeastMean : kMeanTokens);
   }
-  /// Whether that waits for the end of the prompt: a second reading scores rows as read.
+  /// Whether that waits for the end of the prompt: a replay pass scores rows as read.
   bool reads_first() const;
   /// Rounds them, if they are as read.
   void encode();
@@ -183,10 +170,6 @@ class LayerCache {
   /// Over `segments`, those of head h, and over the documents before them.
   void attend_rows(std::size_t h, const Queries& queries, std::span<const Segment> segments,
                    MutableMatrix out, std::span<float> attention_sum) const;
-  Logits logits() const;
-  /// Of the query heads of KV head h, or empty.
-  std::span<const float> slopes(std::size_t h) const;
-  std::span<const float> sinks(std::size_t h) const;
 
   const CacheShape& shape_;
   const CacheOptions& options_;
@@ -195,6 +178,7 @@ class LayerCache {
   std::size_t observed_;
   bool query_moments_;
   RotaryTable* rotations_;
+  const GlobalBudget* global_;
   const JoinedDocuments* joined_ = nullptr;
   TurnBack skipped_;  ///< brings the first tokens within reach
   /// A prompt that ends with fewer tokens for a mean waits for these.

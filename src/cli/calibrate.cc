@@ -67,7 +67,7 @@ void add_calibrate(CLI::App& parent, std::function<void()>& task) {
   auto options = std::make_shared<Options>();
   Options& o = *options;
   CLI::App* app = parent.add_subcommand(
-      "calibrate", "Spare a model the second reading of texts: once a model, a few minutes");
+      "calibrate", "Spare a model the replay pass over its texts: once a model, a few minutes");
   add_model_option(*app, o.model);
   app->add_option("-f,--file", o.file,
                   "A text of your own, 25,000 tokens or more, in place of the English one that "
@@ -82,7 +82,7 @@ void add_calibrate(CLI::App& parent, std::function<void()>& task) {
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
   o.json.add_to(*app);
   app->footer(
-      "Fits a linear function from what enters a layer to what replay's second reading finds out,\n"
+      "Fits a linear function from what enters a layer to the scores of a replay pass,\n"
       "and a linear transform in which entries are packed.\n"
       "All quantizations of a model share the file.\n\nExample:\n  ballast calibrate -m "
       "model.gguf");

@@ -82,7 +82,7 @@ void add_capture(CLI::App& parent, std::function<void()>& task) {
   app->add_option("--tokens", o.tokens, "Only the first N tokens of the text")->type_name("N");
   add_float_type(*app, o.type);
   app->add_option("--scores", o.score,
-                  "What a second reading of the text scores tokens by, for the method replay: max, "
+                  "What a replay pass of the text scores tokens by, for the method replay: max, "
                   "plain, rms, mean; none: the text is read once")
       ->capture_default_str()
       ->type_name("NAME")

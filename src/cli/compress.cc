@@ -131,7 +131,7 @@ void run(Options& o) {
     if (!result.scores.empty()) {
       say(fmt::format("scores     {}\n", result.scores == "self-attention"
                                              ? "self-attention: the file has none of this kind"
-                                             : result.scores + ", of a second reading"));
+                                             : result.scores + ", of a replay pass"));
     }
     for (const std::string& report : result.cache.reports()) say(report + "\n");
     if (!o.out.empty()) print(fmt::format("kept entries: {}\n", o.out));

@@ -247,7 +247,7 @@ void inspect_cache(const std::string& path, TableOutput& out) {
   table.add({"key, value dimension", fmt::format("{}, {}", s.key_dim, s.value_dim)});
   const std::string types =
       fmt::format("keys {}, values {}", to_string(o.key_type), to_string(o.value_type));
-  table.add({"storage", o.policy.info().whole_cache
+  table.add({"storage", o.policy.info().global_budget
                             ? fmt::format("in types that {} chose by entry; what follows: {}",
                                           o.policy.info().name, types)
                             : types});

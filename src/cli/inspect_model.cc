@@ -141,7 +141,7 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
   std::vector<Cost> out;
   for (const MethodInfo* info : methods()) {
     Policy policy = Policy::parse(info->name);
-    if (info->whole_cache) {
+    if (info->global_budget) {
       policy = policy.with("bytes", kRate);
     } else if (info->window_policy != WindowPolicy::all) {
       policy = policy.with("rate", kRate);
@@ -150,12 +150,12 @@ std::vector<Cost> costs(const Model& model, std::size_t tokens) {
     for (std::size_t i = 0; i < kTypes.size(); ++i) {
       CacheOptions options;
       options.policy = policy;
-      options.protocol = info->whole_cache ? Protocol::prefill : Protocol::stream;
+      options.protocol = info->global_budget ? Protocol::prefill : Protocol::stream;
       options.key_type = options.value_type = kTypes[i];
       options.expected_tokens = tokens;
       try {
         const MemoryEstimate estimate = model.estimate(options, tokens);
-        const std::size_t held = info->whole_cache ? estimate.kept : estimate.cache;
+        const std::size_t held = info->global_budget ? estimate.kept : estimate.cache;
         cost.bytes[i] = 1000.0 * static_cast<double>(held) / static_cast<double>(tokens);
       } catch (const Error&) {
         // The text is too short for this method to have anything between sink and window.

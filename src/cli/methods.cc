@@ -14,7 +14,7 @@ namespace ballast::cli {
 namespace {
 
 std::string watch_text(const MethodInfo& info) {
-  if (info.attention_stats.reads_again()) return "a second reading of the text";
+  if (info.attention_stats.reads_again()) return "a replay pass of the text";
   std::string text;
   switch (info.attention_stats.kind) {
     case AttentionStats::Kind::nothing:
@@ -68,7 +68,7 @@ std::vector<const Parameter*> parameters_of(const MethodInfo& info) {
   for (const Parameter& p : info.parameters) out.push_back(&p);
   for (const Parameter& p : common_parameters()) {
     // The other common ones say which entries of a head are kept.
-    const bool counts = !info.whole_cache && info.window_policy != WindowPolicy::all;
+    const bool counts = !info.global_budget && info.window_policy != WindowPolicy::all;
     if (!counts && p.name != "type") continue;
     auto same = [&](const Parameter* own) { return own->name == p.name; };
     if (std::ranges::none_of(out, same)) out.push_back(&p);

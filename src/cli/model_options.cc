@@ -113,7 +113,7 @@ void CacheFlags::refuse_overridden(std::string_view with, bool draws) const {
 }
 
 bool can_stream(const Policy& policy) {
-  if (!policy.info().whole_cache) return true;
+  if (!policy.info().global_budget) return true;
   const ReplayScore score = policy.attention_stats().replay;
   return score != ReplayScore::rms && score != ReplayScore::mean;
 }
@@ -167,9 +167,9 @@ void CacheFlags::fit(CacheOptions& options, const Model& model, std::size_t prom
   std::size_t most = available_memory();
   const std::size_t given = memory.empty() ? most : parse_bytes(memory, "--memory");
   most = std::min(most, given);
-  // Beside its budget a second reading holds a chunk.
+  // Beside its budget a replay pass holds a chunk.
   std::size_t chunk = 0;
-  if (policy.info().whole_cache) {
+  if (policy.info().global_budget) {
     chunk = std::min(prompt + after, static_cast<std::size_t>(policy.integer("chunk"))) * token;
   }
   if (prompt * token > most && chunk < most && !protocol_given && can_stream(policy) &&

@@ -16,7 +16,7 @@
 
 namespace ballast::cli {
 
-/// Whether the method works in protocol stream: scores of a second reading that add up over the
+/// Whether the method works in protocol stream: scores of a replay pass that add up over the
 /// whole text do not.
 bool can_stream(const Policy& policy);
 

@@ -120,7 +120,7 @@ class Runner {
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
 
-  /// Whether a calibration would have spared a second reading.
+  /// Whether a calibration would have spared a replay pass.
   bool could_calibrate() const {
     return o_.cache.method.empty() && m_.model.calibration() == nullptr &&
            cache_options_.policy.attention_stats().reads_again() && o_.load_cache.empty();

@@ -33,7 +33,7 @@ const MethodInfo& calibrated_method() {
       .paper = "KVzap (arXiv:2601.07891), in closed form, with replay's tiers",
       .parameters = parameters(),
       .window = 8,
-      .whole_cache = true,
+      .global_budget = true,
       .attention_stats = {.replay = ReplayScore::given},
       .make = make_tiered,
   };

@@ -44,13 +44,13 @@ void set_types(const Policy& policy, StorageType& key_type, StorageType& value_t
     key_type = types.key;
     value_type = types.value;
   }
-  if (!policy.info().whole_cache) return;
+  if (!policy.info().global_budget) return;
   key_type = as_read(key_type);
   value_type = as_read(value_type);
 }
 
 bool bytes_are_entries(const Policy& policy) {
-  return !policy.info().whole_cache && policy.has("bytes");
+  return !policy.info().global_budget && policy.has("bytes");
 }
 
 Policy with_entries(const Policy& policy, std::size_t entries) {

@@ -14,7 +14,7 @@ const MethodInfo& kvzip_method() {
       .parameters = rereading_parameters("bf16", "2048", "0"),
       .sink = 4,
       .window = 0,
-      .whole_cache = true,
+      .global_budget = true,
       .attention_stats = {.replay = ReplayScore::plain},
       .attention_stats_of = [](const Policy& policy) -> AttentionStats {
         return {.replay = ReplayScore::plain, .replay_own = reads_own(policy)};

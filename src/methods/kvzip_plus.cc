@@ -13,7 +13,7 @@ const MethodInfo& kvzip_plus_method() {
       .parameters = rereading_parameters("bf16", "2048", "0"),
       .sink = 4,
       .window = 0,
-      .whole_cache = true,
+      .global_budget = true,
       .attention_stats = {.replay = ReplayScore::max},
       .attention_stats_of = [](const Policy& policy) -> AttentionStats {
         return {.replay = ReplayScore::max, .replay_own = reads_own(policy)};

@@ -199,7 +199,7 @@ Policy Policy::with(std::string_view key, std::string_view value) const {
   changed.text = value;
   Policy policy = *this;
   policy.options_ = std::move(options);
-  require(!info_->whole_cache || (key != "rate" && key != "budget"),
+  require(!info_->global_budget || (key != "rate" && key != "budget"),
           "method {}: {} counts entries of a head; say how much memory: bytes=1/8", info_->name,
           key);
   const bool own =
@@ -337,7 +337,7 @@ Budget Policy::budget(std::size_t tokens, Protocol protocol, int layer, int laye
     return has(key) ? static_cast<std::size_t>(integer(key)) : standard;
   };
   if (info_->window_policy == WindowPolicy::all) return {0, 0, tokens, 0};
-  if (info_->whole_cache) {
+  if (info_->global_budget) {
     require(has("bytes"), "method {}: say how much memory: {}:bytes=1/8", info_->name, info_->name);
     return {0, tokens, 0, 0};
   }

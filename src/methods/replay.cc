@@ -444,11 +444,11 @@ const MethodInfo& replay_method() {
     std::vector<Parameter> all = rereading_parameters(kTiers, "256", "8");
     all.insert(all.begin() + 1,
                {"score", Parameter::Kind::choice, "max", 0, 0, "max|plain|rms|mean",
-                "what the second reading makes of attention; max weighs values and residuals"});
+                "what the replay pass makes of attention; max weighs values and residuals"});
     all.push_back({"question", Parameter::Kind::choice, "later", 0, 0, "later|known",
                    "known: what the question looks at counts, too (run --question)"});
     all.push_back({"refit", Parameter::Kind::choice, "no", 0, 0, "no|values",
-                   "values: those kept answer the second reading as all did (prefill, slow)"});
+                   "values: those kept answer the replay pass as all did (prefill, slow)"});
     all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
                    "a weighted sample of what is evicted, drawn or balanced (prefill)"});
     all.push_back(
@@ -461,7 +461,7 @@ const MethodInfo& replay_method() {
       .paper = "KVzip and KVzip+, with TurboQuant's codes in tiers",
       .parameters = parameters,
       .window = 8,
-      .whole_cache = true,
+      .global_budget = true,
       .attention_stats = {.replay = ReplayScore::max},
       .attention_stats_of = stats_of,
       .make = make_tiered,

@@ -71,7 +71,7 @@ std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, s
   return busy_threads(c) * bytes;
 }
 
-/// Scratch of a second reading: W_O^T W_O of each query head, which a stream keeps for all layers,
+/// Scratch of a replay pass: W_O^T W_O of each query head, which a stream keeps for all layers,
 /// and what dividing the budget among `entries` of a head takes (see allocate()).
 std::size_t replay_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t entries) {
   const ReplayScore score = options.policy.attention_stats().replay;

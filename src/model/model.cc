@@ -5,7 +5,6 @@
 #include "ballast/engine/calibration.h"
 #include "base/fail.h"
 #include "cache/byte_budget.h"
-#include "cache/cache_parts.h"
 #include "methods/replay.h"
 #include "model/layer_pages.h"
 #include "model/layer_share.h"
@@ -201,7 +200,7 @@ std::size_t Sequence::positions_after(std::size_t more) const {
                        (options.protocol == Protocol::stream ||
                         (prompt_finished_ && !options.policy.keeps_generated()));
   if (!bounded) return kept;
-  return std::min(kept, cache_.parts().layer(0, 0).budget().total());
+  return std::min(kept, most_entries(cache_));
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "cache/cache_parts.h"
+#include "cache/joined.h"
 #include "model/cache_batch.h"
 #include "model/forward.h"
 
@@ -94,7 +94,7 @@ void read_again(const Model& model, Sequence& joined, std::span<const std::vecto
   const std::vector<Position> places = find_changed(model, all, texts, left_out, count);
   std::vector<Token> tokens;
   for (const Position place : places) tokens.push_back(all[static_cast<std::size_t>(place)]);
-  JoinedDocuments& documents = *joined.cache().parts().joined;
+  JoinedDocuments& documents = documents_of(joined.cache());
   documents.hide(places);
   Forward forward(model);
   for (std::size_t first = 0; first < count; first += kChunk) {

@@ -15,6 +15,9 @@
 namespace ballast {
 namespace {
 
+/// Tokens before a chunk that its replay pass begins with.
+constexpr std::size_t kOverlap = 8;
+
 /// For each query head W_O^T W_O of its columns of the output projection, one below the other.
 /// Where a norm follows the projection (Gemma 2), its weights scale the rows; its divisor is left
 /// out.
@@ -46,7 +49,7 @@ Matrix output_grams(const ModelConfig& config, const LayerWeights& weights) {
 
 /// chunk= of the method, or of the recording for another method's sake.
 std::size_t chunk_of(const CacheOptions& options) {
-  return options.policy.info().whole_cache
+  return options.policy.info().global_budget
              ? static_cast<std::size_t>(options.policy.integer("chunk"))
              : options.recording.replay_chunk;
 }
@@ -135,10 +138,10 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   const bool streams = cache.options().protocol == Protocol::stream;
   const std::size_t due = streams ? cache.scoring().chunk_tokens() : sequence.tokens();
   require(sequence.text().size() >= due,
-          "a second reading needs all {} tokens of the text, of which {} are known", due,
+          "a replay pass needs all {} tokens of the text, of which {} are known", due,
           sequence.text().size());
   const std::span<const Token> text =
-      sequence.text().last(std::min(sequence.text().size(), due + Scoring::kOverlap));
+      sequence.text().last(std::min(sequence.text().size(), due + kOverlap));
   const std::size_t chunk = chunk_of(cache.options());
   std::size_t done = text.size() - due;
   const auto tell = [&] {
@@ -158,7 +161,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   while (done < text.size()) {
     const std::size_t end = std::min(done + chunk, text.size());
     const std::span<const Token> before =
-        text.subspan(done - std::min(done, Scoring::kOverlap), std::min(done, Scoring::kOverlap));
+        text.subspan(done - std::min(done, kOverlap), std::min(done, kOverlap));
     const std::vector<Token>& words = done == 0 ? wording.first : wording.later;
     tokens.assign(words.begin(), words.end());
     tokens.insert(tokens.end(), before.begin(), before.end());

@@ -272,7 +272,7 @@ Cache unpack(std::span<const std::byte> file, const std::string& name, const Pac
   check_shape(basis, shape);
   const PackedRows packed = PackedRows::load(opened.rest, basis);
   CacheOptions options = wanted != nullptr ? *wanted : opened.file.options;
-  require(!options.needs_queries() && !options.policy.info().whole_cache, ErrorCode::unsupported,
+  require(!options.needs_queries() && !options.policy.info().global_budget, ErrorCode::unsupported,
           "{}: method {} needs queries or scores, which a packed cache does not have", name,
           options.policy.to_string());
   Cache cache(shape, options);

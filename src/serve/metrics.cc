@@ -41,7 +41,7 @@ std::string Metrics::to_text(std::size_t memory_taken, std::size_t memory_total,
   add("cached_tokens_total", "counter", "Prompt tokens found in a cache", cached_tokens.load());
   add("generated_tokens_total", "counter", "Tokens made", generated_tokens.load());
   add("decode_steps_total", "counter", "Decode steps, of one or more streams", steps.load());
-  add("replay_pauses_total", "counter", "Pauses of second readings, in which other streams go on",
+  add("replay_pauses_total", "counter", "Pauses of replay passes, in which other streams go on",
       replay_pauses.load());
   add("cancelled_total", "counter", "Answers whose client left", cancelled.load());
   add("requests_queued", "gauge", "Requests that wait for a slot", queued.load());

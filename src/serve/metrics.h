@@ -32,7 +32,7 @@ struct Metrics {
   std::atomic<std::uint64_t> cached_tokens = 0;  ///< found in a cache
   std::atomic<std::uint64_t> generated_tokens = 0;
   std::atomic<std::uint64_t> steps = 0;          ///< decode steps
-  std::atomic<std::uint64_t> replay_pauses = 0;  ///< of second readings, for other streams
+  std::atomic<std::uint64_t> replay_pauses = 0;  ///< of replay passes, for other streams
   std::atomic<std::uint64_t> cancelled = 0;      ///< answers whose client left
   std::atomic<std::size_t> queued = 0;
   std::atomic<std::size_t> streams = 0;   ///< choices being read or generated

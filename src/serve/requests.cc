@@ -828,7 +828,7 @@ void parse_cache(const Json* value, const RequestLimits& limits, Job& job) {
     if (value_type) out.value_type = parse_storage_type(*value_type);
   });
   if (!compact) return;
-  if (!out.policy.info().whole_cache || !out.policy.has("bytes") ||
+  if (!out.policy.info().global_budget || !out.policy.has("bytes") ||
       out.policy.memory("bytes").needs_length()) {
     refuse("cache.compact",
            "cache.compact: needs bytes of a size, such as \"256M\", and calibrated or replay");

@@ -62,7 +62,7 @@ struct Scheduler::Running {
   std::optional<Lookup> lookup;  ///< of the last token of the prompt, where the job cites
   std::vector<double> states;    ///< their sum
   std::vector<std::unique_ptr<Choice>> streams;
-  std::unique_ptr<Engine> reader;  ///< of second readings; kept in stream, which has many
+  std::unique_ptr<Engine> reader;  ///< of replay passes; kept in stream, which has many
   double compress_seconds = 0, read_seconds = 0;
   double told = 0;                      ///< Reading::done
   std::vector<Compaction> compactions;  ///< that its client has not been told of
@@ -71,7 +71,7 @@ struct Scheduler::Running {
   bool paused = false;              ///< it has no slot
   Stopwatch turn;                   ///< since it had one
   const Sequence* again = nullptr;  ///< that `turns` work on
-  std::unique_ptr<Turns> turns;     ///< of a second reading; last, as it uses the rest
+  std::unique_ptr<Turns> turns;     ///< of a replay pass; last, as it uses the rest
 
   /// Notes how likely a token of the prompt is, from the logits before it.
   void score(std::size_t place, std::span<const float> logits) {
@@ -81,7 +81,7 @@ struct Scheduler::Running {
     one.chosen = {token, static_cast<float>(-token_loss(logits, token))};
     if (job.generate.alternatives > 0) one.likeliest = likeliest(logits, job.generate.alternatives);
   }
-  /// Says how far it is; `second`: of a second reading, else of the first.
+  /// Says how far it is; `second`: of a replay pass, else of the first.
   void tell(std::size_t done, std::size_t total, bool second) {
     const bool two = second || sequence->cache().scoring().needs_replay();
     const double part =

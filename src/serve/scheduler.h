@@ -29,7 +29,7 @@ namespace ballast::serve {
 struct SchedulerOptions {
   std::size_t slots = 16;   ///< choices that are read or generated at once
   std::size_t queue = 256;  ///< jobs that wait
-  /// Seconds of a second reading at a time, or one layer if that takes longer.
+  /// Seconds of a replay pass at a time, or one layer if that takes longer.
   double patience = kPatience;
   std::filesystem::path prefix_dir = {};  ///< where beginnings survive the process; empty: nowhere
   std::size_t prefix_files = 0;           ///< bytes that they take there at most
@@ -64,11 +64,11 @@ class Scheduler {
   /// Slots that are taken, by client.
   std::map<std::string, std::size_t> slots_taken() const;
   bool start(std::unique_ptr<Running>& job);
-  /// A chunk of one prompt, or a turn of one second reading.
+  /// A chunk of one prompt, or a turn of one replay pass.
   bool read_some();
   void read_chunk(Running& job);
   void begin_compressing(Running& job);
-  /// Begins a second reading of a sequence of the job, in turns. `ends`: if one is due, and the
+  /// Begins a replay pass of a sequence of the job, in turns. `ends`: if one is due, and the
   /// prompt ends then.
   void read_again(Running& job, Sequence& sequence, bool ends);
   void prompt_read(Running& job);

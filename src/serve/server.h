@@ -36,7 +36,7 @@ struct ServerOptions {
   std::size_t memory = 0;            ///< bytes; 0: most of what is available
   std::size_t max_body = 32 << 20;   ///< bytes of a request
   std::size_t max_tokens = 2048;     ///< of an answer, unless the request says
-  double patience = 0.2;             ///< seconds of a second reading at a time
+  double patience = 0.2;             ///< seconds of a replay pass at a time
   std::vector<std::string> keys;     ///< any of these is needed; empty: none
   std::vector<std::string> origins;  ///< of pages that may call; "*": any
   std::filesystem::path cache_dir;   ///< where contexts and beginnings stay; empty: nowhere

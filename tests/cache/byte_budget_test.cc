@@ -39,7 +39,7 @@ Cache read(const CacheShape& shape, const CacheOptions& options, std::size_t tok
 std::vector<std::string> methods_that_count() {
   std::vector<std::string> out;
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache || info->window_policy == WindowPolicy::all) continue;
+    if (info->global_budget || info->window_policy == WindowPolicy::all) continue;
     out.emplace_back(info->name);
   }
   out.emplace_back("balancekv:outliers=yes");

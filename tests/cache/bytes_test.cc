@@ -58,7 +58,7 @@ TEST_P(BytesOf, AreWhatTheHeapHasGrownBy) {
 std::vector<std::string> bounded_methods() {
   std::vector<std::string> names;
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
+    if (info->global_budget) continue;  // tests/cache/replay_test.cc
     if (info->window_policy != WindowPolicy::all) names.emplace_back(info->name);
   }
   return names;

@@ -19,7 +19,7 @@ std::vector<Case> cases() {
   for (const MethodInfo* info : methods()) {
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       // These divide a budget by scores that a test would have to give: replay_test.cc.
-      if (info->whole_cache && protocol == Protocol::stream) continue;
+      if (info->global_budget && protocol == Protocol::stream) continue;
       for (auto [keys, values] : {std::pair{StorageType::bf16, StorageType::bf16},
                                   {StorageType::int8, StorageType::int4},
                                   {StorageType::q4, StorageType::q2}}) {
@@ -43,7 +43,7 @@ TEST_P(SizeOf, ACacheIsWhatItTakes) {
   shape.logits.scale = 0.125f;
   const MethodInfo& info = find_method(GetParam().method);
   CacheOptions options;
-  const bool exact = info.window_policy == WindowPolicy::all && !info.whole_cache;
+  const bool exact = info.window_policy == WindowPolicy::all && !info.global_budget;
   options.policy = Policy::parse(exact ? GetParam().method : GetParam().method + ":bytes=1/2");
   options.protocol = GetParam().protocol;
   options.key_type = GetParam().keys;
@@ -61,12 +61,12 @@ TEST_P(SizeOf, ACacheIsWhatItTakes) {
     }
     t += n;
     most = std::max(most, cache.bytes().used());
-    if (t == kPrompt && !info.whole_cache) cache.finish_prompt();
+    if (t == kPrompt && !info.global_budget) cache.finish_prompt();
   }
   const CacheSize::Need need = CacheSize(shape, options).need(kPrompt, kAfter);
   EXPECT_GE(need.most, most);
   EXPECT_GE(need.most, need.kept);
-  if (info.whole_cache) return;  // still whole
+  if (info.global_budget) return;  // still whole
   const auto kept = static_cast<double>(cache.bytes().total());
   EXPECT_NEAR(static_cast<double>(need.kept) / kept, 1.0, 0.02);
   EXPECT_LE(need.most, (exact ? 1.4 : 2.5) * static_cast<double>(most));

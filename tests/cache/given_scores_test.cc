@@ -357,7 +357,7 @@ TEST(GivenScores, SaysWhatIsWrong) {
   EXPECT_THAT(error_of([&] { cache.scoring().note_scores(0, scores.view()); }),
               testing::HasSubstr("3 scores for 0 new tokens"));
   EXPECT_THAT(error_of([&] { cache.scoring().start_replay(0, {}); }),
-              testing::HasSubstr("no use for a second reading"));
+              testing::HasSubstr("no use for a replay pass"));
   cache.forward(0, s.text.keys[0].view().slice(40, 3), s.text.values[0].view().slice(40, 3),
                 s.text.queries[0].view().slice(40, 3), Matrix(3, 96).view());
   scores[1][1] = -1;

@@ -66,7 +66,7 @@ TEST_P(LongStream, HoldsItsBudgetForFourMillionTokens) {
 std::vector<std::string> bounded_methods() {
   std::vector<std::string> names;
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache || info->attention_stats.queries) continue;  // the tests below
+    if (info->global_budget || info->attention_stats.queries) continue;  // the tests below
     if (info->window_policy != WindowPolicy::all) names.emplace_back(info->name);
   }
   return names;
@@ -106,7 +106,7 @@ TEST_P(LongFit, HoldsItsMemoryForAMillionTokens) {
 std::vector<std::string> fitted_methods() {
   std::vector<std::string> out;
   for (const MethodInfo* info : methods()) {
-    if (!info->whole_cache && info->attention_stats.queries)
+    if (!info->global_budget && info->attention_stats.queries)
       out.push_back(std::string(info->name) + ":budget=256,observe=16,step=128");
   }
   return out;
@@ -155,7 +155,7 @@ TEST_P(LongChunks, HoldsItsMemoryForAMillionTokens) {
 std::vector<std::string> whole_methods() {
   std::vector<std::string> out;
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) out.emplace_back(info->name);
+    if (info->global_budget) out.emplace_back(info->name);
   }
   return out;
 }

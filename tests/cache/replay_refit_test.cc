@@ -1,4 +1,4 @@
-// refit=values: values kept are fitted to the queries of the second reading.
+// refit=values: values kept are fitted to the queries of the replay pass.
 #include <fmt/format.h>
 
 #include "ballast/error.h"
@@ -143,7 +143,7 @@ TEST(Replay, LogitsOfFittedValuesHaveTheSoftCap) {
 TEST(Replay, FittedValuesNeedAReading) {
   Cache cache = Reading().read("replay:bytes=0.2,refit=values");
   EXPECT_THAT(error_of([&] { set_replay_scores(cache, 0, 0, std::vector<float>(kText)); }),
-              testing::HasSubstr("refit=values needs the queries of a second reading"));
+              testing::HasSubstr("refit=values needs the queries of a replay pass"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The second reading, and caches whose bytes one budget divides.
+// The replay pass, and caches whose bytes one budget divides.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace ballast::test {
 namespace {
 
 /// Scores of one KV head, written from the formula in float64.
-/// `parts`: of the second reading, those that count.
+/// `parts`: of the replay pass, those that count.
 std::vector<double> reference(const Reading& r, std::size_t l, std::size_t h, ReplayScore score,
                               std::size_t parts = 2) {
   std::vector<double> out(kText, 0.0);
@@ -517,7 +517,7 @@ TEST(Replay, ForksShareOneReading) {
     EXPECT_TRUE(same_bits(feed(fork, r.again, 0, 20, 20), feed(alone, r.again, 0, 20, 20)));
   }
   EXPECT_THAT(error_of([&] { cache.fork(Policy::parse("replay:bytes=1/8,score=rms"), 0); }),
-              testing::HasSubstr("another second reading"));
+              testing::HasSubstr("another replay pass"));
 }
 
 TEST(Replay, ACopyOfOneReadingIsScoredInAnotherWay) {
@@ -578,7 +578,7 @@ TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
 TEST(Replay, SaysWhatIsWrong) {
   const Reading r;
   Cache cache = r.read("replay:bytes=1/8");
-  EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("second reading"));
+  EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("replay pass"));
   EXPECT_THAT(error_of([&] { cache.finish_prompt(0); }), testing::HasSubstr("together"));
   EXPECT_THAT(error_of([&] { cache.scoring().start_replay(0, r.text.keys[0].view()); }),
               testing::HasSubstr("96 × 24"));

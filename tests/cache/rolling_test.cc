@@ -99,7 +99,7 @@ TEST(Rolling, EveryMethodRunsOnAndIsExactUntilItForgets) {
     }
   }
   for (const MethodInfo* method : methods()) {
-    if (method->whole_cache) continue;  // tests/cache/replay_test.cc
+    if (method->global_budget) continue;  // tests/cache/replay_test.cc
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       CacheOptions options = options_of(std::string(method->name), protocol, 300);
       if (method->window_policy != WindowPolicy::all) {

@@ -61,7 +61,7 @@ TEST_P(Sinks, EnterTheNormaliserOnceWithWhatIsKept) {
 std::vector<std::string> methods_of_entries() {
   std::vector<std::string> names;
   for (const MethodInfo* info : methods()) {
-    if (!info->whole_cache) names.emplace_back(info->name);
+    if (!info->global_budget) names.emplace_back(info->name);
   }
   return names;
 }

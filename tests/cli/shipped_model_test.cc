@@ -71,7 +71,7 @@ TEST(ShippedModel, FindsThemInAQuarterOfTheCache) {
 }
 
 TEST(ShippedModel, FindsThemWhereTheExactCacheHasNoRoom) {
-  // The record's exact cache takes 2 MiB; with --memory the second reading goes chunk by chunk.
+  // The record's exact cache takes 2 MiB; with --memory the replay pass goes chunk by chunk.
   const Words ask = {"run",
                      "-m",
                      kSource + "/models/ballast-mini.gguf",

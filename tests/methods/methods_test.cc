@@ -33,7 +33,7 @@ std::string described(const MethodInfo& info) {
   if (!info.keeps_generated) out += ", summarises what it generates";
   if (info.pyramid) out += ", pyramid";
   if (info.merges) out += ", merges";
-  if (info.whole_cache) out += ", whole cache";
+  if (info.global_budget) out += ", whole cache";
   out += fmt::format(", attention {}\n", static_cast<int>(info.attention_stats.kind));
   for (const Parameter& parameter : info.parameters) out += described(parameter);
   return out;

@@ -123,9 +123,10 @@ TEST(Policy, LookingUpAllocatesNothing) {
   for (const MethodInfo* info : methods()) {
     const bool all = info->window_policy == WindowPolicy::all;
     const std::string name(info->name);
-    const Policy policy = Policy::parse(all                 ? "exact"
-                                        : info->whole_cache ? name + ":bytes=1/8"
-                                                            : name + ":budget=1000,layers=pyramid");
+    const Policy policy =
+        Policy::parse(all                   ? "exact"
+                      : info->global_budget ? name + ":bytes=1/8"
+                                            : name + ":budget=1000,layers=pyramid");
     const std::size_t before = allocations;
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       policy.budget(5000, protocol, 1, 4);
@@ -175,7 +176,7 @@ TEST(Budget, ARateIsOfTheMiddle) {
 
 TEST(Budget, AlwaysAddUpToTheBudget) {
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
+    if (info->global_budget) continue;  // tests/cache/replay_test.cc
     if (info->window_policy == WindowPolicy::all) continue;
     for (std::size_t budget : {100, 101, 1000, 4097}) {
       for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
@@ -192,7 +193,7 @@ TEST(Budget, AlwaysAddUpToTheBudget) {
 /// However little a rate leaves of a short text, in any layer: without a step a stream would grow.
 TEST(Budget, AStreamHasRoomToSlide) {
   for (const MethodInfo* method : methods()) {
-    if (method->whole_cache) continue;  // tests/cache/replay_test.cc
+    if (method->global_budget) continue;  // tests/cache/replay_test.cc
     if (method->window_policy == WindowPolicy::all) continue;
     for (const char* more : {"", ",window=0,sink=0"}) {
       const std::string text = std::string(method->name) + ":rate=0.02" + more;

@@ -241,7 +241,7 @@ TEST(Calibration, TheMethodNamesTheCommandWhereThereIsNone) {
 }
 
 /// The rank correlation, over the entries of all layers and heads, between the scores that `model`
-/// predicts for a text and those of a second reading.
+/// predicts for a text and those of a replay pass.
 double agreement(const Model& model, const Tokenizer& tokenizer, const std::string& text) {
   std::vector<Token> tokens = tokenizer.encode(text);
   tokens.resize(1500);

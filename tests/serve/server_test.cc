@@ -855,7 +855,7 @@ TEST(Serve, ALongPromptLetsOthersGoOn) {
     steps = server.metric("generated_tokens_total") - before - 12;
   });
   other.join();
-  EXPECT_GT(steps, 8);  // chunks of the prompt and of its second reading
+  EXPECT_GT(steps, 8);  // chunks of the prompt and of its replay pass
 }
 
 TEST(Serve, ABeginningReadBeforeIsNotReadAgain) {

@@ -1,5 +1,5 @@
 // Scores of cache entries that cost nothing: a linear function of what enters a layer, fitted once
-// a model to the scores of a second reading. The method `calibrated` divides its budget by them.
+// a model to the scores of a replay pass. The method `calibrated` divides its budget by them.
 #pragma once
 
 #include <cstddef>

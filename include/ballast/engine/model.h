@@ -195,7 +195,7 @@ struct AttentionStep {
 };
 using OnAttention = std::function<void(const AttentionStep& step)>;
 
-/// A second reading before a prompt ends.
+/// A replay pass before a prompt ends.
 struct ReplayOptions {
   ReplayWording wording;  ///< empty: that of the engine
   /// Called after each layer of each chunk, which takes seconds in large models, with the tokens
@@ -216,7 +216,7 @@ struct PrefillOptions {
   /// Called after each chunk with the tokens done and the total of this call; false stops there,
   /// between two tokens, with an empty result.
   std::function<bool(std::size_t done, std::size_t total)> progress = {};
-  /// The second reading before the prompt ends, for methods that need one.
+  /// The replay pass before the prompt ends, for methods that need one.
   ReplayOptions replay = {};
   /// When set, receives the logits of every token: rows of consecutive tokens, the first of which
   /// is number `first` of this call.
@@ -251,12 +251,12 @@ class Engine {
   std::vector<float> prefill(Sequence& sequence, std::span<const Token> tokens,
                              const PrefillOptions& options = {});
 
-  /// The words of second readings for which ReplayOptions give none. In stream prefill() and
+  /// The words of replay passes for which ReplayOptions give none. In stream prefill() and
   /// decode() read each full chunk again, so set them before the first token.
   void set_replay_wording(ReplayWording wording);
 
   /// Reads a sequence's text a second time, chunk= tokens at a time, so that its cache scores the
-  /// entries: see Scoring::replay. Does nothing where no second reading is due. Chunks are cut from
+  /// entries: see Scoring::replay. Does nothing where no replay pass is due. Chunks are cut from
   /// the start of the text, however it was read. In stream it reads what Scoring::end_chunk() waits
   /// for and calls that; prefill() and decode() do so whenever a chunk is full, unless the caller
   /// was sooner (Scoring::chunk_room() is 0). Returns false if `progress` stopped it.
@@ -266,7 +266,7 @@ class Engine {
   /// method wants that. Nothing changes where the exact cache would take no more. Returns false,
   /// with nothing changed, if the reading was stopped.
   bool compact(Sequence& sequence, std::size_t bytes, const ReplayOptions& options = {});
-  /// Ends the prompt: a second reading if one is due, then Sequence::finish_prompt(). Returns
+  /// Ends the prompt: a replay pass if one is due, then Sequence::finish_prompt(). Returns
   /// false, with the prompt not ended, if the reading was stopped.
   bool finish_prompt(Sequence& sequence, const ReplayOptions& options);
 
@@ -282,7 +282,7 @@ class Engine {
  private:
   std::vector<float> read_prompt(Sequence& sequence, std::span<const Token> tokens,
                                  const PrefillOptions& options);
-  /// The second reading itself, whether it is due or not. In stream the budget is divided then;
+  /// The replay pass itself, whether it is due or not. In stream the budget is divided then;
   /// `bytes`: in its place, unless 0.
   bool read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes = 0);
 

@@ -49,6 +49,44 @@ inline CacheOptions options_of(const std::string& method, Protocol protocol,
   return options;
 }
 
+/// Scores for methods that want them with the tokens [begin, begin + count) of a layer.
+inline Matrix given_scores(const Stream& s, std::size_t layer, std::size_t begin,
+                           std::size_t count) {
+  Matrix scores(count, s.shape.kv_heads);
+  for (std::size_t t = 0; t < count; ++t) {
+    for (std::size_t h = 0; h < s.shape.kv_heads; ++h) {
+      scores[t][h] = std::abs(s.queries[layer][begin + t][h]);
+    }
+  }
+  return scores;
+}
+
+/// A replay pass over the tokens before `end` that wait for one: they read themselves again.
+inline void replay(Cache& cache, const Stream& s, std::size_t end) {
+  constexpr std::size_t kPiece = 16;
+  if (cache.scoring().takes_scores()) return;
+  const std::size_t chunk = cache.scoring().chunk_tokens();
+  const std::size_t begin = chunk > 0 ? end - chunk : 0;
+  for (std::size_t l = 0; l < 2; ++l) {
+    cache.scoring().start_replay(l, {});
+    for (std::size_t t = begin; t < end; t += kPiece) {
+      const std::size_t n = std::min(kPiece, end - t);
+      Matrix unused(n, 4 * 24);
+      cache.scoring().replay(l, s.keys[l].view().slice(t, n), s.values[l].view().slice(t, n),
+                             s.queries[l].view().slice(t, n), {}, unused.view());
+    }
+  }
+}
+
+/// Ends the prompt after token `end`, behind a replay pass where one is due.
+inline void finish_prompt(Cache& cache, const Stream& s, std::size_t end) {
+  if (cache.scoring().needs_replay()) {
+    replay(cache, s, end);
+    if (cache.scoring().chunk_tokens() > 0) cache.scoring().end_chunk();
+  }
+  cache.finish_prompt();
+}
+
 /// Feeds tokens [begin, end) in calls of `chunk` tokens; the outputs of layer 1 side by side.
 /// The prompt ends after token `prompt` (0: never).
 inline Matrix feed(Cache& cache, const Stream& s, std::size_t begin, std::size_t end,
@@ -64,6 +102,29 @@ inline Matrix feed(Cache& cache, const Stream& s, std::size_t begin, std::size_t
     }
     t += n;
     if (t == prompt) cache.finish_prompt();
+  }
+  return out;
+}
+
+/// The same for any method: with scores where it wants them with the tokens, with replay passes and
+/// divisions of a global budget when they are due.
+inline Matrix read(Cache& cache, const Stream& s, std::size_t begin, std::size_t end,
+                   std::size_t chunk, std::size_t prompt = 0) {
+  Matrix out(end - begin, 4 * 24);
+  for (std::size_t t = begin; t < end;) {
+    if (cache.scoring().chunk_room() == 0) {
+      replay(cache, s, t);
+      cache.scoring().end_chunk();
+    }
+    std::size_t n = std::min({chunk, end - t, cache.scoring().chunk_room()});
+    if (prompt > t) n = std::min(n, prompt - t);
+    const Matrix part = feed(cache, s, t, t + n, n);
+    std::copy(part.data(), part.data() + n * part.cols(), out[t - begin].data());
+    for (std::size_t l = 0; cache.scoring().takes_scores() && l < 2; ++l) {
+      cache.scoring().note_scores(l, given_scores(s, l, t, n).view());
+    }
+    t += n;
+    if (t == prompt) finish_prompt(cache, s, t);
   }
   return out;
 }

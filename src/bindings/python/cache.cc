@@ -91,7 +91,7 @@ py::object replay(PyCache& self, std::size_t layer, py::handle keys, py::handle 
   const auto row = [](const HeadsView& view, const char* name) -> ConstMatrix {
     if (view.type != ElementType::f32 || (view.heads > 1 && view.head_stride != view.dim)) {
       throw py::value_error(
-          fmt::format("{}: a second reading takes float32 with heads side by side", name));
+          fmt::format("{}: a replay pass takes float32 with heads side by side", name));
     }
     return {static_cast<const float*>(view.data), view.tokens, view.heads * view.dim,
             std::max(view.token_stride, view.heads * view.dim)};
@@ -360,13 +360,13 @@ void add_cache(py::module_& m) {
             with(self, [&](Cache& c) { c.scoring().start_replay(layer, grams); });
           },
           "layer"_a, "output_grams"_a = py::none(),
-          "Before the second reading of a layer. output_grams: for each query head W_O W_O^T of "
+          "Before the replay pass of a layer. output_grams: for each query head W_O W_O^T of "
           "its\n"
           "part of the output projection, (heads·value_dim, value_dim), float32; None: the "
           "identity.")
       .def("replay", &replay, "layer"_a, "keys"_a, "values"_a, "queries"_a,
            "query_weights"_a = py::none(),
-           "Second reading: tokens that see everything read and each other, causally. Nothing of "
+           "Replay pass: tokens that see everything read and each other, causally. Nothing of "
            "them is\nkept; each entry's score grows by what they look at. Shapes as for forward(), "
            "float32;\nquery_weights: 1/|x| of each token where it enters the layer. Returns their "
            "attention.")

@@ -252,7 +252,7 @@ py::list list_methods() {
           py::make_tuple(std::string(p.standard), std::string(p.help));
     }
     out.append(py::make_tuple(std::string(info->name), std::string(info->title),
-                              std::string(info->paper), parameters, info->whole_cache));
+                              std::string(info->paper), parameters, info->global_budget));
   }
   return out;
 }

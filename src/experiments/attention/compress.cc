@@ -111,7 +111,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
   shape.logits = source.logits();
   shape.rotary = source.rotary();
   options.expected_tokens = s.tokens;
-  const bool whole = options.policy.info().whole_cache;
+  const bool whole = options.policy.info().global_budget;
   require(!whole || options.protocol == Protocol::prefill,
           "method {}: in stream a model reads each chunk again; use --protocol prefill",
           options.policy.info().name);

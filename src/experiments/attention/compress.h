@@ -22,7 +22,7 @@ struct Compressed {
   Cache cache;
   std::vector<CompressedLayer> layers;
   std::size_t queries = 0;  ///< last ones, asked again at the end for the error
-  /// Methods with a second reading: what tokens were scored by. score= where the source has such
+  /// Methods with a replay pass: what tokens were scored by. score= where the source has such
   /// scores, else self-attention: the text's own queries, but for those of the error, see all of
   /// it. Empty: nothing was scored.
   std::string scores;

@@ -198,7 +198,7 @@ Json capture_text(LoadedModel& m, const std::string& text, const std::string& so
     m.engine.prefill(sequence, tokens, options);
   }
   if (scored) {
-    Progress progress("capture, second reading");
+    Progress progress("capture, replay pass");
     m.engine.replay(sequence,
                     {replay_wording(m.tokenizer, false), [&](std::size_t n, std::size_t all) {
                        if (!o.quiet) {

@@ -31,7 +31,7 @@ class KvCapture {
 
   /// For PrefillOptions::on_attention.
   void add(const AttentionStep& step);
-  /// Scores of a second reading of a captured layer, a row for each KV head; for all such layers,
+  /// Scores of a replay pass of a captured layer, a row for each KV head; for all such layers,
   /// or none.
   void set_scores(std::size_t layer, Matrix scores);
   /// Writes the file. Throws Error if nothing was added or it cannot be written.
@@ -74,7 +74,7 @@ struct CaptureOptions {
   std::vector<std::size_t> layers = {};  ///< ascending; empty: all
   std::size_t tokens = 0;                ///< only the first ones; 0: all
   TensorType type = TensorType::f16;     ///< f32, f16 or bf16
-  std::string score = "max";  ///< what a second reading scores tokens by; "none": it is read once
+  std::string score = "max";  ///< what a replay pass scores tokens by; "none": it is read once
   bool quiet = false;         ///< shows no progress
   std::string command = {};   ///< noted in the file
 };

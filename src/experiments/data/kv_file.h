@@ -1,6 +1,6 @@
 // Queries, keys and values in a safetensors file: tensors layer.{i}.q, layer.{i}.k and
 // layer.{i}.v, each [heads, tokens, dim], of any floating-point type. layer.{i}.scores, [KV heads,
-// tokens] in F32, are those of a second reading.
+// tokens] in F32, are those of a replay pass.
 #pragma once
 
 #include <array>

@@ -42,7 +42,7 @@ class KvSource {
   virtual Logits logits() const;
   /// By which keys and queries are turned; nothing turns unless it is known.
   virtual Rotary rotary() const { return {}; }
-  /// What a second reading found of one KV head's tokens (Scoring::scores); empty: unknown.
+  /// What a replay pass found of one KV head's tokens (Scoring::scores); empty: unknown.
   virtual std::vector<float> scores(std::size_t /*layer*/, std::size_t /*kv_head*/) const {
     return {};
   }

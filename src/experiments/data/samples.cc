@@ -186,7 +186,7 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
       add(variant);
       continue;
     }
-    require(!variant.policy.info().whole_cache || !memory.caches.empty(),
+    require(!variant.policy.info().global_budget || !memory.caches.empty(),
             "method {} has one budget for the whole cache: give --cache, or write {}:bytes=1/8",
             method, variant.policy.info().name);
     for (double rate : memory.rates) {

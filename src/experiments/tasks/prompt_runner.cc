@@ -68,7 +68,7 @@ struct PromptRunner::Work {
   struct Scored {
     Recording recording;
     Sequence sequence;
-    double seconds = 0;  ///< of the second reading
+    double seconds = 0;  ///< of the replay pass
   };
   std::optional<Reading> reading;
   std::optional<Scored> scored;
@@ -388,7 +388,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
         engine_.set_replay_wording(replay.wording);
         const Stopwatch watch;
         const auto work = [&] { logits = questions[0].read(*sequence, before); };
-        if (options.policy.info().whole_cache) {
+        if (options.policy.info().global_budget) {
           Question::attempt_to_fit(summarised, work);
         } else {
           work();
@@ -452,7 +452,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
     }
     const bool again = variant.policy.attention_stats().reads_again();
     if (again) {
-      // A second reading finds scores of one kind.
+      // A replay pass finds scores of one kind.
       Recording wanted = reading->recording;
       wanted.replay = ReplayScore::none;
       wanted.include(variant.policy);

@@ -98,7 +98,7 @@ TEST(AttentionError, AgreesWithTheNaiveOne) {
 TEST(AttentionError, KeepingEverythingLosesNothing) {
   const Synth source(tiny());
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;                                   // tests/cache/replay_test.cc
+    if (info->global_budget) continue;                                 // tests/cache/replay_test.cc
     if (!summarises_heads_alone(Policy::parse(info->name))) continue;  // refused, see below
     AttentionErrorOptions o = tiny_options(std::string(info->name));
     o.rates = {1};
@@ -112,7 +112,7 @@ TEST(AttentionError, KeepingEverythingLosesNothing) {
 TEST(AttentionError, EveryMethodStaysWithinTheSameEntries) {
   const Synth source(tiny());
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;                                   // tests/cache/replay_test.cc
+    if (info->global_budget) continue;                                 // tests/cache/replay_test.cc
     if (!summarises_heads_alone(Policy::parse(info->name))) continue;  // refused, see below
     if (info->window_policy == WindowPolicy::all) continue;
     AttentionErrorOptions o = tiny_options(std::string(info->name));

@@ -78,7 +78,7 @@ TEST(Compress, ExactHasNoError) {
   EXPECT_LT(result.layers[1].worst, 1e-5);
 }
 
-/// A source with scores of a second reading: every seventh token is worth keeping.
+/// A source with scores of a replay pass: every seventh token is worth keeping.
 class ScoredSource : public Synth {
  public:
   ScoredSource() : Synth(source(280)) {}
@@ -113,7 +113,7 @@ TEST(Compress, ReplayTakesTheScoresOfTheSource) {
 TEST(Compress, EveryMethodInBothProtocols) {
   const Synth kv = source(260);
   for (const MethodInfo* info : methods()) {
-    if (info->whole_cache) continue;  // tests/cache/replay_test.cc
+    if (info->global_budget) continue;  // tests/cache/replay_test.cc
     if (info->window_policy == WindowPolicy::all) continue;
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       const auto method = std::string(info->name) + ":budget=160,sink=4";

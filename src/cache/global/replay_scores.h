@@ -1,4 +1,4 @@
-// What a second reading of a text finds out about its entries.
+// What a replay pass of a text finds out about its entries.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-/// Some queries of a second reading, for refit=values. Forks share them.
+/// Some queries of a replay pass, for refit=values. Forks share them.
 struct ReplayQueries {
   std::size_t read = 0;               ///< tokens that it has taken its pick of
   std::vector<float> rows;            ///< queries × key_dim

@@ -1,18 +1,17 @@
-// One budget in bytes for all layers and heads, divided by the scores of a second reading: at the
-// end of a prompt, or in stream after every chunk.
+#include "cache/global/global_budget.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "ballast/memory_size.h"
-#include "ballast/serialize.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
 #include "cache/cache_size.h"
-#include "methods/entry_budget.h"
 #include "methods/replay.h"
 #include "storage/gap_code.h"
 #include "storage/low_bits.h"
@@ -98,13 +97,13 @@ void add_runs(const std::vector<Segment>& segments, std::span<const float> score
 }
 
 /// What a method keeps in any case of a text of `n` tokens.
-ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head) {
+ScoredRun protected_run(const Policy& policy, std::size_t n, std::size_t head, Position reach) {
   ScoredRun run;
   run.head = static_cast<std::uint32_t>(head);
   run.first = static_cast<Position>(policy.integer("sink"));
   const auto window = static_cast<std::size_t>(policy.integer("window"));
   run.last = static_cast<Position>(n - std::min(n, window));
-  run.reach = run.first + out_of_reach(policy, n);
+  run.reach = run.first + reach;
   return run;
 }
 
@@ -159,6 +158,77 @@ std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSamp
   return out;
 }
 
+/// Throws Error on options and keys that exclude each other.
+void check_keys(const CacheShape& shape, const CacheOptions& options) {
+  const MethodInfo& info = options.policy.info();
+  const bool stream = options.protocol == Protocol::stream;
+  require(options.policy.keeps_generated(),
+          "method {} keeps what follows the text, or reads it again chunk by chunk: leave out "
+          "generated={}",
+          info.name, "evict");
+  if (stream) {
+    require(options.expected_tokens > 0 ||
+                options.policy.memory("bytes").unit != MemorySize::Unit::share,
+            "method {}: a stream of unknown length has no share: bytes=256M or bytes=40K/token",
+            info.name);
+    // Methods that never fail here may have no such keys to name.
+    const ReplayScore score = options.policy.attention_stats().replay;
+    if (score == ReplayScore::rms || score == ReplayScore::mean) {
+      fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
+           info.name, options.policy.choice("score"));
+    }
+    if (rest_of(options.policy,
+                replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
+            .kind != Rest::none) {
+      fail("method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
+           options.policy.choice("rest"));
+    }
+  }
+  if (options.policy.attention_stats().refit) {
+    require(!stream && shape.alibi_slopes.empty(),
+            "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
+            info.name);
+    require(rest_of(options.policy,
+                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
+                    .kind == Rest::none,
+            "method {}: refit=values and rest={} exclude each other", info.name,
+            options.policy.choice("rest"));
+  }
+  if (options.policy.attention_stats().question) {
+    const ReplayScore score = options.policy.attention_stats().replay;
+    require(!stream && (score == ReplayScore::max || score == ReplayScore::plain),
+            "method {}: question=known needs --protocol prefill, and score=max or score=plain",
+            info.name);
+  }
+  require(options.positions == Positions::absolute,
+          "method {} needs absolute positions, not rolling ones; streaming-llm, h2o and most "
+          "others take these, calibrated with --protocol stream",
+          info.name);
+  if (const std::size_t reach = reach_of(options.policy); reach > 0) {
+    require(stream, "method {}: reach={} needs --protocol stream", info.name, reach);
+    std::size_t least = 0;
+    for (const char* part : {"sink", "window", "chunk"}) {
+      least += static_cast<std::size_t>(options.policy.integer(part));
+    }
+    require(reach >= least, "method {}: reach={} does not hold sink, window and chunk; give {}",
+            info.name, reach, least);
+  }
+}
+
+/// See GlobalBudget::exact_limit.
+std::size_t limit_of(const CacheShape& shape, const CacheOptions& options) {
+  const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
+  const MemorySize size = options.policy.memory("bytes");
+  const std::size_t each = CacheSize(shape, options).token(), known = options.expected_tokens;
+  const std::size_t reach = reach_of(options.policy);
+  const std::size_t most = reach > 0 ? reach : std::numeric_limits<std::size_t>::max();
+  if (size.needs_length() && known == 0) {  // bytes a token
+    return size.amount >= static_cast<double>(each) ? most : chunk;
+  }
+  const std::size_t fits = global_budget_bytes(shape, options, known) / each;
+  return std::min(most, std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0}));
+}
+
 }  // namespace
 
 ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std::uint8_t> given,
@@ -186,8 +256,8 @@ ReplayHead ReplayHead::kept(std::span<const ScoredRun> runs, std::span<const std
   return out;
 }
 
-std::size_t whole_cache_bytes(const CacheShape& s, const CacheOptions& options,
-                              std::size_t tokens) {
+std::size_t global_budget_bytes(const CacheShape& s, const CacheOptions& options,
+                                std::size_t tokens) {
   const std::size_t bytes = budget_for(s, options.policy, tokens);
   if (options.policy.memory("bytes").unit != MemorySize::Unit::share ||
       bytes >= ends_bytes(s, options, tokens)) {
@@ -198,7 +268,7 @@ std::size_t whole_cache_bytes(const CacheShape& s, const CacheOptions& options,
 
 void require_bytes(const CacheShape& s, const CacheOptions& options, std::size_t tokens) {
   if (!options.policy.has("bytes")) return;
-  if (!options.policy.info().whole_cache) {
+  if (!options.policy.info().global_budget) {
     fit_bytes(s, options, tokens, true);
     return;
   }
@@ -223,54 +293,38 @@ bool asks_positions(const CacheShape& shape) {
          std::ranges::any_of(shape.sliding_windows, [](Position window) { return window > 0; });
 }
 
-std::size_t exact_limit(const CacheShape& shape, const CacheOptions& options) {
-  const auto chunk = static_cast<std::size_t>(options.policy.integer("chunk"));
-  const MemorySize size = options.policy.memory("bytes");
-  const std::size_t each = CacheSize(shape, options).token(), known = options.expected_tokens;
-  const std::size_t reach = reach_of(options.policy),
-                    most = reach > 0 ? reach : std::numeric_limits<std::size_t>::max();
-  if (size.needs_length() && known == 0) {  // bytes a token
-    return size.amount >= static_cast<double>(each) ? most : chunk;
-  }
-  const std::size_t fits = whole_cache_bytes(shape, options, known) / each;
-  return std::min(most, std::max({chunk, fits / chunk * chunk, known <= fits ? known : 0}));
+GlobalBudget::GlobalBudget(CacheParts& cache) : cache_(cache) {
+  check_keys(cache.shape, cache.options);
+  if (streams()) exact_limit_ = limit_of(cache.shape, cache.options);
 }
 
-Position out_of_reach(const Policy& policy, std::size_t tokens) {
-  const std::size_t reach = reach_of(policy);
-  if (reach == 0) return 0;
-  const std::size_t end = tokens + static_cast<std::size_t>(policy.integer("chunk"));
-  return static_cast<Position>(end - std::min(end, reach));
+bool GlobalBudget::streams() const { return cache_.options.protocol == Protocol::stream; }
+
+std::size_t GlobalBudget::chunk() const {
+  return static_cast<std::size_t>(cache_.options.policy.integer("chunk"));
 }
 
-bool CacheParts::works_in_chunks() const {
-  return options.policy.info().whole_cache && options.protocol == Protocol::stream;
+Position GlobalBudget::out_of_reach(std::size_t tokens) const {
+  const std::size_t reach = reach_of(cache_.options.policy), end = tokens + chunk();
+  return reach == 0 ? 0 : static_cast<Position>(end - std::min(end, reach));
 }
 
-std::size_t Scoring::chunk_room() const { return cache_.layers[0]->chunk_room(); }
-
-std::size_t Scoring::chunk_tokens() const {
-  return cache_.works_in_chunks() ? cache_.layers[0]->chunk_tokens() : 0;
+std::size_t GlobalBudget::bytes() const {
+  const std::size_t known = streams() ? cache_.options.expected_tokens : 0;
+  return global_budget_bytes(cache_.shape, cache_.options, known != 0 ? known : cache_.tokens());
 }
 
-void Scoring::note_text(std::span<const std::int32_t> tokens) {
-  if (cache_.works_in_chunks() && !cache_.gives_scores())
-    cache_.notes.insert(cache_.notes.end(), tokens.begin(), tokens.end());
+bool GlobalBudget::fits_exactly() const {
+  return cache_.tokens() * CacheSize(cache_.shape, cache_.options).token() <= bytes();
 }
 
-std::span<const std::int32_t> Scoring::noted_text() const { return cache_.notes; }
-
-namespace {
-
-/// Divides `budget` among the entries of all heads; runs of head i begin at first_run[i].
-
-Allocation divide(const CacheParts& cache, std::span<ScoredRun> runs,
-                  std::span<const std::size_t> first_run, std::span<const Tier> tiers,
-                  std::size_t budget) {
-  const CacheShape& shape = cache.shape;
-  const CacheOptions& options = cache.options;
+// Runs of head i begin at first_run[i].
+Allocation GlobalBudget::divide(std::span<ScoredRun> runs, std::span<const std::size_t> first_run,
+                                std::span<const Tier> tiers, std::size_t budget) const {
+  const CacheShape& shape = cache_.shape;
+  const CacheOptions& options = cache_.options;
   const std::size_t heads = first_run.size() - 1,
-                    fixed = heads * fixed_bytes(tiers, shape, options, cache.tokens());
+                    fixed = heads * fixed_bytes(tiers, shape, options, cache_.tokens());
   const RestSample rest = rest_of(options.policy, tiers);
   const auto sample = static_cast<std::size_t>(rest.part * static_cast<double>(budget));
   for (std::size_t h = 0; h < heads; ++h) {
@@ -281,34 +335,21 @@ Allocation divide(const CacheParts& cache, std::span<ScoredRun> runs,
   return allocate(runs, tiers, budget - sample, fixed);
 }
 
-}  // namespace
-
-void Scoring::end_chunk() {
-  require(chunk_tokens() > 0,
-          "a chunk ends in stream, for methods with one budget, once it has tokens");
-  cache_.divide_chunk(cache_.whole_budget());
-}
-
-void Scoring::compact(std::size_t bytes) {
-  require(cache_.works_in_chunks() && cache_.tokens() > 0,
-          "a cache of tokens is compacted in stream, by methods with one budget: calibrated or "
-          "replay, not {} in {}",
-          cache_.options.policy.info().name, to_string(cache_.options.protocol));
-  cache_.divide_chunk(bytes);
-}
-
-void CacheParts::divide_chunk(std::size_t budget) {
+void GlobalBudget::end_chunk(std::size_t budget) {
+  const auto& [shape, options, layers] = std::tie(cache_.shape, cache_.options, cache_.layers);
+  Scoring& scoring = cache_.scoring;
+  std::shared_ptr<ReplayScores>& scores = scoring.scores_;
   const Policy& policy = options.policy;
-  const std::size_t chunk = scoring.chunk_tokens();
+  const std::size_t chunk = scoring.chunk_tokens(), n = cache_.tokens();
   const std::vector<Tier> tiers = counted_tiers(shape, options);
-  // A clone made since the second reading keeps its scores.
+  // A clone made since the replay pass keeps its scores.
   if (scores.use_count() > 1) scores = std::make_shared<ReplayScores>(scores->copy());
   std::vector<ScoredRun> runs;
   std::vector<std::size_t> first_run;  // of each head
   std::vector<VectorInOwnPages<Position>> held(shape.layers * shape.kv_heads);
   for (std::size_t l = 0; l < shape.layers; ++l) {
-    require(layers[l]->tokens() == tokens() && layers[l]->chunk_tokens() == chunk,
-            "layer {} has read {} tokens, layer 0 {}", l, layers[l]->tokens(), tokens());
+    require(layers[l]->tokens() == n && layers[l]->chunk_tokens() == chunk,
+            "layer {} has read {} tokens, layer 0 {}", l, layers[l]->tokens(), n);
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       const std::size_t entries = layers[l]->head(h).entries();
       require(
@@ -319,11 +360,11 @@ void CacheParts::divide_chunk(std::size_t budget) {
       const std::size_t head = l * shape.kv_heads + h;
       held[head] = layers[l]->head(h).summary_positions();
       add_runs(layers[l]->segments(h), scoring.scores(l, h), held[head], tiers,
-               protected_run(policy, tokens(), head), runs);
+               protected_run(policy, n, head, out_of_reach(n)), runs);
     }
   }
   first_run.push_back(runs.size());
-  const Allocation allocation = divide(*this, runs, first_run, tiers, budget);
+  const Allocation allocation = divide(runs, first_run, tiers, budget);
   const PoolScope scope(options.pool.get());
   std::vector<EntryTiers> given(shape.kv_heads);
   for (std::size_t l = 0; l < shape.layers; ++l) {
@@ -340,22 +381,22 @@ void CacheParts::divide_chunk(std::size_t budget) {
     }
     layers[l]->end_chunk(given);
   }
-  const std::size_t rest = std::min(notes.size(), Scoring::kOverlap);
-  notes = std::vector<std::int32_t>(notes.end() - static_cast<std::ptrdiff_t>(rest), notes.end());
 }
 
-std::size_t CacheParts::saved_scores(std::size_t layer, std::size_t head) const {
-  const std::size_t entries = layers[layer]->head(head).entries();
-  return gives_scores() ? entries : entries - scoring.chunk_tokens();
+std::size_t GlobalBudget::saved_scores(std::size_t layer, std::size_t head) const {
+  const std::size_t entries = cache_.layers[layer]->head(head).entries();
+  const Scoring& scoring = cache_.scoring;
+  return scoring.gives_scores() ? entries : entries - scoring.chunk_tokens();
 }
 
-void CacheParts::save_chunk(ByteWriter& out) const {
-  if (works_in_chunks()) {
-    out.put<std::uint64_t>(notes.size());
-    out.put_all<std::int32_t>(notes);
-  } else if (!scoring.takes_scores() || options.recording.any()) {
+void GlobalBudget::save(ByteWriter& out) const {
+  const auto& [shape, options, layers] = std::tie(cache_.shape, cache_.options, cache_.layers);
+  if (streams()) {
+    out.put<std::uint64_t>(0);
+  } else if (!cache_.scoring.takes_scores()) {
     return;
   }
+  const std::shared_ptr<ReplayScores>& scores = cache_.scoring.scores_;
   const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
@@ -369,12 +410,13 @@ void CacheParts::save_chunk(ByteWriter& out) const {
   }
 }
 
-void CacheParts::load_chunk(ByteReader& in) {
-  if (works_in_chunks()) {
-    notes.resize(
-        in.get_count(std::min(in.left() / sizeof(std::int32_t), tokens()), "ids of tokens"));
-    in.get_all<std::int32_t>(notes);
-  } else if (!scoring.takes_scores()) {
+void GlobalBudget::load(ByteReader& in) {
+  const auto& [shape, options, layers] = std::tie(cache_.shape, cache_.options, cache_.layers);
+  if (streams()) {
+    const std::size_t most = std::min(in.left() / sizeof(std::int32_t), cache_.tokens());
+    std::vector<std::int32_t> ids(in.get_count(most, "ids of tokens"));
+    in.get_all<std::int32_t>(ids);
+  } else if (!cache_.scoring.takes_scores()) {
     return;
   }
   bool holds = false;
@@ -382,17 +424,18 @@ void CacheParts::load_chunk(ByteReader& in) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       const HeadCache& head = layers[l]->head(h);
       const std::size_t window = layers[0]->chunk_tokens();
-      require(layers[l]->tokens() == tokens() && head.window.size() == window && head.sink == 0,
-              "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
+      require(
+          layers[l]->tokens() == cache_.tokens() && head.window.size() == window && head.sink == 0,
+          "{}: layer {}, KV head {} has other tokens than the first", in.what(), l, h);
       holds = holds || saved_scores(l, h) > 0;
     }
   }
   if (!holds) return;
   const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
-  scores = std::make_shared<ReplayScores>(layers.size(), shape.kv_heads);
+  cache_.scoring.scores_ = std::make_shared<ReplayScores>(layers.size(), shape.kv_heads);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
-      ReplayHead& head = scores->layer(l)[h];
+      ReplayHead& head = cache_.scoring.scores_->layer(l)[h];
       for (VectorInOwnPages<float>* part : {&head.scores, &head.norms}) {
         if (part == &head.norms && !weighs) continue;
         part->resize(saved_scores(l, h));
@@ -404,74 +447,20 @@ void CacheParts::load_chunk(ByteReader& in) {
   }
 }
 
-void LayerCache::end_chunk(std::span<const EntryTiers> tiers) {
-  const PoolScope scope(options_.pool.get());
-  parallel_for(heads_.size(),
-               [&](std::size_t h) { heads_[h].end_chunk(tiers[h], now(), rotary()); });
-  budget_ = {};
-  for (const HeadCache& head : heads_) {
-    budget_.summary = std::max(budget_.summary, head.summary->entries());
-  }
-  state_ = State::growing;
-  skip();
-}
-
-void LayerCache::skip() {
-  const Position skipped =
-      state_ == State::whole || !works_in_chunks()
-          ? 0
-          : out_of_reach(options_.policy, tokens() - std::min(tokens(), chunk_tokens()));
-  if (skipped != skipped_.offset()) skipped_ = TurnBack(rotary(), skipped);
-}
-
-void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
-                               std::span<const std::size_t> samples,
-                               std::span<const std::shared_ptr<ReplayQueries>> queries) {
-  require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
-  const PoolScope scope(options_.pool.get());
-  prompt_ended_ = true;
-  prompt_tokens_ = tokens();
-  if (tiers.empty()) return;
-  const std::size_t later = later_room();
-  budget_ = {};
-  parallel_for(heads_.size(), [&](std::size_t h) {
-    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now(), rotary());
-  });
-  for (const HeadCache& head : heads_) {
-    budget_.summary = std::max(budget_.summary, head.summary->entries());
-  }
-  for (HeadCache& head : heads_) head.setup.capacity = head.summary->entries();
-  state_ = State::growing;
-}
-
-std::size_t CacheParts::whole_budget() const {
-  const std::size_t known = works_in_chunks() ? options.expected_tokens : 0;
-  return whole_cache_bytes(shape, options, known != 0 ? known : tokens());
-}
-
-bool CacheParts::fits_exactly() const {
-  return tokens() * CacheSize(shape, options).token() <= whole_budget();
-}
-
-void CacheParts::finish_whole_prompt() {
-  const std::size_t n = tokens();
-  for (std::size_t l = 1; l < shape.layers; ++l) {
-    require(layers[l]->tokens() == n, "layer {} has read {} tokens, layer 0 {}", l,
-            layers[l]->tokens(), n);
-  }
+void GlobalBudget::finish_prompt() {
+  const auto& [shape, options, layers] = std::tie(cache_.shape, cache_.options, cache_.layers);
+  Scoring& scoring = cache_.scoring;
+  std::shared_ptr<ReplayScores>& scores = scoring.scores_;
+  const std::size_t n = cache_.tokens();
   const Policy& policy = options.policy;
-  if (works_in_chunks()) {
-    require(!scoring.needs_replay(), "method {} needs a second reading before the prompt ends",
-            policy.info().name);
+  if (streams() || fits_exactly()) {
+    require(!streams() || !scoring.needs_replay(),
+            "method {} needs a replay pass before the prompt ends", policy.info().name);
+    if (!streams()) scores.reset();
     for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
     return;
   }
-  if (fits_exactly()) {
-    scores.reset();
-    for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
-    return;
-  }
-  require(scores != nullptr, "method {} needs a second reading before the prompt ends",
+  require(scores != nullptr, "method {} needs a replay pass before the prompt ends",
           policy.info().name);
   const std::vector<Tier> tiers = counted_tiers(shape, options);
   std::vector<ScoredRun> runs;
@@ -480,7 +469,7 @@ void CacheParts::finish_whole_prompt() {
   for (std::size_t l = 0; l < shape.layers; ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       first_run.push_back(runs.size() + 1);
-      runs.push_back(protected_run(policy, n, l * shape.kv_heads + h));
+      runs.push_back(protected_run(policy, n, l * shape.kv_heads + h, 0));
       runs.back().scores = scoring.scores(l, h);
       if (policy.attention_stats().replay == ReplayScore::rms) {
         std::vector<float>& root = roots.emplace_back(runs.back().scores.size());
@@ -492,7 +481,7 @@ void CacheParts::finish_whole_prompt() {
               runs.back().scores.size(), n);
     }
   }
-  const Allocation allocation = divide(*this, runs, first_run, tiers, whole_budget());
+  const Allocation allocation = divide(runs, first_run, tiers, bytes());
   std::vector<std::shared_ptr<ReplayQueries>> queries;
   for (std::size_t l = 0; l < shape.layers; ++l) {
     for (const ReplayHead& head : scores->layer(l)) {
@@ -500,10 +489,10 @@ void CacheParts::finish_whole_prompt() {
     }
   }
   scores.reset();
-  const std::vector<std::size_t> samples = samples_of(
-      allocation, rest_of(policy, tiers), tiers.size(),
-      whole_budget() - shape.layers * shape.kv_heads * fixed_bytes(tiers, shape, options, n) -
-          allocation.bytes);
+  const std::vector<std::size_t> samples =
+      samples_of(allocation, rest_of(policy, tiers), tiers.size(),
+                 bytes() - shape.layers * shape.kv_heads * fixed_bytes(tiers, shape, options, n) -
+                     allocation.bytes);
   for (std::size_t l = 0; l < shape.layers; ++l) {
     layers[l]->finish_prompt(std::span(allocation.runs).subspan(l * shape.kv_heads, shape.kv_heads),
                              std::span(samples).subspan(l * shape.kv_heads, shape.kv_heads),
