@@ -323,7 +323,7 @@ void write_broken_caches(const fs::path& folder) {
 void write_caches(const fs::path& folder) {
   for (const MethodInfo* info : methods()) {
     const std::string name(info->name);
-    if (info->whole_cache) continue;
+    if (info->global_budget) continue;
     const bool exact = info->window_policy == WindowPolicy::all;
     std::string method = exact ? name : name + ":budget=96";
     if (info->attention_stats.queries) method = name + ":budget=24,observe=4,window=8,step=16";
@@ -368,9 +368,9 @@ void write_methods(const fs::path& folder) {
     const std::string name(info->name);
     const bool exact = info->window_policy == WindowPolicy::all;
     const std::string method = name +
-                               (exact               ? ""
-                                : info->whole_cache ? ":bytes=2K,chunk=16"
-                                                    : ":budget=24,sink=2,window=8") +
+                               (exact                 ? ""
+                                : info->global_budget ? ":bytes=2K,chunk=16"
+                                                      : ":budget=24,sink=2,window=8") +
                                (info->attention_stats.queries ? ",observe=4,step=16" : "");
     seed(name + "-prefill", method, {static_cast<unsigned char>(n * 37), 0, 0, 0, 60, 20, 1, n});
     seed(name + "-stream", method, {7, static_cast<unsigned char>(n % 8), n, 1, 60, 7, 1, 0});

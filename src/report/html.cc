@@ -207,6 +207,17 @@ bool is_overall(const Json& row) {
   });
 }
 
+/// Who came last of rows that are sorted by score, unless all did.
+std::string last_text(const std::vector<const Json*>& rows, const ResultColumn& score) {
+  const Json& last = *rows.back();
+  const auto ties = static_cast<std::size_t>(std::ranges::count_if(
+      rows, [&](const Json* row) { return (*row)["score"] == last["score"]; }));
+  if (ties == rows.size()) return "";
+  const std::string value = escape(format_cell(last, score));
+  if (ties > 1) return fmt::format("; last {} methods with {} each", ties, value);
+  return fmt::format("; last {} {}", escape(format_cell(last, {"method", ""})), value);
+}
+
 /// For each size of memory: exact, the best methods and the worst.
 std::string verdict_html(const Result& result) {
   const auto score = std::ranges::find(result.columns, "score", &ResultColumn::key);
@@ -254,17 +265,7 @@ std::string verdict_html(const Result& result) {
                                 : escape(format_cell(row, {"method", ""})),
                          escape(value(row)));
     }
-    if (rows.size() > 3) {
-      const Json& last = (*rows.back())["score"];
-      const auto ties = static_cast<std::size_t>(
-          std::ranges::count_if(rows, [&](const Json* row) { return (*row)["score"] == last; }));
-      if (ties == 1) {
-        out += fmt::format("; last {} {}", escape(format_cell(*rows.back(), {"method", ""})),
-                           escape(value(*rows.back())));
-      } else if (ties < rows.size()) {
-        out += fmt::format("; last {} methods with {} each", ties, escape(value(*rows.back())));
-      }
-    }
+    if (rows.size() > 3) out += last_text(rows, *score);
     out += ".</li>\n";
   }
   return out + "</ul>\n";

@@ -3,7 +3,7 @@
 namespace ballast::test {
 namespace {
 
-// The scores themselves: tests/cache/recent_scores_test.cc.
+// The scores themselves: tests/cache/observed_test.cc.
 TEST(DropKv, Contract) { check_contract({.method = "dropkv:budget=64", .any_chunking = false}); }
 
 TEST(DropKv, AsksForTheChangeOfTheAnswers) {

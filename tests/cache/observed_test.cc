@@ -1,5 +1,6 @@
-// What caches hand to methods beside attention sums: DropKV's scores, moments of queries, budgets
-// that heads divide.
+// What caches remember of queries and hand to methods: sums over all of them, the last ones,
+// DropKV's scores, moments, budgets that heads divide; and that nobody needs them whose method does
+// not ask.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -10,6 +11,8 @@
 
 namespace ballast::test {
 namespace {
+
+using testing::HasSubstr;
 
 Cache after(const Stream& s, const std::string& method, std::size_t tokens) {
   Cache cache(s.shape, options_of(method, Protocol::prefill));
@@ -149,6 +152,91 @@ TEST(QueryMoments, CachesNoteThemUntilTheyAreUsed) {
   Cache stream(s.shape, options_of("expected-attention:budget=20", Protocol::stream));
   feed(stream, s, 0, 60, 11);
   EXPECT_EQ(stream.bytes().attention_stats, 4 * 8 * moments.saved_numbers());
+}
+
+// Sums in float depend on their order, so a token at a time is added however long a call is. The
+// step is larger than the calls: only then is there room for more than one token.
+TEST(AttentionStats, SumsDoNotDependOnHowATextIsCut) {
+  const Stream s = make_stream(400, 3);
+  for (const char* method : {"h2o:budget=96,step=32", "topk:budget=96,step=32,heavy=0.5"}) {
+    const auto options = options_of(method, Protocol::stream);
+    Cache single(s.shape, options), chunks(s.shape, options);
+    feed(single, s, 0, 400, 1);
+    feed(chunks, s, 0, 400, 13);
+    EXPECT_EQ(single.to_bytes(), chunks.to_bytes()) << method;
+  }
+}
+
+TEST(AttentionStats, BytesAreThoseOfSumsAndQueries) {
+  const Stream s = make_stream(300, 3);
+  struct Case {
+    const char* method;
+    bool sums;
+  };
+  for (const auto& [method, sums] :
+       {Case{"h2o:budget=96,step=32", true}, Case{"topk:budget=96,step=32,heavy=0.5", true},
+        Case{"topk:budget=96,step=32", false}, Case{"uniform:budget=96", false}}) {
+    const auto options = options_of(method, Protocol::stream);
+    Cache cache(s.shape, options);
+    feed(cache, s, 0, 300, 10);
+    const Budget budget = options.policy.budget(0, Protocol::stream, 0, 2);
+    const std::size_t queries = options.policy.observed() * 2 * 16;
+    const std::size_t floats = (sums ? budget.window + budget.step : 0) + queries;
+    EXPECT_EQ(cache.bytes().attention_stats, 2 * 2 * floats * sizeof(float)) << method;
+  }
+}
+
+Cache small_cache(const std::string& method, Protocol protocol) {
+  CacheShape shape;
+  shape.kv_heads = 2;
+  shape.queries_per_kv_head = 3;
+  shape.key_dim = shape.value_dim = 4;
+  shape.logits.scale = 1.0f;
+  CacheOptions options;
+  options.policy = Policy::parse(method);
+  options.protocol = protocol;
+  return Cache(shape, options);
+}
+
+std::vector<Position> kept_without(const Cache& cache, std::size_t head) {
+  std::vector<Position> out;
+  for (const KeptEntry& e : cache.kept(0, head)) out.push_back(e.position);
+  return out;
+}
+
+TEST(CacheWithoutQueries, KeepsWhatItWouldKeepWithThem) {
+  const Matrix keys = random_matrix(200, 8, 1), values = random_matrix(200, 8, 2),
+               queries = random_matrix(200, 24, 3);
+  Matrix out(200, 24), none(0, 24);
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    Cache with = small_cache("balancekv:budget=64,sink=8,window=8,step=8,block=16", protocol);
+    Cache without = small_cache("balancekv:budget=64,sink=8,window=8,step=8,block=16", protocol);
+    with.forward(0, keys.view(), values.view(), queries.view(), out.view());
+    without.forward(0, keys.view().slice(0, 150), values.view().slice(0, 150), none.view(),
+                    none.view());
+    Matrix last(50, 24);
+    without.forward(0, keys.view().slice(150, 50), values.view().slice(150, 50),
+                    queries.view().slice(150, 50), last.view());
+    with.finish_prompt();
+    without.finish_prompt();
+    for (std::size_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(kept_without(with, h), kept_without(without, h));
+      EXPECT_LT(kept_without(with, h).size(), 65u);
+    }
+    for (std::size_t t = 0; t < 50; ++t) {
+      for (std::size_t c = 0; c < 24; ++c) ASSERT_FLOAT_EQ(last[t][c], out[150 + t][c]);
+    }
+  }
+}
+
+TEST(CacheWithoutQueries, AMethodThatWatchesNeedsThem) {
+  const Matrix keys = random_matrix(20, 8, 1), values = random_matrix(20, 8, 2);
+  Matrix none(0, 24);
+  Cache cache = small_cache("h2o:budget=16", Protocol::prefill);
+  EXPECT_THAT(
+      error_of([&] { cache.forward(0, keys.view(), values.view(), none.view(), none.view()); }),
+      HasSubstr("queries are 0 × 24, expected 20 × 24"));
+  EXPECT_EQ(cache.tokens(), 0u);
 }
 
 }  // namespace
